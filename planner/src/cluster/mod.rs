@@ -1,0 +1,31 @@
+//! What it is trained on: GPUs, nodes, links.
+
+mod gpu;
+
+pub use gpu::{Gpu, gpu, gpus};
+
+use crate::wire::FailedGpu;
+
+/// A cluster of equal nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cluster {
+    /// The GPU.
+    pub gpu: &'static Gpu,
+    /// Nodes.
+    pub nodes: u64,
+    /// GPUs of a node.
+    pub gpus_per_node: u64,
+    /// GPUs joined by NVLink.
+    pub nvlink_domain: u64,
+    /// Network bandwidth per GPU, Gbit/s.
+    pub nic_gbps: f64,
+    /// Failed GPUs.
+    pub failed: Vec<FailedGpu>,
+}
+
+impl Cluster {
+    /// GPUs in all, which is the number of ranks.
+    pub fn world_size(&self) -> u64 {
+        self.nodes * self.gpus_per_node
+    }
+}

@@ -1,0 +1,117 @@
+//! Findings: what is wrong with an input, where, by which rule, and what would be right.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The plan can't be computed or would not run.
+    Error,
+    /// The plan runs, but likely not as meant.
+    Warning,
+    /// Worth knowing.
+    Info,
+}
+
+/// One thing that a person should know about an input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How much it matters.
+    pub severity: Severity,
+    /// Path of the field in the plan file, such as `layout.tp`; empty for the file as a whole.
+    pub field: String,
+    /// The value that was found there.
+    pub value: Value,
+    /// What is wrong and what to do, in one or two sentences.
+    pub message: String,
+    /// The rule, and where it comes from.
+    pub rule: String,
+    /// The nearest values that would satisfy the rule, nearest first.
+    pub nearest: Vec<Value>,
+}
+
+impl Finding {
+    fn new(severity: Severity, field: &str, value: impl Into<Value>, message: String) -> Self {
+        Finding {
+            severity,
+            field: field.to_owned(),
+            value: value.into(),
+            message,
+            rule: String::new(),
+            nearest: Vec::new(),
+        }
+    }
+
+    /// An error at `field`.
+    pub fn error(field: &str, value: impl Into<Value>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Error, field, value, message.into())
+    }
+
+    /// A warning at `field`.
+    pub fn warning(field: &str, value: impl Into<Value>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, field, value, message.into())
+    }
+
+    /// A remark at `field`.
+    pub fn info(field: &str, value: impl Into<Value>, message: impl Into<String>) -> Self {
+        Self::new(Severity::Info, field, value, message.into())
+    }
+
+    /// Names the rule behind this finding.
+    #[must_use]
+    pub fn rule(mut self, rule: impl Into<String>) -> Self {
+        self.rule = rule.into();
+        self
+    }
+
+    /// Adds values that would satisfy the rule, nearest first.
+    #[must_use]
+    pub fn nearest<V: Into<Value>>(mut self, values: impl IntoIterator<Item = V>) -> Self {
+        self.nearest = values.into_iter().map(Into::into).collect();
+        self
+    }
+}
+
+/// True when any finding is an error.
+pub fn has_error(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.severity == Severity::Error)
+}
+
+/// The values among `candidates` nearest to `value` (at most `count`), nearest first, smaller first on a tie.
+pub fn nearest_values(value: u64, candidates: impl IntoIterator<Item = u64>, count: usize) -> Vec<u64> {
+    let mut found: Vec<u64> = candidates.into_iter().collect();
+    found.sort_by_key(|&candidate| (candidate.abs_diff(value), candidate));
+    found.dedup();
+    found.truncate(count);
+    found
+}
+
+/// The divisors of `n` in rising order; empty for zero.
+pub fn divisors(n: u64) -> Vec<u64> {
+    let mut low = Vec::new();
+    let mut high = Vec::new();
+    let mut candidate = 1;
+    while candidate * candidate <= n {
+        if n.is_multiple_of(candidate) {
+            low.push(candidate);
+            if candidate != n / candidate {
+                high.push(n / candidate);
+            }
+        }
+        candidate += 1;
+    }
+    low.extend(high.into_iter().rev());
+    low
+}
+
+/// The names among `known` most like `wanted` (at most `count`), most like first.
+pub fn nearest_names<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>, count: usize) -> Vec<&'a str> {
+    let mut found: Vec<&str> = known.into_iter().collect();
+    found.sort_by(|a, b| {
+        strsim::jaro_winkler(b, wanted).total_cmp(&strsim::jaro_winkler(a, wanted)).then(a.cmp(b))
+    });
+    found.truncate(count);
+    found
+}

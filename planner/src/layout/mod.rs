@@ -1,0 +1,130 @@
+//! How training is split over ranks: axis sizes, rank grid, process groups, validity.
+
+use serde::{Deserialize, Serialize};
+
+/// What a process group is for. Declaration order is the order in which every rank creates all groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupKind {
+    /// All ranks.
+    World,
+    /// Tensor parallel.
+    Tp,
+    /// Context parallel.
+    Cp,
+    /// Pipeline: one rank of each stage.
+    Pp,
+    /// Data parallel.
+    Dp,
+    /// Data and context parallel together: dense gradients and optimizer states.
+    DpCp,
+    /// First and last stage, which share tied embeddings.
+    Embedding,
+    /// Expert parallel.
+    Ep,
+    /// Expert tensor parallel.
+    Etp,
+    /// Expert and expert tensor parallel together.
+    EtpEp,
+    /// Data parallel of experts: expert gradients and optimizer states.
+    Edp,
+    /// All ranks of one model replica: gradient norm.
+    Model,
+}
+
+/// One process group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// What it is for.
+    pub kind: GroupKind,
+    /// Number among the groups of its kind.
+    pub index: u64,
+    /// Its ranks, in the order of the axis.
+    pub ranks: Vec<u64>,
+}
+
+mod grid;
+mod stages;
+mod validity;
+
+pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
+pub use stages::{layers_of_chunk, layers_of_stage};
+pub use validity::{Shape, check, executor_limits, valid_values};
+
+use crate::wire::{CpKind, Schedule};
+
+/// Axis sizes and how they are laid out. Sizes are at least 1 and consistent with the world once `check` has
+/// nothing against them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Sequence parallel.
+    pub sp: bool,
+    /// Context parallel.
+    pub cp: u64,
+    /// How context parallelism moves keys and values.
+    pub cp_kind: CpKind,
+    /// Pipeline stages.
+    pub pp: u64,
+    /// Model chunks per stage.
+    pub vpp: u64,
+    /// Pipeline schedule.
+    pub schedule: Schedule,
+    /// Layers of the first stage, if set.
+    pub first_stage_layers: Option<u64>,
+    /// Layers of the last stage, if set.
+    pub last_stage_layers: Option<u64>,
+    /// The embedding counts as a layer when stages are made.
+    pub account_for_embedding: bool,
+    /// The loss counts as a layer when stages are made.
+    pub account_for_loss: bool,
+    /// Micro batches that the interleaved schedule takes through a chunk in a row.
+    pub microbatch_group_size: u64,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Data parallel: world / (tp cp pp).
+    pub dp: u64,
+    /// Data parallel of experts: world / (etp ep pp).
+    pub edp: u64,
+    /// Order of the axes, fastest first: `tp-cp-ep-dp-pp`.
+    pub order: Vec<Axis>,
+}
+
+/// An axis of the rank grid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Axis {
+    /// Tensor (in the expert grid: expert tensor) parallel.
+    Tp,
+    /// Context parallel; absent from the expert grid.
+    Cp,
+    /// Expert parallel; absent from the dense grid.
+    Ep,
+    /// Data parallel (in the expert grid: of experts).
+    Dp,
+    /// Pipeline.
+    Pp,
+}
+
+impl Axis {
+    /// The axis of this name.
+    pub fn parse(name: &str) -> Option<Axis> {
+        match name {
+            "tp" => Some(Axis::Tp),
+            "cp" => Some(Axis::Cp),
+            "ep" => Some(Axis::Ep),
+            "dp" => Some(Axis::Dp),
+            "pp" => Some(Axis::Pp),
+            _ => None,
+        }
+    }
+}
+
+/// The axes of an order string such as `tp-cp-ep-dp-pp`; none unless each of the five stands there once.
+pub fn parse_order(text: &str) -> Option<Vec<Axis>> {
+    let axes: Vec<Axis> = text.split('-').map(Axis::parse).collect::<Option<_>>()?;
+    let all = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp, Axis::Pp];
+    (axes.len() == all.len() && all.iter().all(|axis| axes.contains(axis))).then_some(axes)
+}

@@ -1,0 +1,19 @@
+//! The domain: a plan is a plain value, and everything else is a pure function of it.
+//!
+//! No I/O, no clock, no threads, no unsafe, no panic on user input. Native and wasm32 give the same bytes.
+
+pub mod cluster;
+pub mod finding;
+pub mod launch;
+pub mod layout;
+pub mod memory;
+pub mod model;
+pub mod plan;
+pub mod shard;
+pub mod units;
+pub mod why;
+pub mod wire;
+
+pub use finding::{Finding, Severity};
+pub use plan::{Plan, Resolved, estimate, parse_plan};
+pub use units::{Bytes, Dtype};

@@ -1,0 +1,413 @@
+//! The plan: a plain value, made from a plan file by filling defaults and checking every rule once.
+
+mod defaults;
+mod parse;
+
+pub use parse::parse_plan;
+
+use crate::cluster::{Cluster, gpu, gpus};
+use crate::finding::{Finding, has_error, nearest_names};
+use crate::layout::{self, Group, GroupKind, Layout, Shape};
+use crate::memory;
+use crate::model::{self, Architecture};
+use crate::shard::{self, RankShards};
+use crate::units::Dtype;
+use crate::wire::{
+    Answer, DataFile, Granularity, GroupSizes, OptimizerKind, ParameterCounts, PlanFile, Runtime, VERSION,
+};
+
+/// Most layers that a model may have.
+pub(crate) const MAX_LAYERS: u64 = 4096;
+/// Most ranks that a cluster may have.
+pub(crate) const MAX_WORLD: u64 = 1 << 20;
+/// Most parameters: beyond any model, far below where sums of bytes overflow.
+const MAX_PARAMETERS: u128 = 1 << 50;
+
+/// A plan in which every default is filled and every rule was checked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The file that it was made from, with every field filled.
+    pub file: PlanFile,
+    /// Name.
+    pub name: String,
+    /// What is trained.
+    pub model: Architecture,
+    /// What it is trained on.
+    pub cluster: Cluster,
+    /// The framework whose rules hold.
+    pub runtime: Runtime,
+    /// How it is split.
+    pub layout: Layout,
+    /// Batch, precision, optimizer.
+    pub training: Training,
+    /// What the worker does with it.
+    pub run: RunSettings,
+}
+
+/// Batch, precision, optimizer, recomputation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Training {
+    /// Tokens of a sequence.
+    pub seq_len: u64,
+    /// Sequences of a micro batch.
+    pub micro_batch_size: u64,
+    /// Sequences of a step.
+    pub global_batch_size: u64,
+    /// Compute type.
+    pub dtype: Dtype,
+    /// Type of the main gradient buffers.
+    pub grad_dtype: Dtype,
+    /// Optimizer.
+    pub optimizer: OptimizerKind,
+    /// Whether optimizer state is split over data parallelism.
+    pub distributed: bool,
+    /// How much is recomputed.
+    pub recompute: Granularity,
+    /// Modules recomputed when selective.
+    pub recompute_modules: Vec<String>,
+    /// Layers per checkpoint when full.
+    pub recompute_layers: Option<u64>,
+    /// Tokens of the busiest expert rank over the mean.
+    pub load_imbalance: f64,
+}
+
+/// What the worker does with a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSettings {
+    /// Steps.
+    pub steps: u64,
+    /// Seed of initialisation and data.
+    pub seed: u64,
+    /// Learning rate.
+    pub lr: f64,
+    /// Weight decay (decoupled).
+    pub weight_decay: f64,
+    /// Norm to which gradients are clipped; 0 for none.
+    pub clip_grad: f64,
+    /// Steps of linear warm-up.
+    pub warmup_steps: u64,
+    /// Data.
+    pub data: DataFile,
+}
+
+/// What became of a plan file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolved {
+    /// The plan; none when a finding is an error.
+    pub plan: Option<Plan>,
+    /// The same with broken rules, where at least model and cluster could be read.
+    partial: Option<Plan>,
+    /// What is wrong or worth knowing.
+    pub findings: Vec<Finding>,
+    /// Paths of the fields that were filled by a default.
+    pub assumed: Vec<String>,
+}
+
+impl Resolved {
+    /// The plan, or what of it could be made out although rules are broken.
+    pub(crate) fn plan_or_shape(self) -> Option<Plan> {
+        self.partial
+    }
+
+    /// The file with every field filled, where model and cluster could be read.
+    pub fn filled(&self) -> Option<&PlanFile> {
+        self.partial.as_ref().map(|plan| &plan.file)
+    }
+
+    /// The architecture, where it could be read.
+    pub fn model(&self) -> Option<&Architecture> {
+        self.partial.as_ref().map(|plan| &plan.model)
+    }
+}
+
+impl Plan {
+    /// Fills every default of `file` and checks every rule.
+    pub fn resolve(file: &PlanFile) -> Resolved {
+        let mut findings = Vec::new();
+        let mut assumed = Vec::new();
+        if file.version != VERSION {
+            findings.push(
+                Finding::error("version", file.version, format!("plan files are of version {VERSION}, and this one says {}", file.version))
+                    .nearest([VERSION]),
+            );
+        }
+        let model = resolve_model(file, &mut findings, &mut assumed);
+        let gpu = gpu(&file.cluster.gpu);
+        if gpu.is_none() {
+            let ids: Vec<&str> = gpus().iter().map(|gpu| gpu.id).collect();
+            let message = format!("`{}` is not a GPU of the catalogue; known are {}", clip(&file.cluster.gpu), ids.join(", "));
+            let wanted = file.cluster.gpu.as_str();
+            findings.push(Finding::error("cluster.gpu", clip(wanted), message).nearest(nearest_names(wanted, ids, 3)));
+        }
+        let (Some((model, title)), Some(gpu)) = (model, gpu) else {
+            return Resolved { plan: None, partial: None, findings, assumed };
+        };
+        let partial = defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed);
+        if let Some(plan) = &partial {
+            findings.extend(check(plan));
+        }
+        findings.sort_by(|a, b| a.severity.cmp(&b.severity));
+        let plan = partial.clone().filter(|_| !has_error(&findings));
+        Resolved { plan, partial, findings, assumed }
+    }
+
+    /// Ranks in all.
+    pub fn world_size(&self) -> u64 {
+        self.cluster.world_size()
+    }
+
+    /// Micro batches of a step.
+    pub fn microbatches(&self) -> u64 {
+        self.training.global_batch_size / (self.training.micro_batch_size * self.layout.dp)
+    }
+
+    /// All process groups, in the order in which every rank creates them.
+    pub fn groups(&self) -> Vec<Group> {
+        layout::groups(&self.layout, self.model.moe.is_some())
+    }
+
+    /// The groups of one rank, in the order of creation.
+    pub fn groups_of(&self, rank: u64) -> Vec<Group> {
+        self.groups().into_iter().filter(|group| group.ranks.contains(&rank)).collect()
+    }
+
+    /// Size of the groups of a kind.
+    pub fn group_size(&self, kind: GroupKind) -> u64 {
+        let layout = &self.layout;
+        match kind {
+            GroupKind::World => self.world_size(),
+            GroupKind::Tp => layout.tp,
+            GroupKind::Cp => layout.cp,
+            GroupKind::Pp => layout.pp,
+            GroupKind::Dp => layout.dp,
+            GroupKind::DpCp => layout.dp * layout.cp,
+            GroupKind::Embedding => layout.pp.min(2),
+            GroupKind::Ep => layout.ep,
+            GroupKind::Etp => layout.etp,
+            GroupKind::EtpEp => layout.etp * layout.ep,
+            GroupKind::Edp => layout.edp,
+            GroupKind::Model => layout.tp * layout.pp,
+        }
+    }
+
+    /// Everything that `rank` keeps from step to step.
+    pub fn rank_shards(&self, rank: u64) -> RankShards {
+        shard::rank_shards(self, rank)
+    }
+
+    /// The plan that the worker runs: the same layout with runtime native.
+    pub fn native(&self) -> PlanFile {
+        let mut file = self.file.clone();
+        file.runtime = Some(Runtime::Native);
+        file
+    }
+}
+
+/// At most 80 characters of a value, for messages.
+pub(crate) fn clip(text: &str) -> String {
+    if text.chars().count() > 80 { format!("{}...", text.chars().take(77).collect::<String>()) } else { text.to_owned() }
+}
+
+fn resolve_model(
+    file: &PlanFile,
+    findings: &mut Vec<Finding>,
+    assumed: &mut Vec<String>,
+) -> Option<(Architecture, String)> {
+    let model = &file.model;
+    let given = [
+        model.preset.is_some(),
+        model.hf_config.is_some(),
+        model.hf_config_path.is_some(),
+        model.architecture.is_some(),
+    ];
+    if given.iter().filter(|&&given| given).count() != 1 {
+        findings.push(
+            Finding::error("model", serde_json::Value::Null, "give exactly one of model.preset, model.hf_config and model.architecture")
+                .rule("plan file, version 1"),
+        );
+        return None;
+    }
+    let mut import = |config: &serde_json::Map<String, serde_json::Value>| {
+        let imported = model::import_hf(config);
+        findings.extend(imported.findings);
+        assumed.extend(imported.assumed);
+        imported.architecture
+    };
+    let (architecture, title) = if let Some(id) = &model.preset {
+        let Some(preset) = model::presets().iter().find(|preset| &preset.id == id) else {
+            let ids: Vec<&str> = model::presets().iter().map(|preset| preset.id.as_str()).collect();
+            let message = format!("`{}` is not a preset; known are {}", clip(id), ids.join(", "));
+            findings.push(Finding::error("model.preset", clip(id), message).nearest(nearest_names(id, ids, 3)));
+            return None;
+        };
+        let architecture = match (&preset.hf_config, &preset.architecture) {
+            (Some(config), _) => model::import_hf(config).architecture,
+            (None, architecture) => architecture.clone(),
+        };
+        (architecture, preset.id.clone())
+    } else if let Some(config) = &model.hf_config {
+        let title = config
+            .get("_name_or_path")
+            .or_else(|| config.get("model_type"))
+            .and_then(|name| name.as_str())
+            .unwrap_or("config.json");
+        (import(config), clip(title))
+    } else if let Some(architecture) = &model.architecture {
+        (Some((**architecture).clone()), "own architecture".to_owned())
+    } else {
+        let message = "only the command line reads model.hf_config_path; paste the file's content as model.hf_config";
+        findings.push(Finding::error("model.hf_config_path", model.hf_config_path.as_deref().map(clip), message));
+        return None;
+    };
+    let architecture = architecture?;
+    let wrong = check_model(&architecture);
+    let sane = !has_error(&wrong);
+    findings.extend(wrong);
+    sane.then_some((architecture, title))
+}
+
+/// Sizes within sane bounds, so that nothing later overflows.
+fn check_model(model: &Architecture) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut range = |what: &str, value: u64, most: u64| {
+        if value == 0 || value > most {
+            findings.push(
+                Finding::error("model", value, format!("the model's {what} is {value}; it must be between 1 and {most}"))
+                    .rule("sizes of real models")
+                    .nearest([value.clamp(1, most)]),
+            );
+        }
+    };
+    range("number of layers", model.num_layers, MAX_LAYERS);
+    range("hidden size", model.hidden_size, 1 << 20);
+    range("MLP width", model.ffn_hidden_size, 1 << 24);
+    range("vocabulary", model.vocab_size, 1 << 26);
+    let attention: Vec<(&str, u64)> = match model.attention {
+        model::Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, .. } => {
+            vec![("number of heads", heads), ("number of kv heads", kv_heads), ("head width", head_dim), ("rotated head width", rotary_dim.unwrap_or(head_dim))]
+        }
+        model::Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim } => vec![
+            ("number of heads", heads),
+            ("q_lora_rank", q_lora_rank.unwrap_or(1)),
+            ("kv_lora_rank", kv_lora_rank),
+            ("qk_nope_dim", qk_nope_dim),
+            ("qk_rope_dim", qk_rope_dim),
+            ("v_dim", v_dim),
+        ],
+    };
+    for (what, value) in attention {
+        range(what, value, 1 << 16);
+    }
+    if let Some(moe) = &model.moe {
+        range("number of experts", moe.experts, 1 << 16);
+        range("expert width", moe.ffn_hidden_size, 1 << 24);
+        range("top_k", moe.top_k, 1 << 16);
+        if moe.shared_ffn_hidden_size > 0 {
+            range("shared expert width", moe.shared_ffn_hidden_size, 1 << 24);
+        }
+    }
+    if !findings.is_empty() {
+        return findings;
+    }
+    for (what, value) in [("norm_eps", model.norm_eps), ("rope_theta", model.rope_theta)] {
+        if !(value.is_finite() && value > 0.0) {
+            findings.push(Finding::error("model", value, format!("the model's {what} is {value}; it must be above 0")));
+        }
+    }
+    let (heads, kv_heads) = (model.attention.heads(), model.attention.kv_heads());
+    if !heads.is_multiple_of(kv_heads) {
+        findings.push(
+            Finding::error("model", kv_heads, format!("{heads} heads are not a multiple of {kv_heads} key-value heads"))
+                .rule("grouped-query attention")
+                .nearest(crate::finding::nearest_values(kv_heads, crate::finding::divisors(heads), 2)),
+        );
+    }
+    if let model::Attention::Gqa { head_dim, rotary_dim, .. } = model.attention {
+        let rotated = rotary_dim.unwrap_or(head_dim);
+        if rotated > head_dim || rotated % 2 == 1 {
+            findings.push(Finding::error("model", rotated, format!("the rotated width {rotated} must be even and at most the head width {head_dim}")));
+        }
+    }
+    // An upper bound in wide arithmetic, before anything is summed in 64 bits.
+    let (hidden, layers) = (u128::from(model.hidden_size), u128::from(model.num_layers));
+    let expert = model.moe.as_ref().map_or(0, |moe| {
+        3 * hidden * (u128::from(moe.experts) * u128::from(moe.ffn_hidden_size) + u128::from(moe.shared_ffn_hidden_size))
+    });
+    let bound = 2 * hidden * u128::from(model.vocab_size)
+        + layers * (expert + 3 * hidden * u128::from(model.ffn_hidden_size) + (1 << 36));
+    if findings.is_empty() && bound > MAX_PARAMETERS + layers * (1 << 36) {
+        findings.push(Finding::error(
+            "model",
+            format!("{:.1e} parameters", bound as f64),
+            format!("the model would have about {:.1e} parameters; sizes up to {:.1e} can be planned", bound as f64, MAX_PARAMETERS as f64),
+        ));
+    }
+    findings
+}
+
+/// Everything that can be said against a filled plan.
+fn check(plan: &Plan) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
+        findings.push(
+            Finding::error("runtime", plan.runtime.name(), format!("runtime {} can't be planned yet; choose megatron or native", plan.runtime.name()))
+                .rule("runtimes planned so far")
+                .nearest(["megatron", "native"]),
+        );
+    }
+    let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
+    findings.extend(layout::check(&shape));
+    let floating = matches!(plan.training.dtype, Dtype::Fp32 | Dtype::Fp64);
+    if floating && plan.training.grad_dtype.size() < plan.training.dtype.size() {
+        findings.push(
+            Finding::error("training.grad_dtype", plan.training.grad_dtype.name(), format!("gradients of {} training can't be {}", plan.training.dtype.name(), plan.training.grad_dtype.name()))
+                .nearest([plan.training.dtype.name()]),
+        );
+    }
+    if !plan.cluster.failed.is_empty() {
+        findings.push(Finding::warning(
+            "cluster.failed",
+            plan.cluster.failed.len() as u64,
+            "failed GPUs are recorded but not planned around yet: the answer is for the whole cluster",
+        ));
+    }
+    if plan.training.load_imbalance < 1.0 || !plan.training.load_imbalance.is_finite() {
+        findings.push(
+            Finding::error("training.moe.load_imbalance", plan.training.load_imbalance, "the busiest rank's tokens over the mean can't be below 1")
+                .nearest([1.0]),
+        );
+    }
+    findings
+}
+
+/// The answer to a plan file: counts, groups, memory, findings. Never fails: what can't be computed is absent, and a
+/// finding says why.
+pub fn estimate(file: &PlanFile) -> Answer {
+    let resolved = Plan::resolve(file);
+    let counted = resolved.model().map(model::count);
+    let plan = resolved.plan.as_ref();
+    let parameters = counted.map(|(total, active)| ParameterCounts {
+        total,
+        active,
+        per_rank_max: plan.map_or(0, shard::parameters_per_rank_max),
+    });
+    Answer {
+        version: VERSION,
+        plan: resolved.filled().cloned(),
+        groups: plan.map(|plan| GroupSizes {
+            world: plan.world_size(),
+            tp: plan.layout.tp,
+            cp: plan.layout.cp,
+            pp: plan.layout.pp,
+            ep: plan.layout.ep,
+            etp: plan.layout.etp,
+            dp: plan.layout.dp,
+            edp: plan.layout.edp,
+        }),
+        memory: plan.map(memory::answer),
+        parameters,
+        assumed: resolved.assumed,
+        findings: resolved.findings,
+        time: None,
+    }
+}

@@ -1,0 +1,287 @@
+//! Defaults of a plan file (contract: the values shown in its example), each recorded as assumed, and the range of
+//! every number.
+
+use serde_json::Value;
+
+use super::{MAX_WORLD, Plan, RunSettings, Training, clip};
+use crate::cluster::{Cluster, Gpu};
+use crate::finding::{Finding, nearest_names};
+use crate::layout::{Layout, parse_order};
+use crate::model::Architecture;
+use crate::units::Dtype;
+use crate::wire::{CpKind, DataFile, Granularity, OptimizerKind, PlanFile, Runtime, Schedule};
+
+/// Largest batch, sequence and step counts.
+const MAX_COUNT: u64 = 1 << 32;
+
+struct Filler<'a> {
+    findings: &'a mut Vec<Finding>,
+    assumed: &'a mut Vec<String>,
+    out_of_range: bool,
+}
+
+impl Filler<'_> {
+    /// The value given, or the default, which is then written into the file and listed as assumed.
+    fn or<T: Clone>(&mut self, field: &str, slot: &mut Option<T>, default: T) -> T {
+        match slot {
+            Some(value) => value.clone(),
+            None => {
+                self.assumed.push(field.to_owned());
+                *slot = Some(default.clone());
+                default
+            }
+        }
+    }
+
+    /// A whole number within bounds; out of them it is a finding and the nearest bound.
+    fn number(&mut self, field: &str, slot: &mut Option<u64>, default: u64, least: u64, most: u64) -> u64 {
+        let value = self.or(field, slot, default);
+        self.within(field, value, least, most)
+    }
+
+    fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
+        let nearest = value.clamp(least, most);
+        if nearest != value {
+            self.out_of_range = true;
+            self.findings.push(
+                Finding::error(field, value, format!("{field} is {value}; it must be between {least} and {most}"))
+                    .rule("range of plan files")
+                    .nearest([nearest]),
+            );
+        }
+        nearest
+    }
+
+    fn real(&mut self, field: &str, value: Option<f64>, least: f64) {
+        if let Some(value) = value
+            && !(value.is_finite() && value >= least)
+        {
+            self.out_of_range = true;
+            self.findings.push(
+                Finding::error(field, value, format!("{field} is {value}; it must be a number of at least {least}"))
+                    .rule("range of plan files")
+                    .nearest([least]),
+            );
+        }
+    }
+
+    fn choice(&mut self, field: &str, slot: &mut Option<String>, default: &str, allowed: &[&str]) -> String {
+        let value = self.or(field, slot, default.to_owned());
+        if !allowed.contains(&value.as_str()) {
+            self.findings.push(
+                Finding::error(field, clip(&value), format!("{field} is `{}`; allowed are {}", clip(&value), allowed.join(", ")))
+                    .rule("plan file, version 1")
+                    .nearest(nearest_names(&value, allowed.iter().copied(), 2)),
+            );
+        }
+        value
+    }
+}
+
+/// Fills every field of `given`. None only when a size is so far out of range that nothing can be derived from it.
+pub(super) fn fill(
+    given: &PlanFile,
+    model: Architecture,
+    title: &str,
+    gpu: &'static Gpu,
+    findings: &mut Vec<Finding>,
+    assumed: &mut Vec<String>,
+) -> Option<Plan> {
+    let mut file = given.clone();
+    let mut fill = Filler { findings, assumed, out_of_range: false };
+    let cluster = fill_cluster(&mut fill, &mut file, gpu);
+    let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));
+    if name.len() > 200 || name.chars().any(char::is_control) {
+        fill.out_of_range = true;
+        fill.findings.push(Finding::error("name", clip(&name), "a plan's name is at most 200 bytes without control characters"));
+    }
+    let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
+    let layout = fill_layout(&mut fill, &mut file, &model, cluster.world_size());
+    let training = fill_training(&mut fill, &mut file);
+    let run = fill_run(&mut fill, &mut file);
+    // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
+    Some(Plan { name, file, model, cluster, runtime, layout, training, run })
+}
+
+fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
+    let cluster = &mut file.cluster;
+    let nodes = fill.number("cluster.nodes", &mut cluster.nodes, 1, 1, MAX_WORLD);
+    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8, 1, 1024);
+    let most = MAX_WORLD / gpus_per_node;
+    let nodes = if nodes > most { fill.within("cluster.nodes", nodes, 1, most) } else { nodes };
+    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, gpu.nvlink_domain, 1, 1024);
+    let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
+    fill.real("cluster.nic_gbps", Some(nic_gbps), 0.0);
+    let failed = cluster.failed.get_or_insert_default().clone();
+    for (field, value) in [
+        ("cluster.price_per_gpu_hour", cluster.price_per_gpu_hour),
+        ("cluster.gpu_mtbf_hours", cluster.gpu_mtbf_hours),
+        ("cluster.checkpoint_interval_s", cluster.checkpoint_interval_s),
+        ("cluster.restart_s", cluster.restart_s),
+    ] {
+        fill.real(field, value, 0.0);
+    }
+    Cluster { gpu, nodes, gpus_per_node, nvlink_domain, nic_gbps, failed }
+}
+
+fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture, world: u64) -> Layout {
+    let layout = &mut file.layout;
+    let tp = fill.number("layout.tp", &mut layout.tp, 1, 1, MAX_WORLD);
+    let sp = fill.or("layout.sp", &mut layout.sp, tp > 1);
+    let cp = fill.number("layout.cp", &mut layout.cp, 1, 1, MAX_WORLD);
+    let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, CpKind::P2p);
+    let pp = fill.number("layout.pp", &mut layout.pp, 1, 1, MAX_WORLD);
+    let vpp = fill.number("layout.vpp", &mut layout.vpp, 1, 1, 4096);
+    let usual = if vpp > 1 { Schedule::Interleaved } else { Schedule::OneFOneB };
+    let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
+    if let Some(text) = &layout.pipeline_layout {
+        fill.findings.push(
+            Finding::error("layout.pipeline_layout", clip(text), "layout strings can't be planned yet; use first_stage_layers and last_stage_layers")
+                .rule("layouts planned so far")
+                .nearest([Value::Null]),
+        );
+    }
+    for (field, value) in [
+        ("layout.first_stage_layers", layout.first_stage_layers),
+        ("layout.last_stage_layers", layout.last_stage_layers),
+    ] {
+        if let Some(value) = value {
+            fill.within(field, value, 1, model.num_layers);
+        }
+    }
+    let account_for_embedding = fill.or("layout.account_for_embedding", &mut layout.account_for_embedding, false);
+    let account_for_loss = fill.or("layout.account_for_loss", &mut layout.account_for_loss, false);
+    let microbatch_group_size = match layout.microbatch_group_size {
+        Some(size) => fill.within("layout.microbatch_group_size", size, 1, MAX_COUNT),
+        None => pp,
+    };
+    let ep = fill.number("layout.ep", &mut layout.ep, 1, 1, MAX_WORLD);
+    let etp = fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp }, 1, MAX_WORLD);
+    fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1, 1, MAX_WORLD);
+    let usual = "tp-cp-ep-dp-pp";
+    let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
+    let order = parse_order(&text).or_else(|| {
+        fill.findings.push(
+            Finding::error("layout.order", clip(&text), format!("order is `{}`; it must name tp, cp, ep, dp and pp once each, joined by -", clip(&text)))
+                .rule("Megatron-Core order strings")
+                .nearest([usual]),
+        );
+        parse_order(usual)
+    });
+    let fsdp = &mut layout.fsdp;
+    let strategies = ["no_shard", "optim", "optim_grads", "optim_grads_params"];
+    fill.choice("layout.fsdp.strategy", &mut fsdp.strategy, "optim_grads_params", &strategies);
+    fill.choice("layout.fsdp.outer_strategy", &mut fsdp.outer_strategy, "no_shard", &["no_shard", "optim"]);
+    fill.or("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward, Value::from("default"));
+    Layout {
+        tp,
+        sp,
+        cp,
+        cp_kind,
+        pp,
+        vpp,
+        schedule,
+        first_stage_layers: layout.first_stage_layers,
+        last_stage_layers: layout.last_stage_layers,
+        account_for_embedding,
+        account_for_loss,
+        microbatch_group_size,
+        ep,
+        etp,
+        // Whole numbers once the rules hold; at least 1 so that nothing divides by zero before they are checked.
+        dp: (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1),
+        edp: (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1),
+        order: order.unwrap_or_default(),
+    }
+}
+
+fn fill_training(fill: &mut Filler<'_>, file: &mut PlanFile) -> Training {
+    let training = &mut file.training;
+    let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
+    let micro_batch_size = fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
+    let global_batch_size = fill.number("training.global_batch_size", &mut training.global_batch_size, 256, 1, MAX_COUNT);
+    let dtype = fill.or("training.dtype", &mut training.dtype, Dtype::Bf16);
+    let usual = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
+    let grad_dtype = fill.or("training.grad_dtype", &mut training.grad_dtype, usual);
+    let optimizer = fill.or("training.optimizer.kind", &mut training.optimizer.kind, OptimizerKind::Adam);
+    let distributed = fill.or("training.optimizer.distributed", &mut training.optimizer.distributed, true);
+    let recompute = &mut training.recompute;
+    let granularity = fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
+    let modules = recompute.modules.get_or_insert_default().clone();
+    let known = ["core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"];
+    for module in &modules {
+        if !known.contains(&module.as_str()) {
+            fill.findings.push(
+                Finding::error("training.recompute.modules", clip(module), format!("`{}` can't be recomputed; known are {}", clip(module), known.join(", ")))
+                    .rule("Megatron-Core recompute_modules"),
+            );
+        }
+    }
+    if let Some(layers) = recompute.num_layers {
+        fill.within("training.recompute.num_layers", layers, 1, super::MAX_LAYERS);
+    }
+    if granularity == Granularity::Full && (recompute.method.is_none() || recompute.num_layers.is_none()) {
+        fill.findings.push(
+            Finding::error("training.recompute.method", Value::Null, "full recomputation needs a method (uniform or block) and num_layers")
+                .rule("Megatron-Core transformer_config")
+                .nearest(["uniform", "block"]),
+        );
+    }
+    if let Some(method) = recompute.method.as_deref()
+        && !["uniform", "block"].contains(&method)
+    {
+        fill.findings.push(
+            Finding::error("training.recompute.method", clip(method), format!("method is `{}`; allowed are uniform, block", clip(method)))
+                .nearest(["uniform", "block"]),
+        );
+    }
+    if granularity == Granularity::None && !modules.is_empty() {
+        fill.findings.push(
+            Finding::warning("training.recompute.modules", modules.join(", "), "modules are named but granularity is none, so nothing is recomputed")
+                .nearest(["selective"]),
+        );
+    }
+    let recompute_layers = recompute.num_layers;
+    fill.choice("training.moe.dispatcher", &mut training.moe.dispatcher, "alltoall", &["alltoall", "allgather", "flex"]);
+    let load_imbalance = fill.or("training.moe.load_imbalance", &mut training.moe.load_imbalance, 1.0);
+    fill.real("training.train_tokens", training.train_tokens, 0.0);
+    if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
+        fill.findings.push(Finding::error(
+            "training.micro_batch_size",
+            micro_batch_size,
+            format!("a micro batch of {micro_batch_size} x {seq_len} tokens is more than {MAX_COUNT}; lower one of them"),
+        ));
+    }
+    Training {
+        seq_len,
+        micro_batch_size,
+        global_batch_size,
+        dtype,
+        grad_dtype,
+        optimizer,
+        distributed,
+        recompute: granularity,
+        recompute_modules: modules,
+        recompute_layers,
+        load_imbalance,
+    }
+}
+
+fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
+    let run = &mut file.run;
+    let settings = RunSettings {
+        steps: fill.number("run.steps", &mut run.steps, 20, 1, MAX_COUNT),
+        seed: fill.or("run.seed", &mut run.seed, 1234),
+        lr: fill.or("run.lr", &mut run.lr, 3e-4),
+        weight_decay: fill.or("run.weight_decay", &mut run.weight_decay, 0.1),
+        clip_grad: fill.or("run.clip_grad", &mut run.clip_grad, 1.0),
+        warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0, 0, MAX_COUNT),
+        data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
+    };
+    for (field, value) in
+        [("run.lr", settings.lr), ("run.weight_decay", settings.weight_decay), ("run.clip_grad", settings.clip_grad)]
+    {
+        fill.real(field, Some(value), 0.0);
+    }
+    settings
+}

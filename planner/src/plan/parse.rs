@@ -1,0 +1,157 @@
+//! Reading a plan file strictly: a field that is not known is refused with the nearest name that is.
+
+use serde_json::Value;
+
+use super::clip;
+use crate::finding::{Finding, nearest_names};
+use crate::wire::PlanFile;
+
+/// Largest plan file that is read, in bytes. A config.json is some 10 KB.
+pub const MAX_PLAN_FILE_BYTES: usize = 16 * 1024 * 1024;
+
+/// The plan file in `text`.
+///
+/// # Errors
+/// One finding that names the field, its value and what would be right.
+pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
+    if text.len() > MAX_PLAN_FILE_BYTES {
+        let message = format!(
+            "the plan file has {} bytes, and at most {MAX_PLAN_FILE_BYTES} are read; is it the right file?",
+            text.len()
+        );
+        return Err(vec![Finding::error("", text.len() as u64, message)]);
+    }
+    if let Some(finding) = list_for_object(text) {
+        return Err(vec![finding]);
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let parsed: Result<PlanFile, _> = serde_path_to_error::deserialize(&mut reader);
+    match parsed {
+        Ok(plan) => match reader.end() {
+            Ok(()) => Ok(plan),
+            Err(error) => Err(vec![Finding::error("", clip(text), format!("after the plan there is more text: {error}"))]),
+        },
+        Err(error) => {
+            let path = error.path().to_string();
+            let field = if path == "." || path.starts_with('[') { String::new() } else { path };
+            Err(vec![explain(text, &field, &error.into_inner())])
+        }
+    }
+}
+
+/// Serde reads a list as a struct's fields in their order; a plan file that does so is a mistake.
+fn list_for_object(text: &str) -> Option<Finding> {
+    let root: Value = serde_json::from_str(text).ok()?;
+    let wrong = |field: &str, value: &Value| {
+        Finding::error(field, clip(&value.to_string()), format!("{} must be a JSON object", place(field)))
+            .rule("plan file, version 1")
+    };
+    if !root.is_object() {
+        return Some(wrong("", &root));
+    }
+    let objects = [
+        "model", "model.hf_config", "model.architecture", "cluster", "layout", "layout.fsdp", "training",
+        "training.optimizer", "training.recompute", "training.moe", "run", "run.data",
+    ];
+    objects.into_iter().find_map(|field| {
+        let value = field.split('.').try_fold(&root, |at, part| at.get(part))?;
+        (value.is_array()).then(|| wrong(field, value))
+    })
+}
+
+fn explain(text: &str, path: &str, error: &serde_json::Error) -> Finding {
+    let message = error.to_string();
+    if error.is_syntax() || error.is_eof() {
+        return Finding::error("", clip(text.trim()), format!("this is not JSON: {message}"))
+            .rule("a plan file is one JSON object");
+    }
+    let quoted = quoted(&message);
+    if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown field")) {
+        // serde_path_to_error's path ends in the unknown field itself.
+        let parent = path.strip_suffix(unknown.as_str()).unwrap_or(path).trim_end_matches('.');
+        let field = if parent.is_empty() { unknown.clone() } else { format!("{parent}.{unknown}") };
+        let known = nearest_names(unknown, quoted[1..].iter().map(String::as_str), 3);
+        let hint = known.first().map_or(String::new(), |name| format!("; did you mean `{name}`?"));
+        return Finding::error(&field, clip(unknown), format!("`{}` is not a field of {}{hint}", clip(unknown), place(parent)))
+            .rule("plan file, version 1: unknown fields are refused")
+            .nearest(known);
+    }
+    let value = lookup(text, path);
+    if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown variant")) {
+        let listed = quoted[1..].join(", ");
+        return Finding::error(path, clip(unknown), format!("{path} is `{}`; allowed are {listed}", clip(unknown)))
+            .rule("plan file, version 1")
+            .nearest(nearest_names(unknown, quoted[1..].iter().map(String::as_str), 2));
+    }
+    Finding::error(path, value, format!("{} can't be read: {message}", place(path))).rule("plan file, version 1")
+}
+
+fn place(path: &str) -> String {
+    if path.is_empty() { "the plan file".to_owned() } else { format!("`{path}`") }
+}
+
+/// The parts of serde's message between back quotes.
+fn quoted(message: &str) -> Vec<String> {
+    message.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// The value at a path such as `layout.tp`, shortened.
+fn lookup(text: &str, path: &str) -> Value {
+    let Ok(root) = serde_json::from_str::<Value>(text) else { return Value::Null };
+    let found = path.split('.').filter(|part| !part.is_empty()).try_fold(&root, |at, part| at.get(part));
+    match found {
+        Some(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) => value.clone(),
+        Some(other) => Value::String(clip(&other.to_string())),
+        None => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, field: &str, message_part: &str, nearest: &[&str]) {
+        let findings = parse_plan(text).unwrap_err();
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].field, field, "{findings:?}");
+        assert!(findings[0].message.contains(message_part), "{}", findings[0].message);
+        let found: Vec<&str> = findings[0].nearest.iter().take(nearest.len()).filter_map(Value::as_str).collect();
+        assert_eq!(found, nearest);
+    }
+
+    const MODEL: &str = r#""version":1,"model":{"preset":"llama-3-8b"},"cluster":{"gpu":"h100-sxm"}"#;
+
+    #[test]
+    fn unknown_fields_are_refused_with_the_nearest_name() {
+        check(&format!("{{{MODEL},\"layuot\":{{}}}}"), "layuot", "did you mean `layout`", &["layout"]);
+        check(&format!("{{{MODEL},\"layout\":{{\"schdule\":2}}}}"), "layout.schdule", "mean `schedule`", &["schedule"]);
+        check(
+            &format!("{{{MODEL},\"training\":{{\"optimizer\":{{\"knd\":\"adam\"}}}}}}"),
+            "training.optimizer.knd",
+            "did you mean `kind`",
+            &["kind"],
+        );
+    }
+
+    #[test]
+    fn wrong_types_name_field_and_value() {
+        check(&format!("{{{MODEL},\"layout\":{{\"tp\":-1}}}}"), "layout.tp", "-1", &[]);
+        check(&format!("{{{MODEL},\"layout\":{{\"tp\":\"two\"}}}}"), "layout.tp", "two", &[]);
+        check(&format!("{{{MODEL},\"runtime\":\"megatrn\"}}"), "runtime", "allowed are megatron", &["megatron"]);
+    }
+
+    #[test]
+    fn garbage_is_said_to_be_no_json() {
+        check("", "", "not JSON", &[]);
+        check("hello", "", "not JSON", &[]);
+        check("{\"version\":1", "", "not JSON", &[]);
+        check(&"[".repeat(100_000), "", "can't be read", &[]);
+        check("[1]", "", "must be a JSON object", &[]);
+        check(&format!("{{{MODEL},\"layout\":[2]}}"), "layout", "must be a JSON object", &[]);
+    }
+
+    #[test]
+    fn missing_parts_are_named() {
+        check("{\"version\":1,\"model\":{\"preset\":\"x\"}}", "", "missing field `cluster`", &[]);
+    }
+}

@@ -1,0 +1,246 @@
+//! Cuts and buffers by Megatron-Core's rules, which the native runtime shares.
+
+use super::{BufferShard, Family, Module, ParamShard, RankShards};
+use crate::layout::{Coordinates, GroupKind, coordinates, layers_of_stage};
+use crate::model::{LayerKind, Parameter, Role, layer_parameters, outer_parameters};
+use crate::plan::Plan;
+use crate::units::Dtype;
+use crate::wire::OptimizerKind;
+
+/// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
+/// (Megatron-Core param_layout).
+const PARAM_ALIGNMENT: u64 = 64;
+/// A buffer of the distributed optimizer ends at a multiple of lcm(data-parallel size, this).
+const END_ALIGNMENT: u64 = 128;
+
+/// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of 128 x tp (Megatron-LM's
+/// `make_vocab_size_divisible_by`).
+pub fn padded_vocabulary(plan: &Plan) -> u64 {
+    plan.model.vocab_size.next_multiple_of(128 * plan.layout.tp)
+}
+
+/// The axis group that cuts a role, and the dim that is cut.
+fn cut(role: Role, plan: &Plan) -> Option<(GroupKind, usize)> {
+    match role {
+        Role::Vocabulary => Some((GroupKind::Tp, 0)),
+        Role::Column(dim) | Role::Row(dim) => Some((GroupKind::Tp, dim)),
+        Role::Qkv => {
+            // With fewer kv groups than tensor-parallel ranks Megatron cuts through the groups.
+            let dim = if plan.model.attention.kv_heads().is_multiple_of(plan.layout.tp) { 0 } else { usize::MAX };
+            Some((GroupKind::Tp, dim))
+        }
+        Role::ExpertColumn(dim) | Role::ExpertRow(dim) => Some((GroupKind::Etp, dim)),
+        Role::Replicated | Role::SharedByHeads => None,
+    }
+}
+
+/// The parameter as this layout sees it: a query-key-value matrix whose kv groups are cut through is a plain matrix
+/// of rows.
+fn as_cut(parameter: Parameter, plan: &Plan) -> (Parameter, Option<(GroupKind, usize)>) {
+    match cut(parameter.role, plan) {
+        Some((group, usize::MAX)) => {
+            let rows = parameter.shape[..3].iter().product();
+            let shape = std::iter::once(rows).chain(parameter.shape[3..].iter().copied()).collect();
+            (Parameter { shape, ..parameter }, Some((group, 0)))
+        }
+        cut => (parameter, cut),
+    }
+}
+
+fn family(parameter: Parameter, plan: &Plan, layers: u64) -> Family {
+    let (parameter, cut) = as_cut(parameter, plan);
+    let mut local_shape = parameter.shape.clone();
+    let cut = cut.filter(|&(group, _)| plan.group_size(group) > 1);
+    if let Some((group, dim)) = cut {
+        local_shape[dim] /= plan.group_size(group);
+    }
+    let partial = match parameter.role {
+        Role::SharedByHeads => true,
+        // Under sequence parallelism each rank sees its own tokens only.
+        Role::Replicated => plan.layout.sp,
+        _ => false,
+    };
+    let per_layer = match parameter.module {
+        Module::Expert => parameter.per_layer / plan.layout.ep,
+        _ => parameter.per_layer,
+    };
+    Family {
+        sum_gradient_over: (partial && plan.layout.tp > 1 && parameter.module != Module::Expert)
+            .then_some(GroupKind::Tp),
+        cut,
+        local_shape,
+        layers,
+        count: layers * per_layer,
+        parameter,
+    }
+}
+
+/// Families of everything that a rank of `stage` holds, in the order of the forward pass.
+pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
+    let (first, last) = outer_families(plan, stage);
+    let layers = layers_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let count = |kind| layers.iter().filter(|&&layer| plan.model.layer_kind(layer) == kind).count() as u64;
+    let mut families = first;
+    for kind in [LayerKind::Dense, LayerKind::Moe] {
+        let layers = count(kind);
+        if layers > 0 {
+            families.extend(layer_parameters(&plan.model, kind).into_iter().map(|parameter| family(parameter, plan, layers)));
+        }
+    }
+    families.extend(last);
+    families
+}
+
+/// What a stage holds outside its layers, before and after them.
+fn outer_families(plan: &Plan, stage: u64) -> (Vec<Family>, Vec<Family>) {
+    let (first, mut last) = outer_parameters(&plan.model, padded_vocabulary(plan));
+    let (is_first, is_last) = (stage == 0, stage + 1 == plan.layout.pp);
+    if plan.model.tied_embeddings && !is_first {
+        // The last stage of a pipeline holds a copy of the tied embedding for its output layer.
+        last.extend(first.iter().cloned());
+    }
+    let of = |list: Vec<Parameter>, here: bool| -> Vec<Family> {
+        list.into_iter().filter(|_| here).map(|parameter| family(parameter, plan, 1)).collect()
+    };
+    (of(first, is_first), of(last, is_last))
+}
+
+/// The two buffers of a rank, dense and (where it holds experts) expert, from the elements of its slices.
+fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) -> (BufferShard, Vec<u64>) {
+    let training = &plan.training;
+    let group = if expert { GroupKind::Edp } else { GroupKind::DpCp };
+    let replicas = plan.group_size(group);
+    let align = if training.distributed { PARAM_ALIGNMENT } else { 1 };
+    let (mut elements, mut starts) = (0u64, Vec::new());
+    for (size, count) in sizes {
+        elements = elements.next_multiple_of(align);
+        starts.push(elements);
+        elements += (count - 1) * size.next_multiple_of(align) + size;
+    }
+    if training.distributed && elements > 0 {
+        elements = elements.next_multiple_of(lcm(replicas, END_ALIGNMENT));
+    }
+    let moment_dtype = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
+    let buffer = BufferShard {
+        expert,
+        elements,
+        weight_dtype: training.dtype,
+        grad_dtype: training.grad_dtype,
+        state_offset: 0,
+        state_elements: if training.distributed { elements / replicas } else { elements },
+        group,
+        master_dtype: matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16).then_some(Dtype::Fp32),
+        moment_dtype,
+        moments: match training.optimizer {
+            OptimizerKind::Adam => 2,
+            OptimizerKind::Sgd => 1,
+        },
+    };
+    (buffer, starts)
+}
+
+fn lcm(a: u64, b: u64) -> u64 {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}
+
+/// Buffers of a rank of `stage`, from its families: equal to those of the rank's own list.
+pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+    let families = stage_families(plan, stage);
+    [false, true]
+        .into_iter()
+        .map(|expert| {
+            let of_kind = families.iter().filter(|family| (family.parameter.module == Module::Expert) == expert);
+            buffer(plan, expert, of_kind.map(|family| (family.local_elements(), family.count))).0
+        })
+        .filter(|buffer| buffer.elements > 0)
+        .collect()
+}
+
+/// Everything that `rank` keeps from step to step.
+pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
+    let at = coordinates(&plan.layout, rank);
+    let mut params = Vec::new();
+    let (first, last) = outer_families(plan, at.pp);
+    params.extend(first.iter().map(|family| shard_of(plan, family, &at, None, None)));
+    for layer in layers_of_stage(&plan.layout, plan.model.num_layers, at.pp).unwrap_or_default() {
+        let kind = plan.model.layer_kind(layer);
+        for parameter in layer_parameters(&plan.model, kind) {
+            let family = family(parameter, plan, 1);
+            if family.parameter.module == Module::Expert {
+                let experts = family.count;
+                let mine = at.ep * experts..(at.ep + 1) * experts;
+                params.extend(mine.map(|expert| shard_of(plan, &family, &at, Some(layer), Some(expert))));
+            } else {
+                params.push(shard_of(plan, &family, &at, Some(layer), None));
+            }
+        }
+    }
+    params.extend(last.iter().map(|family| shard_of(plan, family, &at, None, None)));
+    let mut buffers = Vec::new();
+    for expert in [false, true] {
+        let here = |param: &ParamShard| (param.module == Module::Expert) == expert;
+        let sizes: Vec<(u64, u64)> = params.iter().filter(|param| here(param)).map(|param| (param.elements(), 1)).collect();
+        if sizes.is_empty() {
+            continue;
+        }
+        let (mut shard, starts) = buffer(plan, expert, sizes.into_iter());
+        if plan.training.distributed {
+            let slot = if expert { at.edp } else { dp_cp_slot(plan, &at) };
+            shard.state_offset = slot * shard.state_elements;
+        }
+        for (param, start) in params.iter_mut().filter(|param| here(param)).zip(starts) {
+            param.buffer = buffers.len();
+            param.buffer_offset = start;
+        }
+        buffers.push(shard);
+    }
+    RankShards { rank, params, buffers }
+}
+
+/// Place of a rank in its data-and-context-parallel group.
+fn dp_cp_slot(plan: &Plan, at: &Coordinates) -> u64 {
+    let position = |axis| plan.layout.order.iter().position(|&other| other == axis);
+    if position(crate::layout::Axis::Cp) < position(crate::layout::Axis::Dp) {
+        at.cp + plan.layout.cp * at.dp
+    } else {
+        at.dp + plan.layout.dp * at.cp
+    }
+}
+
+fn shard_of(plan: &Plan, family: &Family, at: &Coordinates, layer: Option<u64>, expert: Option<u64>) -> ParamShard {
+    let parameter = &family.parameter;
+    let mut name = parameter.name.clone();
+    if let Some(layer) = layer {
+        name = name.replace("{layer}", &layer.to_string());
+    }
+    if let Some(expert) = expert {
+        name = name.replace("{expert}", &expert.to_string());
+    }
+    let mut offset = vec![0; parameter.shape.len()];
+    if let Some((group, dim)) = family.cut {
+        let slot = if group == GroupKind::Etp { at.etp } else { at.tp };
+        offset[dim] = slot * family.local_shape[dim];
+    }
+    ParamShard {
+        name,
+        module: parameter.module,
+        layer,
+        offset,
+        local_shape: family.local_shape.clone(),
+        unpadded_rows: match parameter.role {
+            Role::Vocabulary => plan.model.vocab_size,
+            _ => parameter.shape[0],
+        },
+        shape: parameter.shape.clone(),
+        cut_by: family.cut.map(|(group, _)| group),
+        sum_gradient_over: family.sum_gradient_over,
+        init: parameter.init,
+        decays: parameter.decays,
+        buffer: 0,
+        buffer_offset: 0,
+    }
+}

@@ -1,0 +1,179 @@
+//! Which rank holds which slice of which parameter, and where it lies in the flat buffers.
+//!
+//! Parameters are kept as families (one entry for all layers and experts that look alike); a rank's own list is the
+//! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
+
+mod megatron;
+
+pub use megatron::{padded_vocabulary, rank_shards, stage_buffers, stage_families};
+
+use serde::Serialize;
+
+use crate::layout::GroupKind;
+use crate::model::Parameter;
+use crate::plan::Plan;
+use crate::units::Dtype;
+
+/// All parameters of a stage that look alike, on one of its ranks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Family {
+    /// One of them, whole; its name is a template.
+    pub parameter: Parameter,
+    /// The group that cuts it (when larger than one rank) and the dim that is cut.
+    pub cut: Option<(GroupKind, usize)>,
+    /// Shape of a rank's slice.
+    pub local_shape: Vec<u64>,
+    /// Layers that have it.
+    pub layers: u64,
+    /// How many of them a rank holds: layers x local experts.
+    pub count: u64,
+    /// Group over which its gradient is a sum of parts, besides data parallelism.
+    pub sum_gradient_over: Option<GroupKind>,
+}
+
+impl Family {
+    /// Elements of one slice.
+    pub fn local_elements(&self) -> u64 {
+        self.local_shape.iter().product()
+    }
+}
+
+/// Parameters that a rank of `stage` allocates, without buffer padding.
+pub fn parameters_of_stage(plan: &Plan, stage: u64) -> u64 {
+    stage_families(plan, stage).iter().map(|family| family.count * family.local_elements()).sum()
+}
+
+/// Parameters that the fullest rank allocates, without buffer padding.
+pub fn parameters_per_rank_max(plan: &Plan) -> u64 {
+    (0..plan.layout.pp).map(|stage| parameters_of_stage(plan, stage)).max().unwrap_or(0)
+}
+
+/// What a parameter belongs to; decides which grid of ranks it lives on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Module {
+    /// Word embedding.
+    Embedding,
+    /// Attention projections.
+    Attention,
+    /// Norms: of layers, of the output, of queries and keys.
+    Norm,
+    /// Dense MLP.
+    Mlp,
+    /// MoE router.
+    Router,
+    /// Routed experts.
+    Expert,
+    /// Shared experts.
+    SharedExpert,
+    /// Output layer.
+    Head,
+    /// Projection of a multi-token-prediction module.
+    Mtp,
+}
+
+/// How a parameter starts.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Init {
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f64),
+    /// All ones.
+    Ones,
+    /// All zeros.
+    Zeros,
+}
+
+/// One rank's slice of one parameter: a box in the whole tensor, and a place in one of the rank's flat buffers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ParamShard {
+    /// Name in the whole model, such as `layers.3.attention.qkv`.
+    pub name: String,
+    /// What it belongs to.
+    pub module: Module,
+    /// Transformer layer, from 0 over the whole model; none outside the layers.
+    pub layer: Option<u64>,
+    /// Shape of the whole parameter (vocabulary padded).
+    pub shape: Vec<u64>,
+    /// First index of the slice in each dim.
+    pub offset: Vec<u64>,
+    /// Extent of the slice in each dim.
+    pub local_shape: Vec<u64>,
+    /// Rows of dim 0 that are real; beyond it is vocabulary padding. Whole extent for all but embedding and head.
+    pub unpadded_rows: u64,
+    /// The axis group that cuts it, if any.
+    pub cut_by: Option<GroupKind>,
+    /// Groups over which a gradient must be summed besides data parallelism: the ranks hold the same values but saw
+    /// different tokens (norms and router under sequence parallelism).
+    pub sum_gradient_over: Option<GroupKind>,
+    /// How it starts.
+    pub init: Init,
+    /// Whether weight decay applies (matrices, not norms and biases).
+    pub decays: bool,
+    /// Index in `RankShards::buffers`.
+    pub buffer: usize,
+    /// First element in that buffer.
+    pub buffer_offset: u64,
+}
+
+impl ParamShard {
+    /// Elements of the slice.
+    pub fn elements(&self) -> u64 {
+        self.local_shape.iter().product()
+    }
+}
+
+/// A flat buffer that holds slices of one kind (dense or routed experts) one after the other, once per element type:
+/// weights in the compute dtype, main gradients in the gradient dtype, and the optimizer's part of both.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BufferShard {
+    /// True for routed experts, whose gradients are reduced over `GroupKind::Edp` instead of `GroupKind::DpCp`.
+    pub expert: bool,
+    /// Elements of weights and of gradients, padding included.
+    pub elements: u64,
+    /// Type of the weights.
+    pub weight_dtype: Dtype,
+    /// Type of the main gradients.
+    pub grad_dtype: Dtype,
+    /// First element whose optimizer state this rank keeps.
+    pub state_offset: u64,
+    /// Elements whose optimizer state this rank keeps.
+    pub state_elements: u64,
+    /// The group over which gradients are reduced and states are split.
+    pub group: GroupKind,
+    /// Type of the master weights; none when the weights themselves serve (fp32 and fp64 training).
+    pub master_dtype: Option<Dtype>,
+    /// Type of the moments.
+    pub moment_dtype: Dtype,
+    /// Moments per element: 2 for Adam, 1 for SGD.
+    pub moments: u64,
+}
+
+impl BufferShard {
+    /// Bytes of the weights.
+    pub fn weights_bytes(&self) -> u64 {
+        self.elements * self.weight_dtype.size()
+    }
+
+    /// Bytes of the main gradients.
+    pub fn gradients_bytes(&self) -> u64 {
+        self.elements * self.grad_dtype.size()
+    }
+
+    /// Bytes of master weights and moments.
+    pub fn optimizer_bytes(&self) -> u64 {
+        let master = self.master_dtype.map_or(0, Dtype::size);
+        self.state_elements * (master + self.moments * self.moment_dtype.size())
+    }
+}
+
+/// Everything that one rank keeps from step to step.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RankShards {
+    /// The rank.
+    pub rank: u64,
+    /// Its slices, in the order of the forward pass.
+    pub params: Vec<ParamShard>,
+    /// Its buffers.
+    pub buffers: Vec<BufferShard>,
+}

@@ -1,0 +1,119 @@
+//! The answer of `shardplan estimate PLAN --json`, byte-identical to the page's.
+
+use serde::{Deserialize, Serialize};
+
+use super::PlanFile;
+use crate::finding::Finding;
+
+/// Everything that planner says of a plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// `wire::VERSION`.
+    pub version: u32,
+    /// The plan with every field filled; none when the file could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanFile>,
+    /// Paths of the fields that were filled by a default.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// What is wrong or worth knowing.
+    pub findings: Vec<Finding>,
+    /// Parameter counts; none when the model is invalid.
+    pub parameters: Option<ParameterCounts>,
+    /// Sizes of the process groups; none when the layout is invalid.
+    pub groups: Option<GroupSizes>,
+    /// Memory; none when invalid.
+    pub memory: Option<MemoryAnswer>,
+    /// Seconds of a step; not computed yet.
+    pub time: Option<serde_json::Value>,
+}
+
+/// Parameter counts in elements.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ParameterCounts {
+    /// Trainable parameters of the whole model, once: no buffers, no vocabulary padding, no tied copy.
+    pub total: u64,
+    /// Of these, what one token uses (routed experts: top-k of each layer), with embedding and head.
+    pub active: u64,
+    /// What the fullest rank allocates, without buffer padding.
+    pub per_rank_max: u64,
+}
+
+/// Sizes of the axes and groups.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupSizes {
+    /// Ranks in all.
+    pub world: u64,
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Context parallel.
+    pub cp: u64,
+    /// Pipeline parallel.
+    pub pp: u64,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Data parallel: world / (tp cp pp).
+    pub dp: u64,
+    /// Data parallel of experts: world / (etp ep pp).
+    pub edp: u64,
+}
+
+/// Whether it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The interval's upper end is within capacity.
+    Fits,
+    /// Only the central value is.
+    Tight,
+    /// The central value is not.
+    No,
+    /// The plan has an error.
+    Invalid,
+}
+
+/// Memory per GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemoryAnswer {
+    /// What torch sees of one GPU; none for gpu `cpu`.
+    pub capacity_bytes: Option<u64>,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// Central value of what the fullest rank takes from its GPU: reserved by the allocator plus outside it.
+    pub peak_bytes: u64,
+    /// Likely range of `peak_bytes`.
+    pub interval_bytes: [u64; 2],
+    /// Ranks that hold the same, in pipeline order.
+    pub rank_classes: Vec<RankClass>,
+}
+
+/// Ranks whose memory is equal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankClass {
+    /// Pipeline stage.
+    pub stage: u64,
+    /// The smallest such rank.
+    pub example_rank: u64,
+    /// How many there are.
+    pub count: u64,
+    /// Phase of the step in which memory is fullest.
+    pub peak_phase: String,
+    /// Compute-dtype parameters.
+    pub weights_bytes: u64,
+    /// Main gradient buffers.
+    pub gradients_bytes: u64,
+    /// Master weights and moments.
+    pub optimizer_bytes: u64,
+    /// Saved between forward and backward.
+    pub activations_bytes: u64,
+    /// Everything else in the allocator at the peak.
+    pub transient_bytes: u64,
+    /// Context and communicators, outside the allocator.
+    pub outside_bytes: u64,
+    /// Sum of the five inside the allocator.
+    pub peak_allocated_bytes: u64,
+    /// What the allocator takes from the device for that.
+    pub peak_reserved_bytes: u64,
+}

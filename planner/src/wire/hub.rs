@@ -1,0 +1,123 @@
+//! What page and hub say to each other over the websocket: JSON text frames, one message each.
+
+use serde::{Deserialize, Serialize};
+
+use super::{PlanFile, Record, RunInfo};
+
+/// The largest frame that the hub reads from a page, in bytes. A plan with a pasted config.json is some 10 KB.
+pub const MAX_CLIENT_FRAME_BYTES: usize = 1024 * 1024;
+
+/// From the page to the hub. The first message must be `Hello`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToHub {
+    /// Opens the session.
+    Hello {
+        /// The token from the URL's fragment.
+        token: String,
+        /// `wire::VERSION` of the page.
+        version: u32,
+    },
+    /// Asks for the list of runs, now and whenever it changes.
+    ListRuns,
+    /// Asks for a run's records from the start, then live.
+    Watch {
+        /// The run.
+        run: String,
+    },
+    /// Ends a `Watch`.
+    Unwatch {
+        /// The run.
+        run: String,
+    },
+    /// Starts a plan on the hub's machine.
+    Start {
+        /// The plan.
+        plan: Box<PlanFile>,
+    },
+    /// Stops a run.
+    Stop {
+        /// The run.
+        run: String,
+    },
+}
+
+/// From the hub to the page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ToPage {
+    /// The session is open.
+    Welcome {
+        /// `wire::VERSION` of the hub.
+        version: u32,
+        /// The hub's host name.
+        host: String,
+        /// What the hub can run: absent parts as sentences.
+        problems: Vec<String>,
+    },
+    /// All runs, newest first.
+    Runs {
+        /// The runs.
+        runs: Vec<RunSummary>,
+    },
+    /// A run was started on this page's request.
+    Started {
+        /// Its id.
+        run: String,
+    },
+    /// Records of a watched run, in the order in which they were read.
+    Records {
+        /// The run.
+        run: String,
+        /// The records, each with its log's name.
+        records: Vec<LogRecord>,
+        /// True once everything that was on disk when the watch began has been sent.
+        caught_up: bool,
+        /// Step records of ranks other than 0 that were left out of this frame because the page reads slowly. The
+        /// run folder has them all.
+        merged: u64,
+    },
+    /// A request could not be met.
+    Error {
+        /// What failed, the value, and what to do.
+        message: String,
+    },
+}
+
+/// A record and the log that it stands in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LogRecord {
+    /// File name of the log, such as `rank-00000.log`.
+    pub log: String,
+    /// The record.
+    pub record: Record,
+}
+
+/// A run in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSummary {
+    /// Who, when, what.
+    pub info: RunInfo,
+    /// The plan that it runs.
+    pub plan: PlanFile,
+    /// How it stands.
+    pub state: RunState,
+    /// How it ended, in a sentence; empty while it runs.
+    pub reason: String,
+}
+
+/// How a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunState {
+    /// Ranks are being started or run.
+    Running,
+    /// Every step was done.
+    Completed,
+    /// Somebody stopped it.
+    Stopped,
+    /// It failed.
+    Failed,
+    /// Its launcher is gone without a word: killed, or the machine went down.
+    Lost,
+}

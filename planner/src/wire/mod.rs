@@ -1,0 +1,18 @@
+//! Versioned serde types: everything that crosses a process boundary or is stored.
+//!
+//! Domain types live elsewhere and are converted explicitly; nothing here computes.
+
+mod answer;
+mod hub;
+mod link;
+mod plan_file;
+mod record;
+
+pub use answer::*;
+pub use hub::*;
+pub use link::{LinkError, decode_link, encode_link};
+pub use plan_file::*;
+pub use record::*;
+
+/// Version of the plan file, the answer and the state link.
+pub const VERSION: u32 = 1;

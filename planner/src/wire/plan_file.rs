@@ -1,0 +1,357 @@
+//! The plan file: what a person writes, pastes, links to or exports. Every field but `version`, `model` and
+//! `cluster` may be absent; `crate::plan` fills the defaults.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::model::Architecture;
+use crate::units::Dtype;
+
+/// A plan file, version 1. Unknown fields are refused.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// Format version: 1.
+    pub version: u32,
+    /// Name of the plan.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// What is trained.
+    pub model: ModelFile,
+    /// What it is trained on.
+    pub cluster: ClusterFile,
+    /// The framework whose rules hold.
+    #[serde(default)]
+    pub runtime: Option<Runtime>,
+    /// How it is split.
+    #[serde(default)]
+    pub layout: LayoutFile,
+    /// Batch, precision, optimizer, recomputation.
+    #[serde(default)]
+    pub training: TrainingFile,
+    /// What the worker does with it.
+    #[serde(default)]
+    pub run: RunFile,
+}
+
+/// One of: a preset's id, a Hugging Face config.json, an architecture in planner's own words.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFile {
+    /// Id of a preset, such as `llama-3-8b`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preset: Option<String>,
+    /// A Hugging Face config.json, whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hf_config: Option<Map<String, Value>>,
+    /// Path of a config.json; only the command line reads it, and replaces it by `hf_config`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hf_config_path: Option<String>,
+    /// The architecture itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<Box<Architecture>>,
+}
+
+/// The framework whose sharding and memory rules hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Runtime {
+    /// Megatron-Core (Megatron-LM, Megatron Bridge).
+    Megatron,
+    /// PyTorch FSDP2 and DTensor.
+    Fsdp2,
+    /// Megatron-FSDP.
+    MegatronFsdp,
+    /// Shardplan's own executor, `shardplan-rank`.
+    Native,
+}
+
+impl Runtime {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Runtime::Megatron => "megatron",
+            Runtime::Fsdp2 => "fsdp2",
+            Runtime::MegatronFsdp => "megatron_fsdp",
+            Runtime::Native => "native",
+        }
+    }
+}
+
+/// The cluster.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    /// Id of a GPU of the catalogue, or `cpu`.
+    pub gpu: String,
+    /// Nodes; 1.
+    #[serde(default)]
+    pub nodes: Option<u64>,
+    /// GPUs of a node; 8.
+    #[serde(default)]
+    pub gpus_per_node: Option<u64>,
+    /// GPUs joined by NVLink; from the catalogue.
+    #[serde(default)]
+    pub nvlink_domain: Option<u64>,
+    /// Network bandwidth per GPU in Gbit/s; from the catalogue.
+    #[serde(default)]
+    pub nic_gbps: Option<f64>,
+    /// Failed GPUs.
+    #[serde(default)]
+    pub failed: Option<Vec<FailedGpu>>,
+    /// Price of a GPU for an hour.
+    #[serde(default)]
+    pub price_per_gpu_hour: Option<f64>,
+    /// Mean time between failures of one GPU, hours.
+    #[serde(default)]
+    pub gpu_mtbf_hours: Option<f64>,
+    /// Seconds between checkpoints.
+    #[serde(default)]
+    pub checkpoint_interval_s: Option<f64>,
+    /// Seconds from a failure to the first new step.
+    #[serde(default)]
+    pub restart_s: Option<f64>,
+}
+
+/// A failed GPU, by its place in the cluster or by its coordinates in the layout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum FailedGpu {
+    /// Node and GPU on it, from 0.
+    Place {
+        /// Node.
+        node: u64,
+        /// GPU on the node.
+        gpu: u64,
+    },
+    /// Coordinates.
+    Coordinates {
+        /// Data-parallel coordinate.
+        dp: u64,
+        /// Context-parallel coordinate.
+        cp: u64,
+        /// Pipeline stage.
+        pp: u64,
+        /// Tensor-parallel slot.
+        tp: u64,
+    },
+}
+
+/// Axis sizes and how they are laid out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LayoutFile {
+    /// Tensor parallel; 1.
+    pub tp: Option<u64>,
+    /// Sequence parallel; on when tp > 1.
+    pub sp: Option<bool>,
+    /// Context parallel; 1.
+    pub cp: Option<u64>,
+    /// How context parallelism moves keys and values.
+    pub cp_kind: Option<CpKind>,
+    /// Pipeline stages; 1.
+    pub pp: Option<u64>,
+    /// Model chunks per stage; 1.
+    pub vpp: Option<u64>,
+    /// Pipeline schedule.
+    pub schedule: Option<Schedule>,
+    /// Megatron's layout string, such as `Et*3|(tt|)*29m|L`.
+    pub pipeline_layout: Option<String>,
+    /// Layers of the first stage.
+    pub first_stage_layers: Option<u64>,
+    /// Layers of the last stage.
+    pub last_stage_layers: Option<u64>,
+    /// The embedding counts as a layer when stages are made.
+    pub account_for_embedding: Option<bool>,
+    /// The loss counts as a layer when stages are made.
+    pub account_for_loss: Option<bool>,
+    /// Micro batches that the interleaved schedule takes through a chunk in a row.
+    pub microbatch_group_size: Option<u64>,
+    /// Expert parallel; 1.
+    pub ep: Option<u64>,
+    /// Expert tensor parallel; 1 (tp for a model without experts).
+    pub etp: Option<u64>,
+    /// Replicas of HSDP, or Megatron-FSDP's outer size.
+    pub dp_replicate: Option<u64>,
+    /// Order of the axes over ranks, fastest first.
+    pub order: Option<String>,
+    /// A Hugging Face TP plan: `hf`, or a map from module pattern to style.
+    pub tp_plan: Option<Value>,
+    /// FSDP settings.
+    pub fsdp: FsdpFile,
+}
+
+/// How context parallelism moves keys and values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum CpKind {
+    /// A ring of sends.
+    #[serde(rename = "p2p")]
+    P2p,
+    /// All-to-all over heads.
+    #[serde(rename = "a2a")]
+    A2a,
+    /// All-gather of keys and values.
+    #[serde(rename = "all_gather")]
+    AllGather,
+    /// All-to-all inside, ring outside.
+    #[serde(rename = "a2a+p2p")]
+    A2aP2p,
+}
+
+/// A pipeline schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Schedule {
+    /// One forward, one backward.
+    #[serde(rename = "1f1b")]
+    OneFOneB,
+    /// Interleaved 1F1B over model chunks.
+    #[serde(rename = "interleaved")]
+    Interleaved,
+    /// All forwards, then all backwards.
+    #[serde(rename = "gpipe")]
+    Gpipe,
+    /// Zero bubble H1.
+    #[serde(rename = "zb-h1")]
+    ZbH1,
+    /// Zero bubble V.
+    #[serde(rename = "zbv")]
+    Zbv,
+}
+
+impl Schedule {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Schedule::OneFOneB => "1f1b",
+            Schedule::Interleaved => "interleaved",
+            Schedule::Gpipe => "gpipe",
+            Schedule::ZbH1 => "zb-h1",
+            Schedule::Zbv => "zbv",
+        }
+    }
+}
+
+/// FSDP settings.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FsdpFile {
+    /// `no_shard`, `optim`, `optim_grads` or `optim_grads_params`.
+    pub strategy: Option<String>,
+    /// `no_shard` or `optim`.
+    pub outer_strategy: Option<String>,
+    /// `default`, `always`, `never`, or a group size.
+    pub reshard_after_forward: Option<Value>,
+}
+
+/// Batch, precision, optimizer, recomputation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainingFile {
+    /// Tokens of a sequence; 4096.
+    pub seq_len: Option<u64>,
+    /// Sequences of a micro batch; 1.
+    pub micro_batch_size: Option<u64>,
+    /// Sequences of a step; 256.
+    pub global_batch_size: Option<u64>,
+    /// Compute type; bf16.
+    pub dtype: Option<Dtype>,
+    /// Type of the main gradient buffers; fp32 (fp64 with dtype fp64).
+    pub grad_dtype: Option<Dtype>,
+    /// Optimizer.
+    pub optimizer: OptimizerFile,
+    /// Recomputation.
+    pub recompute: RecomputeFile,
+    /// MoE settings.
+    pub moe: MoeFile,
+    /// Tokens of the whole training, for days and cost.
+    pub train_tokens: Option<f64>,
+}
+
+/// Optimizer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimizerFile {
+    /// Kind; adam.
+    pub kind: Option<OptimizerKind>,
+    /// Whether its state is split over the data-parallel group; true.
+    pub distributed: Option<bool>,
+}
+
+/// Kind of optimizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// Adam or AdamW: two moments.
+    Adam,
+    /// SGD with momentum: one.
+    Sgd,
+}
+
+/// Recomputation of activations.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecomputeFile {
+    /// none, selective or full.
+    pub granularity: Option<Granularity>,
+    /// Modules recomputed when selective.
+    pub modules: Option<Vec<String>>,
+    /// `uniform` or `block` when full.
+    pub method: Option<String>,
+    /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
+    pub num_layers: Option<u64>,
+}
+
+/// How much is recomputed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Granularity {
+    /// Nothing.
+    None,
+    /// Named modules.
+    Selective,
+    /// Whole layers.
+    Full,
+}
+
+/// MoE settings.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MoeFile {
+    /// `alltoall`, `allgather` or `flex`.
+    pub dispatcher: Option<String>,
+    /// Tokens of the busiest rank over the mean; 1.0.
+    pub load_imbalance: Option<f64>,
+}
+
+/// What the worker does with the plan.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RunFile {
+    /// Steps; 20.
+    pub steps: Option<u64>,
+    /// Seed of initialisation and data; 1234.
+    pub seed: Option<u64>,
+    /// Learning rate; 3e-4.
+    pub lr: Option<f64>,
+    /// Weight decay (decoupled); 0.1.
+    pub weight_decay: Option<f64>,
+    /// Norm to which gradients are clipped, 0 for none; 1.0.
+    pub clip_grad: Option<f64>,
+    /// Steps of linear warm-up; 0.
+    pub warmup_steps: Option<u64>,
+    /// Data.
+    pub data: Option<DataFile>,
+}
+
+/// Where tokens come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DataFile {
+    /// Random sequences that a model can learn.
+    Synthetic,
+    /// The bytes of a text file, one token a byte.
+    Text {
+        /// Path of the file, as the ranks see it.
+        path: String,
+    },
+}

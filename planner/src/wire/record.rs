@@ -1,0 +1,218 @@
+//! The run folder's records, and how one becomes a line of a log.
+//!
+//! A log is append-only text: one record a line, `CRC32 JSON`, the checksum (eight hex digits) over the JSON's
+//! bytes. A line that a kill cut short, or that a disk spoiled, fails its checksum and is skipped by readers, so a
+//! kill loses at most the record being written. Each writing process has a log of its own.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// `run.json`: who started a run, when, with what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// Version of the run folder's format; 1.
+    pub version: u32,
+    /// The run's id, which is its folder's name.
+    pub id: String,
+    /// The plan's name.
+    pub name: String,
+    /// User that started it.
+    pub user: String,
+    /// Host that it was started on.
+    pub host: String,
+    /// Milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// The command line.
+    pub command: Vec<String>,
+    /// Versions of the parts: `shardplan`, `shardplan-rank`, `torch`.
+    pub versions: BTreeMap<String, String>,
+    /// The process that started the ranks here, to be signalled for a stop; none under Slurm.
+    pub launcher: Option<ProcessId>,
+    /// The Slurm job, to be cancelled for a stop.
+    pub slurm_job: Option<String>,
+    /// Ranks of the run.
+    pub world_size: u64,
+}
+
+/// A process, told apart from a later one with the same number by its start time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessId {
+    /// Process number; also its process group.
+    pub pid: u32,
+    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
+    pub start_ticks: u64,
+    /// Boot id of the machine (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: String,
+}
+
+/// One line of a log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Counts from 0 in each log, so that a missing record is seen.
+    pub seq: u64,
+    /// Milliseconds since 1970, by the writer's clock.
+    pub unix_ms: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// What a rank or a launcher has to tell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A rank has joined the world.
+    Joined(Joined),
+    /// A rank has allocated its static state: bytes by category, measured by the allocator hook.
+    Allocated(MeasuredMemory),
+    /// A training step is done.
+    Step(Step),
+    /// A line that a rank printed to stdout or stderr, kept by its launcher.
+    Output {
+        /// The rank that printed it.
+        rank: u64,
+        /// `stdout` or `stderr`.
+        stream: String,
+        /// The line, cut to 4,096 bytes.
+        text: String,
+    },
+    /// A launcher has started a rank's process.
+    Started {
+        /// The rank.
+        rank: u64,
+        /// Its process.
+        pid: u32,
+    },
+    /// A rank's process has ended.
+    Exited {
+        /// The rank.
+        rank: u64,
+        /// Exit code, if it exited by itself.
+        code: Option<i32>,
+        /// Signal, if one ended it.
+        signal: Option<i32>,
+        /// Its last lines, oldest first.
+        last_lines: Vec<String>,
+    },
+    /// This writer is done. The last record of a log.
+    Ended {
+        /// How it ended.
+        outcome: Outcome,
+        /// What to tell a person: for a failure the culprit, the value and what to do next.
+        reason: String,
+    },
+}
+
+/// How a run, or a rank's part of it, ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every step was done.
+    Completed,
+    /// Somebody asked it to stop.
+    Stopped,
+    /// Something failed.
+    Failed,
+}
+
+/// Who joined, on what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Joined {
+    /// The rank.
+    pub rank: u64,
+    /// Ranks in all.
+    pub world_size: u64,
+    /// Its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// `cpu` or the GPU's name.
+    pub device: String,
+    /// Version of torch.
+    pub torch: String,
+    /// SHA-256 of the plan, in hex: the same on all ranks.
+    pub plan_sha256: String,
+}
+
+/// Bytes that the allocator hook counted, by the planner's categories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasuredMemory {
+    /// Compute-dtype parameters.
+    pub weights_bytes: u64,
+    /// Main gradient buffers.
+    pub gradients_bytes: u64,
+    /// Master weights and moments.
+    pub optimizer_bytes: u64,
+    /// Saved between forward and backward, at most over the step.
+    pub activations_bytes: u64,
+    /// Everything else in the allocator at the peak.
+    pub transient_bytes: u64,
+    /// The peak of all live tensor bytes over the step.
+    pub peak_allocated_bytes: u64,
+    /// What the allocator held from the device at the peak, where it can be asked (CUDA); else 0.
+    pub peak_reserved_bytes: u64,
+}
+
+/// One training step of one rank.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// Counts from 1.
+    pub step: u64,
+    /// Mean loss per token over the global batch; the same on all ranks.
+    pub loss: f64,
+    /// Norm of the whole model's gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate used.
+    pub lr: f64,
+    /// Tokens of the global batch.
+    pub tokens: u64,
+    /// Seconds of the whole step on this rank.
+    pub seconds: f64,
+    /// Seconds by phase: `forward`, `backward`, `optimizer`, `data`, and `comm.KIND` per collective kind.
+    pub phases: BTreeMap<String, f64>,
+    /// Memory over the step.
+    pub memory: MeasuredMemory,
+}
+
+/// Why a log line is not a record.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// The line is shorter than a checksum, or the checksum is not hex.
+    #[error("the line has no checksum")]
+    NoChecksum,
+    /// The checksum is of other bytes.
+    #[error("the checksum is {found:08x}, the line's is {expected:08x}")]
+    Checksum {
+        /// What the line says.
+        expected: u32,
+        /// What its bytes give.
+        found: u32,
+    },
+    /// The checksum is right but the JSON is not a record (of this version).
+    #[error("not a record: {0}")]
+    Json(String),
+}
+
+/// The longest line that a reader accepts, in bytes.
+pub const MAX_RECORD_BYTES: usize = 256 * 1024;
+
+/// A record as a line of a log, with its newline.
+pub fn encode_record(record: &Record) -> String {
+    let json = serde_json::to_string(record).unwrap_or_default();
+    format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+}
+
+/// The record on a line of a log (without its newline).
+///
+/// # Errors
+/// When the line was cut short, spoiled, or is of another format.
+pub fn decode_record(line: &str) -> Result<Record, RecordError> {
+    let (checksum, json) = line.split_once(' ').ok_or(RecordError::NoChecksum)?;
+    let expected = u32::from_str_radix(checksum, 16).map_err(|_| RecordError::NoChecksum)?;
+    let found = crc32fast::hash(json.as_bytes());
+    if found != expected {
+        return Err(RecordError::Checksum { expected, found });
+    }
+    serde_json::from_str(json).map_err(|error| RecordError::Json(error.to_string()))
+}
