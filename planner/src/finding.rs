@@ -107,7 +107,11 @@ pub fn divisors(n: u64) -> Vec<u64> {
 }
 
 /// The names among `known` most like `wanted` (at most `count`), most like first.
-pub fn nearest_names<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>, count: usize) -> Vec<&'a str> {
+pub fn nearest_names<'a>(
+    wanted: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    count: usize,
+) -> Vec<&'a str> {
     let mut found: Vec<&str> = known.into_iter().collect();
     found.sort_by(|a, b| {
         strsim::jaro_winkler(b, wanted).total_cmp(&strsim::jaro_winkler(a, wanted)).then(a.cmp(b))

@@ -2,6 +2,8 @@
 
 mod defaults;
 mod parse;
+#[cfg(test)]
+mod tests;
 
 pub use parse::parse_plan;
 

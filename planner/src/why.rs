@@ -37,12 +37,16 @@ fn grouped(value: u64) -> String {
 }
 
 fn bytes(value: u64) -> String {
-    format!("{} bytes = {:.2} GiB = {:.2} GB", grouped(value), value as f64 / (1u64 << 30) as f64, value as f64 / 1e9)
+    format!(
+        "{} bytes = {:.2} GiB = {:.2} GB",
+        grouped(value),
+        value as f64 / (1u64 << 30) as f64,
+        value as f64 / 1e9
+    )
 }
 
 const EXACT: &str = "Exact: the sum over the same shards that the worker allocates";
-const ESTIMATE: &str =
-    "A first estimate: dense layers within 0.5% and MoE layers within 2.5% of 23 published readings that it was made with; not yet scored on others";
+const ESTIMATE: &str = "A first estimate: dense layers within 0.5% and MoE layers within 2.5% of 23 published readings that it was made with; not yet scored on others";
 
 /// Explains the number named `key`: `parameters.total`, `parameters.active`, `parameters.per_rank_max`,
 /// `memory.peak_bytes`, `memory.capacity_bytes`, `memory.interval_bytes`, or `memory.CATEGORY@CLASS` with a category of
@@ -63,12 +67,18 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
         "memory.capacity_bytes" => Some(Why {
             title: "Capacity of one GPU".to_owned(),
             formula: "what torch sees of one GPU".to_owned(),
-            inputs: vec![input("cluster.gpu", plan.cluster.gpu.title.to_owned()), input("capacity", answer.capacity_bytes.map_or("none".to_owned(), bytes))],
+            inputs: vec![
+                input("cluster.gpu", plan.cluster.gpu.title.to_owned()),
+                input("capacity", answer.capacity_bytes.map_or("none".to_owned(), bytes)),
+            ],
             source: plan.cluster.gpu.capacity_source.to_owned(),
             note: String::new(),
         }),
         "memory.peak_bytes" | "memory.interval_bytes" => {
-            let fullest = answer.rank_classes.iter().max_by_key(|class| class.peak_reserved_bytes + class.outside_bytes)?;
+            let fullest = answer
+                .rank_classes
+                .iter()
+                .max_by_key(|class| class.peak_reserved_bytes + class.outside_bytes)?;
             Some(Why {
                 title: format!("Peak of the fullest rank, stage {} in {}", fullest.stage, fullest.peak_phase),
                 formula: "reserved by the allocator + outside it; likely range: static + 0.8 x estimated + 0.5 x outside to 1.093 x (static + 1.25 x estimated) + 1.33 x outside".to_owned(),
@@ -91,9 +101,17 @@ fn parameters(plan: &Plan, name: &str) -> Option<Why> {
     let (total, active) = model::count(&plan.model);
     let field = |name: &str, value: u64| (name.to_owned(), grouped(value));
     let (title, formula, value) = match name {
-        "total" => ("Parameters of the whole model", "every trainable parameter once: no buffers, no vocabulary padding, no tied copy", total),
+        "total" => (
+            "Parameters of the whole model",
+            "every trainable parameter once: no buffers, no vocabulary padding, no tied copy",
+            total,
+        ),
         "active" => ("Parameters that one token uses", "total, with top_k of each layer's experts", active),
-        "per_rank_max" => ("Parameters on the fullest rank", "local slices of every parameter of its stage, vocabulary padded to 128 x tp", crate::shard::parameters_per_rank_max(plan)),
+        "per_rank_max" => (
+            "Parameters on the fullest rank",
+            "local slices of every parameter of its stage, vocabulary padded to 128 x tp",
+            crate::shard::parameters_per_rank_max(plan),
+        ),
         _ => return None,
     };
     Some(Why {
@@ -124,16 +142,33 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
             for family in stage_families(plan, class.stage).iter().filter(|family| family.parameter.decays) {
                 inputs.push(input(
                     &family.parameter.name,
-                    format!("{} x {:?} = {} elements", family.count, family.local_shape, grouped(family.count * family.local_elements())),
+                    format!(
+                        "{} x {:?} = {} elements",
+                        family.count,
+                        family.local_shape,
+                        grouped(family.count * family.local_elements())
+                    ),
                 ));
             }
             inputs.push(input("training.dtype", training.dtype.name().to_owned()));
-            ("Weights", class.weights_bytes, "elements of the parameter buffers x bytes of the compute dtype", "Megatron-Core param_and_grad_buffer: parameters start at multiples of 64 elements, buffers end at multiples of lcm(dp, 128) with the distributed optimizer", EXACT)
+            (
+                "Weights",
+                class.weights_bytes,
+                "elements of the parameter buffers x bytes of the compute dtype",
+                "Megatron-Core param_and_grad_buffer: parameters start at multiples of 64 elements, buffers end at multiples of lcm(dp, 128) with the distributed optimizer",
+                EXACT,
+            )
         }
         "gradients_bytes" => {
             inputs.push(input("training.grad_dtype", training.grad_dtype.name().to_owned()));
             inputs.push(input("elements", grouped(buffers.iter().map(|buffer| buffer.elements).sum())));
-            ("Main gradients", class.gradients_bytes, "elements of the parameter buffers x bytes of grad_dtype, on every replica", "Megatron-Core param_and_grad_buffer", EXACT)
+            (
+                "Main gradients",
+                class.gradients_bytes,
+                "elements of the parameter buffers x bytes of grad_dtype, on every replica",
+                "Megatron-Core param_and_grad_buffer",
+                EXACT,
+            )
         }
         "optimizer_bytes" => {
             for buffer in &buffers {
@@ -141,30 +176,75 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
                 inputs.push(input(group, grouped(buffer.state_elements)));
             }
             inputs.push(input("training.optimizer.distributed", training.distributed.to_string()));
-            ("Optimizer state", class.optimizer_bytes, "local elements x (4 of master weights + moments), split over data parallelism when distributed; fp32 and fp64 training keep no master copy", "Megatron-Core distrib_optimizer", EXACT)
+            (
+                "Optimizer state",
+                class.optimizer_bytes,
+                "local elements x (4 of master weights + moments), split over data parallelism when distributed; fp32 and fp64 training keep no master copy",
+                "Megatron-Core distrib_optimizer",
+                EXACT,
+            )
         }
         "activations_bytes" => {
             let (live, chunks) = live_chunks(plan, class.stage);
             inputs.push(input("live chunks", format!("{live} of 1/{chunks} stage")));
             inputs.push(input("training.seq_len", grouped(training.seq_len)));
             inputs.push(input("training.micro_batch_size", grouped(training.micro_batch_size)));
-            ("Activations", class.activations_bytes, "bytes that all layers of the stage save for one micro batch x micro batches in flight", "tensors saved by Megatron-Core with TransformerEngine, layer by layer; in flight by its schedules", ESTIMATE)
+            (
+                "Activations",
+                class.activations_bytes,
+                "bytes that all layers of the stage save for one micro batch x micro batches in flight",
+                "tensors saved by Megatron-Core with TransformerEngine, layer by layer; in flight by its schedules",
+                ESTIMATE,
+            )
         }
         "transient_bytes" => {
             let parts = activations(plan, class.stage);
             inputs.push(input("layer backward", bytes(crate::memory::clamp(parts.layer_transient))));
             inputs.push(input("head and loss", bytes(crate::memory::clamp(parts.head_transient))));
             inputs.push(input("weight gradients", bytes(crate::memory::clamp(parts.weight_gradients))));
-            ("Transient peak", class.transient_bytes, "the largest temporary of backward, head or optimizer step, with weight gradients outside the buffers and workspaces", "Megatron-Core and TransformerEngine, cached dummy weight gradients", ESTIMATE)
+            (
+                "Transient peak",
+                class.transient_bytes,
+                "the largest temporary of backward, head or optimizer step, with weight gradients outside the buffers and workspaces",
+                "Megatron-Core and TransformerEngine, cached dummy weight gradients",
+                ESTIMATE,
+            )
         }
-        "outside_bytes" => ("Outside the allocator", class.outside_bytes, "CUDA context + one NCCL communicator for each kind of group with more than one rank", "NCCL issue 964 (544 MB for two ranks, 688 MB for more, A100); context recalled", "A first estimate"),
-        "peak_allocated_bytes" => ("Peak allocated", class.peak_allocated_bytes, "weights + gradients + optimizer + activations + transient", "sum of the categories", ESTIMATE),
+        "outside_bytes" => (
+            "Outside the allocator",
+            class.outside_bytes,
+            "CUDA context + one NCCL communicator for each kind of group with more than one rank",
+            "NCCL issue 964 (544 MB for two ranks, 688 MB for more, A100); context recalled",
+            "A first estimate",
+        ),
+        "peak_allocated_bytes" => (
+            "Peak allocated",
+            class.peak_allocated_bytes,
+            "weights + gradients + optimizer + activations + transient",
+            "sum of the categories",
+            ESTIMATE,
+        ),
         "peak_reserved_bytes" => {
-            inputs.push(input("ratio", format!("{} / {}", RESERVED_OVER_ALLOCATED.0, RESERVED_OVER_ALLOCATED.1)));
-            ("Peak reserved", class.peak_reserved_bytes, "allocated x the median of reserved over allocated", "344 rank readings of SimuMax on B200: min 1.007, median 1.038, max 1.093", ESTIMATE)
+            inputs.push(input(
+                "ratio",
+                format!("{} / {}", RESERVED_OVER_ALLOCATED.0, RESERVED_OVER_ALLOCATED.1),
+            ));
+            (
+                "Peak reserved",
+                class.peak_reserved_bytes,
+                "allocated x the median of reserved over allocated",
+                "344 rank readings of SimuMax on B200: min 1.007, median 1.038, max 1.093",
+                ESTIMATE,
+            )
         }
         _ => return None,
     };
     inputs.insert(0, input("value", bytes(value)));
-    Some(Why { title: title.to_owned(), formula: formula.to_owned(), inputs, source: source.to_owned(), note: note.to_owned() })
+    Some(Why {
+        title: title.to_owned(),
+        formula: formula.to_owned(),
+        inputs,
+        source: source.to_owned(),
+        note: note.to_owned(),
+    })
 }

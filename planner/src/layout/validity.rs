@@ -100,18 +100,24 @@ impl<'a> Shape<'a> {
         let step = |unit: u64, around: u64| -> Vec<u64> {
             let unit = unit.max(1);
             let at = around / unit;
-            (at.saturating_sub(4)..=at.saturating_add(4)).filter_map(|n| n.checked_mul(unit)).filter(|&n| n > 0).collect()
+            (at.saturating_sub(4)..=at.saturating_add(4))
+                .filter_map(|n| n.checked_mul(unit))
+                .filter(|&n| n > 0)
+                .collect()
         };
         match field {
             "layout.tp" | "layout.cp" | "layout.pp" => divisors(self.world),
             "layout.ep" => self.architecture.moe.as_ref().map_or(vec![1], |moe| divisors(moe.experts)),
             "layout.etp" => self.architecture.moe.as_ref().map_or(vec![self.layout.tp], |moe| {
-                divisors(moe.ffn_hidden_size).into_iter().filter(|size| self.world.is_multiple_of(*size)).collect()
+                divisors(moe.ffn_hidden_size)
+                    .into_iter()
+                    .filter(|size| self.world.is_multiple_of(*size))
+                    .collect()
             }),
             "layout.vpp" => divisors(self.architecture.num_layers),
-            "layout.microbatch_group_size" => {
-                (self.layout.pp..=self.microbatches().unwrap_or(0).min(self.layout.pp.saturating_add(4096))).collect()
-            }
+            "layout.microbatch_group_size" => (self.layout.pp
+                ..=self.microbatches().unwrap_or(0).min(self.layout.pp.saturating_add(4096)))
+                .collect(),
             "training.seq_len" => step(2 * self.layout.cp, self.seq_len),
             "training.micro_batch_size" => divisors(self.global_batch_size),
             "training.global_batch_size" => {
@@ -155,7 +161,8 @@ const WORLD_RULE: &str = "world size is a multiple of tp x cp x pp (Megatron-Cor
 const EXPERT_WORLD_RULE: &str = "world size is a multiple of etp x ep x pp (Megatron-Core parallel_state)";
 const HEADS_RULE: &str = "heads are a multiple of tp, and kv heads divide by tp or tp by kv heads (Megatron-Core transformer_config)";
 const STAGE_RULE: &str = "layers divide over pipeline stages and chunks (Megatron-Core transformer_block)";
-const BATCH_RULE: &str = "global batch is a multiple of micro batch x dp (Megatron-Core num_microbatches_calculator)";
+const BATCH_RULE: &str =
+    "global batch is a multiple of micro batch x dp (Megatron-Core num_microbatches_calculator)";
 const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_size <= micro batches, and the last group is empty or at least pp (Megatron-Core schedules)";
 
 fn broken(shape: &Shape<'_>) -> Vec<Violation> {
@@ -176,7 +183,10 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
         let next = product.saturating_mul(size);
         let fits = next > 0 && world.is_multiple_of(next);
         let holds = broken.require(fits, field, size, WORLD_RULE, || {
-            format!("{world} GPUs can't be split by {name} {size} (tp {} x pp {} x cp {})", layout.tp, layout.pp, layout.cp)
+            format!(
+                "{world} GPUs can't be split by {name} {size} (tp {} x pp {} x cp {})",
+                layout.tp, layout.pp, layout.cp
+            )
         });
         if !holds {
             break;
@@ -199,7 +209,11 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
         });
     }
     let widths = [
-        ("the MLP's width", architecture.ffn_hidden_size, architecture.moe_layers() < architecture.num_layers),
+        (
+            "the MLP's width",
+            architecture.ffn_hidden_size,
+            architecture.moe_layers() < architecture.num_layers,
+        ),
         (
             "the shared experts' width",
             architecture.moe.as_ref().map_or(0, |moe| moe.shared_ffn_hidden_size),
@@ -213,13 +227,21 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
         });
     }
     if layout.sp {
-        broken.require(tp > 1, "layout.sp", true, "sequence parallel needs tp > 1 (Megatron-Core ModelParallelConfig)", || {
-            format!("sequence parallel needs tp above 1, and tp is {tp}; switch sp off or raise tp")
-        });
+        broken.require(
+            tp > 1,
+            "layout.sp",
+            true,
+            "sequence parallel needs tp > 1 (Megatron-Core ModelParallelConfig)",
+            || format!("sequence parallel needs tp above 1, and tp is {tp}; switch sp off or raise tp"),
+        );
         let tokens = shape.seq_len / layout.cp.max(1);
-        broken.require(tp == 0 || tokens.is_multiple_of(tp), "training.seq_len", shape.seq_len, "sequence parallel splits a rank's tokens over tp", || {
-            format!("a rank's {tokens} tokens can't be split over tp {tp} for sequence parallel")
-        });
+        broken.require(
+            tp == 0 || tokens.is_multiple_of(tp),
+            "training.seq_len",
+            shape.seq_len,
+            "sequence parallel splits a rank's tokens over tp",
+            || format!("a rank's {tokens} tokens can't be split over tp {tp} for sequence parallel"),
+        );
     }
     if layout.cp > 1 {
         let unit = layout.cp.saturating_mul(2);
@@ -247,21 +269,33 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let (ep, etp) = (layout.ep, layout.etp);
     let whole = ep > 0 && moe.experts.is_multiple_of(ep);
     broken.require(whole, "layout.ep", ep, "experts are a multiple of ep (Megatron-Core moe_layer)", || {
-        format!("{} experts can't be split over ep {ep}: {} are left over", moe.experts, moe.experts.checked_rem(ep).unwrap_or(0))
+        format!(
+            "{} experts can't be split over ep {ep}: {} are left over",
+            moe.experts,
+            moe.experts.checked_rem(ep).unwrap_or(0)
+        )
     });
     let width = moe.ffn_hidden_size;
-    broken.require(etp > 0 && width.is_multiple_of(etp), "layout.etp", etp, "expert width is a multiple of etp", || {
-        format!("an expert's width of {width} can't be split over etp {etp}")
-    });
+    broken.require(
+        etp > 0 && width.is_multiple_of(etp),
+        "layout.etp",
+        etp,
+        "expert width is a multiple of etp",
+        || format!("an expert's width of {width} can't be split over etp {etp}"),
+    );
     let product = etp.saturating_mul(layout.pp);
     let etp_fits = product > 0 && shape.world.is_multiple_of(product);
     if broken.require(etp_fits, "layout.etp", etp, EXPERT_WORLD_RULE, || {
         format!("{} GPUs can't be split by etp {etp} x pp {}", shape.world, layout.pp)
     }) {
         let product = product.saturating_mul(ep);
-        broken.require(product > 0 && shape.world.is_multiple_of(product), "layout.ep", ep, EXPERT_WORLD_RULE, || {
-            format!("{} GPUs can't be split by etp {etp} x ep {ep} x pp {}", shape.world, layout.pp)
-        });
+        broken.require(
+            product > 0 && shape.world.is_multiple_of(product),
+            "layout.ep",
+            ep,
+            EXPERT_WORLD_RULE,
+            || format!("{} GPUs can't be split by etp {etp} x ep {ep} x pp {}", shape.world, layout.pp),
+        );
     }
     let rule = "training experts with tp > 1 needs sequence parallel (Megatron-Core moe_layer)";
     broken.require(layout.tp <= 1 || layout.sp, "layout.sp", false, rule, || {
@@ -269,7 +303,9 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     });
     if shape.architecture.mlp_bias {
         let rule = "expert biases need etp 1 (Megatron-Core transformer_config)";
-        broken.require(etp == 1, "layout.etp", etp, rule, || format!("experts with biases can't be split over etp {etp}"));
+        broken.require(etp == 1, "layout.etp", etp, rule, || {
+            format!("experts with biases can't be split over etp {etp}")
+        });
     }
     let top_k_fits = moe.top_k >= 1 && moe.top_k <= moe.experts;
     broken.require(top_k_fits, "model", moe.top_k, "1 <= top_k <= experts", || {
@@ -292,12 +328,18 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
         ("layout.first_stage_layers", layout.first_stage_layers),
         ("layout.last_stage_layers", layout.last_stage_layers),
     ] {
-        broken.require(value != Some(0), field, value, STAGE_RULE, || "a stage needs at least one layer".to_owned());
+        broken.require(value != Some(0), field, value, STAGE_RULE, || {
+            "a stage needs at least one layer".to_owned()
+        });
     }
     if layout.vpp > 1 {
-        broken.require(layout.pp > 1, "layout.vpp", layout.vpp, "chunks need pp > 1 (Megatron-LM arguments)", || {
-            format!("vpp {} needs pp above 1, and pp is 1", layout.vpp)
-        });
+        broken.require(
+            layout.pp > 1,
+            "layout.vpp",
+            layout.vpp,
+            "chunks need pp > 1 (Megatron-LM arguments)",
+            || format!("vpp {} needs pp above 1, and pp is 1", layout.vpp),
+        );
     }
     if layout.pp > 1_048_576 {
         return; // already a broken world rule; the vectors below would be huge
@@ -308,9 +350,20 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
         format!("{layers} layers{} can't be split evenly over pp {}", describe_extra(layout), layout.pp)
     });
     if stages_fit && layout.vpp > 1 {
-        broken.require(layers_of_stage(layout, layers, 0).is_some(), "layout.vpp", layout.vpp, STAGE_RULE, || {
-            format!("the layers of a stage ({layers} layers{} over pp {}) can't be split evenly over vpp {}", describe_extra(layout), layout.pp, layout.vpp)
-        });
+        broken.require(
+            layers_of_stage(layout, layers, 0).is_some(),
+            "layout.vpp",
+            layout.vpp,
+            STAGE_RULE,
+            || {
+                format!(
+                    "the layers of a stage ({layers} layers{} over pp {}) can't be split evenly over vpp {}",
+                    describe_extra(layout),
+                    layout.pp,
+                    layout.vpp
+                )
+            },
+        );
     }
     let fits = match layout.schedule {
         Schedule::Interleaved => layout.vpp > 1,
@@ -318,9 +371,13 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
         Schedule::Zbv => layout.vpp == 2,
     };
     let name = layout.schedule.name();
-    broken.require(fits, "layout.schedule", name, "interleaved needs vpp > 1; 1f1b, gpipe and zb-h1 vpp 1; zbv vpp 2", || {
-        format!("schedule {name} does not go with vpp {}", layout.vpp)
-    });
+    broken.require(
+        fits,
+        "layout.schedule",
+        name,
+        "interleaved needs vpp > 1; 1f1b, gpipe and zb-h1 vpp 1; zbv vpp 2",
+        || format!("schedule {name} does not go with vpp {}", layout.vpp),
+    );
 }
 
 fn describe_extra(layout: &Layout) -> String {
@@ -344,9 +401,13 @@ fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let Some(dp) = shape.dp() else { return };
     let (micro, global) = (shape.micro_batch_size, shape.global_batch_size);
     let microbatches = shape.microbatches();
-    let holds = broken.require(microbatches.is_some(), "training.global_batch_size", global, BATCH_RULE, || {
-        format!("global batch {global} is not a multiple of micro batch {micro} x dp {dp} = {}", micro.saturating_mul(dp))
-    });
+    let holds =
+        broken.require(microbatches.is_some(), "training.global_batch_size", global, BATCH_RULE, || {
+            format!(
+                "global batch {global} is not a multiple of micro batch {micro} x dp {dp} = {}",
+                micro.saturating_mul(dp)
+            )
+        });
     let (true, Some(microbatches)) = (holds, microbatches) else { return };
     if shape.layout.schedule == Schedule::Interleaved && shape.layout.vpp > 1 {
         let (group, stages) = (shape.layout.microbatch_group_size, shape.layout.pp);
@@ -371,7 +432,9 @@ pub fn check(shape: &Shape<'_>) -> Vec<Finding> {
             match violation.field {
                 "layout.sp" => finding.nearest([shape.layout.tp > 1]),
                 "layout.order" => finding.nearest(["tp-cp-ep-dp-pp"]),
-                "layout.schedule" => finding.nearest([if shape.layout.vpp > 1 { "interleaved" } else { "1f1b" }]),
+                "layout.schedule" => {
+                    finding.nearest([if shape.layout.vpp > 1 { "interleaved" } else { "1f1b" }])
+                }
                 field => finding.nearest(nearest(shape, field)),
             }
         })
@@ -436,39 +499,77 @@ fn set_field(file: &mut PlanFile, field: &str, value: u64) -> bool {
 pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     let mut limits = Vec::new();
     let mut limit = |field: &str, value: Value, what: String| {
-        limits.push(Finding::error(field, value, what).rule("what shardplan-rank executes so far: dp x tp of dense models"));
+        limits.push(
+            Finding::error(field, value, what)
+                .rule("what shardplan-rank executes so far: dp x tp of dense models"),
+        );
     };
     let layout = &plan.layout;
     for (field, size) in [("layout.pp", layout.pp), ("layout.cp", layout.cp), ("layout.ep", layout.ep)] {
         if size > 1 {
             let name = field.trim_start_matches("layout.");
-            limit(field, size.into(), format!("the executor runs dp x tp so far, and this plan has {name} {size}; set {name} to 1"));
+            limit(
+                field,
+                size.into(),
+                format!("the executor runs dp x tp so far, and this plan has {name} {size}; set {name} to 1"),
+            );
         }
     }
     if plan.model.moe.is_some() {
-        limit("model", "moe".into(), "the executor runs dense models so far, and this model has experts; try the preset tiny-dense".to_owned());
+        limit(
+            "model",
+            "moe".into(),
+            "the executor runs dense models so far, and this model has experts; try the preset tiny-dense"
+                .to_owned(),
+        );
     }
     match plan.model.attention {
         Attention::Mla { .. } => {
-            limit("model", "mla".into(), "the executor runs grouped-query attention so far, and this model has latent attention".to_owned());
+            limit(
+                "model",
+                "mla".into(),
+                "the executor runs grouped-query attention so far, and this model has latent attention"
+                    .to_owned(),
+            );
         }
         Attention::Gqa { qk_norm: crate::model::QkNorm::Full, .. } => {
-            limit("model", "qk_norm".into(), "the executor has no query-key norm over all heads yet".to_owned());
+            limit(
+                "model",
+                "qk_norm".into(),
+                "the executor has no query-key norm over all heads yet".to_owned(),
+            );
         }
         Attention::Gqa { out_bias: true, .. } => {
-            limit("model", "out_bias".into(), "the executor has no bias on the attention output yet".to_owned());
+            limit(
+                "model",
+                "out_bias".into(),
+                "the executor has no bias on the attention output yet".to_owned(),
+            );
         }
         Attention::Gqa { .. } => {}
     }
     let model = &plan.model;
-    if model.mlp_bias || !model.gated || model.norm != crate::model::Norm::Rms || model.activation != crate::model::Activation::Silu {
+    if model.mlp_bias
+        || !model.gated
+        || model.norm != crate::model::Norm::Rms
+        || model.activation != crate::model::Activation::Silu
+    {
         limit("model", "mlp".into(), "the executor runs RMSNorm and SwiGLU without biases so far".to_owned());
     }
     if plan.training.recompute != crate::wire::Granularity::None {
-        limit("training.recompute.granularity", "".into(), "the executor does not recompute activations yet; set it to none".to_owned());
+        limit(
+            "training.recompute.granularity",
+            "".into(),
+            "the executor does not recompute activations yet; set it to none".to_owned(),
+        );
     }
     if plan.training.dtype == crate::units::Dtype::Fp16 {
-        limit("training.dtype", "fp16".into(), "the executor runs bf16, fp32 and fp64; fp16 needs loss scaling, which it does not have".to_owned());
+        limit(
+            "training.dtype",
+            "fp16".into(),
+            "the executor runs bf16, fp32 and fp64; fp16 needs loss scaling, which it does not have"
+                .to_owned(),
+        );
     }
     limits
 }

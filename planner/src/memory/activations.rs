@@ -46,7 +46,8 @@ pub fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
         Schedule::Gpipe => microbatches,
         Schedule::OneFOneB | Schedule::ZbH1 => microbatches.min(behind + 1),
         Schedule::Interleaved => {
-            let warmup = (microbatches * chunks).min(2 * behind + (chunks - 1) * layout.microbatch_group_size);
+            let warmup =
+                (microbatches * chunks).min(2 * behind + (chunks - 1) * layout.microbatch_group_size);
             (microbatches * chunks).min(warmup + 1)
         }
         Schedule::Zbv => (microbatches * chunks).min(2 * stages),
@@ -68,7 +69,12 @@ fn tokens(plan: &Plan) -> Tokens {
     let (training, layout) = (&plan.training, &plan.layout);
     let full = u128::from(training.seq_len) * u128::from(training.micro_batch_size) / u128::from(layout.cp);
     let tp = u128::from(layout.tp);
-    Tokens { size: u128::from(training.dtype.size()), full, local: if layout.sp { full / tp } else { full }, tp }
+    Tokens {
+        size: u128::from(training.dtype.size()),
+        full,
+        local: if layout.sp { full / tp } else { full },
+        tp,
+    }
 }
 
 /// Attention of one layer, with both norms.
@@ -91,7 +97,8 @@ fn attention_bytes(plan: &Plan, at: &Tokens) -> LayerBytes {
             LayerBytes { saved: qkv + output + norm, recomputed: 0, transient: 0 }
         }
         Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim } => {
-            let (rank, latent, rope) = (wide(q_lora_rank.unwrap_or(0)), wide(kv_lora_rank), wide(qk_rope_dim));
+            let (rank, latent, rope) =
+                (wide(q_lora_rank.unwrap_or(0)), wide(kv_lora_rank), wide(qk_rope_dim));
             let (query, value) = (wide(qk_nope_dim) + rope, wide(v_dim));
             let heads = wide(heads) / tp;
             let compressed = size * local * (2 * rank + latent + rope + 2 * latent);
@@ -180,9 +187,11 @@ fn layer_bytes(plan: &Plan, kind: LayerKind, at: &Tokens) -> LayerBytes {
 /// Estimated activations of a rank of `stage`.
 pub fn activations(plan: &Plan, stage: u64) -> Activations {
     let at = tokens(plan);
-    let layers = crate::layout::layers_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let layers =
+        crate::layout::layers_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let boundary = at.size * at.local * u128::from(plan.model.hidden_size);
-    let kinds: Vec<LayerBytes> = [LayerKind::Dense, LayerKind::Moe].map(|kind| layer_bytes(plan, kind, &at)).to_vec();
+    let kinds: Vec<LayerBytes> =
+        [LayerKind::Dense, LayerKind::Moe].map(|kind| layer_bytes(plan, kind, &at)).to_vec();
     let of = |layer: &u64| match plan.model.layer_kind(*layer) {
         LayerKind::Dense => kinds[0],
         LayerKind::Moe => kinds[1],

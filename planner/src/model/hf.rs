@@ -138,7 +138,8 @@ impl Reader<'_> {
         match self.present(name) {
             None => Vec::new(),
             Some(value) => {
-                let items = value.as_array().map(|items| items.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+                let items =
+                    value.as_array().map(|items| items.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
                 match items {
                     Some(Some(items)) => items,
                     _ => {
@@ -183,7 +184,8 @@ fn model_type(reader: &mut Reader<'_>) -> Option<String> {
                 short(&Value::String(name.clone())).trim_matches('"'),
                 MODEL_TYPES.join(", ")
             );
-            let shown = short_value(&Value::String(name)).as_str().unwrap_or_default().trim_matches('"').to_owned();
+            let shown =
+                short_value(&Value::String(name)).as_str().unwrap_or_default().trim_matches('"').to_owned();
             reader.findings.push(
                 Finding::error(field, shown, message)
                     .rule("architectures that can be imported")
@@ -260,7 +262,8 @@ fn read(reader: &mut Reader<'_>) -> Option<Architecture> {
 
 /// `rope_theta`, which newer configurations keep inside `rope_parameters`.
 fn rope_theta(reader: &mut Reader<'_>) -> f64 {
-    let nested = reader.present("rope_parameters").and_then(|inner| inner.get("rope_theta")).and_then(Value::as_f64);
+    let nested =
+        reader.present("rope_parameters").and_then(|inner| inner.get("rope_theta")).and_then(Value::as_f64);
     match nested {
         Some(theta) if theta > 0.0 => theta,
         _ => reader.real("rope_theta", 10_000.0),
@@ -339,7 +342,8 @@ fn mixture(reader: &mut Reader<'_>, kind: &str, num_layers: u64) -> Option<Moe> 
             reader.present("n_routed_experts")?;
             let experts = reader.need("n_routed_experts");
             let ffn = reader.need("moe_intermediate_size");
-            let (first, every) = (reader.number("first_k_dense_replace", 0), reader.number("moe_layer_freq", 1).max(1));
+            let (first, every) =
+                (reader.number("first_k_dense_replace", 0), reader.number("moe_layer_freq", 1).max(1));
             let dense = |&layer: &u64| layer < first || !layer.is_multiple_of(every);
             let shared = reader.number("n_shared_experts", 0);
             Some(Moe {

@@ -125,12 +125,27 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
     match (kind, &architecture.moe) {
         (LayerKind::Moe, Some(moe)) => {
             let hidden = architecture.hidden_size;
-            list.matrix("layers.{layer}.moe.router.weight", Module::Router, Role::Replicated, &[moe.experts, hidden]);
-            mlp_parameters(&mut list, "layers.{layer}.moe.experts.{expert}", Module::Expert, moe.ffn_hidden_size);
+            list.matrix(
+                "layers.{layer}.moe.router.weight",
+                Module::Router,
+                Role::Replicated,
+                &[moe.experts, hidden],
+            );
+            mlp_parameters(
+                &mut list,
+                "layers.{layer}.moe.experts.{expert}",
+                Module::Expert,
+                moe.ffn_hidden_size,
+            );
             let experts = list.found.iter_mut().filter(|parameter| parameter.module == Module::Expert);
             experts.for_each(|parameter| parameter.per_layer = moe.experts);
             if moe.shared_ffn_hidden_size > 0 {
-                mlp_parameters(&mut list, "layers.{layer}.moe.shared", Module::SharedExpert, moe.shared_ffn_hidden_size);
+                mlp_parameters(
+                    &mut list,
+                    "layers.{layer}.moe.shared",
+                    Module::SharedExpert,
+                    moe.shared_ffn_hidden_size,
+                );
             }
         }
         _ => mlp_parameters(&mut list, "layers.{layer}.mlp", Module::Mlp, architecture.ffn_hidden_size),
@@ -141,9 +156,13 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
 fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, ffn: u64) {
     let (hidden, gated, bias) =
         (list.architecture.hidden_size, list.architecture.gated, list.architecture.mlp_bias);
-    let (first, first_dim): (&[u64], usize) = if gated { (&[2, ffn, hidden], 1) } else { (&[ffn, hidden], 0) };
-    let (column, row): (fn(usize) -> Role, fn(usize) -> Role) =
-        if module == Module::Expert { (Role::ExpertColumn, Role::ExpertRow) } else { (Role::Column, Role::Row) };
+    let (first, first_dim): (&[u64], usize) =
+        if gated { (&[2, ffn, hidden], 1) } else { (&[ffn, hidden], 0) };
+    let (column, row): (fn(usize) -> Role, fn(usize) -> Role) = if module == Module::Expert {
+        (Role::ExpertColumn, Role::ExpertRow)
+    } else {
+        (Role::Column, Role::Row)
+    };
     list.matrix(&format!("{prefix}.fc1.weight"), module, column(first_dim), first);
     if bias {
         list.bias(&format!("{prefix}.fc1.bias"), module, column(first_dim), &first[..first.len() - 1]);
@@ -178,7 +197,12 @@ fn attention_parameters(list: &mut List<'_>) {
                     list.norm(&name("k_norm"), Role::Column(0), &[kv_heads, head_dim], Norm::Rms);
                 }
             }
-            list.residual_matrix(&name("proj.weight"), Module::Attention, Role::Row(1), &[hidden, heads, head_dim]);
+            list.residual_matrix(
+                &name("proj.weight"),
+                Module::Attention,
+                Role::Row(1),
+                &[hidden, heads, head_dim],
+            );
             if out_bias {
                 list.bias(&name("proj.bias"), Module::Attention, Role::Replicated, &[hidden]);
             }
@@ -189,16 +213,31 @@ fn attention_parameters(list: &mut List<'_>) {
                 Some(rank) => {
                     list.matrix(&name("q_down.weight"), Module::Attention, Role::Replicated, &[rank, hidden]);
                     list.norm(&name("q_norm"), Role::Replicated, &[rank], Norm::Rms);
-                    list.matrix(&name("q_up.weight"), Module::Attention, Role::Column(0), &[heads, query, rank]);
+                    list.matrix(
+                        &name("q_up.weight"),
+                        Module::Attention,
+                        Role::Column(0),
+                        &[heads, query, rank],
+                    );
                 }
-                None => list.matrix(&name("q.weight"), Module::Attention, Role::Column(0), &[heads, query, hidden]),
+                None => list.matrix(
+                    &name("q.weight"),
+                    Module::Attention,
+                    Role::Column(0),
+                    &[heads, query, hidden],
+                ),
             }
             let down = [kv_lora_rank + qk_rope_dim, hidden];
             list.matrix(&name("kv_down.weight"), Module::Attention, Role::Replicated, &down);
             list.norm(&name("kv_norm"), Role::Replicated, &[kv_lora_rank], Norm::Rms);
             let up = [heads, qk_nope_dim + v_dim, kv_lora_rank];
             list.matrix(&name("kv_up.weight"), Module::Attention, Role::Column(0), &up);
-            list.residual_matrix(&name("proj.weight"), Module::Attention, Role::Row(1), &[hidden, heads, v_dim]);
+            list.residual_matrix(
+                &name("proj.weight"),
+                Module::Attention,
+                Role::Row(1),
+                &[hidden, heads, v_dim],
+            );
         }
     }
 }
@@ -209,10 +248,7 @@ pub fn count(architecture: &Architecture) -> (u64, u64) {
     let (first, last) = outer_parameters(architecture, architecture.vocab_size);
     let outer: u64 = first.iter().chain(&last).map(Parameter::elements).sum();
     let moe_layers = architecture.moe_layers();
-    let layers = [
-        (LayerKind::Dense, architecture.num_layers - moe_layers),
-        (LayerKind::Moe, moe_layers),
-    ];
+    let layers = [(LayerKind::Dense, architecture.num_layers - moe_layers), (LayerKind::Moe, moe_layers)];
     let (mut total, mut active) = (outer, outer);
     let top_k = architecture.moe.as_ref().map_or(0, |moe| moe.top_k);
     for (kind, layers) in layers.into_iter().filter(|&(_, layers)| layers > 0) {

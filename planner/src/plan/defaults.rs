@@ -44,9 +44,13 @@ impl Filler<'_> {
         if nearest != value {
             self.out_of_range = true;
             self.findings.push(
-                Finding::error(field, value, format!("{field} is {value}; it must be between {least} and {most}"))
-                    .rule("range of plan files")
-                    .nearest([nearest]),
+                Finding::error(
+                    field,
+                    value,
+                    format!("{field} is {value}; it must be between {least} and {most}"),
+                )
+                .rule("range of plan files")
+                .nearest([nearest]),
             );
         }
         nearest
@@ -58,9 +62,13 @@ impl Filler<'_> {
         {
             self.out_of_range = true;
             self.findings.push(
-                Finding::error(field, value, format!("{field} is {value}; it must be a number of at least {least}"))
-                    .rule("range of plan files")
-                    .nearest([least]),
+                Finding::error(
+                    field,
+                    value,
+                    format!("{field} is {value}; it must be a number of at least {least}"),
+                )
+                .rule("range of plan files")
+                .nearest([least]),
             );
         }
     }
@@ -69,9 +77,13 @@ impl Filler<'_> {
         let value = self.or(field, slot, default.to_owned());
         if !allowed.contains(&value.as_str()) {
             self.findings.push(
-                Finding::error(field, clip(&value), format!("{field} is `{}`; allowed are {}", clip(&value), allowed.join(", ")))
-                    .rule("plan file, version 1")
-                    .nearest(nearest_names(&value, allowed.iter().copied(), 2)),
+                Finding::error(
+                    field,
+                    clip(&value),
+                    format!("{field} is `{}`; allowed are {}", clip(&value), allowed.join(", ")),
+                )
+                .rule("plan file, version 1")
+                .nearest(nearest_names(&value, allowed.iter().copied(), 2)),
             );
         }
         value
@@ -93,7 +105,11 @@ pub(super) fn fill(
     let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));
     if name.len() > 200 || name.chars().any(char::is_control) {
         fill.out_of_range = true;
-        fill.findings.push(Finding::error("name", clip(&name), "a plan's name is at most 200 bytes without control characters"));
+        fill.findings.push(Finding::error(
+            "name",
+            clip(&name),
+            "a plan's name is at most 200 bytes without control characters",
+        ));
     }
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
     let layout = fill_layout(&mut fill, &mut file, &model, cluster.world_size());
@@ -109,7 +125,8 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8, 1, 1024);
     let most = MAX_WORLD / gpus_per_node;
     let nodes = if nodes > most { fill.within("cluster.nodes", nodes, 1, most) } else { nodes };
-    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, gpu.nvlink_domain, 1, 1024);
+    let nvlink_domain =
+        fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, gpu.nvlink_domain, 1, 1024);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps), 0.0);
     let failed = cluster.failed.get_or_insert_default().clone();
@@ -136,9 +153,13 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
     let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
     if let Some(text) = &layout.pipeline_layout {
         fill.findings.push(
-            Finding::error("layout.pipeline_layout", clip(text), "layout strings can't be planned yet; use first_stage_layers and last_stage_layers")
-                .rule("layouts planned so far")
-                .nearest([Value::Null]),
+            Finding::error(
+                "layout.pipeline_layout",
+                clip(text),
+                "layout strings can't be planned yet; use first_stage_layers and last_stage_layers",
+            )
+            .rule("layouts planned so far")
+            .nearest([Value::Null]),
         );
     }
     for (field, value) in [
@@ -149,22 +170,31 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
             fill.within(field, value, 1, model.num_layers);
         }
     }
-    let account_for_embedding = fill.or("layout.account_for_embedding", &mut layout.account_for_embedding, false);
+    let account_for_embedding =
+        fill.or("layout.account_for_embedding", &mut layout.account_for_embedding, false);
     let account_for_loss = fill.or("layout.account_for_loss", &mut layout.account_for_loss, false);
     let microbatch_group_size = match layout.microbatch_group_size {
         Some(size) => fill.within("layout.microbatch_group_size", size, 1, MAX_COUNT),
         None => pp,
     };
     let ep = fill.number("layout.ep", &mut layout.ep, 1, 1, MAX_WORLD);
-    let etp = fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp }, 1, MAX_WORLD);
+    let etp =
+        fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp }, 1, MAX_WORLD);
     fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1, 1, MAX_WORLD);
     let usual = "tp-cp-ep-dp-pp";
     let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
     let order = parse_order(&text).or_else(|| {
         fill.findings.push(
-            Finding::error("layout.order", clip(&text), format!("order is `{}`; it must name tp, cp, ep, dp and pp once each, joined by -", clip(&text)))
-                .rule("Megatron-Core order strings")
-                .nearest([usual]),
+            Finding::error(
+                "layout.order",
+                clip(&text),
+                format!(
+                    "order is `{}`; it must name tp, cp, ep, dp and pp once each, joined by -",
+                    clip(&text)
+                ),
+            )
+            .rule("Megatron-Core order strings")
+            .nearest([usual]),
         );
         parse_order(usual)
     });
@@ -198,22 +228,29 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
 fn fill_training(fill: &mut Filler<'_>, file: &mut PlanFile) -> Training {
     let training = &mut file.training;
     let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
-    let micro_batch_size = fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
-    let global_batch_size = fill.number("training.global_batch_size", &mut training.global_batch_size, 256, 1, MAX_COUNT);
+    let micro_batch_size =
+        fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
+    let global_batch_size =
+        fill.number("training.global_batch_size", &mut training.global_batch_size, 256, 1, MAX_COUNT);
     let dtype = fill.or("training.dtype", &mut training.dtype, Dtype::Bf16);
     let usual = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
     let grad_dtype = fill.or("training.grad_dtype", &mut training.grad_dtype, usual);
     let optimizer = fill.or("training.optimizer.kind", &mut training.optimizer.kind, OptimizerKind::Adam);
     let distributed = fill.or("training.optimizer.distributed", &mut training.optimizer.distributed, true);
     let recompute = &mut training.recompute;
-    let granularity = fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
+    let granularity =
+        fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
     let modules = recompute.modules.get_or_insert_default().clone();
     let known = ["core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"];
     for module in &modules {
         if !known.contains(&module.as_str()) {
             fill.findings.push(
-                Finding::error("training.recompute.modules", clip(module), format!("`{}` can't be recomputed; known are {}", clip(module), known.join(", ")))
-                    .rule("Megatron-Core recompute_modules"),
+                Finding::error(
+                    "training.recompute.modules",
+                    clip(module),
+                    format!("`{}` can't be recomputed; known are {}", clip(module), known.join(", ")),
+                )
+                .rule("Megatron-Core recompute_modules"),
             );
         }
     }
@@ -222,27 +259,44 @@ fn fill_training(fill: &mut Filler<'_>, file: &mut PlanFile) -> Training {
     }
     if granularity == Granularity::Full && (recompute.method.is_none() || recompute.num_layers.is_none()) {
         fill.findings.push(
-            Finding::error("training.recompute.method", Value::Null, "full recomputation needs a method (uniform or block) and num_layers")
-                .rule("Megatron-Core transformer_config")
-                .nearest(["uniform", "block"]),
+            Finding::error(
+                "training.recompute.method",
+                Value::Null,
+                "full recomputation needs a method (uniform or block) and num_layers",
+            )
+            .rule("Megatron-Core transformer_config")
+            .nearest(["uniform", "block"]),
         );
     }
     if let Some(method) = recompute.method.as_deref()
         && !["uniform", "block"].contains(&method)
     {
         fill.findings.push(
-            Finding::error("training.recompute.method", clip(method), format!("method is `{}`; allowed are uniform, block", clip(method)))
-                .nearest(["uniform", "block"]),
+            Finding::error(
+                "training.recompute.method",
+                clip(method),
+                format!("method is `{}`; allowed are uniform, block", clip(method)),
+            )
+            .nearest(["uniform", "block"]),
         );
     }
     if granularity == Granularity::None && !modules.is_empty() {
         fill.findings.push(
-            Finding::warning("training.recompute.modules", modules.join(", "), "modules are named but granularity is none, so nothing is recomputed")
-                .nearest(["selective"]),
+            Finding::warning(
+                "training.recompute.modules",
+                modules.join(", "),
+                "modules are named but granularity is none, so nothing is recomputed",
+            )
+            .nearest(["selective"]),
         );
     }
     let recompute_layers = recompute.num_layers;
-    fill.choice("training.moe.dispatcher", &mut training.moe.dispatcher, "alltoall", &["alltoall", "allgather", "flex"]);
+    fill.choice(
+        "training.moe.dispatcher",
+        &mut training.moe.dispatcher,
+        "alltoall",
+        &["alltoall", "allgather", "flex"],
+    );
     let load_imbalance = fill.or("training.moe.load_imbalance", &mut training.moe.load_imbalance, 1.0);
     fill.real("training.train_tokens", training.train_tokens, 0.0);
     if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
@@ -278,9 +332,11 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
         warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0, 0, MAX_COUNT),
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
     };
-    for (field, value) in
-        [("run.lr", settings.lr), ("run.weight_decay", settings.weight_decay), ("run.clip_grad", settings.clip_grad)]
-    {
+    for (field, value) in [
+        ("run.lr", settings.lr),
+        ("run.weight_decay", settings.weight_decay),
+        ("run.clip_grad", settings.clip_grad),
+    ] {
         fill.real(field, Some(value), 0.0);
     }
     settings

@@ -29,7 +29,11 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
     match parsed {
         Ok(plan) => match reader.end() {
             Ok(()) => Ok(plan),
-            Err(error) => Err(vec![Finding::error("", clip(text), format!("after the plan there is more text: {error}"))]),
+            Err(error) => Err(vec![Finding::error(
+                "",
+                clip(text),
+                format!("after the plan there is more text: {error}"),
+            )]),
         },
         Err(error) => {
             let path = error.path().to_string();
@@ -50,8 +54,18 @@ fn list_for_object(text: &str) -> Option<Finding> {
         return Some(wrong("", &root));
     }
     let objects = [
-        "model", "model.hf_config", "model.architecture", "cluster", "layout", "layout.fsdp", "training",
-        "training.optimizer", "training.recompute", "training.moe", "run", "run.data",
+        "model",
+        "model.hf_config",
+        "model.architecture",
+        "cluster",
+        "layout",
+        "layout.fsdp",
+        "training",
+        "training.optimizer",
+        "training.recompute",
+        "training.moe",
+        "run",
+        "run.data",
     ];
     objects.into_iter().find_map(|field| {
         let value = field.split('.').try_fold(&root, |at, part| at.get(part))?;
@@ -72,18 +86,27 @@ fn explain(text: &str, path: &str, error: &serde_json::Error) -> Finding {
         let field = if parent.is_empty() { unknown.clone() } else { format!("{parent}.{unknown}") };
         let known = nearest_names(unknown, quoted[1..].iter().map(String::as_str), 3);
         let hint = known.first().map_or(String::new(), |name| format!("; did you mean `{name}`?"));
-        return Finding::error(&field, clip(unknown), format!("`{}` is not a field of {}{hint}", clip(unknown), place(parent)))
-            .rule("plan file, version 1: unknown fields are refused")
-            .nearest(known);
+        return Finding::error(
+            &field,
+            clip(unknown),
+            format!("`{}` is not a field of {}{hint}", clip(unknown), place(parent)),
+        )
+        .rule("plan file, version 1: unknown fields are refused")
+        .nearest(known);
     }
     let value = lookup(text, path);
     if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown variant")) {
         let listed = quoted[1..].join(", ");
-        return Finding::error(path, clip(unknown), format!("{path} is `{}`; allowed are {listed}", clip(unknown)))
-            .rule("plan file, version 1")
-            .nearest(nearest_names(unknown, quoted[1..].iter().map(String::as_str), 2));
+        return Finding::error(
+            path,
+            clip(unknown),
+            format!("{path} is `{}`; allowed are {listed}", clip(unknown)),
+        )
+        .rule("plan file, version 1")
+        .nearest(nearest_names(unknown, quoted[1..].iter().map(String::as_str), 2));
     }
-    Finding::error(path, value, format!("{} can't be read: {message}", place(path))).rule("plan file, version 1")
+    Finding::error(path, value, format!("{} can't be read: {message}", place(path)))
+        .rule("plan file, version 1")
 }
 
 fn place(path: &str) -> String {
@@ -115,7 +138,8 @@ mod tests {
         assert_eq!(findings.len(), 1, "{findings:?}");
         assert_eq!(findings[0].field, field, "{findings:?}");
         assert!(findings[0].message.contains(message_part), "{}", findings[0].message);
-        let found: Vec<&str> = findings[0].nearest.iter().take(nearest.len()).filter_map(Value::as_str).collect();
+        let found: Vec<&str> =
+            findings[0].nearest.iter().take(nearest.len()).filter_map(Value::as_str).collect();
         assert_eq!(found, nearest);
     }
 
@@ -124,7 +148,12 @@ mod tests {
     #[test]
     fn unknown_fields_are_refused_with_the_nearest_name() {
         check(&format!("{{{MODEL},\"layuot\":{{}}}}"), "layuot", "did you mean `layout`", &["layout"]);
-        check(&format!("{{{MODEL},\"layout\":{{\"schdule\":2}}}}"), "layout.schdule", "mean `schedule`", &["schedule"]);
+        check(
+            &format!("{{{MODEL},\"layout\":{{\"schdule\":2}}}}"),
+            "layout.schdule",
+            "mean `schedule`",
+            &["schedule"],
+        );
         check(
             &format!("{{{MODEL},\"training\":{{\"optimizer\":{{\"knd\":\"adam\"}}}}}}"),
             "training.optimizer.knd",
@@ -137,7 +166,12 @@ mod tests {
     fn wrong_types_name_field_and_value() {
         check(&format!("{{{MODEL},\"layout\":{{\"tp\":-1}}}}"), "layout.tp", "-1", &[]);
         check(&format!("{{{MODEL},\"layout\":{{\"tp\":\"two\"}}}}"), "layout.tp", "two", &[]);
-        check(&format!("{{{MODEL},\"runtime\":\"megatrn\"}}"), "runtime", "allowed are megatron", &["megatron"]);
+        check(
+            &format!("{{{MODEL},\"runtime\":\"megatrn\"}}"),
+            "runtime",
+            "allowed are megatron",
+            &["megatron"],
+        );
     }
 
     #[test]

@@ -26,7 +26,8 @@ fn cut(role: Role, plan: &Plan) -> Option<(GroupKind, usize)> {
         Role::Column(dim) | Role::Row(dim) => Some((GroupKind::Tp, dim)),
         Role::Qkv => {
             // With fewer kv groups than tensor-parallel ranks Megatron cuts through the groups.
-            let dim = if plan.model.attention.kv_heads().is_multiple_of(plan.layout.tp) { 0 } else { usize::MAX };
+            let dim =
+                if plan.model.attention.kv_heads().is_multiple_of(plan.layout.tp) { 0 } else { usize::MAX };
             Some((GroupKind::Tp, dim))
         }
         Role::ExpertColumn(dim) | Role::ExpertRow(dim) => Some((GroupKind::Etp, dim)),
@@ -84,7 +85,11 @@ pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
     for kind in [LayerKind::Dense, LayerKind::Moe] {
         let layers = count(kind);
         if layers > 0 {
-            families.extend(layer_parameters(&plan.model, kind).into_iter().map(|parameter| family(parameter, plan, layers)));
+            families.extend(
+                layer_parameters(&plan.model, kind)
+                    .into_iter()
+                    .map(|parameter| family(parameter, plan, layers)),
+            );
         }
     }
     families.extend(last);
@@ -153,7 +158,8 @@ pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
     [false, true]
         .into_iter()
         .map(|expert| {
-            let of_kind = families.iter().filter(|family| (family.parameter.module == Module::Expert) == expert);
+            let of_kind =
+                families.iter().filter(|family| (family.parameter.module == Module::Expert) == expert);
             buffer(plan, expert, of_kind.map(|family| (family.local_elements(), family.count))).0
         })
         .filter(|buffer| buffer.elements > 0)
@@ -183,7 +189,8 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     let mut buffers = Vec::new();
     for expert in [false, true] {
         let here = |param: &ParamShard| (param.module == Module::Expert) == expert;
-        let sizes: Vec<(u64, u64)> = params.iter().filter(|param| here(param)).map(|param| (param.elements(), 1)).collect();
+        let sizes: Vec<(u64, u64)> =
+            params.iter().filter(|param| here(param)).map(|param| (param.elements(), 1)).collect();
         if sizes.is_empty() {
             continue;
         }
@@ -211,7 +218,13 @@ fn dp_cp_slot(plan: &Plan, at: &Coordinates) -> u64 {
     }
 }
 
-fn shard_of(plan: &Plan, family: &Family, at: &Coordinates, layer: Option<u64>, expert: Option<u64>) -> ParamShard {
+fn shard_of(
+    plan: &Plan,
+    family: &Family,
+    at: &Coordinates,
+    layer: Option<u64>,
+    expert: Option<u64>,
+) -> ParamShard {
     let parameter = &family.parameter;
     let mut name = parameter.name.clone();
     if let Some(layer) = layer {

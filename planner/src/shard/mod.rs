@@ -4,6 +4,8 @@
 //! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
 
 mod megatron;
+#[cfg(test)]
+mod tests;
 
 pub use megatron::{padded_vocabulary, rank_shards, stage_buffers, stage_families};
 

@@ -18,7 +18,9 @@ const MAX_PLAN_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum LinkError {
     /// No `p=VERSION.TEXT`, or a version that this page doesn't know.
-    #[error("the link is of version `{0}`, and this page reads version 1; reload the page or ask for a new link")]
+    #[error(
+        "the link is of version `{0}`, and this page reads version 1; reload the page or ask for a new link"
+    )]
     Version(String),
     /// Cut short or mistyped.
     #[error("the link is damaged ({0}); ask for it again, or export the plan as a file")]

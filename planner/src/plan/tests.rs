@@ -1,0 +1,189 @@
+//! Worked examples of whole plans.
+
+use serde_json::{Value, json};
+
+use super::{Plan, estimate, parse_plan};
+use crate::wire::{Answer, PlanFile, Verdict};
+
+fn plan(value: &Value) -> PlanFile {
+    parse_plan(&value.to_string()).unwrap()
+}
+
+fn answer(preset: &str, nodes: u64, gpus: u64, layout: Value) -> Answer {
+    estimate(&plan(&json!({
+        "version": 1, "model": {"preset": preset},
+        "cluster": {"gpu": "h100-sxm", "nodes": nodes, "gpus_per_node": gpus}, "layout": layout
+    })))
+}
+
+/// Errors of an answer as `field: nearest`.
+fn errors(answer: &Answer) -> Vec<String> {
+    let errors = answer.findings.iter().filter(|finding| finding.severity == crate::Severity::Error);
+    errors.map(|finding| format!("{}: {}", finding.field, json!(finding.nearest))).collect()
+}
+
+#[test]
+fn minimax_m2_weights_are_those_of_the_sizing_table() {
+    // source: MiniMax-M2 config.json; bf16 weights per GPU in GB, ETP 1.
+    for (nodes, layout, gb) in [
+        (1, json!({"tp": 2, "ep": 4}), "116.40"),
+        (2, json!({"tp": 2, "ep": 8}), "60.23"),
+        (2, json!({"tp": 1, "ep": 16}), "36.10"),
+        (8, json!({"tp": 2, "ep": 32}), "18.10"),
+        (1, json!({"tp": 2, "ep": 4, "etp": 2}), "60.23"),
+    ] {
+        let answer = answer("minimax-m2", nodes, 8, layout.clone());
+        let memory = answer.memory.expect("valid");
+        assert_eq!(format!("{:.2}", memory.rank_classes[0].weights_bytes as f64 / 1e9), gb, "{layout}");
+    }
+    let answer = answer("minimax-m2", 8, 8, json!({"tp": 2, "ep": 32}));
+    let counts = answer.parameters.unwrap();
+    assert_eq!(counts.total, 228_689_748_992);
+    // With embedding and head.
+    assert_eq!(counts.active / 10_000_000, 1_103);
+    let class = &answer.memory.unwrap().rank_classes[0];
+    let training = class.weights_bytes + class.gradients_bytes + class.optimizer_bytes;
+    assert_eq!(training / 1_000_000_000, 97, "6 P + 12 (dense / 32 + experts / 2)");
+}
+
+#[test]
+fn experts_that_do_not_divide_are_refused_with_the_nearest_sizes() {
+    let answer = answer("minimax-m2", 48, 8, json!({"ep": 48}));
+    assert_eq!(answer.memory, None);
+    assert!(errors(&answer).contains(&"layout.ep: [32,64]".to_owned()), "{:?}", errors(&answer));
+}
+
+#[test]
+fn tp_3_is_refused_with_2_and_4() {
+    let answer = answer("llama-3-8b", 1, 8, json!({"tp": 3}));
+    let first = &answer.findings[0];
+    assert_eq!((first.field.as_str(), &first.value), ("layout.tp", &json!(3)));
+    assert_eq!(first.nearest, [json!(2), json!(4)]);
+    assert_eq!(answer.memory, None);
+}
+
+#[test]
+fn absurd_sizes_are_findings() {
+    for layout in [
+        json!({"tp": 0}),
+        json!({"tp": u64::MAX, "pp": u64::MAX, "ep": u64::MAX}),
+        json!({"pp": 1_000_000_007u64}),
+        json!({"vpp": 0, "pp": 0}),
+        json!({"first_stage_layers": u64::MAX, "last_stage_layers": u64::MAX, "pp": 2}),
+        json!({"etp": u64::MAX, "cp": u64::MAX}),
+        json!({"microbatch_group_size": u64::MAX, "pp": 2, "vpp": 2}),
+    ] {
+        for preset in ["llama-3-8b", "deepseek-v3"] {
+            assert!(!errors(&answer(preset, 1, 8, layout.clone())).is_empty(), "{preset} {layout}");
+        }
+    }
+    for cluster in
+        [json!({"gpu": "h100-sxm", "nodes": u64::MAX, "gpus_per_node": u64::MAX}), json!({"gpu": "h101"})]
+    {
+        let answer =
+            estimate(&plan(&json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": cluster})));
+        assert!(!errors(&answer).is_empty());
+    }
+    for training in [
+        json!({"seq_len": u64::MAX}),
+        json!({"seq_len": 1u64 << 32, "micro_batch_size": 1 << 20}),
+        json!({"global_batch_size": 0}),
+        json!({"global_batch_size": 255}),
+        json!({"moe": {"load_imbalance": 0.5}}),
+    ] {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}, "training": training});
+        assert!(!errors(&estimate(&plan(&file))).is_empty(), "{training}");
+    }
+}
+
+#[test]
+fn a_filled_plan_answers_the_same() {
+    let first = answer(
+        "deepseek-v3",
+        32,
+        8,
+        json!({"tp": 2, "pp": 8, "ep": 16, "first_stage_layers": 6, "last_stage_layers": 7}),
+    );
+    assert_eq!(errors(&first), [""; 0]);
+    let filled = first.plan.clone().unwrap();
+    let again = estimate(&parse_plan(&serde_json::to_string(&filled).unwrap()).unwrap());
+    assert_eq!(again.assumed, [""; 0]);
+    assert_eq!((again.memory, again.plan), (first.memory, first.plan));
+}
+
+#[test]
+fn a_link_gives_the_plan_back_and_is_short() {
+    let file = plan(
+        &json!({"version": 1, "model": {"preset": "minimax-m2"}, "cluster": {"gpu": "h100-sxm", "nodes": 8}, "layout": {"tp": 2, "ep": 32}}),
+    );
+    let link = crate::wire::encode_link(&file);
+    assert!(link.len() < 300, "{} characters", link.len());
+    assert_eq!(crate::wire::decode_link(&link).unwrap(), file);
+    for bad in ["", "p=2.abc", "p=1.%%%", "p=1.AAAA", "p=1.", &link[..link.len() - 5]] {
+        assert!(crate::wire::decode_link(bad).is_err(), "{bad}");
+    }
+}
+
+/// A rank's own list must agree with its stage's families and tile every tensor once per replica.
+fn check_tiling(preset: &str, nodes: u64, gpus: u64, layout: &Value) {
+    let file = plan(&json!({
+        "version": 1, "model": {"preset": preset},
+        "cluster": {"gpu": "h100-sxm", "nodes": nodes, "gpus_per_node": gpus}, "layout": layout
+    }));
+    let resolved = Plan::resolve(&file);
+    let plan = resolved.plan.unwrap_or_else(|| panic!("{layout}: {:?}", resolved.findings));
+    let world = plan.world_size();
+    let mut covered = std::collections::BTreeMap::<String, (u64, u64)>::new();
+    for rank in 0..world {
+        let shards = plan.rank_shards(rank);
+        let stage = crate::layout::coordinates(&plan.layout, rank).pp;
+        let mut buffers = crate::shard::stage_buffers(&plan, stage);
+        for (buffer, own) in buffers.iter_mut().zip(&shards.buffers) {
+            buffer.state_offset = own.state_offset;
+        }
+        assert_eq!(buffers, shards.buffers, "rank {rank} of {layout}");
+        for param in &shards.params {
+            let end = param.buffer_offset + param.elements();
+            assert!(end <= shards.buffers[param.buffer].elements, "{}", param.name);
+            for (dim, extent) in param.shape.iter().enumerate() {
+                assert!(param.offset[dim] + param.local_shape[dim] <= *extent, "{}", param.name);
+            }
+            let whole: u64 = param.shape.iter().product();
+            covered.entry(param.name.clone()).or_insert((whole, 0)).1 += param.elements();
+        }
+        let per_rank: u64 = shards.params.iter().map(super::shard::ParamShard::elements).sum();
+        assert_eq!(per_rank, super::shard::parameters_of_stage(&plan, stage), "rank {rank} of {layout}");
+    }
+    for (name, (whole, sum)) in covered {
+        assert_eq!(sum % whole, 0, "{name} of {layout}");
+        let (expert, replicas) = (name.contains(".experts."), sum / whole);
+        let cut =
+            plan.rank_shards(0).params.iter().find(|param| param.name == name).map(|param| param.cut_by);
+        if let (true, Some(Some(_))) = (plan.layout.pp == 1, cut) {
+            assert_eq!(
+                replicas,
+                if expert { plan.layout.edp } else { plan.layout.dp * plan.layout.cp },
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn shards_tile_every_tensor_once_per_replica() {
+    check_tiling("tiny-dense", 1, 4, &json!({"tp": 2}));
+    check_tiling("tiny-dense", 1, 8, &json!({"tp": 2, "pp": 2}));
+    check_tiling("tiny-dense", 2, 8, &json!({"tp": 8}));
+    check_tiling("tiny-moe", 1, 8, &json!({"tp": 2, "ep": 4}));
+    check_tiling("tiny-moe", 1, 8, &json!({"tp": 2, "ep": 2, "etp": 2, "pp": 2}));
+    check_tiling("tiny-moe", 2, 8, &json!({"cp": 2, "ep": 4, "pp": 2, "vpp": 2}));
+    check_tiling("tiny-moe", 1, 8, &json!({"tp": 2, "ep": 4, "pp": 2, "order": "tp-cp-ep-dp-pp"}));
+}
+
+#[test]
+fn verdicts_follow_capacity() {
+    let verdict = |answer: Answer| answer.memory.map(|memory| memory.verdict);
+    assert_eq!(verdict(answer("llama-3-8b", 1, 8, json!({"tp": 2}))), Some(Verdict::Fits));
+    assert_eq!(verdict(answer("llama-3.1-405b", 1, 8, json!({"tp": 8}))), Some(Verdict::No));
+    assert_eq!(verdict(answer("llama-3.1-405b", 1, 8, json!({"tp": 5}))), None);
+}
