@@ -129,17 +129,27 @@ impl Plan {
         let mut assumed = Vec::new();
         if file.version != VERSION {
             findings.push(
-                Finding::error("version", file.version, format!("plan files are of version {VERSION}, and this one says {}", file.version))
-                    .nearest([VERSION]),
+                Finding::error(
+                    "version",
+                    file.version,
+                    format!("plan files are of version {VERSION}, and this one says {}", file.version),
+                )
+                .nearest([VERSION]),
             );
         }
         let model = resolve_model(file, &mut findings, &mut assumed);
         let gpu = gpu(&file.cluster.gpu);
         if gpu.is_none() {
             let ids: Vec<&str> = gpus().iter().map(|gpu| gpu.id).collect();
-            let message = format!("`{}` is not a GPU of the catalogue; known are {}", clip(&file.cluster.gpu), ids.join(", "));
+            let message = format!(
+                "`{}` is not a GPU of the catalogue; known are {}",
+                clip(&file.cluster.gpu),
+                ids.join(", ")
+            );
             let wanted = file.cluster.gpu.as_str();
-            findings.push(Finding::error("cluster.gpu", clip(wanted), message).nearest(nearest_names(wanted, ids, 3)));
+            findings.push(
+                Finding::error("cluster.gpu", clip(wanted), message).nearest(nearest_names(wanted, ids, 3)),
+            );
         }
         let (Some((model, title)), Some(gpu)) = (model, gpu) else {
             return Resolved { plan: None, partial: None, findings, assumed };
@@ -148,7 +158,7 @@ impl Plan {
         if let Some(plan) = &partial {
             findings.extend(check(plan));
         }
-        findings.sort_by(|a, b| a.severity.cmp(&b.severity));
+        findings.sort_by_key(|finding| finding.severity);
         let plan = partial.clone().filter(|_| !has_error(&findings));
         Resolved { plan, partial, findings, assumed }
     }
@@ -207,7 +217,11 @@ impl Plan {
 
 /// At most 80 characters of a value, for messages.
 pub(crate) fn clip(text: &str) -> String {
-    if text.chars().count() > 80 { format!("{}...", text.chars().take(77).collect::<String>()) } else { text.to_owned() }
+    if text.chars().count() > 80 {
+        format!("{}...", text.chars().take(77).collect::<String>())
+    } else {
+        text.to_owned()
+    }
 }
 
 fn resolve_model(
@@ -224,8 +238,12 @@ fn resolve_model(
     ];
     if given.iter().filter(|&&given| given).count() != 1 {
         findings.push(
-            Finding::error("model", serde_json::Value::Null, "give exactly one of model.preset, model.hf_config and model.architecture")
-                .rule("plan file, version 1"),
+            Finding::error(
+                "model",
+                serde_json::Value::Null,
+                "give exactly one of model.preset, model.hf_config and model.architecture",
+            )
+            .rule("plan file, version 1"),
         );
         return None;
     }
@@ -239,7 +257,8 @@ fn resolve_model(
         let Some(preset) = model::presets().iter().find(|preset| &preset.id == id) else {
             let ids: Vec<&str> = model::presets().iter().map(|preset| preset.id.as_str()).collect();
             let message = format!("`{}` is not a preset; known are {}", clip(id), ids.join(", "));
-            findings.push(Finding::error("model.preset", clip(id), message).nearest(nearest_names(id, ids, 3)));
+            findings
+                .push(Finding::error("model.preset", clip(id), message).nearest(nearest_names(id, ids, 3)));
             return None;
         };
         let architecture = match (&preset.hf_config, &preset.architecture) {
@@ -257,8 +276,13 @@ fn resolve_model(
     } else if let Some(architecture) = &model.architecture {
         (Some((**architecture).clone()), "own architecture".to_owned())
     } else {
-        let message = "only the command line reads model.hf_config_path; paste the file's content as model.hf_config";
-        findings.push(Finding::error("model.hf_config_path", model.hf_config_path.as_deref().map(clip), message));
+        let message =
+            "only the command line reads model.hf_config_path; paste the file's content as model.hf_config";
+        findings.push(Finding::error(
+            "model.hf_config_path",
+            model.hf_config_path.as_deref().map(clip),
+            message,
+        ));
         return None;
     };
     let architecture = architecture?;
@@ -274,9 +298,13 @@ fn check_model(model: &Architecture) -> Vec<Finding> {
     let mut range = |what: &str, value: u64, most: u64| {
         if value == 0 || value > most {
             findings.push(
-                Finding::error("model", value, format!("the model's {what} is {value}; it must be between 1 and {most}"))
-                    .rule("sizes of real models")
-                    .nearest([value.clamp(1, most)]),
+                Finding::error(
+                    "model",
+                    value,
+                    format!("the model's {what} is {value}; it must be between 1 and {most}"),
+                )
+                .rule("sizes of real models")
+                .nearest([value.clamp(1, most)]),
             );
         }
     };
@@ -286,7 +314,12 @@ fn check_model(model: &Architecture) -> Vec<Finding> {
     range("vocabulary", model.vocab_size, 1 << 26);
     let attention: Vec<(&str, u64)> = match model.attention {
         model::Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, .. } => {
-            vec![("number of heads", heads), ("number of kv heads", kv_heads), ("head width", head_dim), ("rotated head width", rotary_dim.unwrap_or(head_dim))]
+            vec![
+                ("number of heads", heads),
+                ("number of kv heads", kv_heads),
+                ("head width", head_dim),
+                ("rotated head width", rotary_dim.unwrap_or(head_dim)),
+            ]
         }
         model::Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim } => vec![
             ("number of heads", heads),
@@ -313,27 +346,45 @@ fn check_model(model: &Architecture) -> Vec<Finding> {
     }
     for (what, value) in [("norm_eps", model.norm_eps), ("rope_theta", model.rope_theta)] {
         if !(value.is_finite() && value > 0.0) {
-            findings.push(Finding::error("model", value, format!("the model's {what} is {value}; it must be above 0")));
+            findings.push(Finding::error(
+                "model",
+                value,
+                format!("the model's {what} is {value}; it must be above 0"),
+            ));
         }
     }
     let (heads, kv_heads) = (model.attention.heads(), model.attention.kv_heads());
     if !heads.is_multiple_of(kv_heads) {
         findings.push(
-            Finding::error("model", kv_heads, format!("{heads} heads are not a multiple of {kv_heads} key-value heads"))
-                .rule("grouped-query attention")
-                .nearest(crate::finding::nearest_values(kv_heads, crate::finding::divisors(heads), 2)),
+            Finding::error(
+                "model",
+                kv_heads,
+                format!("{heads} heads are not a multiple of {kv_heads} key-value heads"),
+            )
+            .rule("grouped-query attention")
+            .nearest(crate::finding::nearest_values(
+                kv_heads,
+                crate::finding::divisors(heads),
+                2,
+            )),
         );
     }
     if let model::Attention::Gqa { head_dim, rotary_dim, .. } = model.attention {
         let rotated = rotary_dim.unwrap_or(head_dim);
         if rotated > head_dim || rotated % 2 == 1 {
-            findings.push(Finding::error("model", rotated, format!("the rotated width {rotated} must be even and at most the head width {head_dim}")));
+            findings.push(Finding::error(
+                "model",
+                rotated,
+                format!("the rotated width {rotated} must be even and at most the head width {head_dim}"),
+            ));
         }
     }
     // An upper bound in wide arithmetic, before anything is summed in 64 bits.
     let (hidden, layers) = (u128::from(model.hidden_size), u128::from(model.num_layers));
     let expert = model.moe.as_ref().map_or(0, |moe| {
-        3 * hidden * (u128::from(moe.experts) * u128::from(moe.ffn_hidden_size) + u128::from(moe.shared_ffn_hidden_size))
+        3 * hidden
+            * (u128::from(moe.experts) * u128::from(moe.ffn_hidden_size)
+                + u128::from(moe.shared_ffn_hidden_size))
     });
     let bound = 2 * hidden * u128::from(model.vocab_size)
         + layers * (expert + 3 * hidden * u128::from(model.ffn_hidden_size) + (1 << 36));
@@ -341,7 +392,10 @@ fn check_model(model: &Architecture) -> Vec<Finding> {
         findings.push(Finding::error(
             "model",
             format!("{:.1e} parameters", bound as f64),
-            format!("the model would have about {:.1e} parameters; sizes up to {:.1e} can be planned", bound as f64, MAX_PARAMETERS as f64),
+            format!(
+                "the model would have about {:.1e} parameters; sizes up to {:.1e} can be planned",
+                bound as f64, MAX_PARAMETERS as f64
+            ),
         ));
     }
     findings
@@ -352,9 +406,13 @@ fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
         findings.push(
-            Finding::error("runtime", plan.runtime.name(), format!("runtime {} can't be planned yet; choose megatron or native", plan.runtime.name()))
-                .rule("runtimes planned so far")
-                .nearest(["megatron", "native"]),
+            Finding::error(
+                "runtime",
+                plan.runtime.name(),
+                format!("runtime {} can't be planned yet; choose megatron or native", plan.runtime.name()),
+            )
+            .rule("runtimes planned so far")
+            .nearest(["megatron", "native"]),
         );
     }
     let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
@@ -362,8 +420,16 @@ fn check(plan: &Plan) -> Vec<Finding> {
     let floating = matches!(plan.training.dtype, Dtype::Fp32 | Dtype::Fp64);
     if floating && plan.training.grad_dtype.size() < plan.training.dtype.size() {
         findings.push(
-            Finding::error("training.grad_dtype", plan.training.grad_dtype.name(), format!("gradients of {} training can't be {}", plan.training.dtype.name(), plan.training.grad_dtype.name()))
-                .nearest([plan.training.dtype.name()]),
+            Finding::error(
+                "training.grad_dtype",
+                plan.training.grad_dtype.name(),
+                format!(
+                    "gradients of {} training can't be {}",
+                    plan.training.dtype.name(),
+                    plan.training.grad_dtype.name()
+                ),
+            )
+            .nearest([plan.training.dtype.name()]),
         );
     }
     if !plan.cluster.failed.is_empty() {
@@ -375,10 +441,22 @@ fn check(plan: &Plan) -> Vec<Finding> {
     }
     if plan.training.load_imbalance < 1.0 || !plan.training.load_imbalance.is_finite() {
         findings.push(
-            Finding::error("training.moe.load_imbalance", plan.training.load_imbalance, "the busiest rank's tokens over the mean can't be below 1")
-                .nearest([1.0]),
+            Finding::error(
+                "training.moe.load_imbalance",
+                plan.training.load_imbalance,
+                "the busiest rank's tokens over the mean can't be below 1",
+            )
+            .nearest([1.0]),
         );
     }
+    findings.push(
+        Finding::info(
+            "memory.activations_bytes",
+            serde_json::Value::Null,
+            "weights, gradients and optimizer state are exact; activations, transients and what is outside the allocator are a first estimate, and the likely range says how wide",
+        )
+        .rule("memory categories"),
+    );
     findings
 }
 

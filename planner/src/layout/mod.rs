@@ -43,13 +43,18 @@ pub struct Group {
     pub ranks: Vec<u64>,
 }
 
+mod executor;
 mod grid;
+mod rules;
 mod stages;
+#[cfg(test)]
+mod tests;
 mod validity;
 
+pub use executor::executor_limits;
 pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
 pub use stages::{layers_of_chunk, layers_of_stage};
-pub use validity::{Shape, check, executor_limits, valid_values};
+pub use validity::{Shape, check, valid_values};
 
 use crate::wire::{CpKind, Schedule};
 

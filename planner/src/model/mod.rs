@@ -2,6 +2,8 @@
 
 mod catalogue;
 mod hf;
+#[cfg(test)]
+mod hf_tests;
 mod params;
 
 pub use catalogue::{Preset, presets};

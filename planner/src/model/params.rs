@@ -158,16 +158,14 @@ fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, ffn: u64) {
         (list.architecture.hidden_size, list.architecture.gated, list.architecture.mlp_bias);
     let (first, first_dim): (&[u64], usize) =
         if gated { (&[2, ffn, hidden], 1) } else { (&[ffn, hidden], 0) };
-    let (column, row): (fn(usize) -> Role, fn(usize) -> Role) = if module == Module::Expert {
-        (Role::ExpertColumn, Role::ExpertRow)
-    } else {
-        (Role::Column, Role::Row)
-    };
-    list.matrix(&format!("{prefix}.fc1.weight"), module, column(first_dim), first);
+    let expert = module == Module::Expert;
+    let column = if expert { Role::ExpertColumn(first_dim) } else { Role::Column(first_dim) };
+    let row = if expert { Role::ExpertRow(1) } else { Role::Row(1) };
+    list.matrix(&format!("{prefix}.fc1.weight"), module, column, first);
     if bias {
-        list.bias(&format!("{prefix}.fc1.bias"), module, column(first_dim), &first[..first.len() - 1]);
+        list.bias(&format!("{prefix}.fc1.bias"), module, column, &first[..first.len() - 1]);
     }
-    list.residual_matrix(&format!("{prefix}.fc2.weight"), module, row(1), &[hidden, ffn]);
+    list.residual_matrix(&format!("{prefix}.fc2.weight"), module, row, &[hidden, ffn]);
     if bias {
         list.bias(&format!("{prefix}.fc2.bias"), module, Role::Replicated, &[hidden]);
     }

@@ -1,0 +1,299 @@
+//! The rules themselves: each once, against a shape.
+
+use serde_json::Value;
+
+use super::validity::Shape;
+use super::{Axis, Layout, layers_of_stage};
+use crate::wire::{Runtime, Schedule};
+
+/// One broken rule.
+pub(super) struct Violation {
+    pub(super) field: &'static str,
+    pub(super) value: Value,
+    pub(super) message: String,
+    pub(super) rule: &'static str,
+}
+
+struct Broken(Vec<Violation>);
+
+impl Broken {
+    fn require(
+        &mut self,
+        holds: bool,
+        field: &'static str,
+        value: impl Into<Value>,
+        rule: &'static str,
+        message: impl FnOnce() -> String,
+    ) -> bool {
+        if !holds {
+            self.0.push(Violation { field, value: value.into(), message: message(), rule });
+        }
+        holds
+    }
+}
+
+const WORLD_RULE: &str = "world size is a multiple of tp x cp x pp (Megatron-Core parallel_state)";
+const EXPERT_WORLD_RULE: &str = "world size is a multiple of etp x ep x pp (Megatron-Core parallel_state)";
+const HEADS_RULE: &str = "heads are a multiple of tp, and kv heads divide by tp or tp by kv heads (Megatron-Core transformer_config)";
+const STAGE_RULE: &str = "layers divide over pipeline stages and chunks (Megatron-Core transformer_block)";
+const BATCH_RULE: &str =
+    "global batch is a multiple of micro batch x dp (Megatron-Core num_microbatches_calculator)";
+const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_size <= micro batches, and the last group is empty or at least pp (Megatron-Core schedules)";
+
+/// Every rule that the shape breaks.
+pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
+    let mut broken = Broken(Vec::new());
+    axis_rules(shape, &mut broken);
+    expert_rules(shape, &mut broken);
+    stage_rules(shape, &mut broken);
+    batch_rules(shape, &mut broken);
+    broken.0
+}
+
+fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let (layout, world, architecture) = (&shape.layout, shape.world, shape.architecture);
+    let mut product = 1u64;
+    for (field, name, size) in
+        [("layout.tp", "tp", layout.tp), ("layout.pp", "pp", layout.pp), ("layout.cp", "cp", layout.cp)]
+    {
+        let next = product.saturating_mul(size);
+        let fits = next > 0 && world.is_multiple_of(next);
+        let holds = broken.require(fits, field, size, WORLD_RULE, || {
+            format!(
+                "{world} GPUs can't be split by {name} {size} (tp {} x pp {} x cp {})",
+                layout.tp, layout.pp, layout.cp
+            )
+        });
+        if !holds {
+            break;
+        }
+        product = next;
+    }
+    let tp = layout.tp;
+    let (heads, kv_heads) = (architecture.attention.heads(), architecture.attention.kv_heads());
+    broken.require(tp > 0 && heads.is_multiple_of(tp), "layout.tp", tp, HEADS_RULE, || {
+        format!("{heads} attention heads can't be split over tp {tp}")
+    });
+    let kv_fits = tp > 0 && (kv_heads.is_multiple_of(tp) || tp.is_multiple_of(kv_heads));
+    broken.require(kv_fits, "layout.tp", tp, HEADS_RULE, || {
+        format!("{kv_heads} key-value heads and tp {tp}: neither divides the other")
+    });
+    if shape.runtime == Runtime::Native {
+        let rule = "native: whole kv groups on a rank";
+        broken.require(tp > 0 && kv_heads.is_multiple_of(tp), "layout.tp", tp, rule, || {
+            format!("{kv_heads} key-value heads can't be split over tp {tp} by the native runtime, which keeps kv groups whole")
+        });
+    }
+    let widths = [
+        (
+            "the MLP's width",
+            architecture.ffn_hidden_size,
+            architecture.moe_layers() < architecture.num_layers,
+        ),
+        (
+            "the shared experts' width",
+            architecture.moe.as_ref().map_or(0, |moe| moe.shared_ffn_hidden_size),
+            architecture.moe.is_some(),
+        ),
+    ];
+    for (what, width, used) in widths {
+        let rule = "MLP width is a multiple of tp (Megatron-Core tensor_parallel)";
+        broken.require(!used || (tp > 0 && width.is_multiple_of(tp)), "layout.tp", tp, rule, || {
+            format!("{what} of {width} can't be split over tp {tp}")
+        });
+    }
+    if layout.sp {
+        broken.require(
+            tp > 1,
+            "layout.sp",
+            true,
+            "sequence parallel needs tp > 1 (Megatron-Core ModelParallelConfig)",
+            || format!("sequence parallel needs tp above 1, and tp is {tp}; switch sp off or raise tp"),
+        );
+        let tokens = shape.seq_len / layout.cp.max(1);
+        broken.require(
+            tp == 0 || tokens.is_multiple_of(tp),
+            "training.seq_len",
+            shape.seq_len,
+            "sequence parallel splits a rank's tokens over tp",
+            || format!("a rank's {tokens} tokens can't be split over tp {tp} for sequence parallel"),
+        );
+    }
+    if layout.cp > 1 {
+        let unit = layout.cp.saturating_mul(2);
+        broken.require(shape.seq_len.is_multiple_of(unit), "training.seq_len", shape.seq_len, "seq_len is a multiple of 2 x cp (Megatron-LM validate_args)", || {
+            format!("seq_len {} is not a multiple of 2 x cp = {unit}, the chunks of balanced context parallel", shape.seq_len)
+        });
+    }
+    let rule = "order ends in pp, or pp is 1, or edp equals dp (Megatron-Core parallel_state)";
+    let same = layout.tp.saturating_mul(layout.cp) == layout.etp.saturating_mul(layout.ep);
+    let ends_in_pp = layout.order.last() == Some(&Axis::Pp);
+    broken.require(ends_in_pp || layout.pp == 1 || same, "layout.order", "", rule, || {
+        "the order must end in pp here, or the pipelines of dense and expert ranks would differ".to_owned()
+    });
+}
+
+fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let layout = &shape.layout;
+    let Some(moe) = &shape.architecture.moe else {
+        let rule = "expert parallel needs experts (Megatron-Core arguments)";
+        broken.require(layout.ep == 1, "layout.ep", layout.ep, rule, || {
+            format!("ep {} needs a model with experts, and this one has none", layout.ep)
+        });
+        return;
+    };
+    let (ep, etp) = (layout.ep, layout.etp);
+    let whole = ep > 0 && moe.experts.is_multiple_of(ep);
+    broken.require(whole, "layout.ep", ep, "experts are a multiple of ep (Megatron-Core moe_layer)", || {
+        format!(
+            "{} experts can't be split over ep {ep}: {} are left over",
+            moe.experts,
+            moe.experts.checked_rem(ep).unwrap_or(0)
+        )
+    });
+    let width = moe.ffn_hidden_size;
+    broken.require(
+        etp > 0 && width.is_multiple_of(etp),
+        "layout.etp",
+        etp,
+        "expert width is a multiple of etp",
+        || format!("an expert's width of {width} can't be split over etp {etp}"),
+    );
+    let product = etp.saturating_mul(layout.pp);
+    let etp_fits = product > 0 && shape.world.is_multiple_of(product);
+    if broken.require(etp_fits, "layout.etp", etp, EXPERT_WORLD_RULE, || {
+        format!("{} GPUs can't be split by etp {etp} x pp {}", shape.world, layout.pp)
+    }) {
+        let product = product.saturating_mul(ep);
+        broken.require(
+            product > 0 && shape.world.is_multiple_of(product),
+            "layout.ep",
+            ep,
+            EXPERT_WORLD_RULE,
+            || format!("{} GPUs can't be split by etp {etp} x ep {ep} x pp {}", shape.world, layout.pp),
+        );
+    }
+    let rule = "training experts with tp > 1 needs sequence parallel (Megatron-Core moe_layer)";
+    broken.require(layout.tp <= 1 || layout.sp, "layout.sp", false, rule, || {
+        format!("a model with experts needs sequence parallel when tp is {}; switch sp on", layout.tp)
+    });
+    if shape.architecture.mlp_bias {
+        let rule = "expert biases need etp 1 (Megatron-Core transformer_config)";
+        broken.require(etp == 1, "layout.etp", etp, rule, || {
+            format!("experts with biases can't be split over etp {etp}")
+        });
+    }
+    let top_k_fits = moe.top_k >= 1 && moe.top_k <= moe.experts;
+    broken.require(top_k_fits, "model", moe.top_k, "1 <= top_k <= experts", || {
+        format!("top_k {} must be between 1 and the {} experts", moe.top_k, moe.experts)
+    });
+}
+
+fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let layout = &shape.layout;
+    let layers = shape.architecture.num_layers;
+    if layout.pp == 0 || layout.vpp == 0 {
+        return;
+    }
+    let overridden = layout.first_stage_layers.is_some() || layout.last_stage_layers.is_some();
+    let accounted = layout.account_for_embedding || layout.account_for_loss;
+    broken.require(!(overridden && accounted), "layout.first_stage_layers", layout.first_stage_layers, STAGE_RULE, || {
+        "first_stage_layers and last_stage_layers exclude account_for_embedding and account_for_loss; use one or the other".to_owned()
+    });
+    for (field, value) in [
+        ("layout.first_stage_layers", layout.first_stage_layers),
+        ("layout.last_stage_layers", layout.last_stage_layers),
+    ] {
+        broken.require(value != Some(0), field, value, STAGE_RULE, || {
+            "a stage needs at least one layer".to_owned()
+        });
+    }
+    if layout.vpp > 1 {
+        broken.require(
+            layout.pp > 1,
+            "layout.vpp",
+            layout.vpp,
+            "chunks need pp > 1 (Megatron-LM arguments)",
+            || format!("vpp {} needs pp above 1, and pp is 1", layout.vpp),
+        );
+    }
+    if layout.pp > 1_048_576 {
+        return; // already a broken world rule; the vectors below would be huge
+    }
+    let whole = Layout { vpp: 1, ..layout.clone() };
+    let stages_fit = layers_of_stage(&whole, layers, 0).is_some();
+    broken.require(stages_fit, "layout.pp", layout.pp, STAGE_RULE, || {
+        format!("{layers} layers{} can't be split evenly over pp {}", describe_extra(layout), layout.pp)
+    });
+    if stages_fit && layout.vpp > 1 {
+        broken.require(
+            layers_of_stage(layout, layers, 0).is_some(),
+            "layout.vpp",
+            layout.vpp,
+            STAGE_RULE,
+            || {
+                format!(
+                    "the layers of a stage ({layers} layers{} over pp {}) can't be split evenly over vpp {}",
+                    describe_extra(layout),
+                    layout.pp,
+                    layout.vpp
+                )
+            },
+        );
+    }
+    let fits = match layout.schedule {
+        Schedule::Interleaved => layout.vpp > 1,
+        Schedule::OneFOneB | Schedule::Gpipe | Schedule::ZbH1 => layout.vpp == 1,
+        Schedule::Zbv => layout.vpp == 2,
+    };
+    let name = layout.schedule.name();
+    broken.require(
+        fits,
+        "layout.schedule",
+        name,
+        "interleaved needs vpp > 1; 1f1b, gpipe and zb-h1 vpp 1; zbv vpp 2",
+        || format!("schedule {name} does not go with vpp {}", layout.vpp),
+    );
+}
+
+fn describe_extra(layout: &Layout) -> String {
+    let mut text = String::new();
+    if let Some(first) = layout.first_stage_layers {
+        text += &format!(" ({first} on the first stage)");
+    }
+    if let Some(last) = layout.last_stage_layers {
+        text += &format!(" ({last} on the last stage)");
+    }
+    match (layout.account_for_embedding, layout.account_for_loss) {
+        (true, true) => text += " plus embedding and loss",
+        (true, false) => text += " plus embedding",
+        (false, true) => text += " plus loss",
+        (false, false) => {}
+    }
+    text
+}
+
+fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let Some(dp) = shape.dp() else { return };
+    let (micro, global) = (shape.micro_batch_size, shape.global_batch_size);
+    let microbatches = shape.microbatches();
+    let holds =
+        broken.require(microbatches.is_some(), "training.global_batch_size", global, BATCH_RULE, || {
+            format!(
+                "global batch {global} is not a multiple of micro batch {micro} x dp {dp} = {}",
+                micro.saturating_mul(dp)
+            )
+        });
+    let (true, Some(microbatches)) = (holds, microbatches) else { return };
+    if shape.layout.schedule == Schedule::Interleaved && shape.layout.vpp > 1 {
+        let (group, stages) = (shape.layout.microbatch_group_size, shape.layout.pp);
+        let rest = microbatches.checked_rem(group).unwrap_or(0);
+        let fits = group >= stages && group <= microbatches && (rest == 0 || rest >= stages);
+        let field =
+            if group == stages { "training.global_batch_size" } else { "layout.microbatch_group_size" };
+        let value = if group == stages { global } else { group };
+        broken.require(fits, field, value, INTERLEAVED_RULE, || {
+            format!("{microbatches} micro batches don't go with groups of {group} on {stages} stages")
+        });
+    }
+}

@@ -1,0 +1,95 @@
+//! Properties of layouts that planner accepts, and that it never panics on the others.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::{GroupKind, coordinates};
+use crate::plan::{Plan, estimate, parse_plan};
+use crate::wire::PlanFile;
+
+fn file(preset: &str, world: u64, sizes: [u64; 6], order: &str) -> PlanFile {
+    let [tp, cp, pp, vpp, ep, etp] = sizes;
+    let value = json!({
+        "version": 1, "model": {"preset": preset}, "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": world},
+        "layout": {"tp": tp, "cp": cp, "pp": pp, "vpp": vpp, "ep": ep, "etp": etp, "order": order},
+        "training": {"global_batch_size": 64},
+    });
+    parse_plan(&value.to_string()).unwrap()
+}
+
+fn small() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(1u64), Just(2), Just(3), Just(4), Just(8)]
+}
+
+proptest! {
+    #[test]
+    fn accepted_layouts_have_groups_and_shards(
+        moe in any::<bool>(), world in prop_oneof![Just(1u64), Just(2), Just(4), Just(6), Just(8), Just(16), Just(32)],
+        tp in small(), cp in small(), pp in small(), vpp in small(), ep in small(), etp in small(),
+        order in prop_oneof![Just("tp-cp-ep-dp-pp"), Just("tp-cp-ep-pp-dp"), Just("tp-cp-pp-ep-dp")],
+    ) {
+        let preset = if moe { "tiny-moe" } else { "tiny-dense" };
+        let file = file(preset, world, [tp, cp, pp, vpp, ep, etp], order);
+        let resolved = Plan::resolve(&file);
+        prop_assert_eq!(resolved.plan.is_some(), !crate::finding::has_error(&resolved.findings));
+        let Some(plan) = resolved.plan else { return Ok(()) };
+        prop_assert!(estimate(&file).memory.is_some());
+        // Each kind of group partitions the world (the embedding group only its ends of each pipeline).
+        let groups = plan.groups();
+        let mut kinds: Vec<GroupKind> = groups.iter().map(|group| group.kind).collect();
+        kinds.dedup();
+        for kind in kinds {
+            let mut ranks: Vec<u64> =
+                groups.iter().filter(|group| group.kind == kind).flat_map(|group| group.ranks.clone()).collect();
+            ranks.sort_unstable();
+            if kind != GroupKind::Embedding {
+                prop_assert_eq!(&ranks, &(0..world).collect::<Vec<_>>());
+            }
+            for group in groups.iter().filter(|group| group.kind == kind) {
+                prop_assert_eq!(group.ranks.len() as u64, plan.group_size(kind));
+            }
+        }
+        // Dense and expert pipelines are the same ranks.
+        for rank in 0..world {
+            let at = coordinates(&plan.layout, rank);
+            prop_assert!(at.pp < plan.layout.pp && at.ep < plan.layout.ep && at.dp < plan.layout.dp);
+            prop_assert!(!plan.rank_shards(rank).params.is_empty());
+        }
+        // Every element is held once per replica.
+        let held: u64 = (0..world).map(|rank| plan.rank_shards(rank).buffers.iter().map(|b| b.state_elements).sum::<u64>()).sum();
+        let needed: u64 = (0..world).map(|rank| plan.rank_shards(rank).buffers.iter()
+            .map(|b| b.elements / plan.group_size(b.group)).sum::<u64>()).sum();
+        prop_assert_eq!(held, needed);
+    }
+
+    #[test]
+    fn any_numbers_give_findings_and_no_panic(sizes in prop::array::uniform6(any::<u64>()), nodes in any::<u64>(), gpus in any::<u64>(), seq in any::<u64>()) {
+        let mut file = file("deepseek-v3", 8, sizes, "tp-cp-ep-dp-pp");
+        file.cluster.nodes = Some(nodes);
+        file.cluster.gpus_per_node = Some(gpus);
+        file.training.seq_len = Some(seq);
+        let answer = estimate(&file);
+        prop_assert!(answer.memory.is_some() || crate::finding::has_error(&answer.findings));
+    }
+}
+
+#[test]
+fn nearest_values_and_steppers_are_accepted() {
+    for (preset, world, sizes) in [
+        ("tiny-dense", 8, [3, 1, 1, 1, 1, 1]),
+        ("tiny-moe", 8, [1, 1, 3, 1, 1, 1]),
+        ("tiny-moe", 8, [1, 1, 1, 1, 3, 1]),
+    ] {
+        let file = file(preset, world, sizes, "tp-cp-ep-dp-pp");
+        let finding = estimate(&file).findings.into_iter().next().unwrap();
+        assert!(!finding.nearest.is_empty(), "{finding:?}");
+        for value in super::valid_values(&file, &finding.field) {
+            let mut changed = serde_json::to_value(&file).unwrap();
+            *changed.pointer_mut(&format!("/{}", finding.field.replace('.', "/"))).unwrap() = json!(value);
+            let changed = parse_plan(&changed.to_string()).unwrap();
+            assert!(Plan::resolve(&changed).plan.is_some(), "{} {value}", finding.field);
+        }
+    }
+    let steps = super::valid_values(&file("tiny-moe", 8, [1; 6], "tp-cp-ep-dp-pp"), "layout.ep");
+    assert_eq!(steps, [1, 2, 4, 8]);
+}

@@ -1,0 +1,89 @@
+//! config.json of every supported kind, and what people paste instead.
+
+use serde_json::{Value, json};
+
+use super::{Attention, LayerKind, QkNorm, import_hf};
+
+fn import(config: Value) -> super::Imported {
+    import_hf(config.as_object().unwrap())
+}
+
+fn llama() -> Value {
+    json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000})
+}
+
+/// The config with `changes` must be refused at `field` with a message that has `part` in it.
+fn refused(changes: Value, field: &str, part: &str) {
+    let mut config = llama();
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    let imported = import(config);
+    assert_eq!(imported.architecture, None);
+    let finding =
+        imported.findings.iter().find(|finding| finding.field == format!("model.hf_config.{field}"));
+    let finding = finding.unwrap_or_else(|| panic!("{:?}", imported.findings));
+    assert!(finding.message.contains(part), "{}", finding.message);
+}
+
+#[test]
+fn wrong_fields_are_named_with_their_value() {
+    refused(json!({"hidden_size": null}), "hidden_size", "has no `hidden_size`");
+    refused(json!({"hidden_size": "big"}), "hidden_size", "\"big\"");
+    refused(json!({"hidden_size": -4}), "hidden_size", "-4");
+    refused(json!({"hidden_size": 0}), "hidden_size", "0");
+    refused(json!({"hidden_size": 1.5}), "hidden_size", "1.5");
+    refused(json!({"num_hidden_layers": [1, 2]}), "num_hidden_layers", "[1,2]");
+    refused(json!({"tie_word_embeddings": "yes"}), "tie_word_embeddings", "true or false");
+    refused(json!({"hidden_act": "mish"}), "hidden_act", "mish");
+    refused(json!({"model_type": "gpt9"}), "model_type", "`gpt9`");
+    refused(json!({"model_type": null}), "model_type", "no `model_type`");
+    refused(json!({"model_type": 7}), "model_type", "7");
+    refused(json!({"model_type": "lama"}), "model_type", "llama");
+    refused(json!({"model_type": "deepseek_v3"}), "kv_lora_rank", "kv_lora_rank");
+}
+
+#[test]
+fn assumed_fields_are_listed() {
+    let imported = import(llama());
+    assert!(imported.architecture.is_some());
+    assert!(imported.assumed.contains(&"model.hf_config.rope_theta".to_owned()));
+    assert!(imported.assumed.contains(&"model.hf_config.head_dim".to_owned()));
+    assert!(!imported.assumed.contains(&"model.hf_config.hidden_size".to_owned()));
+}
+
+#[test]
+fn kinds_differ_where_their_models_do() {
+    let mut config = llama();
+    let attention = |config: &Value| import(config.clone()).architecture.unwrap().attention;
+    let of = |attention: Attention| match attention {
+        Attention::Gqa { qkv_bias, qk_norm, head_dim, .. } => (qkv_bias, qk_norm, head_dim),
+        Attention::Mla { .. } => panic!("not latent"),
+    };
+    assert_eq!(of(attention(&config)), (false, QkNorm::None, 16));
+    config["model_type"] = json!("qwen2");
+    assert_eq!(of(attention(&config)), (true, QkNorm::None, 16));
+    config["model_type"] = json!("qwen3");
+    config["head_dim"] = json!(32);
+    assert_eq!(of(attention(&config)), (false, QkNorm::PerHead, 32));
+}
+
+#[test]
+fn sparse_steps_and_dense_layers() {
+    let mut config = llama();
+    for (key, value) in [
+        ("model_type", json!("qwen3_moe")),
+        ("num_experts", json!(8)),
+        ("num_experts_per_tok", json!(2)),
+        ("moe_intermediate_size", json!(32)),
+        ("num_hidden_layers", json!(6)),
+        ("decoder_sparse_step", json!(2)),
+        ("mlp_only_layers", json!([3])),
+    ] {
+        config[key] = value;
+    }
+    let model = import(config).architecture.unwrap();
+    let moe: Vec<u64> = (0..6).filter(|&layer| model.layer_kind(layer) == LayerKind::Moe).collect();
+    assert_eq!(moe, [1, 5]);
+}
