@@ -60,11 +60,18 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
                 "the executor has no bias on the attention output yet".to_owned(),
             );
         }
+        Attention::Gqa { sinks: true, .. } => {
+            limit("model", "sinks".into(), "the executor has no softmax sinks yet".to_owned());
+        }
         Attention::Gqa { .. } => {}
     }
     let model = &plan.model;
     if model.mlp_bias || !model.gated || model.norm != Norm::Rms || model.activation != Activation::Silu {
-        limit("model", "mlp".into(), "the executor runs RMSNorm and SwiGLU without biases so far".to_owned());
+        limit(
+            "model",
+            "mlp".into(),
+            "the executor runs rotary positions, RMSNorm and SwiGLU without biases so far".to_owned(),
+        );
     }
     if plan.training.recompute != Granularity::None {
         limit(

@@ -23,6 +23,8 @@ pub struct Imported {
 const MODEL_TYPES: &[&str] = &[
     "deepseek_v2",
     "deepseek_v3",
+    "glm4_moe",
+    "gpt_oss",
     "kimi_k2",
     "llama",
     "minimax_m2",
@@ -230,7 +232,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Architecture> {
             Activation::Silu
         }
     };
-    let mlp_bias = kind == "llama" && reader.flag("mlp_bias", false);
+    let mlp_bias = kind == "gpt_oss" || (kind == "llama" && reader.flag("mlp_bias", false));
     // Hugging Face ties by default; these architectures' own configurations set false.
     let tied = reader.flag("tie_word_embeddings", false);
     if reader.present("num_nextn_predict_layers").and_then(Value::as_u64).is_some_and(|layers| layers > 0) {
@@ -257,6 +259,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Architecture> {
         norm_eps: reader.real("rms_norm_eps", 1e-6),
         rope_theta: rope_theta(reader),
         tied_embeddings: tied,
+        learned_positions: None,
     })
 }
 
@@ -276,15 +279,20 @@ fn grouped_attention(reader: &mut Reader<'_>, kind: &str, hidden_size: u64) -> A
     let head_dim = reader.number("head_dim", hidden_size / heads.max(1));
     let qkv_bias = match kind {
         "qwen2" => true,
-        "llama" | "qwen3" | "qwen3_moe" => reader.flag("attention_bias", false),
+        "llama" | "qwen3" | "qwen3_moe" | "glm4_moe" => reader.flag("attention_bias", false),
+        "gpt_oss" => reader.flag("attention_bias", true),
         _ => false,
     };
     let qk_norm = match kind {
         "qwen3" | "qwen3_moe" => QkNorm::PerHead,
+        "glm4_moe" if reader.flag("use_qk_norm", false) => QkNorm::PerHead,
         "minimax_m2" if reader.flag("use_qk_norm", true) => QkNorm::Full,
         _ => QkNorm::None,
     };
-    let rotary_dim = reader.present("rotary_dim").is_some().then(|| reader.number("rotary_dim", head_dim));
+    let rotary_dim = match reader.present("partial_rotary_factor").and_then(Value::as_f64) {
+        Some(share) if share > 0.0 && share <= 1.0 => Some((share * head_dim as f64) as u64),
+        _ => reader.present("rotary_dim").is_some().then(|| reader.number("rotary_dim", head_dim)),
+    };
     Attention::Gqa {
         heads,
         kv_heads,
@@ -292,8 +300,9 @@ fn grouped_attention(reader: &mut Reader<'_>, kind: &str, hidden_size: u64) -> A
         rotary_dim,
         qk_norm,
         qkv_bias,
-        // Hugging Face's Llama and Qwen3 put the same switch on the output projection.
-        out_bias: qkv_bias && kind != "qwen2",
+        // Hugging Face's Llama, Qwen3 and gpt-oss put the same switch on the output projection.
+        out_bias: qkv_bias && !matches!(kind, "qwen2" | "glm4_moe"),
+        sinks: kind == "gpt_oss",
     }
 }
 
@@ -313,7 +322,7 @@ fn mixture(reader: &mut Reader<'_>, kind: &str, num_layers: u64) -> Option<Moe> 
     let num_layers = num_layers.min(super::super::plan::MAX_LAYERS);
     let top_k = |reader: &mut Reader<'_>| reader.need("num_experts_per_tok");
     match kind {
-        "mixtral" | "minimax_m2" => {
+        "mixtral" | "minimax_m2" | "gpt_oss" => {
             let experts = reader.need("num_local_experts");
             let router_bias = kind == "minimax_m2" && reader.flag("use_routing_bias", true);
             Some(Moe {
@@ -321,6 +330,8 @@ fn mixture(reader: &mut Reader<'_>, kind: &str, num_layers: u64) -> Option<Moe> 
                 top_k: top_k(reader),
                 ffn_hidden_size: reader.need("intermediate_size"),
                 shared_ffn_hidden_size: 0,
+                shared_gate: false,
+                router_bias: kind == "gpt_oss",
                 dense_layers: Vec::new(),
                 router_bias_buffer: if router_bias { experts } else { 0 },
             })
@@ -334,11 +345,13 @@ fn mixture(reader: &mut Reader<'_>, kind: &str, num_layers: u64) -> Option<Moe> 
                 top_k: top_k(reader),
                 ffn_hidden_size: reader.need("moe_intermediate_size"),
                 shared_ffn_hidden_size: 0,
+                shared_gate: false,
+                router_bias: false,
                 dense_layers: (0..num_layers).filter(dense).collect(),
                 router_bias_buffer: 0,
             })
         }
-        "deepseek_v2" | "deepseek_v3" | "kimi_k2" => {
+        "deepseek_v2" | "deepseek_v3" | "kimi_k2" | "glm4_moe" => {
             reader.present("n_routed_experts")?;
             let experts = reader.need("n_routed_experts");
             let ffn = reader.need("moe_intermediate_size");
@@ -351,6 +364,8 @@ fn mixture(reader: &mut Reader<'_>, kind: &str, num_layers: u64) -> Option<Moe> 
                 top_k: top_k(reader),
                 ffn_hidden_size: ffn,
                 shared_ffn_hidden_size: shared.saturating_mul(ffn),
+                shared_gate: false,
+                router_bias: false,
                 dense_layers: (0..num_layers).filter(dense).collect(),
                 router_bias_buffer: if kind == "deepseek_v2" { 0 } else { experts },
             })

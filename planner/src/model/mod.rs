@@ -50,6 +50,9 @@ pub struct Architecture {
     /// Whether the output layer is the embedding.
     #[serde(default)]
     pub tied_embeddings: bool,
+    /// Positions with a learned embedding (GPT-2 and 3); none for rotary positions.
+    #[serde(default)]
+    pub learned_positions: Option<u64>,
 }
 
 fn yes() -> bool {
@@ -88,6 +91,9 @@ pub enum Attention {
         /// Bias of the output projection.
         #[serde(default)]
         out_bias: bool,
+        /// A learned sink per head in the softmax (gpt-oss).
+        #[serde(default)]
+        sinks: bool,
     },
     /// Multi-head latent attention (DeepSeek-V2 and later).
     Mla {
@@ -172,10 +178,16 @@ pub struct Moe {
     /// Width of all shared experts together; 0 for none.
     #[serde(default)]
     pub shared_ffn_hidden_size: u64,
+    /// Whether the shared experts' output has a learned gate.
+    #[serde(default)]
+    pub shared_gate: bool,
+    /// Whether the router has a trained bias.
+    #[serde(default)]
+    pub router_bias: bool,
     /// Layers (from 0) that have a dense MLP instead.
     #[serde(default)]
     pub dense_layers: Vec<u64>,
-    /// Elements of the router's bias per layer, a buffer that is not trained by gradients; 0 for none.
+    /// Elements of the router's balancing bias per layer, a buffer that is not trained by gradients; 0 for none.
     #[serde(default)]
     pub router_bias_buffer: u64,
 }

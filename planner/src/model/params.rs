@@ -109,6 +109,9 @@ pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Pa
     let hidden = architecture.hidden_size;
     let mut first = List { architecture, found: Vec::new() };
     first.matrix("embedding.weight", Module::Embedding, Role::Vocabulary, &[vocabulary, hidden]);
+    if let Some(positions) = architecture.learned_positions {
+        first.matrix("embedding.positions.weight", Module::Embedding, Role::Replicated, &[positions, hidden]);
+    }
     let mut last = List { architecture, found: Vec::new() };
     last.norm("final_norm", Role::Replicated, &[hidden], architecture.norm);
     if !architecture.tied_embeddings {
@@ -131,6 +134,9 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
                 Role::Replicated,
                 &[moe.experts, hidden],
             );
+            if moe.router_bias {
+                list.bias("layers.{layer}.moe.router.bias", Module::Router, Role::Replicated, &[moe.experts]);
+            }
             mlp_parameters(
                 &mut list,
                 "layers.{layer}.moe.experts.{expert}",
@@ -139,6 +145,10 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
             );
             let experts = list.found.iter_mut().filter(|parameter| parameter.module == Module::Expert);
             experts.for_each(|parameter| parameter.per_layer = moe.experts);
+            if moe.shared_gate {
+                let gate = "layers.{layer}.moe.shared.gate.weight";
+                list.matrix(gate, Module::SharedExpert, Role::Replicated, &[1, hidden]);
+            }
             if moe.shared_ffn_hidden_size > 0 {
                 mlp_parameters(
                     &mut list,
@@ -177,7 +187,10 @@ fn attention_parameters(list: &mut List<'_>) {
     let name = |part: &str| format!("layers.{{layer}}.attention.{part}");
     list.norm(&name("norm"), Role::Replicated, &[hidden], architecture.norm);
     match architecture.attention {
-        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, qkv_bias, out_bias, .. } => {
+        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, qkv_bias, out_bias, sinks, .. } => {
+            if sinks {
+                list.bias(&name("sinks"), Module::Attention, Role::Column(0), &[heads]);
+            }
             let rows = [kv_heads, heads / kv_heads.max(1) + 2, head_dim];
             let shape = [rows[0], rows[1], rows[2], hidden];
             list.matrix(&name("qkv.weight"), Module::Attention, Role::Qkv, &shape);

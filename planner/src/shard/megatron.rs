@@ -102,7 +102,7 @@ fn outer_families(plan: &Plan, stage: u64) -> (Vec<Family>, Vec<Family>) {
     let (is_first, is_last) = (stage == 0, stage + 1 == plan.layout.pp);
     if plan.model.tied_embeddings && !is_first {
         // The last stage of a pipeline holds a copy of the tied embedding for its output layer.
-        last.extend(first.iter().cloned());
+        last.extend(first.iter().filter(|parameter| parameter.role == Role::Vocabulary).cloned());
     }
     let of = |list: Vec<Parameter>, here: bool| -> Vec<Family> {
         list.into_iter().filter(|_| here).map(|parameter| family(parameter, plan, 1)).collect()
