@@ -1,0 +1,97 @@
+//! How a command ends: exit codes, and errors that carry one.
+
+use std::fmt;
+use std::io::Write;
+
+use planner::Finding;
+
+/// How a command ended, when it could do its work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// The answer is yes: code 0.
+    Yes,
+    /// The answer is no: code 1.
+    No,
+    /// Something of the environment is missing: code 3.
+    Missing,
+}
+
+impl Exit {
+    /// The process's exit code.
+    pub const fn code(self) -> u8 {
+        match self {
+            Exit::Yes => 0,
+            Exit::No => 1,
+            Exit::Missing => 3,
+        }
+    }
+}
+
+/// Why a command could not do its work.
+#[derive(Debug)]
+pub enum Failure {
+    /// The input was read and is wrong: code 1, with the findings as the answer.
+    Findings(Vec<Finding>),
+    /// The command line itself is wrong: code 2.
+    Usage(String),
+    /// Something of the environment is missing or in the way: code 3.
+    Environment(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Findings(findings) => {
+                let messages: Vec<&str> = findings.iter().map(|finding| finding.message.as_str()).collect();
+                formatter.write_str(&messages.join("; "))
+            }
+            Failure::Usage(message) | Failure::Environment(message) => formatter.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// An environment failure.
+    pub fn environment(message: impl Into<String>) -> anyhow::Error {
+        Failure::Environment(message.into()).into()
+    }
+
+    /// A failure of the command line.
+    pub fn usage(message: impl Into<String>) -> anyhow::Error {
+        Failure::Usage(message.into()).into()
+    }
+
+    /// Wrong input.
+    pub fn finding(finding: Finding) -> anyhow::Error {
+        Failure::Findings(vec![finding]).into()
+    }
+}
+
+/// Writes data to standard output. A reader that has gone away is not an error.
+///
+/// # Errors
+/// When standard output can't be written for another reason.
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::environment(format!("standard output can't be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints a value as indented JSON with a newline.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    print(&(serde_json::to_string_pretty(value)? + "\n"))
+}
+
+/// Writes a line to standard error; nobody listening is not an error.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}

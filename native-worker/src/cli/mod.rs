@@ -1,0 +1,89 @@
+//! The command line: one file per command.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod doctor;
+mod estimate;
+mod exit;
+mod groups;
+mod input;
+mod run;
+mod script;
+mod serve;
+mod shards;
+mod text;
+
+pub use exit::{Exit, Failure, print, say};
+
+/// Plan, script, run and watch large-model training
+///
+/// PLAN is a plan file (JSON), or `-` for standard input. Data goes to standard output, everything else to
+/// standard error. Exit codes: 0 yes, 1 the answer is no, 2 the command line is wrong, 3 something of the
+/// environment is missing.
+#[derive(Debug, Parser)]
+#[command(name = "shardplan", version, max_term_width = 100)]
+struct Arguments {
+    /// Print JSON on standard output
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Estimate(estimate::Estimate),
+    Shards(shards::Shards),
+    Groups(groups::Groups),
+    Script(script::Script),
+    Serve(serve::Serve),
+    Run(run::Run),
+    Doctor(doctor::Doctor),
+}
+
+/// Reads the command line, does what it says, and turns the end into an exit code.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let json = arguments.json;
+    let ended = match arguments.command {
+        Command::Estimate(command) => command.run(json),
+        Command::Shards(command) => command.run(json),
+        Command::Groups(command) => command.run(json),
+        Command::Script(command) => command.run(json),
+        Command::Serve(command) => command.run(json),
+        Command::Run(command) => command.run(json),
+        Command::Doctor(command) => command.run(json),
+    };
+    match ended {
+        Ok(exit) => ExitCode::from(exit.code()),
+        Err(error) => ExitCode::from(report(&error, json)),
+    }
+}
+
+/// Tells a failure once, and gives its exit code.
+fn report(error: &anyhow::Error, json: bool) -> u8 {
+    match error.downcast_ref::<Failure>() {
+        Some(Failure::Findings(findings)) => {
+            if json {
+                let _ = exit::print_json(&serde_json::json!({"version": planner::wire::VERSION, "findings": findings}));
+            } else {
+                say(text::findings(findings).trim_end());
+            }
+            1
+        }
+        Some(Failure::Usage(message)) => {
+            say(&format!("error: {message}"));
+            2
+        }
+        Some(Failure::Environment(message)) => {
+            say(&format!("error: {message}"));
+            3
+        }
+        None => {
+            say(&format!("error: {error:#}"));
+            3
+        }
+    }
+}

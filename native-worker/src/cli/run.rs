@@ -1,0 +1,66 @@
+//! `shardplan run PLAN`.
+
+use std::path::PathBuf;
+
+use planner::wire::Outcome;
+
+use super::{Exit, Failure, exit, input, say};
+use crate::run::{Request, run};
+
+/// Run a plan on this machine: one process per rank, recorded in a run folder
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// Plan file, or - for standard input
+    plan: PathBuf,
+    /// Folder of run folders
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS")]
+    runs: PathBuf,
+    /// The rank binary; by default the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK")]
+    rank_binary: Option<PathBuf>,
+    /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH")]
+    torch: Option<PathBuf>,
+    /// The run's id, chosen by the hub
+    #[arg(long, hide = true)]
+    id: Option<String>,
+    /// Leave the caller's session, so that the run outlives it
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+impl Run {
+    /// Runs the plan and waits for its end.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        if self.detached {
+            // Fails only for a group leader, which a process that the hub has just started is not.
+            let _ = nix::unistd::setsid();
+        }
+        if let Some(id) = &self.id
+            && !crate::run::folder::is_id(id)
+        {
+            return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
+        }
+        let finished = run(Request {
+            plan: input::read_plan(&self.plan)?,
+            runs: self.runs,
+            id: self.id,
+            rank_binary: self.rank_binary,
+            torch_python: self.torch,
+        })?;
+        say(&finished.reason);
+        if json {
+            exit::print_json(&serde_json::json!({
+                "version": planner::wire::VERSION,
+                "run": finished.id,
+                "folder": finished.folder,
+                "outcome": finished.outcome,
+                "reason": finished.reason,
+                "figures": finished.figures,
+            }))?;
+        } else {
+            exit::print(&format!("{}\n", finished.folder.display()))?;
+        }
+        Ok(if finished.outcome == Outcome::Completed { Exit::Yes } else { Exit::No })
+    }
+}

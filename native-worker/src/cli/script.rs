@@ -1,0 +1,101 @@
+//! `shardplan script PLAN`.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use planner::finding::has_error;
+use planner::launch::{self, ScriptOptions, Site};
+
+use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
+
+/// Write the script that runs a plan under Slurm
+///
+/// What is not known of the site stands as <PLACEHOLDERS> in the script. The script goes to standard output; submit
+/// it with `sbatch`.
+#[derive(Debug, clap::Args)]
+pub struct Script {
+    /// Plan file, or - for standard input
+    plan: PathBuf,
+    /// How processes are spawned
+    #[arg(long, value_enum, default_value_t = Mode::Srun)]
+    mode: Mode,
+    /// What they run
+    #[arg(long, value_enum, default_value_t = Body::Worker)]
+    body: Body,
+    /// Values of the site: account, partition, shared_dir, image, ... (TOML)
+    #[arg(long, value_name = "SITE.toml")]
+    site: Option<PathBuf>,
+    /// Refuse to write a script with placeholders
+    #[arg(long)]
+    strict: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Mode {
+    /// Slurm starts one task per GPU
+    Srun,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Body {
+    /// Shardplan's own executor
+    Worker,
+    /// A recipe of Megatron Bridge
+    Bridge,
+}
+
+impl Script {
+    /// Prints the script; no when it can't be used as it stands.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
+        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let options = ScriptOptions {
+            mode: match self.mode {
+                Mode::Srun => launch::Mode::Srun,
+            },
+            body: match self.body {
+                Body::Worker => launch::Body::Worker,
+                Body::Bridge => launch::Body::Bridge,
+            },
+            strict: self.strict,
+        };
+        let (script, findings) = launch::script(&plan, &site, options);
+        let refused = has_error(&findings);
+        if json {
+            let script = (!refused).then_some(&script);
+            exit::print_json(
+                &serde_json::json!({"version": planner::wire::VERSION, "script": script, "findings": findings}),
+            )?;
+        } else {
+            if !findings.is_empty() {
+                say(text::findings(&findings).trim_end());
+            }
+            if !refused {
+                exit::print(&script)?;
+            }
+        }
+        Ok(if refused { Exit::No } else { Exit::Yes })
+    }
+}
+
+fn read_site(path: &Path) -> anyhow::Result<Site> {
+    const MAX_SITE_BYTES: u64 = 1024 * 1024;
+    let size = std::fs::metadata(path).map(|meta| meta.len());
+    let size = size.map_err(|error| Failure::usage(format!("the site file can't be opened: {error}: {}", path.display())))?;
+    if size > MAX_SITE_BYTES {
+        return Err(Failure::usage(format!(
+            "the site file has {size} bytes, and at most {MAX_SITE_BYTES} are read: {}",
+            path.display()
+        )));
+    }
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("the site file can't be read: {error}: {}", path.display())))?;
+    toml::from_str(&text).map_err(|error| {
+        let finding = planner::Finding::error("site", path.display().to_string(), format!("not a site file: {}", error.message()))
+            .rule(error.span().map_or_else(String::new, |span| {
+                let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
+                format!("line {line} of the site file")
+            }));
+        Failure::finding(finding)
+    })
+}

@@ -1,0 +1,58 @@
+//! `shardplan serve`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+
+use super::{Exit, Failure};
+use crate::hub::{Settings, serve};
+
+/// Serve the page, and the runs of a folder, to a browser on this machine
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// Port; 0 takes any that is free
+    #[arg(long, default_value_t = 7878)]
+    port: u16,
+    /// Folder of run folders
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS")]
+    runs: PathBuf,
+    /// A page from elsewhere that may connect, such as https://example.org
+    #[arg(long = "allow-origin", value_name = "ORIGIN")]
+    allow_origins: Vec<String>,
+    /// Address to listen on; anything but loopback lets others on the network reach the hub
+    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    bind: IpAddr,
+    /// The rank binary; by default the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK")]
+    rank_binary: Option<PathBuf>,
+    /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH")]
+    torch: Option<PathBuf>,
+}
+
+impl Serve {
+    /// Serves until it is told to end.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        for origin in &self.allow_origins {
+            if !is_origin(origin) {
+                return Err(Failure::usage(format!(
+                    "--allow-origin {origin:?}: give scheme, host and port without a path, such as https://example.org"
+                )));
+            }
+        }
+        serve(Settings {
+            bind: self.bind,
+            port: self.port,
+            runs: self.runs,
+            allow_origins: self.allow_origins,
+            rank_binary: self.rank_binary,
+            torch_python: self.torch,
+            json,
+        })?;
+        Ok(Exit::Yes)
+    }
+}
+
+fn is_origin(origin: &str) -> bool {
+    let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    rest.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ']))
+}

@@ -1,0 +1,65 @@
+//! `shardplan shards PLAN --rank N`.
+
+use std::path::PathBuf;
+
+use planner::shard::RankShards;
+
+use super::{Exit, Failure, estimate::resolved, exit, input, text};
+
+/// List the slices of parameters that one rank holds
+#[derive(Debug, clap::Args)]
+pub struct Shards {
+    /// Plan file, or - for standard input
+    plan: PathBuf,
+    /// The rank, from 0
+    #[arg(long)]
+    rank: u64,
+}
+
+impl Shards {
+    /// Prints the shards of a rank.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let world_size = plan.world_size();
+        if self.rank >= world_size {
+            return Err(Failure::usage(format!(
+                "--rank {}: this plan has {world_size} ranks, 0 to {}",
+                self.rank,
+                world_size.saturating_sub(1)
+            )));
+        }
+        let shards = plan.rank_shards(self.rank);
+        if json {
+            exit::print_json(&shards)?;
+        } else {
+            exit::print(&table(&shards))?;
+        }
+        Ok(Exit::Yes)
+    }
+}
+
+fn table(shards: &RankShards) -> String {
+    let mut rows = vec![["parameter", "whole", "here", "from", "elements", "buffer"].map(str::to_owned).to_vec()];
+    for param in &shards.params {
+        rows.push(vec![
+            param.name.clone(),
+            format!("{:?}", param.shape),
+            format!("{:?}", param.local_shape),
+            format!("{:?}", param.offset),
+            text::thousands(param.elements()),
+            format!("{}+{}", param.buffer, param.buffer_offset),
+        ]);
+    }
+    let mut out = text::table(&rows);
+    for (index, buffer) in shards.buffers.iter().enumerate() {
+        out.push_str(&format!(
+            "buffer {index}{}: {} elements, weights {}, gradients {}, optimizer {} GiB\n",
+            if buffer.expert { " (experts)" } else { "" },
+            text::thousands(buffer.elements),
+            text::gib(buffer.weights_bytes()),
+            text::gib(buffer.gradients_bytes()),
+            text::gib(buffer.optimizer_bytes()),
+        ));
+    }
+    out
+}

@@ -1,0 +1,130 @@
+//! Text for people: aligned tables, units, findings.
+
+use planner::Finding;
+use planner::finding::Severity;
+use planner::units::Bytes;
+
+/// Bytes as GiB with two decimals; three significant digits when small.
+pub fn gib(bytes: u64) -> String {
+    let gib = Bytes(bytes).gib();
+    match bytes {
+        0 => "0".to_owned(),
+        _ if gib < 0.1 => format!("{gib:.4}"),
+        _ => format!("{gib:.2}"),
+    }
+}
+
+/// A count with thousands separators.
+pub fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Rows as aligned columns: the first left, numbers right, everything else left. Ends with a newline.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let is_number = |column: usize| {
+        column > 0
+            && rows.iter().skip(1).filter_map(|row| row.get(column)).all(|cell| {
+                !cell.is_empty() && cell.chars().all(|digit| digit.is_ascii_digit() || ".,-".contains(digit))
+            })
+    };
+    let mut out = String::new();
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .enumerate()
+            .map(|(column, cell)| {
+                let width = widths[column];
+                if is_number(column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            })
+            .collect();
+        out.push_str(cells.join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// Findings, worst first, one a line with hints below.
+pub fn findings(findings: &[Finding]) -> String {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.severity);
+    let mut out = String::new();
+    for finding in sorted {
+        let severity = match finding.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+            Severity::Info => "info",
+        };
+        let place = if finding.field.is_empty() { String::new() } else { format!(" {}", one_line(&finding.field)) };
+        let value = if finding.value.is_null() { String::new() } else { format!(" = {}", shorten(&finding.value.to_string())) };
+        let colon = if place.is_empty() { "" } else { ":" };
+        let value = if place.is_empty() { String::new() } else { value };
+        out.push_str(&format!("{severity}:{place}{value}{colon} {}\n", one_line(&finding.message)));
+        if !finding.nearest.is_empty() {
+            let nearest: Vec<String> = finding.nearest.iter().map(ToString::to_string).collect();
+            out.push_str(&format!("  nearest: {}\n", nearest.join(", ")));
+        }
+        if !finding.rule.is_empty() {
+            out.push_str(&format!("  rule: {}\n", one_line(&finding.rule)));
+        }
+    }
+    out
+}
+
+/// A text that can't disturb a terminal or add lines: control characters become spaces.
+pub fn one_line(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
+}
+
+fn shorten(text: &str) -> String {
+    const LIMIT: usize = 80;
+    if text.chars().count() <= LIMIT {
+        return one_line(text);
+    }
+    one_line(&text.chars().take(LIMIT).collect::<String>()) + "..."
+}
+
+/// A serde enum's name as files write it.
+pub fn snake(value: &impl serde::Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        Ok(other) => other.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(thousands(0), "0");
+        assert_eq!(thousands(999), "999");
+        assert_eq!(thousands(228_689_748_992), "228,689,748,992");
+        assert_eq!(gib(1 << 30), "1.00");
+        assert_eq!(gib(1 << 20), "0.0010");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![vec!["name".into(), "n".into()], vec!["a".into(), "10".into()], vec!["bcdef".into(), "7".into()]];
+        assert_eq!(table(&rows), "name    n\na      10\nbcdef   7\n");
+    }
+
+    #[test]
+    fn a_hostile_value_stays_on_its_line() {
+        let finding = Finding::error("name", "x\u{1b}[2J\ny", "bad\nvalue");
+        assert_eq!(findings(&[finding]).lines().count(), 1);
+    }
+}

@@ -1,0 +1,212 @@
+//! The page, as it was built into this binary.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::OnceLock;
+
+use axum::body::Bytes;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use rust_embed::RustEmbed;
+use sha2::{Digest, Sha256};
+
+#[derive(RustEmbed)]
+#[folder = "../dist"]
+#[allow_missing = true]
+struct Dist;
+
+/// Shown when no page is built in.
+const NO_PAGE: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Shardplan</title></head>\n\
+<body><h1>The page is not built</h1>\n<p>This hub runs, but its binary was built without the page. In the checkout, run \
+<code>cargo xtask run</code>: it builds the page and a hub that serves it.</p></body></html>\n";
+
+/// One file.
+struct Asset {
+    bytes: Bytes,
+    content_type: &'static str,
+    cache: &'static str,
+    etag: String,
+    compressed: OnceLock<Option<Bytes>>,
+}
+
+/// All files, and the policy that lets the page run nothing else.
+pub struct Assets {
+    files: BTreeMap<String, Asset>,
+    policy: HeaderValue,
+    built: bool,
+}
+
+impl Assets {
+    /// The files of this binary.
+    pub fn load() -> Self {
+        let names: Vec<Cow<'static, str>> = Dist::iter().collect();
+        let files = names.iter().filter_map(|name| Some((name.to_string(), Dist::get(name)?.data)));
+        Self::from_files(files)
+    }
+
+    fn from_files(files: impl Iterator<Item = (String, Cow<'static, [u8]>)>) -> Self {
+        let mut files: BTreeMap<String, Asset> =
+            files.map(|(name, data)| (name.clone(), Asset::new(&name, data))).collect();
+        let built = files.contains_key("index.html");
+        let index = files
+            .entry("index.html".to_owned())
+            .or_insert_with(|| Asset::new("index.html", Cow::Borrowed(NO_PAGE.as_bytes())));
+        let policy = policy(&String::from_utf8_lossy(&index.bytes));
+        Assets { files, policy, built }
+    }
+
+    /// Whether no page is built in.
+    pub fn is_empty(&self) -> bool {
+        !self.built
+    }
+
+    /// The file at `path` of a URL.
+    pub fn serve(&self, path: &str, request: &HeaderMap) -> Response {
+        let name = path.trim_start_matches('/');
+        let Some(asset) = self.files.get(if name.is_empty() { "index.html" } else { name }) else {
+            return (StatusCode::NOT_FOUND, "There is no such file\n").into_response();
+        };
+        let mut headers = HeaderMap::new();
+        let mut set = |name, value: &str| {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                headers.insert(name, value);
+            }
+        };
+        set(header::CONTENT_TYPE, asset.content_type);
+        set(header::CACHE_CONTROL, asset.cache);
+        set(header::ETAG, &asset.etag);
+        set(header::VARY, "accept-encoding");
+        headers.insert(header::CONTENT_SECURITY_POLICY, self.policy.clone());
+        if request.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == asset.etag.as_bytes()) {
+            return (StatusCode::NOT_MODIFIED, headers).into_response();
+        }
+        if accepts_gzip(request)
+            && let Some(compressed) = asset.compressed()
+        {
+            headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            return (headers, compressed).into_response();
+        }
+        (headers, asset.bytes.clone()).into_response()
+    }
+}
+
+impl Asset {
+    fn new(name: &str, data: Cow<'static, [u8]>) -> Self {
+        let bytes = match data {
+            Cow::Borrowed(data) => Bytes::from_static(data),
+            Cow::Owned(data) => Bytes::from(data),
+        };
+        let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&bytes)[..16]));
+        Asset { content_type: content_type(name), cache: cache(name), etag, bytes, compressed: OnceLock::new() }
+    }
+
+    /// Compressed once, when first asked for; none when that saves nothing.
+    fn compressed(&self) -> Option<Bytes> {
+        self.compressed
+            .get_or_init(|| {
+                let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(6));
+                encoder.write_all(&self.bytes).ok()?;
+                let compressed = encoder.finish().ok()?;
+                (compressed.len() < self.bytes.len()).then(|| Bytes::from(compressed))
+            })
+            .clone()
+    }
+}
+
+fn accepts_gzip(request: &HeaderMap) -> bool {
+    let accepted = request.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
+    accepted.split(',').map(str::trim).any(|coding| coding == "gzip" || coding.starts_with("gzip;") && !coding.ends_with("q=0"))
+}
+
+fn content_type(name: &str) -> &'static str {
+    match name.rsplit('.').next() {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js" | "mjs") => "text/javascript; charset=utf-8",
+        Some("wasm") => "application/wasm",
+        Some("css") => "text/css; charset=utf-8",
+        Some("json" | "webmanifest") => "application/json",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("ico") => "image/x-icon",
+        Some("woff2") => "font/woff2",
+        Some("txt") => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}
+
+/// A name with a hash in it never changes its content; the rest is asked for again each time.
+fn cache(name: &str) -> &'static str {
+    let hashed = name.split(['-', '_', '.']).any(|part| part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    match (name.ends_with(".html"), hashed) {
+        (true, _) => "no-store",
+        (_, true) => "public, max-age=31536000, immutable",
+        _ => "no-cache",
+    }
+}
+
+/// Only what this hub serves may run. The builder's start script stands in the page itself, and is known by its hash.
+/// Charts set style attributes, hence inline styles.
+fn policy(index: &str) -> HeaderValue {
+    let hashes: String = inline_scripts(index)
+        .iter()
+        .map(|script| {
+            let hash = base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script.as_bytes()));
+            format!(" 'sha256-{hash}'")
+        })
+        .collect();
+    let policy = format!(
+        "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'{hashes}; style-src 'self' 'unsafe-inline'; \
+         img-src 'self' data: blob:; connect-src 'self' ws: wss:; worker-src 'self' blob:; object-src 'none'; \
+         base-uri 'self'; form-action 'none'; frame-ancestors 'none'"
+    );
+    HeaderValue::from_str(&policy).unwrap_or(HeaderValue::from_static("default-src 'self'"))
+}
+
+/// Contents of the scripts that have no `src`.
+fn inline_scripts(html: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = html;
+    while let Some(start) = rest.find("<script") {
+        rest = &rest[start..];
+        let Some(open) = rest.find('>') else { break };
+        let tag = &rest[..open];
+        let Some(end) = rest.find("</script") else { break };
+        if !tag.contains(" src=") && open < end {
+            found.push(&rest[open + 1..end]);
+        }
+        rest = &rest[end + "</script".len()..];
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_in_the_page() {
+        let html = "<script src=\"/a.js\"></script><script type=\"module\">\nimport x;\n</script><script>b</script>";
+        assert_eq!(inline_scripts(html), ["\nimport x;\n", "b"]);
+        let policy = policy("<script>b</script>");
+        let policy = policy.to_str().expect("text");
+        assert!(policy.contains("'sha256-PiPoFgA5WUoziU9lZOGxNIu9egCI1CxKy3PurtWcAJ0='"), "{policy}");
+    }
+
+    #[test]
+    fn caching() {
+        assert_eq!(cache("index.html"), "no-store");
+        assert_eq!(cache("page-0123456789abcdef_bg.wasm"), "public, max-age=31536000, immutable");
+        assert_eq!(cache("icon.svg"), "no-cache");
+        assert_eq!(content_type("a_bg.wasm"), "application/wasm");
+    }
+
+    #[test]
+    fn a_page_that_is_not_built() {
+        let assets = Assets::from_files(std::iter::empty());
+        assert!(assets.is_empty());
+        assert_eq!(assets.serve("/", &HeaderMap::new()).status(), StatusCode::OK);
+        assert_eq!(assets.serve("/other", &HeaderMap::new()).status(), StatusCode::NOT_FOUND);
+    }
+}

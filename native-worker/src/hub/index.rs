@@ -1,0 +1,181 @@
+//! The list of runs, looked up on disk again and again. Nothing is remembered that a fresh hub would not find.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use planner::wire::{Event, Outcome, PlanFile, RunInfo, RunState, RunSummary};
+use tokio::sync::watch;
+
+use super::state::{Evidence, derive};
+use crate::probe;
+use crate::run::folder::{RunFolder, is_id};
+use crate::run::log::LogReader;
+use crate::run::process::{Liveness, liveness};
+
+/// Runs that are listed; older ones stay on disk.
+const MAX_RUNS: usize = 300;
+/// How often the folder is looked at.
+const EVERY: Duration = Duration::from_millis(400);
+/// How often Slurm is asked about a job.
+const ASK_SLURM_EVERY: Duration = Duration::from_secs(15);
+/// Where a log's last record is looked for.
+const END_BYTES: u64 = 64 * 1024;
+
+/// Starts looking. Ends when nobody listens any more.
+pub fn start(runs: PathBuf, sender: watch::Sender<Arc<Vec<RunSummary>>>) {
+    let mut index = Index { runs, known: HashMap::new() };
+    // A first look at once, so that the first page sees the runs.
+    let _ = sender.send(Arc::new(index.look()));
+    std::thread::spawn(move || {
+        while !sender.is_closed() {
+            std::thread::sleep(EVERY);
+            let found = index.look();
+            sender.send_if_modified(|runs| {
+                let changed = **runs != found;
+                if changed {
+                    *runs = Arc::new(found);
+                }
+                changed
+            });
+        }
+    });
+}
+
+struct Index {
+    runs: PathBuf,
+    known: HashMap<String, Known>,
+}
+
+/// What need not be read again of a run.
+struct Known {
+    info: RunInfo,
+    plan: PlanFile,
+    /// Sizes of logs when their ends were read, and what stood there.
+    ends: HashMap<String, (u64, Option<(Outcome, String)>)>,
+    slurm: Option<(Instant, Option<bool>)>,
+}
+
+impl Index {
+    fn look(&mut self) -> Vec<RunSummary> {
+        let Ok(entries) = std::fs::read_dir(&self.runs) else { return Vec::new() };
+        let mut ids: Vec<String> =
+            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(|id| is_id(id)).collect();
+        // Ids begin with the time.
+        ids.sort_unstable_by(|a, b| b.cmp(a));
+        ids.truncate(MAX_RUNS);
+        self.known.retain(|id, _| ids.binary_search_by(|known| id.as_str().cmp(known)).is_ok());
+        ids.iter().filter_map(|id| self.summary(id)).collect()
+    }
+
+    fn summary(&mut self, id: &str) -> Option<RunSummary> {
+        let folder = RunFolder::at(&self.runs, id)?;
+        if !self.known.contains_key(id) {
+            let (info, plan) = (folder.info()?, folder.plan()?);
+            // A folder that was renamed or copied is another run.
+            let info = RunInfo { id: id.to_owned(), ..info };
+            self.known.insert(id.to_owned(), Known { info, plan, ends: HashMap::new(), slurm: None });
+        }
+        let known = self.known.get_mut(id)?;
+        let evidence = known.evidence(&folder);
+        let (state, reason) = derive(&known.info, &evidence);
+        if state != RunState::Running && folder.logs().is_empty() && !folder.path().is_dir() {
+            return None;
+        }
+        Some(RunSummary { info: known.info.clone(), plan: known.plan.clone(), state, reason })
+    }
+}
+
+impl Known {
+    fn evidence(&mut self, folder: &RunFolder) -> Evidence {
+        let logs = folder.logs();
+        let mut evidence = Evidence {
+            launcher_end: None,
+            rank_ends: Vec::new(),
+            starter_lives: None,
+            silence: silence(folder, &logs),
+        };
+        for log in logs.iter().filter(|log| log.starts_with("launcher-")) {
+            evidence.launcher_end = evidence.launcher_end.or_else(|| self.end(folder.path(), log));
+        }
+        if evidence.launcher_end.is_some() {
+            return evidence;
+        }
+        evidence.starter_lives = self.starter_lives();
+        if evidence.starter_lives == Some(true) && self.info.launcher.is_some() {
+            return evidence;
+        }
+        for log in logs.iter().filter(|log| log.starts_with("rank-")) {
+            if let Some((outcome, reason)) = self.end(folder.path(), log) {
+                evidence.rank_ends.push((log.clone(), outcome, reason));
+            }
+        }
+        evidence
+    }
+
+    fn starter_lives(&mut self) -> Option<bool> {
+        if let Some(launcher) = &self.info.launcher {
+            return match liveness(launcher, &self.info.host) {
+                Liveness::Alive => Some(true),
+                Liveness::Gone => Some(false),
+                Liveness::Elsewhere => None,
+            };
+        }
+        let job = self.info.slurm_job.as_deref()?;
+        if let Some((asked, answer)) = self.slurm
+            && asked.elapsed() < ASK_SLURM_EVERY
+        {
+            return answer;
+        }
+        let answer = slurm_job_lives(job);
+        self.slurm = Some((Instant::now(), answer));
+        answer
+    }
+
+    /// How a log ended, read anew only when it has grown.
+    fn end(&mut self, folder: &Path, log: &str) -> Option<(Outcome, String)> {
+        let path = folder.join(log);
+        let size = std::fs::metadata(&path).ok()?.len();
+        if let Some((known, end)) = self.ends.get(log)
+            && *known == size
+        {
+            return end.clone();
+        }
+        let end = last_record(path).and_then(|event| match event {
+            Event::Ended { outcome, reason } => Some((outcome, reason)),
+            _ => None,
+        });
+        self.ends.insert(log.to_owned(), (size, end.clone()));
+        end
+    }
+}
+
+/// The last whole record of a log.
+fn last_record(path: PathBuf) -> Option<Event> {
+    let mut reader = LogReader::near_end(path, END_BYTES);
+    reader.read().ok()?.records.pop().map(|record| record.event)
+}
+
+fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
+    let written = |name: &str| std::fs::metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok();
+    let last = logs.iter().map(String::as_str).chain(["run.json"]).filter_map(written).max();
+    last.and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default()
+}
+
+/// Whether Slurm still has a job; none without Slurm.
+fn slurm_job_lives(job: &str) -> Option<bool> {
+    if !super::control::is_job_id(job) {
+        return None;
+    }
+    let squeue = probe::program("squeue")?;
+    let configure = |command: &mut std::process::Command| {
+        command.args(["--noheader", "--format=%T", "--jobs", job]);
+    };
+    let output = probe::ask(&squeue, configure, Duration::from_secs(5)).ok()?;
+    if output.status.success() {
+        return Some(!output.stdout.trim_ascii().is_empty());
+    }
+    // Slurm forgets jobs some minutes after their end.
+    String::from_utf8_lossy(&output.stderr).contains("Invalid job id").then_some(false)
+}

@@ -1,0 +1,65 @@
+//! `/metrics`: what Prometheus reads. No run is named, so nothing here grows without bound.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use planner::wire::{Event, RunState, Step};
+
+use super::Hub;
+use crate::run::folder::RunFolder;
+use crate::run::log::LogReader;
+
+const STATES: [(RunState, &str); 5] = [
+    (RunState::Running, "running"),
+    (RunState::Completed, "completed"),
+    (RunState::Stopped, "stopped"),
+    (RunState::Failed, "failed"),
+    (RunState::Lost, "lost"),
+];
+
+/// The page of metrics.
+pub fn render(hub: &Hub) -> String {
+    let runs = hub.runs.borrow().clone();
+    let mut out = String::new();
+    let mut gauge = |name: &str, help: &str, lines: &[(String, f64)]| {
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (labels, value) in lines {
+            let _ = writeln!(out, "{name}{labels} {value}");
+        }
+    };
+    gauge(
+        "shardplan_build_info",
+        "Version of this hub.",
+        &[(format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1.0)],
+    );
+    let counts = STATES.map(|(state, name)| {
+        (format!("{{state=\"{name}\"}}"), runs.iter().filter(|run| run.state == state).count() as f64)
+    });
+    gauge("shardplan_runs", "Runs in the runs folder by state.", &counts);
+    gauge(
+        "shardplan_connections",
+        "Pages that are connected.",
+        &[(String::new(), hub.connections.load(Ordering::Relaxed) as f64)],
+    );
+    let running = runs.iter().find(|run| run.state == RunState::Running);
+    if let Some(step) = running.and_then(|run| last_step(RunFolder::at(&hub.settings.runs, &run.info.id)?)) {
+        let one = |value| [(String::new(), value)];
+        gauge("shardplan_step", "Last step of the newest running run.", &one(step.step as f64));
+        gauge("shardplan_step_seconds", "Seconds of the last step of the newest running run.", &one(step.seconds));
+        gauge("shardplan_loss", "Loss at the last step of the newest running run.", &one(step.loss));
+        if step.seconds > 0.0 {
+            let rate = step.tokens as f64 / step.seconds;
+            gauge("shardplan_tokens_per_second", "Tokens per second at the last step of the newest running run.", &one(rate));
+        }
+    }
+    out
+}
+
+fn last_step(folder: RunFolder) -> Option<Step> {
+    let mut reader = LogReader::near_end(folder.path().join("rank-00000.log"), 64 * 1024);
+    let records = reader.read().ok()?.records;
+    records.into_iter().rev().find_map(|record| match record.event {
+        Event::Step(step) => Some(step),
+        _ => None,
+    })
+}

@@ -1,0 +1,241 @@
+//! One page's connection: it opens with the token, then asks for what it shows.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt, StreamExt};
+use planner::wire::{MAX_CLIENT_FRAME_BYTES, ToHub, ToPage, VERSION};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::{Hub, control, follow, guard};
+use crate::probe;
+use crate::run::folder::RunFolder;
+
+/// How long a page may take to send its token.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
+/// How long a page may take to accept a frame before it is given up.
+const SEND_LIMIT: Duration = Duration::from_secs(60);
+/// How often a quiet connection is tried.
+const PING_EVERY: Duration = Duration::from_secs(20);
+/// Frames that wait for a page.
+const QUEUE_FRAMES: usize = 16;
+/// Runs that one page may watch at once.
+const MAX_WATCHES: usize = 16;
+
+/// Serves one page until it goes.
+pub async fn session(socket: WebSocket, hub: Arc<Hub>) {
+    hub.connections.fetch_add(1, Ordering::Relaxed);
+    let counted = Counted(hub.clone());
+    let (mut sink, mut stream) = socket.split();
+    match hello(&mut stream, &hub).await {
+        Ok(()) => talk(sink, stream, hub).await,
+        Err(message) => refuse(&mut sink, close_code::POLICY, message).await,
+    }
+    drop(counted);
+}
+
+struct Counted(Arc<Hub>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits for the token.
+async fn hello(stream: &mut SplitStream<WebSocket>, hub: &Hub) -> Result<(), String> {
+    let first = async {
+        loop {
+            match stream.next().await {
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                other => return other,
+            }
+        }
+    };
+    let first = tokio::time::timeout(HELLO_LIMIT, first).await;
+    let first = first.map_err(|_| format!("No token came within {} s", HELLO_LIMIT.as_secs()))?;
+    let text = match first {
+        Some(Ok(Message::Text(text))) => text,
+        Some(Ok(_)) | None => return Err("The first frame must be a hello with the token, as text".to_owned()),
+        Some(Err(error)) => return Err(unreadable(&error)),
+    };
+    match serde_json::from_str(&text) {
+        Ok(ToHub::Hello { token, .. }) if !guard::token_is_right(&token, &hub.token) => Err(
+            "The token is not this hub's; open the URL that `shardplan serve` printed, it is new with every start".to_owned(),
+        ),
+        Ok(ToHub::Hello { version, .. }) if version != VERSION => Err(format!(
+            "The page speaks version {version} and this hub version {VERSION}; load the page from the hub again"
+        )),
+        Ok(ToHub::Hello { .. }) => Ok(()),
+        Ok(_) | Err(_) => Err("The first frame must be a hello with the token".to_owned()),
+    }
+}
+
+async fn refuse(sink: &mut SplitSink<WebSocket, Message>, code: u16, message: String) {
+    let limit = Duration::from_secs(5);
+    // A close frame has room for 123 bytes of reason, so that stands in a frame of its own.
+    let closing = async {
+        let _ = sink.send(encode(&ToPage::Error { message })).await;
+        let _ = sink.send(Message::Close(Some(CloseFrame { code, reason: "refused".into() }))).await;
+    };
+    let _ = tokio::time::timeout(limit, closing).await;
+}
+
+fn unreadable(error: &axum::Error) -> String {
+    format!("A frame can't be read ({error}); frames of up to {MAX_CLIENT_FRAME_BYTES} bytes are")
+}
+
+fn encode(message: &ToPage) -> Message {
+    Message::Text(serde_json::to_string(message).unwrap_or_default().into())
+}
+
+async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, hub: Arc<Hub>) {
+    let (queue, frames) = mpsc::channel(QUEUE_FRAMES);
+    let mut writer = tokio::spawn(write(sink, frames));
+    let mut page = Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
+    let settings = hub.settings.clone();
+    let problems = tokio::task::spawn_blocking(move || problems(&settings)).await.unwrap_or_default();
+    page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems }).await;
+    loop {
+        let message = tokio::select! {
+            message = stream.next() => message,
+            _ = &mut writer => break,
+        };
+        match message {
+            Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
+                Ok(request) => page.answer(request).await,
+                Err(error) => page.send(ToPage::Error { message: format!("This request is not understood: {error}") }).await,
+            },
+            Some(Ok(Message::Binary(_))) => {
+                page.send(ToPage::Error { message: "Requests are text frames".to_owned() }).await;
+            }
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Err(error)) => {
+                page.send(ToPage::Error { message: unreadable(&error) }).await;
+                break;
+            }
+            Some(Ok(Message::Close(_))) | None => break,
+        }
+    }
+    // Ends followers, so that the queue closes and the writer sends what is left.
+    drop(page);
+    if tokio::time::timeout(Duration::from_secs(5), &mut writer).await.is_err() {
+        writer.abort();
+    }
+}
+
+/// What this machine lacks to run plans, as sentences.
+fn problems(settings: &super::Settings) -> Vec<String> {
+    let torch = probe::find_torch(settings.torch_python.as_deref());
+    let rank = probe::find_rank(settings.rank_binary.as_deref(), torch.as_ref().ok());
+    [torch.err(), rank.err()].into_iter().flatten().collect()
+}
+
+/// Sends what is queued, and tries a quiet connection from time to time.
+async fn write(mut sink: SplitSink<WebSocket, Message>, mut frames: mpsc::Receiver<ToPage>) {
+    let mut ping = tokio::time::interval(PING_EVERY);
+    ping.reset();
+    loop {
+        let message = tokio::select! {
+            frame = frames.recv() => match frame {
+                Some(frame) => encode(&frame),
+                None => break,
+            },
+            _ = ping.tick() => Message::Ping(Default::default()),
+        };
+        if !matches!(tokio::time::timeout(SEND_LIMIT, sink.send(message)).await, Ok(Ok(()))) {
+            return;
+        }
+    }
+    let _ = tokio::time::timeout(Duration::from_secs(2), sink.close()).await;
+}
+
+/// A page that has said hello.
+struct Page {
+    hub: Arc<Hub>,
+    queue: mpsc::Sender<ToPage>,
+    /// Everything that is done for it; ends with it.
+    tasks: JoinSet<()>,
+    watches: HashMap<String, AbortHandle>,
+    lists: bool,
+}
+
+impl Page {
+    async fn send(&self, message: ToPage) {
+        let _ = self.queue.send(message).await;
+    }
+
+    async fn error(&self, message: String) {
+        self.send(ToPage::Error { message }).await;
+    }
+
+    async fn answer(&mut self, request: ToHub) {
+        while self.tasks.try_join_next().is_some() {}
+        let (hub, queue) = (self.hub.clone(), self.queue.clone());
+        match request {
+            ToHub::Hello { .. } => self.error("This connection is open already".to_owned()).await,
+            ToHub::ListRuns if self.lists => {
+                let runs = hub.runs.borrow().as_ref().clone();
+                self.send(ToPage::Runs { runs }).await;
+            }
+            ToHub::ListRuns => {
+                self.lists = true;
+                self.tasks.spawn(list(hub, queue));
+            }
+            ToHub::Watch { run } => self.watch(run).await,
+            ToHub::Unwatch { run } => {
+                if let Some(watch) = self.watches.remove(&run) {
+                    watch.abort();
+                }
+            }
+            ToHub::Start { plan } => {
+                // A start that has begun is not given up because the page goes, so it is nobody's task.
+                tokio::spawn(async move {
+                    let answer = match control::start(hub, *plan).await {
+                        Ok(run) => ToPage::Started { run },
+                        Err(message) => ToPage::Error { message },
+                    };
+                    let _ = queue.send(answer).await;
+                });
+            }
+            ToHub::Stop { run } => {
+                tokio::spawn(async move {
+                    if let Err(message) = control::stop(hub, run).await {
+                        let _ = queue.send(ToPage::Error { message }).await;
+                    }
+                });
+            }
+        }
+    }
+
+    async fn watch(&mut self, run: String) {
+        let folder = RunFolder::at(&self.hub.settings.runs, &run).filter(|folder| folder.path().is_dir());
+        let Some(folder) = folder else {
+            return self.error(format!("There is no run {run:?} in the hub's folder")).await;
+        };
+        if let Some(watch) = self.watches.remove(&run) {
+            watch.abort();
+        }
+        if self.watches.len() >= MAX_WATCHES {
+            return self.error(format!("This page watches {MAX_WATCHES} runs, which is the most; unwatch one")).await;
+        }
+        let task = self.tasks.spawn(follow::follow(folder, run.clone(), self.queue.clone()));
+        self.watches.insert(run, task);
+    }
+}
+
+/// Sends the list of runs, now and when it changes. Changes while the page is slow become one.
+async fn list(hub: Arc<Hub>, queue: mpsc::Sender<ToPage>) {
+    let mut watched = hub.runs.clone();
+    loop {
+        let runs = watched.borrow_and_update().as_ref().clone();
+        if queue.send(ToPage::Runs { runs }).await.is_err() || watched.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! How a run stands: a pure function of what is on disk and which processes live.
+
+use std::time::Duration;
+
+use planner::wire::{Outcome, RunInfo, RunState};
+
+/// Without a way to ask whether a run lives, silence for this long means that it does not.
+const LONG_SILENCE: Duration = Duration::from_secs(15 * 60);
+
+/// What was seen of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evidence {
+    /// The last record of the launcher's log, when it is the end.
+    pub launcher_end: Option<(Outcome, String)>,
+    /// Of each rank's log that has ended, its name and end.
+    pub rank_ends: Vec<(String, Outcome, String)>,
+    /// Whether the process or the Slurm job that started the ranks lives; none when it can't be asked from here.
+    pub starter_lives: Option<bool>,
+    /// How long nothing was written.
+    pub silence: Duration,
+}
+
+/// State and reason of a run.
+pub fn derive(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
+    if let Some((outcome, reason)) = &evidence.launcher_end {
+        return (state_of(*outcome), reason.clone());
+    }
+    let ended = evidence.rank_ends.len() as u64;
+    let failed = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Failed);
+    if evidence.starter_lives == Some(true) && (info.launcher.is_some() || ended < info.world_size) {
+        return (RunState::Running, String::new());
+    }
+    if let Some((log, _, reason)) = failed {
+        return (RunState::Failed, format!("{}: {reason}", log.trim_end_matches(".log")));
+    }
+    if ended >= info.world_size {
+        let stopped = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Stopped);
+        return match stopped {
+            Some((_, _, reason)) => (RunState::Stopped, reason.clone()),
+            None => (RunState::Completed, "Every step was done".to_owned()),
+        };
+    }
+    match evidence.starter_lives {
+        Some(_) => (RunState::Lost, gone(info)),
+        None if evidence.silence >= LONG_SILENCE => (
+            RunState::Lost,
+            format!("Nothing was written for {} minutes, and {} can't be asked", evidence.silence.as_secs() / 60, starter(info)),
+        ),
+        None => (RunState::Running, String::new()),
+    }
+}
+
+/// The state of a run that ended so.
+fn state_of(outcome: Outcome) -> RunState {
+    match outcome {
+        Outcome::Completed => RunState::Completed,
+        Outcome::Stopped => RunState::Stopped,
+        Outcome::Failed => RunState::Failed,
+    }
+}
+
+fn gone(info: &RunInfo) -> String {
+    match &info.slurm_job {
+        Some(job) => format!("Slurm job {job} is gone without a word; ask `sacct -j {job}` how it ended"),
+        None => format!("{} is gone without a word: killed, or the machine went down", capital(&starter(info))),
+    }
+}
+
+fn starter(info: &RunInfo) -> String {
+    match (&info.launcher, &info.slurm_job) {
+        (Some(launcher), _) => format!("the launcher (process {} on {})", launcher.pid, info.host),
+        (None, Some(job)) => format!("Slurm job {job}"),
+        (None, None) => format!("what started it on {}", info.host),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + characters.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planner::wire::ProcessId;
+
+    fn info(slurm: bool) -> RunInfo {
+        RunInfo {
+            version: 1,
+            id: "one".into(),
+            name: "one".into(),
+            user: "user".into(),
+            host: "node1".into(),
+            started_unix_ms: 0,
+            command: Vec::new(),
+            versions: [].into(),
+            launcher: (!slurm).then(|| ProcessId { pid: 7, start_ticks: 1, boot_id: "b".into() }),
+            slurm_job: slurm.then(|| "42".into()),
+            world_size: 2,
+        }
+    }
+
+    fn evidence(starter_lives: Option<bool>, ends: &[Outcome]) -> Evidence {
+        Evidence {
+            launcher_end: None,
+            rank_ends: ends
+                .iter()
+                .enumerate()
+                .map(|(rank, &outcome)| (format!("rank-{rank:05}.log"), outcome, format!("end {rank}")))
+                .collect(),
+            starter_lives,
+            silence: Duration::from_secs(1),
+        }
+    }
+
+    fn check(slurm: bool, evidence: &Evidence, expected: RunState) -> String {
+        let (state, reason) = derive(&info(slurm), evidence);
+        assert_eq!(state, expected, "{evidence:?}: {reason}");
+        reason
+    }
+
+    #[test]
+    fn the_launcher_has_the_last_word() {
+        let mut seen = evidence(Some(false), &[Outcome::Completed, Outcome::Completed]);
+        seen.launcher_end = Some((Outcome::Failed, "Rank 1 was killed".into()));
+        assert_eq!(check(false, &seen, RunState::Failed), "Rank 1 was killed");
+    }
+
+    #[test]
+    fn without_its_word() {
+        use Outcome::{Completed, Failed, Stopped};
+        check(false, &evidence(Some(true), &[]), RunState::Running);
+        check(false, &evidence(Some(true), &[Completed, Completed]), RunState::Running);
+        let reason = check(false, &evidence(Some(false), &[Completed]), RunState::Lost);
+        assert!(reason.contains("process 7 on node1"), "{reason}");
+        check(false, &evidence(Some(false), &[Completed, Completed]), RunState::Completed);
+        check(false, &evidence(Some(false), &[Completed, Stopped]), RunState::Stopped);
+        check(false, &evidence(Some(false), &[Failed]), RunState::Failed);
+    }
+
+    #[test]
+    fn under_slurm() {
+        use Outcome::{Completed, Failed};
+        check(true, &evidence(Some(true), &[Completed]), RunState::Running);
+        check(true, &evidence(Some(true), &[Completed, Completed]), RunState::Completed);
+        check(true, &evidence(None, &[]), RunState::Running);
+        check(true, &evidence(None, &[Failed]), RunState::Failed);
+        let reason = check(true, &evidence(Some(false), &[]), RunState::Lost);
+        assert!(reason.contains("sacct -j 42"), "{reason}");
+        let silent = Evidence { silence: Duration::from_secs(3600), ..evidence(None, &[]) };
+        check(true, &silent, RunState::Lost);
+    }
+}

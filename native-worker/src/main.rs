@@ -1,0 +1,12 @@
+//! `shardplan`: the planner on the command line, the hub, and the launcher of ranks.
+//!
+//! It never links libtorch, so that it runs on any login node. Standard output carries data, standard error the rest.
+
+mod cli;
+mod hub;
+mod probe;
+mod run;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,52 @@
+//! GPUs, driver, memory and programs of this machine.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::ask;
+
+/// Physical memory in bytes.
+pub fn host_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
+/// GPUs that the NVIDIA driver shows and `CUDA_VISIBLE_DEVICES` does not hide.
+pub fn gpu_count() -> usize {
+    if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|visible| visible.is_empty() || visible == "-1") {
+        return 0;
+    }
+    std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count())
+}
+
+/// GPUs by name, as `nvidia-smi -L` lists them; empty without it.
+pub fn gpu_names() -> Vec<String> {
+    let Some(smi) = program("nvidia-smi") else { return Vec::new() };
+    let answer = ask(&smi, |command| { command.arg("-L"); }, Duration::from_secs(10));
+    let Ok(output) = answer else { return Vec::new() };
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| line.starts_with("GPU "))
+        // The UUID names the machine, not the kind.
+        .map(|line| line.split(" (UUID").next().unwrap_or(line).to_owned())
+        .collect()
+}
+
+/// Version of the NVIDIA driver, such as `580.65.06`; none without one.
+pub fn driver_version() -> Option<String> {
+    let from_module = std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned());
+    let from_proc = || {
+        let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
+        text.lines().next()?.split("  ").nth(1).map(|field| field.trim().to_owned())
+    };
+    from_module.or_else(from_proc).filter(|version| version.starts_with(|first: char| first.is_ascii_digit()))
+}
+
+/// Where `name` is on PATH.
+pub fn program(name: &str) -> Option<PathBuf> {
+    use std::os::unix::fs::PermissionsExt;
+    let runs = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| runs(path))
+}

@@ -1,0 +1,35 @@
+//! What this machine has: torch, the rank binary, GPUs, driver, Slurm, memory. Asked without linking any of it.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+mod machine;
+mod rank;
+mod torch;
+
+pub use machine::{driver_version, gpu_count, gpu_names, host_memory, program};
+pub use rank::{RankBinary, find_rank};
+pub use torch::{Torch, find_torch, python_version};
+
+/// Runs a program that should answer at once, with its output; it is ended when it does not.
+///
+/// # Errors
+/// When it can't be started or takes too long, as a sentence part.
+pub fn ask(program: &Path, configure: impl FnOnce(&mut Command), limit: Duration) -> Result<Output, String> {
+    let mut command = Command::new(program);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    configure(&mut command);
+    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + limit;
+    // What is asked here prints less than a pipe holds, so it need not be read meanwhile.
+    while child.try_wait().map_err(|error| error.to_string())?.is_none() {
+        if Instant::now() >= deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("no answer within {} s", limit.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().map_err(|error| error.to_string())
+}

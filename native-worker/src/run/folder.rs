@@ -1,0 +1,187 @@
+//! The run folder: its name, its files, and how they are written so that a reader never sees half of one.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use planner::wire::{PlanFile, RunInfo};
+
+/// The word in the `control` file that asks for an end at the next step.
+pub const STOP: &str = "stop";
+
+/// The largest `run.json` or `plan.json` that is read.
+const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// A run's folder.
+#[derive(Debug, Clone)]
+pub struct RunFolder {
+    path: PathBuf,
+}
+
+impl RunFolder {
+    /// The folder of run `id` under `runs`; none when `id` can't be a run's name.
+    pub fn at(runs: &Path, id: &str) -> Option<Self> {
+        is_id(id).then(|| RunFolder { path: runs.join(id) })
+    }
+
+    /// Makes the folder of a new run.
+    ///
+    /// # Errors
+    /// When it exists or can't be made.
+    pub fn create(runs: &Path, id: &str) -> anyhow::Result<Self> {
+        anyhow::ensure!(is_id(id), "a run's id has letters, digits, `.`, `_` and `-` only: {id:?}");
+        std::fs::create_dir_all(runs).with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
+        let path = runs.join(id);
+        std::fs::create_dir(&path).with_context(|| format!("the run folder can't be made: {}", path.display()))?;
+        let path = path.canonicalize().unwrap_or(path);
+        Ok(RunFolder { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The plan's file.
+    pub fn plan_path(&self) -> PathBuf {
+        self.path.join("plan.json")
+    }
+
+    /// The plan; none while it is not there.
+    pub fn plan(&self) -> Option<PlanFile> {
+        serde_json::from_str(&read_bounded(&self.plan_path())?).ok()
+    }
+
+    /// Writes the plan.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn write_plan(&self, plan: &PlanFile) -> anyhow::Result<()> {
+        self.write("plan.json", &(serde_json::to_string_pretty(plan)? + "\n"))
+    }
+
+    /// Who started it, when, with what; none while it is not there.
+    pub fn info(&self) -> Option<RunInfo> {
+        serde_json::from_str(&read_bounded(&self.path.join("run.json"))?).ok()
+    }
+
+    /// Writes `run.json`.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn write_info(&self, info: &RunInfo) -> anyhow::Result<()> {
+        self.write("run.json", &(serde_json::to_string_pretty(info)? + "\n"))
+    }
+
+    /// Asks the ranks to stop at the next step.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn ask_to_stop(&self) -> anyhow::Result<()> {
+        self.write("control", &format!("{STOP}\n"))
+    }
+
+    /// Whether somebody asked the ranks to stop.
+    pub fn stop_asked(&self) -> bool {
+        use std::io::Read;
+        let Ok(file) = std::fs::File::open(self.path.join("control")) else { return false };
+        let mut text = String::new();
+        file.take(64).read_to_string(&mut text).is_ok() && text.trim() == STOP
+    }
+
+    /// File names of the logs, sorted.
+    pub fn logs(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(&self.path) else { return Vec::new() };
+        let mut names: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|name| name.ends_with(".log") && (name.starts_with("rank-") || name.starts_with("launcher-")))
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let path = self.path.join(name);
+        write_atomically(&path, text).with_context(|| format!("this file can't be written: {}", path.display()))
+    }
+}
+
+/// Writes a file under another name, flushes it to disk, and renames it.
+fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new()
+        .prefix(".new-")
+        .permissions(std::fs::Permissions::from_mode(0o644))
+        .tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|error| error.error)?;
+    Ok(())
+}
+
+fn read_bounded(path: &Path) -> Option<String> {
+    use std::io::Read;
+    let file = std::fs::File::open(path).ok()?;
+    if file.metadata().ok()?.len() > MAX_FILE_BYTES {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Whether `id` can be the name of a run's folder, and nothing but.
+pub fn is_id(id: &str) -> bool {
+    (1..=128).contains(&id.len())
+        && !id.starts_with('.')
+        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+/// A new run's id: the time in UTC, so that names sort by start, and something random.
+///
+/// # Errors
+/// When the system gives no random bytes.
+pub fn new_id() -> anyhow::Result<String> {
+    let mut random = [0u8; 3];
+    getrandom::fill(&mut random).context("the system gives no random bytes")?;
+    let now = jiff::Timestamp::now();
+    Ok(format!(
+        "{}-{:03}-{}",
+        now.strftime("%Y%m%dT%H%M%SZ"),
+        now.as_millisecond().rem_euclid(1000),
+        hex::encode(random)
+    ))
+}
+
+/// Milliseconds since 1970.
+pub fn unix_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_never_leave_the_runs_folder() {
+        for id in ["..", ".hidden", "a/b", "", "a\0b", "a b", "../x", &"x".repeat(200)] {
+            assert!(!is_id(id), "{id:?}");
+        }
+        assert!(is_id(&new_id().expect("an id")));
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole() {
+        let runs = tempfile::tempdir().expect("a folder");
+        let folder = RunFolder::create(runs.path(), "one").expect("a run folder");
+        assert!(!folder.stop_asked());
+        folder.ask_to_stop().expect("written");
+        folder.ask_to_stop().expect("written again");
+        assert!(folder.stop_asked());
+        let names: Vec<_> = std::fs::read_dir(folder.path()).expect("listed").flatten().collect();
+        assert_eq!(names.len(), 1);
+        assert!(RunFolder::create(runs.path(), "one").is_err());
+    }
+}

@@ -1,0 +1,93 @@
+//! Naming a process so that a later one with the same number is not mistaken for it.
+
+use std::path::Path;
+
+use planner::wire::ProcessId;
+
+/// Whether a process named in a run folder still runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Liveness {
+    /// It runs on this machine.
+    Alive,
+    /// It has ended.
+    Gone,
+    /// It was started on another machine, whose processes can't be seen from here.
+    Elsewhere,
+}
+
+/// This process.
+pub fn current() -> ProcessId {
+    let pid = std::process::id();
+    ProcessId {
+        pid,
+        start_ticks: stat(pid).map_or(0, |stat| stat.start_ticks),
+        boot_id: boot_id(),
+    }
+}
+
+/// Whether `process`, started on `host`, still runs.
+pub fn liveness(process: &ProcessId, host: &str) -> Liveness {
+    if process.boot_id != boot_id() {
+        return if host == host_name() { Liveness::Gone } else { Liveness::Elsewhere };
+    }
+    match stat(process.pid) {
+        // A zombie has ended; only its parent has not asked yet.
+        Some(stat) if stat.start_ticks == process.start_ticks && !matches!(stat.state, 'Z' | 'X') => Liveness::Alive,
+        _ => Liveness::Gone,
+    }
+}
+
+/// Name of this machine.
+pub fn host_name() -> String {
+    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// Name of the user, or its number where the system knows no name.
+pub fn user_name() -> String {
+    let uid = nix::unistd::getuid();
+    let user = nix::unistd::User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| format!("uid {uid}"), |user| user.name)
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+struct Stat {
+    state: char,
+    start_ticks: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    parse_stat(&std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)
+}
+
+/// Fields 3 and 22 of `/proc/PID/stat`. The command's name (field 2) may hold spaces and brackets.
+fn parse_stat(text: &str) -> Option<Stat> {
+    let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some(Stat { state, start_ticks: fields.nth(18)?.parse().ok()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_a_later_one_with_its_number_is_not_it() {
+        let me = current();
+        assert_eq!(liveness(&me, &host_name()), Liveness::Alive);
+        let later = ProcessId { start_ticks: me.start_ticks + 1, ..me.clone() };
+        assert_eq!(liveness(&later, &host_name()), Liveness::Gone);
+        let before_reboot = ProcessId { boot_id: "other".to_owned(), ..me.clone() };
+        assert_eq!(liveness(&before_reboot, &host_name()), Liveness::Gone);
+        assert_eq!(liveness(&before_reboot, "another-host"), Liveness::Elsewhere);
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces() {
+        let line = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 1 1";
+        let stat = parse_stat(line).expect("a stat line");
+        assert_eq!((stat.state, stat.start_ticks), ('S', 4242));
+    }
+}

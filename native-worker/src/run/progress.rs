@@ -1,0 +1,99 @@
+//! What a person sees of a run while it goes on: rank 0's steps, read from its log like any viewer does.
+
+use std::time::{Duration, Instant};
+
+use planner::wire::{Event, Outcome, Step};
+
+use super::folder::RunFolder;
+use super::log::LogReader;
+use crate::cli::say;
+
+/// Lines are printed at most this often.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// Follows rank 0's log.
+#[derive(Debug)]
+pub struct Progress {
+    reader: LogReader,
+    steps: u64,
+    shown: Option<(u64, Instant)>,
+    last: Option<Step>,
+    seconds: f64,
+    tokens: u64,
+    outcome: Option<Outcome>,
+}
+
+impl Progress {
+    /// Follows the run in `folder`, which has `steps` steps.
+    pub fn new(folder: &RunFolder, steps: u64) -> Self {
+        Progress {
+            reader: LogReader::new(folder.path().join("rank-00000.log")),
+            steps,
+            shown: None,
+            last: None,
+            seconds: 0.0,
+            tokens: 0,
+            outcome: None,
+        }
+    }
+
+    /// Reads what is new, and prints the last step if it is time to.
+    pub fn look(&mut self) {
+        while let Ok(chunk) = self.reader.read() {
+            for record in chunk.records {
+                match record.event {
+                    Event::Step(step) => {
+                        self.seconds += step.seconds;
+                        self.tokens += step.tokens;
+                        self.last = Some(step);
+                    }
+                    Event::Ended { outcome, .. } => self.outcome = Some(outcome),
+                    _ => {}
+                }
+            }
+            if !chunk.more {
+                break;
+            }
+        }
+        let Some(step) = &self.last else { return };
+        let last_step = step.step >= self.steps || self.outcome.is_some();
+        let due = match self.shown {
+            None => true,
+            Some((shown, _)) if shown == step.step => false,
+            Some((_, at)) => last_step || at.elapsed() >= EVERY,
+        };
+        if due {
+            say(&line(step, self.steps));
+            self.shown = Some((step.step, Instant::now()));
+        }
+    }
+
+    /// How rank 0's log ended; none when it did not.
+    pub fn rank_zero_outcome(&self) -> Option<Outcome> {
+        self.outcome
+    }
+
+    /// Figures of the whole run for its summary.
+    pub fn summary(&self) -> serde_json::Value {
+        serde_json::json!({
+            "steps": self.last.as_ref().map_or(0, |step| step.step),
+            "loss": self.last.as_ref().map(|step| step.loss),
+            "seconds": self.seconds,
+            "tokens": self.tokens,
+            "tokens_per_second": per_second(self.tokens, self.seconds),
+        })
+    }
+}
+
+fn per_second(tokens: u64, seconds: f64) -> Option<f64> {
+    (seconds > 0.0).then(|| tokens as f64 / seconds)
+}
+
+fn line(step: &Step, steps: u64) -> String {
+    let rate = per_second(step.tokens, step.seconds).unwrap_or(0.0);
+    let width = steps.to_string().len();
+    format!(
+        "step {:>width$}/{steps}  loss {:.4}  grad norm {:.3}  {:.3} s  {rate:.0} tok/s",
+        step.step, step.loss, step.grad_norm, step.seconds
+    )
+}

@@ -1,0 +1,218 @@
+//! Starting the rank processes of a run on this machine, and hearing what they print and how they end.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::sync::mpsc;
+
+/// The longest line that is kept of a rank's output, in bytes.
+pub const MAX_LINE_BYTES: usize = 4096;
+
+/// What a rank's process does.
+#[derive(Debug)]
+pub enum RankEvent {
+    /// It printed a line.
+    Line {
+        /// The rank.
+        rank: u64,
+        /// `stdout` or `stderr`.
+        stream: &'static str,
+        /// The line, cut.
+        text: String,
+    },
+    /// It ended.
+    Exited {
+        /// The rank.
+        rank: u64,
+        /// How.
+        status: ExitStatus,
+    },
+}
+
+/// What is needed to start the ranks of a run.
+#[derive(Debug, Clone)]
+pub struct RankCommand {
+    /// `shardplan-rank`.
+    pub binary: PathBuf,
+    /// Folder of libtorch.
+    pub torch_lib: PathBuf,
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// Ranks in all.
+    pub world_size: u64,
+    /// Port on which rank 0 waits for the others.
+    pub port: u16,
+}
+
+impl RankCommand {
+    fn command(&self, rank: u64) -> Command {
+        let mut command = Command::new(&self.binary);
+        command
+            .arg("--plan")
+            .arg(self.folder.join("plan.json"))
+            .arg("--run-dir")
+            .arg(&self.folder)
+            .env("RANK", rank.to_string())
+            .env("LOCAL_RANK", rank.to_string())
+            .env("WORLD_SIZE", self.world_size.to_string())
+            .env("LOCAL_WORLD_SIZE", self.world_size.to_string())
+            .env("MASTER_ADDR", "127.0.0.1")
+            .env("MASTER_PORT", self.port.to_string())
+            .env("LD_LIBRARY_PATH", library_path(&self.torch_lib))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // A group of its own, so that Ctrl-C reaches the launcher alone, which then stops the ranks in order.
+            .process_group(0);
+        if std::env::var_os("OMP_NUM_THREADS").is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+            command.env("OMP_NUM_THREADS", (cores / self.world_size).max(1).to_string());
+        }
+        command
+    }
+
+    /// Starts one rank; its events go to `events`. Returns its process number.
+    ///
+    /// # Errors
+    /// When the process can't be started.
+    pub fn start(&self, rank: u64, events: mpsc::Sender<RankEvent>) -> anyhow::Result<u32> {
+        let mut child = self
+            .command(rank)
+            .spawn()
+            .with_context(|| format!("rank {rank} can't be started: {}", self.binary.display()))?;
+        let pid = child.id().context("a process that was just started has no number")?;
+        let readers = [
+            child.stdout.take().map(|pipe| tokio::spawn(read_lines(rank, "stdout", pipe, events.clone()))),
+            child.stderr.take().map(|pipe| tokio::spawn(read_lines(rank, "stderr", pipe, events.clone()))),
+        ];
+        tokio::spawn(wait(rank, child, readers.into_iter().flatten().collect(), events));
+        Ok(pid)
+    }
+}
+
+/// `LD_LIBRARY_PATH` with libtorch's folder in front.
+pub fn library_path(torch_lib: &Path) -> OsString {
+    let mut path = OsString::from(torch_lib);
+    if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH").filter(|inherited| !inherited.is_empty()) {
+        path.push(":");
+        path.push(inherited);
+    }
+    path
+}
+
+/// Sends `signal` to a rank's process group. One that has ended is no error.
+pub fn signal_rank(pid: u32, signal: Signal) {
+    if let Ok(group) = i32::try_from(pid) {
+        let _ = killpg(Pid::from_raw(group), signal);
+    }
+}
+
+/// A port that is free now.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> anyhow::Result<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("no port of 127.0.0.1 is free")?;
+    Ok(listener.local_addr().context("no port of 127.0.0.1 is free")?.port())
+}
+
+async fn wait(
+    rank: u64,
+    mut child: Child,
+    readers: Vec<tokio::task::JoinHandle<()>>,
+    events: mpsc::Sender<RankEvent>,
+) {
+    let status = loop {
+        if let Ok(status) = child.wait().await {
+            break status;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    // What it printed last comes first. A grandchild may hold the pipe open, so this wait is bounded.
+    for reader in readers {
+        let mut reader = reader;
+        if tokio::time::timeout(Duration::from_millis(500), &mut reader).await.is_err() {
+            reader.abort();
+        }
+    }
+    let _ = events.send(RankEvent::Exited { rank, status }).await;
+}
+
+async fn read_lines(
+    rank: u64,
+    stream: &'static str,
+    mut pipe: impl AsyncRead + Unpin,
+    events: mpsc::Sender<RankEvent>,
+) {
+    let mut lines = LineCutter::default();
+    let mut buffer = [0u8; 8192];
+    loop {
+        let count = pipe.read(&mut buffer).await.unwrap_or(0);
+        let finished = if count == 0 { lines.finish().into_iter().collect() } else { lines.push(&buffer[..count]) };
+        for text in finished {
+            if events.send(RankEvent::Line { rank, stream, text }).await.is_err() {
+                return;
+            }
+        }
+        if count == 0 {
+            return;
+        }
+    }
+}
+
+/// Cuts a byte stream into lines of bounded length.
+#[derive(Debug, Default)]
+struct LineCutter {
+    line: Vec<u8>,
+}
+
+impl LineCutter {
+    fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut finished = Vec::new();
+        for &byte in bytes {
+            if byte == b'\n' {
+                finished.push(text_of(&std::mem::take(&mut self.line)));
+            } else if self.line.len() < MAX_LINE_BYTES {
+                self.line.push(byte);
+            }
+        }
+        finished
+    }
+
+    fn finish(&mut self) -> Option<String> {
+        (!self.line.is_empty()).then(|| text_of(&std::mem::take(&mut self.line)))
+    }
+}
+
+fn text_of(line: &[u8]) -> String {
+    let mut text = String::from_utf8_lossy(line).trim_end_matches('\r').to_owned();
+    // Replacing a broken character by U+FFFD may have made it longer.
+    while text.len() > MAX_LINE_BYTES {
+        text.pop();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_and_bounded() {
+        let mut lines = LineCutter::default();
+        assert_eq!(lines.push(b"one\ntw"), ["one"]);
+        assert_eq!(lines.push(b"o\r\n\n"), ["two", ""]);
+        assert!(lines.push(&vec![b'x'; 1 << 20]).is_empty());
+        assert_eq!(lines.push(b"\nlast")[0].len(), MAX_LINE_BYTES);
+        assert_eq!(lines.finish().as_deref(), Some("last"));
+        assert_eq!(lines.finish(), None);
+        assert!(text_of(&[0xff; MAX_LINE_BYTES]).len() <= MAX_LINE_BYTES);
+    }
+}

@@ -1,0 +1,156 @@
+//! How a run ended, and who is to blame: pure functions of what was seen.
+
+use planner::wire::Outcome;
+
+/// Ranks that fail this soon after the first failure are weighed against each other: when a rank is killed, its
+/// peers notice at once, and may be seen to end before it.
+const SAME_MOMENT_MS: u64 = 1000;
+
+/// Exit code of a process that a shell saw ended by SIGTERM.
+const TERMINATED_CODE: i32 = 143;
+const SIGTERM: i32 = 15;
+
+/// How one rank ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankEnd {
+    /// The rank.
+    pub rank: u64,
+    /// Milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Exit code, if it exited by itself.
+    pub code: Option<i32>,
+    /// Signal, if one ended it.
+    pub signal: Option<i32>,
+    /// Whether the launcher had signalled it before.
+    pub signalled_by_launcher: bool,
+    /// Its last lines, oldest first.
+    pub last_lines: Vec<String>,
+}
+
+impl RankEnd {
+    /// Whether it ended otherwise than with code 0.
+    pub fn failed(&self) -> bool {
+        self.code != Some(0)
+    }
+
+    /// Smaller is more to blame: killed, then ended by itself with an error, then told to end.
+    fn blame(&self) -> u8 {
+        match (self.signal, self.code) {
+            (Some(SIGTERM), _) | (_, Some(TERMINATED_CODE)) => 2,
+            (Some(_), _) => 0,
+            _ => 1,
+        }
+    }
+
+    fn how(&self) -> String {
+        match (self.signal, self.code) {
+            (Some(signal), _) => format!("was ended by signal {signal}{}", signal_name(signal)),
+            (None, Some(code)) => format!("exited with code {code}"),
+            (None, None) => "ended in an unknown way".to_owned(),
+        }
+    }
+}
+
+/// The rank that failed first, and not because it was told to.
+pub fn culprit(ends: &[RankEnd]) -> Option<&RankEnd> {
+    let failed = || ends.iter().filter(|end| end.failed() && !end.signalled_by_launcher);
+    let first = failed().map(|end| end.unix_ms).min()?;
+    failed()
+        .filter(|end| end.unix_ms <= first + SAME_MOMENT_MS)
+        .min_by_key(|end| (end.blame(), end.unix_ms, end.rank))
+}
+
+/// Outcome and reason of a run whose ranks have all ended. `stop_asked` tells whether somebody asked for an end,
+/// `rank_zero` what rank 0 recorded last.
+pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Option<Outcome>) -> (Outcome, String) {
+    if let Some(end) = culprit(ends) {
+        // After a stop, a rank that the launcher had to end is no failure, and `culprit` does not count it.
+        let told = if stop_asked { " after a stop was asked for" } else { "" };
+        return (Outcome::Failed, format!("Rank {} {}{told}{}{}", end.rank, end.how(), hint(end), last_words(end)));
+    }
+    let ended_by_launcher = ends.iter().filter(|end| end.failed()).count();
+    if ended_by_launcher > 0 {
+        let them = if ended_by_launcher == 1 { "1 rank".to_owned() } else { format!("{ended_by_launcher} ranks") };
+        return if stop_asked {
+            (Outcome::Stopped, format!("Stopped on request; {them} did not end in time and had to be ended"))
+        } else {
+            (Outcome::Failed, format!("{them} hung after the others had ended, and had to be ended; see the output"))
+        };
+    }
+    match rank_zero {
+        Some(Outcome::Completed) => (Outcome::Completed, "Every step was done".to_owned()),
+        Some(Outcome::Stopped) => (Outcome::Stopped, "Stopped on request".to_owned()),
+        _ if stop_asked => (Outcome::Stopped, "Stopped on request".to_owned()),
+        Some(Outcome::Failed) => (Outcome::Failed, "Rank 0 recorded a failure, though it exited with code 0".to_owned()),
+        None => (
+            Outcome::Failed,
+            "All ranks exited with code 0, but rank 0 recorded no end; is this the right rank binary?".to_owned(),
+        ),
+    }
+}
+
+fn last_words(end: &RankEnd) -> String {
+    let lines: Vec<&str> = end.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty()).collect();
+    if lines.is_empty() {
+        return ". It printed nothing".to_owned();
+    }
+    let shown = &lines[lines.len().saturating_sub(5)..];
+    format!(". Its last lines: {}", shown.join(" | "))
+}
+
+/// What an end of this kind usually means.
+fn hint(end: &RankEnd) -> &'static str {
+    match (end.signal, end.code) {
+        (Some(9), _) | (_, Some(137)) => " (somebody killed it, or the machine ran out of memory)",
+        (Some(SIGTERM), _) | (_, Some(TERMINATED_CODE)) => " (somebody ended it, or a time limit did)",
+        (None, Some(127)) => " (a program or a shared library was not found)",
+        _ => "",
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    nix::sys::signal::Signal::try_from(signal).map_or_else(|_| String::new(), |name| format!(" ({name})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(rank: u64, unix_ms: u64, code: Option<i32>, signal: Option<i32>) -> RankEnd {
+        RankEnd { rank, unix_ms, code, signal, signalled_by_launcher: false, last_lines: vec![format!("r{rank}")] }
+    }
+
+    #[test]
+    fn the_killed_rank_is_the_culprit_though_its_peer_was_seen_first() {
+        let ends = [end(0, 100, Some(1), None), end(1, 105, None, Some(9)), end(2, 110, Some(1), None)];
+        assert_eq!(culprit(&ends).map(|end| end.rank), Some(1));
+        let (outcome, reason) = verdict(&ends, false, None);
+        assert_eq!(outcome, Outcome::Failed);
+        assert!(reason.starts_with("Rank 1 was ended by signal 9 (SIGKILL)"), "{reason}");
+        assert!(reason.ends_with("Its last lines: r1"), "{reason}");
+    }
+
+    #[test]
+    fn the_earliest_that_was_not_told_to_end() {
+        let mut told = end(0, 100, Some(143), None);
+        assert_eq!(culprit(&[told.clone(), end(1, 200, Some(3), None)]).map(|end| end.rank), Some(1));
+        assert_eq!(culprit(&[end(0, 100, Some(7), None), end(1, 5000, None, Some(9))]).map(|end| end.rank), Some(0));
+        told.signalled_by_launcher = true;
+        assert_eq!(culprit(&[told]), None);
+    }
+
+    #[test]
+    fn good_ends() {
+        let fine = [end(0, 1, Some(0), None), end(1, 2, Some(0), None)];
+        assert_eq!(verdict(&fine, false, Some(Outcome::Completed)).0, Outcome::Completed);
+        assert_eq!(verdict(&fine, true, Some(Outcome::Stopped)).0, Outcome::Stopped);
+        assert_eq!(verdict(&fine, true, Some(Outcome::Completed)).0, Outcome::Completed, "asked after the last step");
+        assert_eq!(verdict(&fine, false, None).0, Outcome::Failed, "nothing was recorded");
+        let mut ended = end(1, 2, None, Some(15));
+        ended.signalled_by_launcher = true;
+        let (outcome, reason) = verdict(&[end(0, 1, Some(0), None), ended.clone()], true, None);
+        assert_eq!(outcome, Outcome::Stopped);
+        assert!(reason.contains("1 rank did"), "{reason}");
+        assert_eq!(verdict(&[end(0, 1, Some(0), None), ended], false, None).0, Outcome::Failed, "it hung");
+    }
+}

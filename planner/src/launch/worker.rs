@@ -1,0 +1,78 @@
+//! The body that runs `shardplan-rank`. The plan travels inside the script, so that pasting one file is enough.
+
+use super::text;
+use super::writer::Writer;
+use crate::finding::Finding;
+use crate::wire::VERSION;
+
+/// The line that ends the plan. JSON has no such line: strings can't hold line breaks.
+const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
+
+/// Everything after the header.
+pub fn body(writer: &mut Writer<'_>) -> String {
+    for finding in crate::layout::executor_limits(writer.plan) {
+        writer.note(finding);
+    }
+    let rank = writer.shell("rank_binary", writer.site.rank_binary.as_deref(), None, "<SHARDPLAN_RANK>");
+    let torch = writer.shell("torch_lib", writer.site.torch_lib.as_deref(), None, "<TORCH_LIB>");
+    let mut out = String::from("\n# What runs: Shardplan's executor on libtorch 2.11\n");
+    out.push_str(&format!("SHARDPLAN_RANK={rank}\nSHARDPLAN_TORCH_LIB={torch}\n"));
+    out.push_str(&writer.shared_dir());
+    out.push_str(&writer.container_variables());
+    out.push_str(&writer.environment());
+    if writer.site.image.is_none() {
+        out.push_str(
+            "if [ ! -x \"$SHARDPLAN_RANK\" ]; then\n  \
+             echo \"shardplan-rank is not at $SHARDPLAN_RANK: copy it to the shared filesystem and give its path as \
+             rank_binary\" >&2\n  exit 1\nfi\n",
+        );
+    }
+    out.push_str("\n# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later\n");
+    out.push_str(
+        "RUN_ID=\"$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID\"\nRUN_DIR=\"$SHARED_DIR/runs/$RUN_ID\"\n\
+         mkdir -p \"$RUN_DIR\"\n",
+    );
+    out.push_str(&plan_document(writer));
+    out.push_str(&run_json(writer));
+    out.push_str("\n# Ranks find each other here, and take their numbers from Slurm\n");
+    out.push_str(writer.endpoint());
+    out.push_str("export OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-1}\"\necho \"run folder: $RUN_DIR\"\n\n");
+    let mpi = writer.mpi();
+    let flags = writer.container_flags();
+    out.push_str(&format!(
+        "srun {mpi}--kill-on-bad-exit=1 --wait=30 --distribution=block --label \\\n{flags}  \
+         env \"LD_LIBRARY_PATH=$SHARDPLAN_TORCH_LIB${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" \\\n  \
+         \"$SHARDPLAN_RANK\" --plan \"$RUN_DIR/plan.json\" --run-dir \"$RUN_DIR\"\n"
+    ));
+    out.push_str("\n# Afterwards: sacct -j JOB --format=JobID,State,ExitCode,Elapsed,MaxRSS\n");
+    out
+}
+
+/// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
+fn plan_document(writer: &mut Writer<'_>) -> String {
+    let plan = serde_json::to_string_pretty(&writer.plan.native()).unwrap_or_default();
+    if plan.lines().any(|line| line == END_OF_PLAN) {
+        writer.note(Finding::error("", END_OF_PLAN, "the plan holds a line that ends it; this is a fault of Shardplan"));
+        return String::new();
+    }
+    format!(
+        "cat > \"$RUN_DIR/.plan.json\" <<'{END_OF_PLAN}'\n{plan}\n{END_OF_PLAN}\n\
+         mv \"$RUN_DIR/.plan.json\" \"$RUN_DIR/plan.json\"\n"
+    )
+}
+
+/// Writes `run.json`. What only the job knows is put in by printf, as text between quotes.
+fn run_json(writer: &Writer<'_>) -> String {
+    let json = |value: &str| serde_json::to_string(value).unwrap_or_default();
+    // JSON escapes control characters, so what is left can always be quoted.
+    let name = text::quoted(&json(&writer.plan.name)).unwrap_or_else(|| "'\"\"'".to_owned());
+    let versions = format!("{{\"shardplan\":{}}}", json(env!("CARGO_PKG_VERSION")));
+    format!(
+        "PLAN_NAME={name}\n\
+         printf '{{\"version\":{VERSION},\"id\":\"%s\",\"name\":%s,\"user\":\"%s\",\"host\":\"%s\",\"started_unix_ms\":%s,\
+         \"command\":[\"sbatch\"],\"versions\":{versions},\"launcher\":null,\"slurm_job\":\"%s\",\"world_size\":{}}}\\n' \\\n  \
+         \"$RUN_ID\" \"$PLAN_NAME\" \"$(id -un)\" \"$(hostname)\" \"$(date +%s%3N)\" \"$SLURM_JOB_ID\" > \"$RUN_DIR/.run.json\"\n\
+         mv \"$RUN_DIR/.run.json\" \"$RUN_DIR/run.json\"\n",
+        writer.plan.world_size()
+    )
+}
