@@ -1,0 +1,224 @@
+//! The page in a real Chromium, with a real hub behind it.
+//!
+//! Screenshots go to `target/screenshots`, for people to look at.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use planner::wire::{Answer, PlanFile};
+
+use system_tests::browser::Browser;
+use system_tests::hub::Hub;
+use system_tests::plans::{four_ranks, plan};
+use system_tests::programs::{expect_code, shardplan};
+use system_tests::runs::Runs;
+
+const QWEN3_30B_A3B: &str = include_str!("../../data/qwen3-30b-a3b.config.json");
+/// How long the page may take to show what planner says.
+const SOON: Duration = Duration::from_secs(10);
+
+/// A browser on a hub's page.
+struct Page {
+    browser: Browser,
+    hub: Hub,
+    runs: Runs,
+}
+
+impl Page {
+    async fn open() -> Result<Page> {
+        let runs = Runs::new()?;
+        let hub = Hub::start(runs.path())?;
+        let browser = Browser::start().await?;
+        browser.open(&hub.url).await?;
+        browser.element("answer-verdict").await?;
+        Ok(Page { browser, hub, runs })
+    }
+
+    /// Pastes a config.json or a plan file into the box that takes both.
+    async fn paste(&self, text: &str) -> Result<()> {
+        self.open_section("model").await?;
+        self.browser.paste("config-paste", text).await?;
+        self.browser.click("config-apply").await
+    }
+
+    async fn open_section(&self, id: &str) -> Result<()> {
+        let line = format!("section-{id}");
+        if self.browser.attribute(&line, "aria-expanded").await?.as_deref() != Some("true") {
+            self.browser.click(&line).await?;
+        }
+        Ok(())
+    }
+
+    /// The plan in the address, which follows the page's plan after a moment.
+    async fn plan_in_address(&self) -> Result<PlanFile> {
+        tokio::time::sleep(Duration::from_millis(1000)).await;
+        let address = self.browser.address().await?;
+        let (_, link) =
+            address.split_once("#p=").with_context(|| format!("no plan in the address {address}"))?;
+        Ok(planner::wire::decode_link(link)?)
+    }
+
+    /// The answer that the page shows as JSON.
+    async fn answer_text(&self) -> Result<String> {
+        self.browser.click("tab-data").await?;
+        self.browser.text_when("data-json", SOON, |text| text.trim_start().starts_with('{')).await
+    }
+
+    /// Fails when the page has reported an error or a panic to the console.
+    async fn console_is_clean(&self) -> Result<()> {
+        let errors = self.browser.console_errors().await?;
+        ensure!(errors.is_empty(), "the page's console says {errors:#?}");
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_pasted_config_gives_the_memory_that_planner_computes() -> Result<()> {
+    let page = Page::open().await?;
+    page.paste(QWEN3_30B_A3B).await?;
+    page.browser
+        .text_when("parameters-total", SOON, |text| text.contains("30.5") || text.contains("30,53"))
+        .await?;
+
+    let shown = page.answer_text().await?;
+    let answer: Answer = serde_json::from_str(&shown).context("the page's JSON is not an answer")?;
+    ensure!(
+        answer.parameters.as_ref().is_some_and(|counts| counts.total == 30_532_122_624),
+        "{:?}",
+        answer.parameters
+    );
+
+    let plan = page.plan_in_address().await?;
+    ensure!(plan.model.hf_config.is_some(), "the pasted config is not in the plan: {:?}", plan.model);
+    let expected = planner::estimate(&plan);
+    assert_eq!(answer, expected, "the page and planner, run natively, differ");
+
+    let file = page.runs.beside("plan.json");
+    std::fs::write(&file, serde_json::to_string(&plan)?)?;
+    let memory = expected.memory.context("no memory for the pasted config")?;
+    let code = i32::from(matches!(memory.verdict, planner::wire::Verdict::No));
+    let printed = expect_code(shardplan()?.args(["estimate", "--json"]).arg(&file), code)?;
+    assert_eq!(
+        shown.trim_end(),
+        String::from_utf8(printed.stdout)?.trim_end(),
+        "the page and the command line differ"
+    );
+
+    page.browser.click("tab-memory").await?;
+    page.browser
+        .text_when("answer-peak", SOON, |text| text.contains(&format!("{:.1}", gib(memory.peak_bytes))))
+        .await?;
+    page.browser.screenshot("pasted-config").await?;
+    page.console_is_clean().await
+}
+
+#[tokio::test]
+async fn minimax_m2_has_the_published_weights_per_gpu() -> Result<()> {
+    let page = Page::open().await?;
+    page.open_section("model").await?;
+    page.browser.choose("preset-select", "minimax-m2").await?;
+    page.open_section("cluster").await?;
+    page.browser.choose("field-cluster-gpu", "h100-sxm").await?;
+    page.open_section("layout").await?;
+    for (tp, ep, nodes, weights) in
+        [(2, 4, 1, "116.40"), (2, 8, 2, "60.23"), (1, 16, 2, "36.10"), (2, 32, 8, "18.10")]
+    {
+        page.browser.fill("field-cluster-nodes", &nodes.to_string()).await?;
+        page.browser.fill("field-layout-tp", &tp.to_string()).await?;
+        page.browser.fill("field-layout-ep", &ep.to_string()).await?;
+        let shown =
+            page.browser.text_when("weights-gb", SOON, |text| text.contains(&format!("{weights} GB"))).await;
+        shown.with_context(|| format!("TP{tp} EP{ep} on {nodes} nodes"))?;
+        page.browser.screenshot(&format!("minimax-m2-tp{tp}-ep{ep}")).await?;
+    }
+    page.console_is_clean().await
+}
+
+#[tokio::test]
+async fn what_is_no_config_gets_a_finding_and_changes_nothing() -> Result<()> {
+    let page = Page::open().await?;
+    let before = page.browser.text("answer-peak").await?;
+    for (garbage, word) in [
+        ("this is not JSON", "JSON"),
+        ("{\"model_type\": \"llama\"}", "hidden_size"),
+        ("{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}", "hidden_size"),
+        ("{\"model_type\": \"walrus-9000\", \"hidden_size\": 64}", "walrus-9000"),
+    ] {
+        page.browser.fill("config-paste", "x").await?;
+        page.paste(garbage).await?;
+        let finding = page.browser.text_when("finding", SOON, |text| text.contains(word)).await;
+        finding.with_context(|| format!("after pasting {garbage}"))?;
+    }
+    page.browser.screenshot("garbage").await?;
+    ensure!(page.browser.text("answer-peak").await? == before, "garbage has changed the plan");
+    page.console_is_clean().await
+}
+
+#[tokio::test]
+async fn a_plan_runs_from_the_page_and_its_history_stays() -> Result<()> {
+    let page = Page::open().await?;
+    let value = four_ranks("bf16", 100_000);
+    page.paste(&value.to_string()).await?;
+    page.browser.click("tab-run").await?;
+    page.browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
+    page.browser.click("run-start").await?;
+    page.browser.text_when("run-state", SOON, |text| text.contains("running")).await?;
+
+    // Training, live: the loss of a later step is lower than the first one's.
+    page.browser
+        .number_when("step-value", "data-value", Duration::from_secs(120), |steps| steps >= 12.0)
+        .await?;
+    let first: f64 =
+        page.browser.attribute("loss-value", "data-first").await?.context("no first loss")?.parse()?;
+    page.browser.number_when("loss-value", "data-value", SOON, |loss| loss < first).await?;
+
+    // Measured beside predicted, equal to the byte.
+    let expected = static_bytes(&plan(&value)?)?;
+    for (category, bytes) in expected {
+        for side in ["predicted", "measured"] {
+            let hook = format!("{side}-{category}");
+            page.browser.number_when(&hook, "data-bytes", SOON, |shown| shown == bytes as f64).await?;
+        }
+    }
+    page.browser.screenshot("running").await?;
+
+    page.browser.click("run-stop").await?;
+    page.browser.text_when("run-state", Duration::from_secs(20), |text| text.contains("stopped")).await?;
+    let steps = page.browser.number_when("step-value", "data-value", SOON, |steps| steps >= 12.0).await?;
+
+    // A reload has no token in its address and no state in the page: all comes from the session and the run folder.
+    page.browser.reload().await?;
+    page.browser.click("tab-run").await?;
+    page.browser.click("run-item").await?;
+    page.browser.text_when("run-state", SOON, |text| text.contains("stopped")).await?;
+    page.browser.number_when("step-value", "data-value", SOON, |shown| shown == steps).await?;
+    page.browser.screenshot("history").await?;
+    page.console_is_clean().await
+}
+
+#[tokio::test]
+async fn the_token_leaves_the_address_at_once() -> Result<()> {
+    let page = Page::open().await?;
+    let address = page.browser.address().await?;
+    ensure!(!address.contains(page.hub.token()?), "the token is still in the address {address}");
+    let kept = page.browser.script("return JSON.stringify(localStorage)").await?;
+    ensure!(!kept.to_string().contains(page.hub.token()?), "the token is kept beyond the session: {kept}");
+    Ok(())
+}
+
+/// Weights, gradients and optimizer bytes of rank 0 of the plan as the worker runs it.
+fn static_bytes(file: &PlanFile) -> Result<[(&'static str, u64); 3]> {
+    let plan = planner::Plan::resolve(file).plan.context("the plan has errors")?;
+    let memory = planner::estimate(&plan.native()).memory.context("no memory is predicted")?;
+    let class =
+        memory.rank_classes.iter().find(|class| class.example_rank == 0).context("rank 0 has no class")?;
+    Ok([
+        ("weights", class.weights_bytes),
+        ("gradients", class.gradients_bytes),
+        ("optimizer", class.optimizer_bytes),
+    ])
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}

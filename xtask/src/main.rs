@@ -1,0 +1,65 @@
+//! All automation of this repository, as `cargo xtask COMMAND`. Nothing here is needed to use a built `shardplan`.
+//!
+//! `run` builds the page, the worker and the executor, and starts the hub. `test` is everything that CI runs.
+//! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change.
+//!
+//! What a step needs and the machine lacks is installed first: Rust's wasm target, Trunk and wasm-bindgen, torch in
+//! a virtual environment, Debian's Chromium and Slurm. Everything that can live outside the system goes into one
+//! cache folder (see `place`), so a second checkout starts warm.
+
+mod build;
+mod console;
+mod dev;
+mod lock;
+mod place;
+mod process;
+mod run;
+mod test;
+mod tools;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use place::Place;
+
+/// Builds, runs and tests Shardplan
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the page and the worker, start the hub here, print its URL
+    Run(run::Arguments),
+    /// Run everything that CI runs
+    Test(test::Arguments),
+    /// Build the page, the worker and the executor into target/shardplan
+    Build(build::Arguments),
+    /// Serve the page alone and rebuild it on every change
+    Dev(dev::Arguments),
+}
+
+fn main() -> ExitCode {
+    match dispatch(Arguments::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            console::say(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    let place = Place::find()?;
+    match command {
+        Command::Run(arguments) => run::run(&place, &arguments),
+        Command::Test(arguments) => test::run(&place, &arguments),
+        Command::Build(arguments) => build::run(&place, &arguments),
+        Command::Dev(arguments) => dev::run(&place, &arguments),
+    }
+}

@@ -1,0 +1,91 @@
+//! Programs that only the system's packages bring: a C++ compiler, Chromium, Slurm.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::console::timed;
+use crate::lock::Lock;
+use crate::place::Place;
+use crate::process;
+
+/// A Debian package and the program that shows that it (or an equal) is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Package {
+    name: &'static str,
+    program: &'static str,
+}
+
+impl Package {
+    /// The C++ compiler that torch-sys and our own shim need.
+    pub const COMPILER: Package = Package { name: "g++", program: "c++" };
+    /// Python's virtual environments. Its program is asked for by import, before.
+    pub const VENV: Package = Package { name: "python3-venv", program: "" };
+    /// The browser of the browser tests.
+    pub const CHROMIUM: Package = Package { name: "chromium", program: "chromium" };
+    /// Its remote control.
+    pub const CHROMEDRIVER: Package = Package { name: "chromium-driver", program: "chromedriver" };
+    /// The controller, daemon and commands of the Slurm tests.
+    pub const SLURM: Package = Package { name: "slurm-wlm", program: "slurmctld" };
+    /// What Slurm's parts know one another by.
+    pub const MUNGE: Package = Package { name: "munge", program: "munged" };
+
+    fn is_there(self) -> bool {
+        !self.program.is_empty() && process::is_installed(self.program)
+    }
+}
+
+/// Makes sure of packages.
+pub fn packages(place: &Place, wanted: &[Package]) -> Result<()> {
+    let absent = || -> Vec<&'static str> {
+        wanted.iter().filter(|package| !package.is_there()).map(|package| package.name).collect()
+    };
+    if absent().is_empty() {
+        return Ok(());
+    }
+    let _lock = Lock::acquire(&place.lock_file("packages"))?;
+    let names = absent();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let by_hand = format!("apt-get install {}", names.join(" "));
+    if !process::is_installed("apt-get") {
+        bail!(
+            "this machine lacks {} and has no apt-get: install what they contain by its own means",
+            names.join(", ")
+        );
+    }
+    let Some(prefix) = root_prefix() else {
+        bail!(
+            "this machine lacks {}, and installing them needs root: run `sudo {by_hand}`",
+            names.join(", ")
+        );
+    };
+    timed(format_args!("installing Debian packages: {}", names.join(", ")), || {
+        apt(prefix, &["update"])?;
+        let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+        arguments.extend(&names);
+        apt(prefix, &arguments)
+    })
+    .with_context(|| format!("try it by hand: {by_hand}"))
+}
+
+/// What goes before a command to run it as root: nothing, sudo, or there is no way.
+fn root_prefix() -> Option<&'static [&'static str]> {
+    let user = process::read(Command::new("id").arg("-u")).unwrap_or_default();
+    if user == "0" {
+        Some(&[])
+    } else if process::succeeds(Command::new("sudo").args(["--non-interactive", "true"])) {
+        Some(&["sudo", "--non-interactive"])
+    } else {
+        None
+    }
+}
+
+fn apt(prefix: &[&str], arguments: &[&str]) -> Result<()> {
+    // Through `env`, because sudo drops variables that are set for it.
+    let line = ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "--quiet"];
+    let mut words = prefix.iter().chain(&line).chain(arguments);
+    let program = words.next().context("an empty command line")?;
+    process::run(Command::new(program).args(words))
+}

@@ -1,0 +1,14 @@
+//! What the builds and tests need besides Rust: found, or installed with a line that says so.
+//!
+//! Each function makes sure of one thing and is cheap when it is there already. Installations are atomic: what a kill
+//! left half done is done again. Several `cargo xtask` wait for one another.
+
+mod debian;
+mod rust;
+mod torch;
+mod wasm;
+
+pub use debian::{Package, packages};
+pub use rust::{WASM, components, wasm_target};
+pub use torch::{Torch, torch};
+pub use wasm::wasm_tools;

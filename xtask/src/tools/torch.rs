@@ -1,0 +1,110 @@
+//! libtorch: the one in pip's torch wheel, in a virtual environment in the cache.
+//!
+//! The version is the one that `tch` in the workspace is made for. A marker file is written last, so an installation
+//! that was cut short is done again.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::debian::{self, Package};
+use crate::console::{say, timed};
+use crate::lock::Lock;
+use crate::place::Place;
+use crate::process;
+
+const TORCH_VERSION: &str = "2.11.0";
+/// The Python versions that this torch has wheels for.
+const PYTHON_MINORS: std::ops::RangeInclusive<u32> = 10..=14;
+const MARKER: &str = "installed";
+
+/// An installed torch.
+pub struct Torch {
+    /// The Python that imports it.
+    pub python: PathBuf,
+    /// The folder of the package `torch`, with `include` and `lib` in it: what `LIBTORCH` is set to.
+    pub home: PathBuf,
+}
+
+impl Torch {
+    /// The folder of the shared libraries.
+    pub fn libraries(&self) -> PathBuf {
+        self.home.join("lib")
+    }
+}
+
+/// Makes sure of torch.
+pub fn torch(place: &Place) -> Result<Torch> {
+    let folder = place.cache.join(format!("torch-{TORCH_VERSION}"));
+    let marker = folder.join(MARKER);
+    if !marker.is_file() {
+        let _lock = Lock::acquire(&place.lock_file("torch"))?;
+        if !marker.is_file() {
+            if imports(&folder) {
+                say(format_args!("--> found torch {TORCH_VERSION} in {}", folder.display()));
+            } else {
+                install(place, &folder)?;
+            }
+            let text = format!("torch {TORCH_VERSION}\n");
+            std::fs::write(&marker, text).with_context(|| format!("cannot write {}", marker.display()))?;
+        }
+    }
+    let python = folder.join("bin").join("python3");
+    let packages = process::read(
+        Command::new(&python).args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]),
+    )
+    .with_context(|| {
+        format!("the Python of {} is gone: remove that folder and try again", folder.display())
+    })?;
+    Ok(Torch { home: Path::new(&packages).join("torch"), python })
+}
+
+/// True when the environment's own Python imports the wanted version.
+fn imports(folder: &Path) -> bool {
+    let python = folder.join("bin").join("python3");
+    let version =
+        process::read(Command::new(python).args(["-c", "import numpy, torch; print(torch.__version__)"]));
+    version.is_ok_and(|version| version.split('+').next() == Some(TORCH_VERSION))
+}
+
+fn install(place: &Place, folder: &Path) -> Result<()> {
+    let minor = process::read(Command::new("python3").args(["-c", "import sys; print(sys.version_info[1])"]))
+        .context("python3 is needed to install torch")?;
+    if !minor.parse().is_ok_and(|minor| PYTHON_MINORS.contains(&minor)) {
+        bail!(
+            "torch {TORCH_VERSION} has no wheel for this machine's Python 3.{minor}: put a python3 from 3.{} to 3.{} first on the PATH",
+            PYTHON_MINORS.start(),
+            PYTHON_MINORS.end()
+        );
+    }
+    if !process::succeeds(Command::new("python3").args(["-c", "import venv, ensurepip"])) {
+        debian::packages(place, &[Package::VENV])?;
+    }
+    if folder.exists() {
+        say(format_args!("    removing an unfinished installation in {}", folder.display()));
+        std::fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    timed(
+        format_args!("installing torch {TORCH_VERSION} into {} (once, several GB)", folder.display()),
+        || {
+            process::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
+            process::run(Command::new(folder.join("bin").join("python3")).args([
+                "-m",
+                "pip",
+                "install",
+                "--no-input",
+                "--disable-pip-version-check",
+                "--progress-bar",
+                "off",
+                &format!("torch=={TORCH_VERSION}"),
+                "numpy",
+            ]))
+        },
+    )
+    .with_context(|| format!("torch {TORCH_VERSION} could not be installed"))?;
+    if !imports(folder) {
+        bail!("torch {TORCH_VERSION} was installed into {} but can't be imported there", folder.display());
+    }
+    Ok(())
+}
