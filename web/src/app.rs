@@ -1,0 +1,79 @@
+//! The frame: answer line, inputs at the left, one view at a time, and the panel that explains a number.
+
+use leptos::prelude::*;
+
+use crate::findings::FindingList;
+use crate::frame::{AnswerLine, Help, Tabs, Toast, WhyPanel, listen_to_keys};
+use crate::hub::Hub;
+use crate::sections::Inputs;
+use crate::state::{Store, View, start, store};
+use crate::views::{DataView, MemoryView, RanksView, RunView, ScriptView};
+
+/// The page.
+#[component]
+pub fn App() -> impl IntoView {
+    let (plan, notices) = start::from_address();
+    let store = Store::new(plan.unwrap_or_else(start::example), notices);
+    provide_context(store);
+    let hub = Hub::new();
+    provide_context(hub);
+    start::keep_address(store, hub);
+    hub.connect();
+    let help = RwSignal::new(false);
+    listen_to_keys(store, help);
+    view! {
+        <a class="skip" href="#view" on:click=|event| { event.prevent_default(); crate::browser::focus("view") }>
+            "Skip to the view"
+        </a>
+        <AnswerLine help=help/>
+        <Notices/>
+        <div class="frame">
+            <aside class="inputs" class:open=store.sheet aria-label="Inputs">
+                <div class="sheet-head">
+                    <h2>"Plan"</h2>
+                    <button class="quiet" on:click=move |_| store.sheet.set(false)>"Done"</button>
+                </div>
+                <Inputs/>
+            </aside>
+            <main>
+                <Tabs/>
+                <div class="view" id="view" role="tabpanel" tabindex="-1" aria-labelledby=move || format!("tab-{}", store.view.get().id())>
+                    {move || match store.view.get() {
+                        View::Memory => view! { <MemoryView/> }.into_any(),
+                        View::Ranks => view! { <RanksView/> }.into_any(),
+                        View::Script => view! { <ScriptView/> }.into_any(),
+                        View::Run => view! { <RunView/> }.into_any(),
+                        View::Data => view! { <DataView/> }.into_any(),
+                    }}
+                </div>
+            </main>
+        </div>
+        <button class="sheet-open" on:click=move |_| store.sheet.set(true)>"Edit the plan"</button>
+        <WhyPanel/>
+        <Help open=help/>
+        <Toast/>
+    }
+}
+
+/// What is wrong with a link or a file that was opened, and with the plan as a whole.
+#[component]
+fn Notices() -> impl IntoView {
+    let store = store();
+    let findings = Signal::derive(move || {
+        let mut findings = store.notices.get();
+        let homeless = |path: &str| crate::state::paths::section_of(path).is_none();
+        store.answer.with(|answer| findings.extend(answer.findings.iter().filter(|f| homeless(&f.field)).cloned()));
+        findings
+    });
+    let dismiss = move || {
+        (!store.notices.with(Vec::is_empty)).then(|| {
+            view! { <button class="quiet" on:click=move |_| store.notices.set(Vec::new())>"Dismiss"</button> }
+        })
+    };
+    view! {
+        <div class="notices" role="status" hidden=move || findings.with(Vec::is_empty)>
+            <FindingList findings=findings/>
+            {dismiss}
+        </div>
+    }
+}

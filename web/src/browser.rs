@@ -1,0 +1,131 @@
+//! The few things that the page asks of the browser itself: address, clipboard, downloads, focus, the clock.
+
+use gloo::utils::{document, window};
+use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{Blob, BlobPropertyBag, HtmlAnchorElement, HtmlElement, Url};
+
+/// Milliseconds since 1970, for telling edits apart and showing ages; nothing is computed from it.
+pub fn now_ms() -> f64 {
+    web_sys::js_sys::Date::now()
+}
+
+/// Waits.
+pub async fn rest(milliseconds: u32) {
+    let (done, rested) = futures::channel::oneshot::channel();
+    let timeout = gloo::timers::callback::Timeout::new(milliseconds, move || {
+        // Nobody waits any more when the receiver is gone.
+        let _ = done.send(());
+    });
+    let _ = rested.await;
+    drop(timeout);
+}
+
+/// The fragment of the address, with its `#`.
+pub fn fragment() -> String {
+    window().location().hash().unwrap_or_default()
+}
+
+/// Replaces the fragment without a new history entry; an empty one leaves the bare address.
+pub fn replace_fragment(fragment: &str) {
+    let location = window().location();
+    let base = format!("{}{}", location.pathname().unwrap_or_default(), location.search().unwrap_or_default());
+    if let Ok(history) = window().history() {
+        // A browser may refuse when asked too often; the next change asks again.
+        let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&format!("{base}{fragment}")));
+    }
+}
+
+/// The whole address of this page with another fragment.
+pub fn address_with(fragment: &str) -> String {
+    let location = window().location();
+    format!(
+        "{}{}{}{fragment}",
+        location.origin().unwrap_or_default(),
+        location.pathname().unwrap_or_default(),
+        location.search().unwrap_or_default()
+    )
+}
+
+/// The websocket address of a path on the host that served this page; none for a page opened from a file.
+pub fn socket_address(path: &str) -> Option<String> {
+    let location = window().location();
+    let scheme = match location.protocol().ok()?.as_str() {
+        "http:" => "ws",
+        "https:" => "wss",
+        _ => return None,
+    };
+    let host = location.host().ok().filter(|host| !host.is_empty())?;
+    Some(format!("{scheme}://{host}{path}"))
+}
+
+/// Puts text on the clipboard.
+///
+/// # Errors
+/// When the browser refuses, in a sentence with another way.
+pub async fn copy(text: String) -> Result<(), String> {
+    let refused = || "The browser did not allow copying; select the text and copy it by hand".to_owned();
+    // Outside of a secure context there is no clipboard, whatever its type says.
+    let navigator = window().navigator();
+    let present = web_sys::js_sys::Reflect::get(&navigator, &JsValue::from_str("clipboard"))
+        .is_ok_and(|clipboard| !clipboard.is_undefined());
+    if !present {
+        return Err(refused());
+    }
+    JsFuture::from(navigator.clipboard().write_text(&text)).await.map(|_| ()).map_err(|_| refused())
+}
+
+/// Lets the browser save text as a file.
+pub fn download(file_name: &str, media_type: &str, text: &str) {
+    // Each step can only fail where there is no document to click in; then there is nobody to tell either.
+    let _ = try_download(file_name, media_type, text);
+}
+
+fn try_download(file_name: &str, media_type: &str, text: &str) -> Result<(), JsValue> {
+    let options = BlobPropertyBag::new();
+    options.set_type(media_type);
+    let parts = web_sys::js_sys::Array::of1(&JsValue::from_str(text));
+    let blob = Blob::new_with_str_sequence_and_options(&parts, &options)?;
+    let url = Url::create_object_url_with_blob(&blob)?;
+    let anchor: HtmlAnchorElement = document().create_element("a")?.unchecked_into();
+    anchor.set_href(&url);
+    anchor.set_download(file_name);
+    anchor.click();
+    Url::revoke_object_url(&url)
+}
+
+/// Moves the keyboard focus to the element with this id, and scrolls it into view.
+pub fn focus(id: &str) {
+    if let Some(element) = document().get_element_by_id(id)
+        && let Ok(element) = element.dyn_into::<HtmlElement>()
+    {
+        element.scroll_into_view();
+        let _ = element.focus();
+    }
+}
+
+/// A name that can be a file's: letters, digits, `-` and `_`.
+pub fn file_stem(name: &str) -> String {
+    let mut stem = String::new();
+    for c in name.chars().take(80) {
+        match c {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' | '.' => stem.push(c),
+            _ if stem.ends_with('-') || stem.is_empty() => {}
+            _ => stem.push('-'),
+        }
+    }
+    let stem = stem.trim_matches(['-', '.']).to_owned();
+    if stem.is_empty() { "plan".to_owned() } else { stem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_name_becomes_a_file_name() {
+        assert_eq!(file_stem("minimax-m2 on 64 H100"), "minimax-m2-on-64-H100");
+        assert_eq!(file_stem("../../etc/passwd"), "etc-passwd");
+        assert_eq!(file_stem("???"), "plan");
+    }
+}

@@ -1,0 +1,164 @@
+//! Horizontal stacked bars against a limit.
+
+use plotters::chart::ChartBuilder;
+use plotters::element::{PathElement, Rectangle};
+use plotters::style::text_anchor::{HPos, VPos};
+use plotters::style::{Color, ShapeStyle};
+
+use super::{DrawError, Drawing, Ink, Mark, draw, text};
+use crate::format;
+
+/// One piece of a bar.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// Its colour.
+    pub ink: Ink,
+    /// Its size.
+    pub bytes: u64,
+    /// What to ask planner about it.
+    pub key: String,
+    /// What it says when it is pointed at.
+    pub label: String,
+}
+
+/// One bar.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// To the left of the bar.
+    pub label: String,
+    /// Its pieces, from the left.
+    pub segments: Vec<Segment>,
+    /// Drawn as an outline: what was measured, beside what was predicted.
+    pub outlined: bool,
+}
+
+/// A chart of bars.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Bars {
+    /// From above.
+    pub rows: Vec<Row>,
+    /// Where the line is, and what it is called.
+    pub limit: Option<(u64, String)>,
+    /// Text below the axis.
+    pub axis: String,
+}
+
+const AXIS_HEIGHT: u32 = 44;
+const TOP: u32 = 24;
+
+impl Bars {
+    /// Draws the chart at this width; the height follows from the number of bars.
+    pub fn draw(&self, width: u32) -> Drawing {
+        let width = width.max(240);
+        let row_height = match self.rows.len() {
+            0..=4 => 48,
+            5..=12 => 32,
+            _ => 22,
+        };
+        let height = TOP + AXIS_HEIGHT + row_height * self.rows.len().max(1) as u32;
+        draw(width, height, |area| self.paint(area, width, height))
+    }
+
+    fn largest(&self) -> u64 {
+        let bars = self.rows.iter().map(Row::total).max().unwrap_or_default();
+        bars.max(self.limit.as_ref().map_or(0, |(bytes, _)| *bytes))
+    }
+
+    fn paint(&self, area: &super::Area, width: u32, height: u32) -> Result<Vec<Mark>, DrawError> {
+        let scale = Scale::of(self.largest());
+        let narrow = width < 520;
+        let gutter = if narrow { 84 } else { 132 };
+        let rows = self.rows.len().max(1) as f64;
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(TOP)
+            .margin_right(if narrow { 12 } else { 72 })
+            .set_label_area_size(plotters::chart::LabelAreaPosition::Left, gutter)
+            .set_label_area_size(plotters::chart::LabelAreaPosition::Bottom, AXIS_HEIGHT)
+            .build_cartesian_2d(0.0..scale.of_bytes(self.largest()).max(1e-9) * 1.02, 0.0..rows)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .y_labels(0)
+            .x_labels(if narrow { 4 } else { 8 })
+            .x_label_formatter(&|value| format::three(*value))
+            .x_desc(format!("{}, {}", self.axis, scale.unit))
+            .axis_desc_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
+            .x_label_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
+            .axis_style(Ink::Grid.marker())
+            .light_line_style(Ink::Ground.marker())
+            .bold_line_style(Ink::Grid.marker())
+            .draw()?;
+        let mut marks = Vec::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let top = rows - number as f64;
+            let (upper, lower) = (top - 0.14, top - 0.86);
+            let mut start = 0u64;
+            for segment in row.segments.iter().filter(|segment| segment.bytes > 0) {
+                let end = start.saturating_add(segment.bytes);
+                let corners = [(scale.of_bytes(start), upper), (scale.of_bytes(end), lower)];
+                let colour = segment.ink.marker();
+                let fill: ShapeStyle =
+                    if row.outlined { Ink::Ground.marker().filled() } else { colour.filled() };
+                chart.draw_series(std::iter::once(Rectangle::new(corners, fill)))?;
+                let edge = if row.outlined { Ink::Measured.marker().stroke_width(2) } else { Ink::Ground.marker().stroke_width(1) };
+                chart.draw_series(std::iter::once(Rectangle::new(corners, edge)))?;
+                let (left, above) = chart.backend_coord(&corners[0]);
+                let (right, below) = chart.backend_coord(&corners[1]);
+                marks.push(Mark {
+                    x: left,
+                    y: above,
+                    width: (right - left).max(2),
+                    height: below - above,
+                    key: segment.key.clone(),
+                    label: segment.label.clone(),
+                });
+                start = end;
+            }
+            let (end_x, middle) = chart.backend_coord(&(scale.of_bytes(start), (upper + lower) / 2.0));
+            let (zero, _) = chart.backend_coord(&(0.0, 0.0));
+            area.draw_text(&row.label, &text(Ink::Text, 12.0, HPos::Right, VPos::Center), (zero - 8, middle))?;
+            if !narrow {
+                let total = format::bytes(start);
+                area.draw_text(&total, &text(Ink::Text, 12.0, HPos::Left, VPos::Center), (end_x + 6, middle))?;
+            }
+        }
+        if let Some((bytes, label)) = &self.limit {
+            let x = scale.of_bytes(*bytes);
+            let line = PathElement::new([(x, 0.0), (x, rows)], Ink::Capacity.marker().stroke_width(2));
+            chart.draw_series(std::iter::once(line))?;
+            let (left, _) = chart.backend_coord(&(x, rows));
+            let side = if u64::from(width) / 2 > left as u64 { HPos::Left } else { HPos::Right };
+            area.draw_text(label, &text(Ink::Capacity, 12.0, side, VPos::Top), (left, 4))?;
+        }
+        debug_assert!(height > 0);
+        Ok(marks)
+    }
+}
+
+impl Row {
+    /// Sum of its pieces.
+    pub fn total(&self) -> u64 {
+        self.segments.iter().fold(0, |total, segment| total.saturating_add(segment.bytes))
+    }
+}
+
+/// The unit of the axis, so that a tiny plan's kilobytes are not all zero GiB.
+struct Scale {
+    unit: &'static str,
+    divisor: f64,
+}
+
+impl Scale {
+    fn of(largest: u64) -> Scale {
+        let (unit, power) = match largest {
+            0..1_048_576 => ("KiB", 10),
+            1_048_576..1_073_741_824 => ("MiB", 20),
+            _ => ("GiB", 30),
+        };
+        Scale { unit, divisor: (1u64 << power) as f64 }
+    }
+
+    fn of_bytes(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.divisor
+    }
+}

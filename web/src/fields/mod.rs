@@ -1,0 +1,54 @@
+//! Controls of the form. Each edits one field of the plan file and shows that field's findings below itself.
+
+mod choice;
+mod number;
+
+use leptos::prelude::*;
+use planner::finding::Finding;
+
+pub use choice::{Choice, Select, Toggle};
+pub use number::{Decimal, Number};
+
+use crate::findings::FindingList;
+use crate::state::paths::{self, Field};
+use crate::state::{Store, store};
+
+/// The field's value as the form shows it, and whether it is planner's default.
+pub fn shown<T: Clone>(store: Store, field: Field<T>) -> (Option<T>, bool) {
+    match (field.get)(&store.plan()) {
+        Some(value) => (Some(value), false),
+        None => (store.answer.with(|answer| answer.plan.as_ref().and_then(field.get)), true),
+    }
+}
+
+/// A label, a control, and the findings of the field.
+#[component]
+pub fn FieldRow(
+    /// Path of the field.
+    path: &'static str,
+    /// Text of the label.
+    label: &'static str,
+    /// Explains the field when it is pointed at.
+    #[prop(optional)]
+    hint: &'static str,
+    /// Findings that planner does not know of: text that is no number.
+    #[prop(optional, into)]
+    local: Signal<Option<Finding>>,
+    /// The control; its element has the id of the path.
+    children: Children,
+) -> impl IntoView {
+    let store = store();
+    let findings = Signal::derive(move || {
+        let mut findings = store.findings_at(path);
+        findings.extend(local.get());
+        findings
+    });
+    let id = paths::element_id(path);
+    view! {
+        <div class="field" class:invalid=move || findings.with(|f| planner::finding::has_error(f))>
+            <label for=id.clone() title=hint>{label}</label>
+            <div class="control">{children()}</div>
+            <FindingList findings=findings id=format!("{id}-findings")/>
+        </div>
+    }
+}

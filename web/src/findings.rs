@@ -1,0 +1,96 @@
+//! Findings on screen: a shape and a word for the severity, the sentence, and the nearest values as buttons.
+
+use leptos::prelude::*;
+use planner::finding::{Finding, Severity};
+use serde_json::Value;
+
+use crate::state::{paths, store};
+use crate::testid;
+
+/// The severity as a word, for readers and for styles.
+pub fn word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+        Severity::Info => "info",
+    }
+}
+
+/// A list of findings; nothing when there are none.
+#[component]
+pub fn FindingList(
+    /// The findings.
+    #[prop(into)]
+    findings: Signal<Vec<Finding>>,
+    /// Id, for the field that they describe.
+    #[prop(optional, into)]
+    id: String,
+) -> impl IntoView {
+    let id = (!id.is_empty()).then_some(id);
+    move || {
+        let findings = findings.get();
+        (!findings.is_empty()).then(|| {
+            view! {
+                <ul class="findings" id=id.clone()>
+                    {findings.into_iter().map(|finding| view! { <FindingItem finding=finding/> }).collect_view()}
+                </ul>
+            }
+        })
+    }
+}
+
+/// One finding.
+#[component]
+fn FindingItem(finding: Finding) -> impl IntoView {
+    let store = store();
+    let severity = word(finding.severity);
+    // Only fields of the plan can be set by a click; a script's site values are typed beside it.
+    let settable = paths::section_of(&finding.field).is_some() || finding.field == "version";
+    let nearest = finding
+        .nearest
+        .iter()
+        .cloned()
+        .map(|value| {
+            let path = finding.field.clone();
+            let text = plain(&value);
+            let label = format!("Set {path} to {text}");
+            view! {
+                <button class="chip" data-testid=testid::FINDING_NEAREST aria-label=label
+                    on:click=move |_| store.set_path(&path, &value)>{text}</button>
+            }
+        })
+        .collect_view();
+    let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{finding.rule.clone()}</p> });
+    view! {
+        <li class=format!("finding {severity}") data-testid=testid::FINDING data-field=finding.field.clone() data-severity=severity>
+            <Shape severity=finding.severity/>
+            <div>
+                <p>{finding.message.clone()}</p>
+                {(!finding.nearest.is_empty() && settable).then(|| view! { <p class="nearest"><span>"Nearest"</span>{nearest}</p> })}
+                {rule}
+            </div>
+        </li>
+    }
+}
+
+/// A mark that differs in shape, not only in colour.
+#[component]
+pub fn Shape(severity: Severity) -> impl IntoView {
+    let (path, label) = match severity {
+        Severity::Error => ("M4.5 1h7L15 4.5v7L11.5 15h-7L1 11.5v-7z M5 5l6 6 M11 5l-6 6", "Error"),
+        Severity::Warning => ("M8 1.5L15 14.5H1z M8 6v4 M8 12v1", "Warning"),
+        Severity::Info => ("M8 1a7 7 0 1 0 .01 0z M8 7v5 M8 4v1", "Note"),
+    };
+    view! {
+        <svg class=format!("shape {}", word(severity)) viewBox="0 0 16 16" width="14" height="14" role="img" aria-label=label>
+            <path d=path fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round" stroke-linecap="round"/>
+        </svg>
+    }
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,187 @@
+//! Numbers as people read and write them: three digits in prose, exact ones in tables, `8k` at the keyboard.
+
+const GIB: f64 = (1u64 << 30) as f64;
+
+/// GiB with one decimal (two below 10, three below 1), without the unit.
+pub fn gib(bytes: u64) -> String {
+    let value = bytes as f64 / GIB;
+    let decimals = match value {
+        v if v >= 10.0 || v == 0.0 => 1,
+        v if v >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
+/// Bytes in the largest unit of base 1024 that keeps the figure at 1 or more, with its unit.
+pub fn bytes(count: u64) -> String {
+    let value = count as f64;
+    match count {
+        0..1024 => format!("{count} B"),
+        1024..1_048_576 => format!("{} KiB", three(value / 1024.0)),
+        1_048_576..1_073_741_824 => format!("{} MiB", three(value / 1_048_576.0)),
+        _ => format!("{} GiB", three(value / GIB)),
+    }
+}
+
+/// GB of base 1000 with two decimals, with the unit.
+pub fn gb(bytes: u64) -> String {
+    format!("{:.2} GB", bytes as f64 / 1e9)
+}
+
+/// Three significant digits, no exponent, for figures from 0.001 up to millions.
+pub fn three(value: f64) -> String {
+    if !value.is_finite() {
+        return "-".to_owned();
+    }
+    let magnitude = value.abs();
+    let decimals = match magnitude {
+        m if m >= 100.0 || m == 0.0 => 0,
+        m if m >= 10.0 => 1,
+        m if m >= 1.0 => 2,
+        m if m >= 0.1 => 3,
+        _ => 4,
+    };
+    let text = format!("{value:.decimals$}");
+    match text.split_once('.') {
+        None => group_digits(&text),
+        Some(_) => text,
+    }
+}
+
+/// A count with thousands separators.
+pub fn exact(count: u64) -> String {
+    group_digits(&count.to_string())
+}
+
+/// A count as `228.7 B`, `8.03 B`, `30.5 M`.
+pub fn count(value: u64) -> String {
+    let v = value as f64;
+    match value {
+        0..1_000_000 => exact(value),
+        1_000_000..1_000_000_000 => format!("{} M", three(v / 1e6)),
+        1_000_000_000..1_000_000_000_000 => format!("{} B", three(v / 1e9)),
+        _ => format!("{} T", three(v / 1e12)),
+    }
+}
+
+/// A share in per cent with a sign, for residuals; `0` without one.
+pub fn signed_percent(fraction: f64) -> String {
+    if fraction == 0.0 {
+        "0 %".to_owned()
+    } else {
+        format!("{:+.2} %", fraction * 100.0)
+    }
+}
+
+/// Seconds as `1.24 s` or `38.1 ms`.
+pub fn seconds(value: f64) -> String {
+    if value < 1.0 { format!("{} ms", three(value * 1e3)) } else { format!("{} s", three(value)) }
+}
+
+fn group_digits(digits: &str) -> String {
+    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
+    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{sign}{grouped}")
+}
+
+/// A whole number as people type it: `8192`, `8_192`, `8,192`, `8 192`, `8k` (base 1024, as sequence lengths and
+/// batch sizes are meant).
+///
+/// # Errors
+/// A sentence that names the text and what is accepted.
+pub fn parse_whole(text: &str) -> Result<u64, String> {
+    let cleaned = without_separators(text);
+    let (digits, factor) = match cleaned.as_bytes().last() {
+        Some(b'k' | b'K') => (&cleaned[..cleaned.len() - 1], 1024),
+        Some(b'm' | b'M') => (&cleaned[..cleaned.len() - 1], 1024 * 1024),
+        _ => (cleaned.as_str(), 1),
+    };
+    let refused = || format!("{} is not a whole number; write it as 8192, 8,192, 8_192 or 8k", quoted(text));
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(refused());
+    }
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(factor))
+        .ok_or_else(|| format!("{} is larger than this page can count; the largest is {}", quoted(text), exact(u64::MAX)))
+}
+
+/// A decimal number as people type it, such as `0.1`, `3e-4` or `1,000.5`.
+///
+/// # Errors
+/// A sentence that names the text and what is accepted.
+pub fn parse_decimal(text: &str) -> Result<f64, String> {
+    without_separators(text)
+        .parse::<f64>()
+        .ok()
+        .filter(|number| number.is_finite())
+        .ok_or_else(|| format!("{} is not a number; write it as 0.1 or 3e-4", quoted(text)))
+}
+
+fn without_separators(text: &str) -> String {
+    text.chars().filter(|c| !matches!(c, '_' | ',' | ' ' | '\u{a0}' | '\u{2009}' | '\u{202f}')).collect()
+}
+
+/// The text in quotation marks, cut where it is too long to be read.
+pub fn quoted(text: &str) -> String {
+    const LONGEST: usize = 40;
+    if text.chars().count() <= LONGEST {
+        return format!("\"{text}\"");
+    }
+    let start: String = text.chars().take(LONGEST).collect();
+    format!("\"{start}...\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_are_read_as_people_write_them() {
+        for text in ["8k", "8K", "8192", "8_192", "8,192", "8 192"] {
+            assert_eq!(parse_whole(text), Ok(8192), "{text}");
+        }
+        assert_eq!(parse_whole("1m"), Ok(1 << 20));
+        assert_eq!(parse_whole("0"), Ok(0));
+    }
+
+    #[test]
+    fn what_is_no_whole_number_is_named() {
+        for text in ["", "abc", "-3", "2.5", "k", "1e3", "0x10", "８"] {
+            let message = parse_whole(text).unwrap_err();
+            assert!(message.contains(&quoted(text)), "{message}");
+        }
+        assert!(parse_whole("99999999999999999999").unwrap_err().contains("larger"));
+        assert!(parse_whole("18446744073709551615k").unwrap_err().contains("larger"));
+    }
+
+    #[test]
+    fn decimals_are_read_and_nothing_infinite() {
+        assert_eq!(parse_decimal("3e-4"), Ok(3e-4));
+        assert_eq!(parse_decimal("1,000.5"), Ok(1000.5));
+        for text in ["", "inf", "nan", "1e999", "x"] {
+            assert!(parse_decimal(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn figures_have_three_digits_and_separators() {
+        assert_eq!(gib(76_450_000_000), "71.2");
+        assert_eq!(gb(116_404_000_000), "116.40 GB");
+        assert_eq!(bytes(1536), "1.50 KiB");
+        assert_eq!(exact(228_689_748_992), "228,689,748,992");
+        assert_eq!(count(228_689_748_992), "229 B");
+        assert_eq!(three(1561.4), "1,561");
+        assert_eq!(three(-1561.4), "-1,561");
+        assert_eq!(signed_percent(-0.0123), "-1.23 %");
+        assert_eq!(signed_percent(0.0), "0 %");
+    }
+}

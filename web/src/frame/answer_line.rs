@@ -1,0 +1,201 @@
+//! The answer line: what is planned, whether it fits, by how much. It is always on screen.
+
+use leptos::prelude::*;
+use planner::wire::{Answer, Verdict};
+
+use super::Figure;
+use crate::browser;
+use crate::format;
+use crate::state::theme::Theme;
+use crate::state::{start, store};
+use crate::testid;
+
+/// The verdict of an answer: what memory says, or that there is none.
+fn verdict_of(answer: &Answer) -> Verdict {
+    answer.memory.as_ref().map_or(Verdict::Invalid, |memory| memory.verdict)
+}
+
+fn word(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Fits => ("Fits", "fits"),
+        Verdict::Tight => ("Tight", "tight"),
+        Verdict::No => ("Does not fit", "no"),
+        Verdict::Invalid => ("Invalid", "invalid"),
+    }
+}
+
+/// A word and a shape.
+#[component]
+pub fn VerdictMark(
+    /// The verdict.
+    #[prop(into)]
+    verdict: Signal<Verdict>,
+    /// Test hook.
+    #[prop(optional, into)]
+    hook: String,
+) -> impl IntoView {
+    let shape = move || match verdict.get() {
+        Verdict::Fits => "M8 1a7 7 0 1 0 .01 0z M4.5 8.5l2.5 2.5 4.5-5.5",
+        Verdict::Tight => "M8 1.5L15 14.5H1z M8 6v4 M8 12v.6",
+        Verdict::No => "M1.5 1.5h13v13h-13z M5 5l6 6 M11 5l-6 6",
+        Verdict::Invalid => "M8 .8L15.2 8 8 15.2.8 8z M8 4.5v4.5 M8 11v.6",
+    };
+    let hook = (!hook.is_empty()).then_some(hook);
+    view! {
+        <span class=move || format!("verdict {}", word(verdict.get()).1)>
+            <svg viewBox="0 0 16 16" width="18" height="18" aria-hidden="true">
+                <path d=shape fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round" stroke-linecap="round"/>
+            </svg>
+            <strong data-testid=hook>{move || word(verdict.get()).0}</strong>
+        </span>
+    }
+}
+
+/// The line.
+#[component]
+pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
+    let store = store();
+    let verdict = Signal::derive(move || store.answer.with(|answer| verdict_of(answer)));
+    view! {
+        <header class="answer">
+            <div class="brand">
+                <h1>"Shardplan"</h1>
+                <PlanName/>
+            </div>
+            <div class="answer-figures" role="group" aria-label="Answer">
+                <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT/>
+                <Memory/>
+            </div>
+            <Tools help=help/>
+        </header>
+    }
+}
+
+/// Peak, capacity, headroom and likely interval; for an invalid plan where the errors are.
+#[component]
+fn Memory() -> impl IntoView {
+    let store = store();
+    move || {
+        let answer = store.answer.get();
+        let Some(memory) = &answer.memory else {
+            let errors: Vec<_> = answer.findings.iter().filter(|f| f.severity == planner::Severity::Error).collect();
+            let first = errors.first().map(|finding| finding.field.clone()).unwrap_or_default();
+            let text = match errors.len() {
+                1 => "1 error".to_owned(),
+                count => format!("{count} errors"),
+            };
+            let target = first.clone();
+            return view! {
+                <span class="answer-note">
+                    {text}
+                    {(!first.is_empty()).then(|| view! {
+                        ", first at "
+                        <button class="link" on:click=move |_| store.go_to_field(&target)>{first.clone()}</button>
+                    })}
+                </span>
+            }
+            .into_any();
+        };
+        let [low, high] = memory.interval_bytes;
+        let interval = format!("{} to {} GiB likely", format::gib(low), format::gib(high));
+        let headroom = memory.capacity_bytes.map(|capacity| {
+            if memory.peak_bytes <= capacity {
+                format!("headroom {} GiB, ", format::gib(capacity - memory.peak_bytes))
+            } else {
+                format!("{} GiB too much, ", format::gib(memory.peak_bytes - capacity))
+            }
+        });
+        let peak = format::gib(memory.peak_bytes);
+        let capacity = memory.capacity_bytes.map(|capacity| {
+            view! { " of "<span data-testid=testid::ANSWER_CAPACITY>{format::gib(capacity)}</span> }
+        });
+        view! {
+            <span class="answer-peak">
+                <Figure key="memory.peak_bytes" text=Signal::stored(peak) hook=testid::ANSWER_PEAK/>
+                {capacity}" GiB"
+            </span>
+            <span class="answer-note" data-testid=testid::ANSWER_HEADROOM>{headroom}{interval}</span>
+        }
+        .into_any()
+    }
+}
+
+/// The plan's name: a button, and a text box once it is clicked.
+#[component]
+fn PlanName() -> impl IntoView {
+    let store = store();
+    let editing = RwSignal::new(false);
+    let name = Memo::new(move |_| {
+        let given = store.plan().name.clone();
+        given.or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()))).unwrap_or_default()
+    });
+    let commit = move |text: String| {
+        let text = text.trim().to_owned();
+        if text != name.get_untracked() {
+            store.edit("name", |plan| plan.name = (!text.is_empty()).then_some(text));
+        }
+        editing.set(false);
+    };
+    move || {
+        if editing.get() {
+            let box_ref = NodeRef::<leptos::html::Input>::new();
+            Effect::new(move |_| {
+                if let Some(input) = box_ref.get() {
+                    let _ = input.focus();
+                    input.select();
+                }
+            });
+            view! {
+                <input class="plan-name" type="text" maxlength="120" aria-label="Name of the plan" node_ref=box_ref
+                    data-testid=testid::PLAN_NAME value=name.get_untracked()
+                    on:change=move |event| commit(event_target_value(&event))
+                    on:blur=move |_| editing.set(false)
+                    on:keydown=move |event| match event.key().as_str() {
+                        "Enter" => commit(event_target_value(&event)),
+                        "Escape" => { event.stop_propagation(); editing.set(false) }
+                        _ => {}
+                    }/>
+            }
+            .into_any()
+        } else {
+            view! {
+                <button class="plan-name" title="Rename the plan" data-testid=testid::PLAN_NAME on:click=move |_| editing.set(true)>
+                    {move || { let name = name.get(); if name.is_empty() { "Unnamed plan".to_owned() } else { name } }}
+                </button>
+            }
+            .into_any()
+        }
+    }
+}
+
+/// Undo, redo, share, theme, help.
+#[component]
+fn Tools(help: RwSignal<bool>) -> impl IntoView {
+    let store = store();
+    let theme = RwSignal::new(Theme::stored());
+    let share = move |_| {
+        let link = start::link(&store.plan_now());
+        leptos::task::spawn_local(async move {
+            match browser::copy(link).await {
+                Ok(()) => store.say("Link copied"),
+                Err(message) => store.say(message),
+            }
+        });
+    };
+    let switch = move |_| {
+        let next = theme.get_untracked().next();
+        next.apply();
+        theme.set(next);
+    };
+    view! {
+        <div class="tools">
+            <button class="quiet" data-testid=testid::UNDO disabled=move || !store.can_step().0 on:click=move |_| store.undo()>"Undo"</button>
+            <button class="quiet" data-testid=testid::REDO disabled=move || !store.can_step().1 on:click=move |_| store.redo()>"Redo"</button>
+            <button class="quiet" data-testid=testid::SHARE title="Copy a link to this plan" on:click=share>"Share"</button>
+            <button class="quiet" data-testid=testid::THEME title="Light, dark, or as the system has it" on:click=switch>
+                {move || format!("Theme {}", theme.get().name())}
+            </button>
+            <button class="quiet" aria-label="Keys and notes" on:click=move |_| help.set(true)>"?"</button>
+        </div>
+    }
+}

@@ -1,0 +1,17 @@
+//! What surrounds the views: the answer line, the tabs, the panel behind a number, help, keys.
+
+mod answer_line;
+mod help;
+mod keys;
+mod number;
+mod tabs;
+mod toast;
+mod why;
+
+pub use answer_line::{AnswerLine, VerdictMark};
+pub use help::Help;
+pub use keys::listen_to_keys;
+pub use number::Figure;
+pub use tabs::Tabs;
+pub use toast::Toast;
+pub use why::WhyPanel;

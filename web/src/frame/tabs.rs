@@ -1,0 +1,44 @@
+//! The tabs of the views.
+
+use leptos::ev::KeyboardEvent;
+use leptos::prelude::*;
+
+use crate::browser;
+use crate::state::{View, store};
+use crate::testid;
+
+/// One tab per view; keys 1 to 5, and the arrow keys while a tab has the focus.
+#[component]
+pub fn Tabs() -> impl IntoView {
+    let store = store();
+    let arrows = move |event: KeyboardEvent| {
+        let step = match event.key().as_str() {
+            "ArrowRight" => 1,
+            "ArrowLeft" => View::ALL.len() - 1,
+            _ => return,
+        };
+        event.prevent_default();
+        let current = View::ALL.iter().position(|view| *view == store.view.get_untracked()).unwrap_or_default();
+        let next = View::ALL[(current + step) % View::ALL.len()];
+        store.view.set(next);
+        browser::focus(&format!("tab-{}", next.id()));
+    };
+    let tabs = View::ALL
+        .iter()
+        .enumerate()
+        .map(|(number, view)| {
+            let view = *view;
+            let selected = move || store.view.get() == view;
+            view! {
+                <button role="tab" class="tab" id=format!("tab-{}", view.id()) data-testid=testid::tab(view.id())
+                    aria-selected=move || selected().to_string() aria-controls="view"
+                    aria-keyshortcuts=(number + 1).to_string()
+                    tabindex=move || if selected() { "0" } else { "-1" }
+                    on:click=move |_| store.view.set(view)>
+                    {view.title()}<kbd aria-hidden="true">{number + 1}</kbd>
+                </button>
+            }
+        })
+        .collect_view();
+    view! { <div class="tabs" role="tablist" aria-label="Views" on:keydown=arrows>{tabs}</div> }
+}

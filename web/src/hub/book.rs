@@ -1,0 +1,256 @@
+//! What a run has recorded, as the page keeps it: the curve, the ranks, what they printed. Records are read in any
+//! order and any number of times; the book comes out the same.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use planner::wire::{Event, LogRecord, MeasuredMemory, Outcome, Step};
+
+/// Lines of output that are kept.
+const OUTPUT_LINES: usize = 500;
+
+/// A run's records, sorted out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RunBook {
+    /// Steps as rank 0 (or the lowest rank that is known) recorded them, by number.
+    pub steps: BTreeMap<u64, StepPoint>,
+    /// Ranks by number.
+    pub ranks: BTreeMap<u64, RankBook>,
+    /// What ranks printed: rank, stream, line; the latest.
+    pub output: VecDeque<(u64, String, String)>,
+    /// Everything that was on disk when the watch began is here.
+    pub caught_up: bool,
+    /// Step records that the hub left out because this page read slowly.
+    pub merged: u64,
+    /// Highest record number of each log, so that nothing is taken twice.
+    seen: BTreeMap<String, u64>,
+}
+
+/// What the curves are drawn from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepPoint {
+    /// The rank that recorded it.
+    pub rank: u64,
+    /// Mean loss per token.
+    pub loss: f64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Tokens of the global batch.
+    pub tokens: u64,
+}
+
+/// One rank.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RankBook {
+    /// How it stands.
+    pub standing: RankStanding,
+    /// Host and device, once it has joined.
+    pub place: Option<(String, String)>,
+    /// Static bytes after allocation.
+    pub allocated: Option<MeasuredMemory>,
+    /// The last step and its memory.
+    pub last_step: Option<(u64, MeasuredMemory)>,
+    /// What it left behind when it failed.
+    pub last_words: Option<LastWords>,
+}
+
+/// What a rank left behind.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct LastWords {
+    /// Exit code or signal in words.
+    pub how: String,
+    /// Its last lines.
+    pub lines: Vec<String>,
+}
+
+/// How a rank stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum RankStanding {
+    /// Its process is there.
+    #[default]
+    Started,
+    /// It is in the world.
+    Joined,
+    /// It has its memory.
+    Allocated,
+    /// It trains.
+    Training,
+    /// It is done.
+    Completed,
+    /// It was stopped.
+    Stopped,
+    /// It failed.
+    Failed,
+}
+
+impl RankStanding {
+    /// As a word.
+    pub fn word(self) -> &'static str {
+        match self {
+            RankStanding::Started => "started",
+            RankStanding::Joined => "joined",
+            RankStanding::Allocated => "allocated",
+            RankStanding::Training => "training",
+            RankStanding::Completed => "completed",
+            RankStanding::Stopped => "stopped",
+            RankStanding::Failed => "failed",
+        }
+    }
+
+    fn is_final(self) -> bool {
+        matches!(self, RankStanding::Completed | RankStanding::Stopped | RankStanding::Failed)
+    }
+}
+
+impl RankBook {
+    fn reach(&mut self, standing: RankStanding) {
+        if !self.standing.is_final() {
+            self.standing = standing;
+        }
+    }
+}
+
+impl RunBook {
+    /// Takes records in.
+    pub fn add(&mut self, records: Vec<LogRecord>, caught_up: bool, merged: u64) {
+        for LogRecord { log, record } in records {
+            let known = self.seen.get(&log).is_some_and(|last| record.seq <= *last);
+            if known {
+                continue;
+            }
+            self.seen.insert(log.clone(), record.seq);
+            self.take(rank_of(&log), record.event);
+        }
+        self.caught_up |= caught_up;
+        self.merged = self.merged.saturating_add(merged);
+    }
+
+    fn take(&mut self, writer: Option<u64>, event: Event) {
+        match event {
+            Event::Started { rank, .. } => {
+                self.ranks.entry(rank).or_default();
+            }
+            Event::Joined(joined) => {
+                let book = self.ranks.entry(joined.rank).or_default();
+                book.reach(RankStanding::Joined);
+                book.place = Some((joined.host, joined.device));
+            }
+            Event::Allocated(memory) => {
+                if let Some(rank) = writer {
+                    let book = self.ranks.entry(rank).or_default();
+                    book.reach(RankStanding::Allocated);
+                    book.allocated = Some(memory);
+                }
+            }
+            Event::Step(step) => {
+                if let Some(rank) = writer {
+                    self.take_step(rank, step);
+                }
+            }
+            Event::Output { rank, stream, text } => {
+                self.output.push_back((rank, stream, text));
+                if self.output.len() > OUTPUT_LINES {
+                    self.output.pop_front();
+                }
+            }
+            Event::Exited { rank, code, signal, last_lines } => {
+                let book = self.ranks.entry(rank).or_default();
+                let how = match (code, signal) {
+                    (_, Some(signal)) => format!("ended by signal {signal}"),
+                    (Some(0), None) => return,
+                    (Some(code), None) => format!("exited with code {code}"),
+                    (None, None) => "ended without a word".to_owned(),
+                };
+                // A stop ends ranks by a signal too; that is no failure of theirs.
+                if book.standing != RankStanding::Stopped && book.standing != RankStanding::Completed {
+                    book.standing = RankStanding::Failed;
+                }
+                book.last_words = Some(LastWords { how, lines: last_lines });
+            }
+            Event::Ended { outcome, .. } => {
+                if let Some(rank) = writer {
+                    let book = self.ranks.entry(rank).or_default();
+                    book.reach(match outcome {
+                        Outcome::Completed => RankStanding::Completed,
+                        Outcome::Stopped => RankStanding::Stopped,
+                        Outcome::Failed => RankStanding::Failed,
+                    });
+                }
+            }
+        }
+    }
+
+    fn take_step(&mut self, rank: u64, step: Step) {
+        let book = self.ranks.entry(rank).or_default();
+        book.reach(RankStanding::Training);
+        if book.last_step.as_ref().is_none_or(|(last, _)| *last <= step.step) {
+            book.last_step = Some((step.step, step.memory));
+        }
+        let point = StepPoint { rank, loss: step.loss, seconds: step.seconds, tokens: step.tokens };
+        let kept = self.steps.entry(step.step).or_insert(point);
+        if rank <= kept.rank {
+            *kept = point;
+        }
+    }
+
+    /// The latest step.
+    pub fn latest(&self) -> Option<(u64, StepPoint)> {
+        self.steps.last_key_value().map(|(step, point)| (*step, *point))
+    }
+}
+
+/// The rank that writes a log such as `rank-00003.log`.
+fn rank_of(log: &str) -> Option<u64> {
+    log.strip_prefix("rank-")?.strip_suffix(".log")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use planner::wire::Record;
+
+    fn step(log: &str, seq: u64, number: u64, loss: f64) -> LogRecord {
+        let step = Step {
+            step: number,
+            loss,
+            grad_norm: 1.0,
+            lr: 1e-3,
+            tokens: 64,
+            seconds: 0.5,
+            phases: BTreeMap::new(),
+            memory: MeasuredMemory { weights_bytes: 10, ..MeasuredMemory::default() },
+        };
+        LogRecord { log: log.to_owned(), record: Record { seq, unix_ms: 0, event: Event::Step(step) } }
+    }
+
+    #[test]
+    fn a_replay_changes_nothing() {
+        let records = vec![step("rank-00000.log", 0, 1, 5.0), step("rank-00001.log", 0, 1, 5.0), step("rank-00000.log", 1, 2, 4.0)];
+        let mut once = RunBook::default();
+        once.add(records.clone(), true, 0);
+        let mut twice = once.clone();
+        twice.add(records, true, 0);
+        assert_eq!(once, twice);
+        assert_eq!(once.latest().map(|(number, point)| (number, point.loss, point.rank)), Some((2, 4.0, 0)));
+        assert_eq!(once.ranks.len(), 2);
+    }
+
+    #[test]
+    fn a_killed_rank_has_failed_and_a_stopped_one_has_not() {
+        let mut book = RunBook::default();
+        let record = |log: &str, seq, event| LogRecord { log: log.to_owned(), record: Record { seq, unix_ms: 0, event } };
+        let killed = |rank| Event::Exited { rank, code: None, signal: Some(9), last_lines: vec!["out of memory".into()] };
+        let ended = Event::Ended { outcome: Outcome::Stopped, reason: "asked to stop".into() };
+        book.add(vec![record("launcher.log", 0, killed(0))], true, 0);
+        book.add(vec![record("rank-00001.log", 0, ended), record("launcher.log", 1, killed(1))], true, 0);
+        assert_eq!(book.ranks[&0].standing, RankStanding::Failed);
+        assert_eq!(book.ranks[&0].last_words.as_ref().map(|words| words.how.as_str()), Some("ended by signal 9"));
+        assert_eq!(book.ranks[&1].standing, RankStanding::Stopped);
+    }
+
+    #[test]
+    fn logs_name_their_rank() {
+        assert_eq!(rank_of("rank-00003.log"), Some(3));
+        assert_eq!(rank_of("launcher.log"), None);
+        assert_eq!(rank_of("rank-x.log"), None);
+    }
+}

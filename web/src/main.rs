@@ -1,0 +1,24 @@
+//! The page: it holds a plan file, asks planner about it, and draws the answer. It computes nothing of its own.
+
+mod app;
+mod browser;
+mod chart;
+mod fields;
+mod findings;
+mod format;
+mod frame;
+mod hub;
+mod sections;
+mod state;
+mod testid;
+mod views;
+
+fn main() {
+    // Only for the console: no input is meant to get here.
+    console_error_panic_hook::set_once();
+    state::theme::Theme::stored().apply();
+    if let Some(loading) = gloo::utils::document().get_element_by_id("loading") {
+        loading.remove();
+    }
+    leptos::mount::mount_to_body(app::App);
+}

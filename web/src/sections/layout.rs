@@ -1,0 +1,58 @@
+//! How it is split.
+
+use leptos::prelude::*;
+use planner::wire::Schedule;
+
+use super::Section;
+use crate::fields::{Choice, Number, Toggle};
+use crate::state::paths::field;
+use crate::state::store;
+
+/// The section.
+#[component]
+pub fn LayoutSection() -> impl IntoView {
+    let store = store();
+    let summary = Signal::derive(move || {
+        let filled = store.answer.with(|answer| answer.plan.as_ref().map(|plan| plan.layout.clone()));
+        let layout = filled.unwrap_or_else(|| store.plan().layout.clone());
+        let dp = store.answer.with(|answer| answer.groups.as_ref().map(|groups| groups.dp));
+        let mut parts = Vec::new();
+        for (name, size) in [("TP", layout.tp), ("CP", layout.cp), ("PP", layout.pp), ("EP", layout.ep), ("DP", dp)] {
+            if let Some(size) = size.filter(|size| *size != 1 || name == "TP") {
+                parts.push(format!("{name} {size}"));
+            }
+        }
+        parts.join(", ")
+    });
+    let derived = move || {
+        store.answer.with(|answer| {
+            answer.groups.as_ref().map(|groups| {
+                let text = format!("Data parallel {}, of experts {}, over {} GPUs", groups.dp, groups.edp, groups.world);
+                view! { <p class="note">{text}</p> }
+            })
+        })
+    };
+    view! {
+        <Section id="layout" title="Layout" summary=summary
+            shown=&["layout.tp", "layout.sp", "layout.pp", "layout.vpp", "layout.ep", "layout.etp", "layout.cp",
+                "layout.schedule", "layout.first_stage_layers", "layout.last_stage_layers"]>
+            <Number field=field!(layout.tp) label="Tensor parallel" steps=true hint="tp: GPUs that share each matrix"/>
+            <Toggle field=field!(layout.sp) label="Sequence parallel" hint="sp: norms and residuals are cut over the tensor group"/>
+            <Number field=field!(layout.pp) label="Pipeline stages" steps=true hint="pp"/>
+            <Number field=field!(layout.vpp) label="Chunks per stage" steps=true hint="vpp: model chunks of a stage"/>
+            <Number field=field!(layout.ep) label="Expert parallel" steps=true hint="ep: GPUs that share the experts of a layer"/>
+            <Number field=field!(layout.etp) label="Expert tensor" steps=true hint="etp: GPUs that share each expert"/>
+            <Number field=field!(layout.cp) label="Context parallel" steps=true hint="cp: GPUs that share a sequence"/>
+            <Choice field=field!(layout.schedule) label="Schedule" options=&[
+                (Schedule::OneFOneB, "1f1b"),
+                (Schedule::Interleaved, "interleaved"),
+                (Schedule::Gpipe, "gpipe"),
+                (Schedule::ZbH1, "zb-h1"),
+                (Schedule::Zbv, "zbv"),
+            ]/>
+            <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
+            <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
+            {derived}
+        </Section>
+    }
+}

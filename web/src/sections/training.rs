@@ -1,0 +1,118 @@
+//! Batch, precision, optimizer, recomputation, runtime, and what the worker does.
+
+use leptos::prelude::*;
+use planner::units::Dtype;
+use planner::wire::{DataFile, Granularity, OptimizerKind, Runtime};
+
+use super::Section;
+use crate::fields::{Choice, Decimal, FieldRow, Number, Select, Toggle};
+use crate::format;
+use crate::state::paths::{element_id, field};
+use crate::state::store;
+
+const DTYPES: &[(Dtype, &str)] =
+    &[(Dtype::Bf16, "bf16"), (Dtype::Fp16, "fp16"), (Dtype::Fp32, "fp32"), (Dtype::Fp64, "fp64")];
+
+const SHOWN: &[&str] = &[
+    "runtime",
+    "training.seq_len",
+    "training.micro_batch_size",
+    "training.global_batch_size",
+    "training.dtype",
+    "training.grad_dtype",
+    "training.optimizer.kind",
+    "training.optimizer.distributed",
+    "training.recompute.granularity",
+    "run.steps",
+    "run.seed",
+    "run.lr",
+    "run.weight_decay",
+    "run.clip_grad",
+    "run.warmup_steps",
+    "run.data",
+];
+
+/// The section.
+#[component]
+pub fn TrainingSection() -> impl IntoView {
+    let store = store();
+    let summary = Signal::derive(move || {
+        let filled = store.answer.with(|answer| answer.plan.clone());
+        let plan = filled.unwrap_or_else(|| (*store.plan()).clone());
+        let training = &plan.training;
+        let mut parts = Vec::new();
+        parts.extend(plan.runtime.map(|runtime| runtime.name().to_owned()));
+        parts.extend(training.dtype.map(|dtype| dtype.name().to_owned()));
+        parts.extend(training.seq_len.map(|tokens| format!("{} tokens", format::exact(tokens))));
+        parts.extend(training.global_batch_size.map(|size| format!("GBS {}", format::exact(size))));
+        parts.join(", ")
+    });
+    view! {
+        <Section id="training" title="Training" summary=summary shown=SHOWN>
+            <Choice field=field!(runtime) label="Runtime" hint="The framework whose rules hold"
+                options=&[(Runtime::Megatron, "megatron"), (Runtime::Native, "native")]/>
+            <Number field=field!(training.seq_len) label="Sequence length"/>
+            <Number field=field!(training.micro_batch_size) label="Micro batch" steps=true/>
+            <Number field=field!(training.global_batch_size) label="Global batch" steps=true/>
+            <Choice field=field!(training.dtype) label="Precision" options=DTYPES/>
+            <Choice field=field!(training.grad_dtype) label="Gradients" hint="Type of the main gradient buffers" options=DTYPES/>
+            <Choice field=field!(training.optimizer.kind) label="Optimizer"
+                options=&[(OptimizerKind::Adam, "adam"), (OptimizerKind::Sgd, "sgd")]/>
+            <Toggle field=field!(training.optimizer.distributed) label="Distributed optimizer"
+                hint="Its state is split over the data-parallel group"/>
+            <Choice field=field!(training.recompute.granularity) label="Recompute"
+                options=&[(Granularity::None, "none"), (Granularity::Selective, "selective"), (Granularity::Full, "full")]/>
+            <h3 class="subheading">"When it is run here"</h3>
+            <Number field=field!(run.steps) label="Steps"/>
+            <Decimal field=field!(run.lr) label="Learning rate"/>
+            <Number field=field!(run.warmup_steps) label="Warm-up steps"/>
+            <Decimal field=field!(run.weight_decay) label="Weight decay"/>
+            <Decimal field=field!(run.clip_grad) label="Clip gradient norm" hint="0 for no clipping"/>
+            <Number field=field!(run.seed) label="Seed"/>
+            <DataChoice/>
+        </Section>
+    }
+}
+
+/// Where tokens come from.
+#[component]
+fn DataChoice() -> impl IntoView {
+    const PATH: &str = "run.data";
+    let store = store();
+    let current = Signal::derive(move || match &store.plan().run.data {
+        Some(DataFile::Text { .. }) => "text".to_owned(),
+        Some(DataFile::Synthetic) | None => "synthetic".to_owned(),
+    });
+    let choose = move |kind: String| {
+        let data = if kind == "text" { DataFile::Text { path: String::new() } } else { DataFile::Synthetic };
+        store.edit(PATH, |plan| plan.run.data = Some(data));
+    };
+    let options = [("synthetic", "synthetic"), ("text", "text file")];
+    let options = options.map(|(value, text)| (value.to_owned(), text.to_owned())).to_vec();
+    let file = move || {
+        let path = match &store.plan().run.data {
+            Some(DataFile::Text { path }) => path.clone(),
+            _ => return None,
+        };
+        let id = element_id("run.data.path");
+        Some(view! {
+            <div class="field">
+                <label for=id.clone()>"Path, as the ranks see it"</label>
+                <div class="control">
+                    <input type="text" class="wide" id=id.clone() data-testid=id.clone() spellcheck="false" autocomplete="off"
+                        value=path
+                        on:change=move |event| {
+                            let path = event_target_value(&event);
+                            store.edit("run.data.path", |plan| plan.run.data = Some(DataFile::Text { path }));
+                        }/>
+                </div>
+            </div>
+        })
+    };
+    view! {
+        <FieldRow path=PATH label="Data">
+            <Select path=PATH hook=element_id(PATH) options=options current=current choose=Callback::new(choose)/>
+        </FieldRow>
+        {file}
+    }
+}

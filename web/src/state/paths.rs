@@ -1,0 +1,101 @@
+//! Fields by their path in the plan file, such as `training.optimizer.kind`.
+
+use planner::finding::Finding;
+use planner::wire::PlanFile;
+use serde_json::Value;
+
+/// One field of the plan file, as a form reads and writes it.
+pub struct Field<T: 'static> {
+    /// Its path.
+    pub path: &'static str,
+    /// Reads it.
+    pub get: fn(&PlanFile) -> Option<T>,
+    /// Writes it; none goes back to the default.
+    pub set: fn(&mut PlanFile, Option<T>),
+}
+
+impl<T> Clone for Field<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Field<T> {}
+
+/// Makes a `Field` from its path in the plan file, so that the name and the place can't differ.
+macro_rules! field {
+    ($head:ident $(. $tail:ident)*) => {
+        $crate::state::paths::Field {
+            path: concat!(stringify!($head) $(, ".", stringify!($tail))*),
+            get: |file| file.$head$(.$tail)*.clone(),
+            set: |file, value| file.$head$(.$tail)* = value,
+        }
+    };
+}
+pub(crate) use field;
+
+/// Id of the element that edits a field.
+pub fn element_id(path: &str) -> String {
+    crate::testid::field(path)
+}
+
+/// The section of the form in which a field is.
+pub fn section_of(path: &str) -> Option<&'static str> {
+    match path.split('.').next().unwrap_or_default() {
+        "model" => Some("model"),
+        "cluster" => Some("cluster"),
+        "layout" => Some("layout"),
+        "training" | "runtime" | "run" => Some("training"),
+        _ => None,
+    }
+}
+
+/// The plan with the field at `path` set to `value`.
+///
+/// # Errors
+/// When there is no such field, or the value does not suit it.
+pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile, Finding> {
+    let refused = |why: String| Finding::error(path, value.clone(), format!("{value} can't be put into {path}: {why}"));
+    let mut file = serde_json::to_value(plan).map_err(|error| refused(error.to_string()))?;
+    let mut place = &mut file;
+    for key in path.split('.') {
+        let Value::Object(object) = place else {
+            return Err(refused(format!("there is nothing below {key}")));
+        };
+        place = object.entry(key).or_insert(Value::Null);
+    }
+    *place = value.clone();
+    serde_json::from_value(file).map_err(|error| refused(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_field_is_set_by_its_path() {
+        let plan = PlanFile { version: 1, ..PlanFile::default() };
+        let plan = with_value(&plan, "layout.tp", &json!(4)).unwrap();
+        assert_eq!(plan.layout.tp, Some(4));
+        let plan = with_value(&plan, "model.preset", &json!("tiny-moe")).unwrap();
+        assert_eq!(plan.model.preset.as_deref(), Some("tiny-moe"));
+    }
+
+    #[test]
+    fn what_can_not_be_set_is_said() {
+        let plan = PlanFile { version: 1, ..PlanFile::default() };
+        assert_eq!(with_value(&plan, "layout.tq", &json!(4)).unwrap_err().field, "layout.tq");
+        assert!(with_value(&plan, "layout.tp", &json!("four")).is_err());
+        assert!(with_value(&plan, "layout.tp.x.y", &json!(1)).is_err());
+    }
+
+    #[test]
+    fn a_field_knows_its_own_path() {
+        let tp = field!(layout.tp);
+        let mut plan = PlanFile::default();
+        (tp.set)(&mut plan, Some(8));
+        assert_eq!((tp.path, (tp.get)(&plan)), ("layout.tp", Some(8)));
+        assert_eq!(field!(runtime).path, "runtime");
+    }
+}

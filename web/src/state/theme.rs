@@ -1,0 +1,56 @@
+//! Light, dark, or as the system has it. The choice is kept in local storage; the colours are CSS variables.
+
+use gloo::storage::{LocalStorage, Storage};
+use gloo::utils::document;
+
+const KEY: &str = "shardplan.theme";
+
+/// A choice of theme.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Theme {
+    /// As the system has it.
+    #[default]
+    System,
+    /// Light.
+    Light,
+    /// Dark.
+    Dark,
+}
+
+impl Theme {
+    /// What was chosen earlier.
+    pub fn stored() -> Theme {
+        match LocalStorage::get::<String>(KEY).as_deref() {
+            Ok("light") => Theme::Light,
+            Ok("dark") => Theme::Dark,
+            _ => Theme::System,
+        }
+    }
+
+    /// The name in storage, in the page's `data-theme`, and on the button.
+    pub fn name(self) -> &'static str {
+        match self {
+            Theme::System => "system",
+            Theme::Light => "light",
+            Theme::Dark => "dark",
+        }
+    }
+
+    /// The one that the button goes to.
+    pub fn next(self) -> Theme {
+        match self {
+            Theme::System => Theme::Light,
+            Theme::Light => Theme::Dark,
+            Theme::Dark => Theme::System,
+        }
+    }
+
+    /// Puts it on the page and keeps it.
+    pub fn apply(self) {
+        if let Some(root) = document().document_element() {
+            let _ = root.set_attribute("data-theme", self.name());
+        }
+        // Without storage (a private window) the choice holds for this visit.
+        let _ = LocalStorage::set(KEY, self.name());
+    }
+}

@@ -1,0 +1,100 @@
+//! Stable hooks: the values of `data-testid` that browser tests look for. A hook keeps its meaning when the look
+//! of the page changes; tests know no class name and no text but these.
+
+/// Word of the verdict in the answer line: `Fits`, `Tight`, `Does not fit`, `Invalid`.
+pub const ANSWER_VERDICT: &str = "answer-verdict";
+/// Peak memory in the answer line, in GiB with one decimal, such as `71.2`.
+pub const ANSWER_PEAK: &str = "answer-peak";
+/// Capacity in the answer line, in GiB with one decimal.
+pub const ANSWER_CAPACITY: &str = "answer-capacity";
+/// Headroom and likely interval in the answer line.
+pub const ANSWER_HEADROOM: &str = "answer-headroom";
+/// Plan name in the answer line; click to rename.
+pub const PLAN_NAME: &str = "plan-name";
+/// Undo.
+pub const UNDO: &str = "undo";
+/// Redo.
+pub const REDO: &str = "redo";
+/// Copies the link to this plan.
+pub const SHARE: &str = "share";
+/// Steps through the themes.
+pub const THEME: &str = "theme";
+/// One finding; carries `data-field` and `data-severity`.
+pub const FINDING: &str = "finding";
+/// A clickable nearest value of a finding.
+pub const FINDING_NEAREST: &str = "finding-nearest";
+
+/// Choice of a model preset.
+pub const PRESET_SELECT: &str = "preset-select";
+/// Text box for a config.json.
+pub const CONFIG_PASTE: &str = "config-paste";
+/// Reads the text box.
+pub const CONFIG_APPLY: &str = "config-apply";
+/// File choice for a config.json or a plan file.
+pub const CONFIG_FILE: &str = "config-file";
+
+/// Weights of the fullest rank in GB (base 1000) with two decimals, such as `116.40 GB`.
+pub const WEIGHTS_GB: &str = "weights-gb";
+/// The same in GiB (base 1024).
+pub const WEIGHTS_GIB: &str = "weights-gib";
+/// Parameters of the whole model.
+pub const PARAMETERS_TOTAL: &str = "parameters-total";
+/// The memory chart's box; its SVG has role img.
+pub const MEMORY_CHART: &str = "memory-chart";
+/// Toggles the table of a chart.
+pub const TABLE_TOGGLE: &str = "table-toggle";
+/// The table with exact bytes.
+pub const MEMORY_TABLE: &str = "memory-table";
+/// The panel that says where a number comes from.
+pub const WHY_PANEL: &str = "why-panel";
+
+/// The rank grid.
+pub const RANK_GRID: &str = "rank-grid";
+/// Groups of the selected rank.
+pub const RANK_GROUPS: &str = "rank-groups";
+/// Text of the launch script.
+pub const SCRIPT_TEXT: &str = "script-text";
+/// Copies the script.
+pub const SCRIPT_COPY: &str = "script-copy";
+/// Downloads the script.
+pub const SCRIPT_DOWNLOAD: &str = "script-download";
+/// The answer as JSON.
+pub const DATA_JSON: &str = "data-json";
+
+/// State of the connection to the hub: `offline`, `connecting`, `connected`, `waiting`, `refused`.
+pub const HUB_STATE: &str = "hub-state";
+/// Starts the plan on the hub's machine.
+pub const RUN_START: &str = "run-start";
+/// Stops the shown run.
+pub const RUN_STOP: &str = "run-stop";
+/// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.
+pub const RUN_STATE: &str = "run-state";
+/// Why the shown run ended.
+pub const RUN_REASON: &str = "run-reason";
+/// A run in the list; carries `data-run`.
+pub const RUN_ITEM: &str = "run-item";
+/// Steps done; carries `data-value`.
+pub const STEP_VALUE: &str = "step-value";
+/// Latest loss; carries `data-value`, and `data-first` for the first step's.
+pub const LOSS_VALUE: &str = "loss-value";
+/// A measured figure; the full hook is `measured-weights` and so on, with `data-rank` and `data-bytes`.
+pub const MEASURED: &str = "measured-";
+/// A predicted figure, likewise.
+pub const PREDICTED: &str = "predicted-";
+/// A residual, likewise.
+pub const RESIDUAL: &str = "residual-";
+
+/// Hook of a tab: `tab-memory`, `tab-ranks`, `tab-script`, `tab-run`, `tab-data`.
+pub fn tab(id: &str) -> String {
+    format!("tab-{id}")
+}
+
+/// Hook of a field: `layout.tp` is `field-layout-tp`.
+pub fn field(path: &str) -> String {
+    format!("field-{}", path.replace(['.', '_'], "-"))
+}
+
+/// Hook of a section's line: `section-model` and so on.
+pub fn section(id: &str) -> String {
+    format!("section-{id}")
+}

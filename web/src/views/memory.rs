@@ -1,0 +1,181 @@
+//! Memory per rank class: what fills a GPU, and how far it is from full.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::wire::{Answer, MemoryAnswer, RankClass};
+
+use super::NotYet;
+use super::memory_table::{MemoryTable, to_csv};
+use crate::browser;
+use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment};
+use crate::format;
+use crate::frame::Figure;
+use crate::state::store;
+use crate::testid;
+
+/// Categories in the order of the bars: colour, name, field of the answer, reader.
+pub const CATEGORIES: &[(Ink, &str, &str, fn(&RankClass) -> u64)] = &[
+    (Ink::Weights, "Weights", "weights_bytes", |class| class.weights_bytes),
+    (Ink::Gradients, "Gradients", "gradients_bytes", |class| class.gradients_bytes),
+    (Ink::Optimizer, "Optimizer", "optimizer_bytes", |class| class.optimizer_bytes),
+    (Ink::Activations, "Activations, estimate", "activations_bytes", |class| class.activations_bytes),
+    (Ink::Transient, "Transient, estimate", "transient_bytes", |class| class.transient_bytes),
+    (Ink::Rounding, "Allocator rounding, estimate", "peak_reserved_bytes", |class| {
+        class.peak_reserved_bytes.saturating_sub(class.peak_allocated_bytes)
+    }),
+    (Ink::Outside, "Outside the allocator, estimate", "outside_bytes", |class| class.outside_bytes),
+];
+
+const LEGEND: &[(Ink, &str)] = &[
+    (Ink::Weights, "Weights"),
+    (Ink::Gradients, "Gradients"),
+    (Ink::Optimizer, "Optimizer state"),
+    (Ink::Activations, "Activations (estimate)"),
+    (Ink::Transient, "Transient peak (estimate)"),
+    (Ink::Rounding, "Allocator rounding (estimate)"),
+    (Ink::Outside, "Outside the allocator (estimate)"),
+];
+
+/// Bytes that a class takes from its GPU.
+fn taken(class: &RankClass) -> u64 {
+    class.peak_reserved_bytes.saturating_add(class.outside_bytes)
+}
+
+fn fullest(memory: &MemoryAnswer) -> Option<&RankClass> {
+    memory.rank_classes.iter().reduce(|best, class| if taken(class) > taken(best) { class } else { best })
+}
+
+/// The view.
+#[component]
+pub fn MemoryView() -> impl IntoView {
+    let store = store();
+    let memory = Memo::new(move |_| store.answer.with(|answer| answer.memory.clone()));
+    let table = RwSignal::new(false);
+    let title = Signal::derive(move || memory.with(|memory| memory.as_ref().map(finding).unwrap_or_default()));
+    let alternative = Signal::derive(move || memory.with(|memory| memory.as_ref().map(in_words).unwrap_or_default()));
+    let draw = Signal::derive(move || {
+        let bars = memory.with(|memory| memory.as_ref().map(bars).unwrap_or_default());
+        Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
+    });
+    let save_csv = move |_| {
+        if let Some(memory) = memory.get_untracked() {
+            browser::download("memory.csv", "text/csv", &to_csv(&memory.rank_classes));
+        }
+    };
+    let present = Memo::new(move |_| memory.with(Option::is_some));
+    move || {
+        if !present.get() {
+            return view! { <Facts/><NotYet what="Memory"/> }.into_any();
+        }
+        view! {
+            <Facts/>
+            <ChartView id=testid::MEMORY_CHART title=title alternative=alternative draw=draw export=true>
+                <button class="quiet" on:click=save_csv>"CSV"</button>
+                <button class="quiet" data-testid=testid::TABLE_TOGGLE aria-expanded=move || table.get().to_string()
+                    on:click=move |_| table.update(|open| *open = !*open)>
+                    {move || if table.get() { "Hide the table" } else { "Table" }}
+                </button>
+            </ChartView>
+            <Legend items=LEGEND/>
+            {move || table.get().then(|| view! { <MemoryTable memory=memory/> })}
+            <p class="note">
+                "Weights, gradients and optimizer state are exact sums over the shards. Activations, transients, rounding and what is outside the allocator are estimates, and the likely range says how far"
+            </p>
+        }
+        .into_any()
+    }
+}
+
+/// The chart's title: what it shows, as a sentence.
+fn finding(memory: &MemoryAnswer) -> String {
+    let Some(class) = fullest(memory) else { return String::new() };
+    let size = match memory.capacity_bytes {
+        Some(capacity) => format!("{} of {} GiB", format::gib(taken(class)), format::gib(capacity)),
+        None => format::bytes(taken(class)),
+    };
+    match memory.rank_classes.len() {
+        1 => format!("Every rank peaks at {size}, in {}", class.peak_phase),
+        _ => format!("Stage {} is the fullest: {size}, in {}", class.stage, class.peak_phase),
+    }
+}
+
+fn in_words(memory: &MemoryAnswer) -> String {
+    let mut text = format!("Stacked bars of memory per GPU. {}. ", finding(memory));
+    for class in memory.rank_classes.iter().take(16) {
+        let parts: Vec<String> = CATEGORIES
+            .iter()
+            .filter(|(.., read)| read(class) > 0)
+            .map(|(_, name, _, read)| format!("{name} {}", format::bytes(read(class))))
+            .collect();
+        text.push_str(&format!("Stage {}, {} ranks: {}. ", class.stage, class.count, parts.join("; ")));
+    }
+    if memory.rank_classes.len() > 16 {
+        text.push_str("The table has the other stages.");
+    }
+    text
+}
+
+fn bars(memory: &MemoryAnswer) -> Bars {
+    let rows = memory
+        .rank_classes
+        .iter()
+        .enumerate()
+        .map(|(number, class)| {
+            let total = taken(class).max(1);
+            let segments = CATEGORIES
+                .iter()
+                .map(|(ink, name, field, read)| {
+                    let bytes = read(class);
+                    let share = 100.0 * bytes as f64 / total as f64;
+                    Segment {
+                        ink: *ink,
+                        bytes,
+                        key: format!("memory.{field}@{number}"),
+                        label: format!("{name}: {}, {} % of stage {}", format::bytes(bytes), format::three(share), class.stage),
+                    }
+                })
+                .collect();
+            Row { label: format!("Stage {}, {} ranks", class.stage, format::exact(class.count)), segments, outlined: false }
+        })
+        .collect();
+    let limit = memory.capacity_bytes.map(|capacity| (capacity, format!("capacity {} GiB", format::gib(capacity))));
+    Bars { rows, limit, axis: "Memory per GPU".to_owned() }
+}
+
+/// The figures above the chart.
+#[component]
+fn Facts() -> impl IntoView {
+    let store = store();
+    move || {
+        let answer: Arc<Answer> = store.answer.get();
+        let parameters = answer.parameters.clone().map(|counts| {
+            view! {
+                <Fact label="Parameters">
+                    <Figure key="parameters.total" text=Signal::stored(format::count(counts.total)) hook=testid::PARAMETERS_TOTAL/>
+                </Fact>
+                <Fact label="Active per token"><Figure key="parameters.active" text=Signal::stored(format::count(counts.active))/></Fact>
+            }
+        });
+        let weights = answer.memory.clone().and_then(|memory| {
+            let (number, class) = memory.rank_classes.into_iter().enumerate().max_by_key(|(_, class)| class.weights_bytes)?;
+            let key = format!("memory.weights_bytes@{number}");
+            Some(view! {
+                <Fact label="Weights per GPU">
+                    <Figure key=key.clone() text=Signal::stored(format::gb(class.weights_bytes)) hook=testid::WEIGHTS_GB/>
+                    <span class="same" data-testid=testid::WEIGHTS_GIB>{format!("{} GiB", format::gib(class.weights_bytes))}</span>
+                </Fact>
+            })
+        });
+        let groups = answer.groups.clone().map(|groups| {
+            let text = format!("{} GPUs, DP {}", format::exact(groups.world), groups.dp);
+            view! { <Fact label="World"><span>{text}</span></Fact> }
+        });
+        view! { <div class="fact-strip">{parameters}{weights}{groups}</div> }
+    }
+}
+
+#[component]
+fn Fact(label: &'static str, children: Children) -> impl IntoView {
+    view! { <div class="fact"><span class="fact-label">{label}</span><span class="fact-value">{children()}</span></div> }
+}

@@ -1,0 +1,26 @@
+//! The views, one at a time.
+
+mod data;
+mod memory;
+mod memory_table;
+mod ranks;
+mod rank_groups;
+mod run;
+mod script;
+
+pub use data::DataView;
+pub use memory::MemoryView;
+pub use ranks::RanksView;
+pub use run::RunView;
+pub use script::ScriptView;
+
+use leptos::prelude::*;
+
+/// What a view shows when the plan has errors.
+#[component]
+fn NotYet(
+    /// What is missing.
+    what: &'static str,
+) -> impl IntoView {
+    view! { <p class="empty">{what}" appears once the plan has no errors; the findings at the left say what to change"</p> }
+}

@@ -1,0 +1,69 @@
+//! The groups of one rank as a list.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::Plan;
+use planner::layout::GroupKind;
+
+use crate::format;
+use crate::testid;
+
+/// Ranks of a group that are listed.
+const LISTED: usize = 32;
+
+/// The name of a kind of group in a sentence.
+pub fn kind_name(kind: GroupKind) -> &'static str {
+    match kind {
+        GroupKind::World => "world",
+        GroupKind::Tp => "tensor group",
+        GroupKind::Cp => "context group",
+        GroupKind::Pp => "pipeline",
+        GroupKind::Dp => "data-parallel group",
+        GroupKind::DpCp => "data and context group",
+        GroupKind::Embedding => "embedding group",
+        GroupKind::Ep => "expert group",
+        GroupKind::Etp => "expert tensor group",
+        GroupKind::EtpEp => "expert and expert tensor group",
+        GroupKind::Edp => "data-parallel group of experts",
+        GroupKind::Model => "model replica",
+    }
+}
+
+/// The list; a click on a kind lights that group in the grid.
+#[component]
+pub fn RankGroups(plan: Arc<Plan>, selected: RwSignal<u64>, lit: RwSignal<Option<GroupKind>>) -> impl IntoView {
+    let rows = move || {
+        plan.groups_of(selected.get())
+            .into_iter()
+            .map(|group| {
+                let kind = group.kind;
+                let mut ranks: Vec<String> = group.ranks.iter().take(LISTED).map(u64::to_string).collect();
+                if group.ranks.len() > LISTED {
+                    ranks.push(format!("and {} more", format::exact((group.ranks.len() - LISTED) as u64)));
+                }
+                view! {
+                    <tr>
+                        <th scope="row">
+                            <button class="link" aria-pressed=move || (lit.get() == Some(kind)).to_string() on:click=move |_| lit.set(Some(kind))>
+                                {kind_name(kind)}
+                            </button>
+                        </th>
+                        <td>{format::exact(group.ranks.len() as u64)}</td>
+                        <td>{group.index}</td>
+                        <td class="ranks">{ranks.join(", ")}</td>
+                    </tr>
+                }
+            })
+            .collect_view()
+    };
+    view! {
+        <div class="table-box" tabindex="0" role="region" aria-label="Groups of the selected rank">
+            <table class="groups" data-testid=testid::RANK_GROUPS>
+                <caption>{move || format!("Groups of rank {}", selected.get())}</caption>
+                <thead><tr><th scope="col">"Group"</th><th scope="col">"Size"</th><th scope="col">"Number"</th><th scope="col">"Ranks"</th></tr></thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+    }
+}

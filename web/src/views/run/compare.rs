@@ -1,0 +1,172 @@
+//! Measured beside predicted memory, for each rank and category, with the residual: the point of the whole page.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::wire::{MeasuredMemory, RankClass, RunSummary};
+
+use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment};
+use crate::format;
+use crate::hub::{RankBook, hub};
+use crate::testid;
+
+/// Ranks that are compared in full; the others are as their stage's first.
+const COMPARED: usize = 64;
+/// Ranks that are drawn.
+const DRAWN: usize = 8;
+
+struct Category {
+    hook: &'static str,
+    name: &'static str,
+    ink: Ink,
+    predicted: fn(&RankClass) -> u64,
+    measured: fn(&MeasuredMemory) -> u64,
+    /// Whether the prediction is an estimate rather than a sum over shards.
+    estimated: bool,
+}
+
+const CATEGORIES: &[Category] = &[
+    Category { hook: "weights", name: "Weights", ink: Ink::Weights, predicted: |c| c.weights_bytes, measured: |m| m.weights_bytes, estimated: false },
+    Category { hook: "gradients", name: "Gradients", ink: Ink::Gradients, predicted: |c| c.gradients_bytes, measured: |m| m.gradients_bytes, estimated: false },
+    Category { hook: "optimizer", name: "Optimizer", ink: Ink::Optimizer, predicted: |c| c.optimizer_bytes, measured: |m| m.optimizer_bytes, estimated: false },
+    Category { hook: "activations", name: "Activations", ink: Ink::Activations, predicted: |c| c.activations_bytes, measured: |m| m.activations_bytes, estimated: true },
+    Category { hook: "transient", name: "Transient", ink: Ink::Transient, predicted: |c| c.transient_bytes, measured: |m| m.transient_bytes, estimated: true },
+    Category { hook: "peak", name: "Peak allocated", ink: Ink::Text, predicted: |c| c.peak_allocated_bytes, measured: |m| m.peak_allocated_bytes, estimated: true },
+];
+
+/// Categories that add up to the peak.
+const PARTS: usize = 5;
+
+/// One rank's prediction and measurement.
+#[derive(Clone, PartialEq)]
+struct Pair {
+    rank: u64,
+    predicted: RankClass,
+    measured: MeasuredMemory,
+    /// Whether a step was measured: before one there are no activations to compare.
+    stepped: bool,
+}
+
+/// What was measured of a rank: its last step, or its static memory before the first.
+fn measured(book: &RankBook) -> Option<(MeasuredMemory, bool)> {
+    match (&book.last_step, &book.allocated) {
+        (Some((_, memory)), _) => Some((memory.clone(), true)),
+        (None, Some(memory)) => Some((memory.clone(), false)),
+        (None, None) => None,
+    }
+}
+
+/// The comparison.
+#[component]
+pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
+    let hub = hub();
+    // The prediction is planner's answer to the plan that this run was started with.
+    let plan = Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.plan.clone())));
+    let predicted = Memo::new(move |_| {
+        let resolved = plan.with(|plan| plan.as_ref().map(planner::Plan::resolve))?.plan?;
+        let memory = planner::estimate(&resolved.file).memory?;
+        Some((Arc::new(resolved), memory.rank_classes))
+    });
+    let pairs = Memo::new(move |_| {
+        predicted.with(|predicted| {
+            let Some((plan, classes)) = predicted else { return Vec::new() };
+            hub.book.with(|book| {
+                let pair = |(rank, book): (&u64, &RankBook)| {
+                    let (measured, stepped) = measured(book)?;
+                    let stage = planner::layout::coordinates(&plan.layout, *rank).pp;
+                    let predicted = classes.iter().find(|class| class.stage == stage)?.clone();
+                    Some(Pair { rank: *rank, predicted, measured, stepped })
+                };
+                book.ranks.iter().filter_map(pair).take(COMPARED).collect::<Vec<_>>()
+            })
+        })
+    });
+    let title = Signal::derive(move || pairs.with(|pairs| finding(pairs)));
+    let alternative = Signal::derive(move || format!("Bars of predicted and measured bytes per rank. {}. The table below has the figures", title.get()));
+    let draw = Signal::derive(move || {
+        let bars = pairs.with(|pairs| bars(pairs));
+        Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
+    });
+    let present = Memo::new(move |_| !pairs.with(Vec::is_empty));
+    move || {
+        present.get().then(|| {
+            view! {
+                <ChartView id="compare-chart" title=title alternative=alternative draw=draw export=true/>
+                <p class="note">"Filled is predicted, outlined is measured"</p>
+                <CompareTable pairs=pairs/>
+            }
+        })
+    }
+}
+
+/// The title: whether the exact categories are equal.
+fn finding(pairs: &[Pair]) -> String {
+    let exact = || CATEGORIES.iter().filter(|category| !category.estimated);
+    let differing =
+        pairs.iter().filter(|pair| exact().any(|c| (c.predicted)(&pair.predicted) != (c.measured)(&pair.measured))).count();
+    match differing {
+        0 => format!("Weights, gradients and optimizer state are as predicted to the byte on {} ranks", pairs.len()),
+        count => format!("{count} of {} ranks differ from the prediction in weights, gradients or optimizer state", pairs.len()),
+    }
+}
+
+fn bars(pairs: &[Pair]) -> Bars {
+    let row = |pair: &Pair, outlined: bool| {
+        let segments = CATEGORIES[..PARTS]
+            .iter()
+            .map(|category| {
+                let bytes = if outlined { (category.measured)(&pair.measured) } else { (category.predicted)(&pair.predicted) };
+                let word = if outlined { "measured" } else { "predicted" };
+                let label = format!("Rank {}, {} {word}: {}", pair.rank, category.name, format::bytes(bytes));
+                Segment { ink: category.ink, bytes, key: String::new(), label }
+            })
+            .collect();
+        let label = if outlined { "measured".to_owned() } else { format!("Rank {} predicted", pair.rank) };
+        Row { label, segments, outlined }
+    };
+    let rows = pairs.iter().take(DRAWN).flat_map(|pair| [row(pair, false), row(pair, true)]).collect();
+    Bars { rows, limit: None, axis: "Tensor bytes".to_owned() }
+}
+
+#[component]
+fn CompareTable(pairs: Memo<Vec<Pair>>) -> impl IntoView {
+    let rows = move || pairs.with(|pairs| pairs.iter().flat_map(|pair| CATEGORIES.iter().map(move |category| row(pair, category))).collect_view());
+    view! {
+        <div class="table-box tall" tabindex="0" role="region" aria-label="Measured and predicted bytes">
+            <table class="compare">
+                <caption>"Bytes per rank"</caption>
+                <thead><tr>
+                    <th scope="col">"Rank"</th><th scope="col">"Category"</th>
+                    <th scope="col">"Predicted"</th><th scope="col">"Measured"</th><th scope="col">"Residual"</th>
+                </tr></thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+    }
+}
+
+fn row(pair: &Pair, category: &'static Category) -> impl IntoView + use<> {
+    let rank = pair.rank;
+    let predicted = (category.predicted)(&pair.predicted);
+    let measured = (category.measured)(&pair.measured);
+    // Before the first step nothing was measured but what is static.
+    let comparable = pair.stepped || !category.estimated;
+    let residual = measured as f64 - predicted as f64;
+    let residual = match (comparable, predicted) {
+        (false, _) => "after a step".to_owned(),
+        (true, 0) if measured == 0 => format::signed_percent(0.0),
+        (true, 0) => "predicted none".to_owned(),
+        (true, _) => format::signed_percent(residual / predicted as f64),
+    };
+    let hook = |kind: &str| format!("{kind}{}", category.hook);
+    let class = if measured == predicted { "equal" } else { "differs" };
+    view! {
+        <tr>
+            <th scope="row">{rank}</th>
+            <td class="word">{category.name}{category.estimated.then_some(", estimate")}</td>
+            <td data-testid=hook(testid::PREDICTED) data-rank=rank data-bytes=predicted>{format::exact(predicted)}</td>
+            <td data-testid=hook(testid::MEASURED) data-rank=rank data-bytes=measured>{format::exact(measured)}</td>
+            <td class=class data-testid=hook(testid::RESIDUAL) data-rank=rank>{residual}</td>
+        </tr>
+    }
+}

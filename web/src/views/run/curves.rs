@@ -1,0 +1,61 @@
+//! Loss, step time and tokens per second against the step.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+
+use crate::chart::{ChartView, Drawing, Lines};
+use crate::format;
+use crate::hub::{StepPoint, hub};
+
+const HEIGHT: u32 = 190;
+
+/// A curve: id, name, whether it starts at zero, its value at a step, how a value is written.
+struct Curve {
+    id: &'static str,
+    name: &'static str,
+    from_zero: bool,
+    read: fn(&StepPoint) -> f64,
+    show: fn(f64) -> String,
+}
+
+const CURVES: &[Curve] = &[
+    Curve { id: "loss-chart", name: "Loss", from_zero: false, read: |point| point.loss, show: |value| format!("{value:.4}") },
+    Curve { id: "step-time-chart", name: "Step time, s", from_zero: true, read: |point| point.seconds, show: format::seconds },
+    Curve {
+        id: "tokens-chart",
+        name: "Tokens per second",
+        from_zero: true,
+        read: |point| point.tokens as f64 / point.seconds.max(1e-9),
+        show: format::three,
+    },
+];
+
+/// The three charts.
+#[component]
+pub fn Curves() -> impl IntoView {
+    view! { <div class="curves">{CURVES.iter().map(|curve| view! { <CurveView curve=curve/> }).collect_view()}</div> }
+}
+
+#[component]
+fn CurveView(curve: &'static Curve) -> impl IntoView {
+    let hub = hub();
+    let points = Memo::new(move |_| {
+        hub.book.with(|book| book.steps.iter().map(|(step, point)| (*step as f64, (curve.read)(point))).collect::<Vec<_>>())
+    });
+    let title = Signal::derive(move || {
+        points.with(|points| match (points.first(), points.last()) {
+            (Some(first), Some(last)) if points.len() > 1 => {
+                format!("{} {} to {}", curve.name, (curve.show)(first.1), (curve.show)(last.1))
+            }
+            (Some(only), _) => format!("{} {}", curve.name, (curve.show)(only.1)),
+            _ => format!("{}, no step yet", curve.name),
+        })
+    });
+    let alternative = Signal::derive(move || format!("Curve over {} steps. {}", points.with(Vec::len), title.get()));
+    let draw = Signal::derive(move || {
+        let lines = Lines { points: points.get(), axis: "Step".to_owned(), from_zero: curve.from_zero };
+        Arc::new(move |width| lines.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
+    });
+    view! { <ChartView id=curve.id title=title alternative=alternative draw=draw/> }
+}

@@ -1,0 +1,158 @@
+//! Runs: start the plan here, watch it beside its prediction, and look at earlier ones.
+
+mod compare;
+mod curves;
+mod list;
+mod ranks;
+mod start;
+
+use leptos::prelude::*;
+use planner::wire::RunState;
+
+use crate::format;
+use crate::hub::{Connection, hub, state_word};
+use crate::testid;
+use compare::MemoryCompare;
+use curves::Curves;
+use list::RunList;
+use ranks::{Output, RankStates};
+use start::StartCard;
+
+/// The view.
+#[component]
+pub fn RunView() -> impl IntoView {
+    let hub = hub();
+    let planning_only = move || {
+        hub.connection.with(|connection| matches!(connection, Connection::Offline)) && hub.runs.with(|runs| runs.is_empty())
+    };
+    view! {
+        <ConnectionLine/>
+        {move || if planning_only() {
+            view! { <HowToConnect/> }.into_any()
+        } else {
+            view! {
+                <StartCard/>
+                <div class="run-columns">
+                    <RunList/>
+                    <RunDetail/>
+                </div>
+            }.into_any()
+        }}
+    }
+}
+
+/// How the page stands with the hub.
+#[component]
+fn ConnectionLine() -> impl IntoView {
+    let hub = hub();
+    let word = move || match hub.connection.get() {
+        Connection::Offline => "offline",
+        Connection::Connecting => "connecting",
+        Connection::Connected { .. } => "connected",
+        Connection::Waiting { .. } => "waiting",
+        Connection::Refused { .. } => "refused",
+    };
+    let sentence = move || match hub.connection.get() {
+        Connection::Offline => "Not connected to a hub; planning works without one".to_owned(),
+        Connection::Connecting => "Connecting to the hub".to_owned(),
+        Connection::Connected { host, .. } => format!("Connected to {host}"),
+        Connection::Waiting { seconds } => format!("The hub does not answer; next attempt in {seconds} s. A run goes on without it"),
+        Connection::Refused { reason } => reason,
+    };
+    let problems = move || match hub.connection.get() {
+        Connection::Connected { problems, .. } => problems,
+        _ => Vec::new(),
+    };
+    view! {
+        <div class="connection" role="status">
+            <span class=move || format!("dot {}", word()) aria-hidden="true"></span>
+            <span class="visually-hidden" data-testid=testid::HUB_STATE>{word}</span>
+            <span>{sentence}</span>
+        </div>
+        {move || problems().into_iter().map(|problem| view! { <p class="banner warning">{problem}</p> }).collect_view()}
+        {move || hub.error.get().map(|error| view! { <p class="banner error" role="alert">{error}</p> })}
+    }
+}
+
+/// The empty state.
+#[component]
+fn HowToConnect() -> impl IntoView {
+    view! {
+        <div class="empty">
+            <h3>"Run this plan and see measured beside predicted"</h3>
+            <p>"Start the hub on the machine that should run it, and open the address that it prints"</p>
+            <pre class="code" tabindex="0">"shardplan serve"</pre>
+            <p>"From a checkout of the sources, one command builds everything and does the same"</p>
+            <pre class="code" tabindex="0">"cargo xtask run"</pre>
+            <p class="note">"For a cluster, the Script view writes what sbatch takes"</p>
+        </div>
+    }
+}
+
+/// The run on screen.
+#[component]
+fn RunDetail() -> impl IntoView {
+    let hub = hub();
+    let summary = Memo::new(move |_| hub.shown_summary());
+    let shown = Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.info.id.clone())));
+    move || {
+        let Some(id) = shown.get() else {
+            return view! { <p class="empty">"No run yet; start the plan above"</p> }.into_any();
+        };
+        let state = move || summary.with(|summary| summary.as_ref().map(|summary| summary.state));
+        let name = move || summary.with(|summary| summary.as_ref().map(|summary| summary.info.name.clone()).unwrap_or_default());
+        let reason = move || summary.with(|summary| summary.as_ref().map(|summary| summary.reason.clone()).unwrap_or_default());
+        let stop_id = id.clone();
+        view! {
+            <section class="run-detail" aria-label="Run">
+                <div class="view-head">
+                    <h3>{name}" "<span class="quiet-text">{id}</span></h3>
+                    <div class="row">
+                        <span class=move || format!("state {}", state().map_or("", state_word)) data-testid=testid::RUN_STATE>
+                            {move || state().map_or("", state_word)}
+                        </span>
+                        <button class="danger" data-testid=testid::RUN_STOP
+                            disabled=move || state() != Some(RunState::Running) || !hub.is_connected()
+                            on:click=move |_| hub.stop(&stop_id)>"Stop"</button>
+                    </div>
+                </div>
+                <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
+                <LatestFigures/>
+                <Curves/>
+                <MemoryCompare summary=summary/>
+                <RankStates/>
+                <Output/>
+            </section>
+        }
+        .into_any()
+    }
+}
+
+/// Step, loss, step time, tokens per second of the latest step.
+#[component]
+fn LatestFigures() -> impl IntoView {
+    let hub = hub();
+    let latest = Memo::new(move |_| hub.book.with(|book| book.latest()));
+    let first = Memo::new(move |_| hub.book.with(|book| book.steps.first_key_value().map(|(_, point)| point.loss)));
+    let shown = move |text: fn(u64, crate::hub::StepPoint) -> String| move || latest.get().map_or_else(|| "-".to_owned(), |(step, point)| text(step, point));
+    let raw = move |read: fn(u64, crate::hub::StepPoint) -> String| move || latest.get().map(|(step, point)| read(step, point));
+    let merged = move || {
+        hub.book.with(|book| book.merged).checked_sub(1).map(|_| {
+            view! { <p class="note">"This page reads slower than the run writes; the run folder has every record"</p> }
+        })
+    };
+    view! {
+        <div class="fact-strip">
+            <div class="fact"><span class="fact-label">"Step"</span>
+                <span class="fact-value" data-testid=testid::STEP_VALUE data-value=raw(|step, _| step.to_string())>{shown(|step, _| format::exact(step))}</span></div>
+            <div class="fact"><span class="fact-label">"Loss"</span>
+                <span class="fact-value" data-testid=testid::LOSS_VALUE data-value=raw(|_, point| point.loss.to_string())
+                    data-first=move || first.get().map(|loss| loss.to_string())>{shown(|_, point| format!("{:.4}", point.loss))}</span></div>
+            <div class="fact"><span class="fact-label">"Step time"</span>
+                <span class="fact-value">{shown(|_, point| format::seconds(point.seconds))}</span></div>
+            <div class="fact"><span class="fact-label">"Tokens per second"</span>
+                <span class="fact-value">{shown(|_, point| format::three(point.tokens as f64 / point.seconds.max(1e-9)))}</span></div>
+        </div>
+        {merged}
+    }
+}
