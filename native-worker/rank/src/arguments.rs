@@ -1,0 +1,140 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+/// What `--help` prints.
+pub const USAGE: &str = "\
+shardplan-rank: one rank of a Shardplan run
+
+Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
+
+  --plan FILE        the plan, the same on every rank
+  --run-dir DIR      the run folder; this rank appends to rank-NNNNN.log in it
+  --device DEVICE    cpu or cuda; by default cuda where a GPU is visible
+  --timeout-s N      seconds that a rank waits for another; 300
+  --dump DIR         write gradients and weights of every step, for tests
+  --version          print versions of shardplan-rank and libtorch
+  --help             print this
+
+RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, or Slurm's own variables, say which rank this is.
+";
+
+/// The device asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// A GPU where one is visible.
+    Automatic,
+    /// The CPU.
+    Cpu,
+    /// A GPU.
+    Cuda,
+}
+
+/// Arguments of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments {
+    /// The plan file.
+    pub plan: PathBuf,
+    /// The run folder.
+    pub run_dir: PathBuf,
+    /// The device.
+    pub device: DeviceChoice,
+    /// How long a rank waits for another.
+    pub timeout: Duration,
+    /// Where to write gradients and weights of every step.
+    pub dump: Option<PathBuf>,
+}
+
+/// What the command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    /// To run.
+    Run(Arguments),
+    /// The usage.
+    Help,
+    /// The versions.
+    Version,
+}
+
+/// Reads the arguments after the program's name.
+///
+/// # Errors
+/// When one is unknown, malformed or missing.
+pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
+    let (mut plan, mut run_dir, mut dump) = (None, None, None);
+    let mut device = DeviceChoice::Automatic;
+    let mut timeout = Duration::from_secs(300);
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let (name, inline) = match argument.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+            None => (argument, None),
+        };
+        match name.as_str() {
+            "--help" | "-h" => return Ok(Request::Help),
+            "--version" | "-V" => return Ok(Request::Version),
+            "--plan" | "--run-dir" | "--device" | "--timeout-s" | "--dump" => {}
+            _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
+        }
+        let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
+        match name.as_str() {
+            "--plan" => plan = Some(PathBuf::from(value)),
+            "--run-dir" => run_dir = Some(PathBuf::from(value)),
+            "--dump" => dump = Some(PathBuf::from(value)),
+            "--device" => {
+                device = match value.as_str() {
+                    "cpu" => DeviceChoice::Cpu,
+                    "cuda" => DeviceChoice::Cuda,
+                    _ => bail!("--device is {value:?}; it must be cpu or cuda"),
+                };
+            }
+            _ => {
+                let seconds: f64 = value.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds)).with_context(|| {
+                    format!("--timeout-s is {value:?}; it must be a number of seconds from 0.1 to 1000000")
+                })?;
+                timeout = Duration::from_secs_f64(seconds);
+            }
+        }
+    }
+    let plan = plan.context("--plan is missing; see shardplan-rank --help")?;
+    let run_dir = run_dir.context("--run-dir is missing; see shardplan-rank --help")?;
+    Ok(Request::Run(Arguments { plan, run_dir, device, timeout, dump }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> anyhow::Result<Request> {
+        parse(line.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn arguments_in_both_forms() {
+        let Request::Run(run) = parsed("--plan p.json --run-dir=runs/1 --device cpu --timeout-s 2.5").unwrap() else {
+            panic!("not a run")
+        };
+        assert_eq!((run.plan, run.run_dir), (PathBuf::from("p.json"), PathBuf::from("runs/1")));
+        assert_eq!((run.device, run.timeout), (DeviceChoice::Cpu, Duration::from_millis(2500)));
+        assert_eq!(parsed("--plan x --help").unwrap(), Request::Help);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, expected) in [
+            ("--plan p", "--run-dir is missing"),
+            ("--run-dir r", "--plan is missing"),
+            ("--plan", "--plan needs a value"),
+            ("--rank 3", "unknown argument \"--rank\""),
+            ("--device tpu", "--device is \"tpu\""),
+            ("--timeout-s soon", "--timeout-s is \"soon\""),
+            ("--timeout-s 0", "--timeout-s is \"0\""),
+        ] {
+            let error = parsed(line).unwrap_err().to_string();
+            assert!(error.contains(expected), "{line}: {error}");
+        }
+    }
+}

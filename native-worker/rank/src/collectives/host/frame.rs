@@ -1,0 +1,107 @@
+//! Frames on the link between two ranks: a fixed header, then at most 4 MiB.
+
+use std::io::{self, Read};
+
+/// The most bytes in a frame. Larger tensors travel in several.
+pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
+
+const HEADER_BYTES: usize = 24;
+
+/// What a frame is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A part of a tensor.
+    Data,
+    /// The sender fails; the payload says why.
+    Abort,
+    /// The sender is done and closes in good order.
+    Goodbye,
+    /// Asks what the receiver is doing.
+    Query,
+    /// Answers that.
+    Answer,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        [Kind::Data, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer].into_iter().find(|&kind| kind as u8 == byte)
+    }
+}
+
+/// Which part of which collective a data frame is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Number in `COLLECTIVES`.
+    pub collective: u8,
+    /// The group.
+    pub group: u32,
+    /// Counts the collectives of the group.
+    pub operation: u64,
+    /// Counts the sender's frames in the collective.
+    pub piece: u32,
+}
+
+/// A frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frame {
+    /// What it is.
+    pub kind: Kind,
+    /// Which part, for data.
+    pub place: Place,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+/// The header of a frame with `length` bytes to follow.
+pub fn header(kind: Kind, place: Place, length: usize) -> [u8; HEADER_BYTES] {
+    let mut bytes = [0; HEADER_BYTES];
+    bytes[0] = kind as u8;
+    bytes[1] = place.collective;
+    bytes[4..8].copy_from_slice(&place.group.to_le_bytes());
+    bytes[8..16].copy_from_slice(&place.operation.to_le_bytes());
+    bytes[16..20].copy_from_slice(&place.piece.to_le_bytes());
+    bytes[20..24].copy_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    bytes
+}
+
+/// Reads one frame.
+///
+/// # Errors
+/// When the stream ends or fails, or what comes is no frame.
+pub fn read(stream: &mut impl Read) -> io::Result<Frame> {
+    let mut bytes = [0; HEADER_BYTES];
+    stream.read_exact(&mut bytes)?;
+    let four = |start: usize| u32::from_le_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]]);
+    let kind = Kind::from_byte(bytes[0])
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("frame kind {}", bytes[0])))?;
+    let length = four(20) as usize;
+    if length > MAX_FRAME_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
+    }
+    let operation = u64::from(four(8)) | (u64::from(four(12)) << 32);
+    let place = Place { collective: bytes[1], group: four(4), operation, piece: four(16) };
+    let mut payload = vec![0; length];
+    stream.read_exact(&mut payload)?;
+    Ok(Frame { kind, place, payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_survives_the_wire() {
+        let place = Place { collective: 3, group: 70_000, operation: (1 << 40) + 5, piece: 9 };
+        let mut bytes = header(Kind::Data, place, 3).to_vec();
+        bytes.extend([1, 2, 3]);
+        let frame = read(&mut bytes.as_slice()).unwrap();
+        assert_eq!(frame, Frame { kind: Kind::Data, place, payload: vec![1, 2, 3] });
+    }
+
+    #[test]
+    fn oversized_and_foreign_frames_are_refused() {
+        let big = header(Kind::Data, Place::default(), MAX_FRAME_BYTES + 1);
+        assert!(read(&mut big.as_slice()).unwrap_err().to_string().contains("4194305 bytes"));
+        assert!(read(&mut [b'G'; 24].as_slice()).is_err());
+    }
+}

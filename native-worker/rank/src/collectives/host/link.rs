@@ -1,0 +1,107 @@
+//! One rank's end of the link to another: a writer that gives up when it should, a reader thread that fills the board.
+
+use std::io::{ErrorKind, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::board::Board;
+use super::frame::{self, Kind, Place};
+use super::join::{Identity, Peer};
+
+/// How often a blocked write looks whether the run has failed.
+const WRITE_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Called when a failure was seen but the rank's own thread did not end the process soon after.
+pub type LastResort = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How long the rank's own thread may take to notice a failure, in the middle of a long computation.
+const LAST_RESORT_AFTER: Duration = Duration::from_secs(5);
+
+/// A link.
+pub struct Link {
+    /// Who is at the other end.
+    pub identity: Identity,
+    stream: Mutex<TcpStream>,
+}
+
+impl Link {
+    /// Takes over a joined peer's stream and starts its reader.
+    pub fn start(peer: Peer, board: Arc<Board>, last_resort: Option<LastResort>) -> std::io::Result<Arc<Link>> {
+        peer.stream.set_nodelay(true)?;
+        peer.stream.set_read_timeout(None)?;
+        peer.stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+        let mut reading = peer.stream.try_clone()?;
+        let link = Arc::new(Link { identity: peer.identity, stream: Mutex::new(peer.stream) });
+        let ours = link.clone();
+        std::thread::Builder::new().name(format!("link-{}", link.identity.rank)).spawn(move || {
+            let first = ours.read_all(&mut reading, &board);
+            if first && let Some(last_resort) = last_resort {
+                std::thread::sleep(LAST_RESORT_AFTER);
+                last_resort(&board.failure().unwrap_or_default());
+            }
+        })?;
+        Ok(link)
+    }
+
+    /// Reads until the link ends; whether its end was the run's first failure.
+    fn read_all(&self, reading: &mut TcpStream, board: &Board) -> bool {
+        let peer = self.identity.rank;
+        loop {
+            match frame::read(reading) {
+                Ok(frame) => match frame.kind {
+                    Kind::Data => board.put(peer, frame),
+                    Kind::Abort => return board.fail(&String::from_utf8_lossy(&frame.payload)),
+                    Kind::Goodbye => board.set_goodbye(peer),
+                    Kind::Query => {
+                        let deadline = Instant::now() + Duration::from_secs(1);
+                        let _ = self.write(Kind::Answer, Place::default(), board.doing().as_bytes(), board, deadline);
+                    }
+                    Kind::Answer => board.set_answer(peer, String::from_utf8_lossy(&frame.payload).into_owned()),
+                },
+                Err(_) if board.goodbye(peer) => return false,
+                Err(error) => return board.fail(&self.gone(&error)),
+            }
+        }
+    }
+
+    fn gone(&self, error: &std::io::Error) -> String {
+        let how = match error.kind() {
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                "its connection closed without a goodbye, so its process was killed or crashed".to_owned()
+            }
+            ErrorKind::InvalidData => format!("it sent what is no frame: {error}"),
+            _ => format!("its connection failed: {error}"),
+        };
+        let Identity { rank, host, pid, .. } = &self.identity;
+        format!("rank {rank} (process {pid} on {host}) is gone: {how}")
+    }
+
+    /// Sends one frame.
+    ///
+    /// # Errors
+    /// A sentence: the peer does not read, is gone, or the run has failed meanwhile.
+    pub fn write(&self, kind: Kind, place: Place, payload: &[u8], board: &Board, deadline: Instant) -> Result<(), String> {
+        let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        let header = frame::header(kind, place, payload.len());
+        for mut part in [&header[..], payload] {
+            while !part.is_empty() {
+                match stream.write(part) {
+                    Ok(0) => return Err(self.gone(&ErrorKind::BrokenPipe.into())),
+                    Ok(written) => part = &part[written..],
+                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                        if let Some(failure) = board.failure().filter(|_| kind == Kind::Data) {
+                            return Err(failure);
+                        }
+                        if Instant::now() >= deadline {
+                            return Err(format!("rank {} takes nothing from its connection", self.identity.rank));
+                        }
+                    }
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(self.gone(&error)),
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,256 @@
+//! Collectives of several ranks, each on a thread of this process.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use planner::layout::{Group, GroupKind};
+use tch::{Device, Kind, Tensor};
+
+use super::*;
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn identity(rank: usize, world_size: usize) -> Identity {
+    Identity {
+        run: "test".to_owned(),
+        binary: "0.1.0".to_owned(),
+        torch: "2.11.0".to_owned(),
+        plan_sha256: "aa".to_owned(),
+        rank,
+        world_size,
+        host: format!("host{rank}"),
+        pid: 100 + rank as u32,
+        port: 0,
+    }
+}
+
+fn groups(world: usize) -> Vec<Group> {
+    let group = |kind, index, ranks: Vec<u64>| Group { kind, index, ranks };
+    let mut groups = vec![group(GroupKind::World, 0, (0..world as u64).collect())];
+    groups.push(group(GroupKind::Tp, 0, vec![0, 1]));
+    if world >= 4 {
+        groups.push(group(GroupKind::Tp, 1, vec![2, 3]));
+    }
+    groups
+}
+
+fn join(identity: Identity, port: u16, timeout: Duration) -> anyhow::Result<HostCollectives> {
+    let groups = groups(identity.world_size);
+    let meeting = Meeting { address: "127.0.0.1".to_owned(), port, timeout, last_resort: None };
+    HostCollectives::join(identity, meeting, groups)
+}
+
+/// Runs `work` on every rank of a world and returns what each gave.
+fn on_ranks<T: Send>(world: usize, timeout: Duration, work: impl Fn(&HostCollectives) -> T + Sync) -> Vec<T> {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let ranks: Vec<_> = (0..world)
+            .map(|rank| {
+                let work = &work;
+                scope.spawn(move || {
+                    let joined = join(identity(rank, world), port, timeout).unwrap();
+                    let result = work(&joined);
+                    joined.finish();
+                    result
+                })
+            })
+            .collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+const LONG: Duration = Duration::from_secs(60);
+const WORLD: GroupId = GroupId(0);
+
+/// Numbers that differ by rank and place and are exact in every type.
+fn contribution(rank: usize, elements: i64, kind: Kind) -> Tensor {
+    let numbers = Tensor::arange(elements, (Kind::Int64, Device::Cpu)).remainder(13) * (rank as i64 + 1);
+    (numbers - 5_i64).to_kind(kind)
+}
+
+fn expected_sum(ranks: &[usize], elements: i64, kind: Kind) -> Tensor {
+    let sum: Tensor = ranks.iter().map(|&rank| contribution(rank, elements, Kind::Double)).reduce(|a, b| a + b).unwrap();
+    sum.to_kind(kind)
+}
+
+#[test]
+fn sums_are_right_and_the_same_everywhere() {
+    // Small enough for one round, large enough for two, more than one block, not divisible by the ranks.
+    for elements in [1, 1000, 30_001, 2_200_003] {
+        for kind in [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Int64] {
+            let sums = on_ranks(3, LONG, |world| {
+                let mut tensor = contribution(world.rank(), elements, kind);
+                world.all_reduce(WORLD, Reduce::Sum, &mut tensor).unwrap();
+                tensor
+            });
+            for sum in sums {
+                assert_eq!(sum, expected_sum(&[0, 1, 2], elements, kind), "{elements} of {kind:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_order_of_a_sum_is_that_of_the_ranks() {
+    let values = [1e16, 1.0, -1e16];
+    let sums = on_ranks(3, LONG, |world| {
+        let mut tensor = Tensor::from_slice(&vec![values[world.rank()]; 9000]);
+        world.all_reduce(WORLD, Reduce::Sum, &mut tensor).unwrap();
+        (tensor.double_value(&[0]), tensor.double_value(&[8999]))
+    });
+    assert_eq!(sums, vec![((1e16 + 1.0) - 1e16, (1e16 + 1.0) - 1e16); 3]);
+}
+
+#[test]
+fn groups_reduce_apart() {
+    let sums = on_ranks(4, LONG, |world| {
+        let mut tensor = contribution(world.rank(), 10, Kind::Double);
+        let group = world.mine(GroupKind::Tp).unwrap();
+        world.all_reduce(group, Reduce::Max, &mut tensor).unwrap();
+        (world.index(group).unwrap(), tensor)
+    });
+    let of = |rank: usize| contribution(rank, 10, Kind::Double);
+    for (rank, (index, sum)) in sums.iter().enumerate() {
+        assert_eq!(*index, rank % 2);
+        let first = rank / 2 * 2;
+        assert_eq!(*sum, of(first).maximum(&of(first + 1)));
+    }
+}
+
+#[test]
+fn gather_and_scatter_work_in_place() {
+    for part in [3_i64, 700_001] {
+        on_ranks(3, LONG, |world| {
+            let rank = world.rank() as i64;
+            let mut whole = Tensor::zeros([3 * part], (Kind::Double, Device::Cpu));
+            let mut mine = whole.narrow(0, rank * part, part);
+            mine.copy_(&contribution(world.rank(), part, Kind::Double));
+            world.all_gather(WORLD, &mine, &mut whole).unwrap();
+            for other in 0..3 {
+                assert_eq!(whole.narrow(0, other * part, part), contribution(other as usize, part, Kind::Double));
+            }
+            let mut whole = contribution(world.rank(), 3 * part, Kind::Double);
+            let input = whole.shallow_clone();
+            let mut mine = whole.narrow(0, rank * part, part);
+            world.reduce_scatter(WORLD, &input, &mut mine).unwrap();
+            assert_eq!(mine, expected_sum(&[0, 1, 2], 3 * part, Kind::Double).narrow(0, rank * part, part));
+            world.broadcast(WORLD, 1, &mut whole).unwrap();
+            let first = whole.narrow(0, 0, part);
+            assert_eq!(first, contribution(1, 3 * part, Kind::Double).narrow(0, 0, part));
+        });
+    }
+}
+
+#[test]
+fn a_missing_rank_is_named_with_what_it_does() {
+    let errors = on_ranks(3, Duration::from_secs(2), |world| {
+        if world.rank() == 2 {
+            world.note("counting sheep");
+            std::thread::sleep(Duration::from_secs(4));
+            return String::new();
+        }
+        let error = world.barrier(WORLD).unwrap_err().to_string();
+        world.abort(&error);
+        error
+    });
+    for error in &errors[..2] {
+        assert!(error.contains("rank 2 did not join barrier number 1 of the World group"), "{error}");
+        assert!(error.contains("counting sheep"), "{error}");
+    }
+}
+
+#[test]
+fn ranks_in_different_collectives_are_named() {
+    let errors = on_ranks(2, LONG, |world| {
+        let mut tensor = Tensor::from_slice(&[1.0]);
+        let result = match world.rank() {
+            0 => world.barrier(WORLD),
+            _ => world.all_reduce(WORLD, Reduce::Sum, &mut tensor),
+        };
+        result.unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("rank 1 sent 8 bytes for all_reduce"), "{}", errors[0]);
+    assert!(errors[1].contains("rank 0 sent 0 bytes for barrier"), "{}", errors[1]);
+}
+
+#[test]
+fn the_first_failure_reaches_all() {
+    let start = Instant::now();
+    let errors = on_ranks(3, LONG, |world| {
+        if world.rank() == 1 {
+            world.abort("token 300 is not in the vocabulary");
+            return String::from("token 300 is not in the vocabulary");
+        }
+        world.barrier(WORLD).unwrap_err().to_string()
+    });
+    assert!(start.elapsed() < Duration::from_secs(5));
+    assert_eq!(errors, vec!["token 300 is not in the vocabulary"; 3]);
+}
+
+#[test]
+fn strangers_and_other_runs_do_not_disturb() {
+    let port = free_port();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || join(identity(0, 2), port, LONG).unwrap());
+        let mut silent = None;
+        while silent.is_none() {
+            silent = TcpStream::connect(("127.0.0.1", port)).ok();
+        }
+        let mut browser = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        browser.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        let _ = browser.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "a stranger was answered {answer:?}");
+        let mut other = identity(1, 2);
+        other.run = "another".to_owned();
+        let error = join(other, port, LONG).err().unwrap().to_string();
+        assert!(error.contains("serves run \"test\", not run \"another\" of rank 1"), "{error}");
+        let second = join(identity(1, 2), port, LONG).unwrap();
+        let first = first.join().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| second.barrier(WORLD).unwrap());
+        });
+        drop(silent);
+        drop(first);
+    });
+}
+
+/// Joins with a second rank that `change` makes different; both must say why not.
+fn check_refused(change: impl Fn(&mut Identity), expected: &[&str]) {
+    let port = free_port();
+    let errors = std::thread::scope(|scope| {
+        let first = scope.spawn(move || join(identity(0, 2), port, LONG).err().unwrap().to_string());
+        let mut other = identity(1, 2);
+        change(&mut other);
+        let second = join(other, port, LONG).err().unwrap().to_string();
+        [first.join().unwrap(), second]
+    });
+    for error in errors {
+        for part in expected {
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}
+
+#[test]
+fn ranks_that_differ_are_refused_with_both_named() {
+    check_refused(|other| other.plan_sha256 = "bb".to_owned(), &["rank 0 on host0", "rank 1 on host1", "plan (SHA-256) aa against bb"]);
+    check_refused(|other| other.binary = "0.2.0".to_owned(), &["shardplan-rank 0.1.0 against 0.2.0"]);
+    check_refused(|other| other.torch = "2.10.0".to_owned(), &["libtorch 2.11.0 against 2.10.0"]);
+    check_refused(|other| other.world_size = 3, &["world size 2 against 3"]);
+}
+
+#[test]
+fn a_port_in_use_and_an_absent_rank_are_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let error = format!("{:#}", join(identity(0, 2), port, LONG).err().unwrap());
+    assert!(error.contains(&format!("127.0.0.1:{port}")) && error.contains("MASTER_PORT"), "{error}");
+    let error = join(identity(0, 3), free_port(), Duration::from_millis(300)).err().unwrap().to_string();
+    assert!(error.contains("missing are ranks [1, 2]"), "{error}");
+    let error = join(identity(1, 2), free_port(), Duration::from_millis(300)).err().unwrap().to_string();
+    assert!(error.contains("rank 1 could not reach rank 0"), "{error}");
+}

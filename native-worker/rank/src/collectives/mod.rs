@@ -1,0 +1,98 @@
+//! What ranks do together. One small trait; the host implementation works over TCP, so on any machine and for several
+//! ranks on one GPU.
+//!
+//! All ranks create all groups in the planner's order, and enter the collectives of a group in the same order.
+
+pub mod host;
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use planner::layout::{Group, GroupKind};
+use tch::Tensor;
+
+/// Number of a group in the order of creation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupId(pub usize);
+
+/// How contributions become one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reduce {
+    /// Their sum, in the order of the group's ranks. bf16 is summed in fp32 and rounded once.
+    Sum,
+    /// The largest.
+    Max,
+}
+
+/// Collectives among the ranks of groups. Results are the same, to the bit, on all members.
+pub trait Collectives {
+    /// This rank.
+    fn rank(&self) -> usize;
+
+    /// The groups, in the order of creation.
+    fn groups(&self) -> &[Group];
+
+    /// Replaces `tensor` on every member by the reduction of all.
+    ///
+    /// # Errors
+    /// When a member is missing for too long, is gone, or is in another collective. So for all below.
+    fn all_reduce(&self, group: GroupId, reduce: Reduce, tensor: &mut Tensor) -> anyhow::Result<()>;
+
+    /// Fills `output` with the members' `input`s one after the other. `input` may be a part of `output`.
+    ///
+    /// # Errors
+    /// As `all_reduce`.
+    fn all_gather(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()>;
+
+    /// Fills `output` with this member's part of the sum of all `input`s. `output` may be a part of `input`.
+    ///
+    /// # Errors
+    /// As `all_reduce`.
+    fn reduce_scatter(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()>;
+
+    /// Replaces `tensor` by that of the member with index `root` in the group.
+    ///
+    /// # Errors
+    /// As `all_reduce`.
+    fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()>;
+
+    /// Returns once all members have entered.
+    ///
+    /// # Errors
+    /// As `all_reduce`.
+    fn barrier(&self, group: GroupId) -> anyhow::Result<()>;
+
+    /// Seconds spent since the last call, by `comm.KIND`.
+    fn take_seconds(&self) -> BTreeMap<String, f64>;
+
+    /// Notes what this rank is doing, for the others' error messages.
+    fn note(&self, doing: &str);
+
+    /// Tells all ranks that this one fails, and why.
+    fn abort(&self, reason: &str);
+
+    /// The group of `kind` that this rank is in.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn mine(&self, kind: GroupKind) -> anyhow::Result<GroupId> {
+        let rank = self.rank() as u64;
+        let found = self.groups().iter().position(|group| group.kind == kind && group.ranks.contains(&rank));
+        found.map(GroupId).with_context(|| format!("the planner made no {kind:?} group with rank {rank} in it"))
+    }
+
+    /// Members of a group.
+    fn size(&self, group: GroupId) -> usize {
+        self.groups().get(group.0).map_or(0, |group| group.ranks.len())
+    }
+
+    /// This rank's index in a group.
+    ///
+    /// # Errors
+    /// When it is not in it.
+    fn index(&self, group: GroupId) -> anyhow::Result<usize> {
+        let rank = self.rank() as u64;
+        let members = self.groups().get(group.0).map(|group| group.ranks.as_slice()).unwrap_or_default();
+        members.iter().position(|&member| member == rank).with_context(|| format!("rank {rank} is not in group {}", group.0))
+    }
+}

@@ -1,0 +1,125 @@
+//! Who this rank is: torchrun's variables, or Slurm's own.
+
+mod nodelist;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
+
+pub use nodelist::first_host;
+
+/// The variables of a process.
+pub type Variables = BTreeMap<String, String>;
+
+/// A rank's place in the world and the way to rank 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// This rank.
+    pub rank: usize,
+    /// Ranks in all.
+    pub world_size: usize,
+    /// This rank's number on its node, which picks its GPU.
+    pub local_rank: usize,
+    /// Host of rank 0.
+    pub master_addr: String,
+    /// Port on which rank 0 gathers the others.
+    pub master_port: u16,
+    /// The Slurm job, with its restart count, so that two runs of one job are told apart.
+    pub job: String,
+    /// What had to be assumed, as sentences.
+    pub warnings: Vec<String>,
+}
+
+struct Reader<'a> {
+    variables: &'a Variables,
+    slurm: bool,
+    warnings: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// The first of `name` and (in a Slurm job) `slurm_name` that is set.
+    fn number(&self, name: &str, slurm_name: &str) -> anyhow::Result<Option<usize>> {
+        let slurm_name = if self.slurm { slurm_name } else { "" };
+        for name in [name, slurm_name] {
+            if let Some(value) = self.get(name) {
+                let number = value.parse().with_context(|| format!("{name} is {value:?}, which is not a number"))?;
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    fn assume<T: std::fmt::Display>(&mut self, name: &str, found: Option<T>, default: T) -> T {
+        found.unwrap_or_else(|| {
+            self.warnings.push(format!("{name} is not set, and neither is Slurm's own; taking {default}"));
+            default
+        })
+    }
+}
+
+/// The environment of a rank: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT where they are set, else what
+/// Slurm says of the task.
+///
+/// # Errors
+/// When a variable is malformed, or rank and world don't fit.
+pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
+    let slurm = variables.contains_key("SLURM_NTASKS");
+    let mut reader = Reader { variables, slurm, warnings: Vec::new() };
+    let rank = reader.number("RANK", "SLURM_PROCID")?;
+    let world_size = reader.number("WORLD_SIZE", "SLURM_NTASKS")?;
+    let local_rank = reader.number("LOCAL_RANK", "SLURM_LOCALID")?.unwrap_or(0);
+    let master_addr = master_addr(&reader)?;
+    let master_port = master_port(&reader)?;
+    let job = ["SLURM_JOB_ID", "SLURM_RESTART_COUNT"].iter().filter_map(|name| reader.get(name)).collect::<Vec<_>>();
+    let job = job.join(".");
+    let rank = reader.assume("RANK", rank, 0);
+    let world_size = reader.assume("WORLD_SIZE", world_size, 1);
+    let master_addr = reader.assume("MASTER_ADDR", master_addr, "localhost".to_owned());
+    let master_port = reader.assume("MASTER_PORT", master_port, 29500);
+    ensure!(
+        rank < world_size,
+        "RANK is {rank} but WORLD_SIZE is {world_size}; ranks count from 0, so set RANK below WORLD_SIZE"
+    );
+    Ok(Environment { rank, world_size, local_rank, master_addr, master_port, job, warnings: reader.warnings })
+}
+
+fn master_addr(reader: &Reader<'_>) -> anyhow::Result<Option<String>> {
+    if let Some(address) = reader.get("MASTER_ADDR") {
+        return Ok(Some(address.to_owned()));
+    }
+    if !reader.slurm {
+        return Ok(None);
+    }
+    let Some(list) = reader.get("SLURM_NODELIST").or_else(|| reader.get("SLURM_JOB_NODELIST")) else {
+        return Ok(None);
+    };
+    let host = first_host(list)
+        .with_context(|| format!("no host can be read from Slurm's node list {list:?}; set MASTER_ADDR to rank 0's host"))?;
+    Ok(Some(host))
+}
+
+fn master_port(reader: &Reader<'_>) -> anyhow::Result<Option<u16>> {
+    if let Some(value) = reader.get("MASTER_PORT") {
+        let port: u16 = value
+            .parse()
+            .with_context(|| format!("MASTER_PORT is {value:?}, which is not a port (1 to 65535)"))?;
+        ensure!(port > 0, "MASTER_PORT is 0, which is not a port (1 to 65535)");
+        // torchrun's agent keeps its own store on MASTER_PORT and passes the number on.
+        let agent_store = reader.get("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        return Ok(Some(if agent_store { port.checked_add(1).unwrap_or(port - 1) } else { port }));
+    }
+    let Some(job) = reader.get("SLURM_JOB_ID").filter(|_| reader.slurm) else {
+        return Ok(None);
+    };
+    let start = job.len().saturating_sub(4);
+    let tail = job.get(start..).and_then(|tail| tail.parse::<u16>().ok());
+    let tail = tail.with_context(|| format!("SLURM_JOB_ID is {job:?}, which does not end in digits; set MASTER_PORT"))?;
+    Ok(Some(15_000 + tail))
+}
+
+#[cfg(test)]
+mod tests;

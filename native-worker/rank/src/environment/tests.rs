@@ -1,0 +1,92 @@
+use super::{Environment, Variables, derive};
+
+fn variables(pairs: &[(&str, &str)]) -> Variables {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn found(pairs: &[(&str, &str)]) -> Environment {
+    derive(&variables(pairs)).unwrap()
+}
+
+#[track_caller]
+fn check_port(job: &str, port: u16) {
+    let environment = found(&[("SLURM_NTASKS", "16"), ("SLURM_PROCID", "3"), ("SLURM_JOB_ID", job)]);
+    assert_eq!(environment.master_port, port, "job {job}");
+}
+
+#[test]
+fn slurm_jobs_get_a_port_from_their_number() {
+    check_port("123456", 18456);
+    check_port("999", 15999);
+    check_port("12345678", 20678);
+}
+
+#[test]
+fn slurm_variables_are_used_in_a_slurm_job() {
+    let environment = found(&[
+        ("SLURM_NTASKS", "16"),
+        ("SLURM_PROCID", "9"),
+        ("SLURM_LOCALID", "1"),
+        ("SLURM_NODELIST", "node[001-002]"),
+        ("SLURM_JOB_NODELIST", "other"),
+        ("SLURM_JOB_ID", "123456"),
+    ]);
+    assert_eq!((environment.rank, environment.world_size, environment.local_rank), (9, 16, 1));
+    assert_eq!((environment.master_addr.as_str(), environment.master_port), ("node001", 18456));
+    assert_eq!(environment.job, "123456");
+    assert!(environment.warnings.is_empty(), "{:?}", environment.warnings);
+}
+
+#[test]
+fn the_job_node_list_serves_where_the_other_is_absent() {
+    let environment = found(&[("SLURM_NTASKS", "1"), ("SLURM_JOB_NODELIST", "nodeA,nodeB[001,003]")]);
+    assert_eq!(environment.master_addr, "nodeA");
+}
+
+#[test]
+fn plain_variables_win_over_slurms() {
+    let environment = found(&[
+        ("SLURM_NTASKS", "16"),
+        ("SLURM_PROCID", "9"),
+        ("SLURM_JOB_ID", "123456"),
+        ("RANK", "1"),
+        ("WORLD_SIZE", "4"),
+        ("LOCAL_RANK", "1"),
+        ("MASTER_ADDR", "10.0.0.1"),
+        ("MASTER_PORT", "4000"),
+    ]);
+    assert_eq!((environment.rank, environment.world_size, environment.local_rank), (1, 4, 1));
+    assert_eq!((environment.master_addr.as_str(), environment.master_port), ("10.0.0.1", 4000));
+}
+
+#[test]
+fn without_slurm_and_variables_there_is_one_rank_and_a_warning_for_each_guess() {
+    let environment = found(&[("SLURM_PROCID", "7"), ("SLURM_JOB_ID", "123456")]);
+    assert_eq!((environment.rank, environment.world_size), (0, 1));
+    assert_eq!((environment.master_addr.as_str(), environment.master_port), ("localhost", 29500));
+    assert_eq!(environment.warnings.len(), 4, "{:?}", environment.warnings);
+    let listless = found(&[("SLURM_NTASKS", "1"), ("SLURM_PROCID", "0"), ("SLURM_JOB_ID", "999")]);
+    assert_eq!(listless.master_addr, "localhost");
+    assert_eq!(listless.warnings.len(), 1, "{:?}", listless.warnings);
+}
+
+#[test]
+fn torchruns_own_store_keeps_its_port() {
+    let pairs = [("MASTER_PORT", "29500"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
+    assert_eq!(found(&pairs).master_port, 29501);
+}
+
+#[track_caller]
+fn check_error(pairs: &[(&str, &str)], expected: &str) {
+    let error = derive(&variables(pairs)).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn malformed_values_are_named() {
+    check_error(&[("RANK", "one")], "RANK is \"one\"");
+    check_error(&[("RANK", "4"), ("WORLD_SIZE", "4")], "RANK is 4 but WORLD_SIZE is 4");
+    check_error(&[("MASTER_PORT", "70000")], "MASTER_PORT is \"70000\"");
+    check_error(&[("SLURM_NTASKS", "1"), ("SLURM_JOB_ID", "12_x")], "SLURM_JOB_ID is \"12_x\"");
+    check_error(&[("SLURM_NTASKS", "1"), ("SLURM_NODELIST", "[")], "node list \"[\"");
+}

@@ -1,0 +1,221 @@
+//! The transformer, as segments on the tape. Sequence first: a value is `[tokens of the sequence, sequences, width]`,
+//! so that sequence parallelism cuts the outermost dim.
+//!
+//! Symbols: s tokens of a sequence, b sequences, h hidden, d head width.
+
+mod cross_entropy;
+mod rotary;
+
+use anyhow::{Context, bail, ensure};
+use planner::Plan;
+use planner::layout::GroupKind;
+use planner::model::{Attention, QkNorm};
+use tch::{Kind, Tensor};
+
+use crate::collectives::{Collectives, GroupId};
+use crate::state::{State, kind_of};
+use crate::tape::{Exchange, Flow, Tape};
+
+use cross_entropy::VocabularySlice;
+use rotary::Rotary;
+
+struct Layer {
+    attention_norm: usize,
+    qkv: usize,
+    qkv_bias: Option<usize>,
+    q_norm: Option<usize>,
+    k_norm: Option<usize>,
+    proj: usize,
+    mlp_norm: usize,
+    fc1: usize,
+    fc2: usize,
+}
+
+/// The model of one rank: which parameter is which, and what is fixed from step to step.
+pub struct Model {
+    tp: GroupId,
+    sequence_parallel: bool,
+    compute: Kind,
+    hidden: i64,
+    head_dim: i64,
+    norm_eps: f64,
+    rotary: Rotary,
+    embedding: usize,
+    layers: Vec<Layer>,
+    final_norm: usize,
+    head: usize,
+    vocabulary: VocabularySlice,
+}
+
+/// One micro batch: token ids, `[s, b]` each.
+pub struct Batch {
+    /// What the model reads.
+    pub inputs: Tensor,
+    /// What it should say.
+    pub targets: Tensor,
+}
+
+impl Model {
+    /// The model that the plan describes, over this rank's parameters.
+    ///
+    /// # Errors
+    /// When the planner's shards lack a parameter, or the model is one that the executor does not run.
+    pub fn new(plan: &Plan, state: &State, world: &dyn Collectives) -> anyhow::Result<Model> {
+        let architecture = &plan.model;
+        let Attention::Gqa { head_dim, rotary_dim, qk_norm, qkv_bias, .. } = architecture.attention else {
+            bail!("the executor runs grouped-query attention so far, and this model has latent attention");
+        };
+        let named = |layer: u64, part: &str| state.find(&format!("layers.{layer}.{part}"));
+        let optional = |wanted: bool, layer, part| wanted.then(|| named(layer, part)).transpose();
+        let layers = (0..architecture.num_layers)
+            .map(|layer| {
+                let normed = qk_norm == QkNorm::PerHead;
+                anyhow::Ok(Layer {
+                    attention_norm: named(layer, "attention.norm.weight")?,
+                    qkv: named(layer, "attention.qkv.weight")?,
+                    qkv_bias: optional(qkv_bias, layer, "attention.qkv.bias")?,
+                    q_norm: optional(normed, layer, "attention.q_norm.weight")?,
+                    k_norm: optional(normed, layer, "attention.k_norm.weight")?,
+                    proj: named(layer, "attention.proj.weight")?,
+                    mlp_norm: named(layer, "mlp.norm.weight")?,
+                    fc1: named(layer, "mlp.fc1.weight")?,
+                    fc2: named(layer, "mlp.fc2.weight")?,
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        let embedding = state.find("embedding.weight")?;
+        let head = if architecture.tied_embeddings { embedding } else { state.find("head.weight")? };
+        let rows = &state.parameters[head].shard;
+        Ok(Model {
+            tp: world.mine(GroupKind::Tp)?,
+            sequence_parallel: plan.layout.sp && plan.layout.tp > 1,
+            compute: kind_of(plan.training.dtype),
+            hidden: i64::try_from(architecture.hidden_size)?,
+            head_dim: i64::try_from(head_dim)?,
+            norm_eps: architecture.norm_eps,
+            rotary: Rotary::new(rotary_dim.unwrap_or(head_dim), architecture.rope_theta)?,
+            embedding,
+            layers,
+            final_norm: state.find("final_norm.weight")?,
+            head,
+            vocabulary: VocabularySlice::new(rows.offset[0], rows.local_shape[0], rows.unpadded_rows)?,
+        })
+    }
+
+    /// Forward: records on the tape, returns the sum of the losses of all tokens, and leaves on the tape the gradient
+    /// of that sum times `scale`. `before_head` is called when all that layers save has been saved.
+    ///
+    /// # Errors
+    /// When libtorch or a collective fails.
+    pub fn forward(
+        &self,
+        tape: &mut Tape<'_>,
+        world: &dyn Collectives,
+        batch: &Batch,
+        scale: f64,
+        before_head: impl FnOnce(),
+    ) -> anyhow::Result<f64> {
+        let sequence = batch.inputs.size()[0];
+        let (cos, sin) = self.rotary.tables(sequence, self.compute, batch.inputs.device())?;
+        let mut stream = self.embed(tape, batch)?;
+        for layer in &self.layers {
+            let normed = self.norm(tape, &stream, layer.attention_norm)?;
+            let partial = self.attention(tape, layer, normed, &cos, &sin)?;
+            stream = self.residual(tape, stream, partial)?;
+            let normed = self.norm(tape, &stream, layer.mlp_norm)?;
+            let partial = self.mlp(tape, layer, normed)?;
+            stream = self.residual(tape, stream, partial)?;
+        }
+        let normed = self.norm(tape, &stream, self.final_norm)?;
+        drop(stream);
+        before_head();
+        let logits = tape.segment(&[&normed], &[self.head], |inputs, weights| Ok(inputs[0].f_linear(&weights[0], None::<&Tensor>)?))?;
+        drop(normed);
+        let (loss, gradient) = self.vocabulary.cross_entropy(world, self.tp, logits.data(), &batch.targets, scale)?;
+        tape.seed(&logits, gradient);
+        Ok(loss)
+    }
+
+    /// From a row-parallel sum to the residual stream.
+    fn to_stream(&self) -> Exchange {
+        if self.sequence_parallel { Exchange::SumScatter } else { Exchange::Sum }
+    }
+
+    /// From the residual stream to a column-parallel matrix.
+    fn from_stream(&self) -> Exchange {
+        if self.sequence_parallel { Exchange::Gather } else { Exchange::Copy }
+    }
+
+    fn embed(&self, tape: &mut Tape<'_>, batch: &Batch) -> anyhow::Result<Flow> {
+        let (inside, local) = self.vocabulary.localize(&batch.inputs)?;
+        let words = tape.segment(&[], &[self.embedding], |_, weights| {
+            let rows = Tensor::f_embedding(&weights[0], &local, -1, false, false)?;
+            // Words of other ranks' slices read row 0 here, which must count for nothing.
+            Ok(rows.f_mul(&inside.f_unsqueeze(-1)?.f_to_kind(rows.kind())?)?)
+        })?;
+        tape.exchange(self.to_stream(), words)
+    }
+
+    fn norm(&self, tape: &mut Tape<'_>, stream: &Flow, weight: usize) -> anyhow::Result<Flow> {
+        let normed = tape.segment(&[stream], &[weight], |inputs, weights| {
+            Ok(inputs[0].f_rms_norm([self.hidden], Some(&weights[0]), self.norm_eps)?)
+        })?;
+        tape.exchange(self.from_stream(), normed)
+    }
+
+    fn residual(&self, tape: &mut Tape<'_>, stream: Flow, partial: Flow) -> anyhow::Result<Flow> {
+        let update = tape.exchange(self.to_stream(), partial)?;
+        tape.add(&stream, &update)
+    }
+
+    fn attention(&self, tape: &mut Tape<'_>, layer: &Layer, normed: Flow, cos: &Tensor, sin: &Tensor) -> anyhow::Result<Flow> {
+        let weights: Vec<usize> =
+            [Some(layer.qkv), Some(layer.proj), layer.qkv_bias, layer.q_norm, layer.k_norm].into_iter().flatten().collect();
+        tape.segment(&[&normed], &weights, |inputs, weights| {
+            let (qkv, proj) = (&weights[0], &weights[1]);
+            let mut rest = weights[2..].iter();
+            let mut next = |present: Option<usize>| present.and_then(|_| rest.next());
+            let (bias, q_norm, k_norm) = (next(layer.qkv_bias), next(layer.q_norm), next(layer.k_norm));
+            let size = inputs[0].size();
+            let (s, b, d) = (size[0], size[1], self.head_dim);
+            // For each kv head: its query heads, then key, then value.
+            let (kv_heads, rows) = (qkv.size()[0], qkv.size()[1]);
+            let shared = rows - 2;
+            ensure!(shared > 0, "the planner gives qkv {:?}, with no query head in it", qkv.size());
+            let flat_bias = bias.map(|bias| bias.f_reshape([-1])).transpose()?;
+            let mixed = inputs[0].f_linear(&qkv.f_reshape([-1, self.hidden])?, flat_bias.as_ref())?;
+            let mixed = mixed.f_view([s, b, kv_heads, rows, d])?;
+            let query = mixed.f_narrow(3, 0, shared)?.f_reshape([s, b, kv_heads * shared, d])?;
+            let key = mixed.f_select(3, shared)?;
+            let value = mixed.f_select(3, shared + 1)?;
+            let normed = |heads: Tensor, weight: Option<&Tensor>| match weight {
+                Some(weight) => heads.f_rms_norm([d], Some(weight), self.norm_eps),
+                None => Ok(heads),
+            };
+            let query = self.rotary.rotate(&normed(query, q_norm)?, cos, sin)?;
+            let key = self.rotary.rotate(&normed(key, k_norm)?, cos, sin)?;
+            let heads_first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
+            let mixed = Tensor::f_scaled_dot_product_attention(
+                &heads_first(&query)?,
+                &heads_first(&key)?,
+                &heads_first(&value)?,
+                None::<&Tensor>,
+                0.0,
+                true,
+                None,
+                shared > 1,
+            )?;
+            let mixed = mixed.f_permute([2, 0, 1, 3])?.f_reshape([s, b, kv_heads * shared * d])?;
+            Ok(mixed.f_linear(&proj.f_reshape([self.hidden, -1])?, None::<&Tensor>)?)
+        })
+    }
+
+    fn mlp(&self, tape: &mut Tape<'_>, layer: &Layer, normed: Flow) -> anyhow::Result<Flow> {
+        tape.segment(&[&normed], &[layer.fc1, layer.fc2], |inputs, weights| {
+            let both = inputs[0].f_linear(&weights[0].f_reshape([-1, self.hidden])?, None::<&Tensor>)?;
+            let halves = both.f_chunk(2, -1)?;
+            let (gate, up) = (halves.first().context("no gate")?, halves.get(1).context("no up projection")?);
+            Ok(gate.f_silu()?.f_mul(up)?.f_linear(&weights[1], None::<&Tensor>)?)
+        })
+    }
+}

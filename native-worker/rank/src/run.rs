@@ -1,0 +1,244 @@
+//! A rank's life: read the plan, join the world, allocate, step, end.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context, bail, ensure};
+use planner::Plan;
+use planner::layout::{GroupKind, executor_limits};
+use planner::wire::{Event, Joined, Outcome, Step};
+use planner::{Finding, Severity};
+use sha2::{Digest, Sha256};
+use tch::{Cuda, Device};
+
+use crate::arguments::{Arguments, DeviceChoice};
+use crate::collectives::Collectives;
+use crate::collectives::host::{HostCollectives, Identity, LastResort, Meeting};
+use crate::dump;
+use crate::environment::{Environment, derive};
+use crate::log::Log;
+use crate::stop;
+use crate::sys::{self, memory::Tracker, signals};
+use crate::train::Trainer;
+
+/// The most bytes that a plan file may have.
+const MAX_PLAN_BYTES: u64 = 64 * 1024 * 1024;
+
+type SharedLog = Arc<Mutex<Log>>;
+
+/// A plan file, checked.
+struct Reading {
+    plan: Plan,
+    sha256: String,
+}
+
+/// Runs a rank to its end.
+///
+/// # Errors
+/// With one sentence that says what failed.
+pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()> {
+    let environment = derive(&std::env::vars().collect())?;
+    for warning in &environment.warnings {
+        eprintln!("shardplan-rank: {warning}");
+    }
+    let reading = read_plan(&arguments.plan, &environment)?;
+    let device = device(arguments.device, &environment, cuda)?;
+    check_torch()?;
+    signals::listen()?;
+    if environment.world_size > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
+        // Ranks that share a machine would otherwise each start a thread per core.
+        tch::set_num_threads(1);
+    }
+    let log: SharedLog = Arc::new(Mutex::new(Log::open(&arguments.run_dir, environment.rank)?));
+    let outcome = joined(arguments, &environment, &reading, device, &log);
+    let mut log = lock(&log);
+    match outcome {
+        Ok((outcome, reason)) => log.end(outcome, &reason),
+        Err(error) => {
+            let reason = format!("{error:#}");
+            log.end(Outcome::Failed, &reason)?;
+            Err(error)
+        }
+    }
+}
+
+fn lock(log: &SharedLog) -> std::sync::MutexGuard<'_, Log> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn read_plan(path: &Path, environment: &Environment) -> anyhow::Result<Reading> {
+    let failed = || format!("reading the plan {}", path.display());
+    let length = std::fs::metadata(path).with_context(failed)?.len();
+    ensure!(length <= MAX_PLAN_BYTES, "the plan {} has {length} bytes; a plan has at most {MAX_PLAN_BYTES}", path.display());
+    let text = std::fs::read_to_string(path).with_context(failed)?;
+    let sha256 = hex::encode(Sha256::digest(text.as_bytes()));
+    let file = planner::parse_plan(&text).map_err(|findings| refusal(path, &findings))?;
+    let resolved = Plan::resolve(&file);
+    let Some(plan) = resolved.plan else { return Err(refusal(path, &resolved.findings)) };
+    let native = Plan::resolve(&plan.native());
+    let Some(plan) = native.plan else { return Err(refusal(path, &native.findings)) };
+    let limits = executor_limits(&plan);
+    if !limits.is_empty() {
+        return Err(refusal(path, &limits));
+    }
+    ensure!(
+        plan.world_size() == environment.world_size as u64,
+        "the plan is for {} ranks ({} nodes of {} GPUs), but WORLD_SIZE is {}; start as many ranks as the plan has GPUs",
+        plan.world_size(),
+        plan.cluster.nodes,
+        plan.cluster.gpus_per_node,
+        environment.world_size
+    );
+    Ok(Reading { plan, sha256 })
+}
+
+fn refusal(path: &Path, findings: &[Finding]) -> anyhow::Error {
+    let errors: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error)
+        .map(|finding| if finding.field.is_empty() { finding.message.clone() } else { format!("{}: {}", finding.field, finding.message) })
+        .collect();
+    anyhow::anyhow!("the plan {} can't be run: {}", path.display(), errors.join("; "))
+}
+
+fn check_torch() -> anyhow::Result<()> {
+    let version = sys::torch_version();
+    ensure!(
+        version == "2.11.0" || version.starts_with("2.11."),
+        "this program is built for torch 2.11, but the libtorch that was loaded is {version}; point LD_LIBRARY_PATH at the torch/lib folder of torch 2.11"
+    );
+    Ok(())
+}
+
+fn device(choice: DeviceChoice, environment: &Environment, cuda: Result<(), String>) -> anyhow::Result<Device> {
+    if choice == DeviceChoice::Cpu {
+        return Ok(Device::Cpu);
+    }
+    let gpus = if cuda.is_ok() && Cuda::is_available() { usize::try_from(Cuda::device_count()).unwrap_or(0) } else { 0 };
+    if gpus > 0 {
+        return Ok(Device::Cuda(environment.local_rank % gpus));
+    }
+    if choice == DeviceChoice::Cuda {
+        match cuda {
+            Err(reason) => bail!("--device is cuda, but libtorch_cuda.so can't be opened: {reason}"),
+            Ok(()) => bail!("--device is cuda, but libtorch sees no GPU; is the driver at least as new as this torch's CUDA asks, and is CUDA_VISIBLE_DEVICES right?"),
+        }
+    }
+    if let Err(reason) = cuda {
+        eprintln!("shardplan-rank: a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU");
+    }
+    Ok(Device::Cpu)
+}
+
+fn device_name(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => format!("cuda:{index}"),
+        _ => "cpu".to_owned(),
+    }
+}
+
+/// What tells this run apart from another on the same port: the run folder's name and the Slurm job.
+fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {
+    let folder = folder.canonicalize().with_context(|| format!("the run folder {} is not there", folder.display()))?;
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(if environment.job.is_empty() { name } else { format!("{name} (job {})", environment.job) })
+}
+
+fn joined(
+    arguments: &Arguments,
+    environment: &Environment,
+    reading: &Reading,
+    device: Device,
+    log: &SharedLog,
+) -> anyhow::Result<(Outcome, String)> {
+    let identity = Identity {
+        run: run_id(&arguments.run_dir, environment)?,
+        binary: env!("CARGO_PKG_VERSION").to_owned(),
+        torch: sys::torch_version(),
+        plan_sha256: reading.sha256.clone(),
+        rank: environment.rank,
+        world_size: environment.world_size,
+        host: nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        pid: std::process::id(),
+        port: 0,
+    };
+    let joined = Joined {
+        rank: identity.rank as u64,
+        world_size: identity.world_size as u64,
+        host: identity.host.clone(),
+        pid: identity.pid,
+        device: device_name(device),
+        torch: identity.torch.clone(),
+        plan_sha256: identity.plan_sha256.clone(),
+    };
+    let meeting = Meeting {
+        address: environment.master_addr.clone(),
+        port: environment.master_port,
+        timeout: arguments.timeout,
+        last_resort: Some(last_resort(log)),
+    };
+    let world = HostCollectives::join(identity, meeting, reading.plan.groups())?;
+    lock(log).append(Event::Joined(joined))?;
+    let result = train(arguments, &reading.plan, &world, device, log);
+    match &result {
+        Ok(_) => world.finish(),
+        Err(error) => world.abort(&format!("{error:#}")),
+    }
+    result
+}
+
+/// Ends the process where the rank's own thread does not: it computes for long, or hangs.
+fn last_resort(log: &SharedLog) -> LastResort {
+    let log = log.clone();
+    Arc::new(move |reason| {
+        let _ = lock(&log).end(Outcome::Failed, reason);
+        eprintln!("shardplan-rank: {reason}");
+        std::process::exit(1);
+    })
+}
+
+fn train(
+    arguments: &Arguments,
+    plan: &Plan,
+    world: &HostCollectives,
+    device: Device,
+    log: &SharedLog,
+) -> anyhow::Result<(Outcome, String)> {
+    let _inference = tch::no_grad_guard();
+    let tracker = Tracker::install()?;
+    world.note("allocating its state");
+    let mut trainer = Trainer::new(plan, world, &tracker, device)?;
+    lock(log).append(Event::Allocated(trainer.static_memory()))?;
+    let dump = arguments.dump.as_deref();
+    if let Some(folder) = dump {
+        dump::weights(folder, 0, &trainer.state, world)?;
+    }
+    let everyone = world.mine(GroupKind::World)?;
+    for step in 1..=plan.run.steps {
+        world.note(&format!("at the start of step {step}"));
+        if let Some(reason) = stop::asked(world, everyone, &arguments.run_dir)? {
+            return Ok((Outcome::Stopped, format!("{reason} after {} of {} steps", step - 1, plan.run.steps)));
+        }
+        let result = trainer.step(step, |trainer| match dump {
+            Some(folder) => dump::gradients(folder, step, &trainer.state, world),
+            None => Ok(()),
+        })?;
+        let record = Step {
+            step,
+            loss: result.loss,
+            grad_norm: result.grad_norm,
+            lr: result.lr,
+            tokens: result.tokens,
+            seconds: result.seconds,
+            phases: result.phases,
+            memory: result.memory,
+        };
+        lock(log).append(Event::Step(record))?;
+        if let Some(folder) = dump {
+            dump::weights(folder, step, &trainer.state, world)?;
+        }
+    }
+    // Nobody leaves while another still needs an answer.
+    world.barrier(everyone)?;
+    Ok((Outcome::Completed, format!("all {} steps are done", plan.run.steps)))
+}

@@ -1,0 +1,172 @@
+//! What a rank keeps from step to step: exactly the planner's shards.
+//!
+//! Weights, main gradients, master weights and moments are flat buffers; a parameter is a view of them at the
+//! planner's offset. Nothing here computes a shape, an offset or a size of its own.
+
+pub mod init;
+
+use anyhow::{Context, ensure};
+use planner::Dtype;
+use planner::shard::{BufferShard, ParamShard, RankShards};
+use tch::{Device, Kind, Tensor};
+
+use crate::sys::memory::{Category, Tracker};
+use crate::tape::Weights;
+
+/// libtorch's name of an element type.
+pub fn kind_of(dtype: Dtype) -> Kind {
+    match dtype {
+        Dtype::Bf16 => Kind::BFloat16,
+        Dtype::Fp16 => Kind::Half,
+        Dtype::Fp32 => Kind::Float,
+        Dtype::Fp64 => Kind::Double,
+    }
+}
+
+/// One of the planner's buffers.
+pub struct Buffer {
+    /// The planner's description.
+    pub shard: BufferShard,
+    /// Compute-dtype parameters.
+    pub weights: Tensor,
+    /// Main gradients.
+    pub gradients: Tensor,
+    /// Master weights of the owned range; none when the weights themselves serve.
+    pub master: Option<Tensor>,
+    /// Moments of the owned range.
+    pub moments: Vec<Tensor>,
+}
+
+/// A parameter's slice on this rank.
+pub struct Parameter {
+    /// The planner's description.
+    pub shard: ParamShard,
+    leaf: Tensor,
+    /// Its part of the main gradient buffer, in its own shape.
+    pub gradient: Tensor,
+}
+
+/// Everything that a rank keeps.
+pub struct State {
+    /// The buffers.
+    pub buffers: Vec<Buffer>,
+    /// The parameters, in the planner's order.
+    pub parameters: Vec<Parameter>,
+}
+
+fn length(elements: u64) -> anyhow::Result<i64> {
+    i64::try_from(elements).with_context(|| format!("a buffer of {elements} elements"))
+}
+
+/// A one-dimensional view.
+pub fn view(buffer: &Tensor, start: u64, elements: u64) -> anyhow::Result<Tensor> {
+    Ok(buffer.f_narrow(0, length(start)?, length(elements)?)?)
+}
+
+impl Buffer {
+    fn allocate(shard: &BufferShard, device: Device, tracker: &Tracker) -> anyhow::Result<Buffer> {
+        let zeros = |category, elements: u64, dtype: Dtype| {
+            tracker.allocate(category, || Ok(Tensor::f_zeros([length(elements)?], (kind_of(dtype), device))?))
+        };
+        let owned = shard.state_elements;
+        ensure!(
+            shard.state_offset + owned <= shard.elements,
+            "the planner gives state for elements {} to {} of a buffer of {}",
+            shard.state_offset,
+            shard.state_offset + owned,
+            shard.elements
+        );
+        Ok(Buffer {
+            weights: zeros(Category::Weights, shard.elements, shard.weight_dtype)?,
+            gradients: zeros(Category::Gradients, shard.elements, shard.grad_dtype)?,
+            master: shard.master_dtype.map(|dtype| zeros(Category::Optimizer, owned, dtype)).transpose()?,
+            moments: (0..shard.moments)
+                .map(|_| zeros(Category::Optimizer, owned, shard.moment_dtype))
+                .collect::<Result<_, _>>()?,
+            shard: shard.clone(),
+        })
+    }
+
+    /// The owned range of a buffer-sized tensor.
+    ///
+    /// # Errors
+    /// When the tensor is smaller.
+    pub fn owned(&self, whole: &Tensor) -> anyhow::Result<Tensor> {
+        view(whole, self.shard.state_offset, self.shard.state_elements)
+    }
+}
+
+impl State {
+    /// Allocates the planner's buffers and starts every parameter.
+    ///
+    /// # Errors
+    /// When memory runs out, or the planner's description does not hold together.
+    pub fn allocate(shards: &RankShards, device: Device, seed: u64, tracker: &Tracker) -> anyhow::Result<State> {
+        let buffers: Vec<Buffer> =
+            shards.buffers.iter().map(|shard| Buffer::allocate(shard, device, tracker)).collect::<Result<_, _>>()?;
+        let mut parameters = Vec::with_capacity(shards.params.len());
+        for shard in &shards.params {
+            let buffer = buffers.get(shard.buffer).with_context(|| format!("{} is in no buffer", shard.name))?;
+            let shape: Vec<i64> = shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
+            let slice = |whole: &Tensor| -> anyhow::Result<Tensor> {
+                Ok(view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?)
+            };
+            let mut weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
+            init::fill(shard, seed, &mut weights)?;
+            let leaf = slice(&buffer.weights)?.f_detach()?.f_set_requires_grad(true)?;
+            parameters.push(Parameter { shard: shard.clone(), leaf, gradient: slice(&buffer.gradients)? });
+        }
+        let mut state = State { buffers, parameters };
+        state.start_masters(seed)?;
+        Ok(state)
+    }
+
+    /// Masters start from the same fp64 values as the weights, not from rounded weights.
+    fn start_masters(&mut self, seed: u64) -> anyhow::Result<()> {
+        for (index, buffer) in self.buffers.iter_mut().enumerate() {
+            let Some(master) = &buffer.master else { continue };
+            for parameter in self.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+                let shard = &parameter.shard;
+                let start = shard.buffer_offset.max(buffer.shard.state_offset);
+                let end = (shard.buffer_offset + shard.elements())
+                    .min(buffer.shard.state_offset + buffer.shard.state_elements);
+                if start < end {
+                    let mut part = view(master, start - buffer.shard.state_offset, end - start)?;
+                    init::fill_part(shard, seed, start - shard.buffer_offset, &mut part)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets all main gradients to zero.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn zero_gradients(&mut self) -> anyhow::Result<()> {
+        for buffer in &mut self.buffers {
+            let _ = buffer.gradients.f_zero_()?;
+        }
+        Ok(())
+    }
+
+    /// Number of the parameter with this name.
+    ///
+    /// # Errors
+    /// When the planner has none.
+    pub fn find(&self, name: &str) -> anyhow::Result<usize> {
+        let found = self.parameters.iter().position(|parameter| parameter.shard.name == name);
+        found.with_context(|| format!("the planner's shards have no parameter `{name}`"))
+    }
+}
+
+impl Weights for State {
+    fn leaf(&self, parameter: usize) -> Tensor {
+        self.parameters[parameter].leaf.shallow_clone()
+    }
+
+    fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()> {
+        let _ = self.parameters[parameter].gradient.shallow_clone().f_add_(gradient)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! The only unsafe code of the workspace: what tch does not wrap. Signals, the allocator hook, gradients seeded with
+//! tensors, opening libtorch_cuda, the bytes of a CPU tensor.
+#![allow(unsafe_code)]
+
+mod autograd;
+mod bytes;
+mod library;
+pub mod memory;
+pub mod signals;
+
+pub use autograd::gradients;
+pub use bytes::{cpu_bytes, cpu_bytes_mut};
+pub use library::{open_cuda_if_visible, torch_version};
+
+use std::ffi::{CStr, c_char};
+
+unsafe extern "C" {
+    fn shardplan_free(text: *mut c_char);
+}
+
+/// Takes a message that the shim allocated; none for null.
+fn taken(text: *mut c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: the shim returns null or a string made by strdup, which is ours until freed.
+    let message = unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned();
+    // SAFETY: `text` came from strdup and is not used again.
+    unsafe { shardplan_free(text) };
+    Some(message)
+}
+
+/// Turns the shim's message into an error, without torch's C++ backtrace.
+fn checked(text: *mut c_char) -> anyhow::Result<()> {
+    match taken(text) {
+        None => Ok(()),
+        Some(message) => Err(anyhow::anyhow!("libtorch: {}", first_lines(&message))),
+    }
+}
+
+/// What a torch exception says, without the C++ stack that follows.
+pub fn first_lines(message: &str) -> String {
+    let end = ["\nException raised from", "\nframe #0"].iter().filter_map(|mark| message.find(mark)).min();
+    message[..end.unwrap_or(message.len())].trim().replace('\n', " ")
+}

@@ -1,0 +1,235 @@
+// What tch does not wrap: the allocator hook, gradients seeded with a tensor, and opening libtorch_cuda at run time.
+// Every function that can throw returns a message for the caller to free, or null.
+
+#include <ATen/Config.h>
+#include <ATen/Version.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+namespace {
+
+char* message_of(const char* text) {
+  return strdup(text);
+}
+
+template <class Body>
+char* guarded(Body&& body) {
+  try {
+    body();
+    return nullptr;
+  } catch (const std::exception& error) {
+    return message_of(error.what());
+  } catch (...) {
+    return message_of("an exception that is not a std::exception");
+  }
+}
+
+constexpr int kCategories = 5;
+
+// Live bytes by category. Backward on a GPU allocates from autograd's own thread, hence the mutex.
+class Tracker : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* ptr, int64_t size, size_t, size_t reserved, c10::Device device) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (device.type() != c10::DeviceType::CPU) {
+      reserved_ = static_cast<int64_t>(reserved);
+    }
+    if (size > 0) {
+      blocks_[ptr] = Block{size, 0, category_};
+      live_[category_] += size;
+    } else {
+      auto found = blocks_.find(ptr);
+      // A block from before the hook was pushed is not ours to subtract.
+      if (found == blocks_.end()) {
+        return;
+      }
+      live_[found->second.category] -= found->second.bytes;
+      live_[kCategories - 1] -= found->second.rounding;
+      blocks_.erase(found);
+    }
+    raise_peak();
+  }
+
+  void reportOutOfMemory(int64_t, size_t, size_t, c10::Device) override {}
+
+  bool memoryProfilingEnabled() const override {
+    return true;
+  }
+
+  void set_category(int category) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    category_ = category;
+  }
+
+  // Counts a block as `bytes` and the rest of it as the allocator's rounding.
+  bool settle(void* ptr, int64_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = blocks_.find(ptr);
+    if (found == blocks_.end() || found->second.bytes < bytes) {
+      return false;
+    }
+    Block& block = found->second;
+    int64_t rest = block.bytes - bytes;
+    live_[block.category] -= rest;
+    live_[kCategories - 1] += rest;
+    block.bytes = bytes;
+    block.rounding += rest;
+    return true;
+  }
+
+  void read(int64_t* out) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    int next = 0;
+    for (int64_t bytes : live_) out[next++] = bytes;
+    for (int64_t bytes : at_peak_) out[next++] = bytes;
+    out[next++] = peak_;
+    out[next++] = reserved_at_peak_;
+  }
+
+  void reset_peak() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    peak_ = -1;
+    raise_peak();
+  }
+
+ private:
+  struct Block {
+    int64_t bytes;
+    int64_t rounding;
+    int category;
+  };
+
+  void raise_peak() {
+    int64_t total = 0;
+    for (int64_t bytes : live_) total += bytes;
+    if (total > peak_) {
+      peak_ = total;
+      at_peak_ = live_;
+      reserved_at_peak_ = reserved_;
+    }
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+  std::array<int64_t, kCategories> live_{};
+  std::array<int64_t, kCategories> at_peak_{};
+  int64_t peak_ = 0;
+  int64_t reserved_ = 0;
+  int64_t reserved_at_peak_ = 0;
+  int category_ = 0;
+};
+
+std::shared_ptr<Tracker>& tracker() {
+  static thread_local std::shared_ptr<Tracker> instance;
+  return instance;
+}
+
+}  // namespace
+
+extern "C" {
+
+char* shardplan_tracker_install() {
+  return guarded([] {
+    auto fresh = std::make_shared<Tracker>();
+    c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, fresh);
+    tracker() = fresh;
+  });
+}
+
+char* shardplan_tracker_remove() {
+  return guarded([] {
+    if (tracker()) {
+      c10::ThreadLocalDebugInfo::_pop(c10::DebugInfoKind::PROFILER_STATE);
+      tracker().reset();
+    }
+  });
+}
+
+void shardplan_tracker_category(int category) {
+  if (tracker()) tracker()->set_category(category);
+}
+
+// `out` takes 2 * 5 + 2 numbers: live and at-peak bytes by category, the peak, the reserved bytes then.
+bool shardplan_tracker_read(int64_t* out) {
+  if (!tracker()) return false;
+  tracker()->read(out);
+  return true;
+}
+
+void shardplan_tracker_reset_peak() {
+  if (tracker()) tracker()->reset_peak();
+}
+
+bool shardplan_tracker_settle(void* ptr, int64_t bytes) {
+  return tracker() && tracker()->settle(ptr, bytes);
+}
+
+// Gradients of `outputs`, weighted by `output_gradients`, with respect to `inputs`; `results` takes one new tensor
+// (or null where there is none) for each input.
+char* shardplan_gradients(
+    at::Tensor** outputs,
+    at::Tensor** output_gradients,
+    size_t output_count,
+    at::Tensor** inputs,
+    size_t input_count,
+    at::Tensor** results) {
+  return guarded([&] {
+    torch::autograd::variable_list ends, seeds, leaves;
+    for (size_t i = 0; i < output_count; ++i) {
+      ends.push_back(*outputs[i]);
+      seeds.push_back(*output_gradients[i]);
+    }
+    for (size_t i = 0; i < input_count; ++i) {
+      leaves.push_back(*inputs[i]);
+      results[i] = nullptr;
+    }
+    auto found = torch::autograd::grad(ends, leaves, seeds, /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (found[i].defined()) results[i] = new at::Tensor(std::move(found[i]));
+    }
+  });
+}
+
+// The address of a tensor's first element, for a dense CPU tensor; null for any other.
+void* shardplan_cpu_bytes(const at::Tensor* tensor, size_t* bytes) {
+  *bytes = 0;
+  if (!tensor->defined() || !tensor->device().is_cpu() || !tensor->is_contiguous()) return nullptr;
+  *bytes = tensor->nbytes();
+  return tensor->data_ptr();
+}
+
+void* shardplan_data_pointer(const at::Tensor* tensor) {
+  return tensor->defined() ? tensor->data_ptr() : nullptr;
+}
+
+char* shardplan_open(const char* library) {
+  if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return nullptr;
+  const char* reason = dlerror();
+  return message_of(reason != nullptr ? reason : "unknown reason");
+}
+
+char* shardplan_torch_config() {
+  try {
+    return message_of(at::show_config().c_str());
+  } catch (...) {
+    return message_of("");
+  }
+}
+
+void shardplan_free(char* text) {
+  std::free(text);
+}
+
+}  // extern "C"

@@ -1,0 +1,7 @@
+//! Training: what a step is.
+
+pub mod data;
+pub mod optimizer;
+mod step;
+
+pub use step::{StepResult, Trainer};

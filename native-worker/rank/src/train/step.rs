@@ -1,0 +1,334 @@
+//! One step: micro batches forward and backward, gradients summed over ranks, clipped, applied.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::{bail, ensure};
+use planner::Plan;
+use planner::layout::{Group, GroupKind};
+use planner::wire::MeasuredMemory;
+use tch::{Device, Kind, Tensor};
+
+use super::data::Data;
+use super::optimizer::{Update, learning_rate, owned_part, update};
+use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::model::{Batch, Model};
+use crate::state::{State, view};
+use crate::sys::memory::{Category, Tracker};
+use crate::tape::Tape;
+
+/// What a step gave; the same on all ranks, but for memory and times.
+#[derive(Debug, Clone)]
+pub struct StepResult {
+    /// Mean loss per token over the global batch.
+    pub loss: f64,
+    /// Norm of the whole model's gradient before clipping.
+    pub grad_norm: f64,
+    /// Learning rate used.
+    pub lr: f64,
+    /// Tokens of the global batch.
+    pub tokens: u64,
+    /// Seconds of the whole step.
+    pub seconds: f64,
+    /// Seconds by phase, without what collectives took within it, and by `comm.KIND`.
+    pub phases: BTreeMap<String, f64>,
+    /// Memory.
+    pub memory: MeasuredMemory,
+}
+
+/// Everything that a rank needs for a step.
+pub struct Trainer<'a> {
+    plan: &'a Plan,
+    world: &'a dyn Collectives,
+    tracker: &'a Tracker,
+    device: Device,
+    data: Data,
+    model: Model,
+    /// What the rank keeps.
+    pub state: State,
+    world_group: GroupId,
+    dp_index: u64,
+    /// Live bytes of the rank at rest, which every step must return to.
+    at_rest: u64,
+}
+
+/// Seconds by phase.
+#[derive(Default)]
+struct Clock {
+    phases: BTreeMap<String, f64>,
+}
+
+impl Clock {
+    /// Runs a phase; the time of its collectives is theirs.
+    fn time<T>(&mut self, world: &dyn Collectives, phase: &str, run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let start = Instant::now();
+        let result = run();
+        let mut own = start.elapsed().as_secs_f64();
+        for (kind, seconds) in world.take_seconds() {
+            own -= seconds;
+            *self.phases.entry(kind).or_default() += seconds;
+        }
+        *self.phases.entry(phase.to_owned()).or_default() += own.max(0.0);
+        result
+    }
+}
+
+impl<'a> Trainer<'a> {
+    /// Opens the data, allocates the planner's shards and makes the model.
+    ///
+    /// # Errors
+    /// When any of it fails.
+    pub fn new(
+        plan: &'a Plan,
+        world: &'a dyn Collectives,
+        tracker: &'a Tracker,
+        device: Device,
+    ) -> anyhow::Result<Trainer<'a>> {
+        let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
+        let shards = plan.rank_shards(world.rank() as u64);
+        let state = State::allocate(&shards, device, plan.run.seed, tracker)?;
+        let model = Model::new(plan, &state, world)?;
+        let dp_index = world.index(world.mine(GroupKind::Dp)?)? as u64;
+        for buffer in &state.buffers {
+            check_owned(&buffer.shard, world)?;
+        }
+        let live = tracker.read().live;
+        ensure!(
+            live.of(Category::Step) == 0,
+            "{} bytes are live beside the planner's buffers after allocation",
+            live.of(Category::Step)
+        );
+        let at_rest = live.total();
+        let world_group = world.mine(GroupKind::World)?;
+        Ok(Trainer { plan, world, tracker, device, data, model, state, world_group, dp_index, at_rest })
+    }
+
+    /// Static memory by category, as the hook counted it.
+    pub fn static_memory(&self) -> MeasuredMemory {
+        let reading = self.tracker.read();
+        MeasuredMemory {
+            weights_bytes: reading.live.of(Category::Weights),
+            gradients_bytes: reading.live.of(Category::Gradients),
+            optimizer_bytes: reading.live.of(Category::Optimizer),
+            activations_bytes: 0,
+            transient_bytes: 0,
+            peak_allocated_bytes: reading.live.total(),
+            peak_reserved_bytes: reading.reserved_at_peak,
+        }
+    }
+
+    /// Runs step `step` (from 1). `reduced` is called when gradients are final but neither clipped nor applied.
+    ///
+    /// # Errors
+    /// When anything fails, the loss is not a number, or memory was leaked.
+    pub fn step(&mut self, step: u64, reduced: impl FnOnce(&Self) -> anyhow::Result<()>) -> anyhow::Result<StepResult> {
+        let start = Instant::now();
+        self.world.take_seconds();
+        self.tracker.reset_peak();
+        let mut clock = Clock::default();
+        let (loss_sum, activations) = self.micro_batches(step, &mut clock)?;
+        let world = self.world;
+        let loss = clock.time(world, "forward", || self.global_loss(step, loss_sum))?;
+        clock.time(world, "optimizer", || self.reduce_gradients())?;
+        reduced(self)?;
+        world.note(&format!("updating weights in step {step}"));
+        let run = &self.plan.run;
+        let lr = learning_rate(run.lr, run.warmup_steps, step);
+        let grad_norm = clock.time(world, "optimizer", || {
+            let norm = self.gradient_norm()?;
+            ensure!(norm.is_finite(), "the gradient norm is {norm} in step {step} on rank {}; lower run.lr", world.rank());
+            let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
+            let settings = Update {
+                kind: self.plan.training.optimizer,
+                step,
+                lr,
+                weight_decay: run.weight_decay,
+                gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 },
+            };
+            update(&self.state, settings)?;
+            self.gather_weights()?;
+            Ok(norm)
+        })?;
+        Ok(StepResult {
+            loss,
+            grad_norm,
+            lr,
+            tokens: self.tokens(),
+            seconds: start.elapsed().as_secs_f64(),
+            phases: clock.phases,
+            memory: self.measured(step, activations)?,
+        })
+    }
+
+    fn tokens(&self) -> u64 {
+        self.plan.training.global_batch_size * self.plan.training.seq_len
+    }
+
+    /// Forward and backward of all micro batches: this rank's sum of losses, and the most bytes that were saved
+    /// between the two.
+    fn micro_batches(&mut self, step: u64, clock: &mut Clock) -> anyhow::Result<(f64, u64)> {
+        self.state.zero_gradients()?;
+        let scale = 1.0 / self.tokens() as f64;
+        let tp = self.world.mine(GroupKind::Tp)?;
+        let (mut loss_sum, mut activations) = (0.0, 0);
+        for microbatch in 0..self.plan.microbatches() {
+            let number = microbatch + 1;
+            self.world.note(&format!("in forward of micro batch {number} of step {step}"));
+            let batch = clock.time(self.world, "data", || self.batch(step, microbatch))?;
+            let mut tape = Tape::new(self.world, tp, &self.state);
+            let saved = || activations = activations.max(self.tracker.read().live.total().saturating_sub(self.at_rest));
+            loss_sum += clock.time(self.world, "forward", || self.model.forward(&mut tape, self.world, &batch, scale, saved))?;
+            self.world.note(&format!("in backward of micro batch {number} of step {step}"));
+            clock.time(self.world, "backward", || tape.backward())?;
+        }
+        Ok((loss_sum, activations))
+    }
+
+    /// Which samples a micro batch of this rank holds depends on its data-parallel index alone; all together, a step's
+    /// micro batches hold the same samples in every layout.
+    fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
+        let training = &self.plan.training;
+        let (sequence, rows) = (training.seq_len, training.micro_batch_size);
+        let first = (step - 1) * training.global_batch_size + (microbatch * self.plan.layout.dp + self.dp_index) * rows;
+        let mut tokens = Vec::new();
+        for row in 0..rows {
+            tokens.extend(self.data.sample(first + row, sequence)?);
+        }
+        let (s, b) = (i64::try_from(sequence)?, i64::try_from(rows)?);
+        let tokens = Tensor::f_from_slice(&tokens)?.f_view([b, s + 1])?.f_transpose(0, 1)?;
+        let part = |start| -> anyhow::Result<Tensor> { Ok(tokens.f_narrow(0, start, s)?.f_contiguous()?.f_to_device(self.device)?) };
+        Ok(Batch { inputs: part(0)?, targets: part(1)? })
+    }
+
+    /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
+    fn global_loss(&self, step: u64, loss_sum: f64) -> anyhow::Result<f64> {
+        let ranks = self.world.size(self.world_group);
+        let mine = Tensor::f_from_slice(&[loss_sum])?;
+        let mut all = Tensor::f_zeros([ranks as i64], (Kind::Double, Device::Cpu))?;
+        self.world.all_gather(self.world_group, &mine, &mut all)?;
+        let all: Vec<f64> = Vec::try_from(&all)?;
+        if let Some(rank) = all.iter().position(|loss| !loss.is_finite()) {
+            bail!("the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data", all[rank]);
+        }
+        let counted = |group: &&Group| group.kind == GroupKind::Tp;
+        let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
+        let sum: f64 = firsts.filter_map(|&rank| all.get(rank as usize)).sum();
+        Ok(sum / self.tokens() as f64)
+    }
+
+    fn reduce_gradients(&mut self) -> anyhow::Result<()> {
+        self.sum_partial_gradients()?;
+        for buffer in &self.state.buffers {
+            let group = self.world.mine(buffer.shard.group)?;
+            if self.world.size(group) == 1 {
+                continue;
+            }
+            let mut gradients = buffer.gradients.shallow_clone();
+            if buffer.shard.state_elements == buffer.shard.elements {
+                self.world.all_reduce(group, Reduce::Sum, &mut gradients)?;
+            } else {
+                let mut owned = buffer.owned(&gradients)?;
+                self.world.reduce_scatter(group, &gradients, &mut owned)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part.
+    fn sum_partial_gradients(&self) -> anyhow::Result<()> {
+        let mut groups: Vec<GroupKind> = self.state.parameters.iter().filter_map(|parameter| parameter.shard.sum_gradient_over).collect();
+        groups.sort();
+        groups.dedup();
+        for kind in groups {
+            let group = self.world.mine(kind)?;
+            let partial = self.state.parameters.iter().filter(|parameter| parameter.shard.sum_gradient_over == Some(kind));
+            let mut slices = Vec::new();
+            for parameter in partial {
+                slices.push(parameter.gradient.f_view([-1])?);
+            }
+            let mut joined = Tensor::f_cat(&slices, 0)?;
+            self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
+            let mut start = 0;
+            for slice in &mut slices {
+                let length = slice.numel() as i64;
+                slice.f_copy_(&joined.f_narrow(0, start, length)?)?;
+                start += length;
+            }
+        }
+        Ok(())
+    }
+
+    /// The norm of the whole model's gradient: every element counted by the one rank that speaks for it.
+    fn gradient_norm(&self) -> anyhow::Result<f64> {
+        let first_of = |kind| -> anyhow::Result<bool> { Ok(self.world.index(self.world.mine(kind)?)? == 0) };
+        let speaks_for_replicated = first_of(GroupKind::Tp)?;
+        let mut squares = 0.0;
+        for (index, buffer) in self.state.buffers.iter().enumerate() {
+            let alone = buffer.shard.state_elements < buffer.shard.elements;
+            if !alone && !first_of(buffer.shard.group)? {
+                continue;
+            }
+            for parameter in self.state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+                if parameter.shard.cut_by.is_none() && !speaks_for_replicated {
+                    continue;
+                }
+                if let Some((start, elements)) = owned_part(parameter, buffer) {
+                    let part = view(&buffer.gradients, start, elements)?;
+                    let norm = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_double_value(&[])?;
+                    squares += norm * norm;
+                }
+            }
+        }
+        let mut sum = Tensor::f_from_slice(&[squares])?;
+        self.world.all_reduce(self.world_group, Reduce::Sum, &mut sum)?;
+        Ok(sum.f_double_value(&[0])?.sqrt())
+    }
+
+    fn gather_weights(&self) -> anyhow::Result<()> {
+        for buffer in &self.state.buffers {
+            if buffer.shard.state_elements < buffer.shard.elements {
+                let group = self.world.mine(buffer.shard.group)?;
+                let mut weights = buffer.weights.shallow_clone();
+                let owned = buffer.owned(&weights)?;
+                self.world.all_gather(group, &owned, &mut weights)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn measured(&self, step: u64, activations: u64) -> anyhow::Result<MeasuredMemory> {
+        let reading = self.tracker.read();
+        let live = reading.live.total();
+        ensure!(
+            live == self.at_rest,
+            "{live} bytes are live after step {step}, but {} at rest: {} bytes were leaked",
+            self.at_rest,
+            live as i128 - i128::from(self.at_rest)
+        );
+        let kept = self.static_memory();
+        let others = kept.weights_bytes + kept.gradients_bytes + kept.optimizer_bytes + activations;
+        Ok(MeasuredMemory {
+            activations_bytes: activations,
+            transient_bytes: reading.peak.saturating_sub(others),
+            peak_allocated_bytes: reading.peak,
+            peak_reserved_bytes: reading.reserved_at_peak,
+            ..kept
+        })
+    }
+}
+
+/// Members of a group own equal parts in the order of the group, or each the whole: what the collectives do.
+fn check_owned(shard: &planner::shard::BufferShard, world: &dyn Collectives) -> anyhow::Result<()> {
+    let group = world.mine(shard.group)?;
+    let (members, index) = (world.size(group) as u64, world.index(group)? as u64);
+    let whole = shard.state_elements == shard.elements && shard.state_offset == 0;
+    let part = shard.state_elements * members == shard.elements && shard.state_offset == index * shard.state_elements;
+    ensure!(
+        whole || part,
+        "the planner gives member {index} of {members} the elements {} to {} of {}, which is no equal part",
+        shard.state_offset,
+        shard.state_offset + shard.state_elements,
+        shard.elements
+    );
+    Ok(())
+}
