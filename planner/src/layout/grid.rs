@@ -150,6 +150,7 @@ mod tests {
             pp,
             vpp: 1,
             schedule: Schedule::OneFOneB,
+            pipeline: None,
             first_stage_layers: None,
             last_stage_layers: None,
             account_for_embedding: false,

@@ -47,13 +47,15 @@ mod executor;
 mod grid;
 mod rules;
 mod stages;
+mod string;
 #[cfg(test)]
 mod tests;
 mod validity;
 
 pub use executor::executor_limits;
 pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
-pub use stages::{layers_of_chunk, layers_of_stage};
+pub use stages::{Chunk, chunks_of_stage, layers_of_stage};
+pub use string::{mtp_of_layout_string, parse_layout_string};
 pub use validity::{Shape, check, valid_values};
 
 use crate::wire::{CpKind, Schedule};
@@ -76,6 +78,8 @@ pub struct Layout {
     pub vpp: u64,
     /// Pipeline schedule.
     pub schedule: Schedule,
+    /// Virtual stages of a layout string, in global order, if one was given.
+    pub pipeline: Option<Vec<Chunk>>,
     /// Layers of the first stage, if set.
     pub first_stage_layers: Option<u64>,
     /// Layers of the last stage, if set.

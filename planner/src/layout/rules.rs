@@ -217,15 +217,29 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
             || format!("vpp {} needs pp above 1, and pp is 1", layout.vpp),
         );
     }
+    if let Some(stages) = &layout.pipeline {
+        let whole = layout.pp.saturating_mul(layout.vpp) == stages.len() as u64;
+        broken.require(whole, "layout.vpp", layout.vpp, STAGE_RULE, || {
+            format!(
+                "the layout string has {} virtual stages, which is not pp {} x vpp {}",
+                stages.len(),
+                layout.pp,
+                layout.vpp
+            )
+        });
+        broken.require(!overridden && !accounted, "layout.pipeline_layout", "", STAGE_RULE, || {
+            "a layout string excludes first_stage_layers, last_stage_layers, account_for_embedding and account_for_loss".to_owned()
+        });
+    }
     if layout.pp > 1_048_576 {
         return; // already a broken world rule; the vectors below would be huge
     }
     let whole = Layout { vpp: 1, ..layout.clone() };
-    let stages_fit = layers_of_stage(&whole, layers, 0).is_some();
+    let stages_fit = layout.pipeline.is_some() || layers_of_stage(&whole, layers, 0).is_some();
     broken.require(stages_fit, "layout.pp", layout.pp, STAGE_RULE, || {
         format!("{layers} layers{} can't be split evenly over pp {}", describe_extra(layout), layout.pp)
     });
-    if stages_fit && layout.vpp > 1 {
+    if stages_fit && layout.vpp > 1 && layout.pipeline.is_none() {
         broken.require(
             layers_of_stage(layout, layers, 0).is_some(),
             "layout.vpp",

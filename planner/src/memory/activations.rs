@@ -5,6 +5,7 @@
 //! Te = tokens that reach a rank's experts. Formulas are those of Megatron-Core with TransformerEngine (dense layers
 //! within 0.5% of 17 published readings, MoE within 2.5% of 6); for the native runtime a first approximation.
 
+use crate::layout::chunks_of_stage;
 use crate::model::{Attention, LayerKind, QkNorm};
 use crate::plan::Plan;
 use crate::shard::{Module, padded_vocabulary, stage_families};
@@ -187,24 +188,29 @@ fn layer_bytes(plan: &Plan, kind: LayerKind, at: &Tokens) -> LayerBytes {
 /// Estimated activations of a rank of `stage`.
 pub fn activations(plan: &Plan, stage: u64) -> Activations {
     let at = tokens(plan);
-    let layers =
-        crate::layout::layers_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let chunks_here = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let boundary = at.size * at.local * u128::from(plan.model.hidden_size);
     let kinds: Vec<LayerBytes> =
         [LayerKind::Dense, LayerKind::Moe].map(|kind| layer_bytes(plan, kind, &at)).to_vec();
-    let of = |layer: &u64| match plan.model.layer_kind(*layer) {
+    let of = |layer: u64| match plan.model.layer_kind(layer) {
         LayerKind::Dense => kinds[0],
         LayerKind::Moe => kinds[1],
     };
-    let here: Vec<LayerBytes> = layers.iter().map(of).collect();
+    let mut here: Vec<LayerBytes> =
+        chunks_here.iter().flat_map(|chunk| chunk.layers.clone()).map(of).collect();
+    let modules = if chunks_here.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
+    // A multi-token-prediction module is a layer and the input of its projection, hidden state and embedding.
+    let module = of(plan.model.num_layers.saturating_sub(1));
+    here.extend((0..modules).map(|_| LayerBytes { saved: module.saved + 2 * boundary, ..module }));
     let (saved, again) = stage_saved(plan, &here, boundary);
     let (live, chunks) = live_chunks(plan, stage);
     // Chunks of a stage are taken as equal; the schedule's own list will tell them apart.
     let in_flight = saved * u128::from(live) / u128::from(chunks);
     let transient = here.iter().map(|layer| layer.transient).max().unwrap_or(0) + again;
-    let is_last = stage + 1 == plan.layout.pp;
+    let is_last = chunks_here.iter().any(|chunk| chunk.loss);
     let vocabulary = u128::from(padded_vocabulary(plan)) / at.tp;
-    let head = if is_last { 2 * boundary + at.size * at.full * vocabulary } else { 0 };
+    let heads = 1 + u128::from(modules);
+    let head = if is_last { heads * (2 * boundary + at.size * at.full * vocabulary) } else { 0 };
     // fp32 softmax of the loss, gathered input of the output layer and its gradient.
     let head_transient = if is_last {
         4 * at.full * vocabulary + 2 * at.size * at.full * u128::from(plan.model.hidden_size)
@@ -232,7 +238,7 @@ fn stage_saved(plan: &Plan, layers: &[LayerBytes], boundary: u128) -> (u128, u12
     let largest = layers.iter().map(|layer| layer.saved + layer.recomputed).max().unwrap_or(0);
     let block = plan.file.training.recompute.method.as_deref() == Some("block");
     if block {
-        let per_chunk = group.min(layers.len() / plan.layout.vpp as usize);
+        let per_chunk = group.min(layers.len() / plan.layout.vpp.max(1) as usize);
         let recomputed = per_chunk * plan.layout.vpp as usize;
         let kept: u128 = layers.iter().skip(recomputed).map(|layer| layer.saved).sum();
         return (kept + boundary * recomputed as u128, if recomputed > 0 { largest } else { one_again });

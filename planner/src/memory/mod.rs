@@ -81,7 +81,11 @@ fn rank_class(plan: &Plan, stage: u64) -> RankClass {
     let parts = activations(plan, stage);
     let workspace = if plan.runtime == Runtime::Megatron && on_gpu(plan) { WORKSPACE_BYTES } else { 0 };
     // With gradients of two bytes the optimizer step makes an fp32 copy of its part of them.
-    let step_copy: u64 = buffers.iter().filter(|buffer| buffer.grad_dtype.size() < 4).map(|buffer| 4 * buffer.state_elements).sum();
+    let step_copy: u64 = buffers
+        .iter()
+        .filter(|buffer| buffer.grad_dtype.size() < 4)
+        .map(|buffer| 4 * buffer.state_elements)
+        .sum();
     let phases = [
         ("backward", parts.saved, parts.layer_transient + parts.weight_gradients),
         ("head", parts.saved_at_head, parts.head_transient + parts.weight_gradients),
@@ -93,7 +97,9 @@ fn rank_class(plan: &Plan, stage: u64) -> RankClass {
         .unwrap_or(("backward", 0, 0));
     let (activations_bytes, transient_bytes) = (clamp(saved), clamp(transient) + workspace);
     let peak_allocated_bytes =
-        [weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, transient_bytes].into_iter().sum();
+        [weights_bytes, gradients_bytes, optimizer_bytes, activations_bytes, transient_bytes]
+            .into_iter()
+            .sum();
     RankClass {
         stage,
         example_rank: crate::layout::first_rank_of_stage(&plan.layout, stage),

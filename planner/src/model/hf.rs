@@ -240,7 +240,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Architecture> {
             Finding::info(
                 "model.hf_config.num_nextn_predict_layers",
                 reader.config.get("num_nextn_predict_layers").cloned().unwrap_or_default(),
-                "the multi-token-prediction module that config.json names is not planned: counts and memory are of the model without it",
+                "config.json names multi-token-prediction modules; they are planned only when training.mtp_layers says how many",
             )
             .rule("model-card totals are without MTP modules"),
         );
@@ -260,6 +260,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Architecture> {
         rope_theta: rope_theta(reader),
         tied_embeddings: tied,
         learned_positions: None,
+        mtp_layers: 0,
     })
 }
 

@@ -8,7 +8,7 @@ mod params;
 
 pub use catalogue::{Preset, presets};
 pub use hf::{Imported, import_hf, supported_model_types};
-pub use params::{LayerKind, Parameter, Role, count, layer_parameters, outer_parameters};
+pub use params::{LayerKind, Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters};
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,9 @@ pub struct Architecture {
     /// Positions with a learned embedding (GPT-2 and 3); none for rotary positions.
     #[serde(default)]
     pub learned_positions: Option<u64>,
+    /// Multi-token-prediction modules after the last layer.
+    #[serde(default)]
+    pub mtp_layers: u64,
 }
 
 fn yes() -> bool {

@@ -163,6 +163,24 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
     list.found
 }
 
+/// Parameters of one multi-token-prediction module: a projection of hidden state and next embedding, a whole layer of
+/// the last layer's kind, three norms. Embedding and output layer are the model's.
+pub fn mtp_parameters(architecture: &Architecture) -> Vec<Parameter> {
+    let hidden = architecture.hidden_size;
+    let mut list = List { architecture, found: Vec::new() };
+    for name in ["embedding_norm", "hidden_norm"] {
+        list.norm(&format!("mtp.{{layer}}.{name}"), Role::Replicated, &[hidden], architecture.norm);
+    }
+    list.matrix("mtp.{layer}.proj.weight", Module::Mtp, Role::Column(0), &[hidden, 2 * hidden]);
+    let kind = architecture.layer_kind(architecture.num_layers.saturating_sub(1));
+    for mut parameter in layer_parameters(architecture, kind) {
+        parameter.name = parameter.name.replace("layers.{layer}", "mtp.{layer}");
+        list.found.push(parameter);
+    }
+    list.norm("mtp.{layer}.final_norm", Role::Replicated, &[hidden], architecture.norm);
+    list.found
+}
+
 fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, ffn: u64) {
     let (hidden, gated, bias) =
         (list.architecture.hidden_size, list.architecture.gated, list.architecture.mlp_bias);
@@ -260,10 +278,14 @@ pub fn count(architecture: &Architecture) -> (u64, u64) {
     let outer: u64 = first.iter().chain(&last).map(Parameter::elements).sum();
     let moe_layers = architecture.moe_layers();
     let layers = [(LayerKind::Dense, architecture.num_layers - moe_layers), (LayerKind::Moe, moe_layers)];
+    let of_kind = |(kind, layers)| (layer_parameters(architecture, kind), layers);
+    let modules = (mtp_parameters(architecture), architecture.mtp_layers);
     let (mut total, mut active) = (outer, outer);
     let top_k = architecture.moe.as_ref().map_or(0, |moe| moe.top_k);
-    for (kind, layers) in layers.into_iter().filter(|&(_, layers)| layers > 0) {
-        for parameter in layer_parameters(architecture, kind) {
+    for (parameters, layers) in
+        layers.into_iter().map(of_kind).chain([modules]).filter(|(_, layers)| *layers > 0)
+    {
+        for parameter in parameters {
             let used = if parameter.module == Module::Expert { top_k } else { parameter.per_layer };
             total += layers * parameter.per_layer * parameter.elements();
             active += layers * used * parameter.elements();

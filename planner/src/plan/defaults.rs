@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{MAX_WORLD, Plan, RunSettings, Training, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
-use crate::layout::{Layout, parse_order};
+use crate::layout::{Chunk, Layout, mtp_of_layout_string, parse_layout_string, parse_order};
 use crate::model::Architecture;
 use crate::units::Dtype;
 use crate::wire::{CpKind, DataFile, Granularity, OptimizerKind, PlanFile, Runtime, Schedule};
@@ -93,7 +93,7 @@ impl Filler<'_> {
 /// Fills every field of `given`. None only when a size is so far out of range that nothing can be derived from it.
 pub(super) fn fill(
     given: &PlanFile,
-    model: Architecture,
+    mut model: Architecture,
     title: &str,
     gpu: &'static Gpu,
     findings: &mut Vec<Finding>,
@@ -112,6 +112,8 @@ pub(super) fn fill(
         ));
     }
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
+    let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
+    model.mtp_layers = mtp;
     let layout = fill_layout(&mut fill, &mut file, &model, cluster.world_size());
     let training = fill_training(&mut fill, &mut file);
     let run = fill_run(&mut fill, &mut file);
@@ -148,20 +150,11 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
     let cp = fill.number("layout.cp", &mut layout.cp, 1, 1, MAX_WORLD);
     let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, CpKind::P2p);
     let pp = fill.number("layout.pp", &mut layout.pp, 1, 1, MAX_WORLD);
-    let vpp = fill.number("layout.vpp", &mut layout.vpp, 1, 1, 4096);
+    let pipeline = layout.pipeline_layout.clone().and_then(|text| fill_pipeline(fill, &text, model, pp));
+    let stages = pipeline.as_ref().map_or(1, |stages| stages.len() as u64);
+    let vpp = fill.number("layout.vpp", &mut layout.vpp, (stages / pp).max(1), 1, 4096);
     let usual = if vpp > 1 { Schedule::Interleaved } else { Schedule::OneFOneB };
     let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
-    if let Some(text) = &layout.pipeline_layout {
-        fill.findings.push(
-            Finding::error(
-                "layout.pipeline_layout",
-                clip(text),
-                "layout strings can't be planned yet; use first_stage_layers and last_stage_layers",
-            )
-            .rule("layouts planned so far")
-            .nearest([Value::Null]),
-        );
-    }
     for (field, value) in [
         ("layout.first_stage_layers", layout.first_stage_layers),
         ("layout.last_stage_layers", layout.last_stage_layers),
@@ -211,6 +204,7 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
         pp,
         vpp,
         schedule,
+        pipeline,
         first_stage_layers: layout.first_stage_layers,
         last_stage_layers: layout.last_stage_layers,
         account_for_embedding,
@@ -223,6 +217,39 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
         edp: (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1),
         order: order.unwrap_or_default(),
     }
+}
+
+/// The virtual stages of a layout string, unless it is against a rule.
+fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u64) -> Option<Vec<Chunk>> {
+    let wrong = match parse_layout_string(text) {
+        Err(error) => error,
+        Ok(stages) => {
+            let layers = stages.last().map_or(0, |stage| stage.layers.end);
+            let mtp = mtp_of_layout_string(text);
+            let count = stages.len() as u64;
+            let mtp_stage = stages.iter().position(|stage| stage.mtp).map(|stage| stage as u64);
+            if layers != model.num_layers {
+                format!("it has {layers} t, and the model {} layers", model.num_layers)
+            } else if mtp != model.mtp_layers {
+                format!("it has {mtp} m, and training.mtp_layers is {}", model.mtp_layers)
+            } else if !count.is_multiple_of(pp) {
+                format!("it has {count} virtual stages, which is not a multiple of pp {pp}")
+            } else if mtp_stage.is_some_and(|stage| stage + pp < count || (pp > 1 && stage % pp == 0)) {
+                "m must be in the last chunk of its rank, and not on the first rank of a pipeline".to_owned()
+            } else {
+                return Some(stages);
+            }
+        }
+    };
+    fill.findings.push(
+        Finding::error(
+            "layout.pipeline_layout",
+            clip(text),
+            format!("the layout string can't be used: {wrong}"),
+        )
+        .rule("Megatron-Core PipelineParallelLayerLayout"),
+    );
+    None
 }
 
 fn fill_training(fill: &mut Filler<'_>, file: &mut PlanFile) -> Training {

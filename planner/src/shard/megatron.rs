@@ -1,8 +1,8 @@
 //! Cuts and buffers by Megatron-Core's rules, which the native runtime shares.
 
 use super::{BufferShard, Family, Module, ParamShard, RankShards};
-use crate::layout::{Coordinates, GroupKind, coordinates, layers_of_stage};
-use crate::model::{LayerKind, Parameter, Role, layer_parameters, outer_parameters};
+use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates};
+use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::OptimizerKind;
@@ -76,38 +76,70 @@ fn family(parameter: Parameter, plan: &Plan, layers: u64) -> Family {
     }
 }
 
-/// Families of everything that a rank of `stage` holds, in the order of the forward pass.
-pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
-    let (first, last) = outer_families(plan, stage);
-    let layers = layers_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
-    let count = |kind| layers.iter().filter(|&&layer| plan.model.layer_kind(layer) == kind).count() as u64;
-    let mut families = first;
-    for kind in [LayerKind::Dense, LayerKind::Moe] {
-        let layers = count(kind);
-        if layers > 0 {
-            families.extend(
-                layer_parameters(&plan.model, kind)
-                    .into_iter()
-                    .map(|parameter| family(parameter, plan, layers)),
-            );
-        }
-    }
-    families.extend(last);
-    families
+/// A piece of a stage whose parameters are listed together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Block {
+    /// The word embedding, or a copy of it for what is not on the first stage.
+    Embedding { copy: bool },
+    /// A transformer layer.
+    Layer(LayerKind),
+    /// A multi-token-prediction module.
+    Mtp,
+    /// Final norm and output layer.
+    Last,
 }
 
-/// What a stage holds outside its layers, before and after them.
-fn outer_families(plan: &Plan, stage: u64) -> (Vec<Family>, Vec<Family>) {
-    let (first, mut last) = outer_parameters(&plan.model, padded_vocabulary(plan));
-    let (is_first, is_last) = (stage == 0, stage + 1 == plan.layout.pp);
-    if plan.model.tied_embeddings && !is_first {
-        // The last stage of a pipeline holds a copy of the tied embedding for its output layer.
-        last.extend(first.iter().filter(|parameter| parameter.role == Role::Vocabulary).cloned());
+/// The pieces of a stage in the order of the forward pass, layers and modules with their number.
+fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
+    let model = &plan.model;
+    let mut found = Vec::new();
+    let mut embedded = false;
+    for chunk in chunks_of_stage(&plan.layout, model.num_layers, stage).unwrap_or_default() {
+        if chunk.embedding {
+            found.push((Block::Embedding { copy: false }, None));
+            embedded = true;
+        }
+        found.extend(chunk.layers.map(|layer| (Block::Layer(model.layer_kind(layer)), Some(layer))));
+        let modules = if chunk.mtp { model.mtp_layers } else { 0 };
+        // Modules of multi-token prediction embed the next tokens; a tied output layer is the embedding.
+        if !embedded && (modules > 0 || (chunk.loss && model.tied_embeddings)) {
+            found.push((Block::Embedding { copy: true }, None));
+            embedded = true;
+        }
+        found.extend((0..modules).map(|module| (Block::Mtp, Some(module))));
+        if chunk.loss {
+            found.push((Block::Last, None));
+        }
     }
-    let of = |list: Vec<Parameter>, here: bool| -> Vec<Family> {
-        list.into_iter().filter(|_| here).map(|parameter| family(parameter, plan, 1)).collect()
+    found
+}
+
+fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
+    let outer = || outer_parameters(&plan.model, padded_vocabulary(plan));
+    match block {
+        Block::Embedding { copy: false } => outer().0,
+        Block::Embedding { copy: true } => {
+            outer().0.into_iter().filter(|parameter| parameter.role == Role::Vocabulary).collect()
+        }
+        Block::Layer(kind) => layer_parameters(&plan.model, kind),
+        Block::Mtp => mtp_parameters(&plan.model),
+        Block::Last => outer().1,
+    }
+}
+
+/// Families of everything that a rank of `stage` holds.
+pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
+    let mut kinds: Vec<(Block, u64)> = Vec::new();
+    for (block, _) in blocks(plan, stage) {
+        match kinds.iter_mut().find(|(known, _)| *known == block) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((block, 1)),
+        }
+    }
+    let of = |(block, count): (Block, u64)| {
+        parameters_of(plan, block).into_iter().map(move |parameter| family(parameter, plan, count))
     };
-    (of(first, is_first), of(last, is_last))
+    kinds.into_iter().flat_map(of).collect()
 }
 
 /// The two buffers of a rank, dense and (where it holds experts) expert, from the elements of its slices.
@@ -170,22 +202,17 @@ pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     let at = coordinates(&plan.layout, rank);
     let mut params = Vec::new();
-    let (first, last) = outer_families(plan, at.pp);
-    params.extend(first.iter().map(|family| shard_of(plan, family, &at, None, None)));
-    for layer in layers_of_stage(&plan.layout, plan.model.num_layers, at.pp).unwrap_or_default() {
-        let kind = plan.model.layer_kind(layer);
-        for parameter in layer_parameters(&plan.model, kind) {
+    for (block, number) in blocks(plan, at.pp) {
+        for parameter in parameters_of(plan, block) {
             let family = family(parameter, plan, 1);
             if family.parameter.module == Module::Expert {
-                let experts = family.count;
-                let mine = at.ep * experts..(at.ep + 1) * experts;
-                params.extend(mine.map(|expert| shard_of(plan, &family, &at, Some(layer), Some(expert))));
+                let mine = at.ep * family.count..(at.ep + 1) * family.count;
+                params.extend(mine.map(|expert| shard_of(plan, &family, &at, number, Some(expert))));
             } else {
-                params.push(shard_of(plan, &family, &at, Some(layer), None));
+                params.push(shard_of(plan, &family, &at, number, None));
             }
         }
     }
-    params.extend(last.iter().map(|family| shard_of(plan, family, &at, None, None)));
     let mut buffers = Vec::new();
     for expert in [false, true] {
         let here = |param: &ParamShard| (param.module == Module::Expert) == expert;
@@ -239,9 +266,10 @@ fn shard_of(
         offset[dim] = slot * family.local_shape[dim];
     }
     ParamShard {
-        name,
         module: parameter.module,
-        layer,
+        // Modules of multi-token prediction are numbered apart.
+        layer: layer.filter(|_| name.starts_with("layers.")),
+        name,
         offset,
         local_shape: family.local_shape.clone(),
         unpadded_rows: match parameter.role {

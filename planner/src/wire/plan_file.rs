@@ -263,6 +263,8 @@ pub struct TrainingFile {
     pub recompute: RecomputeFile,
     /// MoE settings.
     pub moe: MoeFile,
+    /// Multi-token-prediction modules trained with the model; 0 (those of an own architecture, when it has some).
+    pub mtp_layers: Option<u64>,
     /// Tokens of the whole training, for days and cost.
     pub train_tokens: Option<f64>,
 }
