@@ -11,13 +11,13 @@ use crate::probe::{self, Torch};
 #[derive(Debug, clap::Args)]
 pub struct Doctor {
     /// Folder of run folders
-    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS")]
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
     /// The rank binary; by default the one beside this program, or on PATH
-    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK")]
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
     rank_binary: Option<PathBuf>,
     /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
-    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH")]
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
     torch: Option<PathBuf>,
 }
 
@@ -98,7 +98,10 @@ fn describe(torch: &Torch) -> String {
 
 fn python() -> Check {
     let Some(python) = probe::program("python3") else {
-        return absent("python", "there is no python3 on PATH; torch is found through one, or name it with --torch");
+        return absent(
+            "python",
+            "there is no python3 on PATH; torch is found through one, or name it with --torch",
+        );
     };
     match probe::python_version(&python) {
         Some(version) => ok("python", format!("{version} ({})", python.display())),
@@ -149,6 +152,9 @@ fn runs_folder(runs: &Path) -> Check {
     let existing = runs.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
     match tempfile::tempfile_in(existing) {
         Ok(_) => ok("runs", format!("{} can be written", shown.display())),
-        Err(error) => missing("runs", format!("{} can't be written ({error}); name another with --runs", shown.display())),
+        Err(error) => missing(
+            "runs",
+            format!("{} can't be written ({error}); name another with --runs", shown.display()),
+        ),
     }
 }

@@ -82,8 +82,17 @@ fn readable(answer: &Answer) -> String {
 
 fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {
     let header = [
-        "GiB", "ranks", "weights", "gradients", "optimizer", "activations", "transient", "outside", "allocated",
-        "reserved", "peak in",
+        "GiB",
+        "ranks",
+        "weights",
+        "gradients",
+        "optimizer",
+        "activations",
+        "transient",
+        "outside",
+        "allocated",
+        "reserved",
+        "peak in",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     for class in &memory.rank_classes {
@@ -97,7 +106,8 @@ fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {
             class.peak_allocated_bytes,
             class.peak_reserved_bytes,
         ];
-        let mut row = vec![format!("stage {}", class.stage), format!("{} x rank {}", class.count, class.example_rank)];
+        let mut row =
+            vec![format!("stage {}", class.stage), format!("{} x rank {}", class.count, class.example_rank)];
         row.extend(bytes.map(text::gib));
         row.push(class.peak_phase.clone());
         rows.push(row);

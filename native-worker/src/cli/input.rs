@@ -20,8 +20,9 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
     let text = if path == Path::new("-") {
         read_bounded(std::io::stdin().lock(), "", "standard input")?
     } else {
-        let file = File::open(path)
-            .map_err(|error| Failure::usage(format!("the plan file can't be opened: {error}: {}", path.display())))?;
+        let file = File::open(path).map_err(|error| {
+            Failure::usage(format!("the plan file can't be opened: {error}: {}", path.display()))
+        })?;
         refuse_folder(&file, path)?;
         refuse_large(file_size(&file), "", "the plan file")?;
         read_bounded(file, "", "the plan file")?
@@ -40,17 +41,23 @@ fn read_config(config: &str, plan: &Path) -> anyhow::Result<serde_json::Map<Stri
     let path = base.map_or_else(|| PathBuf::from(config), |folder| folder.join(config));
     let file = File::open(&path).map_err(|error| {
         Failure::finding(
-            Finding::error(FIELD, config, format!("this config.json can't be opened ({error}): {}", path.display()))
-                .rule("a relative path is taken from the plan file's folder"),
+            Finding::error(
+                FIELD,
+                config,
+                format!("this config.json can't be opened ({error}): {}", path.display()),
+            )
+            .rule("a relative path is taken from the plan file's folder"),
         )
     })?;
     refuse_large(file_size(&file), FIELD, "the config.json")?;
     let text = read_bounded(file, FIELD, "the config.json")?;
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Object(object)) => Ok(object),
-        Ok(_) => Err(Failure::finding(
-            Finding::error(FIELD, config, "this file is JSON, but not an object such as a Hugging Face config.json"),
-        )),
+        Ok(_) => Err(Failure::finding(Finding::error(
+            FIELD,
+            config,
+            "this file is JSON, but not an object such as a Hugging Face config.json",
+        ))),
         Err(error) => {
             Err(Failure::finding(Finding::error(FIELD, config, format!("this file is not JSON: {error}"))))
         }

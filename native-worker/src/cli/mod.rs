@@ -67,7 +67,9 @@ fn report(error: &anyhow::Error, json: bool) -> u8 {
     match error.downcast_ref::<Failure>() {
         Some(Failure::Findings(findings)) => {
             if json {
-                let _ = exit::print_json(&serde_json::json!({"version": planner::wire::VERSION, "findings": findings}));
+                let _ = exit::print_json(
+                    &serde_json::json!({"version": planner::wire::VERSION, "findings": findings}),
+                );
             } else {
                 say(text::findings(findings).trim_end());
             }

@@ -13,13 +13,13 @@ pub struct Run {
     /// Plan file, or - for standard input
     plan: PathBuf,
     /// Folder of run folders
-    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS")]
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
     /// The rank binary; by default the one beside this program, or on PATH
-    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK")]
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
     rank_binary: Option<PathBuf>,
     /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
-    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH")]
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
     torch: Option<PathBuf>,
     /// The run's id, chosen by the hub
     #[arg(long, hide = true)]

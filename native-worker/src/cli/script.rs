@@ -81,21 +81,28 @@ impl Script {
 fn read_site(path: &Path) -> anyhow::Result<Site> {
     const MAX_SITE_BYTES: u64 = 1024 * 1024;
     let size = std::fs::metadata(path).map(|meta| meta.len());
-    let size = size.map_err(|error| Failure::usage(format!("the site file can't be opened: {error}: {}", path.display())))?;
+    let size = size.map_err(|error| {
+        Failure::usage(format!("the site file can't be opened: {error}: {}", path.display()))
+    })?;
     if size > MAX_SITE_BYTES {
         return Err(Failure::usage(format!(
             "the site file has {size} bytes, and at most {MAX_SITE_BYTES} are read: {}",
             path.display()
         )));
     }
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("the site file can't be read: {error}: {}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("the site file can't be read: {error}: {}", path.display()))
+    })?;
     toml::from_str(&text).map_err(|error| {
-        let finding = planner::Finding::error("site", path.display().to_string(), format!("not a site file: {}", error.message()))
-            .rule(error.span().map_or_else(String::new, |span| {
-                let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
-                format!("line {line} of the site file")
-            }));
+        let finding = planner::Finding::error(
+            "site",
+            path.display().to_string(),
+            format!("not a site file: {}", error.message()),
+        )
+        .rule(error.span().map_or_else(String::new, |span| {
+            let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
+            format!("line {line} of the site file")
+        }));
         Failure::finding(finding)
     })
 }

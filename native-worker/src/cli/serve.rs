@@ -13,7 +13,7 @@ pub struct Serve {
     #[arg(long, default_value_t = 7878)]
     port: u16,
     /// Folder of run folders
-    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS")]
+    #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
     /// A page from elsewhere that may connect, such as https://example.org
     #[arg(long = "allow-origin", value_name = "ORIGIN")]
@@ -22,10 +22,10 @@ pub struct Serve {
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
     /// The rank binary; by default the one beside this program, or on PATH
-    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK")]
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
     rank_binary: Option<PathBuf>,
     /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
-    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH")]
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
     torch: Option<PathBuf>,
 }
 

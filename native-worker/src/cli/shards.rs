@@ -39,7 +39,8 @@ impl Shards {
 }
 
 fn table(shards: &RankShards) -> String {
-    let mut rows = vec![["parameter", "whole", "here", "from", "elements", "buffer"].map(str::to_owned).to_vec()];
+    let mut rows =
+        vec![["parameter", "whole", "here", "from", "elements", "buffer"].map(str::to_owned).to_vec()];
     for param in &shards.params {
         rows.push(vec![
             param.name.clone(),

@@ -30,7 +30,8 @@ pub fn thousands(count: u64) -> String {
 /// Rows as aligned columns: the first left, numbers right, everything else left. Ends with a newline.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let is_number = |column: usize| {
         column > 0
@@ -65,8 +66,13 @@ pub fn findings(findings: &[Finding]) -> String {
             Severity::Warning => "warning",
             Severity::Info => "info",
         };
-        let place = if finding.field.is_empty() { String::new() } else { format!(" {}", one_line(&finding.field)) };
-        let value = if finding.value.is_null() { String::new() } else { format!(" = {}", shorten(&finding.value.to_string())) };
+        let place =
+            if finding.field.is_empty() { String::new() } else { format!(" {}", one_line(&finding.field)) };
+        let value = if finding.value.is_null() {
+            String::new()
+        } else {
+            format!(" = {}", shorten(&finding.value.to_string()))
+        };
         let colon = if place.is_empty() { "" } else { ":" };
         let value = if place.is_empty() { String::new() } else { value };
         out.push_str(&format!("{severity}:{place}{value}{colon} {}\n", one_line(&finding.message)));
@@ -118,7 +124,11 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = vec![vec!["name".into(), "n".into()], vec!["a".into(), "10".into()], vec!["bcdef".into(), "7".into()]];
+        let rows = vec![
+            vec!["name".into(), "n".into()],
+            vec!["a".into(), "10".into()],
+            vec!["bcdef".into(), "7".into()],
+        ];
         assert_eq!(table(&rows), "name    n\na      10\nbcdef   7\n");
     }
 

@@ -99,7 +99,13 @@ impl Asset {
             Cow::Owned(data) => Bytes::from(data),
         };
         let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&bytes)[..16]));
-        Asset { content_type: content_type(name), cache: cache(name), etag, bytes, compressed: OnceLock::new() }
+        Asset {
+            content_type: content_type(name),
+            cache: cache(name),
+            etag,
+            bytes,
+            compressed: OnceLock::new(),
+        }
     }
 
     /// Compressed once, when first asked for; none when that saves nothing.
@@ -117,7 +123,10 @@ impl Asset {
 
 fn accepts_gzip(request: &HeaderMap) -> bool {
     let accepted = request.get(header::ACCEPT_ENCODING).and_then(|value| value.to_str().ok()).unwrap_or("");
-    accepted.split(',').map(str::trim).any(|coding| coding == "gzip" || coding.starts_with("gzip;") && !coding.ends_with("q=0"))
+    accepted
+        .split(',')
+        .map(str::trim)
+        .any(|coding| coding == "gzip" || coding.starts_with("gzip;") && !coding.ends_with("q=0"))
 }
 
 fn content_type(name: &str) -> &'static str {
@@ -138,7 +147,9 @@ fn content_type(name: &str) -> &'static str {
 
 /// A name with a hash in it never changes its content; the rest is asked for again each time.
 fn cache(name: &str) -> &'static str {
-    let hashed = name.split(['-', '_', '.']).any(|part| part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let hashed = name
+        .split(['-', '_', '.'])
+        .any(|part| part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit()));
     match (name.ends_with(".html"), hashed) {
         (true, _) => "no-store",
         (_, true) => "public, max-age=31536000, immutable",
@@ -187,7 +198,8 @@ mod tests {
 
     #[test]
     fn scripts_in_the_page() {
-        let html = "<script src=\"/a.js\"></script><script type=\"module\">\nimport x;\n</script><script>b</script>";
+        let html =
+            "<script src=\"/a.js\"></script><script type=\"module\">\nimport x;\n</script><script>b</script>";
         assert_eq!(inline_scripts(html), ["\nimport x;\n", "b"]);
         let policy = policy("<script>b</script>");
         let policy = policy.to_str().expect("text");

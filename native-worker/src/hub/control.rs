@@ -39,7 +39,8 @@ pub async fn start(hub: Arc<Hub>, plan: PlanFile) -> Result<String, String> {
     }
     let Ok(_permit) = hub.starting.acquire().await else { return Err("The hub is about to end".to_owned()) };
     let id = new_id().map_err(|error| format!("{error:#}"))?;
-    let (mut child, mut complaint) = launch(&hub, &id, &plan).await.map_err(|error| format!("The run can't be started: {error}"))?;
+    let (mut child, mut complaint) =
+        launch(&hub, &id, &plan).await.map_err(|error| format!("The run can't be started: {error}"))?;
     let folder = RunFolder::at(&hub.settings.runs, &id);
     let deadline = tokio::time::Instant::now() + START_LIMIT;
     loop {
@@ -51,7 +52,11 @@ pub async fn start(hub: Arc<Hub>, plan: PlanFile) -> Result<String, String> {
         if let Ok(Some(status)) = child.try_wait() {
             let said = read_from_start(&mut complaint);
             let said = said.trim().trim_start_matches("error: ");
-            return Err(if said.is_empty() { format!("The run did not start: {status}") } else { said.to_owned() });
+            return Err(if said.is_empty() {
+                format!("The run did not start: {status}")
+            } else {
+                said.to_owned()
+            });
         }
         if tokio::time::Instant::now() >= deadline {
             let _ = child.start_kill();
@@ -104,7 +109,9 @@ fn read_from_start(file: &mut File) -> String {
 pub async fn stop(hub: Arc<Hub>, run: String) -> Result<(), String> {
     let folder = RunFolder::at(&hub.settings.runs, &run).filter(|folder| folder.path().is_dir());
     let Some(folder) = folder else { return Err(format!("There is no run {run:?} in the hub's folder")) };
-    let Some(info) = folder.info() else { return Err(format!("Run {run} has no run.json, so it can't be stopped")) };
+    let Some(info) = folder.info() else {
+        return Err(format!("Run {run} has no run.json, so it can't be stopped"));
+    };
     folder.ask_to_stop().map_err(|error| format!("Run {run} can't be asked to stop: {error:#}"))?;
     tokio::time::sleep(STOP_GRACE).await;
     if let Some(launcher) = &info.launcher {
@@ -132,7 +139,9 @@ fn terminate_orphans(folder: &RunFolder) {
     let wanted = folder.path().as_os_str().as_encoded_bytes();
     let Ok(entries) = std::fs::read_dir("/proc") else { return };
     for entry in entries.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
         let mut words = line.split(|&byte| byte == 0);
         if words.any(|word| word == b"--run-dir") && words.next() == Some(wanted) {
@@ -155,14 +164,24 @@ async fn cancel(job: String) -> Result<(), String> {
     };
     let name = job.clone();
     let asked = tokio::task::spawn_blocking(move || {
-        probe::ask(&scancel, |command| { command.arg(&name); }, Duration::from_secs(20))
+        probe::ask(
+            &scancel,
+            |command| {
+                command.arg(&name);
+            },
+            Duration::from_secs(20),
+        )
     });
     match asked.await {
         Ok(Ok(output)) if output.status.success() => Ok(()),
         Ok(Ok(output)) => {
             let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             // A job that ended at the asking is what was wanted.
-            if said.contains("Invalid job id") || said.is_empty() { Ok(()) } else { Err(format!("scancel {job}: {said}")) }
+            if said.contains("Invalid job id") || said.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("scancel {job}: {said}"))
+            }
         }
         Ok(Err(error)) => Err(format!("scancel {job}: {error}")),
         Err(_) => Err(format!("scancel {job} could not be run")),

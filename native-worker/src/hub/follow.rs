@@ -96,7 +96,9 @@ impl Follower {
             let Some(Ok(chunk)) = self.readers.get_mut(name).map(LogReader::read) else { continue };
             looked.more |= chunk.more;
             looked.bytes += chunk.bytes;
-            looked.records.extend(chunk.records.into_iter().map(|record| LogRecord { log: name.to_string(), record }));
+            looked
+                .records
+                .extend(chunk.records.into_iter().map(|record| LogRecord { log: name.to_string(), record }));
         }
         looked
     }
@@ -119,7 +121,9 @@ impl Pending {
     /// Leaves out steps of ranks other than 0.
     fn thin(&mut self) {
         let before = self.records.len();
-        self.records.retain(|record| !matches!(record.record.event, Event::Step(_)) || record.log == "rank-00000.log");
+        self.records.retain(|record| {
+            !matches!(record.record.event, Event::Step(_)) || record.log == "rank-00000.log"
+        });
         let left_out = before - self.records.len();
         if let Some(share) = (self.bytes * self.records.len()).checked_div(before) {
             self.bytes = share;
@@ -165,7 +169,8 @@ mod tests {
         let runs = tempfile::tempdir().expect("a folder");
         let folder = RunFolder::create(runs.path(), "one").expect("a run folder");
         let log = |rank: u64| folder.path().join(format!("rank-{rank:05}.log"));
-        let mut writers: Vec<LogWriter> = (0..2).map(|rank| LogWriter::create(&log(rank)).expect("a log")).collect();
+        let mut writers: Vec<LogWriter> =
+            (0..2).map(|rank| LogWriter::create(&log(rank)).expect("a log")).collect();
         for writer in &mut writers {
             (1..=5000).for_each(|number| writer.append(step(number)).expect("written"));
         }

@@ -72,10 +72,21 @@ mod tests {
     fn origins() {
         let allowed = ["https://plans.example".to_owned()];
         let may = |origin| origin_may_connect(origin, "localhost:9000", 7878, &allowed);
-        for origin in [None, Some("http://localhost:9000"), Some("http://127.0.0.1:7878"), Some("https://plans.example")] {
+        for origin in [
+            None,
+            Some("http://localhost:9000"),
+            Some("http://127.0.0.1:7878"),
+            Some("https://plans.example"),
+        ] {
             assert!(may(origin), "{origin:?}");
         }
-        for origin in ["http://localhost:3000", "https://evil.example", "null", "", "https://plans.example.evil.example"] {
+        for origin in [
+            "http://localhost:3000",
+            "https://evil.example",
+            "null",
+            "",
+            "https://plans.example.evil.example",
+        ] {
             assert!(!may(Some(origin)), "{origin}");
         }
     }

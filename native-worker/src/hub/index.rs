@@ -60,8 +60,11 @@ struct Known {
 impl Index {
     fn look(&mut self) -> Vec<RunSummary> {
         let Ok(entries) = std::fs::read_dir(&self.runs) else { return Vec::new() };
-        let mut ids: Vec<String> =
-            entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(|id| is_id(id)).collect();
+        let mut ids: Vec<String> = entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|id| is_id(id))
+            .collect();
         // Ids begin with the time.
         ids.sort_unstable_by(|a, b| b.cmp(a));
         ids.truncate(MAX_RUNS);
@@ -158,7 +161,8 @@ fn last_record(path: PathBuf) -> Option<Event> {
 }
 
 fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
-    let written = |name: &str| std::fs::metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok();
+    let written =
+        |name: &str| std::fs::metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok();
     let last = logs.iter().map(String::as_str).chain(["run.json"]).filter_map(written).max();
     last.and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default()
 }

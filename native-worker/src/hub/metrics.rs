@@ -45,11 +45,19 @@ pub fn render(hub: &Hub) -> String {
     if let Some(step) = running.and_then(|run| last_step(RunFolder::at(&hub.settings.runs, &run.info.id)?)) {
         let one = |value| [(String::new(), value)];
         gauge("shardplan_step", "Last step of the newest running run.", &one(step.step as f64));
-        gauge("shardplan_step_seconds", "Seconds of the last step of the newest running run.", &one(step.seconds));
+        gauge(
+            "shardplan_step_seconds",
+            "Seconds of the last step of the newest running run.",
+            &one(step.seconds),
+        );
         gauge("shardplan_loss", "Loss at the last step of the newest running run.", &one(step.loss));
         if step.seconds > 0.0 {
             let rate = step.tokens as f64 / step.seconds;
-            gauge("shardplan_tokens_per_second", "Tokens per second at the last step of the newest running run.", &one(rate));
+            gauge(
+                "shardplan_tokens_per_second",
+                "Tokens per second at the last step of the newest running run.",
+                &one(rate),
+            );
         }
     }
     out

@@ -139,7 +139,8 @@ fn url(bind: IpAddr, port: u16, token: &str) -> String {
 
 async fn told_to_end() {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         // Without handlers the signals end the process at once, which is as good.
         return std::future::pending().await;

@@ -64,7 +64,9 @@ async fn check_host(State(hub): State<Arc<Hub>>, request: Request, next: Next) -
 async fn get_metrics(State(hub): State<Arc<Hub>>) -> Response {
     let text = tokio::task::spawn_blocking(move || metrics::render(&hub)).await;
     match text {
-        Ok(text) => ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
+        Ok(text) => {
+            ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
+        }
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -61,7 +61,9 @@ async fn hello(stream: &mut SplitStream<WebSocket>, hub: &Hub) -> Result<(), Str
     let first = first.map_err(|_| format!("No token came within {} s", HELLO_LIMIT.as_secs()))?;
     let text = match first {
         Some(Ok(Message::Text(text))) => text,
-        Some(Ok(_)) | None => return Err("The first frame must be a hello with the token, as text".to_owned()),
+        Some(Ok(_)) | None => {
+            return Err("The first frame must be a hello with the token, as text".to_owned());
+        }
         Some(Err(error)) => return Err(unreadable(&error)),
     };
     match serde_json::from_str(&text) {
@@ -97,7 +99,8 @@ fn encode(message: &ToPage) -> Message {
 async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSocket>, hub: Arc<Hub>) {
     let (queue, frames) = mpsc::channel(QUEUE_FRAMES);
     let mut writer = tokio::spawn(write(sink, frames));
-    let mut page = Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
+    let mut page =
+        Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
     let settings = hub.settings.clone();
     let problems = tokio::task::spawn_blocking(move || problems(&settings)).await.unwrap_or_default();
     page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems }).await;
@@ -109,7 +112,10 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
         match message {
             Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
                 Ok(request) => page.answer(request).await,
-                Err(error) => page.send(ToPage::Error { message: format!("This request is not understood: {error}") }).await,
+                Err(error) => {
+                    page.send(ToPage::Error { message: format!("This request is not understood: {error}") })
+                        .await
+                }
             },
             Some(Ok(Message::Binary(_))) => {
                 page.send(ToPage::Error { message: "Requests are text frames".to_owned() }).await;
@@ -222,7 +228,9 @@ impl Page {
             watch.abort();
         }
         if self.watches.len() >= MAX_WATCHES {
-            return self.error(format!("This page watches {MAX_WATCHES} runs, which is the most; unwatch one")).await;
+            return self
+                .error(format!("This page watches {MAX_WATCHES} runs, which is the most; unwatch one"))
+                .await;
         }
         let task = self.tasks.spawn(follow::follow(folder, run.clone(), self.queue.clone()));
         self.watches.insert(run, task);

@@ -44,7 +44,11 @@ pub fn derive(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
         Some(_) => (RunState::Lost, gone(info)),
         None if evidence.silence >= LONG_SILENCE => (
             RunState::Lost,
-            format!("Nothing was written for {} minutes, and {} can't be asked", evidence.silence.as_secs() / 60, starter(info)),
+            format!(
+                "Nothing was written for {} minutes, and {} can't be asked",
+                evidence.silence.as_secs() / 60,
+                starter(info)
+            ),
         ),
         None => (RunState::Running, String::new()),
     }
@@ -62,7 +66,9 @@ fn state_of(outcome: Outcome) -> RunState {
 fn gone(info: &RunInfo) -> String {
     match &info.slurm_job {
         Some(job) => format!("Slurm job {job} is gone without a word; ask `sacct -j {job}` how it ended"),
-        None => format!("{} is gone without a word: killed, or the machine went down", capital(&starter(info))),
+        None => {
+            format!("{} is gone without a word: killed, or the machine went down", capital(&starter(info)))
+        }
     }
 }
 
@@ -76,7 +82,9 @@ fn starter(info: &RunInfo) -> String {
 
 fn capital(text: &str) -> String {
     let mut characters = text.chars();
-    characters.next().map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + characters.as_str())
+    characters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + characters.as_str())
 }
 
 #[cfg(test)]

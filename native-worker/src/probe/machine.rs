@@ -23,7 +23,13 @@ pub fn gpu_count() -> usize {
 /// GPUs by name, as `nvidia-smi -L` lists them; empty without it.
 pub fn gpu_names() -> Vec<String> {
     let Some(smi) = program("nvidia-smi") else { return Vec::new() };
-    let answer = ask(&smi, |command| { command.arg("-L"); }, Duration::from_secs(10));
+    let answer = ask(
+        &smi,
+        |command| {
+            command.arg("-L");
+        },
+        Duration::from_secs(10),
+    );
     let Ok(output) = answer else { return Vec::new() };
     String::from_utf8_lossy(&output.stdout)
         .lines()
@@ -35,7 +41,8 @@ pub fn gpu_names() -> Vec<String> {
 
 /// Version of the NVIDIA driver, such as `580.65.06`; none without one.
 pub fn driver_version() -> Option<String> {
-    let from_module = std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned());
+    let from_module =
+        std::fs::read_to_string("/sys/module/nvidia/version").ok().map(|text| text.trim().to_owned());
     let from_proc = || {
         let text = std::fs::read_to_string("/proc/driver/nvidia/version").ok()?;
         text.lines().next()?.split("  ").nth(1).map(|field| field.trim().to_owned())
@@ -46,7 +53,9 @@ pub fn driver_version() -> Option<String> {
 /// Where `name` is on PATH.
 pub fn program(name: &str) -> Option<PathBuf> {
     use std::os::unix::fs::PermissionsExt;
-    let runs = |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    let runs = |path: &Path| {
+        path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| runs(path))
 }

@@ -47,7 +47,11 @@ pub fn find_rank(named: Option<&Path>, torch: Option<&Torch>) -> Result<RankBina
     if !output.status.success() || version.is_empty() {
         let error = String::from_utf8_lossy(&output.stderr);
         let last = error.lines().last().unwrap_or("it printed nothing").trim().to_owned();
-        let help = if torch.is_none() { "it needs torch 2.11; see `shardplan doctor`" } else { "build it anew with `cargo xtask run`" };
+        let help = if torch.is_none() {
+            "it needs torch 2.11; see `shardplan doctor`"
+        } else {
+            "build it anew with `cargo xtask run`"
+        };
         return Err(format!("the rank binary does not start ({last}); {help}: {}", path.display()));
     }
     Ok(RankBinary { path, version })

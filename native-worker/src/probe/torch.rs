@@ -146,7 +146,8 @@ pub fn ask_python(python: &Path) -> Result<Torch, TorchProblem> {
 }
 
 fn sentence(problems: &[(PathBuf, TorchProblem)]) -> String {
-    let way_out = "run `cargo xtask run` once, which installs it, or name a Python that has it with --torch PYTHON";
+    let way_out =
+        "run `cargo xtask run` once, which installs it, or name a Python that has it with --torch PYTHON";
     if problems.is_empty() {
         return format!("torch {NEEDED} is needed to run, and there is no python3 to ask for it; {way_out}");
     }
@@ -163,7 +164,14 @@ fn sentence(problems: &[(PathBuf, TorchProblem)]) -> String {
 
 /// Version of a Python, such as `3.12.3`.
 pub fn python_version(python: &Path) -> Option<String> {
-    let output = ask(python, |command| { command.arg("--version"); }, Duration::from_secs(10)).ok()?;
+    let output = ask(
+        python,
+        |command| {
+            command.arg("--version");
+        },
+        Duration::from_secs(10),
+    )
+    .ok()?;
     String::from_utf8_lossy(&output.stdout).trim().strip_prefix("Python ").map(str::to_owned)
 }
 
@@ -196,6 +204,9 @@ mod tests {
     fn the_sentence_names_versions_and_the_way_out() {
         let other = TorchProblem::Other(torch("2.5.1", None));
         let text = sentence(&[(PathBuf::from("/usr/bin/python3"), other)]);
-        assert!(text.contains("/usr/bin/python3 has torch 2.5.1") && text.contains("--torch PYTHON"), "{text}");
+        assert!(
+            text.contains("/usr/bin/python3 has torch 2.5.1") && text.contains("--torch PYTHON"),
+            "{text}"
+        );
     }
 }

@@ -30,9 +30,11 @@ impl RunFolder {
     /// When it exists or can't be made.
     pub fn create(runs: &Path, id: &str) -> anyhow::Result<Self> {
         anyhow::ensure!(is_id(id), "a run's id has letters, digits, `.`, `_` and `-` only: {id:?}");
-        std::fs::create_dir_all(runs).with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
+        std::fs::create_dir_all(runs)
+            .with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
         let path = runs.join(id);
-        std::fs::create_dir(&path).with_context(|| format!("the run folder can't be made: {}", path.display()))?;
+        std::fs::create_dir(&path)
+            .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
         let path = path.canonicalize().unwrap_or(path);
         Ok(RunFolder { path })
     }
@@ -95,7 +97,9 @@ impl RunFolder {
         let mut names: Vec<String> = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| name.ends_with(".log") && (name.starts_with("rank-") || name.starts_with("launcher-")))
+            .filter(|name| {
+                name.ends_with(".log") && (name.starts_with("rank-") || name.starts_with("launcher-"))
+            })
             .collect();
         names.sort();
         names
@@ -103,7 +107,8 @@ impl RunFolder {
 
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path.join(name);
-        write_atomically(&path, text).with_context(|| format!("this file can't be written: {}", path.display()))
+        write_atomically(&path, text)
+            .with_context(|| format!("this file can't be written: {}", path.display()))
     }
 }
 

@@ -69,13 +69,16 @@ pub fn run(request: Request) -> anyhow::Result<Finished> {
     refuse_too_many_ranks(world_size)?;
     refuse_too_large(&native)?;
     let torch = probe::find_torch(request.torch_python.as_deref()).map_err(Failure::environment)?;
-    let rank = probe::find_rank(request.rank_binary.as_deref(), Some(&torch)).map_err(Failure::environment)?;
+    let rank =
+        probe::find_rank(request.rank_binary.as_deref(), Some(&torch)).map_err(Failure::environment)?;
 
     let id = request.id.map_or_else(folder::new_id, Ok)?;
-    let folder = RunFolder::create(&request.runs, &id).map_err(|error| Failure::environment(format!("{error:#}")))?;
+    let folder =
+        RunFolder::create(&request.runs, &id).map_err(|error| Failure::environment(format!("{error:#}")))?;
     let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
-    let log = LogWriter::create(&log_path)
-        .map_err(|error| Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display())))?;
+    let log = LogWriter::create(&log_path).map_err(|error| {
+        Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
+    })?;
     folder.write_plan(&native)?;
     folder.write_info(&info(&id, &plan, &torch, &rank))?;
     say(&format!("run {id}: {world_size} ranks, torch {}, {}", torch.version, folder.path().display()));

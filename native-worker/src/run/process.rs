@@ -18,11 +18,7 @@ pub enum Liveness {
 /// This process.
 pub fn current() -> ProcessId {
     let pid = std::process::id();
-    ProcessId {
-        pid,
-        start_ticks: stat(pid).map_or(0, |stat| stat.start_ticks),
-        boot_id: boot_id(),
-    }
+    ProcessId { pid, start_ticks: stat(pid).map_or(0, |stat| stat.start_ticks), boot_id: boot_id() }
 }
 
 /// Whether `process`, started on `host`, still runs.
@@ -32,14 +28,19 @@ pub fn liveness(process: &ProcessId, host: &str) -> Liveness {
     }
     match stat(process.pid) {
         // A zombie has ended; only its parent has not asked yet.
-        Some(stat) if stat.start_ticks == process.start_ticks && !matches!(stat.state, 'Z' | 'X') => Liveness::Alive,
+        Some(stat) if stat.start_ticks == process.start_ticks && !matches!(stat.state, 'Z' | 'X') => {
+            Liveness::Alive
+        }
         _ => Liveness::Gone,
     }
 }
 
 /// Name of this machine.
 pub fn host_name() -> String {
-    nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_else(|| "localhost".to_owned())
+    nix::unistd::gethostname()
+        .ok()
+        .and_then(|name| name.into_string().ok())
+        .unwrap_or_else(|| "localhost".to_owned())
 }
 
 /// Name of the user, or its number where the system knows no name.

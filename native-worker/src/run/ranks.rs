@@ -155,7 +155,8 @@ async fn read_lines(
     let mut buffer = [0u8; 8192];
     loop {
         let count = pipe.read(&mut buffer).await.unwrap_or(0);
-        let finished = if count == 0 { lines.finish().into_iter().collect() } else { lines.push(&buffer[..count]) };
+        let finished =
+            if count == 0 { lines.finish().into_iter().collect() } else { lines.push(&buffer[..count]) };
         for text in finished {
             if events.send(RankEvent::Line { rank, stream, text }).await.is_err() {
                 return;

@@ -120,7 +120,9 @@ impl Watch {
                 let count = self.line_counts.entry(rank).or_default();
                 *count += 1;
                 match (*count).cmp(&MAX_RECORDED_LINES) {
-                    std::cmp::Ordering::Less => self.record(Event::Output { rank, stream: stream.to_owned(), text }),
+                    std::cmp::Ordering::Less => {
+                        self.record(Event::Output { rank, stream: stream.to_owned(), text })
+                    }
                     std::cmp::Ordering::Equal => self.record(Event::Output {
                         rank,
                         stream: stream.to_owned(),

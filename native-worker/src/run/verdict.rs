@@ -66,31 +66,42 @@ pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Option<Outcome>) -
     if let Some(end) = culprit(ends) {
         // After a stop, a rank that the launcher had to end is no failure, and `culprit` does not count it.
         let told = if stop_asked { " after a stop was asked for" } else { "" };
-        return (Outcome::Failed, format!("Rank {} {}{told}{}{}", end.rank, end.how(), hint(end), last_words(end)));
+        return (
+            Outcome::Failed,
+            format!("Rank {} {}{told}{}{}", end.rank, end.how(), hint(end), last_words(end)),
+        );
     }
     let ended_by_launcher = ends.iter().filter(|end| end.failed()).count();
     if ended_by_launcher > 0 {
-        let them = if ended_by_launcher == 1 { "1 rank".to_owned() } else { format!("{ended_by_launcher} ranks") };
+        let them =
+            if ended_by_launcher == 1 { "1 rank".to_owned() } else { format!("{ended_by_launcher} ranks") };
         return if stop_asked {
             (Outcome::Stopped, format!("Stopped on request; {them} did not end in time and had to be ended"))
         } else {
-            (Outcome::Failed, format!("{them} hung after the others had ended, and had to be ended; see the output"))
+            (
+                Outcome::Failed,
+                format!("{them} hung after the others had ended, and had to be ended; see the output"),
+            )
         };
     }
     match rank_zero {
         Some(Outcome::Completed) => (Outcome::Completed, "Every step was done".to_owned()),
         Some(Outcome::Stopped) => (Outcome::Stopped, "Stopped on request".to_owned()),
         _ if stop_asked => (Outcome::Stopped, "Stopped on request".to_owned()),
-        Some(Outcome::Failed) => (Outcome::Failed, "Rank 0 recorded a failure, though it exited with code 0".to_owned()),
+        Some(Outcome::Failed) => {
+            (Outcome::Failed, "Rank 0 recorded a failure, though it exited with code 0".to_owned())
+        }
         None => (
             Outcome::Failed,
-            "All ranks exited with code 0, but rank 0 recorded no end; is this the right rank binary?".to_owned(),
+            "All ranks exited with code 0, but rank 0 recorded no end; is this the right rank binary?"
+                .to_owned(),
         ),
     }
 }
 
 fn last_words(end: &RankEnd) -> String {
-    let lines: Vec<&str> = end.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty()).collect();
+    let lines: Vec<&str> =
+        end.last_lines.iter().map(|line| line.trim_end()).filter(|line| !line.is_empty()).collect();
     if lines.is_empty() {
         return ". It printed nothing".to_owned();
     }
@@ -117,7 +128,14 @@ mod tests {
     use super::*;
 
     fn end(rank: u64, unix_ms: u64, code: Option<i32>, signal: Option<i32>) -> RankEnd {
-        RankEnd { rank, unix_ms, code, signal, signalled_by_launcher: false, last_lines: vec![format!("r{rank}")] }
+        RankEnd {
+            rank,
+            unix_ms,
+            code,
+            signal,
+            signalled_by_launcher: false,
+            last_lines: vec![format!("r{rank}")],
+        }
     }
 
     #[test]
@@ -134,7 +152,10 @@ mod tests {
     fn the_earliest_that_was_not_told_to_end() {
         let mut told = end(0, 100, Some(143), None);
         assert_eq!(culprit(&[told.clone(), end(1, 200, Some(3), None)]).map(|end| end.rank), Some(1));
-        assert_eq!(culprit(&[end(0, 100, Some(7), None), end(1, 5000, None, Some(9))]).map(|end| end.rank), Some(0));
+        assert_eq!(
+            culprit(&[end(0, 100, Some(7), None), end(1, 5000, None, Some(9))]).map(|end| end.rank),
+            Some(0)
+        );
         told.signalled_by_launcher = true;
         assert_eq!(culprit(&[told]), None);
     }
@@ -144,7 +165,11 @@ mod tests {
         let fine = [end(0, 1, Some(0), None), end(1, 2, Some(0), None)];
         assert_eq!(verdict(&fine, false, Some(Outcome::Completed)).0, Outcome::Completed);
         assert_eq!(verdict(&fine, true, Some(Outcome::Stopped)).0, Outcome::Stopped);
-        assert_eq!(verdict(&fine, true, Some(Outcome::Completed)).0, Outcome::Completed, "asked after the last step");
+        assert_eq!(
+            verdict(&fine, true, Some(Outcome::Completed)).0,
+            Outcome::Completed,
+            "asked after the last step"
+        );
         assert_eq!(verdict(&fine, false, None).0, Outcome::Failed, "nothing was recorded");
         let mut ended = end(1, 2, None, Some(15));
         ended.signalled_by_launcher = true;

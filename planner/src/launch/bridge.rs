@@ -40,7 +40,9 @@ pub fn body(writer: &mut Writer<'_>) -> String {
         "srun {mpi}-N 1 --ntasks=1 --ntasks-per-node=1 \\\n{flags}  \
          bash -c 'cd \"$1\" && rm -rf nemo_experiments && uv sync' bash \"$WORKDIR\"\n"
     ));
-    out.push_str("\n# Phase 2: every task trains; none syncs, for concurrent syncs of one environment break it\n");
+    out.push_str(
+        "\n# Phase 2: every task trains; none syncs, for concurrent syncs of one environment break it\n",
+    );
     out.push_str(&format!(
         "srun {mpi}--kill-on-bad-exit=1 --wait=60 --distribution=block --label \\\n{flags}  \
          bash -c 'cd \"$1\" && shift && exec \"$@\"' bash \"$WORKDIR\" \\\n  \

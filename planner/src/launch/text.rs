@@ -15,7 +15,8 @@ pub fn is_directive_value(value: &str) -> bool {
 
 /// Whether `value` is a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
 pub fn is_time_limit(value: &str) -> bool {
-    let is_number = |part: &str| (1..=6).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    let is_number =
+        |part: &str| (1..=6).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
     let (days, clock) = match value.split_once('-') {
         Some((days, clock)) => (Some(days), clock),
         None => (None, value),
@@ -47,7 +48,10 @@ pub fn quoted(value: &str) -> Option<String> {
 
 /// `text` for a comment: nothing in it can end the line.
 pub fn comment(text: &str) -> String {
-    text.chars().map(|character| if matches!(character, ' '..='~') { character } else { '?' }).take(200).collect()
+    text.chars()
+        .map(|character| if matches!(character, ' '..='~') { character } else { '?' })
+        .take(200)
+        .collect()
 }
 
 /// A job's name from a plan's name.

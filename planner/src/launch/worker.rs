@@ -27,7 +27,9 @@ pub fn body(writer: &mut Writer<'_>) -> String {
              rank_binary\" >&2\n  exit 1\nfi\n",
         );
     }
-    out.push_str("\n# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later\n");
+    out.push_str(
+        "\n# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later\n",
+    );
     out.push_str(
         "RUN_ID=\"$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID\"\nRUN_DIR=\"$SHARED_DIR/runs/$RUN_ID\"\n\
          mkdir -p \"$RUN_DIR\"\n",
@@ -52,7 +54,11 @@ pub fn body(writer: &mut Writer<'_>) -> String {
 fn plan_document(writer: &mut Writer<'_>) -> String {
     let plan = serde_json::to_string_pretty(&writer.plan.native()).unwrap_or_default();
     if plan.lines().any(|line| line == END_OF_PLAN) {
-        writer.note(Finding::error("", END_OF_PLAN, "the plan holds a line that ends it; this is a fault of Shardplan"));
+        writer.note(Finding::error(
+            "",
+            END_OF_PLAN,
+            "the plan holds a line that ends it; this is a fault of Shardplan",
+        ));
         return String::new();
     }
     format!(

@@ -54,7 +54,10 @@ impl<'a> Writer<'a> {
         }
         let time = self.time();
         lines.push(format!("--time={time}"));
-        lines.push(format!("--account={}", self.directive("account", self.site.account.as_deref(), "<ACCOUNT>")));
+        lines.push(format!(
+            "--account={}",
+            self.directive("account", self.site.account.as_deref(), "<ACCOUNT>")
+        ));
         let partition = self.site.partition.as_deref().unwrap_or("batch");
         lines.push(format!("--partition={}", self.directive("partition", Some(partition), "<PARTITION>")));
         if let Some(qos) = &self.site.qos {
@@ -94,7 +97,13 @@ impl<'a> Writer<'a> {
     }
 
     /// A value for the shell, quoted. `default` serves when the site gives none, else the placeholder does.
-    pub fn shell(&mut self, field: &str, value: Option<&str>, default: Option<&str>, placeholder: &str) -> String {
+    pub fn shell(
+        &mut self,
+        field: &str,
+        value: Option<&str>,
+        default: Option<&str>,
+        placeholder: &str,
+    ) -> String {
         let placeholder = format!("'{placeholder}'");
         let Some(value) = value.filter(|value| !value.is_empty()).or(default) else {
             self.missing(field, &placeholder);
@@ -154,7 +163,9 @@ impl<'a> Writer<'a> {
         required.sort();
         required.dedup();
         for name in required {
-            out.push_str(&format!(": \"${{{name}:?{name} must be exported before the job is submitted}}\"\n"));
+            out.push_str(&format!(
+                ": \"${{{name}:?{name} must be exported before the job is submitted}}\"\n"
+            ));
         }
         out
     }
@@ -218,7 +229,8 @@ impl<'a> Writer<'a> {
         if !given.is_empty() {
             return self.shell("mounts", Some(&given), None, "<MOUNTS>");
         }
-        let shared = self.site.shared_dir.as_deref().filter(|shared| !shared.is_empty()).unwrap_or("<SHARED_DIR>");
+        let shared =
+            self.site.shared_dir.as_deref().filter(|shared| !shared.is_empty()).unwrap_or("<SHARED_DIR>");
         let mut mounts = format!("{shared}:{shared}");
         if self.options.body == Body::Bridge {
             self.missing("mounts", "<MEGATRON_BRIDGE_CHECKOUT>");
@@ -260,7 +272,9 @@ impl<'a> Writer<'a> {
         let cluster = &self.plan.cluster;
         let spans_nodes = cluster.gpus_per_node == 4 && cluster.nvlink_domain > cluster.gpus_per_node;
         let wanted = self.site.segment.unwrap_or(true) && spans_nodes;
-        wanted.then(|| (1..=cluster.nodes.min(18)).rev().find(|part| cluster.nodes.is_multiple_of(*part)).unwrap_or(1))
+        wanted.then(|| {
+            (1..=cluster.nodes.min(18)).rev().find(|part| cluster.nodes.is_multiple_of(*part)).unwrap_or(1)
+        })
     }
 
     fn comments(&self, shared: &str) -> String {
@@ -268,7 +282,9 @@ impl<'a> Writer<'a> {
         let order = plan.file.layout.order.as_deref().unwrap_or("tp-cp-ep-dp-pp");
         let mut lines = vec![
             format!("Shardplan: {}", plan.name),
-            format!("Before sbatch: mkdir -p {shared}/logs (Slurm fails the job without a word when it is not there)"),
+            format!(
+                "Before sbatch: mkdir -p {shared}/logs (Slurm fails the job without a word when it is not there)"
+            ),
             String::new(),
             format!(
                 "World: {} ranks on {} nodes of {} x {}, one task each",
@@ -277,7 +293,10 @@ impl<'a> Writer<'a> {
                 cluster.gpus_per_node,
                 cluster.gpu.title
             ),
-            format!("Dense tensors: tp {} x cp {} x dp {} x pp {}", layout.tp, layout.cp, layout.dp, layout.pp),
+            format!(
+                "Dense tensors: tp {} x cp {} x dp {} x pp {}",
+                layout.tp, layout.cp, layout.dp, layout.pp
+            ),
         ];
         if plan.model.moe.is_some() {
             lines.push(format!(
@@ -304,8 +323,10 @@ impl<'a> Writer<'a> {
 
     fn missing(&mut self, field: &str, placeholder: &str) {
         let path = format!("site.{field}");
-        let message =
-            format!("{field} of the site is not given: {} stands in its place", placeholder.trim_matches('\''));
+        let message = format!(
+            "{field} of the site is not given: {} stands in its place",
+            placeholder.trim_matches('\'')
+        );
         self.note(if self.options.strict {
             Finding::error(&path, Value::Null, message)
         } else {
@@ -324,7 +345,9 @@ impl<'a> Writer<'a> {
         let site = self.site;
         let several = self.plan.cluster.nodes > 1;
         let shared = site.shared_dir.as_deref().unwrap_or("");
-        for (field, path) in [("shared_dir", &site.shared_dir), ("torch_lib", &site.torch_lib), ("workdir", &site.workdir)] {
+        for (field, path) in
+            [("shared_dir", &site.shared_dir), ("torch_lib", &site.torch_lib), ("workdir", &site.workdir)]
+        {
             if let Some(path) = path
                 && !path.is_empty()
                 && !path.starts_with('/')
@@ -332,10 +355,15 @@ impl<'a> Writer<'a> {
                 self.refuse(field, path, "is not an absolute path");
             }
         }
-        let caches = [("hf_home", &site.hf_home), ("uv_cache_dir", &site.uv_cache_dir), ("nemo_home", &site.nemo_home)];
+        let caches = [
+            ("hf_home", &site.hf_home),
+            ("uv_cache_dir", &site.uv_cache_dir),
+            ("nemo_home", &site.nemo_home),
+        ];
         for (field, path) in caches {
             let Some(path) = path else { continue };
-            let mounted = site.mounts.iter().filter_map(|mount| mount.split(':').nth(1)).any(|to| is_under(path, to));
+            let mounted =
+                site.mounts.iter().filter_map(|mount| mount.split(':').nth(1)).any(|to| is_under(path, to));
             if several && !is_under(path, shared) && !mounted {
                 self.note(Finding::warning(
                     &format!("site.{field}"),
@@ -360,5 +388,6 @@ impl<'a> Writer<'a> {
 
 fn is_under(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
-    !folder.is_empty() && path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    !folder.is_empty()
+        && path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }

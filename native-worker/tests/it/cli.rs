@@ -1,0 +1,177 @@
+//! Help, answers, errors and exit codes.
+
+use crate::support::Workshop;
+
+fn check(arguments: &[&str], code: i32) -> crate::support::Answer {
+    let answer = Workshop::new().ask(arguments);
+    assert_eq!(answer.code, Some(code), "{answer:?}");
+    answer
+}
+
+#[test]
+fn help() {
+    insta::assert_snapshot!("help", check(&["--help"], 0).stdout);
+    for command in ["estimate", "shards", "groups", "script", "serve", "run", "doctor"] {
+        insta::assert_snapshot!(format!("help_{command}"), check(&[command, "--help"], 0).stdout);
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_code_2_and_leaves_stdout_empty() {
+    for arguments in [
+        &["nonsense"][..],
+        &["estimate"],
+        &["estimate", "no-such-file.json"],
+        &["estimate", "."],
+        &["shards", "tiny.json"],
+        &["shards", "tiny.json", "--rank", "4"],
+        &["groups", "tiny.json", "--rank", "99"],
+        &["script", "tiny.json", "--body", "nonsense"],
+        &["script", "tiny.json", "--site", "no-such-site.toml"],
+        &["serve", "--allow-origin", "example.org/path"],
+    ] {
+        let answer = check(arguments, 2);
+        assert_eq!(answer.stdout, "", "{arguments:?}");
+        assert!(!answer.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn the_answer_is_the_planners_to_the_byte() {
+    let answer = check(&["estimate", "tiny.json", "--json"], 0);
+    let file = planner::parse_plan(crate::support::TINY).expect("a plan file");
+    let expected = serde_json::to_string_pretty(&planner::estimate(&file)).expect("JSON") + "\n";
+    assert_eq!(answer.stdout, expected);
+    assert_eq!(answer.stderr, "");
+}
+
+#[test]
+fn an_answer_for_people() {
+    let shop = Workshop::new();
+    shop.write(
+        "big.json",
+        r#"{"version": 1, "model": {"preset": "minimax-m2"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
+            "layout": {"tp": 2, "ep": 32}}"#,
+    );
+    let answer = shop.ask(&["estimate", "big.json"]);
+    assert_eq!(answer.code, Some(1), "it does not fit: {answer:?}");
+    assert!(answer.stdout.contains("Does not fit"), "{answer:?}");
+    assert!(answer.stdout.contains("228,689,748,992 total"), "{answer:?}");
+}
+
+#[test]
+fn plans_from_standard_input_and_from_a_config() {
+    let shop = Workshop::new();
+    let llama = r#"{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+        "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+        "max_position_embeddings": 128}"#;
+    shop.write("model/config.json", llama);
+    let plan = r#"{"version": 1, "model": {"hf_config_path": "config.json"}, "cluster": {"gpu": "cpu"}}"#;
+    shop.write("model/plan.json", plan);
+    let answer = shop.ask(&["estimate", "model/plan.json", "--json"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert_eq!(answer.json()["plan"]["model"]["hf_config"]["hidden_size"], 64);
+    assert!(answer.json()["plan"]["model"]["hf_config_path"].is_null());
+
+    let mut command = shop.shardplan();
+    let mut child =
+        command.args(["groups", "-", "--json"]).stdin(std::process::Stdio::piped()).spawn().expect("started");
+    let mut input = child.stdin.take().expect("a pipe");
+    std::io::Write::write_all(&mut input, crate::support::TINY.as_bytes()).expect("written");
+    drop(input);
+    let answer = crate::support::Answer::of(child.wait_with_output().expect("ended"));
+    assert_eq!(answer.json()[0]["ranks"], serde_json::json!([0, 1, 2, 3]), "{answer:?}");
+}
+
+/// Bad input is code 1, with findings under --json and readable words without.
+fn refused(plan: &str, expected: &str) -> serde_json::Value {
+    let shop = Workshop::new();
+    shop.write("bad.json", plan);
+    refused_file(&shop, expected)
+}
+
+fn refused_file(shop: &Workshop, expected: &str) -> serde_json::Value {
+    let answer = shop.ask(&["estimate", "bad.json"]);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(format!("{}{}", answer.stdout, answer.stderr).contains(expected), "{expected} in {answer:?}");
+    let answer = shop.ask(&["estimate", "bad.json", "--json"]);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let json = answer.json();
+    assert_eq!(json["version"], 1, "{json}");
+    assert!(json["findings"].to_string().contains(expected), "{expected} in {json}");
+    json
+}
+
+#[test]
+fn plans_that_can_not_be_read() {
+    refused("", "JSON");
+    refused("{\"version\": 1", "JSON");
+    refused("[]", "");
+    refused(
+        r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}, "layuot": {}}"#,
+        "layout",
+    );
+    refused(r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "h100"}}"#, "h100-sxm");
+    let json = refused(
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1}, "layout": {"tp": 3}}"#,
+        "layout.tp",
+    );
+    assert!(json["memory"].is_null() && json["findings"][0]["nearest"].is_array(), "{json}");
+}
+
+#[test]
+fn files_that_are_too_large_are_not_read() {
+    let shop = Workshop::new();
+    let size: u64 = 50 * 1024 * 1024;
+    std::fs::File::create(shop.path("bad.json")).expect("a file").set_len(size).expect("a length");
+    refused_file(&shop, "52428800");
+    std::fs::File::create(shop.path("config.json")).expect("a file").set_len(size).expect("a length");
+    shop.write(
+        "bad.json",
+        r#"{"version": 1, "model": {"hf_config_path": "config.json"}, "cluster": {"gpu": "cpu"}}"#,
+    );
+    refused_file(&shop, "52428800");
+}
+
+#[test]
+fn configs_that_can_not_be_read() {
+    let shop = Workshop::new();
+    shop.write(
+        "bad.json",
+        r#"{"version": 1, "model": {"hf_config_path": "config.json"}, "cluster": {"gpu": "cpu"}}"#,
+    );
+    refused_file(&shop, "config.json");
+    shop.write("config.json", "not JSON");
+    refused_file(&shop, "not JSON");
+    shop.write("config.json", "[1]");
+    refused_file(&shop, "not an object");
+    shop.write("config.json", r#"{"model_type": "abacus"}"#);
+    refused_file(&shop, "abacus");
+    shop.write("config.json", r#"{"model_type": "llama", "hidden_size": "wide"}"#);
+    refused_file(&shop, "hidden_size");
+    std::fs::write(shop.path("config.json"), [0xff, 0xfe, 0x00]).expect("a file");
+    refused_file(&shop, "UTF-8");
+}
+
+#[test]
+fn doctor() {
+    let shop = Workshop::new();
+    let answer = shop.ask(&["doctor", "--json"]);
+    let json = answer.json();
+    let state = |name: &str| {
+        let checks = json["checks"].as_array().expect("checks").iter();
+        checks.clone().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}"))["state"]
+            .clone()
+    };
+    assert_eq!(
+        (state("torch"), state("rank"), state("runs")),
+        ("ok".into(), "ok".into(), "ok".into()),
+        "{json}"
+    );
+    assert!(!shop.path("runs").exists(), "asking leaves nothing behind");
+    shop.python("");
+    let answer = shop.ask(&["doctor"]);
+    assert_eq!(answer.code, Some(3), "{answer:?}");
+    assert!(answer.stdout.contains("missing  torch"), "{answer:?}");
+}

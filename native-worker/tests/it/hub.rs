@@ -1,0 +1,246 @@
+//! The hub's doors: who is let in, and what is served.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Child;
+use std::time::Duration;
+
+use futures::{SinkExt, StreamExt};
+use planner::wire::{ToHub, ToPage};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+use crate::support::{Ended, Workshop};
+
+/// A hub that serves a workshop's runs.
+pub struct Hub {
+    process: Ended,
+    pub port: u16,
+    pub token: String,
+}
+
+pub type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
+
+impl Hub {
+    pub fn start(shop: &Workshop) -> Self {
+        Self::start_with(shop, &[], "finish completed")
+    }
+
+    pub fn start_with(shop: &Workshop, arguments: &[&str], fake: &str) -> Self {
+        let mut command = shop.shardplan();
+        command.args(["serve", "--port", "0"]).args(arguments).env("FAKE", fake);
+        let mut process: Child = command.spawn().expect("started");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+        let rest = line.trim().strip_prefix("http://127.0.0.1:").unwrap_or_else(|| panic!("{line}"));
+        let (port, token) = rest.split_once("/#token=").unwrap_or_else(|| panic!("{line}"));
+        assert!(token.len() >= 43, "256 bits: {token}");
+        Hub { process: Ended(process), port: port.parse().expect("a port"), token: token.to_owned() }
+    }
+
+    pub fn kill(mut self) {
+        self.process.0.kill().expect("killed");
+        self.process.0.wait().expect("ended");
+    }
+
+    /// The answer to a plain request.
+    fn get(&self, path: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("connected");
+        stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a limit");
+        write!(stream, "GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").expect("sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).expect("read");
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    fn request(&self, origin: Option<&str>) -> tungstenite::handshake::client::Request {
+        let mut request =
+            format!("ws://127.0.0.1:{}/ws", self.port).into_client_request().expect("a request");
+        if let Some(origin) = origin {
+            request.headers_mut().insert("origin", origin.parse().expect("a header"));
+        }
+        request
+    }
+
+    /// A socket that has not said hello.
+    async fn connect(&self) -> Socket {
+        let own = format!("http://127.0.0.1:{}", self.port);
+        tokio_tungstenite::connect_async(self.request(Some(&own))).await.expect("connected").0
+    }
+
+    /// A socket that has been welcomed.
+    pub async fn open(&self) -> Socket {
+        let mut socket = self.connect().await;
+        send(&mut socket, &ToHub::Hello { token: self.token.clone(), version: 1 }).await;
+        match next(&mut socket).await {
+            Some(ToPage::Welcome { version: 1, .. }) => socket,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub async fn send(socket: &mut Socket, message: &ToHub) {
+    let text = serde_json::to_string(message).expect("JSON");
+    socket.send(Message::text(text)).await.expect("sent");
+}
+
+/// The next message; none when the hub has closed the socket.
+pub async fn next(socket: &mut Socket) -> Option<ToPage> {
+    loop {
+        let message = tokio::time::timeout(Duration::from_secs(30), socket.next()).await.expect("in time");
+        match message {
+            Some(Ok(Message::Text(text))) => return Some(serde_json::from_str(&text).expect("a message")),
+            Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+            Some(Ok(Message::Close(_)) | Err(_)) | None => return None,
+            Some(Ok(other)) => panic!("{other:?}"),
+        }
+    }
+}
+
+/// An error that names `expected`, then the end.
+async fn refused(mut socket: Socket, expected: &str) {
+    match next(&mut socket).await {
+        Some(ToPage::Error { message }) => assert!(message.contains(expected), "{expected:?} in {message}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(next(&mut socket).await, None, "the socket is closed");
+}
+
+#[test]
+fn the_page_and_its_headers() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    let host = format!("Host: localhost:{}\r\n", hub.port);
+    let page = hub.get("/", &host);
+    assert!(page.starts_with("HTTP/1.1 200"), "{page}");
+    let page = page.to_ascii_lowercase();
+    for header in [
+        "content-type: text/html; charset=utf-8",
+        "cache-control: no-store",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "content-security-policy: default-src 'self'; script-src 'self' 'wasm-unsafe-eval'",
+    ] {
+        assert!(page.contains(header), "{header:?} in {page}");
+    }
+    assert!(hub.get("/healthz", &host).ends_with("ok\n"));
+    assert!(hub.get("/no-such-file", &host).starts_with("HTTP/1.1 404"));
+    assert!(hub.get("/../Cargo.toml", &host).starts_with("HTTP/1.1 404"));
+    let metrics = hub.get("/metrics", &host);
+    assert!(metrics.contains("shardplan_runs{state=\"running\"} 0"), "{metrics}");
+    assert!(!metrics.contains(&hub.token));
+    let packed = hub.get("/", &format!("{host}Accept-Encoding: br, gzip\r\n")).to_ascii_lowercase();
+    assert!(packed.contains("content-encoding: gzip"), "{packed}");
+}
+
+#[test]
+fn a_foreign_host_is_refused_everywhere() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    for path in ["/", "/healthz", "/metrics", "/ws"] {
+        for host in ["Host: evil.example\r\n", "Host: evil.example:80\r\n", "Host:\r\n"] {
+            let answer = hub.get(path, host);
+            assert!(answer.starts_with("HTTP/1.1 4"), "{path} {host}: {answer}");
+            assert!(!answer.contains("shardplan_runs"), "{answer}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_origin_is_refused() {
+    let shop = Workshop::new();
+    let hub = Hub::start_with(&shop, &["--allow-origin", "https://plans.example"], "");
+    for origin in ["https://evil.example", "null", "http://localhost:1", "https://plans.example.evil.example"]
+    {
+        match tokio_tungstenite::connect_async(hub.request(Some(origin))).await {
+            Err(tungstenite::Error::Http(answer)) => assert_eq!(answer.status(), 403, "{origin}"),
+            other => panic!("{origin}: {other:?}"),
+        }
+    }
+    let own = format!("http://localhost:{}", hub.port);
+    for origin in [Some("https://plans.example"), Some(own.as_str()), None] {
+        tokio_tungstenite::connect_async(hub.request(origin)).await.expect("connected");
+    }
+}
+
+#[tokio::test]
+async fn only_the_token_opens_the_door() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    for token in ["", "0", &hub.token[1..], &format!("{}0", hub.token)] {
+        let mut socket = hub.connect().await;
+        send(&mut socket, &ToHub::Hello { token: token.to_owned(), version: 1 }).await;
+        refused(socket, "token").await;
+    }
+    let mut socket = hub.connect().await;
+    send(&mut socket, &ToHub::ListRuns).await;
+    refused(socket, "first frame").await;
+    let mut socket = hub.connect().await;
+    send(&mut socket, &ToHub::Hello { token: hub.token.clone(), version: 99 }).await;
+    refused(socket, "version 99").await;
+    let mut socket = hub.connect().await;
+    socket.send(Message::text("{")).await.expect("sent");
+    refused(socket, "first frame").await;
+    // One that says nothing is not waited for.
+    refused(hub.connect().await, "within 5 s").await;
+    hub.open().await;
+}
+
+#[tokio::test]
+async fn a_hundred_megabytes_are_refused_and_not_kept() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    let mut socket = hub.open().await;
+    let frame = Message::text("x".repeat(100 * 1024 * 1024));
+    // The hub closes while this is being sent, so that sending may fail.
+    let _ = socket.send(frame).await;
+    while let Some(message) = next(&mut socket).await {
+        match message {
+            ToPage::Error { message } => assert!(message.contains("1048576"), "{message}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", hub.process.0.id())).expect("status");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let peak: u64 = peak.trim().trim_end_matches("kB").trim().parse().expect("a number");
+    assert!(peak < 64 * 1024, "the hub took {peak} KiB");
+    hub.open().await;
+}
+
+#[tokio::test]
+async fn requests_that_make_no_sense_are_answered() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    let mut socket = hub.open().await;
+    for (text, expected) in [
+        ("nonsense", "not understood"),
+        (r#"{"type": "dance"}"#, "not understood"),
+        (r#"{"type": "watch", "run": "../../etc"}"#, "no run"),
+        (r#"{"type": "watch", "run": "absent"}"#, "no run"),
+        (r#"{"type": "stop", "run": "absent"}"#, "no run"),
+        (
+            r#"{"type": "start", "plan": {"version": 1, "model": {"preset": "none"}, "cluster": {"gpu": "cpu"}}}"#,
+            "none",
+        ),
+    ] {
+        socket.send(Message::text(text)).await.expect("sent");
+        match next(&mut socket).await {
+            Some(ToPage::Error { message }) => {
+                assert!(message.contains(expected), "{expected:?} in {message}")
+            }
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_port_in_use_and_a_folder_that_can_not_be() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    let answer = shop.ask(&["serve", "--port", &hub.port.to_string()]);
+    assert_eq!((answer.code, answer.stdout.as_str()), (Some(3), ""), "{answer:?}");
+    assert!(answer.stderr.contains(&hub.port.to_string()) && answer.stderr.contains("--port"), "{answer:?}");
+    let answer = shop.ask(&["serve", "--port", "0", "--runs", "tiny.json"]);
+    assert_eq!(answer.code, Some(3), "{answer:?}");
+}

@@ -1,0 +1,9 @@
+//! `shardplan` as its users meet it: the program is run, its pages are asked for, and ranks are stood in for by a
+//! shell script. Nothing here needs libtorch.
+
+mod cli;
+mod hub;
+mod hub_runs;
+mod run;
+mod script;
+mod support;

@@ -1,0 +1,179 @@
+//! Running ranks on this machine, and what happens when they don't behave.
+
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use planner::wire::{Event, Outcome, RunInfo};
+
+use crate::support::{Answer, Ended, Workshop, wait_for};
+
+#[test]
+fn a_run_that_completes_leaves_a_whole_record() {
+    let shop = Workshop::new();
+    let answer =
+        shop.run("echo \"rank $RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT\"; finish completed");
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let json = answer.json();
+    assert_eq!(json["outcome"], "completed");
+    assert_eq!(json["figures"]["steps"], 3);
+    assert_eq!(json["figures"]["loss"], 2.0);
+    assert!(answer.stderr.contains("step 3/3  loss 2.0000"), "{answer:?}");
+
+    let folder = shop.run_folder();
+    let plan = std::fs::read_to_string(folder.join("plan.json")).expect("a plan");
+    assert_eq!(planner::parse_plan(&plan).expect("a plan").runtime, Some(planner::wire::Runtime::Native));
+    let info: RunInfo =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("run.json")).expect("read")).expect("info");
+    assert_eq!((info.world_size, info.name.as_str()), (4, "tiny"));
+    assert_eq!(info.versions["torch"], "2.11.0+cpu");
+    assert!(info.launcher.is_some_and(|launcher| launcher.start_ticks > 0));
+
+    let events = shop.launcher_log();
+    let count = |wanted: fn(&Event) -> bool| events.iter().filter(|event| wanted(event)).count();
+    assert_eq!(count(|event| matches!(event, Event::Started { .. })), 4);
+    assert_eq!(count(|event| matches!(event, Event::Exited { code: Some(0), .. })), 4);
+    assert!(matches!(events.last(), Some(Event::Ended { outcome: Outcome::Completed, .. })));
+    assert!(events.iter().any(
+        |event| matches!(event, Event::Output { rank: 3, text, .. } if text.starts_with("rank 3 of 4 at 127.0.0.1:"))
+    ));
+}
+
+/// Runs ranks of which one misbehaves; the run must fail and name it.
+fn failure(fake: &str, expected: &[&str], within: Duration) -> (Workshop, String) {
+    let shop = Workshop::new();
+    let start = Instant::now();
+    let answer = shop.run(fake);
+    let took = start.elapsed();
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    let reason = answer.json()["reason"].as_str().expect("a reason").to_owned();
+    for part in expected {
+        assert!(reason.contains(part), "{part:?} in {reason}");
+    }
+    assert!(took < within, "took {took:?}");
+    match shop.launcher_log().last() {
+        Some(Event::Ended { outcome: Outcome::Failed, reason: recorded }) => assert_eq!(*recorded, reason),
+        other => panic!("{other:?}"),
+    }
+    (shop, reason)
+}
+
+#[test]
+fn a_killed_rank_is_named_and_the_others_are_ended_within_ten_seconds() {
+    // The others neither notice nor listen to SIGTERM.
+    let fake = "echo before the end; if [ $RANK = 2 ]; then echo last words >&2; kill -KILL $$; fi; trap '' TERM; \
+                while :; do sleep 0.2; done";
+    let (shop, _) =
+        failure(fake, &["Rank 2", "signal 9", "SIGKILL", "last words"], Duration::from_millis(11_500));
+    let events = shop.launcher_log();
+    let exits = events.iter().filter(|event| matches!(event, Event::Exited { signal: Some(9), .. })).count();
+    assert_eq!(exits, 4, "{events:?}");
+}
+
+#[test]
+fn an_exit_code_is_named() {
+    let fake = "if [ $RANK = 1 ]; then echo 'no such tensor' >&2; exit 7; fi; sleep 0.3; exit 1";
+    failure(fake, &["Rank 1 exited with code 7", "no such tensor"], Duration::from_secs(5));
+}
+
+#[test]
+fn ranks_that_print_without_end_are_cut() {
+    let fake = "head -c 3000000 /dev/zero | tr '\\0' x; for i in $(seq 60); do echo line $i; done; exit 5";
+    let (shop, _) = failure(fake, &["exited with code 5", "line 60"], Duration::from_secs(20));
+    for event in shop.launcher_log() {
+        match event {
+            Event::Output { text, .. } => assert!(text.len() <= 4096),
+            Event::Exited { last_lines, .. } => assert_eq!(last_lines.len(), 20),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_records_nothing_is_no_success() {
+    failure("exit 0", &["recorded no end"], Duration::from_secs(5));
+}
+
+fn stop(fake: &str, signals: usize, within: Duration) -> Answer {
+    let shop = Workshop::new();
+    let mut child = Ended(
+        shop.shardplan().args(["run", "tiny.json", "--json"]).env("FAKE", fake).spawn().expect("started"),
+    );
+    let folder = shop.run_folder();
+    wait_for("all ranks", || (0..4).all(|rank| folder.join(format!("up-{rank}")).exists()).then_some(()));
+    let start = Instant::now();
+    let pid = Pid::from_raw(child.0.id().try_into().expect("a pid"));
+    for _ in 0..signals {
+        kill(pid, Signal::SIGTERM).expect("signalled");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    wait_for("the end", || child.0.try_wait().expect("asked"));
+    assert!(start.elapsed() < within, "took {:?}", start.elapsed());
+    assert_eq!(std::fs::read_to_string(folder.join("control")).expect("control"), "stop\n");
+    assert!(matches!(shop.launcher_log().last(), Some(Event::Ended { outcome: Outcome::Stopped, .. })));
+    let mut stdout = String::new();
+    std::io::Read::read_to_string(&mut child.0.stdout.take().expect("a pipe"), &mut stdout).expect("read");
+    Answer { code: child.0.wait().expect("ended").code(), stdout, stderr: String::new() }
+}
+
+#[test]
+fn a_stop_lets_the_ranks_finish_their_step() {
+    let fake = "touch \"$RUN_DIR/up-$RANK\"; until grep -qs stop \"$RUN_DIR/control\"; do sleep 0.1; done; finish stopped";
+    let answer = stop(fake, 1, Duration::from_secs(5));
+    assert_eq!(answer.code, Some(1));
+    assert_eq!(answer.json()["reason"], "Stopped on request");
+}
+
+#[test]
+fn a_second_signal_does_not_wait() {
+    let fake = "touch \"$RUN_DIR/up-$RANK\"; trap '' TERM; while :; do sleep 0.2; done";
+    let answer = stop(fake, 2, Duration::from_secs(5));
+    assert!(answer.json()["reason"].as_str().expect("a reason").contains("had to be ended"), "{answer:?}");
+}
+
+#[test]
+fn what_is_missing_is_said_before_anything_is_made() {
+    let check = |prepare: &dyn Fn(&Workshop), expected: &[&str]| {
+        let shop = Workshop::new();
+        prepare(&shop);
+        let answer = shop.run("finish completed");
+        assert_eq!(answer.code, Some(3), "{answer:?}");
+        for part in expected {
+            assert!(answer.stderr.contains(part), "{part:?} in {answer:?}");
+        }
+        assert_eq!(answer.stderr.lines().count(), 1, "{answer:?}");
+        assert!(!shop.path("runs").exists());
+    };
+    check(&|shop| shop.python(""), &["torch 2.11 is needed", "has no torch", "--torch PYTHON"]);
+    check(&|shop| shop.python("2.5.1"), &["has torch 2.5.1", "cargo xtask run"]);
+    check(&|shop| std::fs::remove_file(shop.path("fake-python")).expect("removed"), &["can't be asked"]);
+    check(&|shop| std::fs::remove_file(shop.path("fake-rank")).expect("removed"), &["no rank binary at"]);
+    check(
+        &|shop| shop.program("fake-rank", "#!/bin/sh\necho 'libtorch.so: not found' >&2; exit 127\n"),
+        &["libtorch.so: not found"],
+    );
+}
+
+#[test]
+fn plans_that_this_machine_can_not_hold() {
+    let check = |plan: &str, expected: &str| {
+        let shop = Workshop::new();
+        shop.write("tiny.json", plan);
+        let answer = shop.run("finish completed");
+        assert_eq!(answer.code, Some(1), "{answer:?}");
+        assert!(answer.json()["findings"].to_string().contains(expected), "{answer:?}");
+        assert!(!shop.path("runs").exists());
+    };
+    check(
+        r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu", "nodes": 16, "gpus_per_node": 8},
+            "training": {"global_batch_size": 128}}"#,
+        "at most 64",
+    );
+    if std::fs::read_dir("/proc/driver/nvidia/gpus").is_err() {
+        check(
+            r#"{"version": 1, "model": {"preset": "llama-3.1-405b"}, "cluster": {"gpu": "cpu", "gpus_per_node": 8},
+                "layout": {"tp": 8}, "training": {"global_batch_size": 8}}"#,
+            "GiB, and this machine has",
+        );
+    }
+}
