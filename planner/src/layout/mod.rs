@@ -44,6 +44,7 @@ pub struct Group {
 }
 
 mod executor;
+mod generate;
 mod grid;
 mod rules;
 mod stages;
@@ -53,6 +54,7 @@ mod tests;
 mod validity;
 
 pub use executor::executor_limits;
+pub use generate::{Choice, valid_layouts};
 pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
 pub use stages::{Chunk, chunks_of_stage, layers_of_stage};
 pub use string::{mtp_of_layout_string, parse_layout_string};

@@ -87,7 +87,7 @@ impl<'a> Shape<'a> {
     }
 
     /// Values worth trying for a field.
-    fn candidates(&self, field: &str) -> Vec<u64> {
+    pub(super) fn candidates(&self, field: &str) -> Vec<u64> {
         let step = |unit: u64, around: u64| -> Vec<u64> {
             let unit = unit.max(1);
             let at = around / unit;
