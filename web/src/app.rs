@@ -1,11 +1,13 @@
 //! The frame: answer line, inputs at the left, one view at a time, and the panel that explains a number.
 
 use leptos::prelude::*;
+use planner::finding::{Finding, Severity};
 
 use crate::findings::FindingList;
 use crate::frame::{AnswerLine, Help, Tabs, Toast, WhyPanel, listen_to_keys};
 use crate::hub::Hub;
 use crate::sections::Inputs;
+use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
 use crate::views::{DataView, MemoryView, RanksView, RunView, ScriptView};
 
@@ -61,8 +63,9 @@ fn Notices() -> impl IntoView {
     let store = store();
     let findings = Signal::derive(move || {
         let mut findings = store.notices.get();
-        let homeless = |path: &str| crate::state::paths::section_of(path).is_none();
-        store.answer.with(|answer| findings.extend(answer.findings.iter().filter(|f| homeless(&f.field)).cloned()));
+        // Remarks on the answer stand below the memory chart; here is what must be seen from every view.
+        let of_file = |f: &&Finding| section_of(&f.field).is_none() && f.severity != Severity::Info;
+        store.answer.with(|answer| findings.extend(answer.findings.iter().filter(of_file).cloned()));
         findings
     });
     let dismiss = move || {

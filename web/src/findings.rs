@@ -60,12 +60,12 @@ fn FindingItem(finding: Finding) -> impl IntoView {
             }
         })
         .collect_view();
-    let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{finding.rule.clone()}</p> });
+    let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{sentence(&finding.rule)}</p> });
     view! {
         <li class=format!("finding {severity}") data-testid=testid::FINDING data-field=finding.field.clone() data-severity=severity>
             <Shape severity=finding.severity/>
             <div>
-                <p>{finding.message.clone()}</p>
+                <p>{sentence(&finding.message)}</p>
                 {(!finding.nearest.is_empty() && settable).then(|| view! { <p class="nearest"><span>"Nearest"</span>{nearest}</p> })}
                 {rule}
             </div>
@@ -86,6 +86,12 @@ pub fn Shape(severity: Severity) -> impl IntoView {
             <path d=path fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round" stroke-linecap="round"/>
         </svg>
     }
+}
+
+/// The text with a capital first letter, as sentences on the page begin.
+pub fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 fn plain(value: &Value) -> String {

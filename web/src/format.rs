@@ -49,6 +49,15 @@ pub fn three(value: f64) -> String {
     }
 }
 
+/// A figure at an axis: as `three`, without zeros that say nothing.
+pub fn tick(value: f64) -> String {
+    let text = three(value);
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 /// A count with thousands separators.
 pub fn exact(count: u64) -> String {
     group_digits(&count.to_string())
@@ -179,6 +188,7 @@ mod tests {
         assert_eq!(bytes(1536), "1.50 KiB");
         assert_eq!(exact(228_689_748_992), "228,689,748,992");
         assert_eq!(count(228_689_748_992), "229 B");
+        assert_eq!((tick(20.0), tick(0.5), tick(0.0)), ("20".into(), "0.5".into(), "0".into()));
         assert_eq!(three(1561.4), "1,561");
         assert_eq!(three(-1561.4), "-1,561");
         assert_eq!(signed_percent(-0.0123), "-1.23 %");

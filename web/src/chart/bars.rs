@@ -26,6 +26,8 @@ pub struct Segment {
 pub struct Row {
     /// To the left of the bar.
     pub label: String,
+    /// The same where there is little room.
+    pub short: String,
     /// Its pieces, from the left.
     pub segments: Vec<Segment>,
     /// Drawn as an outline: what was measured, beside what was predicted.
@@ -80,7 +82,7 @@ impl Bars {
             .disable_y_mesh()
             .y_labels(0)
             .x_labels(if narrow { 4 } else { 8 })
-            .x_label_formatter(&|value| format::three(*value))
+            .x_label_formatter(&|value| format::tick(*value))
             .x_desc(format!("{}, {}", self.axis, scale.unit))
             .axis_desc_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
             .x_label_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
@@ -116,7 +118,8 @@ impl Bars {
             }
             let (end_x, middle) = chart.backend_coord(&(scale.of_bytes(start), (upper + lower) / 2.0));
             let (zero, _) = chart.backend_coord(&(0.0, 0.0));
-            area.draw_text(&row.label, &text(Ink::Text, 12.0, HPos::Right, VPos::Center), (zero - 8, middle))?;
+            let label = if narrow { &row.short } else { &row.label };
+            area.draw_text(label, &text(Ink::Text, 12.0, HPos::Right, VPos::Center), (zero - 8, middle))?;
             if !narrow {
                 let total = format::bytes(start);
                 area.draw_text(&total, &text(Ink::Text, 12.0, HPos::Left, VPos::Center), (end_x + 6, middle))?;

@@ -38,7 +38,10 @@ pub fn keep_open(hub: Hub) {
                 End::Unreachable => {}
                 End::Refused => {
                     start::forget_token();
-                    let reason = "The hub did not take this page's token; open the address that `shardplan serve` printed last".to_owned();
+                    let reason = hub.error.get_untracked().unwrap_or_else(|| {
+                        "The hub did not take this page's token; open the address that `shardplan serve` printed last".to_owned()
+                    });
+                    hub.error.set(None);
                     hub.connection.set(Connection::Refused { reason });
                     return;
                 }

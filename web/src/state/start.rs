@@ -22,14 +22,14 @@ const ADDRESS_DELAY: Duration = Duration::from_millis(300);
 pub fn example() -> PlanFile {
     PlanFile {
         version: wire::VERSION,
-        model: ModelFile { preset: Some("minimax-m2".to_owned()), ..ModelFile::default() },
+        model: ModelFile { preset: Some("llama-3-70b".to_owned()), ..ModelFile::default() },
         cluster: ClusterFile {
             gpu: "h100-sxm".to_owned(),
             nodes: Some(8),
             gpus_per_node: Some(8),
             ..ClusterFile::default()
         },
-        layout: LayoutFile { tp: Some(2), ep: Some(32), ..LayoutFile::default() },
+        layout: LayoutFile { tp: Some(4), pp: Some(4), ..LayoutFile::default() },
         ..PlanFile::default()
     }
 }
@@ -71,13 +71,8 @@ fn read_link(link: &str) -> Result<PlanFile, Finding> {
     wire::decode_link(&format!("p={link}")).map_err(|error| match error {
         // What planner found in the plan itself is more use than that it found something.
         LinkError::Plan(findings) if findings.len() == 1 => findings[0].clone(),
-        error => Finding::error("", shown, sentence(&error.to_string())),
+        error => Finding::error("", shown, error.to_string()),
     })
-}
-
-fn sentence(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// The address of this page with the plan in it.

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
+use planner::finding::{Finding, Severity};
 use planner::wire::{Answer, MemoryAnswer, RankClass};
 
 use super::NotYet;
 use super::memory_table::{MemoryTable, to_csv};
 use crate::browser;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment};
+use crate::findings::FindingList;
 use crate::format;
 use crate::frame::Figure;
+use crate::state::paths::section_of;
 use crate::state::store;
 use crate::testid;
 
@@ -79,12 +82,21 @@ pub fn MemoryView() -> impl IntoView {
             </ChartView>
             <Legend items=LEGEND/>
             {move || table.get().then(|| view! { <MemoryTable memory=memory/> })}
-            <p class="note">
-                "Weights, gradients and optimizer state are exact sums over the shards. Activations, transients, rounding and what is outside the allocator are estimates, and the likely range says how far"
-            </p>
+            <Remarks/>
         }
         .into_any()
     }
+}
+
+/// What planner remarks on the answer as a whole.
+#[component]
+fn Remarks() -> impl IntoView {
+    let store = store();
+    let remarks = Signal::derive(move || {
+        let of_answer = |f: &&Finding| section_of(&f.field).is_none() && f.severity == Severity::Info;
+        store.answer.with(|answer| answer.findings.iter().filter(of_answer).cloned().collect::<Vec<_>>())
+    });
+    view! { <FindingList findings=remarks/> }
 }
 
 /// The chart's title: what it shows, as a sentence.
@@ -136,7 +148,8 @@ fn bars(memory: &MemoryAnswer) -> Bars {
                     }
                 })
                 .collect();
-            Row { label: format!("Stage {}, {} ranks", class.stage, format::exact(class.count)), segments, outlined: false }
+            let label = format!("Stage {}, {} ranks", class.stage, format::exact(class.count));
+            Row { label, short: format!("Stage {}", class.stage), segments, outlined: false }
         })
         .collect();
     let limit = memory.capacity_bytes.map(|capacity| (capacity, format!("capacity {} GiB", format::gib(capacity))));

@@ -2,11 +2,13 @@
 
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
+use planner::finding::{Finding, Severity};
+use planner::layout::executor_limits;
 use planner::launch::{Body, ScriptOptions, Site, script};
 
 use super::NotYet;
 use crate::browser;
-use crate::findings::FindingList;
+use crate::findings::{FindingList, sentence};
 use crate::state::store;
 use crate::testid;
 
@@ -38,7 +40,14 @@ const BRIDGE_FIELDS: &[SiteField] = &[
 pub fn ScriptView() -> impl IntoView {
     let store = store();
     let site = RwSignal::new(LocalStorage::get::<Site>(SITE_KEY).unwrap_or_default());
-    let body = RwSignal::new(Body::Worker);
+    let chosen = RwSignal::new(None::<Body>);
+    // Until somebody chooses: our own executor where it can run the plan.
+    let body = Memo::new(move |_| {
+        chosen.get().unwrap_or_else(|| match store.resolved.get() {
+            Some(plan) if planner::finding::has_error(&executor_limits(&plan)) => Body::Bridge,
+            _ => Body::Worker,
+        })
+    });
     Effect::new(move |first: Option<()>| {
         site.track();
         if first.is_some() {
@@ -52,6 +61,10 @@ pub fn ScriptView() -> impl IntoView {
     });
     let text = Memo::new(move |_| written.with(|written| written.as_ref().map(|(text, _)| text.clone()).unwrap_or_default()));
     let findings = Signal::derive(move || written.with(|written| written.as_ref().map(|(_, found)| found.clone()).unwrap_or_default()));
+    // A value that is only missing is said at its box; the rest above the script.
+    let is_remark = |finding: &Finding| finding.severity == Severity::Info && finding.field.starts_with("site.");
+    let remarks = Signal::derive(move || findings.get().into_iter().filter(is_remark).collect::<Vec<_>>());
+    let serious = Signal::derive(move || findings.get().into_iter().filter(|f| !is_remark(f)).collect::<Vec<_>>());
     let present = Memo::new(move |_| written.with(Option::is_some));
     move || {
         if !present.get() {
@@ -71,17 +84,17 @@ pub fn ScriptView() -> impl IntoView {
                     <label for="site-body">"Runs"</label>
                     <div class="control">
                         <select id="site-body" data-testid="script-body" on:change=move |event| {
-                            body.set(if event_target_value(&event) == "bridge" { Body::Bridge } else { Body::Worker });
+                            chosen.set(Some(if event_target_value(&event) == "bridge" { Body::Bridge } else { Body::Worker }));
                         }>
                             <option value="worker" prop:selected=move || body.get() == Body::Worker>"shardplan-rank"</option>
                             <option value="bridge" prop:selected=move || body.get() == Body::Bridge>"Megatron Bridge"</option>
                         </select>
                     </div>
                 </div>
-                {SITE_FIELDS.iter().map(|field| view! { <SiteInput field=*field site=site/> }).collect_view()}
-                {move || body_fields().iter().map(|field| view! { <SiteInput field=*field site=site/> }).collect_view()}
+                {SITE_FIELDS.iter().map(|field| view! { <SiteInput field=*field site=site remarks=remarks/> }).collect_view()}
+                {move || body_fields().iter().map(|field| view! { <SiteInput field=*field site=site remarks=remarks/> }).collect_view()}
             </div>
-            <FindingList findings=findings/>
+            <FindingList findings=serious/>
             <pre class="code" tabindex="0" aria-label="The script" data-testid=testid::SCRIPT_TEXT>{text}</pre>
         }
         .into_any()
@@ -116,9 +129,14 @@ fn Tools(text: Memo<String>) -> impl IntoView {
 
 /// A text box for one value of the site.
 #[component]
-fn SiteInput(field: SiteField, site: RwSignal<Site>) -> impl IntoView {
+fn SiteInput(field: SiteField, site: RwSignal<Site>, remarks: Signal<Vec<Finding>>) -> impl IntoView {
     let (name, label, placeholder, place) = field;
     let id = format!("site-{}", name.replace('_', "-"));
+    let path = format!("site.{name}");
+    let missing = move || {
+        let path = path.as_str();
+        remarks.with(|found| found.iter().find(|finding| finding.field == path).map(|finding| sentence(&finding.message)))
+    };
     let value = site.try_update_untracked(|site| place(site).clone()).flatten().unwrap_or_default();
     view! {
         <div class="field">
@@ -131,6 +149,7 @@ fn SiteInput(field: SiteField, site: RwSignal<Site>) -> impl IntoView {
                         site.update(|site| *place(site) = (!text.is_empty()).then_some(text));
                     }/>
             </div>
+            <p class="note site-note">{missing}</p>
         </div>
     }
 }

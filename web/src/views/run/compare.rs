@@ -122,7 +122,8 @@ fn bars(pairs: &[Pair]) -> Bars {
             })
             .collect();
         let label = if outlined { "measured".to_owned() } else { format!("Rank {} predicted", pair.rank) };
-        Row { label, segments, outlined }
+        let short = if outlined { label.clone() } else { format!("Rank {}", pair.rank) };
+        Row { label, short, segments, outlined }
     };
     let rows = pairs.iter().take(DRAWN).flat_map(|pair| [row(pair, false), row(pair, true)]).collect();
     Bars { rows, limit: None, axis: "Tensor bytes".to_owned() }
