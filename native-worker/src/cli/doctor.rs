@@ -65,7 +65,7 @@ impl Doctor {
                 Err(sentence) => missing("torch", sentence),
             },
             match rank {
-                Ok(rank) => ok("rank", format!("{} ({})", rank.version, rank.path.display())),
+                Ok(rank) => ok("rank", format!("{} ({})", rank.about, rank.path.display())),
                 Err(sentence) => missing("rank", sentence),
             },
             gpus(),

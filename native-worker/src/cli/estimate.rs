@@ -52,9 +52,14 @@ fn readable(answer: &Answer) -> String {
     }
     if let Some(groups) = &answer.groups {
         out.push_str(&format!(
-            "ranks       {}: tp {} cp {} pp {} dp {}; experts etp {} ep {} edp {}\n",
-            groups.world, groups.tp, groups.cp, groups.pp, groups.dp, groups.etp, groups.ep, groups.edp
+            "ranks       {}: tp {} cp {} pp {} dp {}",
+            groups.world, groups.tp, groups.cp, groups.pp, groups.dp
         ));
+        // A model without experts has one grid only.
+        if (groups.ep, groups.etp) != (1, groups.tp) {
+            out.push_str(&format!("; experts etp {} ep {} edp {}", groups.etp, groups.ep, groups.edp));
+        }
+        out.push('\n');
     }
     match &answer.memory {
         None => out.push_str("verdict     Invalid\n"),

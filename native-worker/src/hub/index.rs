@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use planner::wire::{Event, Outcome, PlanFile, RunInfo, RunState, RunSummary};
+use planner::wire::{Event, Outcome, PlanFile, RunInfo, RunSummary};
 use tokio::sync::watch;
 
 use super::state::{Evidence, derive};
@@ -83,9 +83,6 @@ impl Index {
         let known = self.known.get_mut(id)?;
         let evidence = known.evidence(&folder);
         let (state, reason) = derive(&known.info, &evidence);
-        if state != RunState::Running && folder.logs().is_empty() && !folder.path().is_dir() {
-            return None;
-        }
         Some(RunSummary { info: known.info.clone(), plan: known.plan.clone(), state, reason })
     }
 }

@@ -20,6 +20,7 @@ mod follow;
 mod guard;
 mod index;
 mod metrics;
+mod problems;
 mod server;
 mod socket;
 mod state;
@@ -52,6 +53,7 @@ pub struct Hub {
     assets: assets::Assets,
     runs: watch::Receiver<Arc<Vec<RunSummary>>>,
     connections: AtomicUsize,
+    problems: problems::Problems,
     /// One start at a time: each asks Python where torch is, and makes a folder.
     starting: Semaphore,
 }
@@ -84,6 +86,7 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     index::start(settings.runs.clone(), sender);
     let url = url(settings.bind, port, &token);
     let json = settings.json;
+    let problems = problems::Problems::new(settings.rank_binary.clone(), settings.torch_python.clone());
     let hub = Arc::new(Hub {
         settings,
         port,
@@ -92,6 +95,7 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
         assets: assets::Assets::load(),
         runs,
         connections: AtomicUsize::new(0),
+        problems,
         starting: Semaphore::new(1),
     });
     if hub.assets.is_empty() {

@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Hub, control, follow, guard};
-use crate::probe;
 use crate::run::folder::RunFolder;
 
 /// How long a page may take to send its token.
@@ -101,8 +100,7 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
     let mut writer = tokio::spawn(write(sink, frames));
     let mut page =
         Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
-    let settings = hub.settings.clone();
-    let problems = tokio::task::spawn_blocking(move || problems(&settings)).await.unwrap_or_default();
+    let problems = hub.problems.get().await;
     page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems }).await;
     loop {
         let message = tokio::select! {
@@ -133,13 +131,6 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
     if tokio::time::timeout(Duration::from_secs(5), &mut writer).await.is_err() {
         writer.abort();
     }
-}
-
-/// What this machine lacks to run plans, as sentences.
-fn problems(settings: &super::Settings) -> Vec<String> {
-    let torch = probe::find_torch(settings.torch_python.as_deref());
-    let rank = probe::find_rank(settings.rank_binary.as_deref(), torch.as_ref().ok());
-    [torch.err(), rank.err()].into_iter().flatten().collect()
 }
 
 /// Sends what is queued, and tries a quiet connection from time to time.

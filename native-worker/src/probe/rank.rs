@@ -11,8 +11,18 @@ use crate::run::library_path;
 pub struct RankBinary {
     /// Where it is.
     pub path: PathBuf,
-    /// What it says of itself, such as `shardplan-rank 0.1.0 torch 2.11`.
-    pub version: String,
+    /// What it says of itself, such as `shardplan-rank 0.1.0, torch 2.11.0`.
+    pub about: String,
+}
+
+const NAME: &str = "shardplan-rank ";
+
+impl RankBinary {
+    /// Its version, such as `0.1.0`.
+    pub fn version(&self) -> &str {
+        let rest = self.about.strip_prefix(NAME).unwrap_or(&self.about);
+        rest.split([',', ' ']).next().unwrap_or(rest)
+    }
 }
 
 /// Finds the rank binary: the named one, else beside this program, else on PATH; and asks its version, for which it
@@ -43,8 +53,8 @@ pub fn find_rank(named: Option<&Path>, torch: Option<&Torch>) -> Result<RankBina
     };
     let output = ask(&path, configure, Duration::from_secs(30))
         .map_err(|error| format!("the rank binary can't be started ({error}): {}", path.display()))?;
-    let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if !output.status.success() || version.is_empty() {
+    let about = String::from_utf8_lossy(&output.stdout).trim().lines().collect::<Vec<&str>>().join(", ");
+    if !output.status.success() || !about.starts_with(NAME) {
         let error = String::from_utf8_lossy(&output.stderr);
         let last = error.lines().last().unwrap_or("it printed nothing").trim().to_owned();
         let help = if torch.is_none() {
@@ -54,5 +64,5 @@ pub fn find_rank(named: Option<&Path>, torch: Option<&Torch>) -> Result<RankBina
         };
         return Err(format!("the rank binary does not start ({last}); {help}: {}", path.display()));
     }
-    Ok(RankBinary { path, version })
+    Ok(RankBinary { path, about })
 }

@@ -65,6 +65,10 @@ pub fn run(request: Request) -> anyhow::Result<Finished> {
     let native = native_plan(&request.plan)?;
     let resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan else { return Err(Failure::Findings(resolved.findings).into()) };
+    let beyond = planner::layout::executor_limits(&plan);
+    if planner::finding::has_error(&beyond) {
+        return Err(Failure::Findings(beyond).into());
+    }
     let world_size = plan.world_size();
     refuse_too_many_ranks(world_size)?;
     refuse_too_large(&native)?;
@@ -153,7 +157,7 @@ fn refuse_too_large(native: &PlanFile) -> anyhow::Result<()> {
 fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
     let versions = [
         ("shardplan", env!("CARGO_PKG_VERSION").to_owned()),
-        ("shardplan-rank", rank.version.clone()),
+        ("shardplan-rank", rank.version().to_owned()),
         ("torch", torch.version.clone()),
     ];
     RunInfo {

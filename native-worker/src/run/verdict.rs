@@ -112,9 +112,9 @@ fn last_words(end: &RankEnd) -> String {
 /// What an end of this kind usually means.
 fn hint(end: &RankEnd) -> &'static str {
     match (end.signal, end.code) {
-        (Some(9), _) | (_, Some(137)) => " (somebody killed it, or the machine ran out of memory)",
-        (Some(SIGTERM), _) | (_, Some(TERMINATED_CODE)) => " (somebody ended it, or a time limit did)",
-        (None, Some(127)) => " (a program or a shared library was not found)",
+        (Some(9), _) | (_, Some(137)) => ": somebody killed it, or the machine ran out of memory",
+        (Some(SIGTERM), _) | (_, Some(TERMINATED_CODE)) => ": somebody ended it, or a time limit did",
+        (None, Some(127)) => ": a program or a shared library was not found",
         _ => "",
     }
 }

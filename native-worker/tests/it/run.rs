@@ -27,6 +27,7 @@ fn a_run_that_completes_leaves_a_whole_record() {
         serde_json::from_str(&std::fs::read_to_string(folder.join("run.json")).expect("read")).expect("info");
     assert_eq!((info.world_size, info.name.as_str()), (4, "tiny"));
     assert_eq!(info.versions["torch"], "2.11.0+cpu");
+    assert_eq!(info.versions["shardplan-rank"], "0.1.0");
     assert!(info.launcher.is_some_and(|launcher| launcher.start_ticks > 0));
 
     let events = shop.launcher_log();

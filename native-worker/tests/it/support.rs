@@ -14,7 +14,7 @@ pub const TINY: &str = r#"{"version": 1, "name": "tiny", "model": {"preset": "ti
 
 /// A rank that does what `$FAKE` says, with RANK and RUN_DIR at hand. `finish OUTCOME` appends prepared records.
 const FAKE_RANK: &str = r#"#!/bin/bash
-if [ "$1" = --version ]; then echo "shardplan-rank 0.1.0 torch 2.11"; exit 0; fi
+if [ "$1" = --version ]; then printf 'shardplan-rank 0.1.0\ntorch 2.11.0\n'; exit 0; fi
 [ "$1" = --plan ] && [ "$3" = --run-dir ] || { echo "unexpected arguments: $*" >&2; exit 2; }
 RUN_DIR="$4"
 LOG="$RUN_DIR/$(printf 'rank-%05d.log' "$RANK")"

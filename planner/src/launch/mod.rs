@@ -5,6 +5,7 @@
 //! secret gets in: a script tests that a variable exists.
 
 mod bridge;
+mod header;
 mod site;
 mod text;
 mod worker;
