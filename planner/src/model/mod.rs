@@ -4,10 +4,12 @@ mod catalogue;
 mod hf;
 #[cfg(test)]
 mod hf_tests;
+mod megatron;
 mod params;
 
 pub use catalogue::{Preset, presets};
 pub use hf::{Imported, import_hf, supported_model_types};
+pub use megatron::{Beside, import_megatron};
 pub use params::{LayerKind, Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters};
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,125 @@
+//! Predictions scored against published measurements, dataset by dataset.
+//!
+//! Pure: a dataset is the text of an evidence file, an entry of the answer is what is printed. Rows that can't be
+//! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
+
+mod parameters;
+
+use serde::Serialize;
+
+/// Evidence that is part of the project: file stem and text.
+pub const BUNDLED: &[(&str, &str)] = &[("param_counts", include_str!("evidence/param_counts.json"))];
+
+/// How well one quantity of one dataset is predicted. Errors are fractions of the measured value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Dataset {
+    /// Stem of the evidence file.
+    pub name: String,
+    /// What is compared.
+    pub quantity: String,
+    /// Which rows.
+    pub split: String,
+    /// Rows compared.
+    pub n: u64,
+    /// Rows that planner can't plan.
+    pub unmapped: u64,
+    /// Rows that don't hold the quantity.
+    pub excluded: u64,
+    /// Mean of the absolute errors.
+    pub mean_abs_err: f64,
+    /// Median of the absolute errors.
+    pub median_abs_err: f64,
+    /// 90th percentile of the absolute errors.
+    pub p90_abs_err: f64,
+    /// Largest absolute error.
+    pub max_abs_err: f64,
+    /// Mean of the signed errors: above 0 when predictions are high.
+    pub bias: f64,
+    /// Median absolute error in bytes, where the quantity is one of bytes.
+    pub median_abs_err_bytes: Option<f64>,
+    /// Rows predicted exactly.
+    pub equal: u64,
+    /// Rows that were not compared or not equal, with the reason.
+    pub notes: Vec<String>,
+}
+
+/// Signed relative errors with what was left out, to be summed up.
+#[derive(Debug, Default)]
+struct Scores {
+    errors: Vec<f64>,
+    unmapped: u64,
+    excluded: u64,
+    equal: u64,
+    notes: Vec<String>,
+}
+
+impl Scores {
+    fn into_dataset(self, name: &str, quantity: &str) -> Dataset {
+        let mut sizes: Vec<f64> = self.errors.iter().map(|error| error.abs()).collect();
+        sizes.sort_by(f64::total_cmp);
+        let mean = |values: &[f64]| {
+            if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+        };
+        // The smallest value that at least this share of the rows does not exceed.
+        let quantile = |percent: usize| {
+            let at = (sizes.len() * percent).div_ceil(100).saturating_sub(1);
+            sizes.get(at).copied().unwrap_or(0.0)
+        };
+        Dataset {
+            name: name.to_owned(),
+            quantity: quantity.to_owned(),
+            split: "all".to_owned(),
+            n: self.errors.len() as u64,
+            unmapped: self.unmapped,
+            excluded: self.excluded,
+            mean_abs_err: mean(&sizes),
+            median_abs_err: quantile(50),
+            p90_abs_err: quantile(90),
+            max_abs_err: sizes.last().copied().unwrap_or(0.0),
+            bias: mean(&self.errors),
+            median_abs_err_bytes: None,
+            equal: self.equal,
+            notes: self.notes,
+        }
+    }
+}
+
+/// Scores one evidence file; empty for a file that planner has nothing to say about yet.
+///
+/// # Errors
+/// A sentence, when the text is not in its dataset's format.
+pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
+    match name {
+        "param_counts" => parameters::score(name, text),
+        _ => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_bundled_parameter_count_is_equal() {
+        let (name, text) = BUNDLED[0];
+        let scored = score(name, text).unwrap();
+        let all = &scored[0];
+        assert_eq!((all.n, all.equal, all.unmapped, &all.notes), (22, 22, 0, &Vec::new()));
+        assert_eq!(all.max_abs_err, 0.0);
+    }
+
+    #[test]
+    fn a_wrong_count_is_seen() {
+        let (name, text) = BUNDLED[0];
+        let scored = score(name, &text.replacen("4541710336", "4541710337", 2)).unwrap();
+        assert_eq!(scored[0].equal, 21, "{:?}", scored[0].notes);
+        assert!(scored[0].max_abs_err > 0.0);
+    }
+
+    #[test]
+    fn other_text_is_an_error_or_nothing() {
+        assert!(score("param_counts", "[]").is_err());
+        assert!(score("param_counts", "nonsense").is_err());
+        assert_eq!(score("something_else", "nonsense").unwrap(), []);
+    }
+}

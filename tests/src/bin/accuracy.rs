@@ -1,0 +1,87 @@
+//! Scores planner against published measurements: `cargo xtask accuracy [--evidence DIR] [--json]`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use planner::accuracy::{BUNDLED, Dataset, score};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the scores are this program's data")]
+fn run() -> Result<()> {
+    let (mut evidence, mut json) = (None, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--json" => json = true,
+            "--evidence" => {
+                evidence = Some(PathBuf::from(arguments.next().context("--evidence needs a folder")?));
+            }
+            other => bail!("`{other}` is not an option; there are --evidence DIR and --json"),
+        }
+    }
+    let mut datasets = Vec::new();
+    for (name, text) in texts(evidence)? {
+        datasets.extend(score(&name, &text).map_err(anyhow::Error::msg)?);
+    }
+    if json {
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "datasets": datasets }))?);
+    } else {
+        print(&datasets);
+    }
+    Ok(())
+}
+
+/// Name and text of every dataset, by name.
+fn texts(evidence: Option<PathBuf>) -> Result<Vec<(String, String)>> {
+    let Some(folder) = evidence else {
+        return Ok(BUNDLED.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect());
+    };
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("can't read {}", folder.display()))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            let text =
+                std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+            found.push((stem, text));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[expect(clippy::print_stdout, reason = "the scores are this program's data")]
+fn print(datasets: &[Dataset]) {
+    println!(
+        "{:<28} {:<12} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "dataset", "quantity", "n", "equal", "median", "p90", "max", "bias", "unmapped"
+    );
+    for dataset in datasets {
+        println!(
+            "{:<28} {:<12} {:>4} {:>6} {:>8.2}% {:>8.2}% {:>8.2}% {:>+8.2}% {:>9}",
+            dataset.name,
+            dataset.quantity,
+            dataset.n,
+            dataset.equal,
+            100.0 * dataset.median_abs_err,
+            100.0 * dataset.p90_abs_err,
+            100.0 * dataset.max_abs_err,
+            100.0 * dataset.bias,
+            dataset.unmapped
+        );
+        for note in &dataset.notes {
+            println!("  {note}");
+        }
+    }
+}
