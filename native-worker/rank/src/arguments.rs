@@ -92,9 +92,14 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
                 };
             }
             _ => {
-                let seconds: f64 = value.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds)).with_context(|| {
-                    format!("--timeout-s is {value:?}; it must be a number of seconds from 0.1 to 1000000")
-                })?;
+                let seconds: f64 =
+                    value.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds)).with_context(
+                        || {
+                            format!(
+                                "--timeout-s is {value:?}; it must be a number of seconds from 0.1 to 1000000"
+                            )
+                        },
+                    )?;
                 timeout = Duration::from_secs_f64(seconds);
             }
         }
@@ -114,7 +119,9 @@ mod tests {
 
     #[test]
     fn arguments_in_both_forms() {
-        let Request::Run(run) = parsed("--plan p.json --run-dir=runs/1 --device cpu --timeout-s 2.5").unwrap() else {
+        let Request::Run(run) =
+            parsed("--plan p.json --run-dir=runs/1 --device cpu --timeout-s 2.5").unwrap()
+        else {
             panic!("not a run")
         };
         assert_eq!((run.plan, run.run_dir), (PathBuf::from("p.json"), PathBuf::from("runs/1")));

@@ -25,8 +25,11 @@ impl Log {
     /// When the folder can't be written.
     pub fn open(folder: &Path, rank: usize) -> anyhow::Result<Log> {
         let path = folder.join(format!("rank-{rank:05}.log"));
-        let failed = || format!("opening the log {}; is the run folder there, and writable on this node?", path.display());
-        let mut file = OpenOptions::new().create(true).read(true).append(true).open(&path).with_context(failed)?;
+        let failed = || {
+            format!("opening the log {}; is the run folder there, and writable on this node?", path.display())
+        };
+        let mut file =
+            OpenOptions::new().create(true).read(true).append(true).open(&path).with_context(failed)?;
         let tail = tail(&mut file).with_context(failed)?;
         // A record that a kill cut short becomes a spoiled line of its own, which readers skip.
         if !tail.is_empty() && !tail.ends_with('\n') {
@@ -109,7 +112,10 @@ mod tests {
             // Only the newline was lost when the cut is at the very end: then the record is whole.
             let kept = u64::from(cut == whole.len() - 1);
             assert_eq!(found.len() as u64, 3 + kept, "cut at {cut}");
-            assert_eq!(found.iter().map(|record| record.seq).collect::<Vec<_>>(), (0..3 + kept).collect::<Vec<_>>());
+            assert_eq!(
+                found.iter().map(|record| record.seq).collect::<Vec<_>>(),
+                (0..3 + kept).collect::<Vec<_>>()
+            );
         }
     }
 

@@ -1,6 +1,5 @@
 //! `shardplan-rank`: one rank of a run. Started by `shardplan run`, srun or torchrun; see `--help`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use shardplan_rank::arguments::{Request, USAGE, parse};
@@ -19,18 +18,20 @@ fn main() -> ExitCode {
     let arguments = match request {
         Request::Help => return print(USAGE),
         Request::Version => {
-            return print(&format!("shardplan-rank {}\ntorch {}\n", env!("CARGO_PKG_VERSION"), sys::torch_version()));
+            return print(&format!(
+                "shardplan-rank {}\ntorch {}\n",
+                env!("CARGO_PKG_VERSION"),
+                sys::torch_version()
+            ));
         }
         Request::Run(arguments) => arguments,
     };
-    // A panic is a bug of ours; its sentence and place are still worth more than a backtrace of torch.
-    match catch_unwind(AssertUnwindSafe(|| run::run(&arguments, cuda))) {
-        Ok(Ok(())) => ExitCode::SUCCESS,
-        Ok(Err(error)) => {
+    match run::run(&arguments, cuda) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
             eprintln!("shardplan-rank: {}", sys::first_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
-        Err(_) => ExitCode::FAILURE,
     }
 }
 

@@ -1,9 +1,11 @@
 //! A rank's life: read the plan, join the world, allocate, step, end.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use planner::Plan;
 use planner::layout::{GroupKind, executor_limits};
 use planner::wire::{Event, Joined, Outcome, Step};
@@ -50,7 +52,8 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
         tch::set_num_threads(1);
     }
     let log: SharedLog = Arc::new(Mutex::new(Log::open(&arguments.run_dir, environment.rank)?));
-    let outcome = joined(arguments, &environment, &reading, device, &log);
+    let outcome = catch_unwind(AssertUnwindSafe(|| joined(arguments, &environment, &reading, device, &log)))
+        .unwrap_or_else(|panic| Err(anyhow!("a bug in shardplan-rank: {}", said(panic.as_ref()))));
     let mut log = lock(&log);
     match outcome {
         Ok((outcome, reason)) => log.end(outcome, &reason),
@@ -62,6 +65,11 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
     }
 }
 
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
+}
+
 fn lock(log: &SharedLog) -> std::sync::MutexGuard<'_, Log> {
     log.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -69,7 +77,11 @@ fn lock(log: &SharedLog) -> std::sync::MutexGuard<'_, Log> {
 fn read_plan(path: &Path, environment: &Environment) -> anyhow::Result<Reading> {
     let failed = || format!("reading the plan {}", path.display());
     let length = std::fs::metadata(path).with_context(failed)?.len();
-    ensure!(length <= MAX_PLAN_BYTES, "the plan {} has {length} bytes; a plan has at most {MAX_PLAN_BYTES}", path.display());
+    ensure!(
+        length <= MAX_PLAN_BYTES,
+        "the plan {} has {length} bytes; a plan has at most {MAX_PLAN_BYTES}",
+        path.display()
+    );
     let text = std::fs::read_to_string(path).with_context(failed)?;
     let sha256 = hex::encode(Sha256::digest(text.as_bytes()));
     let file = planner::parse_plan(&text).map_err(|findings| refusal(path, &findings))?;
@@ -96,9 +108,15 @@ fn refusal(path: &Path, findings: &[Finding]) -> anyhow::Error {
     let errors: Vec<String> = findings
         .iter()
         .filter(|finding| finding.severity == Severity::Error)
-        .map(|finding| if finding.field.is_empty() { finding.message.clone() } else { format!("{}: {}", finding.field, finding.message) })
+        .map(|finding| {
+            if finding.field.is_empty() {
+                finding.message.clone()
+            } else {
+                format!("{}: {}", finding.field, finding.message)
+            }
+        })
         .collect();
-    anyhow::anyhow!("the plan {} can't be run: {}", path.display(), errors.join("; "))
+    anyhow!("the plan {} can't be run: {}", path.display(), errors.join("; "))
 }
 
 fn check_torch() -> anyhow::Result<()> {
@@ -110,22 +128,34 @@ fn check_torch() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn device(choice: DeviceChoice, environment: &Environment, cuda: Result<(), String>) -> anyhow::Result<Device> {
+fn device(
+    choice: DeviceChoice,
+    environment: &Environment,
+    cuda: Result<(), String>,
+) -> anyhow::Result<Device> {
     if choice == DeviceChoice::Cpu {
         return Ok(Device::Cpu);
     }
-    let gpus = if cuda.is_ok() && Cuda::is_available() { usize::try_from(Cuda::device_count()).unwrap_or(0) } else { 0 };
+    let gpus = if cuda.is_ok() && Cuda::is_available() {
+        usize::try_from(Cuda::device_count()).unwrap_or(0)
+    } else {
+        0
+    };
     if gpus > 0 {
         return Ok(Device::Cuda(environment.local_rank % gpus));
     }
     if choice == DeviceChoice::Cuda {
         match cuda {
             Err(reason) => bail!("--device is cuda, but libtorch_cuda.so can't be opened: {reason}"),
-            Ok(()) => bail!("--device is cuda, but libtorch sees no GPU; is the driver at least as new as this torch's CUDA asks, and is CUDA_VISIBLE_DEVICES right?"),
+            Ok(()) => bail!(
+                "--device is cuda, but libtorch sees no GPU; is the driver at least as new as this torch's CUDA asks, and is CUDA_VISIBLE_DEVICES right?"
+            ),
         }
     }
     if let Err(reason) = cuda {
-        eprintln!("shardplan-rank: a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU");
+        eprintln!(
+            "shardplan-rank: a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"
+        );
     }
     Ok(Device::Cpu)
 }
@@ -139,7 +169,8 @@ fn device_name(device: Device) -> String {
 
 /// What tells this run apart from another on the same port: the run folder's name and the Slurm job.
 fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {
-    let folder = folder.canonicalize().with_context(|| format!("the run folder {} is not there", folder.display()))?;
+    let folder =
+        folder.canonicalize().with_context(|| format!("the run folder {} is not there", folder.display()))?;
     let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(if environment.job.is_empty() { name } else { format!("{name} (job {})", environment.job) })
 }
@@ -217,7 +248,10 @@ fn train(
     for step in 1..=plan.run.steps {
         world.note(&format!("at the start of step {step}"));
         if let Some(reason) = stop::asked(world, everyone, &arguments.run_dir)? {
-            return Ok((Outcome::Stopped, format!("{reason} after {} of {} steps", step - 1, plan.run.steps)));
+            return Ok((
+                Outcome::Stopped,
+                format!("{reason} after {} of {} steps", step - 1, plan.run.steps),
+            ));
         }
         let result = trainer.step(step, |trainer| match dump {
             Some(folder) => dump::gradients(folder, step, &trainer.state, world),

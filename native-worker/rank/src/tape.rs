@@ -149,7 +149,9 @@ impl<'a> Tape<'a> {
     pub fn backward(mut self) -> anyhow::Result<()> {
         while let Some(node) = self.nodes.pop() {
             match node {
-                Node::Segment { inputs, weights, outputs } => self.segment_backward(inputs, weights, outputs)?,
+                Node::Segment { inputs, weights, outputs } => {
+                    self.segment_backward(inputs, weights, outputs)?
+                }
                 Node::Exchange { exchange, input, output } => {
                     if let Some(gradient) = self.gradients[output].take() {
                         let gradient = self.reverse(exchange, gradient)?;

@@ -78,7 +78,9 @@ pub trait Collectives {
     fn mine(&self, kind: GroupKind) -> anyhow::Result<GroupId> {
         let rank = self.rank() as u64;
         let found = self.groups().iter().position(|group| group.kind == kind && group.ranks.contains(&rank));
-        found.map(GroupId).with_context(|| format!("the planner made no {kind:?} group with rank {rank} in it"))
+        found
+            .map(GroupId)
+            .with_context(|| format!("the planner made no {kind:?} group with rank {rank} in it"))
     }
 
     /// Members of a group.
@@ -93,6 +95,9 @@ pub trait Collectives {
     fn index(&self, group: GroupId) -> anyhow::Result<usize> {
         let rank = self.rank() as u64;
         let members = self.groups().get(group.0).map(|group| group.ranks.as_slice()).unwrap_or_default();
-        members.iter().position(|&member| member == rank).with_context(|| format!("rank {rank} is not in group {}", group.0))
+        members
+            .iter()
+            .position(|&member| member == rank)
+            .with_context(|| format!("rank {rank} is not in group {}", group.0))
     }
 }

@@ -46,7 +46,8 @@ impl Reader<'_> {
         let slurm_name = if self.slurm { slurm_name } else { "" };
         for name in [name, slurm_name] {
             if let Some(value) = self.get(name) {
-                let number = value.parse().with_context(|| format!("{name} is {value:?}, which is not a number"))?;
+                let number =
+                    value.parse().with_context(|| format!("{name} is {value:?}, which is not a number"))?;
                 return Ok(Some(number));
             }
         }
@@ -74,7 +75,10 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
     let local_rank = reader.number("LOCAL_RANK", "SLURM_LOCALID")?.unwrap_or(0);
     let master_addr = master_addr(&reader)?;
     let master_port = master_port(&reader)?;
-    let job = ["SLURM_JOB_ID", "SLURM_RESTART_COUNT"].iter().filter_map(|name| reader.get(name)).collect::<Vec<_>>();
+    let job = ["SLURM_JOB_ID", "SLURM_RESTART_COUNT"]
+        .iter()
+        .filter_map(|name| reader.get(name))
+        .collect::<Vec<_>>();
     let job = job.join(".");
     let rank = reader.assume("RANK", rank, 0);
     let world_size = reader.assume("WORLD_SIZE", world_size, 1);
@@ -97,8 +101,9 @@ fn master_addr(reader: &Reader<'_>) -> anyhow::Result<Option<String>> {
     let Some(list) = reader.get("SLURM_NODELIST").or_else(|| reader.get("SLURM_JOB_NODELIST")) else {
         return Ok(None);
     };
-    let host = first_host(list)
-        .with_context(|| format!("no host can be read from Slurm's node list {list:?}; set MASTER_ADDR to rank 0's host"))?;
+    let host = first_host(list).with_context(|| {
+        format!("no host can be read from Slurm's node list {list:?}; set MASTER_ADDR to rank 0's host")
+    })?;
     Ok(Some(host))
 }
 
@@ -109,7 +114,9 @@ fn master_port(reader: &Reader<'_>) -> anyhow::Result<Option<u16>> {
             .with_context(|| format!("MASTER_PORT is {value:?}, which is not a port (1 to 65535)"))?;
         ensure!(port > 0, "MASTER_PORT is 0, which is not a port (1 to 65535)");
         // torchrun's agent keeps its own store on MASTER_PORT and passes the number on.
-        let agent_store = reader.get("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        let agent_store = reader
+            .get("TORCHELASTIC_USE_AGENT_STORE")
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"));
         return Ok(Some(if agent_store { port.checked_add(1).unwrap_or(port - 1) } else { port }));
     }
     let Some(job) = reader.get("SLURM_JOB_ID").filter(|_| reader.slurm) else {
@@ -117,7 +124,8 @@ fn master_port(reader: &Reader<'_>) -> anyhow::Result<Option<u16>> {
     };
     let start = job.len().saturating_sub(4);
     let tail = job.get(start..).and_then(|tail| tail.parse::<u16>().ok());
-    let tail = tail.with_context(|| format!("SLURM_JOB_ID is {job:?}, which does not end in digits; set MASTER_PORT"))?;
+    let tail = tail
+        .with_context(|| format!("SLURM_JOB_ID is {job:?}, which does not end in digits; set MASTER_PORT"))?;
     Ok(Some(15_000 + tail))
 }
 

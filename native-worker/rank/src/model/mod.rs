@@ -129,20 +129,23 @@ impl Model {
         let normed = self.norm(tape, &stream, self.final_norm)?;
         drop(stream);
         before_head();
-        let logits = tape.segment(&[&normed], &[self.head], |inputs, weights| Ok(inputs[0].f_linear(&weights[0], None::<&Tensor>)?))?;
+        let logits = tape.segment(&[&normed], &[self.head], |inputs, weights| {
+            Ok(inputs[0].f_linear(&weights[0], None::<&Tensor>)?)
+        })?;
         drop(normed);
-        let (loss, gradient) = self.vocabulary.cross_entropy(world, self.tp, logits.data(), &batch.targets, scale)?;
+        let (loss, gradient) =
+            self.vocabulary.cross_entropy(world, self.tp, logits.data(), &batch.targets, scale)?;
         tape.seed(&logits, gradient);
         Ok(loss)
     }
 
     /// From a row-parallel sum to the residual stream.
-    fn to_stream(&self) -> Exchange {
+    fn onto_stream(&self) -> Exchange {
         if self.sequence_parallel { Exchange::SumScatter } else { Exchange::Sum }
     }
 
     /// From the residual stream to a column-parallel matrix.
-    fn from_stream(&self) -> Exchange {
+    fn onto_columns(&self) -> Exchange {
         if self.sequence_parallel { Exchange::Gather } else { Exchange::Copy }
     }
 
@@ -153,24 +156,34 @@ impl Model {
             // Words of other ranks' slices read row 0 here, which must count for nothing.
             Ok(rows.f_mul(&inside.f_unsqueeze(-1)?.f_to_kind(rows.kind())?)?)
         })?;
-        tape.exchange(self.to_stream(), words)
+        tape.exchange(self.onto_stream(), words)
     }
 
     fn norm(&self, tape: &mut Tape<'_>, stream: &Flow, weight: usize) -> anyhow::Result<Flow> {
         let normed = tape.segment(&[stream], &[weight], |inputs, weights| {
             Ok(inputs[0].f_rms_norm([self.hidden], Some(&weights[0]), self.norm_eps)?)
         })?;
-        tape.exchange(self.from_stream(), normed)
+        tape.exchange(self.onto_columns(), normed)
     }
 
     fn residual(&self, tape: &mut Tape<'_>, stream: Flow, partial: Flow) -> anyhow::Result<Flow> {
-        let update = tape.exchange(self.to_stream(), partial)?;
+        let update = tape.exchange(self.onto_stream(), partial)?;
         tape.add(&stream, &update)
     }
 
-    fn attention(&self, tape: &mut Tape<'_>, layer: &Layer, normed: Flow, cos: &Tensor, sin: &Tensor) -> anyhow::Result<Flow> {
+    fn attention(
+        &self,
+        tape: &mut Tape<'_>,
+        layer: &Layer,
+        normed: Flow,
+        cos: &Tensor,
+        sin: &Tensor,
+    ) -> anyhow::Result<Flow> {
         let weights: Vec<usize> =
-            [Some(layer.qkv), Some(layer.proj), layer.qkv_bias, layer.q_norm, layer.k_norm].into_iter().flatten().collect();
+            [Some(layer.qkv), Some(layer.proj), layer.qkv_bias, layer.q_norm, layer.k_norm]
+                .into_iter()
+                .flatten()
+                .collect();
         tape.segment(&[&normed], &weights, |inputs, weights| {
             let (qkv, proj) = (&weights[0], &weights[1]);
             let mut rest = weights[2..].iter();

@@ -68,7 +68,13 @@ impl Walk<'_> {
 /// # Errors
 /// When `into` is not as large as the slice.
 pub fn fill(shard: &ParamShard, seed: u64, into: &mut Tensor) -> anyhow::Result<()> {
-    ensure!(into.numel() as u64 == shard.elements(), "{} has {} elements, not {}", shard.name, shard.elements(), into.numel());
+    ensure!(
+        into.numel() as u64 == shard.elements(),
+        "{} has {} elements, not {}",
+        shard.name,
+        shard.elements(),
+        into.numel()
+    );
     fill_part(shard, seed, 0, into)
 }
 
@@ -142,7 +148,11 @@ mod tests {
     fn slices_of_any_layout_are_slices_of_one_tensor() {
         let whole = filled(&shard([0, 0], [8, 6], 8));
         for (offset, extent) in [([0, 0], [4, 6]), ([4, 0], [4, 6]), ([0, 3], [8, 3]), ([2, 1], [3, 2])] {
-            let expected = whole.narrow(0, offset[0] as i64, extent[0] as i64).narrow(1, offset[1] as i64, extent[1] as i64);
+            let expected = whole.narrow(0, offset[0] as i64, extent[0] as i64).narrow(
+                1,
+                offset[1] as i64,
+                extent[1] as i64,
+            );
             assert_eq!(filled(&shard(offset, extent, 8)), expected);
         }
         // More padding, as another tensor-parallel size would ask for, changes no real row.

@@ -101,13 +101,23 @@ impl State {
     ///
     /// # Errors
     /// When memory runs out, or the planner's description does not hold together.
-    pub fn allocate(shards: &RankShards, device: Device, seed: u64, tracker: &Tracker) -> anyhow::Result<State> {
-        let buffers: Vec<Buffer> =
-            shards.buffers.iter().map(|shard| Buffer::allocate(shard, device, tracker)).collect::<Result<_, _>>()?;
+    pub fn allocate(
+        shards: &RankShards,
+        device: Device,
+        seed: u64,
+        tracker: &Tracker,
+    ) -> anyhow::Result<State> {
+        let buffers: Vec<Buffer> = shards
+            .buffers
+            .iter()
+            .map(|shard| Buffer::allocate(shard, device, tracker))
+            .collect::<Result<_, _>>()?;
         let mut parameters = Vec::with_capacity(shards.params.len());
         for shard in &shards.params {
-            let buffer = buffers.get(shard.buffer).with_context(|| format!("{} is in no buffer", shard.name))?;
-            let shape: Vec<i64> = shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
+            let buffer =
+                buffers.get(shard.buffer).with_context(|| format!("{} is in no buffer", shard.name))?;
+            let shape: Vec<i64> =
+                shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
             let slice = |whole: &Tensor| -> anyhow::Result<Tensor> {
                 Ok(view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?)
             };

@@ -47,8 +47,9 @@ impl Data {
         match data {
             DataFile::Synthetic => Ok(Data::Synthetic { key, words: vocabulary.clamp(1, SYNTHETIC_WORDS) }),
             DataFile::Text { path } => {
-                let file = File::open(path)
-                    .with_context(|| format!("run.data.path {path:?} can't be opened; every rank reads it under that path"))?;
+                let file = File::open(path).with_context(|| {
+                    format!("run.data.path {path:?} can't be opened; every rank reads it under that path")
+                })?;
                 let bytes = file.metadata()?.len();
                 ensure!(
                     bytes > sequence,
@@ -70,7 +71,8 @@ impl Data {
             Data::Text { key, file, path, bytes, vocabulary } => {
                 let start = mix(key ^ mix(index)) % (bytes - sequence);
                 let mut window = vec![0; usize::try_from(sequence + 1)?];
-                file.read_exact_at(&mut window, start).with_context(|| format!("reading {path:?} at byte {start}"))?;
+                file.read_exact_at(&mut window, start)
+                    .with_context(|| format!("reading {path:?} at byte {start}"))?;
                 let stranger = window.iter().position(|&byte| u64::from(byte) >= *vocabulary);
                 if let Some(place) = stranger {
                     anyhow::bail!(

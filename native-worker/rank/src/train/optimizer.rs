@@ -63,15 +63,27 @@ pub fn update(state: &State, settings: Update) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn update_part(buffer: &Buffer, start: u64, elements: u64, decays: bool, settings: Update) -> anyhow::Result<()> {
+fn update_part(
+    buffer: &Buffer,
+    start: u64,
+    elements: u64,
+    decays: bool,
+    settings: Update,
+) -> anyhow::Result<()> {
     let state_start = start - buffer.shard.state_offset;
     let mut weights = match &buffer.master {
         Some(master) => view(master, state_start, elements)?,
         None => view(&buffer.weights, start, elements)?,
     };
     let exact = if weights.kind() == Kind::Double { Kind::Double } else { Kind::Float };
-    let gradient = view(&buffer.gradients, start, elements)?.f_to_dtype(exact, false, false)?.f_mul_scalar(settings.gradient_scale)?;
-    let mut moments = buffer.moments.iter().map(|moment| view(moment, state_start, elements)).collect::<Result<Vec<_>, _>>()?;
+    let gradient = view(&buffer.gradients, start, elements)?
+        .f_to_dtype(exact, false, false)?
+        .f_mul_scalar(settings.gradient_scale)?;
+    let mut moments = buffer
+        .moments
+        .iter()
+        .map(|moment| view(moment, state_start, elements))
+        .collect::<Result<Vec<_>, _>>()?;
     if decays && settings.weight_decay != 0.0 {
         let _ = weights.f_mul_scalar_(1.0 - settings.lr * settings.weight_decay)?;
     }
@@ -88,7 +100,12 @@ fn update_part(buffer: &Buffer, start: u64, elements: u64, decays: bool, setting
 }
 
 /// What to subtract from the weights.
-fn adam(first: &mut Tensor, second: &mut Tensor, gradient: Tensor, settings: Update) -> anyhow::Result<Tensor> {
+fn adam(
+    first: &mut Tensor,
+    second: &mut Tensor,
+    gradient: Tensor,
+    settings: Update,
+) -> anyhow::Result<Tensor> {
     let steps = i32::try_from(settings.step).unwrap_or(i32::MAX);
     let _ = first.f_lerp_(&gradient, 1.0 - BETA_1)?;
     let _ = second.f_mul_scalar_(BETA_2)?.f_add_(&gradient.f_square()?.f_mul_scalar_(1.0 - BETA_2)?)?;

@@ -60,7 +60,12 @@ struct Clock {
 
 impl Clock {
     /// Runs a phase; the time of its collectives is theirs.
-    fn time<T>(&mut self, world: &dyn Collectives, phase: &str, run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    fn time<T>(
+        &mut self,
+        world: &dyn Collectives,
+        phase: &str,
+        run: impl FnOnce() -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let start = Instant::now();
         let result = run();
         let mut own = start.elapsed().as_secs_f64();
@@ -121,7 +126,11 @@ impl<'a> Trainer<'a> {
     ///
     /// # Errors
     /// When anything fails, the loss is not a number, or memory was leaked.
-    pub fn step(&mut self, step: u64, reduced: impl FnOnce(&Self) -> anyhow::Result<()>) -> anyhow::Result<StepResult> {
+    pub fn step(
+        &mut self,
+        step: u64,
+        reduced: impl FnOnce(&Self) -> anyhow::Result<()>,
+    ) -> anyhow::Result<StepResult> {
         let start = Instant::now();
         self.world.take_seconds();
         self.tracker.reset_peak();
@@ -135,8 +144,7 @@ impl<'a> Trainer<'a> {
         let run = &self.plan.run;
         let lr = learning_rate(run.lr, run.warmup_steps, step);
         let grad_norm = clock.time(world, "optimizer", || {
-            let norm = self.gradient_norm()?;
-            ensure!(norm.is_finite(), "the gradient norm is {norm} in step {step} on rank {}; lower run.lr", world.rank());
+            let norm = self.gradient_norm(step)?;
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
             let settings = Update {
                 kind: self.plan.training.optimizer,
@@ -176,8 +184,12 @@ impl<'a> Trainer<'a> {
             self.world.note(&format!("in forward of micro batch {number} of step {step}"));
             let batch = clock.time(self.world, "data", || self.batch(step, microbatch))?;
             let mut tape = Tape::new(self.world, tp, &self.state);
-            let saved = || activations = activations.max(self.tracker.read().live.total().saturating_sub(self.at_rest));
-            loss_sum += clock.time(self.world, "forward", || self.model.forward(&mut tape, self.world, &batch, scale, saved))?;
+            let saved = || {
+                activations = activations.max(self.tracker.read().live.total().saturating_sub(self.at_rest))
+            };
+            loss_sum += clock.time(self.world, "forward", || {
+                self.model.forward(&mut tape, self.world, &batch, scale, saved)
+            })?;
             self.world.note(&format!("in backward of micro batch {number} of step {step}"));
             clock.time(self.world, "backward", || tape.backward())?;
         }
@@ -189,26 +201,28 @@ impl<'a> Trainer<'a> {
     fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
         let training = &self.plan.training;
         let (sequence, rows) = (training.seq_len, training.micro_batch_size);
-        let first = (step - 1) * training.global_batch_size + (microbatch * self.plan.layout.dp + self.dp_index) * rows;
+        let first = (step - 1) * training.global_batch_size
+            + (microbatch * self.plan.layout.dp + self.dp_index) * rows;
         let mut tokens = Vec::new();
         for row in 0..rows {
             tokens.extend(self.data.sample(first + row, sequence)?);
         }
         let (s, b) = (i64::try_from(sequence)?, i64::try_from(rows)?);
         let tokens = Tensor::f_from_slice(&tokens)?.f_view([b, s + 1])?.f_transpose(0, 1)?;
-        let part = |start| -> anyhow::Result<Tensor> { Ok(tokens.f_narrow(0, start, s)?.f_contiguous()?.f_to_device(self.device)?) };
+        let part = |start| -> anyhow::Result<Tensor> {
+            Ok(tokens.f_narrow(0, start, s)?.f_contiguous()?.f_to_device(self.device)?)
+        };
         Ok(Batch { inputs: part(0)?, targets: part(1)? })
     }
 
     /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
     fn global_loss(&self, step: u64, loss_sum: f64) -> anyhow::Result<f64> {
-        let ranks = self.world.size(self.world_group);
-        let mine = Tensor::f_from_slice(&[loss_sum])?;
-        let mut all = Tensor::f_zeros([ranks as i64], (Kind::Double, Device::Cpu))?;
-        self.world.all_gather(self.world_group, &mine, &mut all)?;
-        let all: Vec<f64> = Vec::try_from(&all)?;
+        let all = self.every_ranks(loss_sum)?;
         if let Some(rank) = all.iter().position(|loss| !loss.is_finite()) {
-            bail!("the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data", all[rank]);
+            bail!(
+                "the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data",
+                all[rank]
+            );
         }
         let counted = |group: &&Group| group.kind == GroupKind::Tp;
         let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
@@ -236,12 +250,17 @@ impl<'a> Trainer<'a> {
 
     /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part.
     fn sum_partial_gradients(&self) -> anyhow::Result<()> {
-        let mut groups: Vec<GroupKind> = self.state.parameters.iter().filter_map(|parameter| parameter.shard.sum_gradient_over).collect();
+        let mut groups: Vec<GroupKind> =
+            self.state.parameters.iter().filter_map(|parameter| parameter.shard.sum_gradient_over).collect();
         groups.sort();
         groups.dedup();
         for kind in groups {
             let group = self.world.mine(kind)?;
-            let partial = self.state.parameters.iter().filter(|parameter| parameter.shard.sum_gradient_over == Some(kind));
+            let partial = self
+                .state
+                .parameters
+                .iter()
+                .filter(|parameter| parameter.shard.sum_gradient_over == Some(kind));
             let mut slices = Vec::new();
             for parameter in partial {
                 slices.push(parameter.gradient.f_view([-1])?);
@@ -259,7 +278,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// The norm of the whole model's gradient: every element counted by the one rank that speaks for it.
-    fn gradient_norm(&self) -> anyhow::Result<f64> {
+    fn gradient_norm(&self, step: u64) -> anyhow::Result<f64> {
         let first_of = |kind| -> anyhow::Result<bool> { Ok(self.world.index(self.world.mine(kind)?)? == 0) };
         let speaks_for_replicated = first_of(GroupKind::Tp)?;
         let mut squares = 0.0;
@@ -268,7 +287,8 @@ impl<'a> Trainer<'a> {
             if !alone && !first_of(buffer.shard.group)? {
                 continue;
             }
-            for parameter in self.state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+            for parameter in self.state.parameters.iter().filter(|parameter| parameter.shard.buffer == index)
+            {
                 if parameter.shard.cut_by.is_none() && !speaks_for_replicated {
                     continue;
                 }
@@ -279,9 +299,23 @@ impl<'a> Trainer<'a> {
                 }
             }
         }
-        let mut sum = Tensor::f_from_slice(&[squares])?;
-        self.world.all_reduce(self.world_group, Reduce::Sum, &mut sum)?;
-        Ok(sum.f_double_value(&[0])?.sqrt())
+        let all = self.every_ranks(squares)?;
+        if let Some(rank) = all.iter().position(|squares| !squares.is_finite()) {
+            bail!(
+                "the gradient is {} in step {step} on rank {rank}; lower run.lr or look at the data",
+                all[rank]
+            );
+        }
+        Ok(all.iter().sum::<f64>().sqrt())
+    }
+
+    /// One number of every rank, in rank order.
+    fn every_ranks(&self, number: f64) -> anyhow::Result<Vec<f64>> {
+        let ranks = self.world.size(self.world_group);
+        let mine = Tensor::f_from_slice(&[number])?;
+        let mut all = Tensor::f_zeros([ranks as i64], (Kind::Double, Device::Cpu))?;
+        self.world.all_gather(self.world_group, &mine, &mut all)?;
+        Ok(Vec::try_from(&all)?)
     }
 
     fn gather_weights(&self) -> anyhow::Result<()> {
@@ -322,7 +356,8 @@ fn check_owned(shard: &planner::shard::BufferShard, world: &dyn Collectives) -> 
     let group = world.mine(shard.group)?;
     let (members, index) = (world.size(group) as u64, world.index(group)? as u64);
     let whole = shard.state_elements == shard.elements && shard.state_offset == 0;
-    let part = shard.state_elements * members == shard.elements && shard.state_offset == index * shard.state_elements;
+    let part = shard.state_elements * members == shard.elements
+        && shard.state_offset == index * shard.state_elements;
     ensure!(
         whole || part,
         "the planner gives member {index} of {members} the elements {} to {} of {}, which is no equal part",

@@ -24,7 +24,9 @@ pub enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        [Kind::Data, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer].into_iter().find(|&kind| kind as u8 == byte)
+        [Kind::Data, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer]
+            .into_iter()
+            .find(|&kind| kind as u8 == byte)
     }
 }
 
@@ -71,7 +73,9 @@ pub fn header(kind: Kind, place: Place, length: usize) -> [u8; HEADER_BYTES] {
 pub fn read(stream: &mut impl Read) -> io::Result<Frame> {
     let mut bytes = [0; HEADER_BYTES];
     stream.read_exact(&mut bytes)?;
-    let four = |start: usize| u32::from_le_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]]);
+    let four = |start: usize| {
+        u32::from_le_bytes([bytes[start], bytes[start + 1], bytes[start + 2], bytes[start + 3]])
+    };
     let kind = Kind::from_byte(bytes[0])
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("frame kind {}", bytes[0])))?;
     let length = four(20) as usize;

@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -102,15 +102,14 @@ fn greetings(listener: TcpListener) -> Receiver<(TcpStream, Identity)> {
 }
 
 fn next(receiver: &Receiver<(TcpStream, Identity)>, deadline: Instant) -> Option<(TcpStream, Identity)> {
-    match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-        Ok(greeting) => Some(greeting),
-        Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-    }
+    receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
 }
 
 /// Why two ranks of one run can't work together; none if they can.
 fn mismatch(ours: &Identity, theirs: &Identity) -> Option<String> {
-    let differs = |what: &str, ours: &str, theirs: &str| (ours != theirs).then(|| format!("{what} {ours} against {theirs}"));
+    let differs = |what: &str, ours: &str, theirs: &str| {
+        (ours != theirs).then(|| format!("{what} {ours} against {theirs}"))
+    };
     let difference = differs("shardplan-rank", &ours.binary, &theirs.binary)
         .or_else(|| differs("plan (SHA-256)", &ours.plan_sha256, &theirs.plan_sha256))
         .or_else(|| differs("libtorch", &ours.torch, &theirs.torch))
@@ -125,7 +124,12 @@ fn mismatch(ours: &Identity, theirs: &Identity) -> Option<String> {
 ///
 /// # Errors
 /// When rank 0 can't listen, somebody is missing at the deadline, or ranks don't match.
-pub fn join(mut me: Identity, address: &str, port: u16, timeout: Duration) -> anyhow::Result<Vec<Option<Peer>>> {
+pub fn join(
+    mut me: Identity,
+    address: &str,
+    port: u16,
+    timeout: Duration,
+) -> anyhow::Result<Vec<Option<Peer>>> {
     let deadline = Instant::now() + timeout;
     if me.world_size == 1 {
         return Ok(vec![None]);
@@ -134,7 +138,8 @@ pub fn join(mut me: Identity, address: &str, port: u16, timeout: Duration) -> an
         return gather(&me, address, port, deadline, timeout);
     }
     let (mut first, local) = reach(&me, address, port, deadline, timeout)?;
-    let listener = TcpListener::bind((local, 0)).with_context(|| format!("listening on {local} for higher ranks"))?;
+    let listener =
+        TcpListener::bind((local, 0)).with_context(|| format!("listening on {local} for higher ranks"))?;
     me.port = listener.local_addr()?.port();
     let peers = greet(&mut first, &me, deadline, timeout)?;
     let mut links: Vec<Option<Peer>> = (0..me.world_size).map(|_| None).collect();
@@ -151,7 +156,8 @@ pub fn join(mut me: Identity, address: &str, port: u16, timeout: Duration) -> an
     let mut joined = 0;
     while joined < expected {
         let Some((stream, identity)) = next(&receiver, deadline) else {
-            let missing: Vec<usize> = (me.rank + 1..me.world_size).filter(|&rank| links[rank].is_none()).collect();
+            let missing: Vec<usize> =
+                (me.rank + 1..me.world_size).filter(|&rank| links[rank].is_none()).collect();
             bail!("rank {} waited {} s for links from ranks {missing:?}", me.rank, timeout.as_secs());
         };
         let known = identity.run == me.run && identity.rank > me.rank && identity.rank < me.world_size;
@@ -184,7 +190,12 @@ fn gather(
     while links.iter().skip(1).any(Option::is_none) {
         let Some((mut stream, identity)) = next(&receiver, deadline) else {
             let missing: Vec<usize> = (1..me.world_size).filter(|&rank| links[rank].is_none()).collect();
-            bail!("{} of {} ranks joined within {} s; missing are ranks {missing:?}", me.world_size - missing.len(), me.world_size, timeout.as_secs());
+            bail!(
+                "{} of {} ranks joined within {} s; missing are ranks {missing:?}",
+                me.world_size - missing.len(),
+                me.world_size,
+                timeout.as_secs()
+            );
         };
         if identity.run != me.run {
             let reason = format!(
@@ -194,9 +205,14 @@ fn gather(
             let _ = send(&mut stream, &Reply::Refused { reason });
             continue;
         }
-        let twice = || links.get(identity.rank).is_none_or(Option::is_some).then(|| {
-            format!("rank {} on {} joined twice or is not of this world of {} ranks", identity.rank, identity.host, me.world_size)
-        });
+        let twice = || {
+            links.get(identity.rank).is_none_or(Option::is_some).then(|| {
+                format!(
+                    "rank {} on {} joined twice or is not of this world of {} ranks",
+                    identity.rank, identity.host, me.world_size
+                )
+            })
+        };
         if let Some(reason) = mismatch(me, &identity).or_else(twice) {
             let refusal = Reply::Refused { reason: reason.clone() };
             let _ = send(&mut stream, &refusal);
@@ -221,7 +237,13 @@ fn gather(
 }
 
 /// Connects to rank 0, which may start later.
-fn reach(me: &Identity, address: &str, port: u16, deadline: Instant, timeout: Duration) -> anyhow::Result<(TcpStream, IpAddr)> {
+fn reach(
+    me: &Identity,
+    address: &str,
+    port: u16,
+    deadline: Instant,
+    timeout: Duration,
+) -> anyhow::Result<(TcpStream, IpAddr)> {
     let mut last = String::new();
     while Instant::now() < deadline {
         match (address, port).to_socket_addrs() {

@@ -27,7 +27,11 @@ pub struct Link {
 
 impl Link {
     /// Takes over a joined peer's stream and starts its reader.
-    pub fn start(peer: Peer, board: Arc<Board>, last_resort: Option<LastResort>) -> std::io::Result<Arc<Link>> {
+    pub fn start(
+        peer: Peer,
+        board: Arc<Board>,
+        last_resort: Option<LastResort>,
+    ) -> std::io::Result<Arc<Link>> {
         peer.stream.set_nodelay(true)?;
         peer.stream.set_read_timeout(None)?;
         peer.stream.set_write_timeout(Some(WRITE_PATIENCE))?;
@@ -55,9 +59,17 @@ impl Link {
                     Kind::Goodbye => board.set_goodbye(peer),
                     Kind::Query => {
                         let deadline = Instant::now() + Duration::from_secs(1);
-                        let _ = self.write(Kind::Answer, Place::default(), board.doing().as_bytes(), board, deadline);
+                        let _ = self.write(
+                            Kind::Answer,
+                            Place::default(),
+                            board.doing().as_bytes(),
+                            board,
+                            deadline,
+                        );
                     }
-                    Kind::Answer => board.set_answer(peer, String::from_utf8_lossy(&frame.payload).into_owned()),
+                    Kind::Answer => {
+                        board.set_answer(peer, String::from_utf8_lossy(&frame.payload).into_owned())
+                    }
                 },
                 Err(_) if board.goodbye(peer) => return false,
                 Err(error) => return board.fail(&self.gone(&error)),
@@ -81,7 +93,14 @@ impl Link {
     ///
     /// # Errors
     /// A sentence: the peer does not read, is gone, or the run has failed meanwhile.
-    pub fn write(&self, kind: Kind, place: Place, payload: &[u8], board: &Board, deadline: Instant) -> Result<(), String> {
+    pub fn write(
+        &self,
+        kind: Kind,
+        place: Place,
+        payload: &[u8],
+        board: &Board,
+        deadline: Instant,
+    ) -> Result<(), String> {
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let header = frame::header(kind, place, payload.len());
         for mut part in [&header[..], payload] {
@@ -94,7 +113,10 @@ impl Link {
                             return Err(failure);
                         }
                         if Instant::now() >= deadline {
-                            return Err(format!("rank {} takes nothing from its connection", self.identity.rank));
+                            return Err(format!(
+                                "rank {} takes nothing from its connection",
+                                self.identity.rank
+                            ));
                         }
                     }
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}

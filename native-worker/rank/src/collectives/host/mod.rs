@@ -26,8 +26,8 @@ use tch::{Device, Tensor};
 use self::board::Board;
 use self::frame::{Kind, Place};
 pub use self::join::Identity;
-use self::link::Link;
 pub use self::link::LastResort;
+use self::link::Link;
 use self::operation::Operation;
 use super::{Collectives, GroupId, Reduce};
 use crate::sys::{cpu_bytes, cpu_bytes_mut};
@@ -74,13 +74,20 @@ impl HostCollectives {
         let (rank, world) = (identity.rank, identity.world_size);
         for group in &groups {
             let outside = group.ranks.iter().find(|&&member| member >= world as u64);
-            ensure!(outside.is_none(), "{:?} group {} has rank {outside:?} in it, but the world has {world} ranks", group.kind, group.index);
+            ensure!(
+                outside.is_none(),
+                "{:?} group {} has rank {outside:?} in it, but the world has {world} ranks",
+                group.kind,
+                group.index
+            );
         }
         let board = Arc::new(Board::new(world));
         let peers = join::join(identity, &meeting.address, meeting.port, meeting.timeout)?;
         let links = peers
             .into_iter()
-            .map(|peer| peer.map(|peer| Link::start(peer, board.clone(), meeting.last_resort.clone())).transpose())
+            .map(|peer| {
+                peer.map(|peer| Link::start(peer, board.clone(), meeting.last_resort.clone())).transpose()
+            })
             .collect::<Result<Vec<_>, _>>()
             .context("setting up the links to the other ranks")?;
         Ok(HostCollectives {
@@ -132,13 +139,17 @@ impl HostCollectives {
         let start = Instant::now();
         let result = run();
         let mut seconds = self.seconds.borrow_mut();
-        *seconds.entry(format!("comm.{}", COLLECTIVES[usize::from(collective)])).or_default() += start.elapsed().as_secs_f64();
+        *seconds.entry(format!("comm.{}", COLLECTIVES[usize::from(collective)])).or_default() +=
+            start.elapsed().as_secs_f64();
         result
     }
 }
 
 /// Runs `work` on the tensor's bytes, on a copy of them in host memory if it lies elsewhere.
-fn with_host_bytes(tensor: &mut Tensor, work: impl FnOnce(&mut [u8]) -> anyhow::Result<()>) -> anyhow::Result<()> {
+fn with_host_bytes(
+    tensor: &mut Tensor,
+    work: impl FnOnce(&mut [u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
     if let Some(bytes) = cpu_bytes_mut(tensor) {
         return work(bytes);
     }

@@ -29,7 +29,10 @@ pub(super) struct Operation<'a> {
 impl Operation<'_> {
     fn describe(&self) -> String {
         let group = &self.world.groups[self.place.group as usize];
-        format!("{} number {} of the {:?} group of ranks {:?}", self.name, self.place.operation, group.kind, group.ranks)
+        format!(
+            "{} number {} of the {:?} group of ranks {:?}",
+            self.name, self.place.operation, group.kind, group.ranks
+        )
     }
 
     pub(super) fn send(&mut self, member: usize, payload: &[u8]) -> anyhow::Result<()> {
@@ -58,7 +61,8 @@ impl Operation<'_> {
         };
         self.world.board.set_doing(&self.world.doing.borrow());
         if frame.place != self.place || frame.payload.len() != bytes {
-            let name = COLLECTIVES.get(usize::from(frame.place.collective)).unwrap_or(&"an unknown collective");
+            let name =
+                COLLECTIVES.get(usize::from(frame.place.collective)).unwrap_or(&"an unknown collective");
             bail!(
                 "rank {peer} sent {} bytes for {name} number {} of group {}, but rank {} expects {bytes} bytes for {}",
                 frame.payload.len(),
@@ -119,7 +123,12 @@ impl Operation<'_> {
         Ok(accumulator.map(Accumulator::finish).unwrap_or_default())
     }
 
-    pub(super) fn all_reduce(&mut self, reduce: Reduce, kind: tch::Kind, bytes: &mut [u8]) -> anyhow::Result<()> {
+    pub(super) fn all_reduce(
+        &mut self,
+        reduce: Reduce,
+        kind: tch::Kind,
+        bytes: &mut [u8],
+    ) -> anyhow::Result<()> {
         if bytes.len() <= SMALL_BYTES {
             for member in self.others() {
                 self.send(member, bytes)?;

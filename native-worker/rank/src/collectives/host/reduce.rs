@@ -62,18 +62,26 @@ impl Accumulator {
             Kind::Float => Accumulator::Single(numbers(first, f32::from_le_bytes).collect()),
             Kind::BFloat16 => Accumulator::Brain(numbers(first, brain_to_single).collect()),
             Kind::Int64 => Accumulator::Whole(numbers(first, i64::from_le_bytes).collect()),
-            other => bail!("tensors of {other:?} can't be reduced over ranks; use bf16, fp32, fp64 or 64-bit integers"),
+            other => bail!(
+                "tensors of {other:?} can't be reduced over ranks; use bf16, fp32, fp64 or 64-bit integers"
+            ),
         })
     }
 
     /// Adds the next contribution.
     pub fn add(&mut self, reduce: Reduce, bytes: &[u8]) {
         match (self, reduce) {
-            (Accumulator::Double(sum), Reduce::Sum) => merge(sum, numbers(bytes, f64::from_le_bytes), |a, b| a + b),
+            (Accumulator::Double(sum), Reduce::Sum) => {
+                merge(sum, numbers(bytes, f64::from_le_bytes), |a, b| a + b)
+            }
             (Accumulator::Double(sum), Reduce::Max) => merge(sum, numbers(bytes, f64::from_le_bytes), larger),
-            (Accumulator::Single(sum), Reduce::Sum) => merge(sum, numbers(bytes, f32::from_le_bytes), |a, b| a + b),
+            (Accumulator::Single(sum), Reduce::Sum) => {
+                merge(sum, numbers(bytes, f32::from_le_bytes), |a, b| a + b)
+            }
             (Accumulator::Single(sum), Reduce::Max) => merge(sum, numbers(bytes, f32::from_le_bytes), larger),
-            (Accumulator::Brain(sum), Reduce::Sum) => merge(sum, numbers(bytes, brain_to_single), |a, b| a + b),
+            (Accumulator::Brain(sum), Reduce::Sum) => {
+                merge(sum, numbers(bytes, brain_to_single), |a, b| a + b)
+            }
             (Accumulator::Brain(sum), Reduce::Max) => merge(sum, numbers(bytes, brain_to_single), larger),
             (Accumulator::Whole(sum), Reduce::Sum) => {
                 merge(sum, numbers(bytes, i64::from_le_bytes), i64::wrapping_add);

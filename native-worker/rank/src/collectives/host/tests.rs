@@ -72,7 +72,8 @@ fn contribution(rank: usize, elements: i64, kind: Kind) -> Tensor {
 }
 
 fn expected_sum(ranks: &[usize], elements: i64, kind: Kind) -> Tensor {
-    let sum: Tensor = ranks.iter().map(|&rank| contribution(rank, elements, Kind::Double)).reduce(|a, b| a + b).unwrap();
+    let sum: Tensor =
+        ranks.iter().map(|&rank| contribution(rank, elements, Kind::Double)).reduce(|a, b| a + b).unwrap();
     sum.to_kind(kind)
 }
 
@@ -130,7 +131,10 @@ fn gather_and_scatter_work_in_place() {
             mine.copy_(&contribution(world.rank(), part, Kind::Double));
             world.all_gather(WORLD, &mine, &mut whole).unwrap();
             for other in 0..3 {
-                assert_eq!(whole.narrow(0, other * part, part), contribution(other as usize, part, Kind::Double));
+                assert_eq!(
+                    whole.narrow(0, other * part, part),
+                    contribution(other as usize, part, Kind::Double)
+                );
             }
             let mut whole = contribution(world.rank(), 3 * part, Kind::Double);
             let input = whole.shallow_clone();
@@ -194,7 +198,11 @@ fn the_first_failure_reaches_all() {
 fn strangers_and_other_runs_do_not_disturb() {
     let port = free_port();
     std::thread::scope(|scope| {
-        let first = scope.spawn(move || join(identity(0, 2), port, LONG).unwrap());
+        let first = scope.spawn(move || {
+            let world = join(identity(0, 2), port, LONG).unwrap();
+            world.barrier(WORLD).unwrap();
+            world.finish();
+        });
         let mut silent = None;
         while silent.is_none() {
             silent = TcpStream::connect(("127.0.0.1", port)).ok();
@@ -209,12 +217,10 @@ fn strangers_and_other_runs_do_not_disturb() {
         let error = join(other, port, LONG).err().unwrap().to_string();
         assert!(error.contains("serves run \"test\", not run \"another\" of rank 1"), "{error}");
         let second = join(identity(1, 2), port, LONG).unwrap();
-        let first = first.join().unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| second.barrier(WORLD).unwrap());
-        });
+        second.barrier(WORLD).unwrap();
+        second.finish();
+        first.join().unwrap();
         drop(silent);
-        drop(first);
     });
 }
 
@@ -237,7 +243,10 @@ fn check_refused(change: impl Fn(&mut Identity), expected: &[&str]) {
 
 #[test]
 fn ranks_that_differ_are_refused_with_both_named() {
-    check_refused(|other| other.plan_sha256 = "bb".to_owned(), &["rank 0 on host0", "rank 1 on host1", "plan (SHA-256) aa against bb"]);
+    check_refused(
+        |other| other.plan_sha256 = "bb".to_owned(),
+        &["rank 0 on host0", "rank 1 on host1", "plan (SHA-256) aa against bb"],
+    );
     check_refused(|other| other.binary = "0.2.0".to_owned(), &["shardplan-rank 0.1.0 against 0.2.0"]);
     check_refused(|other| other.torch = "2.10.0".to_owned(), &["libtorch 2.11.0 against 2.10.0"]);
     check_refused(|other| other.world_size = 3, &["world size 2 against 3"]);

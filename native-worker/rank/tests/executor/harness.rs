@@ -1,0 +1,247 @@
+//! Starting ranks, waiting for them, reading what they left.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use planner::wire::{Event, MeasuredMemory, Outcome, Record, Step, decode_record};
+use serde_json::{Value, json};
+use shardplan_rank::dump::Part;
+use tempfile::TempDir;
+
+/// A small plan: two layers, so that a step takes some tens of milliseconds.
+pub fn tiny(world: u64, tp: u64) -> Value {
+    json!({
+        "version": 1,
+        "name": "tiny",
+        "model": {"architecture": {
+            "num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 96, "vocab_size": 256,
+            "attention": {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8}
+        }},
+        "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": world},
+        "runtime": "native",
+        "layout": {"tp": tp},
+        "training": {"seq_len": 16, "micro_batch_size": 1, "global_batch_size": 4, "dtype": "fp64", "optimizer": {"kind": "adam", "distributed": true}},
+        "run": {"steps": 5, "lr": 0.003}
+    })
+}
+
+/// Sets a field by its path, such as `training.dtype`.
+pub fn set(plan: &mut Value, path: &str, value: impl Into<Value>) {
+    let place = path.split('.').fold(plan, |place, name| &mut place[name]);
+    *place = value.into();
+}
+
+/// The ranks of a run.
+pub struct Run {
+    folder: TempDir,
+    children: Vec<Child>,
+}
+
+/// What a rank's process left.
+#[derive(Debug)]
+pub struct Finished {
+    /// Whether it exited with 0.
+    pub success: bool,
+    /// Its stderr.
+    pub stderr: String,
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Run {
+    /// Starts all ranks of `plan`, with `arguments` besides. `--dump` alone stands for the run's dump folder.
+    pub fn start(plan: &Value, arguments: &[&str]) -> Run {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
+        let world = plan["cluster"]["gpus_per_node"].as_u64().unwrap();
+        let mut run = Run { folder, children: Vec::new() };
+        run.restart(world, arguments);
+        run
+    }
+
+    /// Starts all ranks in the same folder.
+    pub fn restart(&mut self, world: u64, arguments: &[&str]) {
+        let port = free_port().to_string();
+        let folder = self.folder.path();
+        self.children = (0..world)
+            .map(|rank| {
+                let rank = rank.to_string();
+                let dump: Vec<PathBuf> =
+                    if arguments.contains(&"--dump") { vec![folder.join("dump")] } else { Vec::new() };
+                Command::new(env!("CARGO_BIN_EXE_shardplan-rank"))
+                    .args(["--device", "cpu", "--timeout-s", "60"])
+                    .args(arguments)
+                    .args(dump)
+                    .arg("--plan")
+                    .arg(folder.join("plan.json"))
+                    .arg("--run-dir")
+                    .arg(folder)
+                    .env_remove("SLURM_NTASKS")
+                    .env("RUST_BACKTRACE", "0")
+                    .envs([
+                        ("RANK", rank.as_str()),
+                        ("LOCAL_RANK", &rank),
+                        ("WORLD_SIZE", &world.to_string()),
+                    ])
+                    .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)])
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .collect();
+    }
+
+    /// The run folder.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The process of a rank.
+    pub fn pid(&self, rank: usize) -> i32 {
+        i32::try_from(self.children[rank].id()).unwrap()
+    }
+
+    /// Waits until every rank has ended; kills what has not after `patience`.
+    pub fn finish(&mut self, patience: Duration) -> Vec<Finished> {
+        let deadline = Instant::now() + patience;
+        let mut children = std::mem::take(&mut self.children);
+        while Instant::now() < deadline
+            && children.iter_mut().any(|child| child.try_wait().unwrap().is_none())
+        {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        children
+            .into_iter()
+            .map(|mut child| {
+                let late = child.try_wait().unwrap().is_none();
+                if late {
+                    child.kill().unwrap();
+                }
+                let success = child.wait().unwrap().success();
+                let mut stderr = String::new();
+                child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+                assert!(!late, "a rank had not ended after {patience:?}; stderr: {stderr}");
+                Finished { success, stderr }
+            })
+            .collect()
+    }
+
+    /// Waits for a good end of all ranks.
+    pub fn succeed(&mut self) {
+        for (rank, finished) in self.finish(Duration::from_secs(120)).iter().enumerate() {
+            assert!(finished.success, "rank {rank}: {}", finished.stderr);
+        }
+    }
+
+    /// A rank's records so far.
+    pub fn records(&self, rank: usize) -> Vec<Record> {
+        let path = self.folder().join(format!("rank-{rank:05}.log"));
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter_map(|line| decode_record(line).ok()).collect()
+    }
+
+    /// A rank's steps so far.
+    pub fn steps(&self, rank: usize) -> Vec<Step> {
+        let records = self.records(rank).into_iter();
+        records
+            .filter_map(|record| if let Event::Step(step) = record.event { Some(step) } else { None })
+            .collect()
+    }
+
+    /// Waits until rank 0 has done `count` steps.
+    pub fn wait_for_steps(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.steps(0).len() < count {
+            assert!(Instant::now() < deadline, "no {count} steps within a minute: {:?}", self.records(0));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What a rank allocated.
+    pub fn allocated(&self, rank: usize) -> MeasuredMemory {
+        let records = self.records(rank).into_iter();
+        let mut found =
+            records.filter_map(
+                |record| if let Event::Allocated(memory) = record.event { Some(memory) } else { None },
+            );
+        found.next().unwrap()
+    }
+
+    /// How a rank ended.
+    pub fn ended(&self, rank: usize) -> (Outcome, String) {
+        match self.records(rank).pop().map(|record| record.event) {
+            Some(Event::Ended { outcome, reason }) => (outcome, reason),
+            other => panic!("rank {rank}'s last record is {other:?}"),
+        }
+    }
+
+    /// Whole parameters from the slices that the ranks dumped. Copies on several ranks must be equal to the bit.
+    pub fn dumped(&self, what: &str, step: u64) -> BTreeMap<String, Vec<f64>> {
+        let prefix = format!("{what}-{step:05}.rank-");
+        let mut wholes: BTreeMap<String, Vec<Option<f64>>> = BTreeMap::new();
+        for entry in std::fs::read_dir(self.folder().join("dump")).unwrap() {
+            let path = entry.unwrap().path();
+            if !path.file_name().unwrap().to_str().unwrap().starts_with(&prefix) {
+                continue;
+            }
+            for (part, values) in read_dump(&path) {
+                let elements = part.shape.iter().product::<u64>() as usize;
+                let whole = wholes.entry(part.name.clone()).or_insert_with(|| vec![None; elements]);
+                for (local, value) in values.into_iter().enumerate() {
+                    let slot = &mut whole[index_in_whole(&part, local as u64)];
+                    assert!(
+                        slot.is_none_or(|other| other == value),
+                        "copies of {} differ in {what} of step {step}",
+                        part.name
+                    );
+                    *slot = Some(value);
+                }
+            }
+        }
+        let filled = |values: Vec<Option<f64>>| {
+            values.into_iter().map(|value| value.expect("an element that no rank holds")).collect()
+        };
+        wholes.into_iter().map(|(name, values)| (name, filled(values))).collect()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        for child in &mut self.children {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn read_dump(path: &Path) -> Vec<(Part, Vec<f64>)> {
+    let bytes = std::fs::read(path).unwrap();
+    let end = bytes.iter().position(|&byte| byte == b'\n').unwrap();
+    let parts: Vec<Part> = serde_json::from_slice(&bytes[..end]).unwrap();
+    let mut values =
+        bytes[end + 1..].chunks_exact(8).map(|chunk| f64::from_le_bytes(chunk.try_into().unwrap()));
+    let read = |part: Part| {
+        let elements = part.local_shape.iter().product::<u64>() as usize;
+        let slice: Vec<f64> = values.by_ref().take(elements).collect();
+        assert_eq!(slice.len(), elements, "{path:?} is cut short");
+        (part, slice)
+    };
+    parts.into_iter().map(read).collect()
+}
+
+fn index_in_whole(part: &Part, mut local: u64) -> usize {
+    let (mut index, mut stride) = (0, 1);
+    for dim in (0..part.shape.len()).rev() {
+        index += (part.offset[dim] + local % part.local_shape[dim]) * stride;
+        local /= part.local_shape[dim];
+        stride *= part.shape[dim];
+    }
+    index as usize
+}

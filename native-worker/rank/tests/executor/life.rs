@@ -1,0 +1,106 @@
+//! A run's life: it learns, stops when asked, goes on in the same folder.
+
+use std::io::Write;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use planner::wire::{Event, Outcome};
+use serde_json::json;
+
+use crate::harness::{Run, set, tiny};
+
+fn learns(dtype: &str) {
+    let mut plan = tiny(4, 2);
+    set(&mut plan, "training.dtype", dtype);
+    set(&mut plan, "training.global_batch_size", 8);
+    set(&mut plan, "run.steps", 40);
+    set(&mut plan, "run.lr", 0.01);
+    let mut run = Run::start(&plan, &[]);
+    run.succeed();
+    let steps = run.steps(0);
+    // 256 words know nothing at first: ln 256 = 5.55.
+    assert!((steps[0].loss - 5.55).abs() < 0.1, "{}", steps[0].loss);
+    assert!(steps[39].loss < 4.5, "{dtype}: {}", steps[39].loss);
+    let phases = &steps[1].phases;
+    for phase in [
+        "data",
+        "forward",
+        "backward",
+        "optimizer",
+        "comm.all_reduce",
+        "comm.all_gather",
+        "comm.reduce_scatter",
+    ] {
+        assert!(phases.contains_key(phase), "{phase} is missing in {phases:?}");
+    }
+    assert!(phases.values().sum::<f64>() <= steps[1].seconds);
+    assert_eq!(run.ended(3), (Outcome::Completed, "all 40 steps are done".to_owned()));
+}
+
+#[test]
+fn the_loss_falls_in_every_dtype() {
+    for dtype in ["fp64", "fp32", "bf16"] {
+        learns(dtype);
+    }
+}
+
+#[test]
+fn text_is_learned() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for number in 0..400 {
+        writeln!(file, "{number} bottles of beer on the wall").unwrap();
+    }
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "run", json!({"steps": 40, "lr": 0.01, "data": {"kind": "text", "path": file.path()}}));
+    let mut run = Run::start(&plan, &[]);
+    run.succeed();
+    let steps = run.steps(0);
+    assert!(steps[39].loss < 0.6 * steps[0].loss, "{} then {}", steps[0].loss, steps[39].loss);
+}
+
+/// All ranks must have stopped after the same step.
+fn check_stopped(run: &Run, ranks: usize, reason: &str) {
+    let done = run.steps(0).len();
+    assert!(done > 0 && done < 100_000);
+    for rank in 0..ranks {
+        let (outcome, said) = run.ended(rank);
+        assert_eq!(outcome, Outcome::Stopped);
+        assert!(said.contains(reason) && said.ends_with(&format!("after {done} of 100000 steps")), "{said}");
+        assert_eq!(run.steps(rank).len(), done);
+    }
+}
+
+#[test]
+fn the_control_file_stops_all_ranks_after_the_same_step() {
+    let mut plan = tiny(2, 2);
+    set(&mut plan, "run.steps", 100_000);
+    let mut run = Run::start(&plan, &[]);
+    run.wait_for_steps(2);
+    std::fs::write(run.folder().join("control"), "stop").unwrap();
+    run.succeed();
+    check_stopped(&run, 2, "control file");
+}
+
+#[test]
+fn a_signal_to_any_rank_stops_all_and_the_log_goes_on_in_the_next_run() {
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "run.steps", 100_000);
+    let mut run = Run::start(&plan, &[]);
+    run.wait_for_steps(2);
+    kill(Pid::from_raw(run.pid(1)), Signal::SIGTERM).unwrap();
+    run.succeed();
+    check_stopped(&run, 2, "to rank 1");
+    // A torn record at the end of a log, as a kill leaves it.
+    let path = run.folder().join("rank-00000.log");
+    let mut log = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    log.write_all(b"0badc0de {\"seq\": 9").unwrap();
+    let before = run.records(0).len();
+    std::fs::write(run.folder().join("plan.json"), tiny(2, 1).to_string()).unwrap();
+    run.restart(2, &[]);
+    run.succeed();
+    let records = run.records(0);
+    assert!(records.iter().enumerate().all(|(index, record)| record.seq == index as u64));
+    assert!(matches!(records[before].event, Event::Joined(_)), "{:?}", records[before]);
+    assert_eq!(run.finish(Duration::ZERO).len(), 0);
+}

@@ -1,0 +1,87 @@
+//! Measured bytes of weights, gradients and optimizer state are the planner's, to the byte.
+
+use planner::Plan;
+use planner::wire::MeasuredMemory;
+use serde_json::Value;
+
+use crate::harness::{Run, set, tiny};
+
+/// What the planner's buffers of a rank add up to, and what the answer says of its rank class.
+fn predicted(plan: &Value, rank: u64) -> [u64; 3] {
+    let file = planner::parse_plan(&plan.to_string()).unwrap();
+    let shards = Plan::resolve(&file).plan.unwrap().rank_shards(rank);
+    let sum = |bytes: fn(&planner::shard::BufferShard) -> u64| shards.buffers.iter().map(bytes).sum::<u64>();
+    let of_buffers = [
+        sum(|buffer| buffer.weights_bytes()),
+        sum(|buffer| buffer.gradients_bytes()),
+        sum(|buffer| buffer.optimizer_bytes()),
+    ];
+    let memory = planner::estimate(&file).memory.unwrap();
+    let class = &memory.rank_classes[0];
+    assert_eq!(memory.rank_classes.len(), 1);
+    assert_eq!(of_buffers, [class.weights_bytes, class.gradients_bytes, class.optimizer_bytes]);
+    of_buffers
+}
+
+fn of(memory: &MeasuredMemory) -> [u64; 3] {
+    [memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes]
+}
+
+#[track_caller]
+fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
+    let mut plan = tiny(world, tp);
+    set(&mut plan, "run.steps", 3);
+    change(&mut plan);
+    let mut run = Run::start(&plan, &[]);
+    run.succeed();
+    for rank in 0..world {
+        let expected = predicted(&plan, rank);
+        assert_eq!(of(&run.allocated(rank as usize)), expected, "rank {rank} after allocation");
+        let steps = run.steps(rank as usize);
+        assert_eq!(steps.len(), 3);
+        for step in steps {
+            let memory = step.memory;
+            assert_eq!(of(&memory), expected, "rank {rank} after step {}", step.step);
+            assert!(memory.activations_bytes > 0 && memory.transient_bytes > 0, "{memory:?}");
+            let sum = expected.iter().sum::<u64>() + memory.activations_bytes + memory.transient_bytes;
+            assert_eq!(memory.peak_allocated_bytes, sum);
+        }
+    }
+}
+
+#[test]
+fn fp32() {
+    check(2, 2, |plan| set(plan, "training.dtype", "fp32"));
+    check(2, 1, |plan| set(plan, "training.dtype", "fp32"));
+}
+
+#[test]
+fn bf16_with_fp32_masters() {
+    check(4, 2, |plan| set(plan, "training.dtype", "bf16"));
+    check(1, 1, |plan| set(plan, "training.dtype", "bf16"));
+}
+
+#[test]
+fn bf16_gradients() {
+    check(2, 1, |plan| {
+        set(plan, "training.dtype", "bf16");
+        set(plan, "training.grad_dtype", "bf16");
+    });
+}
+
+#[test]
+fn whole_state_and_momentum() {
+    check(2, 1, |plan| {
+        set(plan, "training.dtype", "bf16");
+        set(plan, "training.optimizer.kind", "sgd");
+        set(plan, "training.optimizer.distributed", false);
+    });
+}
+
+#[test]
+fn padded_vocabulary() {
+    check(2, 2, |plan| {
+        set(plan, "training.dtype", "bf16");
+        set(plan, "model.architecture.vocab_size", 250);
+    });
+}
