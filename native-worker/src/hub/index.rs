@@ -94,7 +94,7 @@ impl Known {
             launcher_end: None,
             rank_ends: Vec::new(),
             starter_lives: None,
-            silence: silence(folder, &logs),
+            silence: Duration::ZERO,
         };
         for log in logs.iter().filter(|log| log.starts_with("launcher-")) {
             evidence.launcher_end = evidence.launcher_end.or_else(|| self.end(folder.path(), log));
@@ -102,6 +102,7 @@ impl Known {
         if evidence.launcher_end.is_some() {
             return evidence;
         }
+        evidence.silence = silence(folder, &logs);
         evidence.starter_lives = self.starter_lives();
         if evidence.starter_lives == Some(true) && self.info.launcher.is_some() {
             return evidence;
