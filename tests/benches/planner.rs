@@ -20,10 +20,13 @@ fn benches(criterion: &mut Criterion) {
     let uneven = r#"{"tp":2,"pp":8,"ep":16,"first_stage_layers":6,"last_stage_layers":7}"#;
     let (file, deepseek) = plan("deepseek-v3", 256, uneven);
     criterion.bench_function("families of DeepSeek-V3, all stages of pp 8", |bench| {
-        bench.iter(|| (0..8).map(|stage| planner::shard::stage_families(&deepseek, stage).len()).sum::<usize>());
+        bench.iter(|| {
+            (0..8).map(|stage| planner::shard::stage_families(&deepseek, stage).len()).sum::<usize>()
+        });
     });
     criterion.bench_function("estimate of DeepSeek-V3 on 2,048 GPUs", |bench| bench.iter(|| estimate(&file)));
-    criterion.bench_function("shards of one rank of DeepSeek-V3", |bench| bench.iter(|| deepseek.rank_shards(77)));
+    criterion
+        .bench_function("shards of one rank of DeepSeek-V3", |bench| bench.iter(|| deepseek.rank_shards(77)));
     let (_, large) = plan("llama-3.1-405b", 16_384, r#"{"tp":8,"pp":2}"#);
     criterion.bench_function("groups of 131,072 ranks", |bench| bench.iter(|| large.groups()));
     let (_, even) = plan("deepseek-v3", 256, r#"{"ep":8}"#);

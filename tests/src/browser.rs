@@ -2,7 +2,7 @@
 //!
 //! Tests find elements by `data-testid` alone, so that the look of the page can change.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -85,8 +85,9 @@ impl Browser {
         Ok(self.client.find_all(Locator::Css(&format!("[data-testid=\"{hook}\"]"))).await?)
     }
 
-    /// Clicks.
+    /// Clicks, after scrolling as a person would: what is at the window's edge may be under the sticky header.
     pub async fn click(&self, hook: &str) -> Result<()> {
+        self.scroll_to(hook).await?;
         let element = self.element(hook).await?;
         element.click().await.with_context(|| format!("cannot click {hook}"))
     }
@@ -106,6 +107,20 @@ impl Browser {
         element.click().await.with_context(|| format!("cannot click {hook}"))?;
         let script = "arguments[0].select(); document.execCommand('insertText', false, arguments[1]);";
         self.client.execute(script, vec![serde_json::to_value(element)?, Value::from(text)]).await?;
+        Ok(())
+    }
+
+    /// Chooses a file.
+    pub async fn choose_file(&self, hook: &str, file: &Path) -> Result<()> {
+        let element = self.element(hook).await?;
+        let path = file.to_str().context("the file's path is not text")?;
+        element.send_keys(path).await.with_context(|| format!("cannot choose {path} at {hook}"))
+    }
+
+    /// Scrolls an element into the middle of the window.
+    pub async fn scroll_to(&self, hook: &str) -> Result<()> {
+        let element = serde_json::to_value(self.element(hook).await?)?;
+        self.client.execute("arguments[0].scrollIntoView({block: 'center'})", vec![element]).await?;
         Ok(())
     }
 
@@ -141,6 +156,26 @@ impl Browser {
         })
         .await
         .with_context(|| format!("while waiting for {hook}"))
+    }
+
+    /// Waits until one of the elements that a CSS selector finds has a text that satisfies `is_right`.
+    pub async fn any_text_when(
+        &self,
+        selector: &str,
+        limit: Duration,
+        is_right: impl Fn(&str) -> bool,
+    ) -> Result<String> {
+        const TEXTS: &str =
+            "return Array.from(document.querySelectorAll(arguments[0]), element => element.textContent)";
+        until(&format!("the right text among {selector}"), limit, async || {
+            let texts = self.client.execute(TEXTS, vec![Value::from(selector)]).await?;
+            let texts: Vec<String> = serde_json::from_value(texts)?;
+            Ok(match texts.iter().find(|text| is_right(text)) {
+                Some(text) => Attempt::Ready(text.clone()),
+                None => Attempt::NotYet(format!("{texts:?}")),
+            })
+        })
+        .await
     }
 
     /// Waits until an element's attribute is a number that satisfies `is_right`, and gives it.

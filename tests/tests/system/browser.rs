@@ -54,7 +54,7 @@ impl Page {
         tokio::time::sleep(Duration::from_millis(1000)).await;
         let address = self.browser.address().await?;
         let (_, link) =
-            address.split_once("#p=").with_context(|| format!("no plan in the address {address}"))?;
+            address.split_once('#').with_context(|| format!("no plan in the address {address}"))?;
         Ok(planner::wire::decode_link(link)?)
     }
 
@@ -62,6 +62,12 @@ impl Page {
     async fn answer_text(&self) -> Result<String> {
         self.browser.click("tab-data").await?;
         self.browser.text_when("data-json", SOON, |text| text.trim_start().starts_with('{')).await
+    }
+
+    /// Waits for a finding of a kind that has a word in its text.
+    async fn finds(&self, kind: &str, word: &str) -> Result<String> {
+        let selector = format!("[data-testid=finding]{kind}");
+        self.browser.any_text_when(&selector, SOON, |text| text.contains(word)).await
     }
 
     /// Fails when the page has reported an error or a panic to the console.
@@ -135,22 +141,59 @@ async fn minimax_m2_has_the_published_weights_per_gpu() -> Result<()> {
 }
 
 #[tokio::test]
-async fn what_is_no_config_gets_a_finding_and_changes_nothing() -> Result<()> {
+async fn what_cannot_be_read_gets_a_finding_and_changes_nothing() -> Result<()> {
     let page = Page::open().await?;
     let before = page.browser.text("answer-peak").await?;
-    for (garbage, word) in [
-        ("this is not JSON", "JSON"),
+    for (garbage, word) in [("this is not JSON", "JSON"), ("\"text\"", "object")] {
+        page.paste(garbage).await?;
+        page.finds("[data-severity=error]", word)
+            .await
+            .with_context(|| format!("after pasting {garbage}"))?;
+    }
+    page.browser.screenshot("not-json").await?;
+    let file = page.runs.beside("config.json");
+    std::fs::write(&file, format!("{{\"model_type\": \"{}\"}}", "x".repeat(50_000_000)))?;
+    page.browser.choose_file("config-file", &file).await?;
+    page.finds("[data-severity=error]", "47.7 MiB").await.context("after a file of 50 MB")?;
+    ensure!(page.browser.text("answer-peak").await? == before, "garbage has changed the plan");
+    page.console_is_clean().await
+}
+
+#[tokio::test]
+async fn an_unusable_config_says_what_it_lacks_and_can_be_undone() -> Result<()> {
+    let page = Page::open().await?;
+    let before = page.browser.text("answer-peak").await?;
+    for (config, word) in [
         ("{\"model_type\": \"llama\"}", "hidden_size"),
-        ("{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}", "hidden_size"),
+        ("{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}", "wide"),
         ("{\"model_type\": \"walrus-9000\", \"hidden_size\": 64}", "walrus-9000"),
     ] {
-        page.browser.fill("config-paste", "x").await?;
-        page.paste(garbage).await?;
-        let finding = page.browser.text_when("finding", SOON, |text| text.contains(word)).await;
-        finding.with_context(|| format!("after pasting {garbage}"))?;
+        page.paste(config).await?;
+        page.finds("[data-severity=error]", word).await.with_context(|| format!("after pasting {config}"))?;
+        page.browser.text_when("answer-verdict", SOON, |text| text.contains("Invalid")).await?;
+        page.browser.screenshot(&format!("config-{word}")).await?;
+        page.browser.click("undo").await?;
+        page.browser.text_when("answer-peak", SOON, |text| text == before).await?;
     }
-    page.browser.screenshot("garbage").await?;
-    ensure!(page.browser.text("answer-peak").await? == before, "garbage has changed the plan");
+    page.console_is_clean().await
+}
+
+#[tokio::test]
+async fn an_invalid_layout_gets_a_finding_at_its_field() -> Result<()> {
+    let page = Page::open().await?;
+    page.open_section("layout").await?;
+    page.browser.fill("field-layout-tp", "3").await?;
+    page.browser.text_when("answer-verdict", SOON, |text| text.contains("Invalid")).await?;
+    page.finds("[data-severity=error][data-field='layout.tp']", "3").await?;
+    page.browser.screenshot("invalid-layout").await?;
+    page.browser.fill("field-layout-tp", "2").await?;
+    page.browser.text_when("answer-verdict", SOON, |text| !text.contains("Invalid")).await?;
+    for absurd in ["0", "99999999999999999999", "-1", "18446744073709551615"] {
+        page.browser.fill("field-layout-tp", absurd).await?;
+        page.finds("[data-severity=error][data-field='layout.tp']", "")
+            .await
+            .with_context(|| absurd.to_owned())?;
+    }
     page.console_is_clean().await
 }
 
@@ -181,6 +224,8 @@ async fn a_plan_runs_from_the_page_and_its_history_stays() -> Result<()> {
         }
     }
     page.browser.screenshot("running").await?;
+    page.browser.scroll_to("measured-weights").await?;
+    page.browser.screenshot("measured-and-predicted").await?;
 
     page.browser.click("run-stop").await?;
     page.browser.text_when("run-state", Duration::from_secs(20), |text| text.contains("stopped")).await?;

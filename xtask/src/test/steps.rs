@@ -141,6 +141,10 @@ fn system(place: &Place) -> Result<Count> {
     test(
         build::cargo(place, Target::Native)
             .args(["test", "--no-fail-fast", "--package", "system-tests"])
+            // One at a time: each starts a browser, or four ranks, and waits for them with limits.
+            .args(["--", "--test-threads=1"])
+            // Errors there tell their story themselves.
+            .env("RUST_BACKTRACE", "0")
             .env("SHARDPLAN_BIN_DIR", place.programs())
             .env("SHARDPLAN_TORCH", &torch.python),
     )
