@@ -88,8 +88,12 @@ pub fn Shape(severity: Severity) -> impl IntoView {
     }
 }
 
-/// The text with a capital first letter, as sentences on the page begin.
+/// The text with a capital first letter, as sentences on the page begin. A name such as `layout.tp` stays as it is.
 pub fn sentence(text: &str) -> String {
+    let first_word = text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ';', ':']);
+    if !first_word.chars().all(|c| c.is_ascii_lowercase() || c == '-') {
+        return text.to_owned();
+    }
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
@@ -98,5 +102,19 @@ fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sentences_begin_with_a_capital_and_names_stay() {
+        assert_eq!(sentence("the executor runs dp x tp"), "The executor runs dp x tp");
+        assert_eq!(sentence("layout.tp is 0"), "layout.tp is 0");
+        assert_eq!(sentence("`foo` is not known"), "`foo` is not known");
+        assert_eq!(sentence("64 GPUs"), "64 GPUs");
+        assert_eq!(sentence(""), "");
     }
 }

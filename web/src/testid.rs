@@ -3,7 +3,7 @@
 
 /// Word of the verdict in the answer line: `Fits`, `Tight`, `Does not fit`, `Invalid`.
 pub const ANSWER_VERDICT: &str = "answer-verdict";
-/// Peak memory in the answer line, in GiB with one decimal, such as `71.2`.
+/// Peak memory in the answer line: in GiB, such as `71.2`, beside a capacity; else with its unit, such as `6.30 MiB`.
 pub const ANSWER_PEAK: &str = "answer-peak";
 /// Capacity in the answer line, in GiB with one decimal.
 pub const ANSWER_CAPACITY: &str = "answer-capacity";

@@ -30,7 +30,7 @@ impl Lines {
         const GUTTER: u32 = 52;
         const RIGHT: u32 = 12;
         let finite: Vec<(f64, f64)> = self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
-        let (x, y) = (extent(finite.iter().map(|p| p.0), false), extent(finite.iter().map(|p| p.1), self.from_zero));
+        let (x, y) = (steps(&finite), extent(finite.iter().map(|p| p.1), self.from_zero));
         let columns = width.saturating_sub(GUTTER + RIGHT).max(1);
         let mut chart = ChartBuilder::on(area)
             .margin_top(10)
@@ -43,7 +43,7 @@ impl Lines {
             .disable_x_mesh()
             .x_labels(5)
             .y_labels(4)
-            .x_label_formatter(&|value| format::tick(value.round()))
+            .x_label_formatter(&|value| whole(*value))
             .y_label_formatter(&|value| format::tick(*value))
             .x_desc(self.axis.as_str())
             .axis_desc_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
@@ -64,6 +64,16 @@ impl Lines {
     }
 }
 
+/// From zero to the last step: a run's curve starts where the run did.
+fn steps(points: &[(f64, f64)]) -> (f64, f64) {
+    (0.0, points.last().map_or(1.0, |last| last.0).max(1.0))
+}
+
+/// A step's number; steps are whole, so nothing stands between them.
+fn whole(value: f64) -> String {
+    if value.fract().abs() < 1e-9 { format::tick(value) } else { String::new() }
+}
+
 /// Lowest and highest value with some air, never empty.
 fn extent(values: impl Iterator<Item = f64>, from_zero: bool) -> (f64, f64) {
     let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
@@ -71,7 +81,7 @@ fn extent(values: impl Iterator<Item = f64>, from_zero: bool) -> (f64, f64) {
         return (0.0, 1.0);
     }
     let low = if from_zero { low.min(0.0) } else { low };
-    let air = ((high - low) * 0.05).max(high.abs() * 1e-3).max(1e-9);
+    let air = if high > low { (high - low) * 0.05 } else { (high.abs() * 0.05).max(1e-9) };
     (if from_zero { low } else { low - air }, high + air)
 }
 

@@ -97,7 +97,17 @@ fn Memory() -> impl IntoView {
             .into_any();
         };
         let [low, high] = memory.interval_bytes;
-        let interval = format!("{} to {} GiB likely", format::gib(low), format::gib(high));
+        // Beside a capacity everything is in its unit; a tiny plan on CPU processes has none.
+        let (interval, peak, unit) = match memory.capacity_bytes {
+            Some(_) => {
+                let interval = format!("{} to {} GiB likely", format::gib(low), format::gib(high));
+                (interval, format::gib(memory.peak_bytes), " GiB")
+            }
+            None => {
+                let interval = format!("{} to {} likely", format::bytes(low), format::bytes(high));
+                (interval, format::bytes(memory.peak_bytes), "")
+            }
+        };
         let headroom = memory.capacity_bytes.map(|capacity| {
             if memory.peak_bytes <= capacity {
                 format!("headroom {} GiB, ", format::gib(capacity - memory.peak_bytes))
@@ -105,14 +115,13 @@ fn Memory() -> impl IntoView {
                 format!("{} GiB too much, ", format::gib(memory.peak_bytes - capacity))
             }
         });
-        let peak = format::gib(memory.peak_bytes);
         let capacity = memory.capacity_bytes.map(|capacity| {
             view! { " of "<span data-testid=testid::ANSWER_CAPACITY>{format::gib(capacity)}</span> }
         });
         view! {
             <span class="answer-peak">
                 <Figure key="memory.peak_bytes" text=Signal::stored(peak) hook=testid::ANSWER_PEAK/>
-                {capacity}" GiB"
+                {capacity}{unit}
             </span>
             <span class="answer-note" data-testid=testid::ANSWER_HEADROOM>{headroom}{interval}</span>
         }

@@ -108,7 +108,15 @@ impl Hub {
     /// Starts a plan on the hub's machine.
     pub fn start(self, plan: PlanFile) {
         self.error.set(None);
-        self.starting.set(self.send(ToHub::Start { plan: Box::new(plan) }));
+        if self.send(ToHub::Start { plan: Box::new(plan) }) {
+            self.starting.set(true);
+            // An earlier run's figures must not be taken for the new one's.
+            if let Some(before) = self.shown.get_untracked() {
+                self.send(ToHub::Unwatch { run: before });
+            }
+            self.shown.set(None);
+            self.book.set(RunBook::default());
+        }
     }
 
     /// Stops a run.
@@ -171,6 +179,7 @@ impl Hub {
             ToPage::Error { message } => {
                 self.starting.set(false);
                 self.error.set(Some(message));
+                self.show_something();
             }
         }
     }

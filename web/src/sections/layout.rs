@@ -27,7 +27,8 @@ pub fn LayoutSection() -> impl IntoView {
     let derived = move || {
         store.answer.with(|answer| {
             answer.groups.as_ref().map(|groups| {
-                let text = format!("Data parallel {}, of experts {}, over {} GPUs", groups.dp, groups.edp, groups.world);
+                let experts = if groups.edp == groups.dp { String::new() } else { format!(", of experts {}", groups.edp) };
+                let text = format!("Data parallel {}{experts}, over {} GPUs", groups.dp, groups.world);
                 view! { <p class="note">{text}</p> }
             })
         })

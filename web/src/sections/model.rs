@@ -17,7 +17,7 @@ use crate::state::store;
 use crate::testid;
 
 const PRESET: &str = "model.preset";
-const PASTED: &str = "pasted config.json";
+const PASTED: &str = "config.json";
 const OWN: &str = "own architecture";
 
 /// The section.
@@ -74,7 +74,8 @@ fn ConfigBox() -> impl IntoView {
     let apply = move |text: &str| match intake::read(text) {
         Ok(Intake::Config(config)) => {
             store.replace(intake::with_config(&store.plan_now(), config));
-            store.say("Model read from config.json");
+            let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
+            store.say(if usable { "Model read from config.json" } else { "The config.json needs a change; see the findings" });
             findings.set(Vec::new());
         }
         Ok(Intake::Plan(plan)) => {

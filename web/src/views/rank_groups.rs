@@ -27,6 +27,10 @@ pub fn kind_name(kind: GroupKind) -> &'static str {
         GroupKind::EtpEp => "expert and expert tensor group",
         GroupKind::Edp => "data-parallel group of experts",
         GroupKind::Model => "model replica",
+        GroupKind::DpReplicate => "replica group",
+        GroupKind::DpShard => "shard group",
+        GroupKind::DpShardCp => "shard and context group",
+        GroupKind::EpShard => "shard group of experts",
     }
 }
 

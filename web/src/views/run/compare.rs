@@ -152,12 +152,17 @@ fn row(pair: &Pair, category: &'static Category) -> impl IntoView + use<> {
     let measured = (category.measured)(&pair.measured);
     // Before the first step nothing was measured but what is static.
     let comparable = pair.stepped || !category.estimated;
-    let residual = measured as f64 - predicted as f64;
+    let difference = measured as f64 - predicted as f64;
+    // The small chart: a bar from the middle, full at 100 %.
+    let bar = (comparable && predicted > 0).then(|| {
+        let share = (difference / predicted as f64).clamp(-1.0, 1.0);
+        view! { <span class="residual" aria-hidden="true" style=format!("--residual: {share:.4}")></span> }
+    });
     let residual = match (comparable, predicted) {
         (false, _) => "after a step".to_owned(),
         (true, 0) if measured == 0 => format::signed_percent(0.0),
         (true, 0) => "predicted none".to_owned(),
-        (true, _) => format::signed_percent(residual / predicted as f64),
+        (true, _) => format::signed_percent(difference / predicted as f64),
     };
     let hook = |kind: &str| format!("{kind}{}", category.hook);
     let class = if measured == predicted { "equal" } else { "differs" };
@@ -167,7 +172,7 @@ fn row(pair: &Pair, category: &'static Category) -> impl IntoView + use<> {
             <td class="word">{category.name}{category.estimated.then_some(", estimate")}</td>
             <td data-testid=hook(testid::PREDICTED) data-rank=rank data-bytes=predicted>{format::exact(predicted)}</td>
             <td data-testid=hook(testid::MEASURED) data-rank=rank data-bytes=measured>{format::exact(measured)}</td>
-            <td class=class data-testid=hook(testid::RESIDUAL) data-rank=rank>{residual}</td>
+            <td class=class><span data-testid=hook(testid::RESIDUAL) data-rank=rank>{residual}</span>{bar}</td>
         </tr>
     }
 }

@@ -10,21 +10,23 @@ use crate::hub::{StepPoint, hub};
 
 const HEIGHT: u32 = 190;
 
-/// A curve: id, name, whether it starts at zero, its value at a step, how a value is written.
+/// A curve: id, name, text at the axis, whether it starts at zero, its value at a step, how a value is written.
 struct Curve {
     id: &'static str,
     name: &'static str,
+    axis: &'static str,
     from_zero: bool,
     read: fn(&StepPoint) -> f64,
     show: fn(f64) -> String,
 }
 
 const CURVES: &[Curve] = &[
-    Curve { id: "loss-chart", name: "Loss", from_zero: false, read: |point| point.loss, show: |value| format!("{value:.4}") },
-    Curve { id: "step-time-chart", name: "Step time, s", from_zero: true, read: |point| point.seconds, show: format::seconds },
+    Curve { id: "loss-chart", name: "Loss", axis: "Step", from_zero: false, read: |point| point.loss, show: |value| format!("{value:.4}") },
+    Curve { id: "step-time-chart", name: "Step time", axis: "Step; seconds", from_zero: true, read: |point| point.seconds, show: format::seconds },
     Curve {
         id: "tokens-chart",
         name: "Tokens per second",
+        axis: "Step",
         from_zero: true,
         read: |point| point.tokens as f64 / point.seconds.max(1e-9),
         show: format::three,
@@ -54,7 +56,7 @@ fn CurveView(curve: &'static Curve) -> impl IntoView {
     });
     let alternative = Signal::derive(move || format!("Curve over {} steps. {}", points.with(Vec::len), title.get()));
     let draw = Signal::derive(move || {
-        let lines = Lines { points: points.get(), axis: "Step".to_owned(), from_zero: curve.from_zero };
+        let lines = Lines { points: points.get(), axis: curve.axis.to_owned(), from_zero: curve.from_zero };
         Arc::new(move |width| lines.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
     view! { <ChartView id=curve.id title=title alternative=alternative draw=draw/> }

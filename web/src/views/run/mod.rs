@@ -97,7 +97,8 @@ fn RunDetail() -> impl IntoView {
     let shown = Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.info.id.clone())));
     move || {
         let Some(id) = shown.get() else {
-            return view! { <p class="empty">"No run yet; start the plan above"</p> }.into_any();
+            let text = if hub.starting.get() { "Starting" } else { "No run yet; start the plan above" };
+            return view! { <p class="empty">{text}</p> }.into_any();
         };
         let state = move || summary.with(|summary| summary.as_ref().map(|summary| summary.state));
         let name = move || summary.with(|summary| summary.as_ref().map(|summary| summary.info.name.clone()).unwrap_or_default());
