@@ -21,6 +21,7 @@ pub fn App() -> impl IntoView {
     provide_context(hub);
     start::keep_address(store, hub);
     hub.connect();
+    Effect::new(move |_| store.view.get().keep());
     let help = RwSignal::new(false);
     listen_to_keys(store, help);
     view! {

@@ -1,6 +1,7 @@
 //! Choices from a list, and switches.
 
 use leptos::prelude::*;
+use serde::Serialize;
 
 use super::{FieldRow, shown};
 use crate::state::paths::{self, Field};
@@ -20,11 +21,10 @@ pub fn Choice<T>(
     options: &'static [(T, &'static str)],
 ) -> impl IntoView
 where
-    T: Clone + PartialEq + Send + Sync + 'static,
+    T: Clone + PartialEq + Serialize + Send + Sync + 'static,
 {
     let store = store();
-    let name_of = move |value: Option<T>| options.iter().find(|(option, _)| value.as_ref() == Some(option)).map(|(_, name)| *name);
-    let current = Signal::derive(move || name_of(shown(store, field).0).unwrap_or_default().to_owned());
+    let current = Signal::derive(move || shown(store, field).0.map(|value| name_of(&value, options)).unwrap_or_default());
     let choose = move |name: String| {
         if let Some((value, _)) = options.iter().find(|(_, option)| *option == name) {
             store.edit(field.path, |plan| (field.set)(plan, Some(value.clone())));
@@ -35,6 +35,14 @@ where
         <FieldRow path=field.path label=label hint=hint>
             <Select path=field.path hook=paths::element_id(field.path) options=options current=current choose=Callback::new(choose)/>
         </FieldRow>
+    }
+}
+
+/// The name of a value; what is not on offer here (a link may hold it) has the name that it has in plan files.
+fn name_of<T: PartialEq + Serialize>(value: &T, options: &[(T, &'static str)]) -> String {
+    match options.iter().find(|(option, _)| option == value) {
+        Some((_, name)) => (*name).to_owned(),
+        None => serde_json::to_value(value).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use leptos::ev::KeyboardEvent;
 use leptos::prelude::*;
-use planner::finding::Finding;
+use planner::finding::{Finding, has_error};
 use planner::layout::valid_values;
 
 use super::{FieldRow, shown};
@@ -158,7 +158,7 @@ where
                     id=id.clone() data-testid=id.clone()
                     class:assumed=move || value.get().1 && draft.with(Option::is_none)
                     aria-describedby=format!("{id}-findings")
-                    aria-invalid=move || if store.findings_at(field.path).is_empty() && local.get().is_none() { "false" } else { "true" }
+                    aria-invalid=move || (has_error(&store.findings_at(field.path)) || local.get().is_some()).to_string()
                     prop:value=text
                     on:input=move |event| typed(event_target_value(&event))
                     on:blur=settle

@@ -9,6 +9,7 @@ pub mod theme;
 
 use std::sync::Arc;
 
+use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
 use planner::finding::Finding;
@@ -16,6 +17,8 @@ use planner::wire::{Answer, PlanFile};
 
 use crate::browser;
 use history::History;
+
+const VIEW_KEY: &str = "shardplan.view";
 
 /// The views, in the order of their tabs and keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,6 +49,17 @@ impl View {
             View::Run => "run",
             View::Data => "data",
         }
+    }
+
+    /// The view that was on screen before a reload.
+    fn stored() -> View {
+        let id: Option<String> = SessionStorage::get(VIEW_KEY).ok();
+        View::ALL.into_iter().find(|view| Some(view.id()) == id.as_deref()).unwrap_or_default()
+    }
+
+    /// Remembers it for a reload.
+    pub fn keep(self) {
+        let _ = SessionStorage::set(VIEW_KEY, self.id());
     }
 
     /// Text of the tab.
@@ -102,7 +116,7 @@ impl Store {
             resolved,
             notices: RwSignal::new(notices),
             generation: RwSignal::new(0),
-            view: RwSignal::new(View::default()),
+            view: RwSignal::new(View::stored()),
             why: RwSignal::new(None),
             sheet: RwSignal::new(false),
             open_sections: RwSignal::new(vec!["model", "cluster", "layout"]),

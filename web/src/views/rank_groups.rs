@@ -1,10 +1,7 @@
 //! The groups of one rank as a list.
 
-use std::sync::Arc;
-
 use leptos::prelude::*;
-use planner::Plan;
-use planner::layout::GroupKind;
+use planner::layout::{Group, GroupKind};
 
 use crate::format;
 use crate::testid;
@@ -36,9 +33,10 @@ pub fn kind_name(kind: GroupKind) -> &'static str {
 
 /// The list; a click on a kind lights that group in the grid.
 #[component]
-pub fn RankGroups(plan: Arc<Plan>, selected: RwSignal<u64>, lit: RwSignal<Option<GroupKind>>) -> impl IntoView {
+pub fn RankGroups(groups: Memo<Vec<Group>>, selected: RwSignal<u64>, lit: RwSignal<Option<GroupKind>>) -> impl IntoView {
     let rows = move || {
-        plan.groups_of(selected.get())
+        groups
+            .get()
             .into_iter()
             .map(|group| {
                 let kind = group.kind;

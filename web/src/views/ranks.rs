@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leptos::ev::KeyboardEvent;
 use leptos::prelude::*;
 use planner::Plan;
-use planner::layout::{GroupKind, coordinates, Coordinates};
+use planner::layout::{Coordinates, Group, GroupKind, coordinates};
 
 use super::NotYet;
 use super::rank_groups::{RankGroups, kind_name};
@@ -16,6 +16,8 @@ use crate::testid;
 
 /// Ranks that are drawn; more would be a carpet.
 const DRAWN: u64 = 1024;
+/// Largest world whose groups are listed; each rank is in a dozen of them.
+const GROUPED: u64 = 1 << 17;
 
 /// What a cell's colour can say.
 const AXES: &[(&str, &str, fn(&Coordinates) -> u64)] = &[
@@ -54,6 +56,7 @@ pub fn RanksView() -> impl IntoView {
         });
         let title = format!("{} ranks on {} nodes of {}", format::exact(world), format::exact(plan.cluster.nodes), plan.cluster.gpus_per_node);
         let of_plan = plan.clone();
+        let groups = Memo::new(move |_| if world <= GROUPED { of_plan.groups_of(selected.get()) } else { Vec::new() });
         view! {
             <div class="view-head">
                 <h3>{title}</h3>
@@ -70,8 +73,12 @@ pub fn RanksView() -> impl IntoView {
                 </div>
             </div>
             {cut}
-            <Grid plan=plan.clone() axis=axis selected=selected lit=lit/>
-            <RankGroups plan=of_plan selected=selected lit=lit/>
+            <Grid plan=plan.clone() axis=axis selected=selected lit=lit groups=groups/>
+            {if world <= GROUPED {
+                view! { <RankGroups groups=groups selected=selected lit=lit/> }.into_any()
+            } else {
+                view! { <p class="note">{format!("Groups are listed for up to {} ranks", format::exact(GROUPED))}</p> }.into_any()
+            }}
         }
         .into_any()
     }
@@ -79,20 +86,20 @@ pub fn RanksView() -> impl IntoView {
 
 /// The nodes.
 #[component]
-fn Grid(plan: Arc<Plan>, axis: RwSignal<String>, selected: RwSignal<u64>, lit: RwSignal<Option<GroupKind>>) -> impl IntoView {
+fn Grid(
+    plan: Arc<Plan>,
+    axis: RwSignal<String>,
+    selected: RwSignal<u64>,
+    lit: RwSignal<Option<GroupKind>>,
+    groups: Memo<Vec<Group>>,
+) -> impl IntoView {
     let per_node = plan.cluster.gpus_per_node.max(1);
     let drawn = plan.world_size().min(DRAWN);
     // The groups of the selected rank, for the cells that light up.
-    let members = {
-        let plan = plan.clone();
-        Memo::new(move |_| {
-            let rank = selected.get();
-            let kind = lit.get();
-            let groups = plan.groups_of(rank);
-            let wanted = kind.or_else(|| groups.iter().map(|group| group.kind).find(|kind| *kind == GroupKind::Tp));
-            groups.into_iter().find(|group| Some(group.kind) == wanted).map(|group| (group.kind, group.ranks)).unwrap_or((GroupKind::World, Vec::new()))
-        })
-    };
+    let members = Memo::new(move |_| {
+        let wanted = lit.get().unwrap_or(GroupKind::Tp);
+        groups.with(|groups| groups.iter().find(|group| group.kind == wanted).map(|group| (wanted, group.ranks.clone())))
+    });
     let keys = move |event: KeyboardEvent| {
         let current = selected.get_untracked();
         let next = match event.key().as_str() {
@@ -129,7 +136,7 @@ fn Grid(plan: Arc<Plan>, axis: RwSignal<String>, selected: RwSignal<u64>, lit: R
                     view! {
                         <button class="cell" id=format!("rank-{rank}") title=label.clone() aria-label=label
                             class:selected=move || selected.get() == rank
-                            class:lit=move || members.with(|(_, ranks)| ranks.contains(&rank))
+                            class:lit=move || members.with(|members| members.as_ref().is_some_and(|(_, ranks)| ranks.contains(&rank)))
                             aria-pressed=move || (selected.get() == rank).to_string()
                             tabindex=move || if selected.get() == rank { "0" } else { "-1" }
                             style=move || format!("--place: {:.3}", value.get() as f64 / most.get() as f64)
@@ -143,8 +150,11 @@ fn Grid(plan: Arc<Plan>, axis: RwSignal<String>, selected: RwSignal<u64>, lit: R
         })
         .collect_view();
     let says = move || {
-        members.with(|(kind, ranks)| {
-            format!("Outlined: the {} of rank {}, {} ranks", kind_name(*kind), selected.get(), format::exact(ranks.len() as u64))
+        members.with(|members| match members {
+            Some((kind, ranks)) => {
+                format!("Outlined is the {} of rank {}, {} ranks", kind_name(*kind), selected.get(), format::exact(ranks.len() as u64))
+            }
+            None => format!("Rank {} is selected", selected.get()),
         })
     };
     view! {
