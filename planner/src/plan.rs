@@ -22,8 +22,6 @@ use crate::wire::{
 pub(crate) const MAX_LAYERS: u64 = 4096;
 /// Most ranks that a cluster may have.
 pub(crate) const MAX_WORLD: u64 = 1 << 20;
-/// Most parameters: beyond any model, far below where sums of bytes overflow.
-const MAX_PARAMETERS: u128 = 1 << 50;
 
 /// A plan in which every default is filled and every rule was checked.
 #[derive(Debug, Clone, PartialEq)]
@@ -286,119 +284,10 @@ fn resolve_model(
         return None;
     };
     let architecture = architecture?;
-    let wrong = check_model(&architecture);
+    let wrong = model::check_model(&architecture);
     let sane = !has_error(&wrong);
     findings.extend(wrong);
     sane.then_some((architecture, title))
-}
-
-/// Sizes within sane bounds, so that nothing later overflows.
-fn check_model(model: &Architecture) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut range = |what: &str, value: u64, most: u64| {
-        if value == 0 || value > most {
-            findings.push(
-                Finding::error(
-                    "model",
-                    value,
-                    format!("the model's {what} is {value}; it must be between 1 and {most}"),
-                )
-                .rule("sizes of real models")
-                .nearest([value.clamp(1, most)]),
-            );
-        }
-    };
-    range("number of layers", model.num_layers, MAX_LAYERS);
-    range("hidden size", model.hidden_size, 1 << 20);
-    range("MLP width", model.ffn_hidden_size, 1 << 24);
-    range("vocabulary", model.vocab_size, 1 << 26);
-    let attention: Vec<(&str, u64)> = match model.attention {
-        model::Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, .. } => {
-            vec![
-                ("number of heads", heads),
-                ("number of kv heads", kv_heads),
-                ("head width", head_dim),
-                ("rotated head width", rotary_dim.unwrap_or(head_dim)),
-            ]
-        }
-        model::Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim } => vec![
-            ("number of heads", heads),
-            ("q_lora_rank", q_lora_rank.unwrap_or(1)),
-            ("kv_lora_rank", kv_lora_rank),
-            ("qk_nope_dim", qk_nope_dim),
-            ("qk_rope_dim", qk_rope_dim),
-            ("v_dim", v_dim),
-        ],
-    };
-    for (what, value) in attention {
-        range(what, value, 1 << 16);
-    }
-    if let Some(moe) = &model.moe {
-        range("number of experts", moe.experts, 1 << 16);
-        range("expert width", moe.ffn_hidden_size, 1 << 24);
-        range("top_k", moe.top_k, 1 << 16);
-        if moe.shared_ffn_hidden_size > 0 {
-            range("shared expert width", moe.shared_ffn_hidden_size, 1 << 24);
-        }
-    }
-    if !findings.is_empty() {
-        return findings;
-    }
-    for (what, value) in [("norm_eps", model.norm_eps), ("rope_theta", model.rope_theta)] {
-        if !(value.is_finite() && value > 0.0) {
-            findings.push(Finding::error(
-                "model",
-                value,
-                format!("the model's {what} is {value}; it must be above 0"),
-            ));
-        }
-    }
-    let (heads, kv_heads) = (model.attention.heads(), model.attention.kv_heads());
-    if !heads.is_multiple_of(kv_heads) {
-        findings.push(
-            Finding::error(
-                "model",
-                kv_heads,
-                format!("{heads} heads are not a multiple of {kv_heads} key-value heads"),
-            )
-            .rule("grouped-query attention")
-            .nearest(crate::finding::nearest_values(
-                kv_heads,
-                crate::finding::divisors(heads),
-                2,
-            )),
-        );
-    }
-    if let model::Attention::Gqa { head_dim, rotary_dim, .. } = model.attention {
-        let rotated = rotary_dim.unwrap_or(head_dim);
-        if rotated > head_dim || rotated % 2 == 1 {
-            findings.push(Finding::error(
-                "model",
-                rotated,
-                format!("the rotated width {rotated} must be even and at most the head width {head_dim}"),
-            ));
-        }
-    }
-    // An upper bound in wide arithmetic, before anything is summed in 64 bits.
-    let (hidden, layers) = (u128::from(model.hidden_size), u128::from(model.num_layers));
-    let expert = model.moe.as_ref().map_or(0, |moe| {
-        3 * hidden
-            * (u128::from(moe.experts) * u128::from(moe.ffn_hidden_size)
-                + u128::from(moe.shared_ffn_hidden_size))
-    });
-    let bound = 2 * hidden * u128::from(model.vocab_size)
-        + layers * (expert + 3 * hidden * u128::from(model.ffn_hidden_size) + (1 << 36));
-    if findings.is_empty() && bound > MAX_PARAMETERS + layers * (1 << 36) {
-        findings.push(Finding::error(
-            "model",
-            format!("{:.1e} parameters", bound as f64),
-            format!(
-                "the model would have about {:.1e} parameters; sizes up to {:.1e} can be planned",
-                bound as f64, MAX_PARAMETERS as f64
-            ),
-        ));
-    }
-    findings
 }
 
 /// Everything that can be said against a filled plan.

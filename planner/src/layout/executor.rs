@@ -63,6 +63,17 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
         Attention::Gqa { sinks: true, .. } => {
             limit("model", "sinks".into(), "the executor has no softmax sinks yet".to_owned());
         }
+        Attention::Gqa { output_gate: true, .. } | Attention::Gqa { values_are_keys: true, .. } => {
+            limit(
+                "model",
+                "attention".into(),
+                "the executor has no gate on the attention output and no values that are the keys yet"
+                    .to_owned(),
+            );
+        }
+        Attention::Shared { .. } => {
+            limit("model", "shared".into(), "the executor has no key shared by all heads yet".to_owned());
+        }
         Attention::Gqa { .. } => {}
     }
     let model = &plan.model;
@@ -71,6 +82,21 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
             "model",
             "mlp".into(),
             "the executor runs rotary positions, RMSNorm and SwiGLU without biases so far".to_owned(),
+        );
+    }
+    if !model.other_mixers.is_empty() || model.layer_kinds().len() > 1 {
+        limit(
+            "model",
+            "pattern".into(),
+            "the executor runs models whose layers are all alike so far; try the preset tiny-dense"
+                .to_owned(),
+        );
+    }
+    if model.post_norms || model.hyper_connections > 0 || model.attention_residuals {
+        limit(
+            "model",
+            "residual stream".into(),
+            "the executor adds to one residual stream behind one norm so far".to_owned(),
         );
     }
     if plan.training.recompute != Granularity::None {

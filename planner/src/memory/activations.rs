@@ -6,7 +6,7 @@
 //! within 0.5% of 17 published readings, MoE within 2.5% of 6); for the native runtime a first approximation.
 
 use crate::layout::chunks_of_stage;
-use crate::model::{Attention, LayerKind, QkNorm};
+use crate::model::{Attention, LayerKind, MixerRef, Mlp, QkNorm};
 use crate::plan::Plan;
 use crate::shard::{Module, padded_vocabulary, stage_families};
 use crate::wire::{Granularity, Schedule};
@@ -78,15 +78,17 @@ fn tokens(plan: &Plan) -> Tokens {
     }
 }
 
-/// Attention of one layer, with both norms.
-fn attention_bytes(plan: &Plan, at: &Tokens) -> LayerBytes {
+/// Input and output of a norm, with one fp32 statistic a token.
+fn norm_saved(plan: &Plan, at: &Tokens) -> u128 {
+    2 * at.size * at.local * u128::from(plan.model.hidden_size) + 4 * at.local
+}
+
+/// What mixes tokens, without its norm.
+fn mixer_bytes(plan: &Plan, mixer: MixerRef<'_>, at: &Tokens) -> LayerBytes {
     let Tokens { size, full, local, tp } = *at;
-    let hidden = u128::from(plan.model.hidden_size);
-    // Input and output of both norms, with one fp32 statistic a token each.
-    let norms = 4 * size * local * hidden + 8 * local;
     let wide = |value: u64| u128::from(value);
-    let core = match plan.model.attention {
-        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, .. } => {
+    match mixer {
+        MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, qk_norm, output_gate, .. }) => {
             let kv = wide(kv_heads).div_ceil(tp).max(1);
             let (query, dim) = (wide(heads) / tp, wide(head_dim));
             let qkv = size * full * (query + 2 * kv) * dim;
@@ -95,24 +97,71 @@ fn attention_bytes(plan: &Plan, at: &Tokens) -> LayerBytes {
                 QkNorm::None => 0,
                 QkNorm::PerHead | QkNorm::Full => (size * dim + 4) * full * (query + kv),
             };
-            LayerBytes { saved: qkv + output + norm, recomputed: 0, transient: 0 }
+            // The gate, and the output behind it.
+            let gate = if output_gate { 2 * size * full * query * dim } else { 0 };
+            LayerBytes { saved: qkv + output + norm + gate, recomputed: 0, transient: 0 }
         }
-        Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim } => {
+        MixerRef::Attention(&Attention::Mla {
+            heads,
+            q_lora_rank,
+            kv_lora_rank,
+            qk_nope_dim,
+            qk_rope_dim,
+            v_dim,
+            output_gate,
+            ..
+        }) => {
             let (rank, latent, rope) =
                 (wide(q_lora_rank.unwrap_or(0)), wide(kv_lora_rank), wide(qk_rope_dim));
             let (query, value) = (wide(qk_nope_dim) + rope, wide(v_dim));
             let heads = wide(heads) / tp;
             let compressed = size * local * (2 * rank + latent + rope + 2 * latent);
             let expanded = size * full * heads * (2 * query + value);
-            let output = size * full * heads * value + 4 * full * heads;
+            let gate = if output_gate { 2 * size * full * heads * value } else { 0 };
+            let output = size * full * heads * value + 4 * full * heads + gate;
             if recomputes(plan, "mla_up_proj") {
                 LayerBytes { saved: compressed + output, recomputed: expanded, transient: 0 }
             } else {
                 LayerBytes { saved: compressed + expanded + output, recomputed: 0, transient: 0 }
             }
         }
-    };
-    LayerBytes { saved: core.saved + norms, ..core }
+        other => LayerBytes { saved: other_mixer_saved(other, at), recomputed: 0, transient: 0 },
+    }
+}
+
+/// An approximation, from the sizes of what is projected and not from readings: outputs of the projections and of the
+/// convolution, mixed tokens before and after their norm, and one fp32 state for each chunk of a recurrence (64 tokens
+/// in the delta kernels, 128 in Mamba's).
+fn other_mixer_saved(mixer: MixerRef<'_>, at: &Tokens) -> u128 {
+    let Tokens { size, full, local, tp } = *at;
+    let wide = |value: u64| u128::from(value);
+    match mixer {
+        MixerRef::Attention(attention) => match *attention {
+            Attention::Shared { heads, head_dim, q_lora_rank, out_groups, out_lora_rank, .. } => {
+                let low = 2 * wide(q_lora_rank) + 2 * wide(head_dim);
+                let high = 3 * wide(heads) * wide(head_dim) + wide(out_groups) * wide(out_lora_rank);
+                size * local * low + size * full * high / tp
+            }
+            _ => 0,
+        },
+        MixerRef::DeltaNet(delta) => {
+            let keys = 2 * wide(delta.key_heads) * wide(delta.key_dim);
+            let values = wide(delta.value_heads) * wide(delta.value_dim);
+            let state = 4 * full * values * wide(delta.key_dim) / 64;
+            (size * full * (2 * keys + 5 * values) + state) / tp
+        }
+        MixerRef::KimiDelta(delta) => {
+            let width = wide(delta.heads) * wide(delta.head_dim);
+            let state = 4 * full * width * wide(delta.head_dim) / 64;
+            (size * full * 10 * width + state) / tp
+        }
+        MixerRef::Mamba2(mamba) => {
+            let inner = wide(mamba.heads) * wide(mamba.head_dim);
+            let states = 2 * wide(mamba.groups) * wide(mamba.state);
+            let state = 4 * full * inner * wide(mamba.state) / 128;
+            (size * full * (5 * inner + 2 * states) + state) / tp
+        }
+    }
 }
 
 fn recomputes(plan: &Plan, module: &str) -> bool {
@@ -164,21 +213,26 @@ fn moe_bytes(plan: &Plan, at: &Tokens) -> LayerBytes {
 }
 
 fn layer_bytes(plan: &Plan, kind: LayerKind, at: &Tokens) -> LayerBytes {
-    let attention = attention_bytes(plan, at);
-    let mlp = match kind {
-        LayerKind::Dense => dense_mlp_bytes(plan, at),
-        LayerKind::Moe => moe_bytes(plan, at),
+    let mixer = plan.model.mixer(kind);
+    let none = LayerBytes::default();
+    let mixed = mixer.map_or(none, |mixer| mixer_bytes(plan, mixer, at));
+    let mlp = match kind.mlp {
+        Mlp::Dense => dense_mlp_bytes(plan, at),
+        Mlp::Moe => moe_bytes(plan, at),
+        Mlp::None => none,
     };
+    let parts = u128::from(mixer.is_some()) + u128::from(kind.mlp != Mlp::None);
+    let norms = if plan.model.post_norms { 2 * parts } else { parts };
     let mut layer = LayerBytes {
-        saved: attention.saved + mlp.saved,
-        recomputed: attention.recomputed + mlp.recomputed,
-        transient: attention.transient.max(mlp.transient),
+        saved: mixed.saved + mlp.saved + norms * norm_saved(plan, at),
+        recomputed: mixed.recomputed + mlp.recomputed,
+        transient: mixed.transient.max(mlp.transient),
     };
     // Only norms that are not fused into the next matrix have an output of their own to recompute.
     if recomputes(plan, "layernorm") {
         let output = at.size * at.local * u128::from(plan.model.hidden_size);
-        let latent = matches!(plan.model.attention, Attention::Mla { .. });
-        let outputs = output * (u128::from(latent) + u128::from(kind == LayerKind::Moe));
+        let latent = matches!(mixer, Some(MixerRef::Attention(Attention::Mla { .. })));
+        let outputs = output * (u128::from(latent) + u128::from(kind.mlp == Mlp::Moe));
         layer.saved -= outputs;
         layer.recomputed += outputs;
     }
@@ -190,18 +244,25 @@ pub fn activations(plan: &Plan, stage: u64) -> Activations {
     let at = tokens(plan);
     let chunks_here = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let boundary = at.size * at.local * u128::from(plan.model.hidden_size);
-    let kinds: Vec<LayerBytes> =
-        [LayerKind::Dense, LayerKind::Moe].map(|kind| layer_bytes(plan, kind, &at)).to_vec();
-    let of = |layer: u64| match plan.model.layer_kind(layer) {
-        LayerKind::Dense => kinds[0],
-        LayerKind::Moe => kinds[1],
+    let kinds: Vec<(LayerKind, LayerBytes)> =
+        plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, layer_bytes(plan, kind, &at))).collect();
+    let of = |layer: u64| {
+        let kind = plan.model.layer_kind(layer);
+        kinds.iter().find(|(known, _)| *known == kind).map_or(LayerBytes::default(), |(_, bytes)| *bytes)
     };
     let mut here: Vec<LayerBytes> =
         chunks_here.iter().flat_map(|chunk| chunk.layers.clone()).map(of).collect();
     let modules = if chunks_here.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
-    // A multi-token-prediction module is a layer and the input of its projection, hidden state and embedding.
-    let module = of(plan.model.num_layers.saturating_sub(1));
-    here.extend((0..modules).map(|_| LayerBytes { saved: module.saved + 2 * boundary, ..module }));
+    // A multi-token-prediction module is its layers and the input of its projection, hidden state and embedding.
+    if modules > 0 {
+        let layers = plan.model.mtp_kinds().into_iter().map(|kind| layer_bytes(plan, kind, &at));
+        let module = layers.fold(LayerBytes::default(), |sum, layer| LayerBytes {
+            saved: sum.saved + layer.saved,
+            recomputed: sum.recomputed + layer.recomputed,
+            transient: sum.transient.max(layer.transient),
+        });
+        here.extend((0..modules).map(|_| LayerBytes { saved: module.saved + 2 * boundary, ..module }));
+    }
     let (saved, again) = stage_saved(plan, &here, boundary);
     let (live, chunks) = live_chunks(plan, stage);
     // Chunks of a stage are taken as equal; the schedule's own list will tell them apart.

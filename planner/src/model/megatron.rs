@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Activation, Architecture, Attention, Moe, Norm, QkNorm};
+use super::{Activation, Architecture, Attention, LayerKind, LayerRun, Moe, Norm, QkNorm, fold};
 
 /// What stands beside the `TransformerConfig`: arguments of the model and the tokenizer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +40,8 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             qk_nope_dim: need("qk_head_dim")?,
             qk_rope_dim: need("qk_pos_emb_head_dim")?,
             v_dim: need("v_head_dim")?,
+            indexer: None,
+            output_gate: false,
         }
     } else {
         Attention::Gqa {
@@ -51,6 +53,8 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             qkv_bias: biased || flag("add_qkv_bias"),
             out_bias: biased,
             sinks: word("softmax_type") == "learnable",
+            output_gate: flag("attention_output_gate"),
+            values_are_keys: false,
         }
     };
     let ffn_hidden_size = number("ffn_hidden_size")?.unwrap_or(4 * hidden_size);
@@ -63,7 +67,9 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             shared_ffn_hidden_size: number("moe_shared_expert_intermediate_size")?.unwrap_or(0),
             shared_gate: flag("moe_shared_expert_gate"),
             router_bias: biased,
-            dense_layers: dense_layers(config.get("moe_layer_freq"), num_layers)?,
+            latent_size: number("moe_latent_size")?,
+            latent_norm: false,
+            scaled_branches: false,
             router_bias_buffer: if flag("moe_router_enable_expert_bias") { experts } else { 0 },
         }),
     };
@@ -73,6 +79,8 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         ffn_hidden_size,
         vocab_size: beside.vocab_size,
         attention,
+        other_mixers: Vec::new(),
+        pattern: pattern(config.get("moe_layer_freq"), num_layers)?,
         moe,
         gated: flag("gated_linear_unit"),
         activation: if word("activation_func") == "silu" { Activation::Silu } else { Activation::Gelu },
@@ -83,21 +91,28 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         tied_embeddings: beside.tied_embeddings,
         learned_positions: beside.learned_positions,
         mtp_layers: number("mtp_num_layers")?.unwrap_or(0),
+        mtp_pattern: Vec::new(),
+        post_norms: false,
+        hyper_connections: 0,
+        attention_residuals: false,
     })
 }
 
 /// `moe_layer_freq`: a number n makes every n-th layer from the first a mixture; a list says it for each.
-fn dense_layers(frequency: Option<&Value>, num_layers: u64) -> Result<Vec<u64>, String> {
+fn pattern(frequency: Option<&Value>, num_layers: u64) -> Result<Vec<LayerRun>, String> {
     let wrong = || "`moe_layer_freq` is neither a number nor a list with an entry for each layer".to_owned();
+    let kind = |experts: bool| if experts { LayerKind::MOE } else { LayerKind::DENSE };
     match frequency {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() as u64 == num_layers => {
-            let dense = list.iter().enumerate().filter(|(_, entry)| entry.as_u64() == Some(0));
-            Ok(dense.map(|(layer, _)| layer as u64).collect())
+            let kinds: Vec<LayerKind> = list.iter().map(|entry| kind(entry.as_u64() != Some(0))).collect();
+            Ok(fold(&kinds))
         }
         Some(value) => {
             let every = value.as_u64().filter(|&every| every > 0).ok_or_else(wrong)?;
-            Ok((0..num_layers).filter(|layer| !layer.is_multiple_of(every)).collect())
+            let kinds: Vec<LayerKind> =
+                (0..num_layers).map(|layer| kind(layer.is_multiple_of(every))).collect();
+            Ok(fold(&kinds))
         }
     }
 }

@@ -1,16 +1,22 @@
 //! What is trained: the architecture, where it can come from, and its list of parameters.
 
 mod catalogue;
+mod check;
 mod hf;
-#[cfg(test)]
-mod hf_tests;
 mod megatron;
+mod mixer;
 mod params;
+mod pattern;
+#[cfg(test)]
+mod tests;
 
 pub use catalogue::{Preset, presets};
+pub(crate) use check::check_model;
 pub use hf::{Imported, import_hf, supported_model_types};
 pub use megatron::{Beside, import_megatron};
-pub use params::{LayerKind, Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters};
+pub use mixer::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, Mixer, MixerRef, QkNorm};
+pub use params::{Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters};
+pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +34,13 @@ pub struct Architecture {
     pub vocab_size: u64,
     /// Attention.
     pub attention: Attention,
+    /// What mixes tokens in layers of other kinds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_mixers: Vec<Mixer>,
+    /// Kinds of the layers, repeated until every layer has one; empty: attention everywhere, with experts where the
+    /// model has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pattern: Vec<LayerRun>,
     /// Mixture of experts; none for a dense model.
     #[serde(default)]
     pub moe: Option<Moe>,
@@ -58,10 +71,30 @@ pub struct Architecture {
     /// Multi-token-prediction modules after the last layer.
     #[serde(default)]
     pub mtp_layers: u64,
+    /// Kinds of the layers of one such module; empty: one of the last layer's kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mtp_pattern: Vec<LayerRun>,
+    /// Whether attention and MLP have a norm on their output too (Gemma).
+    #[serde(default, skip_serializing_if = "no")]
+    pub post_norms: bool,
+    /// Copies of the residual stream that learned hyper-connections mix (DeepSeek-V4); 0 for a plain stream.
+    #[serde(default, skip_serializing_if = "zero")]
+    pub hyper_connections: u64,
+    /// Whether layers attend over the outputs of earlier blocks instead of adding to one stream (Kimi-K3).
+    #[serde(default, skip_serializing_if = "no")]
+    pub attention_residuals: bool,
 }
 
 fn yes() -> bool {
     true
+}
+
+fn no(flag: &bool) -> bool {
+    !flag
+}
+
+fn zero(number: &u64) -> bool {
+    *number == 0
 }
 
 fn norm_eps() -> f64 {
@@ -70,82 +103,6 @@ fn norm_eps() -> f64 {
 
 fn rope_theta() -> f64 {
     10_000.0
-}
-
-/// How tokens attend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Attention {
-    /// Grouped-query attention; multi-head when `kv_heads` = `heads`.
-    Gqa {
-        /// Query heads.
-        heads: u64,
-        /// Key and value heads.
-        kv_heads: u64,
-        /// Width of a head.
-        head_dim: u64,
-        /// Width of a head that is rotated; all of it when absent.
-        #[serde(default)]
-        rotary_dim: Option<u64>,
-        /// Norm of queries and keys.
-        #[serde(default)]
-        qk_norm: QkNorm,
-        /// Biases of the query, key and value projections.
-        #[serde(default)]
-        qkv_bias: bool,
-        /// Bias of the output projection.
-        #[serde(default)]
-        out_bias: bool,
-        /// A learned sink per head in the softmax (gpt-oss).
-        #[serde(default)]
-        sinks: bool,
-    },
-    /// Multi-head latent attention (DeepSeek-V2 and later).
-    Mla {
-        /// Heads.
-        heads: u64,
-        /// Rank of the query's down projection; none for a full projection.
-        #[serde(default)]
-        q_lora_rank: Option<u64>,
-        /// Rank of the key and value down projection.
-        kv_lora_rank: u64,
-        /// Width of a head without rotation.
-        qk_nope_dim: u64,
-        /// Width of a head with rotation.
-        qk_rope_dim: u64,
-        /// Width of a value head.
-        v_dim: u64,
-    },
-}
-
-impl Attention {
-    /// Query heads.
-    pub fn heads(&self) -> u64 {
-        match *self {
-            Attention::Gqa { heads, .. } | Attention::Mla { heads, .. } => heads,
-        }
-    }
-
-    /// Heads that hold keys and values of their own.
-    pub fn kv_heads(&self) -> u64 {
-        match *self {
-            Attention::Gqa { kv_heads, .. } => kv_heads,
-            Attention::Mla { heads, .. } => heads,
-        }
-    }
-}
-
-/// Norm of queries and keys before attention.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QkNorm {
-    /// None.
-    #[default]
-    None,
-    /// One weight vector for all heads (Qwen3).
-    PerHead,
-    /// A weight for each head (MiniMax-M2).
-    Full,
 }
 
 /// Kind of norm.
@@ -168,6 +125,8 @@ pub enum Activation {
     Silu,
     /// GELU.
     Gelu,
+    /// ReLU, squared (Nemotron).
+    SquaredRelu,
 }
 
 /// Mixture of experts.
@@ -189,25 +148,17 @@ pub struct Moe {
     /// Whether the router has a trained bias.
     #[serde(default)]
     pub router_bias: bool,
-    /// Layers (from 0) that have a dense MLP instead.
-    #[serde(default)]
-    pub dense_layers: Vec<u64>,
+    /// Width of the stream that routed experts work in, between projections from and to the hidden size; none for
+    /// the hidden size itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latent_size: Option<u64>,
+    /// Whether the experts' sum has a norm before it is projected back.
+    #[serde(default, skip_serializing_if = "no")]
+    pub latent_norm: bool,
+    /// Whether dense and routed branch have norms of their own and the router learned scales (Gemma 4).
+    #[serde(default, skip_serializing_if = "no")]
+    pub scaled_branches: bool,
     /// Elements of the router's balancing bias per layer, a buffer that is not trained by gradients; 0 for none.
     #[serde(default)]
     pub router_bias_buffer: u64,
-}
-
-impl Architecture {
-    /// Whether `layer` (from 0) has experts.
-    pub fn layer_kind(&self, layer: u64) -> LayerKind {
-        match &self.moe {
-            Some(moe) if !moe.dense_layers.contains(&layer) => LayerKind::Moe,
-            _ => LayerKind::Dense,
-        }
-    }
-
-    /// Layers with experts.
-    pub fn moe_layers(&self) -> u64 {
-        (0..self.num_layers).filter(|&layer| self.layer_kind(layer) == LayerKind::Moe).count() as u64
-    }
 }

@@ -20,14 +20,13 @@ pub fn padded_vocabulary(plan: &Plan) -> u64 {
 }
 
 /// The axis group that cuts a role, and the dim that is cut.
-fn cut(role: Role, plan: &Plan) -> Option<(GroupKind, usize)> {
-    match role {
+fn cut(parameter: &Parameter, plan: &Plan) -> Option<(GroupKind, usize)> {
+    match parameter.role {
         Role::Vocabulary => Some((GroupKind::Tp, 0)),
         Role::Column(dim) | Role::Row(dim) => Some((GroupKind::Tp, dim)),
         Role::Qkv => {
             // With fewer kv groups than tensor-parallel ranks Megatron cuts through the groups.
-            let dim =
-                if plan.model.attention.kv_heads().is_multiple_of(plan.layout.tp) { 0 } else { usize::MAX };
+            let dim = if parameter.shape[0].is_multiple_of(plan.layout.tp) { 0 } else { usize::MAX };
             Some((GroupKind::Tp, dim))
         }
         Role::ExpertColumn(dim) | Role::ExpertRow(dim) => Some((GroupKind::Etp, dim)),
@@ -38,7 +37,7 @@ fn cut(role: Role, plan: &Plan) -> Option<(GroupKind, usize)> {
 /// The parameter as this layout sees it: a query-key-value matrix whose kv groups are cut through is a plain matrix
 /// of rows.
 fn as_cut(parameter: Parameter, plan: &Plan) -> (Parameter, Option<(GroupKind, usize)>) {
-    match cut(parameter.role, plan) {
+    match cut(&parameter, plan) {
         Some((group, usize::MAX)) => {
             let rows = parameter.shape[..3].iter().product();
             let shape = std::iter::once(rows).chain(parameter.shape[3..].iter().copied()).collect();

@@ -194,6 +194,9 @@ fn facts(model: &Architecture) -> Vec<(&'static str, String)> {
         Attention::Mla { heads, kv_lora_rank, .. } => {
             facts.push(("Attention", format!("latent, {heads} heads, rank {kv_lora_rank}")));
         }
+        Attention::Shared { heads, head_dim, .. } => {
+            facts.push(("Attention", format!("{heads} heads of {head_dim}, one key for all of them")));
+        }
     }
     if let Some(moe) = &model.moe {
         facts.push(("Experts", format!("{} of width {}, top {}", moe.experts, moe.ffn_hidden_size, moe.top_k)));

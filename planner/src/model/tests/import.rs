@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{Attention, LayerKind, QkNorm, import_hf};
+use crate::model::{Attention, Imported, LayerKind, QkNorm, import_hf};
 
-fn import(config: Value) -> super::Imported {
+fn import(config: Value) -> Imported {
     import_hf(config.as_object().unwrap())
 }
 
@@ -59,7 +59,7 @@ fn kinds_differ_where_their_models_do() {
     let attention = |config: &Value| import(config.clone()).architecture.unwrap().attention;
     let of = |attention: Attention| match attention {
         Attention::Gqa { qkv_bias, qk_norm, head_dim, .. } => (qkv_bias, qk_norm, head_dim),
-        Attention::Mla { .. } => panic!("not latent"),
+        _ => panic!("not grouped"),
     };
     assert_eq!(of(attention(&config)), (false, QkNorm::None, 16));
     config["model_type"] = json!("qwen2");
@@ -84,6 +84,6 @@ fn sparse_steps_and_dense_layers() {
         config[key] = value;
     }
     let model = import(config).architecture.unwrap();
-    let moe: Vec<u64> = (0..6).filter(|&layer| model.layer_kind(layer) == LayerKind::Moe).collect();
+    let moe: Vec<u64> = (0..6).filter(|&layer| model.layer_kind(layer) == LayerKind::MOE).collect();
     assert_eq!(moe, [1, 5]);
 }

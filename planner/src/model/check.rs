@@ -1,0 +1,234 @@
+//! Sizes of an architecture within sane bounds, so that nothing later overflows.
+
+use super::params::total;
+use super::{Architecture, Attention, Indexer, MixerRef, Mlp};
+use crate::finding::{Finding, divisors, nearest_values};
+use crate::plan::MAX_LAYERS;
+
+/// Parameters that are still planned.
+const MAX_PARAMETERS: u128 = 1 << 50;
+
+/// What is wrong with the architecture's sizes.
+pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut range = |what: &str, value: u64, most: u64| {
+        if value == 0 || value > most {
+            findings.push(
+                Finding::error(
+                    "model",
+                    value,
+                    format!("the model's {what} is {value}; it must be between 1 and {most}"),
+                )
+                .rule("sizes of real models")
+                .nearest([value.clamp(1, most)]),
+            );
+        }
+    };
+    range("number of layers", model.num_layers, MAX_LAYERS);
+    range("hidden size", model.hidden_size, 1 << 20);
+    range("MLP width", model.ffn_hidden_size, 1 << 24);
+    range("vocabulary", model.vocab_size, 1 << 26);
+    range("number of learned positions", model.learned_positions.unwrap_or(1), 1 << 26);
+    range("number of copies of the stream", model.hyper_connections.max(1), 64);
+    for run in model.pattern.iter().chain(&model.mtp_pattern) {
+        range("number of layers in a run of its pattern", run.count, MAX_LAYERS);
+    }
+    range("number of runs in its pattern", 1 + model.pattern.len() as u64, 1 + MAX_LAYERS);
+    range("number of layers of a prediction module", 1 + model.mtp_pattern.len() as u64, 64);
+    range("number of other mixers", 1 + model.other_mixers.len() as u64, 64);
+    let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
+    for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {
+        for (what, value) in sizes(mixer) {
+            range(what, value, 1 << 16);
+        }
+    }
+    if let Some(moe) = &model.moe {
+        range("number of experts", moe.experts, 1 << 16);
+        range("expert width", moe.ffn_hidden_size, 1 << 24);
+        range("top_k", moe.top_k, 1 << 16);
+        range("shared expert width", moe.shared_ffn_hidden_size.max(1), 1 << 24);
+        range("latent width of experts", moe.latent_size.unwrap_or(1), 1 << 20);
+    }
+    if !findings.is_empty() {
+        return findings;
+    }
+    for (what, value) in [("norm_eps", model.norm_eps), ("rope_theta", model.rope_theta)] {
+        if !(value.is_finite() && value > 0.0) {
+            findings.push(Finding::error(
+                "model",
+                value,
+                format!("the model's {what} is {value}; it must be above 0"),
+            ));
+        }
+    }
+    for run in model.pattern.iter().chain(&model.mtp_pattern) {
+        if run.mixer.is_some_and(|mixer| mixer > model.other_mixers.len() as u64) {
+            let most = model.other_mixers.len();
+            findings.push(
+                Finding::error(
+                    "model",
+                    run.mixer,
+                    format!(
+                        "the pattern has layers with mixer {}, and there are {most} other mixers beside attention, which is 0",
+                        run.mixer.unwrap_or_default()
+                    ),
+                )
+                .rule("mixers of a layer pattern")
+                .nearest([most]),
+            );
+        }
+        if run.mixer.is_none() && run.mlp == Mlp::None {
+            findings.push(
+                Finding::error(
+                    "model",
+                    "none",
+                    "the pattern has layers with neither mixer nor MLP".to_owned(),
+                )
+                .rule("mixers of a layer pattern"),
+            );
+        }
+    }
+    let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
+    for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {
+        findings.extend(groups(mixer));
+    }
+    if findings.is_empty() {
+        let parameters = total(model).0;
+        if parameters > MAX_PARAMETERS {
+            let shown = format!("{:.1e}", parameters as f64);
+            let most = MAX_PARAMETERS as f64;
+            findings.push(Finding::error(
+                "model",
+                format!("{shown} parameters"),
+                format!(
+                    "the model would have about {shown} parameters; sizes up to {most:.1e} can be planned"
+                ),
+            ));
+        }
+    }
+    findings
+}
+
+/// Sizes of a mixer that must lie between 1 and 65,536.
+fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
+    let of_indexer = |indexer: &Option<Indexer>| match indexer {
+        Some(indexer) => {
+            vec![("number of indexer heads", indexer.heads), ("indexer head width", indexer.head_dim)]
+        }
+        None => Vec::new(),
+    };
+    match mixer {
+        MixerRef::Attention(Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, .. }) => vec![
+            ("number of heads", *heads),
+            ("number of kv heads", *kv_heads),
+            ("head width", *head_dim),
+            ("rotated head width", rotary_dim.unwrap_or(*head_dim)),
+        ],
+        MixerRef::Attention(Attention::Mla {
+            heads,
+            q_lora_rank,
+            kv_lora_rank,
+            qk_nope_dim,
+            qk_rope_dim,
+            v_dim,
+            indexer,
+            ..
+        }) => {
+            let mut sizes = vec![
+                ("number of heads", *heads),
+                ("q_lora_rank", q_lora_rank.unwrap_or(1)),
+                ("kv_lora_rank", *kv_lora_rank),
+                ("qk_nope_dim", *qk_nope_dim),
+                ("qk_rope_dim", *qk_rope_dim),
+                ("v_dim", *v_dim),
+            ];
+            sizes.extend(of_indexer(indexer));
+            sizes
+        }
+        MixerRef::Attention(Attention::Shared {
+            heads,
+            head_dim,
+            q_lora_rank,
+            out_groups,
+            out_lora_rank,
+            qk_rope_dim,
+            compressed,
+            indexer,
+        }) => {
+            let mut sizes = vec![
+                ("number of heads", *heads),
+                ("head width", *head_dim),
+                ("q_lora_rank", *q_lora_rank),
+                ("out_groups", *out_groups),
+                ("out_lora_rank", *out_lora_rank),
+                ("qk_rope_dim", *qk_rope_dim),
+                ("number of compressed tokens", compressed.unwrap_or(1)),
+            ];
+            sizes.extend(of_indexer(indexer));
+            sizes
+        }
+        MixerRef::DeltaNet(delta) => vec![
+            ("number of key heads", delta.key_heads),
+            ("number of value heads", delta.value_heads),
+            ("key head width", delta.key_dim),
+            ("value head width", delta.value_dim),
+            ("convolution", delta.conv_kernel),
+        ],
+        MixerRef::KimiDelta(delta) => vec![
+            ("number of delta heads", delta.heads),
+            ("delta head width", delta.head_dim),
+            ("convolution", delta.conv_kernel),
+        ],
+        MixerRef::Mamba2(mamba) => vec![
+            ("number of Mamba heads", mamba.heads),
+            ("Mamba head width", mamba.head_dim),
+            ("number of Mamba groups", mamba.groups),
+            ("Mamba state", mamba.state),
+            ("convolution", mamba.conv_kernel),
+        ],
+    }
+}
+
+/// Heads come in whole groups, and rotated widths are even.
+fn groups(mixer: MixerRef<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let (heads, of, what, rule) = match mixer {
+        MixerRef::Attention(Attention::Shared { heads, out_groups, .. }) => {
+            (*heads, *out_groups, "output groups", "grouped output projection")
+        }
+        MixerRef::Attention(attention) => {
+            (attention.heads(), attention.kv_heads(), "key-value heads", "grouped-query attention")
+        }
+        MixerRef::DeltaNet(delta) => (
+            delta.value_heads,
+            delta.key_heads,
+            "key heads",
+            "value heads are a multiple of key heads (Megatron-Core gated_delta_net)",
+        ),
+        MixerRef::KimiDelta(_) => (1, 1, "", ""),
+        MixerRef::Mamba2(mamba) => (
+            mamba.heads,
+            mamba.groups,
+            "groups",
+            "heads are a multiple of groups (Megatron-Core mamba_mixer)",
+        ),
+    };
+    if !heads.is_multiple_of(of) {
+        findings.push(
+            Finding::error("model", of, format!("{heads} heads are not a multiple of {of} {what}"))
+                .rule(rule)
+                .nearest(nearest_values(of, divisors(heads), 2)),
+        );
+    }
+    if let MixerRef::Attention(Attention::Gqa { head_dim, rotary_dim, .. }) = mixer {
+        let rotated = rotary_dim.unwrap_or(*head_dim);
+        if rotated > *head_dim || rotated % 2 == 1 {
+            findings.push(Finding::error(
+                "model",
+                rotated,
+                format!("the rotated width {rotated} must be even and at most the head width {head_dim}"),
+            ));
+        }
+    }
+    findings
+}

@@ -1,0 +1,177 @@
+//! Models whose layers mix tokens in different ways: Qwen3-Next and 3.5, Nemotron-H and 3, Kimi Linear.
+
+use serde_json::Value;
+
+use super::common::{activation, base, grouped_attention, pattern_by};
+use super::latent::latent_attention;
+use super::mixture::{experts, qwen_dense, qwen_experts};
+use super::reader::Reader;
+use crate::model::{
+    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, fold,
+};
+
+/// Qwen3-Next and Qwen3.5: gated delta nets, and attention in every `full_attention_interval`-th layer.
+pub(super) fn qwen_next(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut architecture = base(reader, attention);
+    let delta = DeltaNet {
+        key_heads: reader.number("linear_num_key_heads", 16),
+        value_heads: reader.number("linear_num_value_heads", 32),
+        key_dim: reader.number("linear_key_head_dim", 128),
+        value_dim: reader.number("linear_value_head_dim", 128),
+        conv_kernel: reader.number("linear_conv_kernel_dim", 4),
+    };
+    architecture.other_mixers = vec![Mixer::DeltaNet(delta)];
+    let dense: Box<dyn Fn(u64) -> bool> = if kind == "qwen3_5" {
+        Box::new(|_| true)
+    } else {
+        qwen_experts(reader, kind, &mut architecture);
+        Box::new(qwen_dense(reader))
+    };
+    let types = reader.words("layer_types");
+    let every = if types.is_none() { reader.number("full_attention_interval", 4).max(1) } else { 1 };
+    architecture.pattern = pattern_by(architecture.num_layers, |layer| {
+        let linear = match &types {
+            Some(types) => types.get(layer as usize).is_some_and(|word| word == "linear_attention"),
+            None => !(layer + 1).is_multiple_of(every),
+        };
+        let mlp = if dense(layer) { Mlp::Dense } else { Mlp::Moe };
+        LayerKind { mixer: Some(u64::from(linear)), mlp }
+    });
+    let width = architecture.moe.as_ref().map_or(1, |moe| moe.ffn_hidden_size);
+    architecture.ffn_hidden_size = if kind == "qwen3_5" {
+        reader.need("intermediate_size")
+    } else {
+        reader.number("intermediate_size", width)
+    };
+    architecture
+}
+
+/// Nemotron-H and Nemotron 3: layers of one part each, Mamba-2, attention, MLP or experts.
+pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
+    let kinds = block_kinds(reader, "hybrid_override_pattern", "layers_block_type");
+    match (&kinds, reader.present("num_hidden_layers").and_then(Value::as_u64)) {
+        (None, _) => reader.missing("hybrid_override_pattern"),
+        (Some(kinds), Some(layers)) if layers != kinds.len() as u64 => {
+            let message =
+                format!("num_hidden_layers is {layers}, and the pattern has {} layers", kinds.len());
+            reader.refuse("num_hidden_layers", "layer pattern of Nemotron-H", message);
+        }
+        (Some(kinds), _) => {
+            reader.config.insert("num_hidden_layers".to_owned(), kinds.len().into());
+        }
+    }
+    let attention = grouped_attention(reader, kind);
+    let norm_eps = reader.real("layer_norm_epsilon", 1e-5);
+    reader.config.insert("rms_norm_eps".to_owned(), norm_eps.into());
+    let mut architecture = base(reader, attention);
+    architecture.gated = false;
+    architecture.activation = if reader.present("mlp_hidden_act").is_some() {
+        activation(reader, "mlp_hidden_act")
+    } else {
+        Activation::SquaredRelu
+    };
+    architecture.mlp_bias = reader.flag("mlp_bias", false);
+    architecture.ffn_hidden_size = reader.need("intermediate_size");
+    architecture.other_mixers = vec![Mixer::Mamba2(Mamba2 {
+        heads: reader.need("mamba_num_heads"),
+        head_dim: reader.need("mamba_head_dim"),
+        groups: reader.need("n_groups"),
+        state: reader.need("ssm_state_size"),
+        conv_kernel: reader.number("conv_kernel", 4),
+        conv_bias: reader.flag("use_conv_bias", true),
+        proj_bias: reader.flag("mamba_proj_bias", false),
+    })];
+    let kinds = kinds.unwrap_or_default();
+    let has_experts = kinds.iter().any(|kind| kind.mlp == Mlp::Moe);
+    if has_experts {
+        let mut moe = experts(reader, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
+        if reader.number("n_shared_experts", 1) > 0 {
+            moe.shared_ffn_hidden_size = reader.need("moe_shared_expert_intermediate_size");
+        }
+        moe.latent_size = reader.some("moe_latent_size");
+        moe.router_bias_buffer = moe.experts;
+        architecture.moe = Some(moe);
+    }
+    architecture.pattern = fold(&kinds);
+    let modules =
+        block_kinds(reader, "mtp_hybrid_override_pattern", "mtp_layers_block_type").unwrap_or_default();
+    architecture.mtp_pattern = modules.into_iter().map(LayerKind::run).collect::<Vec<LayerRun>>();
+    architecture
+}
+
+/// Layers by letters (`M*-E`) or by names.
+fn block_kinds(reader: &mut Reader, letters: &str, names: &str) -> Option<Vec<LayerKind>> {
+    let (field, blocks): (&str, Vec<String>) = if reader.present(letters).is_some() {
+        let Some(text) = reader.present(letters).and_then(Value::as_str) else {
+            reader.wrong_type(letters, "letters such as \"MEM*E\"");
+            return None;
+        };
+        (letters, text.chars().map(String::from).collect())
+    } else {
+        (names, reader.words(names)?)
+    };
+    let (none, mamba) = (None, Some(1));
+    let kinds: Result<Vec<LayerKind>, &String> = blocks
+        .iter()
+        .take(crate::plan::MAX_LAYERS as usize + 1)
+        .map(|block| match block.as_str() {
+            "M" | "mamba" => Ok(LayerKind { mixer: mamba, mlp: Mlp::None }),
+            "*" | "attention" => Ok(LayerKind { mixer: Some(0), mlp: Mlp::None }),
+            "-" | "mlp" => Ok(LayerKind { mixer: none, mlp: Mlp::Dense }),
+            "E" | "moe" => Ok(LayerKind { mixer: none, mlp: Mlp::Moe }),
+            _ => Err(block),
+        })
+        .collect();
+    match kinds {
+        Ok(kinds) => Some(kinds),
+        Err(block) => {
+            let message = format!(
+                "`{}` in the pattern is no kind of layer; known are M (mamba), * (attention), - (mlp), E (moe)",
+                crate::plan::clip(block)
+            );
+            reader.refuse(field, "layer pattern of Nemotron-H", message);
+            None
+        }
+    }
+}
+
+/// Kimi Linear and Kimi-K3: delta attention, and latent attention in the layers that are listed (from 1).
+pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
+    let mut attention = latent_attention(reader, kind);
+    if let Attention::Mla { output_gate, .. } = &mut attention {
+        *output_gate = reader.flag("mla_use_output_gate", false);
+    }
+    let mut architecture = base(reader, attention);
+    architecture.ffn_hidden_size = reader.need("intermediate_size");
+    let Some(mut linear) = reader.inside("linear_attn_config") else {
+        reader.missing("linear_attn_config");
+        return architecture;
+    };
+    let full = linear.list("full_attn_layers");
+    architecture.other_mixers = vec![Mixer::KimiDelta(KimiDelta {
+        heads: linear.need("num_heads"),
+        head_dim: linear.need("head_dim"),
+        conv_kernel: linear.number("short_conv_kernel_size", 4),
+        full_rank_gate: linear.flag("use_full_rank_gate", false),
+    })];
+    reader.absorb(linear);
+    let mut first_dense = architecture.num_layers;
+    if reader.present("num_experts").is_some() {
+        let mut moe = experts(reader, "num_experts", "num_experts_per_token", "moe_intermediate_size");
+        let shared = reader.number("num_shared_experts", 0);
+        moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);
+        moe.router_bias_buffer = moe.experts;
+        moe.latent_size = reader.some("routed_expert_hidden_size");
+        moe.latent_norm = moe.latent_size.is_some() && reader.flag("latent_moe_use_norm", false);
+        architecture.moe = Some(moe);
+        first_dense = reader.number("first_k_dense_replace", 0);
+    }
+    let every = reader.number("moe_layer_freq", 1).max(1);
+    architecture.pattern = pattern_by(architecture.num_layers, |layer| LayerKind {
+        mixer: Some(u64::from(!full.contains(&(layer + 1)))),
+        mlp: if layer < first_dense || !layer.is_multiple_of(every) { Mlp::Dense } else { Mlp::Moe },
+    });
+    architecture.attention_residuals = reader.present("attn_res_block_size").is_some();
+    architecture
+}

@@ -1,0 +1,75 @@
+//! Latent attention: DeepSeek-V2 and later, Kimi-K2, Moonlight, GLM-5.
+
+use super::common::{base, pattern_by};
+use super::mixture::routed_experts;
+use super::reader::Reader;
+use crate::model::{Architecture, Attention, Indexer, LayerKind, Mixer, Mlp};
+
+pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
+    Attention::Mla {
+        heads: reader.need("num_attention_heads"),
+        q_lora_rank: reader.some("q_lora_rank"),
+        kv_lora_rank: reader.need("kv_lora_rank"),
+        qk_nope_dim: reader.need("qk_nope_head_dim"),
+        qk_rope_dim: reader.need("qk_rope_head_dim"),
+        v_dim: reader.need("v_head_dim"),
+        indexer: (kind == "deepseek_v32" && reader.present("index_n_heads").is_some())
+            .then(|| indexer(reader)),
+        output_gate: false,
+    }
+}
+
+fn indexer(reader: &mut Reader) -> Indexer {
+    Indexer { heads: reader.need("index_n_heads"), head_dim: reader.need("index_head_dim") }
+}
+
+/// DeepSeek-V2, V3 and V3.2, and what shares their config.
+pub(super) fn deepseek(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = latent_attention(reader, kind);
+    let mut architecture = base(reader, attention);
+    routed_experts(reader, kind, &mut architecture);
+    architecture.ffn_hidden_size = reader.need("intermediate_size");
+    architecture
+}
+
+/// DeepSeek-V4: one key for all heads, in a window of tokens or compressed in two ways, and hyper-connections.
+pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
+    let heads = reader.need("num_attention_heads");
+    let head_dim = reader.need("head_dim");
+    let (q_lora_rank, out_groups) = (reader.need("q_lora_rank"), reader.need("o_groups"));
+    let (out_lora_rank, qk_rope_dim) = (reader.need("o_lora_rank"), reader.need("qk_rope_head_dim"));
+    let indexer = indexer(reader);
+    let attention = |compressed: Option<u64>, indexer: Option<Indexer>| Attention::Shared {
+        heads,
+        head_dim,
+        q_lora_rank,
+        out_groups,
+        out_lora_rank,
+        qk_rope_dim,
+        compressed,
+        indexer,
+    };
+    let ratios = reader.list("compress_ratios");
+    if ratios.is_empty() {
+        reader.missing("compress_ratios");
+    }
+    let mut different: Vec<u64> = ratios.iter().copied().filter(|&ratio| ratio > 0).collect();
+    different.sort_unstable();
+    different.dedup();
+    let mut architecture = base(reader, attention(None, None));
+    routed_experts(reader, kind, &mut architecture);
+    // Only the finely compressed keys are so many that they are chosen from.
+    let finest = 4;
+    architecture.other_mixers = different
+        .iter()
+        .map(|&ratio| Mixer::Attention(attention(Some(ratio), (ratio <= finest).then(|| indexer.clone()))))
+        .collect();
+    architecture.pattern = pattern_by(architecture.num_layers, |layer| {
+        let ratio = ratios.get(layer as usize).copied().unwrap_or(0);
+        let mixer = different.iter().position(|&other| other == ratio).map_or(0, |place| 1 + place as u64);
+        LayerKind { mixer: Some(mixer), mlp: Mlp::Moe }
+    });
+    architecture.ffn_hidden_size = architecture.moe.as_ref().map_or(1, |moe| moe.ffn_hidden_size);
+    architecture.hyper_connections = reader.number("hc_mult", 4);
+    architecture
+}

@@ -1,0 +1,144 @@
+//! Mixtures of experts on grouped-query attention.
+
+use super::common::{base, dense_where, grouped_attention};
+use super::reader::Reader;
+use crate::model::{Architecture, Moe};
+
+/// `moe_layer_freq`: a number, or an entry for each layer. Whether a layer is dense.
+fn dense_by_frequency(reader: &mut Reader) -> impl Fn(u64) -> bool + use<> {
+    let first = reader.number("first_k_dense_replace", 0);
+    let by_layer = reader
+        .present("moe_layer_freq")
+        .is_some_and(|value| value.is_array())
+        .then(|| reader.list("moe_layer_freq"));
+    let every = if by_layer.is_some() { 1 } else { reader.number("moe_layer_freq", 1).max(1) };
+    move |layer| match &by_layer {
+        Some(list) => list.get(layer as usize) == Some(&0),
+        None => layer < first || !layer.is_multiple_of(every),
+    }
+}
+
+/// Experts without extras.
+pub(super) fn experts(reader: &mut Reader, number: &str, top_k: &str, ffn: &str) -> Moe {
+    Moe {
+        experts: reader.need(number),
+        top_k: reader.need(top_k),
+        ffn_hidden_size: reader.need(ffn),
+        shared_ffn_hidden_size: 0,
+        shared_gate: false,
+        router_bias: false,
+        latent_size: None,
+        latent_norm: false,
+        scaled_branches: false,
+        router_bias_buffer: 0,
+    }
+}
+
+/// Mixtral, MiniMax-M2, gpt-oss: experts in every layer.
+pub(super) fn local_experts(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut moe = experts(reader, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+    moe.router_bias = kind == "gpt_oss";
+    if kind == "minimax_m2" && reader.flag("use_routing_bias", true) {
+        moe.router_bias_buffer = moe.experts;
+    }
+    Architecture {
+        ffn_hidden_size: moe.ffn_hidden_size,
+        moe: Some(moe),
+        mlp_bias: kind == "gpt_oss",
+        ..base(reader, attention)
+    }
+}
+
+/// MiniMax-M3: a shared expert, dense layers first.
+pub(super) fn minimax_m3(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut moe = experts(reader, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+    if reader.flag("use_routing_bias", true) {
+        moe.router_bias_buffer = moe.experts;
+    }
+    let shared = reader.number("n_shared_experts", 1);
+    moe.shared_ffn_hidden_size =
+        reader.number("shared_intermediate_size", moe.ffn_hidden_size).saturating_mul(shared);
+    let words = reader.words("mlp_layer_types");
+    let by_frequency = dense_by_frequency(reader);
+    let architecture = base(reader, attention);
+    let pattern = dense_where(architecture.num_layers, |layer| match &words {
+        Some(words) => words.get(layer as usize).is_some_and(|word| word == "dense"),
+        None => by_frequency(layer),
+    });
+    Architecture {
+        ffn_hidden_size: reader.number("dense_intermediate_size", moe.ffn_hidden_size),
+        moe: Some(moe),
+        pattern,
+        ..architecture
+    }
+}
+
+/// Experts of the Qwen models: every `decoder_sparse_step`-th layer but those of `mlp_only_layers`.
+pub(super) fn qwen_experts(reader: &mut Reader, kind: &str, architecture: &mut Architecture) {
+    let mut moe = experts(reader, "num_experts", "num_experts_per_tok", "moe_intermediate_size");
+    if kind != "qwen3_moe" {
+        moe.shared_ffn_hidden_size = reader.need("shared_expert_intermediate_size");
+        moe.shared_gate = true;
+    }
+    architecture.moe = Some(moe);
+}
+
+/// Which layers of a Qwen model are dense.
+pub(super) fn qwen_dense(reader: &mut Reader) -> impl Fn(u64) -> bool + use<> {
+    let step = reader.number("decoder_sparse_step", 1).max(1);
+    let only = reader.list("mlp_only_layers");
+    move |layer| only.contains(&layer) || !(layer + 1).is_multiple_of(step)
+}
+
+/// Qwen2-MoE and Qwen3-MoE.
+pub(super) fn qwen(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut architecture = base(reader, attention);
+    qwen_experts(reader, kind, &mut architecture);
+    let dense = qwen_dense(reader);
+    architecture.pattern = dense_where(architecture.num_layers, dense);
+    architecture.ffn_hidden_size = reader.need("intermediate_size");
+    architecture
+}
+
+/// Experts as DeepSeek's configs name them, and the pattern of their layers; none without `n_routed_experts`.
+pub(super) fn routed_experts(reader: &mut Reader, kind: &str, architecture: &mut Architecture) {
+    if reader.present("n_routed_experts").is_none() {
+        return;
+    }
+    let mut moe = experts(reader, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
+    let shared = reader.number("n_shared_experts", 0);
+    moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);
+    moe.router_bias_buffer = if kind == "deepseek_v2" { 0 } else { moe.experts };
+    let dense = dense_by_frequency(reader);
+    architecture.pattern = dense_where(architecture.num_layers, dense);
+    architecture.moe = Some(moe);
+}
+
+/// GLM-4.5: DeepSeek's experts on grouped-query attention.
+pub(super) fn deepseek_experts(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut architecture = base(reader, attention);
+    routed_experts(reader, kind, &mut architecture);
+    architecture.ffn_hidden_size = reader.need("intermediate_size");
+    architecture
+}
+
+/// Llama 4: experts in every `interleave_moe_layer_step`-th layer, each layer with a shared one.
+pub(super) fn llama4(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut architecture = base(reader, attention);
+    let mut moe = experts(reader, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+    moe.shared_ffn_hidden_size = moe.ffn_hidden_size;
+    let listed = reader.present("moe_layers").is_some().then(|| reader.list("moe_layers"));
+    let step = reader.number("interleave_moe_layer_step", 1).max(1);
+    architecture.pattern = dense_where(architecture.num_layers, |layer| match &listed {
+        Some(layers) => !layers.contains(&layer),
+        None => !(layer + 1).is_multiple_of(step),
+    });
+    architecture.ffn_hidden_size = reader.number("intermediate_size_mlp", 16_384);
+    architecture.moe = Some(moe);
+    architecture
+}

@@ -1,0 +1,174 @@
+//! Import of a Hugging Face config.json.
+//!
+//! Every field that is read, and every one that had to be assumed, is reported. A field of the wrong type, a missing
+//! one or an unknown architecture is a finding, never a panic.
+
+mod common;
+mod dense;
+mod hybrid;
+mod latent;
+mod mixture;
+mod reader;
+
+use serde_json::{Map, Value};
+
+use super::Architecture;
+use crate::finding::{Finding, has_error, nearest_names};
+use reader::{Reader, short, short_value};
+
+/// What came out of a config.json.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imported {
+    /// The architecture; none when a finding is an error.
+    pub architecture: Option<Architecture>,
+    /// What is wrong or worth knowing.
+    pub findings: Vec<Finding>,
+    /// Fields that were absent and took Hugging Face's default.
+    pub assumed: Vec<String>,
+}
+
+type Read = fn(&mut Reader, &str) -> Architecture;
+
+/// `model_type`s that can be imported, sorted, each with what reads it and the kind by which that knows it. A model
+/// type of a text part (`..._text`) is read as the same without the ending.
+const KNOWN: &[(&str, Read, &str)] = &[
+    ("deepseek_v2", latent::deepseek, "deepseek_v2"),
+    ("deepseek_v3", latent::deepseek, "deepseek_v3"),
+    ("deepseek_v32", latent::deepseek, "deepseek_v32"),
+    ("deepseek_v4", latent::deepseek_v4, "deepseek_v4"),
+    ("gemma", dense::gemma, "gemma"),
+    ("gemma2", dense::gemma, "gemma2"),
+    ("gemma3", dense::gemma, "gemma3"),
+    ("gemma4", dense::gemma4, "gemma4"),
+    ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),
+    ("glm4v_moe", mixture::deepseek_experts, "glm4_moe"),
+    ("glm_moe_dsa", latent::deepseek, "deepseek_v32"),
+    ("gpt2", dense::gpt2, "gpt2"),
+    ("gpt_oss", mixture::local_experts, "gpt_oss"),
+    ("kimi_k2", latent::deepseek, "deepseek_v3"),
+    ("kimi_k3", hybrid::kimi_linear, "kimi_linear"),
+    ("kimi_linear", hybrid::kimi_linear, "kimi_linear"),
+    ("llama", dense::plain, "llama"),
+    ("llama4", mixture::llama4, "llama4"),
+    ("minimax_m2", mixture::local_experts, "minimax_m2"),
+    ("minimax_m3", mixture::minimax_m3, "minimax_m3"),
+    ("minimax_m3_vl", mixture::minimax_m3, "minimax_m3"),
+    ("ministral", dense::plain, "mistral"),
+    ("mistral", dense::plain, "mistral"),
+    ("mixtral", mixture::local_experts, "mixtral"),
+    ("nemotron", dense::nemotron, "nemotron"),
+    ("nemotron_h", hybrid::nemotron_h, "nemotron_h"),
+    ("phi3", dense::plain, "phi3"),
+    ("qwen2", dense::plain, "qwen2"),
+    ("qwen2_5_vl", dense::plain, "qwen2"),
+    ("qwen2_moe", mixture::qwen, "qwen2_moe"),
+    ("qwen2_vl", dense::plain, "qwen2"),
+    ("qwen3", dense::plain, "qwen3"),
+    ("qwen3_5", hybrid::qwen_next, "qwen3_5"),
+    ("qwen3_5_moe", hybrid::qwen_next, "qwen3_5_moe"),
+    ("qwen3_moe", mixture::qwen, "qwen3_moe"),
+    ("qwen3_next", hybrid::qwen_next, "qwen3_next"),
+    ("qwen3_vl", dense::plain, "qwen3"),
+    ("qwen3_vl_moe", mixture::qwen, "qwen3_moe"),
+];
+
+/// The `model_type`s that `import_hf` knows, sorted.
+pub fn supported_model_types() -> &'static [&'static str] {
+    static NAMES: std::sync::OnceLock<Vec<&'static str>> = std::sync::OnceLock::new();
+    NAMES.get_or_init(|| KNOWN.iter().map(|(name, ..)| *name).collect())
+}
+
+/// Where vision-language models keep the config of their language model.
+const TEXT_CONFIGS: &[&str] = &["text_config", "llm_config", "language_config"];
+
+/// The architecture of a Hugging Face config.json.
+pub fn import_hf(config: &Map<String, Value>) -> Imported {
+    let mut reader = Reader {
+        config: config.clone(),
+        path: "model.hf_config".to_owned(),
+        findings: Vec::new(),
+        assumed: Vec::new(),
+    };
+    if let Some(name) = TEXT_CONFIGS.iter().find(|name| config.get(**name).is_some_and(Value::is_object)) {
+        reader = text_part(reader, name);
+    }
+    let architecture = read(&mut reader);
+    let Reader { findings, assumed, .. } = reader;
+    let architecture = architecture.filter(|_| !has_error(&findings));
+    Imported { architecture, findings, assumed }
+}
+
+/// The language model inside a model of several modes.
+fn text_part(mut outer: Reader, name: &str) -> Reader {
+    outer.findings.push(
+        Finding::info(
+            &outer.field(name),
+            Value::Null,
+            "this is a model of several modes: its language model is planned, and what reads images or sound is not counted",
+        )
+        .rule("text part of a config.json"),
+    );
+    let Some(mut inner) = outer.inside(name) else { return outer };
+    for shared in ["model_type", "tie_word_embeddings"] {
+        if let (false, Some(value)) = (inner.config.contains_key(shared), outer.present(shared)) {
+            inner.config.insert(shared.to_owned(), value.clone());
+        }
+    }
+    inner.findings.append(&mut outer.findings);
+    inner
+}
+
+fn read(reader: &mut Reader) -> Option<Architecture> {
+    let name = model_type(reader)?;
+    let plain = name.strip_suffix("_text").unwrap_or(&name);
+    let known = KNOWN.iter().find(|(known, ..)| *known == name || *known == plain);
+    let Some((_, read, kind)) = known else {
+        let near = nearest_names(&name, supported_model_types().iter().copied(), 3);
+        let shown = short(&Value::String(name));
+        let shown = shown.trim_matches('"');
+        let message = format!(
+            "config.json is of architecture `{shown}`, which can't be imported yet; known are {}; or give `model.architecture` in Shardplan's own words",
+            supported_model_types().join(", ")
+        );
+        reader.findings.push(
+            Finding::error(&reader.field("model_type"), shown, message)
+                .rule("architectures that can be imported")
+                .nearest(near),
+        );
+        return None;
+    };
+    let mut architecture = read(reader, kind);
+    for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers"] {
+        if reader.present(name).and_then(Value::as_u64).is_some_and(|layers| layers > 0) {
+            reader.note(
+                name,
+                "model-card totals are without MTP modules",
+                "config.json names multi-token-prediction modules; they are planned only when training.mtp_layers says how many".to_owned(),
+            );
+        }
+    }
+    // The pattern is about layers that may be too many to be listed; that is a finding elsewhere.
+    architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
+    Some(architecture)
+}
+
+fn model_type(reader: &mut Reader) -> Option<String> {
+    match reader.present("model_type") {
+        Some(Value::String(name)) => Some(name.clone()),
+        Some(_) => {
+            reader.wrong_type("model_type", "a name such as \"llama\"");
+            None
+        }
+        None => {
+            reader.findings.push(
+                Finding::error(
+                    &reader.field("model_type"),
+                    short_value(&Value::Null),
+                    "this JSON has no `model_type`, so it is not a Hugging Face config.json of a language model; paste the whole file",
+                )
+                .rule("Hugging Face config.json"),
+            );
+            None
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Reading of fields, with a finding for whatever is wrong and a note of whatever was assumed.
+
+use serde_json::{Map, Value};
+
+use crate::finding::Finding;
+
+/// Reads fields and remembers what was wrong.
+pub(super) struct Reader {
+    pub(super) config: Map<String, Value>,
+    /// Path of `config` in a plan file.
+    pub(super) path: String,
+    pub(super) findings: Vec<Finding>,
+    pub(super) assumed: Vec<String>,
+}
+
+impl Reader {
+    /// Path of a field in a plan file.
+    pub(super) fn field(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    pub(super) fn present(&self, name: &str) -> Option<&Value> {
+        self.config.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn wrong_type(&mut self, name: &str, wanted: &str) {
+        let value = self.config.get(name).cloned().unwrap_or_default();
+        let shown = short(&value);
+        self.findings.push(
+            Finding::error(
+                &self.field(name),
+                short_value(&value),
+                format!("`{name}` in config.json is {shown}; it must be {wanted}"),
+            )
+            .rule("Hugging Face config.json"),
+        );
+    }
+
+    pub(super) fn missing(&mut self, name: &str) {
+        self.findings.push(
+            Finding::error(
+                &self.field(name),
+                Value::Null,
+                format!("config.json has no `{name}`, which this architecture needs; paste the whole file"),
+            )
+            .rule("Hugging Face config.json"),
+        );
+    }
+
+    /// Notes that a field was absent and took a default.
+    pub(super) fn assume(&mut self, name: &str) {
+        let field = self.field(name);
+        self.assumed.push(field);
+    }
+
+    /// A positive whole number, if it is there.
+    pub(super) fn some(&mut self, name: &str) -> Option<u64> {
+        self.present(name).is_some().then(|| self.need(name))
+    }
+
+    /// An error that names the field and its value.
+    pub(super) fn refuse(&mut self, name: &str, rule: &str, message: String) {
+        let value = short_value(self.config.get(name).unwrap_or(&Value::Null));
+        self.findings.push(Finding::error(&self.field(name), value, message).rule(rule));
+    }
+
+    /// Something worth knowing.
+    pub(super) fn note(&mut self, name: &str, rule: &str, message: String) {
+        let value = short_value(self.config.get(name).unwrap_or(&Value::Null));
+        self.findings.push(Finding::info(&self.field(name), value, message).rule(rule));
+    }
+
+    /// The field inside the field, where both are there, read as a config of its own.
+    pub(super) fn inside(&mut self, name: &str) -> Option<Reader> {
+        let config = self.present(name)?.as_object()?.clone();
+        Some(Reader { config, path: self.field(name), findings: Vec::new(), assumed: Vec::new() })
+    }
+
+    /// Takes over what a reader of an inner config found.
+    pub(super) fn absorb(&mut self, inner: Reader) {
+        self.findings.extend(inner.findings);
+        self.assumed.extend(inner.assumed);
+    }
+
+    /// A list of names, if it is there.
+    pub(super) fn words(&mut self, name: &str) -> Option<Vec<String>> {
+        let words = self.present(name)?.as_array().map(|items| {
+            items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<Vec<_>>>()
+        });
+        match words {
+            Some(Some(words)) if !words.is_empty() => Some(words),
+            _ => {
+                self.wrong_type(name, "a list of names");
+                None
+            }
+        }
+    }
+
+    /// A positive whole number that must be there.
+    pub(super) fn need(&mut self, name: &str) -> u64 {
+        match self.present(name) {
+            None => {
+                self.missing(name);
+                1
+            }
+            Some(value) => match value.as_u64().filter(|&number| number > 0) {
+                Some(number) => number,
+                None => {
+                    self.wrong_type(name, "a whole number of at least 1");
+                    1
+                }
+            },
+        }
+    }
+
+    /// A whole number, or the default.
+    pub(super) fn number(&mut self, name: &str, default: u64) -> u64 {
+        match self.present(name).map(Value::as_u64) {
+            None => {
+                self.assume(name);
+                default
+            }
+            Some(Some(number)) => number,
+            Some(None) => {
+                self.wrong_type(name, "a whole number of at least 0");
+                default
+            }
+        }
+    }
+
+    pub(super) fn real(&mut self, name: &str, default: f64) -> f64 {
+        match self.present(name).map(Value::as_f64) {
+            None => {
+                self.assume(name);
+                default
+            }
+            Some(Some(number)) if number > 0.0 => number,
+            Some(_) => {
+                self.wrong_type(name, "a number above 0");
+                default
+            }
+        }
+    }
+
+    pub(super) fn flag(&mut self, name: &str, default: bool) -> bool {
+        match self.present(name).map(Value::as_bool) {
+            None => {
+                self.assume(name);
+                default
+            }
+            Some(Some(flag)) => flag,
+            Some(None) => {
+                self.wrong_type(name, "true or false");
+                default
+            }
+        }
+    }
+
+    pub(super) fn list(&mut self, name: &str) -> Vec<u64> {
+        match self.present(name) {
+            None => Vec::new(),
+            Some(value) => {
+                let items =
+                    value.as_array().map(|items| items.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+                match items {
+                    Some(Some(items)) => items,
+                    _ => {
+                        self.wrong_type(name, "a list of whole numbers");
+                        Vec::new()
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn short(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 60 { format!("{}...", text.chars().take(57).collect::<String>()) } else { text }
+}
+
+pub(super) fn short_value(value: &Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        other => Value::String(short(other)),
+    }
+}

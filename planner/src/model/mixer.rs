@@ -1,0 +1,217 @@
+//! How the tokens of a layer see one another: attention of every shape, and what stands in its place.
+
+use serde::{Deserialize, Serialize};
+
+/// How tokens attend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Attention {
+    /// Grouped-query attention; multi-head when `kv_heads` = `heads`.
+    Gqa {
+        /// Query heads.
+        heads: u64,
+        /// Key and value heads.
+        kv_heads: u64,
+        /// Width of a head.
+        head_dim: u64,
+        /// Width of a head that is rotated; all of it when absent.
+        #[serde(default)]
+        rotary_dim: Option<u64>,
+        /// Norm of queries and keys.
+        #[serde(default)]
+        qk_norm: QkNorm,
+        /// Biases of the query, key and value projections.
+        #[serde(default)]
+        qkv_bias: bool,
+        /// Bias of the output projection.
+        #[serde(default)]
+        out_bias: bool,
+        /// A learned sink per head in the softmax (gpt-oss).
+        #[serde(default)]
+        sinks: bool,
+        /// A gate on the output, as wide as the queries (Qwen3-Next).
+        #[serde(default)]
+        output_gate: bool,
+        /// Whether values are the keys (Gemma 4's full attention).
+        #[serde(default)]
+        values_are_keys: bool,
+    },
+    /// Multi-head latent attention (DeepSeek-V2 and later).
+    Mla {
+        /// Heads.
+        heads: u64,
+        /// Rank of the query's down projection; none for a full projection.
+        #[serde(default)]
+        q_lora_rank: Option<u64>,
+        /// Rank of the key and value down projection.
+        kv_lora_rank: u64,
+        /// Width of a head without rotation.
+        qk_nope_dim: u64,
+        /// Width of a head with rotation.
+        qk_rope_dim: u64,
+        /// Width of a value head.
+        v_dim: u64,
+        /// What chooses the tokens that are attended to (DeepSeek sparse attention); none for all.
+        #[serde(default)]
+        indexer: Option<Indexer>,
+        /// A gate on the output, as wide as the values (Kimi-K3).
+        #[serde(default)]
+        output_gate: bool,
+    },
+    /// Queries by a low rank, one key that is its own value for all heads, output by groups (DeepSeek-V4).
+    Shared {
+        /// Query heads.
+        heads: u64,
+        /// Width of a head.
+        head_dim: u64,
+        /// Rank of the query's down projection.
+        q_lora_rank: u64,
+        /// Groups of heads with an output projection each.
+        out_groups: u64,
+        /// Width of a group's output before the last projection.
+        out_lora_rank: u64,
+        /// Width of a head that is rotated.
+        qk_rope_dim: u64,
+        /// Tokens that are compressed into one key, as learned; none for a plain window of tokens.
+        #[serde(default)]
+        compressed: Option<u64>,
+        /// What chooses the compressed keys that are attended to; its keys are compressed likewise.
+        #[serde(default)]
+        indexer: Option<Indexer>,
+    },
+}
+
+impl Attention {
+    /// Query heads.
+    pub fn heads(&self) -> u64 {
+        match *self {
+            Attention::Gqa { heads, .. } | Attention::Mla { heads, .. } | Attention::Shared { heads, .. } => {
+                heads
+            }
+        }
+    }
+
+    /// Heads that hold keys and values of their own, as tensor parallelism sees them: keys that all heads share are
+    /// on every rank, so they never stand in its way.
+    pub fn kv_heads(&self) -> u64 {
+        match *self {
+            Attention::Gqa { kv_heads, .. } => kv_heads,
+            Attention::Mla { heads, .. } | Attention::Shared { heads, .. } => heads,
+        }
+    }
+}
+
+/// Norm of queries and keys before attention.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QkNorm {
+    /// None.
+    #[default]
+    None,
+    /// One weight vector for all heads (Qwen3).
+    PerHead,
+    /// A weight for each head (MiniMax-M2).
+    Full,
+}
+
+/// A small attention that only scores tokens.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Indexer {
+    /// Its heads.
+    pub heads: u64,
+    /// Width of one.
+    pub head_dim: u64,
+}
+
+/// Gated delta rule (Qwen3-Next): a recurrent state instead of attention.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeltaNet {
+    /// Query and key heads.
+    pub key_heads: u64,
+    /// Value heads, a multiple of the key heads.
+    pub value_heads: u64,
+    /// Width of a key head.
+    pub key_dim: u64,
+    /// Width of a value head.
+    pub value_dim: u64,
+    /// Tokens that the convolution before it sees.
+    pub conv_kernel: u64,
+}
+
+/// Kimi delta attention: a delta rule with a decay for every channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KimiDelta {
+    /// Heads.
+    pub heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Tokens that the convolutions before it see.
+    pub conv_kernel: u64,
+    /// Whether the output gate is one full matrix instead of two of rank `head_dim`.
+    #[serde(default)]
+    pub full_rank_gate: bool,
+}
+
+/// State-space model, second version.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mamba2 {
+    /// Heads, a multiple of the groups.
+    pub heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Groups of heads that share input and output matrices of the state.
+    pub groups: u64,
+    /// Width of a head's state.
+    pub state: u64,
+    /// Tokens that the convolution before it sees.
+    pub conv_kernel: u64,
+    /// Whether the convolution has a bias.
+    #[serde(default = "super::yes")]
+    pub conv_bias: bool,
+    /// Whether the projections in and out have biases.
+    #[serde(default)]
+    pub proj_bias: bool,
+}
+
+/// What mixes the tokens of a layer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixer {
+    /// Attention.
+    Attention(Attention),
+    /// Gated delta rule.
+    DeltaNet(DeltaNet),
+    /// Kimi delta attention.
+    KimiDelta(KimiDelta),
+    /// Mamba-2.
+    Mamba2(Mamba2),
+}
+
+/// The same, borrowed from an architecture.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MixerRef<'a> {
+    /// Attention.
+    Attention(&'a Attention),
+    /// Gated delta rule.
+    DeltaNet(&'a DeltaNet),
+    /// Kimi delta attention.
+    KimiDelta(&'a KimiDelta),
+    /// Mamba-2.
+    Mamba2(&'a Mamba2),
+}
+
+impl Mixer {
+    /// Borrowed.
+    pub fn as_ref(&self) -> MixerRef<'_> {
+        match self {
+            Mixer::Attention(attention) => MixerRef::Attention(attention),
+            Mixer::DeltaNet(delta) => MixerRef::DeltaNet(delta),
+            Mixer::KimiDelta(delta) => MixerRef::KimiDelta(delta),
+            Mixer::Mamba2(mamba) => MixerRef::Mamba2(mamba),
+        }
+    }
+}

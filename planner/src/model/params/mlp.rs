@@ -1,0 +1,59 @@
+//! Parameters of a layer's feed-forward part.
+
+use super::{List, Role};
+use crate::model::{Moe, Norm};
+use crate::shard::{Init, Module};
+
+/// A dense MLP, or one expert, on a stream of `width`.
+pub(super) fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, width: u64, ffn: u64) {
+    let (gated, bias) = (list.architecture.gated, list.architecture.mlp_bias);
+    let (first, first_dim): (&[u64], usize) = if gated { (&[2, ffn, width], 1) } else { (&[ffn, width], 0) };
+    let expert = module == Module::Expert;
+    let column = if expert { Role::ExpertColumn(first_dim) } else { Role::Column(first_dim) };
+    let row = if expert { Role::ExpertRow(1) } else { Role::Row(1) };
+    list.matrix(&format!("{prefix}.fc1.weight"), module, column, first);
+    if bias {
+        list.bias(&format!("{prefix}.fc1.bias"), module, column, &first[..first.len() - 1]);
+    }
+    list.residual_matrix(&format!("{prefix}.fc2.weight"), module, row, &[width, ffn]);
+    if bias {
+        list.bias(&format!("{prefix}.fc2.bias"), module, Role::Replicated, &[width]);
+    }
+}
+
+/// Router, experts, shared experts.
+pub(super) fn moe_parameters(list: &mut List<'_>, moe: &Moe) {
+    let hidden = list.architecture.hidden_size;
+    let name = |part: &str| format!("layers.{{layer}}.moe.{part}");
+    list.matrix(&name("router.weight"), Module::Router, Role::Replicated, &[moe.experts, hidden]);
+    if moe.router_bias {
+        list.bias(&name("router.bias"), Module::Router, Role::Replicated, &[moe.experts]);
+    }
+    if moe.scaled_branches {
+        list.push(&name("router.scale"), Module::Router, Role::Replicated, &[hidden], Init::Ones, false);
+        let each = &name("router.expert_scale");
+        list.push(each, Module::Router, Role::Replicated, &[moe.experts], Init::Ones, false);
+        for norm in ["experts_norm", "experts_post_norm", "shared_post_norm"] {
+            list.stream_norm(&name(norm));
+        }
+    }
+    let width = moe.latent_size.unwrap_or(hidden);
+    if let Some(latent) = moe.latent_size {
+        list.matrix(&name("latent_down.weight"), Module::Router, Role::Replicated, &[latent, hidden]);
+    }
+    mlp_parameters(list, &name("experts.{expert}"), Module::Expert, width, moe.ffn_hidden_size);
+    let experts = list.found.iter_mut().filter(|parameter| parameter.module == Module::Expert);
+    experts.for_each(|parameter| parameter.per_layer = moe.experts);
+    if let Some(latent) = moe.latent_size {
+        if moe.latent_norm {
+            list.norm(&name("latent_norm"), Role::Replicated, &[latent], Norm::Rms);
+        }
+        list.residual_matrix(&name("latent_up.weight"), Module::Router, Role::Replicated, &[hidden, latent]);
+    }
+    if moe.shared_gate {
+        list.matrix(&name("shared.gate.weight"), Module::SharedExpert, Role::Replicated, &[1, hidden]);
+    }
+    if moe.shared_ffn_hidden_size > 0 {
+        mlp_parameters(list, &name("shared"), Module::SharedExpert, hidden, moe.shared_ffn_hidden_size);
+    }
+}

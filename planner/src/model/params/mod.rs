@@ -1,0 +1,239 @@
+//! The list of parameters of an architecture: name, shape, role, start. How each is cut is `crate::shard`'s matter.
+//!
+//! Shapes are logical: the fused query-key-value matrix is `[kv_heads, queries per kv head + 2, head_dim, hidden]`
+//! and a gated first MLP matrix `[2, ffn, hidden]`, so that every tensor-parallel cut is one contiguous range of one
+//! dim. In memory they are the frameworks' two-dimensional matrices.
+
+mod mixer;
+mod mlp;
+
+use super::{Architecture, LayerKind, Mlp, Norm};
+use crate::shard::{Init, Module};
+use mixer::mixer_parameters;
+use mlp::{mlp_parameters, moe_parameters};
+
+/// Which matrix a parameter is; decides how it is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Rows are words.
+    Vocabulary,
+    /// Cut along its output features, which are dim `0`.
+    Column(usize),
+    /// Cut along its input features, which are the dim given.
+    Row(usize),
+    /// The same on every tensor-parallel rank.
+    Replicated,
+    /// Query-key-value, cut by kv groups (dim 0).
+    Qkv,
+    /// The same on every tensor-parallel rank, but each sees only its own heads: its gradient is always a part.
+    SharedByHeads,
+    /// First expert matrix, cut along the dim given by expert tensor parallelism.
+    ExpertColumn(usize),
+    /// Second expert matrix, likewise.
+    ExpertRow(usize),
+}
+
+/// One parameter, or all that look alike: name templates have `{layer}` and `{expert}` in them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parameter {
+    /// Name template.
+    pub name: String,
+    /// What it belongs to.
+    pub module: Module,
+    /// Which matrix it is.
+    pub role: Role,
+    /// Logical shape of one.
+    pub shape: Vec<u64>,
+    /// How it starts.
+    pub init: Init,
+    /// Whether weight decay applies.
+    pub decays: bool,
+    /// How many of them there are in the layer: the experts, else 1.
+    pub per_layer: u64,
+}
+
+impl Parameter {
+    /// Elements of one.
+    pub fn elements(&self) -> u64 {
+        self.shape.iter().product()
+    }
+}
+
+struct List<'a> {
+    architecture: &'a Architecture,
+    found: Vec<Parameter>,
+}
+
+impl List<'_> {
+    fn push(&mut self, name: &str, module: Module, role: Role, shape: &[u64], init: Init, decays: bool) {
+        self.found.push(Parameter {
+            name: name.to_owned(),
+            module,
+            role,
+            shape: shape.to_vec(),
+            init,
+            decays,
+            per_layer: 1,
+        });
+    }
+
+    fn matrix(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
+        self.push(name, module, role, shape, Init::Normal(0.02), true);
+    }
+
+    /// A matrix that writes into the residual stream: starts smaller, so that depth doesn't grow the stream (GPT-2).
+    fn residual_matrix(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
+        let layers = self.architecture.num_layers.max(1) as f64;
+        self.push(name, module, role, shape, Init::Normal(0.02 / libm::sqrt(2.0 * layers)), true);
+    }
+
+    fn bias(&mut self, name: &str, module: Module, role: Role, shape: &[u64]) {
+        self.push(name, module, role, shape, Init::Zeros, false);
+    }
+
+    /// A norm of the residual stream, by the architecture's kind.
+    fn stream_norm(&mut self, name: &str) {
+        let (hidden, kind) = (self.architecture.hidden_size, self.architecture.norm);
+        self.norm(name, Role::Replicated, &[hidden], kind);
+    }
+
+    fn norm(&mut self, name: &str, role: Role, shape: &[u64], kind: Norm) {
+        self.push(&format!("{name}.weight"), Module::Norm, role, shape, Init::Ones, false);
+        if kind == Norm::Layer {
+            self.push(&format!("{name}.bias"), Module::Norm, role, shape, Init::Zeros, false);
+        }
+    }
+}
+
+/// Parameters outside the layers: embedding, then final norm and (unless tied) output layer.
+/// `vocabulary` is the number of rows, padded or not.
+pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Parameter>, Vec<Parameter>) {
+    let hidden = architecture.hidden_size;
+    let mut first = List { architecture, found: Vec::new() };
+    first.matrix("embedding.weight", Module::Embedding, Role::Vocabulary, &[vocabulary, hidden]);
+    if let Some(positions) = architecture.learned_positions {
+        first.matrix("embedding.positions.weight", Module::Embedding, Role::Replicated, &[positions, hidden]);
+    }
+    let mut last = List { architecture, found: Vec::new() };
+    let copies = architecture.hyper_connections;
+    if copies > 0 {
+        hyper_connection(&mut last, "final", copies, copies, 1);
+    }
+    if architecture.attention_residuals {
+        attention_residual(&mut last, "final");
+    }
+    last.stream_norm("final_norm");
+    if !architecture.tied_embeddings {
+        last.matrix("head.weight", Module::Head, Role::Vocabulary, &[vocabulary, hidden]);
+    }
+    (first.found, last.found)
+}
+
+/// Parameters of one layer of `kind`, in the order of the forward pass.
+pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Parameter> {
+    let mut list = List { architecture, found: Vec::new() };
+    if let Some(mixer) = architecture.mixer(kind) {
+        stream_parameters(&mut list, "layers.{layer}.attention");
+        list.stream_norm("layers.{layer}.attention.norm");
+        mixer_parameters(&mut list, mixer);
+        if architecture.post_norms {
+            list.stream_norm("layers.{layer}.attention.post_norm");
+        }
+    }
+    if kind.mlp == Mlp::None {
+        return list.found;
+    }
+    stream_parameters(&mut list, "layers.{layer}.mlp");
+    list.stream_norm("layers.{layer}.mlp.norm");
+    match (kind.mlp, &architecture.moe) {
+        (Mlp::Moe, Some(moe)) => moe_parameters(&mut list, moe),
+        _ => mlp_parameters(
+            &mut list,
+            "layers.{layer}.mlp",
+            Module::Mlp,
+            architecture.hidden_size,
+            architecture.ffn_hidden_size,
+        ),
+    }
+    if architecture.post_norms {
+        list.stream_norm("layers.{layer}.mlp.post_norm");
+    }
+    list.found
+}
+
+/// What connects a part of a layer to the residual stream, where it is more than a sum.
+fn stream_parameters(list: &mut List<'_>, part: &str) {
+    let copies = list.architecture.hyper_connections;
+    if copies > 0 {
+        // Weights to read the copies, weights to write them, and a matrix between them.
+        hyper_connection(list, part, copies, (2 + copies) * copies, 3);
+    }
+    if list.architecture.attention_residuals {
+        attention_residual(list, part);
+    }
+}
+
+fn hyper_connection(list: &mut List<'_>, part: &str, copies: u64, outputs: u64, scales: u64) {
+    let hidden = list.architecture.hidden_size;
+    let name = |what: &str| format!("{part}.hyper_connection.{what}");
+    list.matrix(&name("weight"), Module::Norm, Role::Replicated, &[outputs, copies * hidden]);
+    list.bias(&name("bias"), Module::Norm, Role::Replicated, &[outputs]);
+    list.push(&name("scale"), Module::Norm, Role::Replicated, &[scales], Init::Ones, false);
+}
+
+fn attention_residual(list: &mut List<'_>, part: &str) {
+    let hidden = list.architecture.hidden_size;
+    list.norm(&format!("{part}.residual.norm"), Role::Replicated, &[hidden], Norm::Rms);
+    list.matrix(&format!("{part}.residual.query"), Module::Norm, Role::Replicated, &[1, hidden]);
+}
+
+/// Parameters of one multi-token-prediction module: a projection of hidden state and next embedding, whole layers
+/// (one of the last layer's kind, unless the architecture says more), three norms. Embedding and output layer are the
+/// model's.
+pub fn mtp_parameters(architecture: &Architecture) -> Vec<Parameter> {
+    let hidden = architecture.hidden_size;
+    let mut list = List { architecture, found: Vec::new() };
+    for name in ["embedding_norm", "hidden_norm"] {
+        list.stream_norm(&format!("mtp.{{layer}}.{name}"));
+    }
+    list.matrix("mtp.{layer}.proj.weight", Module::Mtp, Role::Column(0), &[hidden, 2 * hidden]);
+    let kinds = architecture.mtp_kinds();
+    for (place, &kind) in kinds.iter().enumerate() {
+        let prefix =
+            if kinds.len() == 1 { "mtp.{layer}".to_owned() } else { format!("mtp.{{layer}}.{place}") };
+        for mut parameter in layer_parameters(architecture, kind) {
+            parameter.name = parameter.name.replace("layers.{layer}", &prefix);
+            list.found.push(parameter);
+        }
+    }
+    list.stream_norm("mtp.{layer}.final_norm");
+    list.found
+}
+
+/// Trainable parameters of the whole model, once (no vocabulary padding, no tied copy), and how many of them one
+/// token uses.
+pub fn count(architecture: &Architecture) -> (u64, u64) {
+    let (total, active) = total(architecture);
+    let fits = |parameters: u128| u64::try_from(parameters).unwrap_or(u64::MAX);
+    (fits(total), fits(active))
+}
+
+/// The same in wide arithmetic, for sizes that are not checked yet.
+pub(super) fn total(architecture: &Architecture) -> (u128, u128) {
+    let (first, last) = outer_parameters(architecture, architecture.vocab_size);
+    let elements = |parameter: &Parameter| u128::from(parameter.elements());
+    let outer: u128 = first.iter().chain(&last).map(elements).sum();
+    let of_kind = |(kind, layers)| (layer_parameters(architecture, kind), layers);
+    let modules =
+        (architecture.mtp_layers > 0).then(|| (mtp_parameters(architecture), architecture.mtp_layers));
+    let (mut total, mut active) = (outer, outer);
+    let top_k = architecture.moe.as_ref().map_or(0, |moe| moe.top_k);
+    for (parameters, layers) in architecture.layer_kinds().into_iter().map(of_kind).chain(modules) {
+        for parameter in parameters {
+            let used = if parameter.module == Module::Expert { top_k } else { parameter.per_layer };
+            total += u128::from(layers) * u128::from(parameter.per_layer) * elements(&parameter);
+            active += u128::from(layers) * u128::from(used) * elements(&parameter);
+        }
+    }
+    (total, active)
+}

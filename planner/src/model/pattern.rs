@@ -1,0 +1,151 @@
+//! Which layer is of which kind: a short list of runs that is repeated over the layers.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Architecture, MixerRef};
+
+/// A layer's feed-forward part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mlp {
+    /// A dense MLP.
+    Dense,
+    /// Router and experts; dense in a model without experts.
+    #[default]
+    Moe,
+    /// None.
+    None,
+}
+
+/// Layers of one kind in a row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerRun {
+    /// How many.
+    #[serde(default = "one")]
+    pub count: u64,
+    /// What mixes tokens: 0 the architecture's `attention`, n the n-th of `other_mixers`, null nothing.
+    #[serde(default = "attention")]
+    pub mixer: Option<u64>,
+    /// The feed-forward part.
+    #[serde(default)]
+    pub mlp: Mlp,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn attention() -> Option<u64> {
+    Some(0)
+}
+
+/// What a layer consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LayerKind {
+    /// What mixes tokens, by the numbers of `LayerRun::mixer`.
+    pub mixer: Option<u64>,
+    /// The feed-forward part.
+    pub mlp: Mlp,
+}
+
+impl LayerKind {
+    /// Attention and a dense MLP.
+    pub const DENSE: LayerKind = LayerKind { mixer: Some(0), mlp: Mlp::Dense };
+    /// Attention and experts.
+    pub const MOE: LayerKind = LayerKind { mixer: Some(0), mlp: Mlp::Moe };
+
+    /// A run of one.
+    pub fn run(self) -> LayerRun {
+        LayerRun { count: 1, mixer: self.mixer, mlp: self.mlp }
+    }
+}
+
+/// Kinds of layers in order as the shortest list of runs: repeats of the whole are folded, then neighbours joined.
+/// Empty when all are the usual kind, attention with experts.
+pub fn fold(kinds: &[LayerKind]) -> Vec<LayerRun> {
+    if kinds.iter().all(|kind| *kind == LayerKind::MOE) {
+        return Vec::new();
+    }
+    let period = (1..=kinds.len())
+        .find(|&period| kinds.iter().zip(&kinds[period..]).all(|(one, next)| one == next))
+        .unwrap_or(0);
+    let mut runs: Vec<LayerRun> = Vec::new();
+    for kind in &kinds[..period] {
+        match runs.last_mut() {
+            Some(last) if last.mixer == kind.mixer && last.mlp == kind.mlp => last.count += 1,
+            _ => runs.push(kind.run()),
+        }
+    }
+    runs
+}
+
+impl Architecture {
+    /// What `layer` (from 0) consists of.
+    pub fn layer_kind(&self, layer: u64) -> LayerKind {
+        self.kind_in(&self.pattern, layer)
+    }
+
+    /// Kinds of the layers of a multi-token-prediction module: the last layer's, unless it is said.
+    pub fn mtp_kinds(&self) -> Vec<LayerKind> {
+        match self.mtp_pattern.iter().map(|run| run.count).sum() {
+            0 => vec![self.layer_kind(self.num_layers.saturating_sub(1))],
+            layers => (0..layers).map(|layer| self.kind_in(&self.mtp_pattern, layer)).collect(),
+        }
+    }
+
+    fn kind_in(&self, pattern: &[LayerRun], layer: u64) -> LayerKind {
+        let period: u64 = pattern.iter().map(|run| run.count).sum();
+        let mut place = layer.checked_rem(period).unwrap_or(0);
+        let mut kind = LayerKind::MOE;
+        for run in pattern {
+            kind = LayerKind { mixer: run.mixer, mlp: run.mlp };
+            match place.checked_sub(run.count) {
+                Some(rest) => place = rest,
+                None => break,
+            }
+        }
+        if kind.mlp == Mlp::Moe && self.moe.is_none() {
+            kind.mlp = Mlp::Dense;
+        }
+        kind
+    }
+
+    /// Every kind of layer that the model has, with the number of its layers, in order of appearance.
+    pub fn layer_kinds(&self) -> Vec<(LayerKind, u64)> {
+        let mut kinds: Vec<(LayerKind, u64)> = Vec::new();
+        for kind in (0..self.num_layers).map(|layer| self.layer_kind(layer)) {
+            match kinds.iter_mut().find(|(known, _)| *known == kind) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((kind, 1)),
+            }
+        }
+        kinds
+    }
+
+    /// Layers with experts.
+    pub fn moe_layers(&self) -> u64 {
+        self.layers_with(Mlp::Moe)
+    }
+
+    /// Layers with this feed-forward part.
+    pub fn layers_with(&self, mlp: Mlp) -> u64 {
+        self.layer_kinds().iter().filter(|(kind, _)| kind.mlp == mlp).map(|(_, count)| count).sum()
+    }
+
+    /// What mixes tokens in layers of `kind`; none where nothing does.
+    pub fn mixer(&self, kind: LayerKind) -> Option<MixerRef<'_>> {
+        match kind.mixer? {
+            0 => Some(MixerRef::Attention(&self.attention)),
+            other => self.other_mixers.get(usize::try_from(other - 1).ok()?).map(|mixer| mixer.as_ref()),
+        }
+    }
+
+    /// Every mixer that some layer has.
+    pub fn mixers(&self) -> Vec<MixerRef<'_>> {
+        let mut numbers: Vec<Option<u64>> = self.layer_kinds().iter().map(|(kind, _)| kind.mixer).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind { mixer, mlp: Mlp::None })).collect()
+    }
+}

@@ -1,0 +1,4 @@
+//! Tests of architectures, their import and their parameters.
+
+mod import;
+mod totals;
