@@ -19,7 +19,7 @@ const MAX_RUNS: usize = 300;
 /// How often the folder is looked at.
 const EVERY: Duration = Duration::from_millis(400);
 /// How often Slurm is asked about a job.
-const ASK_SLURM_EVERY: Duration = Duration::from_secs(15);
+const ASK_SLURM_EVERY: Duration = Duration::from_secs(5);
 /// Where a log's last record is looked for.
 const END_BYTES: u64 = 64 * 1024;
 
@@ -94,6 +94,7 @@ impl Known {
             launcher_end: None,
             rank_ends: Vec::new(),
             starter_lives: None,
+            stop_asked: false,
             silence: Duration::ZERO,
         };
         for log in logs.iter().filter(|log| log.starts_with("launcher-")) {
@@ -103,6 +104,7 @@ impl Known {
             return evidence;
         }
         evidence.silence = silence(folder, &logs);
+        evidence.stop_asked = folder.stop_asked();
         evidence.starter_lives = self.starter_lives();
         if evidence.starter_lives == Some(true) && self.info.launcher.is_some() {
             return evidence;

@@ -16,6 +16,8 @@ pub struct Evidence {
     pub rank_ends: Vec<(String, Outcome, String)>,
     /// Whether the process or the Slurm job that started the ranks lives; none when it can't be asked from here.
     pub starter_lives: Option<bool>,
+    /// Whether somebody asked it to stop.
+    pub stop_asked: bool,
     /// How long nothing was written.
     pub silence: Duration,
 }
@@ -41,6 +43,9 @@ pub fn derive(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
         };
     }
     match evidence.starter_lives {
+        Some(_) if evidence.stop_asked => {
+            (RunState::Stopped, "Stopped on request; not every rank recorded its end".to_owned())
+        }
         Some(_) => (RunState::Lost, gone(info)),
         None if evidence.silence >= LONG_SILENCE => (
             RunState::Lost,
@@ -117,6 +122,7 @@ mod tests {
                 .map(|(rank, &outcome)| (format!("rank-{rank:05}.log"), outcome, format!("end {rank}")))
                 .collect(),
             starter_lives,
+            stop_asked: false,
             silence: Duration::from_secs(1),
         }
     }
@@ -157,5 +163,7 @@ mod tests {
         assert!(reason.contains("sacct -j 42"), "{reason}");
         let silent = Evidence { silence: Duration::from_secs(3600), ..evidence(None, &[]) };
         check(true, &silent, RunState::Lost);
+        let cancelled = Evidence { stop_asked: true, ..evidence(Some(false), &[]) };
+        check(true, &cancelled, RunState::Stopped);
     }
 }

@@ -10,7 +10,7 @@ use planner::wire::{
 };
 
 use crate::hub::{Hub, Socket, next, send};
-use crate::support::{TINY, Workshop, log, step};
+use crate::support::{TINY, Workshop, log, step, wait_for};
 
 fn tiny() -> PlanFile {
     planner::parse_plan(TINY).expect("a plan")
@@ -18,6 +18,12 @@ fn tiny() -> PlanFile {
 
 /// A run folder as a launcher that is gone left it.
 fn prepare(shop: &Workshop, id: &str, logs: &[(&str, &str)]) {
+    prepare_with(shop, id, None, logs);
+}
+
+/// The same; with a number, of a Slurm job.
+fn prepare_with(shop: &Workshop, id: &str, slurm_job: Option<&str>, logs: &[(&str, &str)]) {
+    let launcher = ProcessId { pid: 1, start_ticks: 1, boot_id: "another".to_owned() };
     let info = RunInfo {
         version: 1,
         id: id.to_owned(),
@@ -27,8 +33,8 @@ fn prepare(shop: &Workshop, id: &str, logs: &[(&str, &str)]) {
         started_unix_ms: 1,
         command: Vec::new(),
         versions: [].into(),
-        launcher: Some(ProcessId { pid: 1, start_ticks: 1, boot_id: "another".to_owned() }),
-        slurm_job: None,
+        launcher: slurm_job.is_none().then_some(launcher),
+        slurm_job: slurm_job.map(str::to_owned),
         world_size: 2,
     };
     let folder = format!("runs/{id}");
@@ -200,7 +206,9 @@ async fn what_is_missing_reaches_the_page() {
 #[tokio::test]
 async fn a_launcher_that_was_killed_is_told_from_one_that_runs() {
     let shop = Workshop::new();
-    let fake = "until grep -qs stop \"$RUN_DIR/control\"; do sleep 0.1; done; finish stopped";
+    // Rank 3 does not look at the control file, but listens to SIGTERM.
+    let fake = "trap 'finish stopped; exit 0' TERM; until [ $RANK != 3 ] && grep -qs stop \"$RUN_DIR/control\"; do \
+                sleep 0.1; done; finish stopped";
     let hub = Hub::start_with(&shop, &[], fake);
     let mut socket = hub.open().await;
     send(&mut socket, &ToHub::Start { plan: Box::new(tiny()) }).await;
@@ -212,10 +220,12 @@ async fn a_launcher_that_was_killed_is_told_from_one_that_runs() {
     let found = wait_state(&mut socket, &run, |state| state != RunState::Running).await;
     assert_eq!(found.state, RunState::Lost, "{}", found.reason);
     assert!(found.reason.contains(&launcher.pid.to_string()), "{}", found.reason);
-    // Its ranks still read the control file.
+    // Its ranks are still there: three read the control file, the last is found and told.
     send(&mut socket, &ToHub::Stop { run: run.clone() }).await;
     let found = wait_state(&mut socket, &run, |state| state != RunState::Lost).await;
     assert_eq!(found.state, RunState::Stopped, "{}", found.reason);
+    let last = shop.path(&format!("runs/{run}/rank-00003.log"));
+    wait_for("the last rank's end", || last.exists().then_some(()));
 }
 
 #[tokio::test]
@@ -249,4 +259,36 @@ async fn a_viewer_that_does_not_read_delays_nobody() {
             found += records.len();
         }
     }
+}
+
+#[tokio::test]
+async fn a_slurm_job_is_asked_about_and_cancelled() {
+    let shop = Workshop::new();
+    prepare_with(&shop, "20260101T000000Z-slurm-42", Some("42"), &[("rank-00000.log", &log(&[step(1)]))]);
+    prepare_with(&shop, "20260102T000000Z-slurm-43", Some("43"), &[("rank-00000.log", &log(&[step(1)]))]);
+    prepare_with(&shop, "20260103T000000Z-slurm-evil", Some("44; touch pwned"), &[]);
+    // Job 42 runs until it is cancelled; Slurm has forgotten 43.
+    let cancelled = shop.path("cancelled");
+    shop.program("bin/scancel", &format!("#!/bin/sh\necho \"$1\" > {}\n", cancelled.display()));
+    shop.program(
+        "bin/squeue",
+        &format!(
+            "#!/bin/sh\ncase \"$*\" in *42) [ -e {} ] || echo RUNNING ;; *) echo 'slurm_load_jobs error: Invalid job id \
+             specified' >&2; exit 1 ;; esac\n",
+            cancelled.display()
+        ),
+    );
+    let hub = Hub::start(&shop);
+    let mut socket = hub.open().await;
+    let list = runs(&mut socket).await;
+    let states: Vec<RunState> = list.iter().map(|run| run.state).collect();
+    assert_eq!(states, [RunState::Running, RunState::Lost, RunState::Running]);
+    assert!(list[1].reason.contains("sacct -j 43"), "{}", list[1].reason);
+    for id in ["20260101T000000Z-slurm-42", "20260103T000000Z-slurm-evil"] {
+        send(&mut socket, &ToHub::Stop { run: id.to_owned() }).await;
+    }
+    let run = wait_state(&mut socket, "20260101T000000Z-slurm-42", |state| state == RunState::Stopped).await;
+    assert!(run.reason.starts_with("Stopped on request"), "{}", run.reason);
+    assert_eq!(std::fs::read_to_string(cancelled).expect("cancelled").trim(), "42");
+    assert!(!shop.path("pwned").exists());
 }

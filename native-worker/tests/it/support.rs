@@ -71,7 +71,9 @@ impl Workshop {
     /// `shardplan` in this folder, with the fakes.
     pub fn shardplan(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_shardplan"));
+        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
         command
+            .env("PATH", path)
             .current_dir(self.folder.path())
             .env("SHARDPLAN_RANK", self.path("fake-rank"))
             .env("SHARDPLAN_TORCH", self.path("fake-python"))
