@@ -46,7 +46,6 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
     let reading = read_plan(&arguments.plan, &environment)?;
     let device = device(arguments.device, &environment, cuda)?;
     check_torch()?;
-    signals::listen()?;
     if environment.world_size > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
         // Ranks that share a machine would otherwise each start a thread per core.
         tch::set_num_threads(1);
@@ -162,9 +161,19 @@ fn device(
 
 fn device_name(device: Device) -> String {
     match device {
-        Device::Cuda(index) => format!("cuda:{index}"),
+        Device::Cuda(index) => {
+            format!("cuda:{index}{}", gpu_model().map(|name| format!(" ({name})")).unwrap_or_default())
+        }
         _ => "cpu".to_owned(),
     }
+}
+
+/// What the driver calls its GPUs; nodes have GPUs of one model.
+fn gpu_model() -> Option<String> {
+    let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?.next()?.ok()?;
+    let text = std::fs::read_to_string(folder.path().join("information")).ok()?;
+    let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    Some(model.trim().to_owned())
 }
 
 /// What tells this run apart from another on the same port: the run folder's name and the Slurm job.
@@ -210,6 +219,8 @@ fn joined(
     };
     let world = HostCollectives::join(identity, meeting, reading.plan.groups())?;
     lock(log).append(Event::Joined(joined))?;
+    // From here on a signal asks for an end in good order; before, it simply ends the process.
+    signals::listen()?;
     let result = train(arguments, &reading.plan, &world, device, log);
     match &result {
         Ok(_) => world.finish(),
@@ -236,7 +247,7 @@ fn train(
     log: &SharedLog,
 ) -> anyhow::Result<(Outcome, String)> {
     let _inference = tch::no_grad_guard();
-    let tracker = Tracker::install()?;
+    let tracker = Tracker::install(device)?;
     world.note("allocating its state");
     let mut trainer = Trainer::new(plan, world, &tracker, device)?;
     lock(log).append(Event::Allocated(trainer.static_memory()))?;

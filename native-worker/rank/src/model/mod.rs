@@ -4,32 +4,23 @@
 //! Symbols: s tokens of a sequence, b sequences, h hidden, d head width.
 
 mod cross_entropy;
+mod parts;
 mod rotary;
 
 use anyhow::{Context, bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::model::{Attention, QkNorm};
+use planner::model::Attention;
+use planner::shard::RankShards;
 use tch::{Kind, Tensor};
 
 use crate::collectives::{Collectives, GroupId};
-use crate::state::{State, kind_of};
+use crate::state::kind_of;
 use crate::tape::{Exchange, Flow, Tape};
 
 use cross_entropy::VocabularySlice;
+use parts::{Layer, Parts};
 use rotary::Rotary;
-
-struct Layer {
-    attention_norm: usize,
-    qkv: usize,
-    qkv_bias: Option<usize>,
-    q_norm: Option<usize>,
-    k_norm: Option<usize>,
-    proj: usize,
-    mlp_norm: usize,
-    fc1: usize,
-    fc2: usize,
-}
 
 /// The model of one rank: which parameter is which, and what is fixed from step to step.
 pub struct Model {
@@ -40,10 +31,7 @@ pub struct Model {
     head_dim: i64,
     norm_eps: f64,
     rotary: Rotary,
-    embedding: usize,
-    layers: Vec<Layer>,
-    final_norm: usize,
-    head: usize,
+    parts: Parts,
     vocabulary: VocabularySlice,
 }
 
@@ -56,36 +44,17 @@ pub struct Batch {
 }
 
 impl Model {
-    /// The model that the plan describes, over this rank's parameters.
+    /// The model that the plan describes, over this rank's shards.
     ///
     /// # Errors
-    /// When the planner's shards lack a parameter, or the model is one that the executor does not run.
-    pub fn new(plan: &Plan, state: &State, world: &dyn Collectives) -> anyhow::Result<Model> {
+    /// When the shards lack a parameter or have one too many, or the model is one that the executor does not run.
+    pub fn new(plan: &Plan, shards: &RankShards, world: &dyn Collectives) -> anyhow::Result<Model> {
         let architecture = &plan.model;
-        let Attention::Gqa { head_dim, rotary_dim, qk_norm, qkv_bias, .. } = architecture.attention else {
-            bail!("the executor runs grouped-query attention so far, and this model has latent attention");
+        let Attention::Gqa { head_dim, rotary_dim, .. } = architecture.attention else {
+            bail!("the executor runs grouped-query attention so far, and this model has another attention");
         };
-        let named = |layer: u64, part: &str| state.find(&format!("layers.{layer}.{part}"));
-        let optional = |wanted: bool, layer, part| wanted.then(|| named(layer, part)).transpose();
-        let layers = (0..architecture.num_layers)
-            .map(|layer| {
-                let normed = qk_norm == QkNorm::PerHead;
-                anyhow::Ok(Layer {
-                    attention_norm: named(layer, "attention.norm.weight")?,
-                    qkv: named(layer, "attention.qkv.weight")?,
-                    qkv_bias: optional(qkv_bias, layer, "attention.qkv.bias")?,
-                    q_norm: optional(normed, layer, "attention.q_norm.weight")?,
-                    k_norm: optional(normed, layer, "attention.k_norm.weight")?,
-                    proj: named(layer, "attention.proj.weight")?,
-                    mlp_norm: named(layer, "mlp.norm.weight")?,
-                    fc1: named(layer, "mlp.fc1.weight")?,
-                    fc2: named(layer, "mlp.fc2.weight")?,
-                })
-            })
-            .collect::<Result<_, _>>()?;
-        let embedding = state.find("embedding.weight")?;
-        let head = if architecture.tied_embeddings { embedding } else { state.find("head.weight")? };
-        let rows = &state.parameters[head].shard;
+        let parts = Parts::find(plan, shards)?;
+        let rows = &shards.params[parts.head];
         Ok(Model {
             tp: world.mine(GroupKind::Tp)?,
             sequence_parallel: plan.layout.sp && plan.layout.tp > 1,
@@ -94,11 +63,8 @@ impl Model {
             head_dim: i64::try_from(head_dim)?,
             norm_eps: architecture.norm_eps,
             rotary: Rotary::new(rotary_dim.unwrap_or(head_dim), architecture.rope_theta)?,
-            embedding,
-            layers,
-            final_norm: state.find("final_norm.weight")?,
-            head,
             vocabulary: VocabularySlice::new(rows.offset[0], rows.local_shape[0], rows.unpadded_rows)?,
+            parts,
         })
     }
 
@@ -118,7 +84,7 @@ impl Model {
         let sequence = batch.inputs.size()[0];
         let (cos, sin) = self.rotary.tables(sequence, self.compute, batch.inputs.device())?;
         let mut stream = self.embed(tape, batch)?;
-        for layer in &self.layers {
+        for layer in &self.parts.layers {
             let normed = self.norm(tape, &stream, layer.attention_norm)?;
             let partial = self.attention(tape, layer, normed, &cos, &sin)?;
             stream = self.residual(tape, stream, partial)?;
@@ -126,10 +92,10 @@ impl Model {
             let partial = self.mlp(tape, layer, normed)?;
             stream = self.residual(tape, stream, partial)?;
         }
-        let normed = self.norm(tape, &stream, self.final_norm)?;
+        let normed = self.norm(tape, &stream, self.parts.final_norm)?;
         drop(stream);
         before_head();
-        let logits = tape.segment(&[&normed], &[self.head], |inputs, weights| {
+        let logits = tape.segment(&[&normed], &[self.parts.head], |inputs, weights| {
             Ok(inputs[0].f_linear(&weights[0], None::<&Tensor>)?)
         })?;
         drop(normed);
@@ -151,7 +117,7 @@ impl Model {
 
     fn embed(&self, tape: &mut Tape<'_>, batch: &Batch) -> anyhow::Result<Flow> {
         let (inside, local) = self.vocabulary.localize(&batch.inputs)?;
-        let words = tape.segment(&[], &[self.embedding], |_, weights| {
+        let words = tape.segment(&[], &[self.parts.embedding], |_, weights| {
             let rows = Tensor::f_embedding(&weights[0], &local, -1, false, false)?;
             // Words of other ranks' slices read row 0 here, which must count for nothing.
             Ok(rows.f_mul(&inside.f_unsqueeze(-1)?.f_to_kind(rows.kind())?)?)

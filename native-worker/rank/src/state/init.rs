@@ -115,26 +115,23 @@ pub fn fill_part(shard: &ParamShard, seed: u64, start: u64, into: &mut Tensor) -
 
 #[cfg(test)]
 mod tests {
-    use planner::shard::Module;
+    use planner::Plan;
     use tch::Device;
 
     use super::*;
 
     fn shard(offset: [u64; 2], local_shape: [u64; 2], rows: u64) -> ParamShard {
+        let text = r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu", "gpus_per_node": 1}, "runtime": "native"}"#;
+        let plan = Plan::resolve(&planner::parse_plan(text).unwrap()).plan.unwrap();
+        let any = plan.rank_shards(0).params.swap_remove(0);
         ParamShard {
             name: "layers.3.mlp.fc1.weight".to_owned(),
-            module: Module::Mlp,
-            layer: Some(3),
             shape: vec![rows, 6],
             offset: offset.to_vec(),
             local_shape: local_shape.to_vec(),
             unpadded_rows: 7,
-            cut_by: None,
-            sum_gradient_over: None,
             init: Init::Normal(0.5),
-            decays: true,
-            buffer: 0,
-            buffer_offset: 0,
+            ..any
         }
     }
 

@@ -159,15 +159,6 @@ impl State {
         }
         Ok(())
     }
-
-    /// Number of the parameter with this name.
-    ///
-    /// # Errors
-    /// When the planner has none.
-    pub fn find(&self, name: &str) -> anyhow::Result<usize> {
-        let found = self.parameters.iter().position(|parameter| parameter.shard.name == name);
-        found.with_context(|| format!("the planner's shards have no parameter `{name}`"))
-    }
 }
 
 impl Weights for State {

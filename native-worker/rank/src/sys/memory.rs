@@ -3,12 +3,12 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::marker::PhantomData;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use super::checked;
 
 unsafe extern "C" {
-    fn shardplan_tracker_install() -> *mut c_char;
+    fn shardplan_tracker_install(gpu: bool) -> *mut c_char;
     fn shardplan_tracker_remove() -> *mut c_char;
     fn shardplan_tracker_category(category: c_int);
     fn shardplan_tracker_read(out: *mut i64) -> bool;
@@ -70,13 +70,13 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Puts the hook in place on this thread.
+    /// Puts the hook in place on this thread, for tensors on `device`.
     ///
     /// # Errors
     /// When libtorch refuses.
-    pub fn install() -> anyhow::Result<Tracker> {
-        // SAFETY: takes nothing; the returned message is ours.
-        checked(unsafe { shardplan_tracker_install() })?;
+    pub fn install(device: Device) -> anyhow::Result<Tracker> {
+        // SAFETY: takes a flag; the returned message is ours.
+        checked(unsafe { shardplan_tracker_install(device != Device::Cpu) })?;
         Ok(Tracker { not_send: PhantomData })
     }
 

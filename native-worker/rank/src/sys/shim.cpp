@@ -38,12 +38,18 @@ char* guarded(Body&& body) {
 
 constexpr int kCategories = 5;
 
-// Live bytes by category. Backward on a GPU allocates from autograd's own thread, hence the mutex.
+// Live bytes of one kind of device by category. Backward on a GPU allocates from autograd's own thread, hence the mutex.
 class Tracker : public c10::MemoryReportingInfoBase {
  public:
+  explicit Tracker(bool gpu) : gpu_(gpu) {}
+
   void reportMemoryUsage(void* ptr, int64_t size, size_t, size_t reserved, c10::Device device) override {
+    // On a GPU rank, tensors in host memory are none of the GPU's.
+    if (device.is_cpu() == gpu_) {
+      return;
+    }
     std::lock_guard<std::mutex> lock(mutex_);
-    if (device.type() != c10::DeviceType::CPU) {
+    if (gpu_) {
       reserved_ = static_cast<int64_t>(reserved);
     }
     if (size > 0) {
@@ -121,6 +127,7 @@ class Tracker : public c10::MemoryReportingInfoBase {
     }
   }
 
+  const bool gpu_;
   std::mutex mutex_;
   std::unordered_map<void*, Block> blocks_;
   std::array<int64_t, kCategories> live_{};
@@ -140,9 +147,9 @@ std::shared_ptr<Tracker>& tracker() {
 
 extern "C" {
 
-char* shardplan_tracker_install() {
-  return guarded([] {
-    auto fresh = std::make_shared<Tracker>();
+char* shardplan_tracker_install(bool gpu) {
+  return guarded([gpu] {
+    auto fresh = std::make_shared<Tracker>(gpu);
     c10::ThreadLocalDebugInfo::_push(c10::DebugInfoKind::PROFILER_STATE, fresh);
     tracker() = fresh;
   });

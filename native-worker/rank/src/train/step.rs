@@ -91,8 +91,8 @@ impl<'a> Trainer<'a> {
     ) -> anyhow::Result<Trainer<'a>> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
         let shards = plan.rank_shards(world.rank() as u64);
+        let model = Model::new(plan, &shards, world)?;
         let state = State::allocate(&shards, device, plan.run.seed, tracker)?;
-        let model = Model::new(plan, &state, world)?;
         let dp_index = world.index(world.mine(GroupKind::Dp)?)? as u64;
         for buffer in &state.buffers {
             check_owned(&buffer.shard, world)?;
@@ -157,6 +157,7 @@ impl<'a> Trainer<'a> {
             self.gather_weights()?;
             Ok(norm)
         })?;
+        let memory = self.measured(step, activations)?;
         Ok(StepResult {
             loss,
             grad_norm,
@@ -164,7 +165,7 @@ impl<'a> Trainer<'a> {
             tokens: self.tokens(),
             seconds: start.elapsed().as_secs_f64(),
             phases: clock.phases,
-            memory: self.measured(step, activations)?,
+            memory,
         })
     }
 
@@ -330,9 +331,13 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    fn measured(&self, step: u64, activations: u64) -> anyhow::Result<MeasuredMemory> {
+    fn measured(&mut self, step: u64, activations: u64) -> anyhow::Result<MeasuredMemory> {
         let reading = self.tracker.read();
         let live = reading.live.total();
+        if step == 1 && self.device != Device::Cpu {
+            // cuBLAS takes its workspaces with the first product and keeps them.
+            self.at_rest = self.at_rest.max(live);
+        }
         ensure!(
             live == self.at_rest,
             "{live} bytes are live after step {step}, but {} at rest: {} bytes were leaked",

@@ -1,6 +1,7 @@
-"""A plain PyTorch model on the weights that shardplan-rank started from: loss and gradients of the first step.
+"""A plain PyTorch model on the weights that shardplan-rank started from: loss and gradients of every step, and the
+weights that torch's own AdamW makes of them.
 
-Usage: reference.py RUN_FOLDER LOSS. Shares no code with the executor: the samples are made anew, too.
+Usage: reference.py RUN_FOLDER LOSS... Shares no code with the executor: the samples are made anew, too.
 """
 
 import json
@@ -103,24 +104,40 @@ def loss_of(model, weights, inputs, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def close(name, found, expected, floor):
+    difference, allowed = (found - expected).norm(), 1e-10 * max(expected.norm(), floor)
+    assert difference <= allowed, f"{name}: {difference} > {allowed}"
+
+
 def main():
-    folder, said = sys.argv[1], float(sys.argv[2])
+    folder, losses = sys.argv[1], [float(loss) for loss in sys.argv[2:]]
     plan = json.load(open(f"{folder}/plan.json"))
-    model, training = plan["model"]["architecture"], plan["training"]
-    weights = {name: tensor.requires_grad_() for name, tensor in read(f"{folder}/dump/weights-00000.rank-00000").items()}
+    model, training, run = plan["model"]["architecture"], plan["training"], plan["run"]
+    dump = lambda what, step: read(f"{folder}/dump/{what}-{step:05}.rank-00000")
+    weights = {name: tensor.requires_grad_() for name, tensor in dump("weights", 0).items()}
+    plain = [w for name, w in weights.items() if name.endswith("norm.weight") or name.endswith("bias")]
+    matrices = [w for w in weights.values() if not any(w is other for other in plain)]
+    decay = run.get("weight_decay", 0.1)
+    groups = [{"params": plain, "weight_decay": 0.0}, {"params": matrices, "weight_decay": decay}]
+    optimizer = torch.optim.AdamW(groups, lr=run["lr"], betas=(0.9, 0.95), eps=1e-8)
     words, length = min(model["vocab_size"], 256), training["seq_len"] + 1
-    samples = [sample(i, plan["run"].get("seed", 1234), words, length) for i in range(training["global_batch_size"])]
-    tokens = torch.tensor(samples)
-    loss = loss_of(model, weights, tokens[:, :-1], tokens[:, 1:])
-    loss.backward()
-    assert abs(loss.item() - said) <= 1e-10 * said, (loss.item(), said)
-    gradients = read(f"{folder}/dump/gradients-00001.rank-00000")
-    total = torch.cat([g.flatten() for g in gradients.values()]).norm()
-    for name, tensor in weights.items():
-        difference = (tensor.grad - gradients[name]).norm()
-        allowed = 1e-10 * max(tensor.grad.norm(), 1e-6 * total)
-        assert difference <= allowed, f"{name}: {difference} > {allowed}"
-    print(f"loss {loss.item()} and gradients of {len(gradients)} parameters are equal")
+    batch, seed = training["global_batch_size"], run.get("seed", 1234)
+    for step, said in enumerate(losses, 1):
+        tokens = torch.tensor([sample((step - 1) * batch + i, seed, words, length) for i in range(batch)])
+        optimizer.zero_grad()
+        loss = loss_of(model, weights, tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        assert abs(loss.item() - said) <= 1e-10 * said, (step, loss.item(), said)
+        gradients = dump("gradients", step)
+        total = torch.cat([gradient.flatten() for gradient in gradients.values()]).norm()
+        for name, tensor in weights.items():
+            close(f"step {step}, gradient of {name}", gradients[name], tensor.grad, 1e-6 * total)
+            tensor.grad.mul_(min(1.0, run.get("clip_grad", 1.0) / total))
+        optimizer.step()
+        updated = dump("weights", step)
+        for name, tensor in weights.items():
+            close(f"step {step}, {name}", updated[name], tensor.detach(), 0.0)
+    print(f"{len(losses)} losses, gradients and weights of {len(weights)} parameters are equal")
 
 
 main()
