@@ -68,7 +68,7 @@ pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Option<Outcome>) -
         let told = if stop_asked { " after a stop was asked for" } else { "" };
         return (
             Outcome::Failed,
-            format!("rank {} {}{told}{}{}", end.rank, end.how(), hint(end), last_words(end)),
+            format!("Rank {} {}{told}{}{}", end.rank, end.how(), hint(end), last_words(end)),
         );
     }
     let ended_by_launcher = ends.iter().filter(|end| end.failed()).count();
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(culprit(&ends).map(|end| end.rank), Some(1));
         let (outcome, reason) = verdict(&ends, false, None);
         assert_eq!(outcome, Outcome::Failed);
-        assert!(reason.starts_with("rank 1 was ended by signal 9 (SIGKILL)"), "{reason}");
+        assert!(reason.starts_with("Rank 1 was ended by signal 9 (SIGKILL)"), "{reason}");
         assert!(reason.ends_with("Its last lines: r1"), "{reason}");
     }
 

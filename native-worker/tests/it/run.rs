@@ -65,7 +65,7 @@ fn a_killed_rank_is_named_and_the_others_are_ended_within_ten_seconds() {
     let fake = "echo before the end; if [ $RANK = 2 ]; then echo last words >&2; kill -KILL $$; fi; trap '' TERM; \
                 while :; do sleep 0.2; done";
     let (shop, _) =
-        failure(fake, &["rank 2", "signal 9", "SIGKILL", "last words"], Duration::from_millis(11_500));
+        failure(fake, &["Rank 2 ", "signal 9", "SIGKILL", "last words"], Duration::from_millis(11_500));
     let events = shop.launcher_log();
     let exits = events.iter().filter(|event| matches!(event, Event::Exited { signal: Some(9), .. })).count();
     assert_eq!(exits, 4, "{events:?}");
@@ -74,7 +74,7 @@ fn a_killed_rank_is_named_and_the_others_are_ended_within_ten_seconds() {
 #[test]
 fn an_exit_code_is_named() {
     let fake = "if [ $RANK = 1 ]; then echo 'no such tensor' >&2; exit 7; fi; sleep 0.3; exit 1";
-    failure(fake, &["rank 1 exited with code 7", "no such tensor"], Duration::from_secs(5));
+    failure(fake, &["Rank 1 exited with code 7", "no such tensor"], Duration::from_secs(5));
 }
 
 #[test]
