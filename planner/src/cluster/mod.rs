@@ -2,7 +2,7 @@
 
 mod gpu;
 
-pub use gpu::{Gpu, gpu, gpus};
+pub use gpu::{Gpu, Speeds, gpu, gpus};
 
 use crate::wire::FailedGpu;
 

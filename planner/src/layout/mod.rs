@@ -46,6 +46,7 @@ pub struct Group {
 mod executor;
 mod generate;
 mod grid;
+mod mixer_rules;
 mod rules;
 mod stages;
 mod string;

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use super::mixer_rules::mixer_rules;
 use super::validity::Shape;
 use super::{Axis, Layout, layers_of_stage};
-use crate::wire::{Runtime, Schedule};
+use crate::model::Mlp;
+use crate::wire::Schedule;
 
 /// One broken rule.
 pub(super) struct Violation {
@@ -14,10 +16,10 @@ pub(super) struct Violation {
     pub(super) rule: &'static str,
 }
 
-struct Broken(Vec<Violation>);
+pub(super) struct Broken(Vec<Violation>);
 
 impl Broken {
-    fn require(
+    pub(super) fn require(
         &mut self,
         holds: bool,
         field: &'static str,
@@ -34,7 +36,6 @@ impl Broken {
 
 const WORLD_RULE: &str = "world size is a multiple of tp x cp x pp (Megatron-Core parallel_state)";
 const EXPERT_WORLD_RULE: &str = "world size is a multiple of etp x ep x pp (Megatron-Core parallel_state)";
-const HEADS_RULE: &str = "heads are a multiple of tp, and kv heads divide by tp or tp by kv heads (Megatron-Core transformer_config)";
 const STAGE_RULE: &str = "layers divide over pipeline stages and chunks (Megatron-Core transformer_block)";
 const BATCH_RULE: &str =
     "global batch is a multiple of micro batch x dp (Megatron-Core num_microbatches_calculator)";
@@ -70,26 +71,9 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
         product = next;
     }
     let tp = layout.tp;
-    let (heads, kv_heads) = (architecture.attention.heads(), architecture.attention.kv_heads());
-    broken.require(tp > 0 && heads.is_multiple_of(tp), "layout.tp", tp, HEADS_RULE, || {
-        format!("{heads} attention heads can't be split over tp {tp}")
-    });
-    let kv_fits = tp > 0 && (kv_heads.is_multiple_of(tp) || tp.is_multiple_of(kv_heads));
-    broken.require(kv_fits, "layout.tp", tp, HEADS_RULE, || {
-        format!("{kv_heads} key-value heads and tp {tp}: neither divides the other")
-    });
-    if shape.runtime == Runtime::Native {
-        let rule = "native: whole kv groups on a rank";
-        broken.require(tp > 0 && kv_heads.is_multiple_of(tp), "layout.tp", tp, rule, || {
-            format!("{kv_heads} key-value heads can't be split over tp {tp} by the native runtime, which keeps kv groups whole")
-        });
-    }
+    mixer_rules(shape, broken);
     let widths = [
-        (
-            "the MLP's width",
-            architecture.ffn_hidden_size,
-            architecture.moe_layers() < architecture.num_layers,
-        ),
+        ("the MLP's width", architecture.ffn_hidden_size, architecture.has_mlp(Mlp::Dense)),
         (
             "the shared experts' width",
             architecture.moe.as_ref().map_or(0, |moe| moe.shared_ffn_hidden_size),

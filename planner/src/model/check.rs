@@ -88,6 +88,17 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
             );
         }
     }
+    let period: u64 = model.pattern.iter().map(|run| run.count).sum();
+    if period > model.num_layers {
+        findings.push(
+            Finding::error(
+                "model",
+                period,
+                format!("the pattern has {period} layers, and the model {}", model.num_layers),
+            )
+            .rule("a layer pattern is at most as long as the model"),
+        );
+    }
     let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
     for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {
         findings.extend(groups(mixer));

@@ -123,14 +123,13 @@ impl Architecture {
         kinds
     }
 
-    /// Layers with experts.
-    pub fn moe_layers(&self) -> u64 {
-        self.layers_with(Mlp::Moe)
-    }
-
-    /// Layers with this feed-forward part.
-    pub fn layers_with(&self, mlp: Mlp) -> u64 {
-        self.layer_kinds().iter().filter(|(kind, _)| kind.mlp == mlp).map(|(_, count)| count).sum()
+    /// Whether some layer has this feed-forward part.
+    pub fn has_mlp(&self, mlp: Mlp) -> bool {
+        let usual = |mlp| if mlp == Mlp::Moe && self.moe.is_none() { Mlp::Dense } else { mlp };
+        match self.pattern.as_slice() {
+            [] => usual(Mlp::Moe) == mlp,
+            runs => runs.iter().any(|run| usual(run.mlp) == mlp),
+        }
     }
 
     /// What mixes tokens in layers of `kind`; none where nothing does.
@@ -143,7 +142,10 @@ impl Architecture {
 
     /// Every mixer that some layer has.
     pub fn mixers(&self) -> Vec<MixerRef<'_>> {
-        let mut numbers: Vec<Option<u64>> = self.layer_kinds().iter().map(|(kind, _)| kind.mixer).collect();
+        let mut numbers: Vec<Option<u64>> = match self.pattern.as_slice() {
+            [] => vec![Some(0)],
+            runs => runs.iter().map(|run| run.mixer).collect(),
+        };
         numbers.sort_unstable();
         numbers.dedup();
         numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind { mixer, mlp: Mlp::None })).collect()

@@ -1,4 +1,5 @@
 //! Tests of architectures, their import and their parameters.
 
+mod hybrids;
 mod import;
 mod totals;
