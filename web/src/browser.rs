@@ -29,7 +29,8 @@ pub fn fragment() -> String {
 /// Replaces the fragment without a new history entry; an empty one leaves the bare address.
 pub fn replace_fragment(fragment: &str) {
     let location = window().location();
-    let base = format!("{}{}", location.pathname().unwrap_or_default(), location.search().unwrap_or_default());
+    let base =
+        format!("{}{}", location.pathname().unwrap_or_default(), location.search().unwrap_or_default());
     if let Ok(history) = window().history() {
         // A browser may refuse when asked too often; the next change asks again.
         let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&format!("{base}{fragment}")));

@@ -76,11 +76,7 @@ pub fn count(value: u64) -> String {
 
 /// A share in per cent with a sign, for residuals; `0` without one.
 pub fn signed_percent(fraction: f64) -> String {
-    if fraction == 0.0 {
-        "0 %".to_owned()
-    } else {
-        format!("{:+.2} %", fraction * 100.0)
-    }
+    if fraction == 0.0 { "0 %".to_owned() } else { format!("{:+.2} %", fraction * 100.0) }
 }
 
 /// Seconds as `1.24 s` or `38.1 ms`.
@@ -116,11 +112,9 @@ pub fn parse_whole(text: &str) -> Result<u64, String> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(refused());
     }
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(factor))
-        .ok_or_else(|| format!("{} is larger than this page can count; the largest is {}", quoted(text), exact(u64::MAX)))
+    digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(|| {
+        format!("{} is larger than this page can count; the largest is {}", quoted(text), exact(u64::MAX))
+    })
 }
 
 /// A decimal number as people type it, such as `0.1`, `3e-4` or `1,000.5`.

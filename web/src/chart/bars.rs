@@ -102,7 +102,11 @@ impl Bars {
                 let fill: ShapeStyle =
                     if row.outlined { Ink::Ground.marker().filled() } else { colour.filled() };
                 chart.draw_series(std::iter::once(Rectangle::new(corners, fill)))?;
-                let edge = if row.outlined { Ink::Measured.marker().stroke_width(2) } else { Ink::Ground.marker().stroke_width(1) };
+                let edge = if row.outlined {
+                    Ink::Measured.marker().stroke_width(2)
+                } else {
+                    Ink::Ground.marker().stroke_width(1)
+                };
                 chart.draw_series(std::iter::once(Rectangle::new(corners, edge)))?;
                 let (left, above) = chart.backend_coord(&corners[0]);
                 let (right, below) = chart.backend_coord(&corners[1]);
@@ -122,7 +126,11 @@ impl Bars {
             area.draw_text(label, &text(Ink::Text, 12.0, HPos::Right, VPos::Center), (zero - 8, middle))?;
             if !narrow {
                 let total = format::bytes(start);
-                area.draw_text(&total, &text(Ink::Text, 12.0, HPos::Left, VPos::Center), (end_x + 6, middle))?;
+                area.draw_text(
+                    &total,
+                    &text(Ink::Text, 12.0, HPos::Left, VPos::Center),
+                    (end_x + 6, middle),
+                )?;
             }
         }
         if let Some((bytes, label)) = &self.limit {

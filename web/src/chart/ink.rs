@@ -119,7 +119,10 @@ pub fn for_page(svg: &str, id: &str) -> String {
 pub fn for_export(svg: &str) -> String {
     let dressed = dress(svg, "chart", |ink| ink.light().to_owned());
     let dressed = dressed.replacen("<svg ", "<svg font-family=\"system-ui, sans-serif\" ", 1);
-    insert_first(&dressed, &format!("<rect width=\"100%\" height=\"100%\" fill=\"{}\"/>", Ink::Ground.light()))
+    insert_first(
+        &dressed,
+        &format!("<rect width=\"100%\" height=\"100%\" fill=\"{}\"/>", Ink::Ground.light()),
+    )
 }
 
 fn dress(svg: &str, id: &str, colour: impl Fn(Ink) -> String) -> String {
@@ -162,7 +165,10 @@ mod tests {
             .collect();
         let page = for_page(&format!("<svg width=\"1\">{drawing}</svg>"), "x");
         assert!(!page.contains("#5350"), "{page}");
-        assert!(page.contains("fill=\"url(#x-hatch)\"") && page.contains("stroke=\"var(--transient)\""), "{page}");
+        assert!(
+            page.contains("fill=\"url(#x-hatch)\"") && page.contains("stroke=\"var(--transient)\""),
+            "{page}"
+        );
         let file = for_export(&format!("<svg width=\"1\">{drawing}</svg>"));
         assert!(!file.contains("var(") && !file.contains("#5350"), "{file}");
     }

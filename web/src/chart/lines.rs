@@ -29,7 +29,8 @@ impl Lines {
     fn paint(&self, area: &super::Area, width: u32) -> Result<Vec<Mark>, DrawError> {
         const GUTTER: u32 = 52;
         const RIGHT: u32 = 12;
-        let finite: Vec<(f64, f64)> = self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+        let finite: Vec<(f64, f64)> =
+            self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
         let (x, y) = (steps(&finite), extent(finite.iter().map(|p| p.1), self.from_zero));
         let columns = width.saturating_sub(GUTTER + RIGHT).max(1);
         let mut chart = ChartBuilder::on(area)
@@ -76,7 +77,8 @@ fn whole(value: f64) -> String {
 
 /// Lowest and highest value with some air, never empty.
 fn extent(values: impl Iterator<Item = f64>, from_zero: bool) -> (f64, f64) {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     if low > high {
         return (0.0, 1.0);
     }

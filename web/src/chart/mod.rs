@@ -69,5 +69,8 @@ fn draw(width: u32, height: u32, paint: impl FnOnce(&Area) -> Result<Vec<Mark>, 
 
 /// A text style: plotters shrinks SVG text by 1.24, which is undone here.
 fn text(ink: Ink, pixels: f64, horizontal: HPos, vertical: VPos) -> TextStyle<'static> {
-    (FontFamily::SansSerif, pixels * 1.24).into_font().color(&ink.marker().to_rgba()).pos(Pos::new(horizontal, vertical))
+    (FontFamily::SansSerif, pixels * 1.24)
+        .into_font()
+        .color(&ink.marker().to_rgba())
+        .pos(Pos::new(horizontal, vertical))
 }

@@ -24,7 +24,9 @@ where
     T: Clone + PartialEq + Serialize + Send + Sync + 'static,
 {
     let store = store();
-    let current = Signal::derive(move || shown(store, field).0.map(|value| name_of(&value, options)).unwrap_or_default());
+    let current = Signal::derive(move || {
+        shown(store, field).0.map(|value| name_of(&value, options)).unwrap_or_default()
+    });
     let choose = move |name: String| {
         if let Some((value, _)) = options.iter().find(|(_, option)| *option == name) {
             store.edit(field.path, |plan| (field.set)(plan, Some(value.clone())));
@@ -42,7 +44,10 @@ where
 fn name_of<T: PartialEq + Serialize>(value: &T, options: &[(T, &'static str)]) -> String {
     match options.iter().find(|(option, _)| option == value) {
         Some((_, name)) => (*name).to_owned(),
-        None => serde_json::to_value(value).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default(),
+        None => serde_json::to_value(value)
+            .ok()
+            .and_then(|name| name.as_str().map(str::to_owned))
+            .unwrap_or_default(),
     }
 }
 
@@ -66,7 +71,8 @@ pub fn Select(
     let known: Vec<String> = options.iter().map(|(value, _)| value.clone()).collect();
     let stranger = move || {
         let current = current.get();
-        (!known.contains(&current)).then(|| view! { <option value=current.clone() prop:selected=true>{current.clone()}</option> })
+        (!known.contains(&current))
+            .then(|| view! { <option value=current.clone() prop:selected=true>{current.clone()}</option> })
     };
     let items = options
         .into_iter()

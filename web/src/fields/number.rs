@@ -42,7 +42,9 @@ pub fn Number(
                 // What was typed before gives way to the step.
                 store.generation.update(|count| *count += 1);
             }
-            None => store.say(format!("No {} valid value for {label}", if up { "larger" } else { "smaller" })),
+            None => {
+                store.say(format!("No {} valid value for {label}", if up { "larger" } else { "smaller" }))
+            }
         }
     };
     let entry = Entry { field, label, hint, parse: format::parse_whole, show: format::exact };
@@ -60,7 +62,8 @@ pub fn Decimal(
     #[prop(optional)]
     hint: &'static str,
 ) -> impl IntoView {
-    let entry = Entry { field, label, hint, parse: format::parse_decimal, show: |value: f64| value.to_string() };
+    let entry =
+        Entry { field, label, hint, parse: format::parse_decimal, show: |value: f64| value.to_string() };
     view! { <TextEntry entry=entry step=None/> }
 }
 

@@ -78,7 +78,8 @@ fn Memory() -> impl IntoView {
     move || {
         let answer = store.answer.get();
         let Some(memory) = &answer.memory else {
-            let errors: Vec<_> = answer.findings.iter().filter(|f| f.severity == planner::Severity::Error).collect();
+            let errors: Vec<_> =
+                answer.findings.iter().filter(|f| f.severity == planner::Severity::Error).collect();
             let first = errors.first().map(|finding| finding.field.clone()).unwrap_or_default();
             let text = match errors.len() {
                 1 => "1 error".to_owned(),
@@ -136,7 +137,9 @@ fn PlanName() -> impl IntoView {
     let editing = RwSignal::new(false);
     let name = Memo::new(move |_| {
         let given = store.plan().name.clone();
-        given.or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()))).unwrap_or_default()
+        given
+            .or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone())))
+            .unwrap_or_default()
     });
     let commit = move |text: String| {
         let text = text.trim().to_owned();

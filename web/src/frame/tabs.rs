@@ -18,7 +18,8 @@ pub fn Tabs() -> impl IntoView {
             _ => return,
         };
         event.prevent_default();
-        let current = View::ALL.iter().position(|view| *view == store.view.get_untracked()).unwrap_or_default();
+        let current =
+            View::ALL.iter().position(|view| *view == store.view.get_untracked()).unwrap_or_default();
         let next = View::ALL[(current + step) % View::ALL.len()];
         store.view.set(next);
         browser::focus(&format!("tab-{}", next.id()));

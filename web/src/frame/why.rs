@@ -61,7 +61,8 @@ fn Input(name: String) -> impl IntoView {
     let is_field = name.contains('.') && !name.contains(' ') && paths::section_of(&name).is_some();
     if is_field {
         let path = name.clone();
-        view! { <button class="link" on:click=move |_| store.go_to_field(&path)>{name.clone()}</button> }.into_any()
+        view! { <button class="link" on:click=move |_| store.go_to_field(&path)>{name.clone()}</button> }
+            .into_any()
     } else {
         view! { <span>{name}</span> }.into_any()
     }

@@ -224,7 +224,11 @@ mod tests {
 
     #[test]
     fn a_replay_changes_nothing() {
-        let records = vec![step("rank-00000.log", 0, 1, 5.0), step("rank-00001.log", 0, 1, 5.0), step("rank-00000.log", 1, 2, 4.0)];
+        let records = vec![
+            step("rank-00000.log", 0, 1, 5.0),
+            step("rank-00001.log", 0, 1, 5.0),
+            step("rank-00000.log", 1, 2, 4.0),
+        ];
         let mut once = RunBook::default();
         once.add(records.clone(), true, 0);
         let mut twice = once.clone();
@@ -237,13 +241,24 @@ mod tests {
     #[test]
     fn a_killed_rank_has_failed_and_a_stopped_one_has_not() {
         let mut book = RunBook::default();
-        let record = |log: &str, seq, event| LogRecord { log: log.to_owned(), record: Record { seq, unix_ms: 0, event } };
-        let killed = |rank| Event::Exited { rank, code: None, signal: Some(9), last_lines: vec!["out of memory".into()] };
+        let record = |log: &str, seq, event| LogRecord {
+            log: log.to_owned(),
+            record: Record { seq, unix_ms: 0, event },
+        };
+        let killed = |rank| Event::Exited {
+            rank,
+            code: None,
+            signal: Some(9),
+            last_lines: vec!["out of memory".into()],
+        };
         let ended = Event::Ended { outcome: Outcome::Stopped, reason: "asked to stop".into() };
         book.add(vec![record("launcher.log", 0, killed(0))], true, 0);
         book.add(vec![record("rank-00001.log", 0, ended), record("launcher.log", 1, killed(1))], true, 0);
         assert_eq!(book.ranks[&0].standing, RankStanding::Failed);
-        assert_eq!(book.ranks[&0].last_words.as_ref().map(|words| words.how.as_str()), Some("ended by signal 9"));
+        assert_eq!(
+            book.ranks[&0].last_words.as_ref().map(|words| words.how.as_str()),
+            Some("ended by signal 9")
+        );
         assert_eq!(book.ranks[&1].standing, RankStanding::Stopped);
     }
 

@@ -76,7 +76,8 @@ impl Hub {
 
     /// Connects and stays connected, if this page has a token.
     pub fn connect(self) {
-        let idle = matches!(self.connection.get_untracked(), Connection::Offline | Connection::Refused { .. });
+        let idle =
+            matches!(self.connection.get_untracked(), Connection::Offline | Connection::Refused { .. });
         if idle && start::token().is_some() {
             socket::keep_open(self);
         }
@@ -139,7 +140,9 @@ impl Hub {
     fn send(self, message: ToHub) -> bool {
         let sent = self
             .outgoing
-            .try_update_value(|outgoing| outgoing.as_mut().is_some_and(|queue| queue.try_send(message).is_ok()))
+            .try_update_value(|outgoing| {
+                outgoing.as_mut().is_some_and(|queue| queue.try_send(message).is_ok())
+            })
             .unwrap_or_default();
         if !sent {
             self.error.set(Some("The hub is not connected; the page tries again by itself".to_owned()));
@@ -187,7 +190,9 @@ impl Hub {
     /// On the first list: the newest run, unless one is on screen that the list has.
     fn show_something(self) {
         let known = |id: &String| self.runs.with_untracked(|runs| runs.iter().any(|run| run.info.id == *id));
-        if self.shown.with_untracked(|shown| shown.as_ref().is_none_or(|id| !known(id))) && !self.starting.get_untracked() {
+        if self.shown.with_untracked(|shown| shown.as_ref().is_none_or(|id| !known(id)))
+            && !self.starting.get_untracked()
+        {
             let newest = self.runs.with_untracked(|runs| runs.first().map(|run| run.info.id.clone()));
             if let Some(newest) = newest {
                 self.show(&newest);

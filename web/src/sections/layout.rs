@@ -17,7 +17,9 @@ pub fn LayoutSection() -> impl IntoView {
         let layout = filled.unwrap_or_else(|| store.plan().layout.clone());
         let dp = store.answer.with(|answer| answer.groups.as_ref().map(|groups| groups.dp));
         let mut parts = Vec::new();
-        for (name, size) in [("TP", layout.tp), ("CP", layout.cp), ("PP", layout.pp), ("EP", layout.ep), ("DP", dp)] {
+        for (name, size) in
+            [("TP", layout.tp), ("CP", layout.cp), ("PP", layout.pp), ("EP", layout.ep), ("DP", dp)]
+        {
             if let Some(size) = size.filter(|size| *size != 1 || name == "TP") {
                 parts.push(format!("{name} {size}"));
             }
@@ -27,7 +29,11 @@ pub fn LayoutSection() -> impl IntoView {
     let derived = move || {
         store.answer.with(|answer| {
             answer.groups.as_ref().map(|groups| {
-                let experts = if groups.edp == groups.dp { String::new() } else { format!(", of experts {}", groups.edp) };
+                let experts = if groups.edp == groups.dp {
+                    String::new()
+                } else {
+                    format!(", of experts {}", groups.edp)
+                };
                 let text = format!("Data parallel {}{experts}, over {} GPUs", groups.dp, groups.world);
                 view! { <p class="note">{text}</p> }
             })

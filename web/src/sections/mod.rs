@@ -56,11 +56,17 @@ fn Section(
     });
     let worst = move || findings.with(|findings| findings.iter().map(|finding| finding.severity).min());
     let mark = move || {
-        worst().filter(|severity| *severity != Severity::Info).map(|severity| view! { <Shape severity=severity/> })
+        worst()
+            .filter(|severity| *severity != Severity::Info)
+            .map(|severity| view! { <Shape severity=severity/> })
     };
     let elsewhere = Signal::derive(move || {
         findings.with(|findings| {
-            findings.iter().filter(|finding| !shown.contains(&finding.field.as_str())).cloned().collect::<Vec<_>>()
+            findings
+                .iter()
+                .filter(|finding| !shown.contains(&finding.field.as_str()))
+                .cloned()
+                .collect::<Vec<_>>()
         })
     });
     let body_id = format!("section-{id}-body");

@@ -38,10 +38,12 @@ pub fn ModelSection() -> impl IntoView {
             store.edit(PRESET, |plan| plan.model = ModelFile { preset: Some(id), ..ModelFile::default() });
         }
     };
-    let options = presets().iter().map(|preset| (preset.id.clone(), preset.title.clone())).collect::<Vec<_>>();
+    let options =
+        presets().iter().map(|preset| (preset.id.clone(), preset.title.clone())).collect::<Vec<_>>();
     let summary = Signal::derive(move || {
         let id = current.get();
-        let title = presets().iter().find(|preset| preset.id == id).map_or(id.clone(), |preset| preset.title.clone());
+        let title =
+            presets().iter().find(|preset| preset.id == id).map_or(id.clone(), |preset| preset.title.clone());
         let total = store.answer.with(|answer| answer.parameters.as_ref().map(|counts| counts.total));
         match total {
             Some(total) => format!("{title}, {} parameters", format::count(total)),
@@ -75,7 +77,11 @@ fn ConfigBox() -> impl IntoView {
         Ok(Intake::Config(config)) => {
             store.replace(intake::with_config(&store.plan_now(), config));
             let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
-            store.say(if usable { "Model read from config.json" } else { "The config.json needs a change; see the findings" });
+            store.say(if usable {
+                "Model read from config.json"
+            } else {
+                "The config.json needs a change; see the findings"
+            });
             findings.set(Vec::new());
         }
         Ok(Intake::Plan(plan)) => {
@@ -168,7 +174,12 @@ fn WhatWasRead() -> impl IntoView {
             .collect_view();
         let assumed: Vec<String> = store.answer.with(|answer| {
             let of_model = |path: &&String| path.starts_with("model.");
-            answer.assumed.iter().filter(of_model).map(|path| path.rsplit('.').next().unwrap_or(path).to_owned()).collect()
+            answer
+                .assumed
+                .iter()
+                .filter(of_model)
+                .map(|path| path.rsplit('.').next().unwrap_or(path).to_owned())
+                .collect()
         });
         Some(view! {
             <details class="facts">
@@ -199,8 +210,14 @@ fn facts(model: &Architecture) -> Vec<(&'static str, String)> {
         }
     }
     if let Some(moe) = &model.moe {
-        facts.push(("Experts", format!("{} of width {}, top {}", moe.experts, moe.ffn_hidden_size, moe.top_k)));
+        facts.push((
+            "Experts",
+            format!("{} of width {}, top {}", moe.experts, moe.ffn_hidden_size, moe.top_k),
+        ));
     }
-    facts.push(("Output layer", if model.tied_embeddings { "tied to the embedding" } else { "its own" }.to_owned()));
+    facts.push((
+        "Output layer",
+        if model.tied_embeddings { "tied to the embedding" } else { "its own" }.to_owned(),
+    ));
     facts
 }

@@ -24,8 +24,10 @@ impl<T> Default for History<T> {
 impl<T> History<T> {
     /// Notes that `before` is about to be replaced by an edit of `field` at `now_ms`.
     pub fn record(&mut self, before: Arc<T>, field: &str, now_ms: f64) {
-        let joins =
-            self.last_edit.as_ref().is_some_and(|(last, at)| last == field && now_ms - at < JOIN_MS && self.future.is_empty());
+        let joins = self
+            .last_edit
+            .as_ref()
+            .is_some_and(|(last, at)| last == field && now_ms - at < JOIN_MS && self.future.is_empty());
         if !joins {
             self.past.push(before);
             if self.past.len() > DEPTH {
@@ -83,7 +85,11 @@ mod tests {
         history.record(Arc::new(3), "a", 1400.0);
         assert_eq!(history.undo(Arc::new(4)).as_deref(), Some(&1));
         history.record(Arc::new(1), "a", 1500.0);
-        assert_eq!(history.can(), (true, false), "an edit after an undo is a step of its own and drops the redo");
+        assert_eq!(
+            history.can(),
+            (true, false),
+            "an edit after an undo is a step of its own and drops the redo"
+        );
     }
 
     #[test]

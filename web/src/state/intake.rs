@@ -44,7 +44,11 @@ pub fn check_size(size: u64) -> Result<(), Finding> {
 pub fn read(text: &str) -> Result<Intake, Vec<Finding>> {
     check_size(text.len() as u64).map_err(|finding| vec![finding])?;
     if text.trim().is_empty() {
-        return Err(vec![Finding::error(FIELD, "", "Nothing to read; paste the whole text of a config.json")]);
+        return Err(vec![Finding::error(
+            FIELD,
+            "",
+            "Nothing to read; paste the whole text of a config.json",
+        )]);
     }
     let value: Value = serde_json::from_str(text).map_err(|error| {
         let message = format!("This is not JSON: {error}; paste the whole config.json, from {{ to }}");
@@ -85,11 +89,18 @@ mod tests {
 
     #[test]
     fn what_can_not_be_read_is_named() {
-        for (text, word) in [("", "Nothing"), ("hello", "not JSON"), ("[1]", "a list"), ("3", "a single value"), ("{", "not JSON")] {
+        for (text, word) in [
+            ("", "Nothing"),
+            ("hello", "not JSON"),
+            ("[1]", "a list"),
+            ("3", "a single value"),
+            ("{", "not JSON"),
+        ] {
             let findings = read(text).unwrap_err();
             assert!(findings[0].message.contains(word), "{text}: {findings:?}");
         }
-        let findings = read(r#"{"version": 1, "cluster": {"gpu": "cpu"}, "model": {}, "laoyut": {}}"#).unwrap_err();
+        let findings =
+            read(r#"{"version": 1, "cluster": {"gpu": "cpu"}, "model": {}, "laoyut": {}}"#).unwrap_err();
         assert!(!findings.is_empty());
     }
 

@@ -184,7 +184,8 @@ impl Store {
 
     /// Findings at exactly this field, tracked.
     pub fn findings_at(self, path: &str) -> Vec<Finding> {
-        self.answer.with(|answer| answer.findings.iter().filter(|finding| finding.field == path).cloned().collect())
+        self.answer
+            .with(|answer| answer.findings.iter().filter(|finding| finding.field == path).cloned().collect())
     }
 
     /// Says something short to everybody.

@@ -55,7 +55,8 @@ pub fn section_of(path: &str) -> Option<&'static str> {
 /// # Errors
 /// When there is no such field, or the value does not suit it.
 pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile, Finding> {
-    let refused = |why: String| Finding::error(path, value.clone(), format!("{value} can't be put into {path}: {why}"));
+    let refused =
+        |why: String| Finding::error(path, value.clone(), format!("{value} can't be put into {path}: {why}"));
     let mut file = serde_json::to_value(plan).map_err(|error| refused(error.to_string()))?;
     let mut place = &mut file;
     for key in path.split('.') {

@@ -65,7 +65,10 @@ pub fn forget_token() {
 fn read_link(link: &str) -> Result<PlanFile, Finding> {
     let shown: String = link.chars().take(32).collect();
     if link.len() > MAX_LINK {
-        let message = format!("The link holds {} characters, more than the {MAX_LINK} that are read; ask for the plan as a file", link.len());
+        let message = format!(
+            "The link holds {} characters, more than the {MAX_LINK} that are read; ask for the plan as a file",
+            link.len()
+        );
         return Err(Finding::error("", shown, message));
     }
     wire::decode_link(&format!("p={link}")).map_err(|error| match error {

@@ -19,7 +19,8 @@ pub fn DataView() -> impl IntoView {
     let answer = Memo::new(move |_| store.answer.with(|answer| to_text(&**answer)));
     let plan = Memo::new(move |_| to_text(&*store.plan()));
     let stem = move || {
-        let named = store.answer.with_untracked(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()));
+        let named =
+            store.answer.with_untracked(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()));
         browser::file_stem(&named.unwrap_or_default())
     };
     view! {
@@ -32,7 +33,13 @@ pub fn DataView() -> impl IntoView {
 
 /// A text with copy and download.
 #[component]
-fn File(title: &'static str, note: &'static str, text: Memo<String>, file_name: Signal<String>, hook: &'static str) -> impl IntoView {
+fn File(
+    title: &'static str,
+    note: &'static str,
+    text: Memo<String>,
+    file_name: Signal<String>,
+    hook: &'static str,
+) -> impl IntoView {
     let store = store();
     let copy = move |_| {
         let text = text.get_untracked();
@@ -43,7 +50,9 @@ fn File(title: &'static str, note: &'static str, text: Memo<String>, file_name: 
             });
         });
     };
-    let save = move |_| text.with_untracked(|text| browser::download(&file_name.get_untracked(), "application/json", text));
+    let save = move |_| {
+        text.with_untracked(|text| browser::download(&file_name.get_untracked(), "application/json", text))
+    };
     view! {
         <section class="file">
             <div class="view-head">

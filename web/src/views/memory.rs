@@ -17,8 +17,11 @@ use crate::state::paths::section_of;
 use crate::state::store;
 use crate::testid;
 
-/// Categories in the order of the bars: colour, name, field of the answer, reader.
-pub const CATEGORIES: &[(Ink, &str, &str, fn(&RankClass) -> u64)] = &[
+/// Colour, name, field of the answer, reader.
+type Category = (Ink, &'static str, &'static str, fn(&RankClass) -> u64);
+
+/// Categories in the order of the bars.
+const CATEGORIES: &[Category] = &[
     (Ink::Weights, "Weights", "weights_bytes", |class| class.weights_bytes),
     (Ink::Gradients, "Gradients", "gradients_bytes", |class| class.gradients_bytes),
     (Ink::Optimizer, "Optimizer", "optimizer_bytes", |class| class.optimizer_bytes),
@@ -55,8 +58,10 @@ pub fn MemoryView() -> impl IntoView {
     let store = store();
     let memory = Memo::new(move |_| store.answer.with(|answer| answer.memory.clone()));
     let table = RwSignal::new(false);
-    let title = Signal::derive(move || memory.with(|memory| memory.as_ref().map(finding).unwrap_or_default()));
-    let alternative = Signal::derive(move || memory.with(|memory| memory.as_ref().map(in_words).unwrap_or_default()));
+    let title =
+        Signal::derive(move || memory.with(|memory| memory.as_ref().map(finding).unwrap_or_default()));
+    let alternative =
+        Signal::derive(move || memory.with(|memory| memory.as_ref().map(in_words).unwrap_or_default()));
     let draw = Signal::derive(move || {
         let bars = memory.with(|memory| memory.as_ref().map(bars).unwrap_or_default());
         Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
@@ -144,7 +149,12 @@ fn bars(memory: &MemoryAnswer) -> Bars {
                         ink: *ink,
                         bytes,
                         key: format!("memory.{field}@{number}"),
-                        label: format!("{name}: {}, {} % of stage {}", format::bytes(bytes), format::three(share), class.stage),
+                        label: format!(
+                            "{name}: {}, {} % of stage {}",
+                            format::bytes(bytes),
+                            format::three(share),
+                            class.stage
+                        ),
                     }
                 })
                 .collect();
@@ -152,7 +162,8 @@ fn bars(memory: &MemoryAnswer) -> Bars {
             Row { label, short: format!("Stage {}", class.stage), segments, outlined: false }
         })
         .collect();
-    let limit = memory.capacity_bytes.map(|capacity| (capacity, format!("capacity {} GiB", format::gib(capacity))));
+    let limit =
+        memory.capacity_bytes.map(|capacity| (capacity, format!("capacity {} GiB", format::gib(capacity))));
     Bars { rows, limit, axis: "Memory per GPU".to_owned() }
 }
 

@@ -29,7 +29,10 @@ pub fn to_csv(classes: &[RankClass]) -> String {
     }
     text.push('\n');
     for class in classes {
-        text.push_str(&format!("{},{},{},{}", class.stage, class.example_rank, class.count, class.peak_phase));
+        text.push_str(&format!(
+            "{},{},{},{}",
+            class.stage, class.example_rank, class.count, class.peak_phase
+        ));
         for (.., read) in COLUMNS {
             text.push_str(&format!(",{}", read(class)));
         }

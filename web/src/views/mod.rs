@@ -3,8 +3,8 @@
 mod data;
 mod memory;
 mod memory_table;
-mod ranks;
 mod rank_groups;
+mod ranks;
 mod run;
 mod script;
 

@@ -33,7 +33,11 @@ pub fn kind_name(kind: GroupKind) -> &'static str {
 
 /// The list; a click on a kind lights that group in the grid.
 #[component]
-pub fn RankGroups(groups: Memo<Vec<Group>>, selected: RwSignal<u64>, lit: RwSignal<Option<GroupKind>>) -> impl IntoView {
+pub fn RankGroups(
+    groups: Memo<Vec<Group>>,
+    selected: RwSignal<u64>,
+    lit: RwSignal<Option<GroupKind>>,
+) -> impl IntoView {
     let rows = move || {
         groups
             .get()

@@ -19,8 +19,11 @@ const DRAWN: u64 = 1024;
 /// Largest world whose groups are listed; each rank is in a dozen of them.
 const GROUPED: u64 = 1 << 17;
 
+/// Id, name, reader.
+type Coordinate = (&'static str, &'static str, fn(&Coordinates) -> u64);
+
 /// What a cell's colour can say.
-const AXES: &[(&str, &str, fn(&Coordinates) -> u64)] = &[
+const AXES: &[Coordinate] = &[
     ("pp", "pipeline stage", |c| c.pp),
     ("tp", "tensor", |c| c.tp),
     ("dp", "data", |c| c.dp),
@@ -51,12 +54,22 @@ pub fn RanksView() -> impl IntoView {
             .map(|(id, name, _)| view! { <option value=*id prop:selected=move || axis.with(|a| a == id)>{*name}</option> })
             .collect_view();
         let cut = (world > DRAWN).then(|| {
-            let text = format!("Ranks 0 to {} of {} are drawn; type another rank's number to see its groups", format::exact(DRAWN - 1), format::exact(world));
+            let text = format!(
+                "Ranks 0 to {} of {} are drawn; type another rank's number to see its groups",
+                format::exact(DRAWN - 1),
+                format::exact(world)
+            );
             view! { <p class="note">{text}</p> }
         });
-        let title = format!("{} ranks on {} nodes of {}", format::exact(world), format::exact(plan.cluster.nodes), plan.cluster.gpus_per_node);
+        let title = format!(
+            "{} ranks on {} nodes of {}",
+            format::exact(world),
+            format::exact(plan.cluster.nodes),
+            plan.cluster.gpus_per_node
+        );
         let of_plan = plan.clone();
-        let groups = Memo::new(move |_| if world <= GROUPED { of_plan.groups_of(selected.get()) } else { Vec::new() });
+        let groups =
+            Memo::new(move |_| if world <= GROUPED { of_plan.groups_of(selected.get()) } else { Vec::new() });
         view! {
             <div class="view-head">
                 <h3>{title}</h3>
@@ -98,7 +111,9 @@ fn Grid(
     // The groups of the selected rank, for the cells that light up.
     let members = Memo::new(move |_| {
         let wanted = lit.get().unwrap_or(GroupKind::Tp);
-        groups.with(|groups| groups.iter().find(|group| group.kind == wanted).map(|group| (wanted, group.ranks.clone())))
+        groups.with(|groups| {
+            groups.iter().find(|group| group.kind == wanted).map(|group| (wanted, group.ranks.clone()))
+        })
     });
     let keys = move |event: KeyboardEvent| {
         let current = selected.get_untracked();
@@ -117,8 +132,11 @@ fn Grid(
             browser::focus(&format!("rank-{next}"));
         }
     };
-    let coordinates: Arc<Vec<Coordinates>> = Arc::new((0..drawn).map(|rank| coordinates(&plan.layout, rank)).collect());
-    let value_of = move |c: &Coordinates| AXES.iter().find(|(id, ..)| axis.with(|axis| axis == id)).map_or(0, |(.., read)| read(c));
+    let coordinates: Arc<Vec<Coordinates>> =
+        Arc::new((0..drawn).map(|rank| coordinates(&plan.layout, rank)).collect());
+    let value_of = move |c: &Coordinates| {
+        AXES.iter().find(|(id, ..)| axis.with(|axis| axis == id)).map_or(0, |(.., read)| read(c))
+    };
     let most = {
         let coordinates = coordinates.clone();
         Memo::new(move |_| coordinates.iter().map(value_of).max().unwrap_or_default().max(1))
@@ -127,11 +145,8 @@ fn Grid(
         .map(|node| {
             let cells = (node * per_node..((node + 1) * per_node).min(drawn))
                 .map(|rank| {
-                    let place = coordinates[rank as usize].clone();
-                    let value = {
-                        let place = place.clone();
-                        Memo::new(move |_| value_of(&place))
-                    };
+                    let place = coordinates[rank as usize];
+                    let value = Memo::new(move |_| value_of(&place));
                     let label = format!("Rank {rank}, tp {}, cp {}, dp {}, pp {}, ep {}", place.tp, place.cp, place.dp, place.pp, place.ep);
                     view! {
                         <button class="cell" id=format!("rank-{rank}") title=label.clone() aria-label=label
@@ -152,7 +167,12 @@ fn Grid(
     let says = move || {
         members.with(|members| match members {
             Some((kind, ranks)) => {
-                format!("Outlined is the {} of rank {}, {} ranks", kind_name(*kind), selected.get(), format::exact(ranks.len() as u64))
+                format!(
+                    "Outlined is the {} of rank {}, {} ranks",
+                    kind_name(*kind),
+                    selected.get(),
+                    format::exact(ranks.len() as u64)
+                )
             }
             None => format!("Rank {} is selected", selected.get()),
         })

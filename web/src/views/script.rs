@@ -3,8 +3,8 @@
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
-use planner::layout::executor_limits;
 use planner::launch::{Body, ScriptOptions, Site, script};
+use planner::layout::executor_limits;
 
 use super::NotYet;
 use crate::browser;
@@ -59,12 +59,18 @@ pub fn ScriptView() -> impl IntoView {
         let options = ScriptOptions { body: body.get(), ..ScriptOptions::default() };
         store.resolved.get().map(|plan| site.with(|site| script(&plan, site, options)))
     });
-    let text = Memo::new(move |_| written.with(|written| written.as_ref().map(|(text, _)| text.clone()).unwrap_or_default()));
-    let findings = Signal::derive(move || written.with(|written| written.as_ref().map(|(_, found)| found.clone()).unwrap_or_default()));
+    let text = Memo::new(move |_| {
+        written.with(|written| written.as_ref().map(|(text, _)| text.clone()).unwrap_or_default())
+    });
+    let findings = Signal::derive(move || {
+        written.with(|written| written.as_ref().map(|(_, found)| found.clone()).unwrap_or_default())
+    });
     // A value that is only missing is said at its box; the rest above the script.
-    let is_remark = |finding: &Finding| finding.severity == Severity::Info && finding.field.starts_with("site.");
+    let is_remark =
+        |finding: &Finding| finding.severity == Severity::Info && finding.field.starts_with("site.");
     let remarks = Signal::derive(move || findings.get().into_iter().filter(is_remark).collect::<Vec<_>>());
-    let serious = Signal::derive(move || findings.get().into_iter().filter(|f| !is_remark(f)).collect::<Vec<_>>());
+    let serious =
+        Signal::derive(move || findings.get().into_iter().filter(|f| !is_remark(f)).collect::<Vec<_>>());
     let present = Memo::new(move |_| written.with(Option::is_some));
     move || {
         if !present.get() {
@@ -115,7 +121,8 @@ fn Tools(text: Memo<String>) -> impl IntoView {
         });
     };
     let save = move |_| {
-        let name = store.answer.with_untracked(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()));
+        let name =
+            store.answer.with_untracked(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()));
         let file = format!("{}.sbatch", browser::file_stem(&name.unwrap_or_default()));
         text.with_untracked(|text| browser::download(&file, "text/x-shellscript", text));
     };
@@ -135,7 +142,9 @@ fn SiteInput(field: SiteField, site: RwSignal<Site>, remarks: Signal<Vec<Finding
     let path = format!("site.{name}");
     let missing = move || {
         let path = path.as_str();
-        remarks.with(|found| found.iter().find(|finding| finding.field == path).map(|finding| sentence(&finding.message)))
+        remarks.with(|found| {
+            found.iter().find(|finding| finding.field == path).map(|finding| sentence(&finding.message))
+        })
     };
     let value = site.try_update_untracked(|site| place(site).clone()).flatten().unwrap_or_default();
     view! {

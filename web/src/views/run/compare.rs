@@ -26,12 +26,54 @@ struct Category {
 }
 
 const CATEGORIES: &[Category] = &[
-    Category { hook: "weights", name: "Weights", ink: Ink::Weights, predicted: |c| c.weights_bytes, measured: |m| m.weights_bytes, estimated: false },
-    Category { hook: "gradients", name: "Gradients", ink: Ink::Gradients, predicted: |c| c.gradients_bytes, measured: |m| m.gradients_bytes, estimated: false },
-    Category { hook: "optimizer", name: "Optimizer", ink: Ink::Optimizer, predicted: |c| c.optimizer_bytes, measured: |m| m.optimizer_bytes, estimated: false },
-    Category { hook: "activations", name: "Activations", ink: Ink::Activations, predicted: |c| c.activations_bytes, measured: |m| m.activations_bytes, estimated: true },
-    Category { hook: "transient", name: "Transient", ink: Ink::Transient, predicted: |c| c.transient_bytes, measured: |m| m.transient_bytes, estimated: true },
-    Category { hook: "peak", name: "Peak allocated", ink: Ink::Text, predicted: |c| c.peak_allocated_bytes, measured: |m| m.peak_allocated_bytes, estimated: true },
+    Category {
+        hook: "weights",
+        name: "Weights",
+        ink: Ink::Weights,
+        predicted: |c| c.weights_bytes,
+        measured: |m| m.weights_bytes,
+        estimated: false,
+    },
+    Category {
+        hook: "gradients",
+        name: "Gradients",
+        ink: Ink::Gradients,
+        predicted: |c| c.gradients_bytes,
+        measured: |m| m.gradients_bytes,
+        estimated: false,
+    },
+    Category {
+        hook: "optimizer",
+        name: "Optimizer",
+        ink: Ink::Optimizer,
+        predicted: |c| c.optimizer_bytes,
+        measured: |m| m.optimizer_bytes,
+        estimated: false,
+    },
+    Category {
+        hook: "activations",
+        name: "Activations",
+        ink: Ink::Activations,
+        predicted: |c| c.activations_bytes,
+        measured: |m| m.activations_bytes,
+        estimated: true,
+    },
+    Category {
+        hook: "transient",
+        name: "Transient",
+        ink: Ink::Transient,
+        predicted: |c| c.transient_bytes,
+        measured: |m| m.transient_bytes,
+        estimated: true,
+    },
+    Category {
+        hook: "peak",
+        name: "Peak allocated",
+        ink: Ink::Text,
+        predicted: |c| c.peak_allocated_bytes,
+        measured: |m| m.peak_allocated_bytes,
+        estimated: true,
+    },
 ];
 
 /// Categories that add up to the peak.
@@ -61,7 +103,8 @@ fn measured(book: &RankBook) -> Option<(MeasuredMemory, bool)> {
 pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
     // The prediction is planner's answer to the plan that this run was started with.
-    let plan = Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.plan.clone())));
+    let plan =
+        Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.plan.clone())));
     let predicted = Memo::new(move |_| {
         let resolved = plan.with(|plan| plan.as_ref().map(planner::Plan::resolve))?.plan?;
         let memory = planner::estimate(&resolved.file).memory?;
@@ -82,7 +125,12 @@ pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         })
     });
     let title = Signal::derive(move || pairs.with(|pairs| finding(pairs)));
-    let alternative = Signal::derive(move || format!("Bars of predicted and measured bytes per rank. {}. The table below has the figures", title.get()));
+    let alternative = Signal::derive(move || {
+        format!(
+            "Bars of predicted and measured bytes per rank. {}. The table below has the figures",
+            title.get()
+        )
+    });
     let draw = Signal::derive(move || {
         let bars = pairs.with(|pairs| bars(pairs));
         Arc::new(move |width| bars.draw(width)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
@@ -102,11 +150,19 @@ pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
 /// The title: whether the exact categories are equal.
 fn finding(pairs: &[Pair]) -> String {
     let exact = || CATEGORIES.iter().filter(|category| !category.estimated);
-    let differing =
-        pairs.iter().filter(|pair| exact().any(|c| (c.predicted)(&pair.predicted) != (c.measured)(&pair.measured))).count();
+    let differing = pairs
+        .iter()
+        .filter(|pair| exact().any(|c| (c.predicted)(&pair.predicted) != (c.measured)(&pair.measured)))
+        .count();
     match differing {
-        0 => format!("Weights, gradients and optimizer state are as predicted to the byte on {} ranks", pairs.len()),
-        count => format!("{count} of {} ranks differ from the prediction in weights, gradients or optimizer state", pairs.len()),
+        0 => format!(
+            "Weights, gradients and optimizer state are as predicted to the byte on {} ranks",
+            pairs.len()
+        ),
+        count => format!(
+            "{count} of {} ranks differ from the prediction in weights, gradients or optimizer state",
+            pairs.len()
+        ),
     }
 }
 
@@ -115,7 +171,11 @@ fn bars(pairs: &[Pair]) -> Bars {
         let segments = CATEGORIES[..PARTS]
             .iter()
             .map(|category| {
-                let bytes = if outlined { (category.measured)(&pair.measured) } else { (category.predicted)(&pair.predicted) };
+                let bytes = if outlined {
+                    (category.measured)(&pair.measured)
+                } else {
+                    (category.predicted)(&pair.predicted)
+                };
                 let word = if outlined { "measured" } else { "predicted" };
                 let label = format!("Rank {}, {} {word}: {}", pair.rank, category.name, format::bytes(bytes));
                 Segment { ink: category.ink, bytes, key: String::new(), label }
@@ -131,7 +191,14 @@ fn bars(pairs: &[Pair]) -> Bars {
 
 #[component]
 fn CompareTable(pairs: Memo<Vec<Pair>>) -> impl IntoView {
-    let rows = move || pairs.with(|pairs| pairs.iter().flat_map(|pair| CATEGORIES.iter().map(move |category| row(pair, category))).collect_view());
+    let rows = move || {
+        pairs.with(|pairs| {
+            pairs
+                .iter()
+                .flat_map(|pair| CATEGORIES.iter().map(move |category| row(pair, category)))
+                .collect_view()
+        })
+    };
     view! {
         <div class="table-box tall" tabindex="0" role="region" aria-label="Measured and predicted bytes">
             <table class="compare">

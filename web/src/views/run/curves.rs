@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use crate::browser;
 use crate::chart::{ChartView, Drawing, Lines};
 use crate::format;
 use crate::hub::{StepPoint, hub};
@@ -21,12 +22,26 @@ struct Curve {
 }
 
 const CURVES: &[Curve] = &[
-    Curve { id: "loss-chart", name: "Loss", axis: "Step", from_zero: false, read: |point| point.loss, show: |value| format!("{value:.4}") },
-    Curve { id: "step-time-chart", name: "Step time", axis: "Step; seconds", from_zero: true, read: |point| point.seconds, show: format::seconds },
+    Curve {
+        id: "loss-chart",
+        name: "Loss",
+        axis: "Loss by step",
+        from_zero: false,
+        read: |point| point.loss,
+        show: |value| format!("{value:.4}"),
+    },
+    Curve {
+        id: "step-time-chart",
+        name: "Step time",
+        axis: "Seconds by step",
+        from_zero: true,
+        read: |point| point.seconds,
+        show: format::seconds,
+    },
     Curve {
         id: "tokens-chart",
         name: "Tokens per second",
-        axis: "Step",
+        axis: "Tokens per second by step",
         from_zero: true,
         read: |point| point.tokens as f64 / point.seconds.max(1e-9),
         show: format::three,
@@ -39,11 +54,21 @@ pub fn Curves() -> impl IntoView {
     view! { <div class="curves">{CURVES.iter().map(|curve| view! { <CurveView curve=curve/> }).collect_view()}</div> }
 }
 
+fn to_csv(points: &[(f64, f64)]) -> String {
+    let mut text = String::from("step,value\n");
+    for (step, value) in points {
+        text.push_str(&format!("{step},{value}\n"));
+    }
+    text
+}
+
 #[component]
 fn CurveView(curve: &'static Curve) -> impl IntoView {
     let hub = hub();
     let points = Memo::new(move |_| {
-        hub.book.with(|book| book.steps.iter().map(|(step, point)| (*step as f64, (curve.read)(point))).collect::<Vec<_>>())
+        hub.book.with(|book| {
+            book.steps.iter().map(|(step, point)| (*step as f64, (curve.read)(point))).collect::<Vec<_>>()
+        })
     });
     let title = Signal::derive(move || {
         points.with(|points| match (points.first(), points.last()) {
@@ -54,10 +79,22 @@ fn CurveView(curve: &'static Curve) -> impl IntoView {
             _ => format!("{}, no step yet", curve.name),
         })
     });
-    let alternative = Signal::derive(move || format!("Curve over {} steps. {}", points.with(Vec::len), title.get()));
+    let alternative =
+        Signal::derive(move || format!("Curve over {} steps. {}", points.with(Vec::len), title.get()));
     let draw = Signal::derive(move || {
         let lines = Lines { points: points.get(), axis: curve.axis.to_owned(), from_zero: curve.from_zero };
         Arc::new(move |width| lines.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
-    view! { <ChartView id=curve.id title=title alternative=alternative draw=draw/> }
+    let save = move |_| {
+        browser::download(
+            &format!("{}.csv", curve.id),
+            "text/csv",
+            &points.with_untracked(|points| to_csv(points)),
+        )
+    };
+    view! {
+        <ChartView id=curve.id title=title alternative=alternative draw=draw export=true>
+            <button class="quiet" on:click=save>"CSV"</button>
+        </ChartView>
+    }
 }

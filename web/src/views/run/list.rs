@@ -15,7 +15,8 @@ const LISTED: usize = 200;
 pub fn RunList() -> impl IntoView {
     let hub = hub();
     let items = move || {
-        hub.runs.with(|runs| runs.iter().take(LISTED).map(|run| view! { <Item run=run.clone()/> }).collect_view())
+        hub.runs
+            .with(|runs| runs.iter().take(LISTED).map(|run| view! { <Item run=run.clone()/> }).collect_view())
     };
     let empty = move || hub.runs.with(|runs| runs.is_empty());
     view! {

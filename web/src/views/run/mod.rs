@@ -23,7 +23,8 @@ use start::StartCard;
 pub fn RunView() -> impl IntoView {
     let hub = hub();
     let planning_only = move || {
-        hub.connection.with(|connection| matches!(connection, Connection::Offline)) && hub.runs.with(|runs| runs.is_empty())
+        hub.connection.with(|connection| matches!(connection, Connection::Offline))
+            && hub.runs.with(|runs| runs.is_empty())
     };
     view! {
         <ConnectionLine/>
@@ -56,7 +57,9 @@ fn ConnectionLine() -> impl IntoView {
         Connection::Offline => "Not connected to a hub; planning works without one".to_owned(),
         Connection::Connecting => "Connecting to the hub".to_owned(),
         Connection::Connected { host, .. } => format!("Connected to {host}"),
-        Connection::Waiting { seconds } => format!("The hub does not answer; next attempt in {seconds} s. A run goes on without it"),
+        Connection::Waiting { seconds } => {
+            format!("The hub does not answer; next attempt in {seconds} s. A run goes on without it")
+        }
         Connection::Refused { reason } => reason,
     };
     let problems = move || match hub.connection.get() {
@@ -94,15 +97,21 @@ fn HowToConnect() -> impl IntoView {
 fn RunDetail() -> impl IntoView {
     let hub = hub();
     let summary = Memo::new(move |_| hub.shown_summary());
-    let shown = Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.info.id.clone())));
+    let shown =
+        Memo::new(move |_| summary.with(|summary| summary.as_ref().map(|summary| summary.info.id.clone())));
     move || {
         let Some(id) = shown.get() else {
             let text = if hub.starting.get() { "Starting" } else { "No run yet; start the plan above" };
             return view! { <p class="empty">{text}</p> }.into_any();
         };
         let state = move || summary.with(|summary| summary.as_ref().map(|summary| summary.state));
-        let name = move || summary.with(|summary| summary.as_ref().map(|summary| summary.info.name.clone()).unwrap_or_default());
-        let reason = move || summary.with(|summary| summary.as_ref().map(|summary| summary.reason.clone()).unwrap_or_default());
+        let name = move || {
+            summary
+                .with(|summary| summary.as_ref().map(|summary| summary.info.name.clone()).unwrap_or_default())
+        };
+        let reason = move || {
+            summary.with(|summary| summary.as_ref().map(|summary| summary.reason.clone()).unwrap_or_default())
+        };
         let stop_id = id.clone();
         view! {
             <section class="run-detail" aria-label="Run">
@@ -134,9 +143,14 @@ fn RunDetail() -> impl IntoView {
 fn LatestFigures() -> impl IntoView {
     let hub = hub();
     let latest = Memo::new(move |_| hub.book.with(|book| book.latest()));
-    let first = Memo::new(move |_| hub.book.with(|book| book.steps.first_key_value().map(|(_, point)| point.loss)));
-    let shown = move |text: fn(u64, crate::hub::StepPoint) -> String| move || latest.get().map_or_else(|| "-".to_owned(), |(step, point)| text(step, point));
-    let raw = move |read: fn(u64, crate::hub::StepPoint) -> String| move || latest.get().map(|(step, point)| read(step, point));
+    let first =
+        Memo::new(move |_| hub.book.with(|book| book.steps.first_key_value().map(|(_, point)| point.loss)));
+    let shown = move |text: fn(u64, crate::hub::StepPoint) -> String| {
+        move || latest.get().map_or_else(|| "-".to_owned(), |(step, point)| text(step, point))
+    };
+    let raw = move |read: fn(u64, crate::hub::StepPoint) -> String| {
+        move || latest.get().map(|(step, point)| read(step, point))
+    };
     let merged = move || {
         hub.book.with(|book| book.merged).checked_sub(1).map(|_| {
             view! { <p class="note">"This page reads slower than the run writes; the run folder has every record"</p> }

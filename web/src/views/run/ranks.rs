@@ -20,7 +20,11 @@ pub fn RankStates() -> impl IntoView {
                 .filter(|(place, (_, book))| *place < LISTED || book.standing == RankStanding::Failed)
                 .map(|(_, (rank, book))| {
                     let word = book.standing.word();
-                    let place = book.place.as_ref().map(|(host, device)| format!("{host}, {device}")).unwrap_or_default();
+                    let place = book
+                        .place
+                        .as_ref()
+                        .map(|(host, device)| format!("{host}, {device}"))
+                        .unwrap_or_default();
                     let step = book.last_step.as_ref().map(|(step, _)| format!("step {step}"));
                     view! {
                         <li class="rank-state" title=place>
@@ -65,7 +69,8 @@ pub fn Output() -> impl IntoView {
     let hub = hub();
     let text = Memo::new(move |_| {
         hub.book.with(|book| {
-            let lines: Vec<String> = book.output.iter().map(|(rank, _, line)| format!("[{rank}] {line}")).collect();
+            let lines: Vec<String> =
+                book.output.iter().map(|(rank, _, line)| format!("[{rank}] {line}")).collect();
             lines.join("\n")
         })
     });

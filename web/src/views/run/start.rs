@@ -1,10 +1,10 @@
 //! Starting the plan here: what would run, what it should take, and a button.
 
 use leptos::prelude::*;
+use planner::Plan;
 use planner::finding::Severity;
 use planner::layout::executor_limits;
 use planner::wire::{Answer, Verdict};
-use planner::Plan;
 
 use crate::findings::FindingList;
 use crate::format;
@@ -22,12 +22,19 @@ pub fn StartCard() -> impl IntoView {
     let native = Memo::new(move |_| store.resolved.get().map(|plan| plan.native()));
     let answer = Memo::new(move |_| native.with(|native| native.as_ref().map(planner::estimate)));
     let verdict = Signal::derive(move || {
-        answer.with(|answer| answer.as_ref().and_then(|answer| answer.memory.as_ref()).map_or(Verdict::Invalid, |memory| memory.verdict))
+        answer.with(|answer| {
+            answer
+                .as_ref()
+                .and_then(|answer| answer.memory.as_ref())
+                .map_or(Verdict::Invalid, |memory| memory.verdict)
+        })
     });
     // What planner finds wrong with the native plan, and what the executor can't run yet.
     let findings = Memo::new(move |_| {
-        let mut findings = answer.with(|answer| answer.as_ref().map(|answer| answer.findings.clone()).unwrap_or_default());
-        let resolved = native.with(|native| native.as_ref().map(Plan::resolve)).and_then(|resolved| resolved.plan);
+        let mut findings =
+            answer.with(|answer| answer.as_ref().map(|answer| answer.findings.clone()).unwrap_or_default());
+        let resolved =
+            native.with(|native| native.as_ref().map(Plan::resolve)).and_then(|resolved| resolved.plan);
         findings.extend(resolved.as_ref().map(executor_limits).unwrap_or_default());
         findings.retain(|finding| finding.severity == Severity::Error);
         findings
