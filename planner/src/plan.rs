@@ -1,6 +1,7 @@
 //! The plan: a plain value, made from a plan file by filling defaults and checking every rule once.
 
 mod defaults;
+mod fsdp_defaults;
 mod parse;
 #[cfg(test)]
 mod tests;
@@ -173,7 +174,13 @@ impl Plan {
 
     /// All process groups, in the order in which every rank creates them.
     pub fn groups(&self) -> Vec<Group> {
-        layout::groups(&self.layout, self.model.moe.is_some())
+        let experts = self.model.moe.is_some();
+        match self.runtime {
+            Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+                layout::mesh_groups(&self.layout, self.runtime, experts)
+            }
+            Runtime::Megatron | Runtime::Native => layout::groups(&self.layout, experts),
+        }
     }
 
     /// The groups of one rank, in the order of creation.
@@ -197,6 +204,10 @@ impl Plan {
             GroupKind::EtpEp => layout.etp * layout.ep,
             GroupKind::Edp => layout.edp,
             GroupKind::Model => layout.tp * layout.pp,
+            GroupKind::DpReplicate => layout.dp_replicate,
+            GroupKind::DpShard => layout.dp / layout.dp_replicate.max(1),
+            GroupKind::DpShardCp => layout.dp / layout.dp_replicate.max(1) * layout.cp,
+            GroupKind::EpShard => layout.edp,
         }
     }
 
@@ -293,19 +304,11 @@ fn resolve_model(
 /// Everything that can be said against a filled plan.
 fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
-    if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        findings.push(
-            Finding::error(
-                "runtime",
-                plan.runtime.name(),
-                format!("runtime {} can't be planned yet; choose megatron or native", plan.runtime.name()),
-            )
-            .rule("runtimes planned so far")
-            .nearest(["megatron", "native"]),
-        );
-    }
     let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
     findings.extend(layout::check(&shape));
+    if !has_error(&findings) {
+        findings.extend(shard::check(plan));
+    }
     let floating = matches!(plan.training.dtype, Dtype::Fp32 | Dtype::Fp64);
     if floating && plan.training.grad_dtype.size() < plan.training.dtype.size() {
         findings.push(

@@ -161,6 +161,9 @@ mod tests {
             dp: world / (tp * cp * pp),
             edp: world / (etp * ep * pp),
             order: parse_order(order).unwrap(),
+            dp_replicate: 1,
+            fsdp: crate::shard::FsdpSettings::default(),
+            tp_plan: crate::shard::TpPlanSource::Own,
         }
     }
 

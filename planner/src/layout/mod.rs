@@ -30,6 +30,14 @@ pub enum GroupKind {
     Edp,
     /// All ranks of one model replica: gradient norm.
     Model,
+    /// Replicas of hybrid sharding: the same slices, gradients all-reduced.
+    DpReplicate,
+    /// The shards of one replica, without context parallelism.
+    DpShard,
+    /// The ranks that parameters are sharded over by FSDP: shards of one replica and context parallel together.
+    DpShardCp,
+    /// The ranks that routed experts are sharded over by FSDP.
+    EpShard,
 }
 
 /// One process group.
@@ -46,6 +54,8 @@ pub struct Group {
 mod executor;
 mod generate;
 mod grid;
+mod mesh;
+mod mesh_rules;
 mod mixer_rules;
 mod rules;
 mod stages;
@@ -57,10 +67,12 @@ mod validity;
 pub use executor::executor_limits;
 pub use generate::{Choice, valid_layouts};
 pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
+pub use mesh::{Mesh, mesh_groups};
 pub use stages::{Chunk, chunks_of_stage, layers_of_stage};
 pub use string::{mtp_of_layout_string, parse_layout_string};
 pub use validity::{Shape, check, valid_values};
 
+use crate::shard::{FsdpSettings, TpPlanSource};
 use crate::wire::{CpKind, Schedule};
 
 /// Axis sizes and how they are laid out. Sizes are at least 1 and consistent with the world once `check` has
@@ -103,6 +115,12 @@ pub struct Layout {
     pub edp: u64,
     /// Order of the axes, fastest first: `tp-cp-ep-dp-pp`.
     pub order: Vec<Axis>,
+    /// Replicas of hybrid sharding (FSDP2), or Megatron-FSDP's outer size.
+    pub dp_replicate: u64,
+    /// FSDP settings.
+    pub fsdp: FsdpSettings,
+    /// Where the tensor-parallel plan of an FSDP runtime comes from.
+    pub tp_plan: TpPlanSource,
 }
 
 /// An axis of the rank grid.

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use super::mesh_rules::mesh_rules;
 use super::mixer_rules::mixer_rules;
 use super::validity::Shape;
 use super::{Axis, Layout, layers_of_stage};
 use crate::model::Mlp;
-use crate::wire::Schedule;
+use crate::wire::{Runtime, Schedule};
 
 /// One broken rule.
 pub(super) struct Violation {
@@ -34,7 +35,7 @@ impl Broken {
     }
 }
 
-const WORLD_RULE: &str = "world size is a multiple of tp x cp x pp (Megatron-Core parallel_state)";
+pub(super) const WORLD_RULE: &str = "world size is a multiple of tp x cp x pp (Megatron-Core parallel_state)";
 const EXPERT_WORLD_RULE: &str = "world size is a multiple of etp x ep x pp (Megatron-Core parallel_state)";
 const STAGE_RULE: &str = "layers divide over pipeline stages and chunks (Megatron-Core transformer_block)";
 const BATCH_RULE: &str =
@@ -44,6 +45,14 @@ const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_siz
 /// Every rule that the shape breaks.
 pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
     let mut broken = Broken(Vec::new());
+    if matches!(shape.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
+        world_rules(shape, &mut broken);
+        mesh_rules(shape, &mut broken);
+        sequence_rules(shape, &mut broken);
+        stage_rules(shape, &mut broken);
+        batch_rules(shape, &mut broken);
+        return broken.0;
+    }
     axis_rules(shape, &mut broken);
     expert_rules(shape, &mut broken);
     stage_rules(shape, &mut broken);
@@ -51,8 +60,9 @@ pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
     broken.0
 }
 
-fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
-    let (layout, world, architecture) = (&shape.layout, shape.world, shape.architecture);
+/// Whole numbers of ranks on every axis.
+fn world_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let (layout, world) = (&shape.layout, shape.world);
     let mut product = 1u64;
     for (field, name, size) in
         [("layout.tp", "tp", layout.tp), ("layout.pp", "pp", layout.pp), ("layout.cp", "cp", layout.cp)]
@@ -70,6 +80,11 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
         }
         product = next;
     }
+}
+
+fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    world_rules(shape, broken);
+    let (layout, architecture) = (&shape.layout, shape.architecture);
     let tp = layout.tp;
     mixer_rules(shape, broken);
     let widths = [
@@ -86,6 +101,19 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
             format!("{what} of {width} can't be split over tp {tp}")
         });
     }
+    sequence_rules(shape, broken);
+    let rule = "order ends in pp, or pp is 1, or edp equals dp (Megatron-Core parallel_state)";
+    let same = layout.tp.saturating_mul(layout.cp) == layout.etp.saturating_mul(layout.ep);
+    let ends_in_pp = layout.order.last() == Some(&Axis::Pp);
+    broken.require(ends_in_pp || layout.pp == 1 || same, "layout.order", "", rule, || {
+        "the order must end in pp here, or the pipelines of dense and expert ranks would differ".to_owned()
+    });
+}
+
+/// The sequence divides over the axes that split it.
+fn sequence_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let layout = &shape.layout;
+    let tp = layout.tp;
     if layout.sp {
         broken.require(
             tp > 1,
@@ -109,12 +137,6 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
             format!("seq_len {} is not a multiple of 2 x cp = {unit}, the chunks of balanced context parallel", shape.seq_len)
         });
     }
-    let rule = "order ends in pp, or pp is 1, or edp equals dp (Megatron-Core parallel_state)";
-    let same = layout.tp.saturating_mul(layout.cp) == layout.etp.saturating_mul(layout.ep);
-    let ends_in_pp = layout.order.last() == Some(&Axis::Pp);
-    broken.require(ends_in_pp || layout.pp == 1 || same, "layout.order", "", rule, || {
-        "the order must end in pp here, or the pipelines of dense and expert ranks would differ".to_owned()
-    });
 }
 
 fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {

@@ -61,6 +61,7 @@ impl<'a> Shape<'a> {
             "layout.vpp" => layout.vpp = value,
             "layout.ep" => layout.ep = value,
             "layout.etp" => layout.etp = value,
+            "layout.dp_replicate" => layout.dp_replicate = value,
             "layout.microbatch_group_size" => layout.microbatch_group_size = value,
             "training.seq_len" => self.seq_len = value,
             "training.micro_batch_size" => self.micro_batch_size = value,
@@ -78,6 +79,7 @@ impl<'a> Shape<'a> {
             "layout.vpp" => layout.vpp,
             "layout.ep" => layout.ep,
             "layout.etp" => layout.etp,
+            "layout.dp_replicate" => layout.dp_replicate,
             "layout.microbatch_group_size" => layout.microbatch_group_size,
             "training.seq_len" => self.seq_len,
             "training.micro_batch_size" => self.micro_batch_size,
@@ -106,6 +108,7 @@ impl<'a> Shape<'a> {
                     .collect()
             }),
             "layout.vpp" => divisors(self.architecture.num_layers),
+            "layout.dp_replicate" => divisors(self.dp().unwrap_or(1)),
             "layout.microbatch_group_size" => (self.layout.pp
                 ..=self.microbatches().unwrap_or(0).min(self.layout.pp.saturating_add(4096)))
                 .collect(),
@@ -143,6 +146,10 @@ pub fn check(shape: &Shape<'_>) -> Vec<Finding> {
                 "layout.schedule" => {
                     finding.nearest([if shape.layout.vpp > 1 { "interleaved" } else { "1f1b" }])
                 }
+                "layout.fsdp.reshard_after_forward" => {
+                    finding.nearest(super::mesh_rules::reshard_sizes(shape))
+                }
+                "layout.fsdp.outer_strategy" => finding.nearest(["no_shard"]),
                 field => finding.nearest(nearest(shape, field)),
             }
         })
@@ -192,6 +199,7 @@ fn set_field(file: &mut PlanFile, field: &str, value: u64) -> bool {
         "layout.vpp" => &mut file.layout.vpp,
         "layout.ep" => &mut file.layout.ep,
         "layout.etp" => &mut file.layout.etp,
+        "layout.dp_replicate" => &mut file.layout.dp_replicate,
         "layout.microbatch_group_size" => &mut file.layout.microbatch_group_size,
         "training.seq_len" => &mut file.training.seq_len,
         "training.micro_batch_size" => &mut file.training.micro_batch_size,

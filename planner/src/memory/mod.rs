@@ -4,8 +4,10 @@
 //! Activations, transients and what lives outside the allocator are a first estimate, and the interval says so.
 
 mod activations;
+mod fsdp;
 
 pub use activations::{Activations, activations, live_chunks};
+pub use fsdp::{Transients, transients};
 
 use crate::plan::Plan;
 use crate::shard::stage_buffers;
@@ -86,11 +88,21 @@ fn rank_class(plan: &Plan, stage: u64) -> RankClass {
         .filter(|buffer| buffer.grad_dtype.size() < 4)
         .map(|buffer| 4 * buffer.state_elements)
         .sum();
-    let phases = [
-        ("backward", parts.saved, parts.layer_transient + parts.weight_gradients),
-        ("head", parts.saved_at_head, parts.head_transient + parts.weight_gradients),
-        ("optimizer", 0, u128::from(step_copy) + parts.weight_gradients),
-    ];
+    let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+    let phases = if fsdp {
+        let besides = transients(plan, stage);
+        [
+            ("backward", parts.saved, parts.layer_transient + besides.backward),
+            ("head", parts.saved_at_head, parts.head_transient + besides.head),
+            ("root", 0, besides.root),
+        ]
+    } else {
+        [
+            ("backward", parts.saved, parts.layer_transient + parts.weight_gradients),
+            ("head", parts.saved_at_head, parts.head_transient + parts.weight_gradients),
+            ("optimizer", 0, u128::from(step_copy) + parts.weight_gradients),
+        ]
+    };
     let (peak_phase, saved, transient) = phases
         .into_iter()
         .reduce(|best, phase| if phase.1 + phase.2 > best.1 + best.2 { phase } else { best })

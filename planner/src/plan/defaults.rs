@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::{MAX_WORLD, Plan, RunSettings, Training, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
@@ -14,15 +15,15 @@ use crate::wire::{CpKind, DataFile, Granularity, OptimizerKind, PlanFile, Runtim
 /// Largest batch, sequence and step counts.
 const MAX_COUNT: u64 = 1 << 32;
 
-struct Filler<'a> {
-    findings: &'a mut Vec<Finding>,
+pub(super) struct Filler<'a> {
+    pub(super) findings: &'a mut Vec<Finding>,
     assumed: &'a mut Vec<String>,
     out_of_range: bool,
 }
 
 impl Filler<'_> {
     /// The value given, or the default, which is then written into the file and listed as assumed.
-    fn or<T: Clone>(&mut self, field: &str, slot: &mut Option<T>, default: T) -> T {
+    pub(super) fn or<T: Clone>(&mut self, field: &str, slot: &mut Option<T>, default: T) -> T {
         match slot {
             Some(value) => value.clone(),
             None => {
@@ -73,7 +74,13 @@ impl Filler<'_> {
         }
     }
 
-    fn choice(&mut self, field: &str, slot: &mut Option<String>, default: &str, allowed: &[&str]) -> String {
+    pub(super) fn choice(
+        &mut self,
+        field: &str,
+        slot: &mut Option<String>,
+        default: &str,
+        allowed: &[&str],
+    ) -> String {
         let value = self.or(field, slot, default.to_owned());
         if !allowed.contains(&value.as_str()) {
             self.findings.push(
@@ -114,7 +121,7 @@ pub(super) fn fill(
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
     let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
     model.mtp_layers = mtp;
-    let layout = fill_layout(&mut fill, &mut file, &model, cluster.world_size());
+    let layout = fill_layout(&mut fill, &mut file, &model, runtime, cluster.world_size());
     let training = fill_training(&mut fill, &mut file);
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -143,7 +150,13 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     Cluster { gpu, nodes, gpus_per_node, nvlink_domain, nic_gbps, failed }
 }
 
-fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture, world: u64) -> Layout {
+fn fill_layout(
+    fill: &mut Filler<'_>,
+    file: &mut PlanFile,
+    model: &Architecture,
+    runtime: Runtime,
+    world: u64,
+) -> Layout {
     let layout = &mut file.layout;
     let tp = fill.number("layout.tp", &mut layout.tp, 1, 1, MAX_WORLD);
     let sp = fill.or("layout.sp", &mut layout.sp, tp > 1);
@@ -173,7 +186,7 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
     let ep = fill.number("layout.ep", &mut layout.ep, 1, 1, MAX_WORLD);
     let etp =
         fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp }, 1, MAX_WORLD);
-    fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1, 1, MAX_WORLD);
+    let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1, 1, MAX_WORLD);
     let usual = "tp-cp-ep-dp-pp";
     let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
     let order = parse_order(&text).or_else(|| {
@@ -191,11 +204,8 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
         );
         parse_order(usual)
     });
-    let fsdp = &mut layout.fsdp;
-    let strategies = ["no_shard", "optim", "optim_grads", "optim_grads_params"];
-    fill.choice("layout.fsdp.strategy", &mut fsdp.strategy, "optim_grads_params", &strategies);
-    fill.choice("layout.fsdp.outer_strategy", &mut fsdp.outer_strategy, "no_shard", &["no_shard", "optim"]);
-    fill.or("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward, Value::from("default"));
+    let settings = fill_fsdp(fill, layout, &file.training, runtime);
+    let tp_plan = fill_tp_plan(fill, layout);
     Layout {
         tp,
         sp,
@@ -216,6 +226,9 @@ fn fill_layout(fill: &mut Filler<'_>, file: &mut PlanFile, model: &Architecture,
         dp: (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1),
         edp: (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1),
         order: order.unwrap_or_default(),
+        dp_replicate,
+        fsdp: settings,
+        tp_plan,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::OptimizerKind;
+use crate::wire::{OptimizerKind, Runtime};
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
 /// (Megatron-Core param_layout).
@@ -16,7 +16,10 @@ const END_ALIGNMENT: u64 = 128;
 /// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of 128 x tp (Megatron-LM's
 /// `make_vocab_size_divisible_by`).
 pub fn padded_vocabulary(plan: &Plan) -> u64 {
-    plan.model.vocab_size.next_multiple_of(128 * plan.layout.tp)
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => plan.model.vocab_size.next_multiple_of(128 * plan.layout.tp),
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => plan.model.vocab_size,
+    }
 }
 
 /// The axis group that cuts a role, and the dim that is cut.
@@ -77,7 +80,7 @@ fn family(parameter: Parameter, plan: &Plan, layers: u64) -> Family {
 
 /// A piece of a stage whose parameters are listed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Block {
+pub(super) enum Block {
     /// The word embedding, or a copy of it for what is not on the first stage.
     Embedding { copy: bool },
     /// A transformer layer.
@@ -89,7 +92,7 @@ enum Block {
 }
 
 /// The pieces of a stage in the order of the forward pass, layers and modules with their number.
-fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
+pub(super) fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
     let model = &plan.model;
     let mut found = Vec::new();
     let mut embedded = false;
@@ -113,7 +116,7 @@ fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
     found
 }
 
-fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
+pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
     let outer = || outer_parameters(&plan.model, padded_vocabulary(plan));
     match block {
         Block::Embedding { copy: false } => outer().0,
@@ -171,6 +174,8 @@ fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) ->
             OptimizerKind::Adam => 2,
             OptimizerKind::Sgd => 1,
         },
+        gradient_elements: None,
+        step_bytes: 0,
     };
     (buffer, starts)
 }
@@ -231,7 +236,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         }
         buffers.push(shard);
     }
-    RankShards { rank, params, buffers }
+    RankShards { rank, params, buffers, fsdp: None }
 }
 
 /// Place of a rank in its data-and-context-parallel group.
@@ -277,6 +282,7 @@ fn shard_of(
         },
         shape: parameter.shape.clone(),
         cut_by: family.cut.map(|(group, _)| group),
+        cuts: Vec::new(),
         sum_gradient_over: family.sum_gradient_over,
         init: parameter.init,
         decays: parameter.decays,

@@ -3,11 +3,21 @@
 //! Parameters are kept as families (one entry for all layers and experts that look alike); a rank's own list is the
 //! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
 
+pub mod fsdp;
+mod hf_names;
 mod megatron;
+mod megatron_fsdp;
+mod remarks;
+mod settings;
 #[cfg(test)]
 mod tests;
+pub mod tp_plan;
 
-pub use megatron::{padded_vocabulary, rank_shards, stage_buffers, stage_families};
+pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
+
+pub use megatron::padded_vocabulary;
+pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
+pub use remarks::check;
 
 use serde::Serialize;
 
@@ -15,6 +25,7 @@ use crate::layout::GroupKind;
 use crate::model::Parameter;
 use crate::plan::Plan;
 use crate::units::Dtype;
+use crate::wire::Runtime;
 
 /// All parameters of a stage that look alike, on one of its ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +48,32 @@ impl Family {
     /// Elements of one slice.
     pub fn local_elements(&self) -> u64 {
         self.local_shape.iter().product()
+    }
+}
+
+/// Families of everything that a rank of `stage` holds; where ranks hold slices of unequal size, the fullest rank's.
+pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => megatron::stage_families(plan, stage),
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => fsdp::stage_families(plan, stage),
+    }
+}
+
+/// Buffers of the fullest rank of `stage`: equal to those of its own list.
+pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => megatron::stage_buffers(plan, stage),
+        Runtime::MegatronFsdp => megatron_fsdp::stage_buffers(plan, stage),
+        Runtime::Fsdp2 => fsdp::buffers_at(plan, stage, &fsdp::Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 }),
+    }
+}
+
+/// Everything that `rank` keeps from step to step.
+pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => megatron::rank_shards(plan, rank),
+        Runtime::Fsdp2 => fsdp::rank_shards(plan, rank),
+        Runtime::MegatronFsdp => megatron_fsdp::rank_shards(plan, rank),
     }
 }
 
@@ -86,6 +123,15 @@ pub enum Init {
     Zeros,
 }
 
+/// A cut of a parameter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Cut {
+    /// The group whose ranks get a part each.
+    pub group: GroupKind,
+    /// The dim that is cut.
+    pub dim: usize,
+}
+
 /// One rank's slice of one parameter: a box in the whole tensor, and a place in one of the rank's flat buffers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ParamShard {
@@ -105,6 +151,9 @@ pub struct ParamShard {
     pub unpadded_rows: u64,
     /// The axis group that cuts it, if any.
     pub cut_by: Option<GroupKind>,
+    /// All cuts in the order in which they are made, where there can be several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cuts: Vec<Cut>,
     /// Groups over which a gradient must be summed besides data parallelism: the ranks hold the same values but saw
     /// different tokens (norms and router under sequence parallelism).
     pub sum_gradient_over: Option<GroupKind>,
@@ -149,6 +198,16 @@ pub struct BufferShard {
     pub moment_dtype: Dtype,
     /// Moments per element: 2 for Adam, 1 for SGD.
     pub moments: u64,
+    /// Elements of gradients, where they are not those of weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_elements: Option<u64>,
+    /// Bytes of the optimizer's step counters.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub step_bytes: u64,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl BufferShard {
@@ -159,13 +218,13 @@ impl BufferShard {
 
     /// Bytes of the main gradients.
     pub fn gradients_bytes(&self) -> u64 {
-        self.elements * self.grad_dtype.size()
+        self.gradient_elements.unwrap_or(self.elements) * self.grad_dtype.size()
     }
 
     /// Bytes of master weights and moments.
     pub fn optimizer_bytes(&self) -> u64 {
         let master = self.master_dtype.map_or(0, Dtype::size);
-        self.state_elements * (master + self.moments * self.moment_dtype.size())
+        self.state_elements * (master + self.moments * self.moment_dtype.size()) + self.step_bytes
     }
 }
 
@@ -178,4 +237,7 @@ pub struct RankShards {
     pub params: Vec<ParamShard>,
     /// Its buffers.
     pub buffers: Vec<BufferShard>,
+    /// What an FSDP runtime does with them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fsdp: Option<fsdp::FsdpReport>,
 }

@@ -241,6 +241,21 @@ pub struct FsdpFile {
     pub outer_strategy: Option<String>,
     /// `default`, `always`, `never`, or a group size.
     pub reshard_after_forward: Option<Value>,
+    /// Type of the sharded parameters, their gradients and moments (FSDP2); fp32, or the compute type when wider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharded_dtype: Option<Dtype>,
+    /// Type in which gradients are reduced (FSDP2); `training.grad_dtype`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reduce_dtype: Option<Dtype>,
+    /// Where shards and optimizer state live (FSDP2): `none` for the GPU, `cpu` for the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<String>,
+    /// Which part of a model is checkpointed (FSDP2): `all`, `language`, `vision`, `audio` or `multimodal`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_scope: Option<String>,
+    /// Persistent buffers for two units (Megatron-FSDP); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub double_buffer: Option<bool>,
 }
 
 /// Batch, precision, optimizer, recomputation.

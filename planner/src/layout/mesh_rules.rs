@@ -1,0 +1,177 @@
+//! Rules of FSDP runtimes: each once, against a shape. World, sequence, stage and batch rules are those of all.
+
+use super::rules::Broken;
+use super::validity::Shape;
+use super::{Layout, parse_order};
+use crate::finding::divisors;
+use crate::model::Attention;
+use crate::shard::{Reshard, Strategy, TpPlanSource};
+use crate::wire::Runtime;
+
+const REPLICATE_RULE: &str =
+    "dp is a multiple of dp_replicate, which is below dp unless it is 1 (NeMo Automodel)";
+const HEADS_RULE: &str = "kv heads, then heads, are a multiple of tp (NeMo Automodel validate_tp)";
+const EXPERT_RULE: &str = "ep divides dp x cp x tp, and the experts (NeMo Automodel)";
+const EXPERT_SHARD_RULE: &str =
+    "FSDP cuts a dim other than the first only into equal parts (torch fully_shard)";
+
+pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let layout = &shape.layout;
+    replicate_rules(shape, broken);
+    head_rules(shape, broken);
+    expert_rules(shape, broken);
+    let usual = parse_order("tp-cp-ep-dp-pp").unwrap_or_default();
+    broken.require(
+        layout.order == usual,
+        "layout.order",
+        "",
+        "mesh axes are pp, dp_replicate, dp_shard, cp, tp, the last fastest",
+        || "the device mesh has one order of axes, tp-cp-ep-dp-pp".to_owned(),
+    );
+    if let Reshard::To(size) = layout.fsdp.reshard {
+        let shards = sharding_size(shape);
+        broken.require(
+            shards.is_some_and(|shards| shards.is_multiple_of(size) && size < shards),
+            "layout.fsdp.reshard_after_forward",
+            size,
+            "reshard_after_forward divides the sharding group (torch fully_shard)",
+            || {
+                format!(
+                    "resharding to groups of {size} needs a sharding group that is a larger multiple of it, and this one has {} ranks",
+                    shards.unwrap_or(0)
+                )
+            },
+        );
+    }
+    let rule = "context parallelism without multi-token prediction (NeMo Automodel)";
+    broken.require(
+        layout.cp == 1 || shape.architecture.mtp_layers == 0,
+        "layout.cp",
+        layout.cp,
+        rule,
+        || format!("cp {} does not go with multi-token-prediction modules in this runtime", layout.cp),
+    );
+    if shape.runtime == Runtime::MegatronFsdp {
+        megatron_fsdp_rules(layout, broken);
+    }
+}
+
+/// Ranks that parameters are sharded over.
+fn sharding_size(shape: &Shape<'_>) -> Option<u64> {
+    let (dp, replicate) = (shape.dp()?, shape.layout.dp_replicate);
+    (replicate > 0 && dp.is_multiple_of(replicate)).then(|| dp / replicate * shape.layout.cp)
+}
+
+/// Group sizes to which gathered parameters can be resharded.
+pub(super) fn reshard_sizes(shape: &Shape<'_>) -> Vec<u64> {
+    let (Reshard::To(size), Some(shards)) = (shape.layout.fsdp.reshard, sharding_size(shape)) else {
+        return Vec::new();
+    };
+    let sizes = divisors(shards).into_iter().filter(|&size| size > 1 && size < shards);
+    crate::finding::nearest_values(size, sizes, 2)
+}
+
+fn replicate_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let Some(dp) = shape.dp() else { return };
+    let replicate = shape.layout.dp_replicate;
+    let field = "layout.dp_replicate";
+    let divides = replicate > 0 && dp.is_multiple_of(replicate);
+    if broken.require(divides, field, replicate, REPLICATE_RULE, || {
+        format!("dp {dp} can't be split into {replicate} replicas")
+    }) {
+        broken.require(replicate == 1 || replicate < dp, field, replicate, REPLICATE_RULE, || {
+            format!(
+                "{replicate} replicas of dp {dp} leave nothing to shard; plain data parallelism is not FSDP"
+            )
+        });
+    }
+}
+
+fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let (tp, attention) = (shape.layout.tp, &shape.architecture.attention);
+    if tp == 1 {
+        return;
+    }
+    let (heads, kv_heads) = (attention.heads(), attention.kv_heads());
+    let whole = |count: u64| tp > 0 && count.is_multiple_of(tp);
+    let valid = || {
+        let sizes = divisors(heads).into_iter().filter(|&size| kv_heads.is_multiple_of(size));
+        sizes.map(|size| size.to_string()).collect::<Vec<_>>().join(", ")
+    };
+    if broken.require(whole(kv_heads), "layout.tp", tp, HEADS_RULE, || {
+        format!("{kv_heads} key-value heads can't be split over tp {tp}; valid are {}", valid())
+    }) {
+        broken.require(whole(heads), "layout.tp", tp, HEADS_RULE, || {
+            format!("{heads} attention heads can't be split over tp {tp}; valid are {}", valid())
+        });
+    }
+    let latent = matches!(attention, Attention::Mla { .. });
+    let own = shape.layout.tp_plan == TpPlanSource::Own;
+    broken.require(!(latent && own), "layout.tp", tp, "a tensor-parallel plan for the model's class", || {
+        "there is no tensor-parallel plan for latent attention: set tp to 1, or give layout.tp_plan as a map from module pattern to style".to_owned()
+    });
+}
+
+fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let layout = &shape.layout;
+    let Some(moe) = &shape.architecture.moe else {
+        broken.require(layout.ep == 1, "layout.ep", layout.ep, "expert parallel needs experts", || {
+            format!("ep {} needs a model with experts, and this one has none", layout.ep)
+        });
+        return;
+    };
+    broken.require(
+        layout.etp == 1,
+        "layout.etp",
+        layout.etp,
+        "no expert tensor parallel in FSDP runtimes",
+        || format!("experts are not cut by tensor parallelism in this runtime, and etp is {}", layout.etp),
+    );
+    let top_k_fits = moe.top_k >= 1 && moe.top_k <= moe.experts;
+    broken.require(top_k_fits, "model", moe.top_k, "1 <= top_k <= experts", || {
+        format!("top_k {} must be between 1 and the {} experts", moe.top_k, moe.experts)
+    });
+    let ep = layout.ep;
+    let whole = ep > 0 && moe.experts.is_multiple_of(ep);
+    broken.require(whole, "layout.ep", ep, EXPERT_RULE, || {
+        format!("{} experts can't be split over ep {ep}", moe.experts)
+    });
+    if layout.pp == 0 || !shape.world.is_multiple_of(layout.pp) {
+        return;
+    }
+    let ranks = shape.world / layout.pp;
+    let fits = broken.require(ep > 0 && ranks.is_multiple_of(ep), "layout.ep", ep, EXPERT_RULE, || {
+        format!("ep {ep} does not divide the {ranks} ranks of a stage (dp x cp x tp)")
+    });
+    if fits && ep > 1 && shape.runtime == Runtime::Fsdp2 {
+        let shards = ranks / ep;
+        let dims = [shape.architecture.hidden_size, moe.ffn_hidden_size];
+        let even = dims.iter().all(|dim| dim.is_multiple_of(shards));
+        broken.require(even, "layout.ep", ep, EXPERT_SHARD_RULE, || {
+            format!(
+                "each expert's matrices ({} and {}) are cut over {shards} ranks (dp x cp x tp / ep), which does not divide them",
+                dims[0], dims[1]
+            )
+        });
+    }
+}
+
+fn megatron_fsdp_rules(layout: &Layout, broken: &mut Broken) {
+    for (field, name, size) in
+        [("layout.pp", "pp", layout.pp), ("layout.ep", "ep", layout.ep), ("layout.vpp", "vpp", layout.vpp)]
+    {
+        let rule = "the mesh of Megatron-FSDP is dp, cp, tp (NeMo Automodel)";
+        broken.require(size == 1, field, size, rule, || {
+            format!("{name} is {size}, and Megatron-FSDP's mesh has no such axis")
+        });
+    }
+    let settings = &layout.fsdp;
+    let rule = "outer sharding needs optim_grads_params (Megatron-FSDP)";
+    let full = settings.strategy == Strategy::OptimGradsParams;
+    broken.require(full || !settings.outer_optim, "layout.fsdp.outer_strategy", "optim", rule, || {
+        format!(
+            "outer strategy optim needs strategy optim_grads_params, and it is {}",
+            settings.strategy.name()
+        )
+    });
+}

@@ -1,0 +1,168 @@
+//! Defaults and ranges of `layout.fsdp` and `layout.tp_plan`.
+
+use serde_json::Value;
+
+use super::clip;
+use super::defaults::Filler;
+use crate::finding::{Finding, nearest_names};
+use crate::shard::tp_plan::Style;
+use crate::shard::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
+use crate::units::Dtype;
+use crate::wire::{LayoutFile, Runtime, TrainingFile};
+
+/// Most entries of a tensor-parallel plan in a plan file.
+const MAX_PLAN_ENTRIES: usize = 4096;
+
+/// Fills the FSDP settings. What only the FSDP runtimes read stays unwritten for the others.
+pub(super) fn fill_fsdp(
+    fill: &mut Filler<'_>,
+    layout: &mut LayoutFile,
+    training: &TrainingFile,
+    runtime: Runtime,
+) -> FsdpSettings {
+    let fsdp = &mut layout.fsdp;
+    let named = fill.or("layout.fsdp.strategy", &mut fsdp.strategy, Strategy::default().name().to_owned());
+    let strategy = Strategy::parse(&named);
+    if strategy.is_none() {
+        fill.findings.push(unknown_strategy(&named));
+    }
+    let outer = fill.choice(
+        "layout.fsdp.outer_strategy",
+        &mut fsdp.outer_strategy,
+        "no_shard",
+        &["no_shard", "optim"],
+    );
+    let reshard =
+        fill.or("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward, Value::from("default"));
+    let mut settings = FsdpSettings {
+        strategy: strategy.unwrap_or_default(),
+        outer_optim: outer == "optim",
+        reshard: fill_reshard(fill, &reshard),
+        ..FsdpSettings::default()
+    };
+    let dtype = training.dtype.unwrap_or(Dtype::Bf16);
+    let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
+    match runtime {
+        Runtime::Fsdp2 => {
+            settings.sharded_dtype = fill.or("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide);
+            let reduced = training.grad_dtype.unwrap_or(wide);
+            settings.reduce_dtype = fill.or("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced);
+            settings.offload =
+                fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none", &["none", "cpu"]) == "cpu";
+            let scopes = ["all", "language", "vision", "audio", "multimodal"];
+            let scope =
+                fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all", &scopes);
+            settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
+        }
+        Runtime::MegatronFsdp => {
+            settings.double_buffer = fill.or("layout.fsdp.double_buffer", &mut fsdp.double_buffer, false);
+        }
+        Runtime::Megatron | Runtime::Native => {}
+    }
+    settings
+}
+
+fn unknown_strategy(named: &str) -> Finding {
+    let names: Vec<&str> = STRATEGIES.iter().map(|(name, _)| *name).collect();
+    let meant = match named {
+        "params" | "grads_params" => "optim_grads_params",
+        "grads" => "optim_grads",
+        other => {
+            nearest_names(other, names.iter().copied(), 1).first().copied().unwrap_or("optim_grads_params")
+        }
+    };
+    let hint = if matches!(named, "params" | "grads_params") {
+        "; the name stands in old documentation, but no code takes it: each level splits what the one before does"
+    } else {
+        ""
+    };
+    Finding::error(
+        "layout.fsdp.strategy",
+        clip(named),
+        format!(
+            "layout.fsdp.strategy is `{}`; allowed are {} (levels 0 to 3){hint}",
+            clip(named),
+            names.join(", ")
+        ),
+    )
+    .rule("sharding strategies of Megatron-FSDP")
+    .nearest([meant])
+}
+
+fn fill_reshard(fill: &mut Filler<'_>, value: &Value) -> Reshard {
+    match value {
+        Value::String(name) if name == "default" => return Reshard::Default,
+        Value::String(name) if name == "always" => return Reshard::Always,
+        Value::String(name) if name == "never" => return Reshard::Never,
+        Value::Bool(true) => return Reshard::Always,
+        Value::Bool(false) => return Reshard::Never,
+        Value::Number(size) => {
+            // FSDP2 refuses 1: that is `never`.
+            if let Some(size @ 2..=1_048_576) = size.as_u64() {
+                return Reshard::To(size);
+            }
+        }
+        _ => {}
+    }
+    fill.findings.push(
+        Finding::error(
+            "layout.fsdp.reshard_after_forward",
+            clip(&value.to_string()),
+            "reshard_after_forward must be default, always, never, or a group size from 2 that divides the sharding group",
+        )
+        .rule("torch fully_shard")
+        .nearest(["default", "always", "never"]),
+    );
+    Reshard::Default
+}
+
+/// Reads `layout.tp_plan`: null, `hf`, or a map from module pattern to style.
+pub(super) fn fill_tp_plan(fill: &mut Filler<'_>, layout: &LayoutFile) -> TpPlanSource {
+    let field = "layout.tp_plan";
+    let map = match &layout.tp_plan {
+        None | Some(Value::Null) => return TpPlanSource::Own,
+        Some(Value::String(name)) if name == "hf" => return TpPlanSource::HuggingFace,
+        Some(Value::Object(map)) if !map.is_empty() && map.len() <= MAX_PLAN_ENTRIES => map,
+        Some(other) => {
+            fill.findings.push(
+                Finding::error(
+                    field,
+                    clip(&other.to_string()),
+                    "tp_plan takes three forms: null for the runtime's own plan, \"hf\" for the plan of the model's class, or a map from module pattern to style, such as {\"model.layers.*.mlp.up_proj\": \"colwise\"}",
+                )
+                .rule("forms of a tensor-parallel plan")
+                .nearest([Value::Null, Value::from("hf")]),
+            );
+            return TpPlanSource::Own;
+        }
+    };
+    let mut entries = Vec::new();
+    for (pattern, style) in map {
+        match style.as_str().and_then(Style::parse) {
+            Some(style) => entries.push((pattern.clone(), style)),
+            None => {
+                let named = style.as_str().map_or_else(|| style.to_string(), str::to_owned);
+                let alias = match named.as_str() {
+                    "colwise_gather_output" => vec!["colwise_rep"],
+                    "rowwise_split_input" => vec!["rowwise_rep"],
+                    other => nearest_names(other, Style::NAMES, 2),
+                };
+                fill.findings.push(
+                    Finding::error(
+                        field,
+                        clip(&named),
+                        format!(
+                            "style `{}` of `{}` is unknown; known are {} and ep_*",
+                            clip(&named),
+                            clip(pattern),
+                            Style::NAMES.join(", ")
+                        ),
+                    )
+                    .rule("styles of tensor-parallel plans")
+                    .nearest(alias),
+                );
+            }
+        }
+    }
+    TpPlanSource::Map(entries)
+}

@@ -1,0 +1,162 @@
+//! Where one parameter goes: cut by its tensor-parallel style, experts by expert parallelism, then by FSDP.
+
+use crate::layout::{GroupKind, Mesh};
+use crate::model::Parameter;
+use crate::plan::Plan;
+use crate::shard::Module;
+use crate::shard::hf_names::{hf_parameters, module_path};
+use crate::shard::megatron::{Block, parameters_of};
+use crate::shard::tp_plan::{TpPlan, style_of};
+use crate::wire::Runtime;
+
+/// A parameter under its Hugging Face name, and its cuts in the order in which they are made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placed {
+    /// The parameter, whole.
+    pub parameter: Parameter,
+    /// Cuts: a group and a dim.
+    pub cuts: Vec<(GroupKind, usize)>,
+}
+
+/// One part of `extent` in `parts` as torch.chunk makes them: rounded up, the last ones shorter or empty.
+pub fn chunk(extent: u64, parts: u64, slot: u64) -> (u64, u64) {
+    let each = extent.div_ceil(parts.max(1));
+    let from = (slot * each).min(extent);
+    (from, each.min(extent - from))
+}
+
+/// Slots of one rank in the groups that cut parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slots {
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Sharding group.
+    pub shard: u64,
+    /// Sharding group of experts.
+    pub ep_shard: u64,
+}
+
+impl Slots {
+    /// The slots of `rank`.
+    pub fn of(mesh: &Mesh, rank: u64) -> Slots {
+        let place = mesh.place(rank);
+        Slots { tp: place.tp, ep: place.ep, shard: mesh.shard_slot(&place), ep_shard: place.ep_shard }
+    }
+
+    fn get(&self, group: GroupKind) -> u64 {
+        match group {
+            GroupKind::Tp => self.tp,
+            GroupKind::Ep => self.ep,
+            GroupKind::EpShard => self.ep_shard,
+            _ => self.shard,
+        }
+    }
+}
+
+/// Ranks of a group that cuts.
+fn parts(mesh: &Mesh, group: GroupKind) -> u64 {
+    match group {
+        GroupKind::Tp => mesh.tp,
+        GroupKind::Ep => mesh.ep,
+        GroupKind::EpShard => mesh.ep_shard,
+        _ => mesh.dp_shard * mesh.cp,
+    }
+}
+
+fn is_model_parallel(group: GroupKind) -> bool {
+    matches!(group, GroupKind::Tp | GroupKind::Ep)
+}
+
+impl Placed {
+    /// First index and extent of a rank's slice in each dim.
+    pub fn slice(&self, mesh: &Mesh, slots: &Slots) -> (Vec<u64>, Vec<u64>) {
+        let mut offset = vec![0; self.parameter.shape.len()];
+        let mut local = self.parameter.shape.clone();
+        for &(group, dim) in &self.cuts {
+            let (from, extent) = chunk(local[dim], parts(mesh, group), slots.get(group));
+            offset[dim] += from;
+            local[dim] = extent;
+        }
+        (offset, local)
+    }
+
+    /// Elements that a rank allocates for its slice: padded to the largest of its sharding group.
+    pub fn padded_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
+        let first = Slots { shard: 0, ep_shard: 0, ..*slots };
+        self.slice(mesh, &first).1.iter().product()
+    }
+
+    /// Elements of a rank's slice.
+    pub fn elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
+        self.slice(mesh, slots).1.iter().product()
+    }
+
+    /// Elements that are gathered for one rank's use, without padding.
+    pub fn gathered_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
+        let cuts = self.cuts.iter().copied().filter(|&(group, _)| is_model_parallel(group)).collect();
+        Placed { cuts, parameter: self.parameter.clone() }.elements(mesh, slots)
+    }
+
+    /// Elements of the buffer that gathers it: the padded slices of all ranks of the sharding group.
+    pub fn gather_buffer(&self, mesh: &Mesh, slots: &Slots) -> u64 {
+        let sharding = self.cuts.iter().find(|&&(group, _)| !is_model_parallel(group));
+        let parts = sharding.map_or(1, |&(group, _)| parts(mesh, group));
+        self.padded_elements(mesh, slots) * parts
+    }
+
+    /// Whether routed experts' own sharding group cuts it.
+    pub fn is_expert_sharded(&self) -> bool {
+        self.cuts.iter().any(|&(group, _)| group == GroupKind::EpShard)
+    }
+}
+
+/// The parameters of a block as they are placed. `number` is the layer's.
+pub(super) fn place(
+    plan: &Plan,
+    mesh: &Mesh,
+    tp_plan: &TpPlan,
+    block: Block,
+    number: Option<u64>,
+) -> Vec<Placed> {
+    let parameters = parameters_of(plan, block);
+    let named = parameters.iter().flat_map(hf_parameters);
+    named.map(|parameter| place_one(plan, mesh, tp_plan, parameter, number)).collect()
+}
+
+fn place_one(
+    plan: &Plan,
+    mesh: &Mesh,
+    tp_plan: &TpPlan,
+    parameter: Parameter,
+    number: Option<u64>,
+) -> Placed {
+    let expert = parameter.module == Module::Expert;
+    let dims = parameter.shape.len();
+    let mut cuts = Vec::new();
+    if mesh.tp > 1 && !expert {
+        let mut module = module_path(&parameter.name).to_owned();
+        if let Some(number) = number {
+            module = module.replace("{layer}", &number.to_string());
+        }
+        let embedding = parameter.module == Module::Embedding;
+        let dim = style_of(tp_plan, &module).and_then(|style| style.cut(dims, embedding));
+        cuts.extend(dim.filter(|&dim| dim < dims).map(|dim| (GroupKind::Tp, dim)));
+    }
+    // Megatron-FSDP cuts the flat buffer of a unit, not each parameter.
+    if plan.runtime == Runtime::MegatronFsdp || dims == 0 {
+        return Placed { parameter, cuts };
+    }
+    let shards = mesh.dp_shard * mesh.cp;
+    if expert && mesh.ep > 1 {
+        cuts.push((GroupKind::Ep, 0));
+        cuts.push((GroupKind::EpShard, usize::from(dims > 1)));
+    } else {
+        // More ranks than experts: whole rows of the next dim instead of ranks without any (torchtitan).
+        let next =
+            expert && dims > 1 && shards > parameter.shape[0] && parameter.shape[1].is_multiple_of(shards);
+        cuts.push((GroupKind::DpShardCp, usize::from(next)));
+    }
+    Placed { parameter, cuts }
+}

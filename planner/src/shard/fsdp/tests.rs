@@ -1,0 +1,174 @@
+//! Worked examples of FSDP2 and Megatron-FSDP plans.
+
+use serde_json::{Value, json};
+
+use crate::finding::Severity;
+use crate::plan::{Plan, estimate, parse_plan};
+use crate::wire::{Answer, PlanFile, RankClass};
+
+fn file(preset: &str, runtime: &str, gpus: u64, layout: Value) -> PlanFile {
+    let nodes = if gpus > 8 && gpus.is_multiple_of(8) { gpus / 8 } else { 1 };
+    let file = json!({
+        "version": 1, "model": {"preset": preset}, "runtime": runtime, "layout": layout,
+        "cluster": {"gpu": "h100-sxm", "nodes": nodes, "gpus_per_node": gpus / nodes},
+        "training": {"global_batch_size": 48 * 16},
+    });
+    parse_plan(&file.to_string()).unwrap()
+}
+
+fn answer(preset: &str, runtime: &str, gpus: u64, layout: Value) -> Answer {
+    estimate(&file(preset, runtime, gpus, layout))
+}
+
+fn plan(preset: &str, runtime: &str, gpus: u64, layout: Value) -> Plan {
+    let resolved = Plan::resolve(&file(preset, runtime, gpus, layout));
+    resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+}
+
+fn class(answer: &Answer) -> &RankClass {
+    &answer.memory.as_ref().unwrap_or_else(|| panic!("{:?}", answer.findings)).rank_classes[0]
+}
+
+/// Errors of an answer as `field: nearest`.
+fn errors(answer: &Answer) -> Vec<String> {
+    let errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error);
+    errors.map(|finding| format!("{}: {}", finding.field, json!(finding.nearest))).collect()
+}
+
+const LLAMA_3_8B: u64 = 8_030_261_248;
+
+#[test]
+fn llama_3_8b_over_eight() {
+    // Every first dim of this model is a multiple of 8.
+    let answer = answer("llama-3-8b", "fsdp2", 8, json!({}));
+    let class = class(&answer);
+    let here = LLAMA_3_8B / 8;
+    assert_eq!((class.weights_bytes, class.gradients_bytes), (4 * here, 4 * here));
+    // Two moments, and one step counter for each of the 291 tensors.
+    assert_eq!(class.optimizer_bytes, 8 * here + 4 * 291);
+    assert_eq!(answer.parameters.as_ref().map(|counts| counts.per_rank_max), Some(here));
+    // Two layers gathered, unsharded gradients, reduce-scatter input; root gathered; output layer's gradient.
+    let layer = 218_112_000u64;
+    let root = LLAMA_3_8B - 32 * layer;
+    let head = 128_256 * 4096;
+    let plan = plan("llama-3-8b", "fsdp2", 8, json!({}));
+    let transients = crate::memory::transients(&plan, 0);
+    // The last layer stays gathered too.
+    let backward = layer * (2 + 2 + 2 + 4) + (layer + root) * 2 + head * 2;
+    assert_eq!(transients.backward, u128::from(backward));
+    assert_eq!(transients.root, u128::from(root * (2 + 2 + 4)));
+}
+
+#[test]
+fn replicas_hold_the_same() {
+    let halves = answer("llama-3-8b", "fsdp2", 16, json!({"dp_replicate": 2}));
+    let whole = answer("llama-3-8b", "fsdp2", 8, json!({}));
+    assert_eq!(class(&halves).weights_bytes, class(&whole).weights_bytes);
+}
+
+#[test]
+fn f9_strategies_of_megatron_fsdp() {
+    for (strategy, gb) in
+        [("no_shard", 144.54), ("optim", 60.23), ("optim_grads", 32.12), ("optim_grads_params", 18.07)]
+    {
+        let answer = answer("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"strategy": strategy}}));
+        let class = class(&answer);
+        let bytes = class.weights_bytes + class.gradients_bytes + class.optimizer_bytes;
+        assert_eq!(format!("{:.2}", bytes as f64 / 1e9), format!("{gb:.2}"), "{strategy}");
+        let warned = answer
+            .findings
+            .iter()
+            .any(|finding| finding.severity == Severity::Warning && finding.field == "layout.fsdp.strategy");
+        assert_eq!(warned, strategy != "optim_grads_params");
+    }
+}
+
+#[test]
+fn f9_double_buffers() {
+    let plan = plan("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"double_buffer": true}}));
+    let bytes = crate::shard::double_buffer_bytes(&plan, 0);
+    assert_eq!(format!("{:.3}", bytes as f64 / 1e9), "2.617");
+    assert_eq!(crate::shard::unit_sizes(&plan, 0).0, 218_112_000);
+}
+
+#[test]
+fn the_outer_strategy_splits_states_once_more() {
+    let of = |outer: &str| {
+        let layout = json!({"dp_replicate": 2, "fsdp": {"outer_strategy": outer}});
+        class(&answer("llama-3-8b", "megatron_fsdp", 16, layout)).clone()
+    };
+    let (one, two) = (of("no_shard"), of("optim"));
+    assert_eq!(one.weights_bytes, two.weights_bytes);
+    assert_eq!(one.optimizer_bytes, 2 * two.optimizer_bytes);
+    let refused = answer(
+        "llama-3-8b",
+        "megatron_fsdp",
+        16,
+        json!({"dp_replicate": 2, "fsdp": {"strategy": "optim", "outer_strategy": "optim"}}),
+    );
+    assert_eq!(errors(&refused), ["layout.fsdp.outer_strategy: [\"no_shard\"]"]);
+}
+
+#[test]
+fn without_data_parallelism_megatron_fsdp_is_left_out() {
+    let answer = answer("llama-3-8b", "megatron_fsdp", 8, json!({"tp": 8}));
+    let class = class(&answer);
+    assert_eq!(class.gradients_bytes, class.weights_bytes);
+    assert_eq!(class.optimizer_bytes, 2 * class.weights_bytes);
+    let warning = answer.findings.iter().find(|finding| finding.severity == Severity::Warning).unwrap();
+    assert!(warning.message.contains("not applied"), "{warning:?}");
+}
+
+#[test]
+fn bogus_strategies_are_refused_with_the_one_that_was_meant() {
+    for name in ["params", "grads_params", "zero3"] {
+        let answer = answer("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"strategy": name}}));
+        assert_eq!(errors(&answer).len(), 1, "{name}");
+        if name != "zero3" {
+            assert_eq!(errors(&answer), ["layout.fsdp.strategy: [\"optim_grads_params\"]"]);
+            assert!(answer.findings[0].message.contains("old documentation"));
+        }
+    }
+}
+
+#[test]
+fn rules_of_the_mesh() {
+    for (preset, gpus, layout, expected) in [
+        // F3.
+        ("llama-3-8b", 8, json!({"dp_replicate": 8}), "layout.dp_replicate: [4,2]"),
+        ("llama-3-8b", 8, json!({"dp_replicate": 3}), "layout.dp_replicate: [2,4]"),
+        // F5.
+        ("llama-3-8b", 12, json!({"tp": 8}), "layout.tp: [4,2]"),
+        // F6: kv heads first.
+        ("llama-3-8b", 16, json!({"tp": 16}), "layout.tp: [8,4]"),
+        ("minimax-m2", 16, json!({"tp": 16}), "layout.tp: [8,4]"),
+        // F10.
+        ("minimax-m2", 16, json!({"ep": 12}), "layout.ep: [8,16]"),
+        ("deepseek-v3", 8, json!({"tp": 2}), "layout.tp: [1]"),
+        ("tiny-moe", 8, json!({"ep": 2, "etp": 2}), "layout.etp: [1]"),
+        ("tiny-dense", 8, json!({"ep": 2}), "layout.ep: [1]"),
+        ("llama-3-8b", 8, json!({"order": "tp-cp-ep-pp-dp"}), "layout.order: [\"tp-cp-ep-dp-pp\"]"),
+        (
+            "llama-3-8b",
+            8,
+            json!({"fsdp": {"reshard_after_forward": 3}}),
+            "layout.fsdp.reshard_after_forward: [2,4]",
+        ),
+        ("llama-3-8b", 8, json!({"tp": 2, "tp_plan": "hf", "sp": true}), "layout.sp: [false]"),
+        (
+            "llama-3-8b",
+            8,
+            json!({"tp_plan": {"lm_head": "columnwise"}}),
+            "layout.tp_plan: [\"colwise\",\"colwise_rep\"]",
+        ),
+    ] {
+        let found = errors(&answer(preset, "fsdp2", gpus, layout.clone()));
+        assert_eq!(found.first().map(String::as_str), Some(expected), "{preset} {layout} {found:?}");
+    }
+    let found = answer("llama-3-8b", "fsdp2", 16, json!({"tp": 16}));
+    assert!(found.findings[0].message.starts_with("8 key-value heads"), "{:?}", found.findings[0]);
+    for (field, layout) in [("layout.pp", json!({"pp": 2})), ("layout.ep", json!({"ep": 2}))] {
+        let found = errors(&answer("tiny-moe", "megatron_fsdp", 8, layout));
+        assert_eq!(found, [format!("{field}: [1]")]);
+    }
+}

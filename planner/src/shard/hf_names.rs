@@ -1,0 +1,150 @@
+//! Planner's parameters under their Hugging Face names, each matrix by itself and two-dimensional.
+//!
+//! Fused and logical shapes are taken apart: query-key-value into three matrices, a gated first matrix into gate and
+//! up. Routed experts of a layer are one three-dimensional tensor per matrix, input features before output features,
+//! as NeMo Automodel's grouped experts keep them.
+
+use super::Module;
+use crate::model::Parameter;
+
+/// The module that holds a parameter, from its name.
+pub fn module_path(name: &str) -> &str {
+    match name.rsplit_once('.') {
+        Some((module, _)) => module,
+        None => "",
+    }
+}
+
+/// What `parameter` is in a model of transformers. Names are templates with `{layer}` in them.
+pub fn hf_parameters(parameter: &Parameter) -> Vec<Parameter> {
+    let (prefix, rest) = split_layer(&parameter.name);
+    let Some((part, kind)) = rest.rsplit_once('.') else {
+        return vec![plain(parameter, &format!("model.{}", parameter.name))];
+    };
+    let one = |module: &str| vec![plain(parameter, &format!("{prefix}{module}.{kind}"))];
+    match part {
+        "embedding" => one("model.embed_tokens"),
+        "embedding.positions" => one("model.embed_positions"),
+        "final_norm" if prefix.is_empty() => one("model.norm"),
+        "head" => one("lm_head"),
+        "attention.norm" => one("input_layernorm"),
+        "mlp.norm" => one("post_attention_layernorm"),
+        "attention.qkv" => query_key_value(parameter, &prefix, kind),
+        "attention.proj" => one("self_attn.o_proj"),
+        "attention.q" => one("self_attn.q_proj"),
+        "attention.q_down" => one("self_attn.q_a_proj"),
+        "attention.q_up" => one("self_attn.q_b_proj"),
+        "attention.kv_down" => one("self_attn.kv_a_proj_with_mqa"),
+        "attention.kv_up" => one("self_attn.kv_b_proj"),
+        "attention.kv_norm" => one("self_attn.kv_a_layernorm"),
+        "attention.q_norm" | "attention.k_norm" => one(&part.replace("attention", "self_attn")),
+        "moe.router" => one("mlp.gate"),
+        "moe.shared.gate" => one("mlp.shared_expert_gate"),
+        _ => mlp(parameter, &prefix, part, kind).unwrap_or_else(|| one(&named(part))),
+    }
+}
+
+/// The module's name where nothing is renamed but the container.
+fn named(part: &str) -> String {
+    if let Some(rest) = part.strip_prefix("attention") {
+        return format!("self_attn{rest}").trim_end_matches('.').to_owned();
+    }
+    if let Some(rest) = part.strip_prefix("moe") {
+        return format!("mlp{rest}");
+    }
+    part.to_owned()
+}
+
+/// Splits `layers.{layer}.` or `mtp.{layer}.` off a name, as a prefix of transformers.
+fn split_layer(name: &str) -> (String, &str) {
+    for list in ["layers", "mtp"] {
+        if let Some(rest) = name.strip_prefix(&format!("{list}.{{layer}}.")) {
+            return (format!("model.{list}.{{layer}}."), rest);
+        }
+    }
+    (String::new(), name)
+}
+
+/// A matrix keeps its first dim where it writes into few features from many (`[hidden, heads, head_dim]`) and its
+/// last where it reads from one; vectors are flat.
+fn flat_shape(parameter: &Parameter) -> Vec<u64> {
+    let shape = &parameter.shape;
+    match shape.len() {
+        0..=2 if parameter.decays || shape.len() < 2 => shape.clone(),
+        _ if !parameter.decays => vec![shape.iter().product()],
+        _ => match parameter.role {
+            crate::model::Role::Row(_) | crate::model::Role::ExpertRow(_) => {
+                vec![shape[0], shape[1..].iter().product()]
+            }
+            _ => {
+                let last = shape.len() - 1;
+                vec![shape[..last].iter().product(), shape[last]]
+            }
+        },
+    }
+}
+
+fn plain(parameter: &Parameter, name: &str) -> Parameter {
+    Parameter { name: name.to_owned(), shape: flat_shape(parameter), ..parameter.clone() }
+}
+
+/// `[kv_heads, queries per kv head + 2, head_dim, ...]` as query, key and value.
+fn query_key_value(parameter: &Parameter, prefix: &str, kind: &str) -> Vec<Parameter> {
+    let [groups, each, dim, ref rest @ ..] = parameter.shape[..] else {
+        return vec![plain(parameter, &format!("{prefix}self_attn.qkv_proj.{kind}"))];
+    };
+    let part = |name: &str, rows: u64| Parameter {
+        name: format!("{prefix}self_attn.{name}.{kind}"),
+        shape: std::iter::once(rows).chain(rest.iter().copied()).collect(),
+        ..parameter.clone()
+    };
+    let queries = groups * each.saturating_sub(2) * dim;
+    vec![part("q_proj", queries), part("k_proj", groups * dim), part("v_proj", groups * dim)]
+}
+
+/// The matrices of an MLP: dense, shared or routed.
+fn mlp(parameter: &Parameter, prefix: &str, part: &str, kind: &str) -> Option<Vec<Parameter>> {
+    let (container, matrix) = part.rsplit_once('.')?;
+    let first = match matrix {
+        "fc1" => true,
+        "fc2" => false,
+        _ => return None,
+    };
+    if parameter.module == Module::Expert {
+        return Some(vec![grouped(parameter, prefix, first, kind)]);
+    }
+    let container = match container {
+        "moe.shared" => "mlp.shared_experts".to_owned(),
+        other => named(other),
+    };
+    let named = |name: &str| format!("{prefix}{container}.{name}.{kind}");
+    if !first {
+        return Some(vec![plain(parameter, &named("down_proj"))]);
+    }
+    // A gated first matrix has a leading dim of two: gate and up.
+    let vector = kind == "bias";
+    match (&parameter.shape[..], vector) {
+        ([2, rest @ ..], false) if rest.len() == 2 => Some(gate_and_up(parameter, rest, named)),
+        ([2, rest @ ..], true) if rest.len() == 1 => Some(gate_and_up(parameter, rest, named)),
+        _ => Some(vec![plain(parameter, &named("up_proj"))]),
+    }
+}
+
+fn gate_and_up(parameter: &Parameter, shape: &[u64], named: impl Fn(&str) -> String) -> Vec<Parameter> {
+    ["gate_proj", "up_proj"]
+        .map(|name| Parameter { name: named(name), shape: shape.to_vec(), ..parameter.clone() })
+        .to_vec()
+}
+
+/// All experts of a layer in one tensor: weights `[experts, inputs, outputs]`, biases `[experts, outputs]`.
+fn grouped(parameter: &Parameter, prefix: &str, first: bool, kind: &str) -> Parameter {
+    let experts = parameter.per_layer;
+    let last = parameter.shape.last().copied().unwrap_or(1);
+    let (name, shape) = match (first, kind) {
+        (true, "bias") => ("gate_up_proj_bias", vec![experts, parameter.elements()]),
+        (false, "bias") => ("down_proj_bias", vec![experts, parameter.elements()]),
+        (true, _) => ("gate_and_up_projs", vec![experts, last, parameter.elements() / last.max(1)]),
+        (false, _) => ("down_projs", vec![experts, last, parameter.elements() / last.max(1)]),
+    };
+    Parameter { name: format!("{prefix}mlp.experts.{name}"), shape, per_layer: 1, ..parameter.clone() }
+}

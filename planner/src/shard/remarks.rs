@@ -1,0 +1,65 @@
+//! What is worth saying of a plan of an FSDP runtime besides broken rules of sizes.
+
+use super::{Strategy, is_wrapped, tp_plan};
+use crate::finding::Finding;
+use crate::plan::Plan;
+use crate::wire::{Granularity, Runtime};
+
+/// Findings on how parameters are split.
+pub fn check(plan: &Plan) -> Vec<Finding> {
+    if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
+        return Vec::new();
+    }
+    let mut findings = tp_plan::check(plan);
+    let settings = &plan.layout.fsdp;
+    if plan.runtime == Runtime::MegatronFsdp {
+        if !is_wrapped(plan) {
+            findings.push(
+                Finding::warning(
+                    "layout.tp",
+                    plan.layout.tp,
+                    "data parallelism of 1 leaves nothing to shard: Megatron-FSDP is not applied, only tensor parallelism",
+                )
+                .rule("Megatron-FSDP with dp 1 (NeMo Automodel)"),
+            );
+        } else if settings.strategy != Strategy::OptimGradsParams {
+            findings.push(
+                Finding::warning(
+                    "layout.fsdp.strategy",
+                    settings.strategy.name(),
+                    format!("with strategy {} parameters are not sharded", settings.strategy.name()),
+                )
+                .rule("sharding strategies of Megatron-FSDP")
+                .nearest(["optim_grads_params"]),
+            );
+        }
+        if plan.layout.sp {
+            findings.push(
+                Finding::info(
+                    "layout.sp",
+                    true,
+                    "Megatron-FSDP's default tensor-parallel plan does not split the sequence, so sp has no effect on shards",
+                )
+                .rule("default plan of Megatron-FSDP (NeMo Automodel)"),
+            );
+        }
+    } else if settings.strategy != Strategy::OptimGradsParams {
+        findings.push(
+            Finding::warning(
+                "layout.fsdp.strategy",
+                settings.strategy.name(),
+                "FSDP2 always shards parameters; strategies belong to megatron_fsdp",
+            )
+            .rule("torch fully_shard")
+            .nearest(["optim_grads_params"]),
+        );
+    }
+    if !settings.checkpoints_language && plan.training.recompute != Granularity::None {
+        findings.push(Finding::warning(
+            "layout.fsdp.checkpoint_scope",
+            plan.file.layout.fsdp.checkpoint_scope.clone(),
+            "this scope leaves the language model out, so none of its layers is checkpointed",
+        ));
+    }
+    findings
+}

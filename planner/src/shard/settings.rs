@@ -1,0 +1,106 @@
+//! Settings of FSDP runtimes.
+
+use crate::units::Dtype;
+
+use super::tp_plan::Style;
+
+/// What is split over the sharding group: each level adds to the one before (Megatron-FSDP; FSDP2 is always the last).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Strategy {
+    /// 0: nothing.
+    NoShard,
+    /// 1: optimizer state and main weights.
+    Optim,
+    /// 2: gradients too.
+    OptimGrads,
+    /// 3: parameters too.
+    #[default]
+    OptimGradsParams,
+}
+
+/// All strategies by name, in the order of their levels.
+pub const STRATEGIES: [(&str, Strategy); 4] = [
+    ("no_shard", Strategy::NoShard),
+    ("optim", Strategy::Optim),
+    ("optim_grads", Strategy::OptimGrads),
+    ("optim_grads_params", Strategy::OptimGradsParams),
+];
+
+impl Strategy {
+    /// The strategy of this name, or of this level as a digit.
+    pub fn parse(name: &str) -> Option<Strategy> {
+        let level = name.parse::<usize>().ok();
+        STRATEGIES
+            .iter()
+            .enumerate()
+            .find(|(number, (known, _))| *known == name || level == Some(*number))
+            .map(|(_, (_, strategy))| *strategy)
+    }
+
+    /// The name used in plan files.
+    pub fn name(self) -> &'static str {
+        STRATEGIES[self as usize].0
+    }
+}
+
+/// Whether a unit's parameters are given back between its forward and its backward.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reshard {
+    /// True for all modules of a list but the last, false for the root; never with a pipeline.
+    #[default]
+    Default,
+    /// All units but the root.
+    Always,
+    /// No unit.
+    Never,
+    /// To groups of so many ranks instead of the whole sharding group.
+    To(u64),
+}
+
+/// Settings of FSDP runtimes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FsdpSettings {
+    /// What is split over the sharding group.
+    pub strategy: Strategy,
+    /// Whether optimizer state is split over the outer group too (Megatron-FSDP).
+    pub outer_optim: bool,
+    /// When gathered parameters are given back.
+    pub reshard: Reshard,
+    /// Type of the sharded parameters, their gradients and moments (FSDP2).
+    pub sharded_dtype: Dtype,
+    /// Type in which gradients are reduced (FSDP2).
+    pub reduce_dtype: Dtype,
+    /// Whether shards and optimizer state live on the host (FSDP2).
+    pub offload: bool,
+    /// Whether the language model's layers are within the scope of activation checkpoints.
+    pub checkpoints_language: bool,
+    /// Persistent buffers for two units (Megatron-FSDP).
+    pub double_buffer: bool,
+}
+
+impl Default for FsdpSettings {
+    fn default() -> Self {
+        FsdpSettings {
+            strategy: Strategy::default(),
+            outer_optim: false,
+            reshard: Reshard::default(),
+            sharded_dtype: Dtype::Fp32,
+            reduce_dtype: Dtype::Fp32,
+            offload: false,
+            checkpoints_language: true,
+            double_buffer: false,
+        }
+    }
+}
+
+/// Where the tensor-parallel plan of an FSDP runtime comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TpPlanSource {
+    /// The runtime's own: per class, else the default.
+    #[default]
+    Own,
+    /// The one that the model's class brings along in transformers.
+    HuggingFace,
+    /// The user's: module patterns and styles.
+    Map(Vec<(String, Style)>),
+}

@@ -1,0 +1,60 @@
+//! Tensor-parallel plans in Hugging Face's sense: a map from module pattern to style.
+//!
+//! A user's map goes before the plan of the model's class, and that before transformers' own.
+
+mod class;
+mod hf;
+mod pattern;
+mod style;
+mod validate;
+
+pub use class::{Class, Plan as TpPlan, class_plan};
+pub use hf::{Era, Sources, UnknownStyle, inner_prefix, known_sources, merge};
+pub use pattern::matches;
+pub use style::{Placement, Style};
+pub use validate::{LocalHeads, check, local_heads};
+
+use crate::plan::Plan;
+use crate::shard::TpPlanSource;
+use crate::wire::Runtime;
+
+/// `model_type` of the plan's config.json, where it has one.
+pub fn model_type(plan: &Plan) -> Option<&str> {
+    let model = &plan.file.model;
+    let config = match (&model.hf_config, &model.preset) {
+        (Some(config), _) => config,
+        (None, Some(id)) => {
+            crate::model::presets().iter().find(|preset| preset.id == *id)?.hf_config.as_ref()?
+        }
+        (None, None) => return None,
+    };
+    config.get("model_type")?.as_str()
+}
+
+/// The plan that is applied: empty without tensor parallelism. `Err` when transformers' plan has a style that the
+/// parallelizer does not take; then the default plan is applied.
+pub fn applied(plan: &Plan) -> Result<TpPlan, UnknownStyle> {
+    if plan.layout.tp == 1 {
+        return Ok(TpPlan::new());
+    }
+    let own = |class| class_plan(class, plan.layout.sp);
+    match &plan.layout.tp_plan {
+        TpPlanSource::Map(entries) => Ok(entries.clone()),
+        TpPlanSource::HuggingFace => match model_type(plan).and_then(known_sources) {
+            Some(sources) => merge(sources, "model", plan.model.tied_embeddings, Era::Current),
+            None => Ok(own(Class::Default)),
+        },
+        TpPlanSource::Own if plan.runtime == Runtime::MegatronFsdp => Ok(own(Class::MegatronFsdp)),
+        TpPlanSource::Own => Ok(own(Class::of(model_type(plan)))),
+    }
+}
+
+/// The plan that is applied, the default one where transformers' has an unknown style.
+pub fn effective(plan: &Plan) -> TpPlan {
+    applied(plan).unwrap_or_else(|_| class_plan(Class::Default, plan.layout.sp))
+}
+
+/// Style of a module in a plan: the last entry that matches it.
+pub fn style_of(plan: &[(String, Style)], module: &str) -> Option<Style> {
+    plan.iter().rev().find(|(pattern, _)| matches(pattern, module)).map(|(_, style)| *style)
+}
