@@ -95,14 +95,18 @@ fn try_download(file_name: &str, media_type: &str, text: &str) -> Result<(), JsV
     Url::revoke_object_url(&url)
 }
 
-/// Moves the keyboard focus to the element with this id, and scrolls it into view.
+/// Moves the keyboard focus to the element with this id; the browser scrolls as far as it must.
 pub fn focus(id: &str) {
     if let Some(element) = document().get_element_by_id(id)
         && let Ok(element) = element.dyn_into::<HtmlElement>()
     {
-        element.scroll_into_view();
         let _ = element.focus();
     }
+}
+
+/// What has the keyboard focus, so that it can be given back.
+pub fn focused() -> Option<HtmlElement> {
+    document().active_element().and_then(|element| element.dyn_into::<HtmlElement>().ok())
 }
 
 /// A name that can be a file's: letters, digits, `-` and `_`.

@@ -8,10 +8,20 @@ use crate::browser;
 /// Opened by `?`.
 #[component]
 pub fn Help(open: RwSignal<bool>) -> impl IntoView {
-    Effect::new(move |_| {
-        if open.get() {
+    let asker = StoredValue::new_local(None::<web_sys::HtmlElement>);
+    Effect::new(move |was_open: Option<bool>| {
+        let opens = open.get();
+        if opens {
+            asker.set_value(browser::focused());
             browser::focus("help-close");
+        } else if was_open == Some(true) {
+            asker.with_value(|asker| {
+                if let Some(element) = asker {
+                    let _ = element.focus();
+                }
+            });
         }
+        opens
     });
     move || {
         open.get().then(|| {

@@ -11,10 +11,23 @@ use crate::testid;
 #[component]
 pub fn WhyPanel() -> impl IntoView {
     let store = store();
-    Effect::new(move |_| {
-        if store.why.with(Option::is_some) {
-            browser::focus("why-close");
+    let asker = StoredValue::new_local(None::<web_sys::HtmlElement>);
+    Effect::new(move |open: Option<bool>| {
+        let opens = store.why.with(Option::is_some);
+        match (open.unwrap_or_default(), opens) {
+            (false, true) => {
+                asker.set_value(browser::focused());
+                browser::focus("why-close");
+            }
+            // The focus goes back to the number that was asked about.
+            (true, false) => asker.with_value(|asker| {
+                if let Some(element) = asker {
+                    let _ = element.focus();
+                }
+            }),
+            _ => {}
         }
+        opens
     });
     move || {
         let key = store.why.get()?;

@@ -36,7 +36,7 @@ pub fn kind_name(kind: GroupKind) -> &'static str {
 pub fn RankGroups(
     groups: Memo<Vec<Group>>,
     selected: RwSignal<u64>,
-    lit: RwSignal<Option<GroupKind>>,
+    lit: RwSignal<GroupKind>,
 ) -> impl IntoView {
     let rows = move || {
         groups
@@ -51,7 +51,7 @@ pub fn RankGroups(
                 view! {
                     <tr>
                         <th scope="row">
-                            <button class="link" aria-pressed=move || (lit.get() == Some(kind)).to_string() on:click=move |_| lit.set(Some(kind))>
+                            <button class="link" aria-pressed=move || (lit.get() == kind).to_string() on:click=move |_| lit.set(kind)>
                                 {kind_name(kind)}
                             </button>
                         </th>

@@ -37,9 +37,17 @@ const AXES: &[Coordinate] = &[
 #[component]
 pub fn RanksView() -> impl IntoView {
     let store = store();
-    let axis = RwSignal::new("tp".to_owned());
+    // The first axis that has something to show.
+    let (first, kind) = store.answer.with_untracked(|answer| match &answer.groups {
+        Some(groups) if groups.tp > 1 => ("tp", GroupKind::Tp),
+        Some(groups) if groups.pp > 1 => ("pp", GroupKind::Pp),
+        Some(groups) if groups.ep > 1 => ("ep", GroupKind::Ep),
+        Some(groups) if groups.dp > 1 => ("dp", GroupKind::Dp),
+        _ => ("tp", GroupKind::Tp),
+    });
+    let axis = RwSignal::new(first.to_owned());
     let selected = RwSignal::new(0u64);
-    let lit = RwSignal::new(None::<GroupKind>);
+    let lit = RwSignal::new(kind);
     move || {
         let Some(plan) = store.resolved.get() else {
             return view! { <NotYet what="The rank grid"/> }.into_any();
@@ -103,14 +111,14 @@ fn Grid(
     plan: Arc<Plan>,
     axis: RwSignal<String>,
     selected: RwSignal<u64>,
-    lit: RwSignal<Option<GroupKind>>,
+    lit: RwSignal<GroupKind>,
     groups: Memo<Vec<Group>>,
 ) -> impl IntoView {
     let per_node = plan.cluster.gpus_per_node.max(1);
     let drawn = plan.world_size().min(DRAWN);
     // The groups of the selected rank, for the cells that light up.
     let members = Memo::new(move |_| {
-        let wanted = lit.get().unwrap_or(GroupKind::Tp);
+        let wanted = lit.get();
         groups.with(|groups| {
             groups.iter().find(|group| group.kind == wanted).map(|group| (wanted, group.ranks.clone()))
         })
