@@ -34,6 +34,19 @@ impl Page {
         Ok(Page { browser, hub, runs })
     }
 
+    /// Opens the page and does a test with it. One that fails leaves a picture behind; one that passes has left no
+    /// error in the page's console.
+    async fn test(name: &str, test: impl AsyncFnOnce(&Page) -> Result<()>) -> Result<()> {
+        let page = Page::open().await?;
+        match test(&page).await {
+            Ok(()) => page.console_is_clean().await,
+            Err(error) => {
+                let picture = page.browser.screenshot(&format!("failed-{name}")).await;
+                Err(error).with_context(|| format!("the page then: {picture:?}"))
+            }
+        }
+    }
+
     /// Pastes a config.json or a plan file into the box that takes both.
     async fn paste(&self, text: &str) -> Result<()> {
         self.open_section("model").await?;
@@ -80,175 +93,197 @@ impl Page {
 
 #[tokio::test]
 async fn a_pasted_config_gives_the_memory_that_planner_computes() -> Result<()> {
-    let page = Page::open().await?;
-    page.paste(QWEN3_30B_A3B).await?;
-    page.browser
-        .text_when("parameters-total", SOON, |text| text.contains("30.5") || text.contains("30,53"))
-        .await?;
+    Page::test("a-pasted-config-gives-the-memory-that-planner-computes", async |page| {
+        page.paste(QWEN3_30B_A3B).await?;
+        page.browser
+            .text_when("parameters-total", SOON, |text| text.contains("30.5") || text.contains("30,53"))
+            .await?;
 
-    let shown = page.answer_text().await?;
-    let answer: Answer = serde_json::from_str(&shown).context("the page's JSON is not an answer")?;
-    ensure!(
-        answer.parameters.as_ref().is_some_and(|counts| counts.total == 30_532_122_624),
-        "{:?}",
-        answer.parameters
-    );
+        let shown = page.answer_text().await?;
+        let answer: Answer = serde_json::from_str(&shown).context("the page's JSON is not an answer")?;
+        ensure!(
+            answer.parameters.as_ref().is_some_and(|counts| counts.total == 30_532_122_624),
+            "{:?}",
+            answer.parameters
+        );
 
-    let plan = page.plan_in_address().await?;
-    ensure!(plan.model.hf_config.is_some(), "the pasted config is not in the plan: {:?}", plan.model);
-    let expected = planner::estimate(&plan);
-    assert_eq!(answer, expected, "the page and planner, run natively, differ");
+        let plan = page.plan_in_address().await?;
+        ensure!(plan.model.hf_config.is_some(), "the pasted config is not in the plan: {:?}", plan.model);
+        let expected = planner::estimate(&plan);
+        assert_eq!(answer, expected, "the page and planner, run natively, differ");
 
-    let file = page.runs.beside("plan.json");
-    std::fs::write(&file, serde_json::to_string(&plan)?)?;
-    let memory = expected.memory.context("no memory for the pasted config")?;
-    let code = i32::from(matches!(memory.verdict, planner::wire::Verdict::No));
-    let printed = expect_code(shardplan()?.args(["estimate", "--json"]).arg(&file), code)?;
-    assert_eq!(
-        shown.trim_end(),
-        String::from_utf8(printed.stdout)?.trim_end(),
-        "the page and the command line differ"
-    );
+        let file = page.runs.beside("plan.json");
+        std::fs::write(&file, serde_json::to_string(&plan)?)?;
+        let memory = expected.memory.context("no memory for the pasted config")?;
+        let code = i32::from(matches!(memory.verdict, planner::wire::Verdict::No));
+        let printed = expect_code(shardplan()?.args(["estimate", "--json"]).arg(&file), code)?;
+        assert_eq!(
+            shown.trim_end(),
+            String::from_utf8(printed.stdout)?.trim_end(),
+            "the page and the command line differ"
+        );
 
-    page.browser.click("tab-memory").await?;
-    page.browser
-        .text_when("answer-peak", SOON, |text| text.contains(&format!("{:.1}", gib(memory.peak_bytes))))
-        .await?;
-    page.browser.screenshot("pasted-config").await?;
-    page.console_is_clean().await
+        page.browser.click("tab-memory").await?;
+        page.browser
+            .text_when("answer-peak", SOON, |text| text.contains(&format!("{:.1}", gib(memory.peak_bytes))))
+            .await?;
+        page.browser.screenshot("pasted-config").await?;
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn minimax_m2_has_the_published_weights_per_gpu() -> Result<()> {
-    let page = Page::open().await?;
-    page.open_section("model").await?;
-    page.browser.choose("preset-select", "minimax-m2").await?;
-    page.open_section("cluster").await?;
-    page.browser.choose("field-cluster-gpu", "h100-sxm").await?;
-    page.open_section("layout").await?;
-    for (tp, ep, nodes, weights) in
-        [(2, 4, 1, "116.40"), (2, 8, 2, "60.23"), (1, 16, 2, "36.10"), (2, 32, 8, "18.10")]
-    {
-        page.browser.fill("field-cluster-nodes", &nodes.to_string()).await?;
-        page.browser.fill("field-layout-tp", &tp.to_string()).await?;
-        page.browser.fill("field-layout-ep", &ep.to_string()).await?;
-        let shown =
-            page.browser.text_when("weights-gb", SOON, |text| text.contains(&format!("{weights} GB"))).await;
-        shown.with_context(|| format!("TP{tp} EP{ep} on {nodes} nodes"))?;
-        page.browser.screenshot(&format!("minimax-m2-tp{tp}-ep{ep}")).await?;
-    }
-    page.console_is_clean().await
+    Page::test("minimax-m2-has-the-published-weights-per-gpu", async |page| {
+        page.open_section("model").await?;
+        page.browser.choose("preset-select", "minimax-m2").await?;
+        page.open_section("cluster").await?;
+        page.browser.choose("field-cluster-gpu", "h100-sxm").await?;
+        page.open_section("layout").await?;
+        page.browser.fill("field-layout-pp", "1").await?;
+        for (tp, ep, nodes, weights) in
+            [(2, 4, 1, "116.40"), (2, 8, 2, "60.23"), (1, 16, 2, "36.10"), (2, 32, 8, "18.10")]
+        {
+            page.browser.fill("field-cluster-nodes", &nodes.to_string()).await?;
+            page.browser.fill("field-layout-tp", &tp.to_string()).await?;
+            page.browser.fill("field-layout-ep", &ep.to_string()).await?;
+            let shown = page
+                .browser
+                .text_when("weights-gb", SOON, |text| text.contains(&format!("{weights} GB")))
+                .await;
+            shown.with_context(|| format!("TP{tp} EP{ep} on {nodes} nodes"))?;
+            page.browser.screenshot(&format!("minimax-m2-tp{tp}-ep{ep}")).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn what_cannot_be_read_gets_a_finding_and_changes_nothing() -> Result<()> {
-    let page = Page::open().await?;
-    let before = page.browser.text("answer-peak").await?;
-    for (garbage, word) in [("this is not JSON", "JSON"), ("\"text\"", "object")] {
-        page.paste(garbage).await?;
-        page.finds("[data-severity=error]", word)
-            .await
-            .with_context(|| format!("after pasting {garbage}"))?;
-    }
-    page.browser.screenshot("not-json").await?;
-    let file = page.runs.beside("config.json");
-    std::fs::write(&file, format!("{{\"model_type\": \"{}\"}}", "x".repeat(50_000_000)))?;
-    page.browser.choose_file("config-file", &file).await?;
-    page.finds("[data-severity=error]", "47.7 MiB").await.context("after a file of 50 MB")?;
-    ensure!(page.browser.text("answer-peak").await? == before, "garbage has changed the plan");
-    page.console_is_clean().await
+    Page::test("what-cannot-be-read-gets-a-finding-and-changes-nothing", async |page| {
+        let before = page.browser.text("answer-peak").await?;
+        for (garbage, word) in [("this is not JSON", "JSON"), ("\"text\"", "object")] {
+            page.paste(garbage).await?;
+            page.finds("[data-severity=error]", word)
+                .await
+                .with_context(|| format!("after pasting {garbage}"))?;
+        }
+        page.browser.screenshot("not-json").await?;
+        let file = page.runs.beside("config.json");
+        std::fs::write(&file, format!("{{\"model_type\": \"{}\"}}", "x".repeat(50_000_000)))?;
+        page.browser.choose_file("config-file", &file).await?;
+        page.finds("[data-severity=error]", "47.7 MiB").await.context("after a file of 50 MB")?;
+        ensure!(page.browser.text("answer-peak").await? == before, "garbage has changed the plan");
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn an_unusable_config_says_what_it_lacks_and_can_be_undone() -> Result<()> {
-    let page = Page::open().await?;
-    let before = page.browser.text("answer-peak").await?;
-    for (config, word) in [
-        ("{\"model_type\": \"llama\"}", "hidden_size"),
-        ("{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}", "wide"),
-        ("{\"model_type\": \"walrus-9000\", \"hidden_size\": 64}", "walrus-9000"),
-    ] {
-        page.paste(config).await?;
-        page.finds("[data-severity=error]", word).await.with_context(|| format!("after pasting {config}"))?;
-        page.browser.text_when("answer-verdict", SOON, |text| text.contains("Invalid")).await?;
-        page.browser.screenshot(&format!("config-{word}")).await?;
-        page.browser.click("undo").await?;
-        page.browser.text_when("answer-peak", SOON, |text| text == before).await?;
-    }
-    page.console_is_clean().await
+    Page::test("an-unusable-config-says-what-it-lacks-and-can-be-undone", async |page| {
+        let before = page.browser.text("answer-peak").await?;
+        for (config, word) in [
+            ("{\"model_type\": \"llama\"}", "hidden_size"),
+            ("{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}", "wide"),
+            ("{\"model_type\": \"walrus-9000\", \"hidden_size\": 64}", "walrus-9000"),
+        ] {
+            page.paste(config).await?;
+            page.finds("[data-severity=error]", word)
+                .await
+                .with_context(|| format!("after pasting {config}"))?;
+            page.browser.text_when("answer-verdict", SOON, |text| text.contains("Invalid")).await?;
+            page.browser.screenshot(&format!("config-{word}")).await?;
+            page.browser.click("undo").await?;
+            page.browser.text_when("answer-peak", SOON, |text| text == before).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn an_invalid_layout_gets_a_finding_at_its_field() -> Result<()> {
-    let page = Page::open().await?;
-    page.open_section("layout").await?;
-    page.browser.fill("field-layout-tp", "3").await?;
-    page.browser.text_when("answer-verdict", SOON, |text| text.contains("Invalid")).await?;
-    page.finds("[data-severity=error][data-field='layout.tp']", "3").await?;
-    page.browser.screenshot("invalid-layout").await?;
-    page.browser.fill("field-layout-tp", "2").await?;
-    page.browser.text_when("answer-verdict", SOON, |text| !text.contains("Invalid")).await?;
-    for absurd in ["0", "99999999999999999999", "-1", "18446744073709551615"] {
-        page.browser.fill("field-layout-tp", absurd).await?;
-        page.finds("[data-severity=error][data-field='layout.tp']", "")
-            .await
-            .with_context(|| absurd.to_owned())?;
-    }
-    page.console_is_clean().await
+    Page::test("an-invalid-layout-gets-a-finding-at-its-field", async |page| {
+        page.open_section("layout").await?;
+        page.browser.fill("field-layout-tp", "3").await?;
+        page.browser.text_when("answer-verdict", SOON, |text| text.contains("Invalid")).await?;
+        page.finds("[data-severity=error][data-field='layout.tp']", "3").await?;
+        page.browser.screenshot("invalid-layout").await?;
+        page.browser.fill("field-layout-tp", "2").await?;
+        page.browser.text_when("answer-verdict", SOON, |text| !text.contains("Invalid")).await?;
+        for absurd in ["0", "99999999999999999999", "-1", "18446744073709551615"] {
+            page.browser.fill("field-layout-tp", absurd).await?;
+            page.finds("[data-severity=error][data-field='layout.tp']", "")
+                .await
+                .with_context(|| absurd.to_owned())?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn a_plan_runs_from_the_page_and_its_history_stays() -> Result<()> {
-    let page = Page::open().await?;
-    let value = four_ranks("bf16", 100_000);
-    page.paste(&value.to_string()).await?;
-    page.browser.click("tab-run").await?;
-    page.browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
-    page.browser.click("run-start").await?;
-    page.browser.text_when("run-state", SOON, |text| text.contains("running")).await?;
+    Page::test("a-plan-runs-from-the-page-and-its-history-stays", async |page| {
+        let value = four_ranks("bf16", 100_000);
+        page.paste(&value.to_string()).await?;
+        page.browser.click("tab-run").await?;
+        page.browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
+        page.browser.click("run-start").await?;
+        page.browser.text_when("run-state", SOON, |text| text.contains("running")).await?;
 
-    // Training, live: the loss of a later step is lower than the first one's.
-    page.browser
-        .number_when("step-value", "data-value", Duration::from_secs(120), |steps| steps >= 12.0)
-        .await?;
-    let first: f64 =
-        page.browser.attribute("loss-value", "data-first").await?.context("no first loss")?.parse()?;
-    page.browser.number_when("loss-value", "data-value", SOON, |loss| loss < first).await?;
+        // Training, live: the loss of a later step is lower than the first one's.
+        page.browser
+            .number_when("step-value", "data-value", Duration::from_secs(120), |steps| steps >= 12.0)
+            .await?;
+        let first: f64 =
+            page.browser.attribute("loss-value", "data-first").await?.context("no first loss")?.parse()?;
+        page.browser.number_when("loss-value", "data-value", SOON, |loss| loss < first).await?;
 
-    // Measured beside predicted, equal to the byte.
-    let expected = static_bytes(&plan(&value)?)?;
-    for (category, bytes) in expected {
-        for side in ["predicted", "measured"] {
-            let hook = format!("{side}-{category}");
-            page.browser.number_when(&hook, "data-bytes", SOON, |shown| shown == bytes as f64).await?;
+        // Measured beside predicted, equal to the byte.
+        let expected = static_bytes(&plan(&value)?)?;
+        for (category, bytes) in expected {
+            for side in ["predicted", "measured"] {
+                let hook = format!("{side}-{category}");
+                page.browser.number_when(&hook, "data-bytes", SOON, |shown| shown == bytes as f64).await?;
+            }
         }
-    }
-    page.browser.screenshot("running").await?;
-    page.browser.scroll_to("measured-weights").await?;
-    page.browser.screenshot("measured-and-predicted").await?;
+        page.browser.screenshot("running").await?;
+        page.browser.scroll_to("measured-weights").await?;
+        page.browser.screenshot("measured-and-predicted").await?;
 
-    page.browser.click("run-stop").await?;
-    page.browser.text_when("run-state", Duration::from_secs(20), |text| text.contains("stopped")).await?;
-    let steps = page.browser.number_when("step-value", "data-value", SOON, |steps| steps >= 12.0).await?;
+        page.browser.click("run-stop").await?;
+        page.browser.text_when("run-state", Duration::from_secs(20), |text| text.contains("stopped")).await?;
+        let steps = page.browser.number_when("step-value", "data-value", SOON, |steps| steps >= 12.0).await?;
 
-    // A reload has no token in its address and no state in the page: all comes from the session and the run folder.
-    page.browser.reload().await?;
-    page.browser.click("tab-run").await?;
-    page.browser.click("run-item").await?;
-    page.browser.text_when("run-state", SOON, |text| text.contains("stopped")).await?;
-    page.browser.number_when("step-value", "data-value", SOON, |shown| shown == steps).await?;
-    page.browser.screenshot("history").await?;
-    page.console_is_clean().await
+        // A reload has no token in its address and no state in the page: all comes from the session and the run folder.
+        page.browser.reload().await?;
+        page.browser.click("tab-run").await?;
+        page.browser.click("run-item").await?;
+        page.browser.text_when("run-state", SOON, |text| text.contains("stopped")).await?;
+        page.browser.number_when("step-value", "data-value", SOON, |shown| shown == steps).await?;
+        page.browser.screenshot("history").await?;
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]
 async fn the_token_leaves_the_address_at_once() -> Result<()> {
-    let page = Page::open().await?;
-    let address = page.browser.address().await?;
-    ensure!(!address.contains(page.hub.token()?), "the token is still in the address {address}");
-    let kept = page.browser.script("return JSON.stringify(localStorage)").await?;
-    ensure!(!kept.to_string().contains(page.hub.token()?), "the token is kept beyond the session: {kept}");
-    Ok(())
+    Page::test("the-token-leaves-the-address-at-once", async |page| {
+        let address = page.browser.address().await?;
+        ensure!(!address.contains(page.hub.token()?), "the token is still in the address {address}");
+        let kept = page.browser.script("return JSON.stringify(localStorage)").await?;
+        ensure!(
+            !kept.to_string().contains(page.hub.token()?),
+            "the token is kept beyond the session: {kept}"
+        );
+        Ok(())
+    })
+    .await
 }
 
 /// Weights, gradients and optimizer bytes of rank 0 of the plan as the worker runs it.

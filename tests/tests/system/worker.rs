@@ -86,7 +86,10 @@ async fn a_killed_rank_ends_the_run_and_is_named() -> Result<()> {
     ensure!(took < Duration::from_secs(10), "the run ended only {took:?} after the kill");
     ensure!(status.code() == Some(1), "the exit code is {status}");
     let said = std::fs::read_to_string(error_file.path())?;
-    ensure!(said.contains("Rank 2 ") && said.contains("SIGKILL"), "neither rank nor signal is named: {said}");
+    ensure!(
+        said.to_lowercase().contains("rank 2 ") && said.contains("SIGKILL"),
+        "neither rank nor signal is named: {said}"
+    );
     let records = all_records(&run)?;
     let exits: Vec<_> = records
         .iter()
@@ -98,7 +101,7 @@ async fn a_killed_rank_ends_the_run_and_is_named() -> Result<()> {
     ensure!(exits.len() == 4 && exits.contains(&(2, Some(9))), "the ranks' ends are recorded as {exits:?}");
     let (outcome, reason) = launcher_end(&records).context("the launcher has recorded no end")?;
     ensure!(
-        outcome == Outcome::Failed && reason.contains("Rank 2 "),
+        outcome == Outcome::Failed && reason.to_lowercase().contains("rank 2 "),
         "it is recorded as {outcome:?}: {reason}"
     );
     Ok(())

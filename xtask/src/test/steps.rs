@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::count::Count;
 use crate::lock::Lock;
@@ -62,7 +62,14 @@ impl Step {
         match self {
             Step::Format => {
                 tools::components(place)?;
-                check(Command::new("cargo").args(["fmt", "--all", "--check"]).current_dir(&place.root))
+                let mut cargo = Command::new("cargo");
+                // The names of the files will do: `cargo fmt` shows the rest.
+                check(
+                    cargo
+                        .args(["fmt", "--all", "--check", "--", "--files-with-diff"])
+                        .current_dir(&place.root),
+                )
+                .context("these files are not formatted: run `cargo fmt`")
             }
             Step::Lint => {
                 let packages = ["planner", "shardplan", "xtask", "system-tests"];
