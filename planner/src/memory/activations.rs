@@ -197,10 +197,13 @@ fn moe_bytes(plan: &Plan, at: &Tokens) -> LayerBytes {
     let router = 3 * 4 * at.local * experts + at.local * experts;
     let permutation = 4 * at.local * (2 * experts + 1) + 8 * routed;
     let first = if plan.model.gated { 2 } else { 1 };
-    let inputs = at.size * routed * hidden + at.size * routed * first * width;
+    // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
+    let stream = moe.latent_size.map_or(hidden, u128::from);
+    let latent = moe.latent_size.map_or(0, |latent| 2 * at.size * at.local * u128::from(latent));
+    let inputs = at.size * routed * stream + at.size * routed * first * width + latent;
     let activated = at.size * routed * width;
     let shared = mlp_saved(plan, at, at.full, u128::from(moe.shared_ffn_hidden_size) / at.tp);
-    let transient = at.size * routed * (2 * width + 4 * hidden);
+    let transient = at.size * routed * (2 * width + 4 * stream);
     let mut bytes = LayerBytes { saved: 0, recomputed: 0, transient };
     let mut part = |size: u128, module: &str| {
         let again = recomputes(plan, "moe") || recomputes(plan, module);

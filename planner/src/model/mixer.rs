@@ -91,6 +91,15 @@ impl Attention {
         }
     }
 
+    /// What it is, in words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Attention::Gqa { .. } => "attention",
+            Attention::Mla { .. } => "latent attention",
+            Attention::Shared { .. } => "attention with one key for all heads",
+        }
+    }
+
     /// Heads that hold keys and values of their own, as tensor parallelism sees them: keys that all heads share are
     /// on every rank, so they never stand in its way.
     pub fn kv_heads(&self) -> u64 {

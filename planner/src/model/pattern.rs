@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Architecture, MixerRef};
+use super::{Architecture, Attention, MixerRef};
 
 /// A layer's feed-forward part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -138,6 +138,26 @@ impl Architecture {
             0 => Some(MixerRef::Attention(&self.attention)),
             other => self.other_mixers.get(usize::try_from(other - 1).ok()?).map(|mixer| mixer.as_ref()),
         }
+    }
+
+    /// A kind of layer in words, such as `gated delta net and experts`.
+    pub fn kind_in_words(&self, kind: LayerKind) -> String {
+        let mixer = self.mixer(kind).map(|mixer| match mixer {
+            MixerRef::Attention(attention) if kind.mixer == Some(0) => attention.name(),
+            MixerRef::Attention(Attention::Shared { compressed: Some(_), .. }) => {
+                "attention to compressed keys"
+            }
+            MixerRef::Attention(_) => "attention of another shape",
+            MixerRef::DeltaNet(_) => "gated delta net",
+            MixerRef::KimiDelta(_) => "Kimi delta attention",
+            MixerRef::Mamba2(_) => "Mamba-2",
+        });
+        let mlp = match kind.mlp {
+            Mlp::Dense => Some("dense MLP"),
+            Mlp::Moe => Some("experts"),
+            Mlp::None => None,
+        };
+        mixer.into_iter().chain(mlp).collect::<Vec<_>>().join(" and ")
     }
 
     /// Every mixer that some layer has.

@@ -209,6 +209,11 @@ fn facts(model: &Architecture) -> Vec<(&'static str, String)> {
             facts.push(("Attention", format!("{heads} heads of {head_dim}, one key for all of them")));
         }
     }
+    let kinds = model.layer_kinds();
+    if kinds.len() > 1 {
+        let each = kinds.iter().map(|(kind, layers)| format!("{layers} of {}", model.kind_in_words(*kind)));
+        facts.push(("Kinds of layers", each.collect::<Vec<_>>().join(", ")));
+    }
     if let Some(moe) = &model.moe {
         facts.push((
             "Experts",

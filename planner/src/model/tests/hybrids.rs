@@ -271,3 +271,19 @@ fn kv_heads_of_each_kind_of_layer_are_cut_by_themselves() {
         MixerRef::Attention(Attention::Gqa { values_are_keys: true, kv_heads: 2, head_dim: 512, .. })
     ));
 }
+
+#[test]
+fn kinds_of_layers_in_words() {
+    let of = |id: &str| {
+        let architecture = import_hf(preset(id).as_object().unwrap()).architecture.unwrap();
+        let kinds = architecture.layer_kinds();
+        kinds
+            .iter()
+            .map(|(kind, layers)| format!("{layers} {}", architecture.kind_in_words(*kind)))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("qwen3-next-80b-a3b"), ["36 gated delta net and experts", "12 attention and experts"]);
+    assert_eq!(of("nemotron-3-nano"), ["23 Mamba-2", "23 experts", "6 attention"]);
+    assert_eq!(of("deepseek-v3"), ["3 latent attention and dense MLP", "58 latent attention and experts"]);
+    assert_eq!(of("llama-3-8b"), ["32 attention and dense MLP"]);
+}

@@ -87,3 +87,55 @@ fn sparse_steps_and_dense_layers() {
     let moe: Vec<u64> = (0..6).filter(|&layer| model.layer_kind(layer) == LayerKind::MOE).collect();
     assert_eq!(moe, [1, 5]);
 }
+
+#[test]
+fn any_field_of_any_config_may_be_anything() {
+    let odd = [
+        json!(null),
+        json!(0),
+        json!(1),
+        json!(3),
+        json!(-1),
+        json!(0.5),
+        json!(65_537),
+        json!(u64::MAX),
+        json!(1e300),
+        json!(""),
+        json!("M"),
+        json!([]),
+        json!([0, 7]),
+        json!(["attention", "x"]),
+        json!({"partial_rotary_factor": -1, "num_heads": u64::MAX}),
+        json!(true),
+    ];
+    for preset in crate::model::presets() {
+        let Some(config) = &preset.hf_config else { continue };
+        for field in config.keys() {
+            for value in &odd {
+                let mut changed = config.clone();
+                changed.insert(field.clone(), value.clone());
+                let imported = import_hf(&changed);
+                let refused = crate::finding::has_error(&imported.findings);
+                assert_eq!(imported.architecture.is_none(), refused, "{} {field} {value}", preset.id);
+                let Some(architecture) = imported.architecture else { continue };
+                if crate::model::check_model(&architecture).is_empty() {
+                    assert!(crate::model::count(&architecture).0 > 0, "{} {field} {value}", preset.id);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_gemma_4_models_are_refused_by_the_field_that_cannot_be_planned() {
+    let mut config = presets_config("gemma-4-26b-a4b");
+    config["hidden_size_per_layer_input"] = json!(256);
+    let imported = import(config);
+    assert_eq!(imported.architecture, None);
+    assert_eq!(imported.findings[0].field, "model.hf_config.hidden_size_per_layer_input");
+}
+
+fn presets_config(id: &str) -> Value {
+    let preset = crate::model::presets().iter().find(|preset| preset.id == id).unwrap();
+    Value::Object(preset.hf_config.clone().unwrap())
+}
