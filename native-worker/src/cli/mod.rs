@@ -9,6 +9,7 @@ mod estimate;
 mod exit;
 mod groups;
 mod input;
+mod layouts;
 mod run;
 mod script;
 mod serve;
@@ -37,6 +38,7 @@ enum Command {
     Estimate(estimate::Estimate),
     Shards(shards::Shards),
     Groups(groups::Groups),
+    Layouts(layouts::Layouts),
     Script(script::Script),
     Serve(serve::Serve),
     Run(run::Run),
@@ -51,6 +53,7 @@ pub fn main() -> ExitCode {
         Command::Estimate(command) => command.run(json),
         Command::Shards(command) => command.run(json),
         Command::Groups(command) => command.run(json),
+        Command::Layouts(command) => command.run(json),
         Command::Script(command) => command.run(json),
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),

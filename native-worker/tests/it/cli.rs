@@ -11,7 +11,7 @@ fn check(arguments: &[&str], code: i32) -> crate::support::Answer {
 #[test]
 fn help() {
     insta::assert_snapshot!("help", check(&["--help"], 0).stdout);
-    for command in ["estimate", "shards", "groups", "script", "serve", "run", "doctor"] {
+    for command in ["estimate", "shards", "groups", "layouts", "script", "serve", "run", "doctor"] {
         insta::assert_snapshot!(format!("help_{command}"), check(&[command, "--help"], 0).stdout);
     }
 }
@@ -174,4 +174,16 @@ fn doctor() {
     let answer = shop.ask(&["doctor"]);
     assert_eq!(answer.code, Some(3), "{answer:?}");
     assert!(answer.stdout.contains("missing  torch"), "{answer:?}");
+}
+
+#[test]
+fn every_valid_layout_is_listed() {
+    let answer = check(&["layouts", "tiny.json", "--json"], 0);
+    let listed: serde_json::Value = serde_json::from_str(&answer.stdout).expect("JSON");
+    let file = planner::parse_plan(crate::support::TINY).expect("a plan file");
+    let plan = planner::Plan::resolve(&file).plan.expect("a valid plan");
+    let expected = planner::layout::valid_layouts(&plan);
+    assert!(expected.len() > 1);
+    assert_eq!(listed["layouts"], serde_json::json!(expected));
+    assert_eq!(check(&["layouts", "tiny.json"], 0).stdout.lines().count(), expected.len() + 1);
 }

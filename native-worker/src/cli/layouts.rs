@@ -1,0 +1,33 @@
+//! `shardplan layouts PLAN`.
+
+use std::path::PathBuf;
+
+use planner::layout::{Choice, valid_layouts};
+use serde_json::json;
+
+use super::{Exit, estimate::resolved, exit, input, text};
+
+/// List every valid layout of the plan's model, cluster, runtime and batch
+#[derive(Debug, clap::Args)]
+pub struct Layouts {
+    /// Plan file, or - for standard input
+    plan: PathBuf,
+}
+
+impl Layouts {
+    /// Prints the layouts.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let layouts = valid_layouts(&plan);
+        if json {
+            exit::print_json(&json!({"version": planner::wire::VERSION, "layouts": layouts}))?;
+        } else {
+            let names = ["tp", "cp", "pp", "vpp", "ep", "etp", "dp", "edp"];
+            let sizes = |of: &Choice| [of.tp, of.cp, of.pp, of.vpp, of.ep, of.etp, of.dp, of.edp];
+            let mut rows = vec![names.map(str::to_owned).to_vec()];
+            rows.extend(layouts.iter().map(|layout| sizes(layout).map(|size| size.to_string()).to_vec()));
+            exit::print(&text::table(&rows))?;
+        }
+        Ok(Exit::Yes)
+    }
+}
