@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::memory::{RESERVED_OVER_ALLOCATED, activations, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
-use crate::shard::{stage_buffers, stage_families};
+use crate::shard::stage_families;
 use crate::wire::{PlanFile, RankClass};
 
 /// The origin of one number.
@@ -134,7 +134,8 @@ fn parameters(plan: &Plan, name: &str) -> Option<Why> {
 
 fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
     let training = &plan.training;
-    let buffers = stage_buffers(plan, class.stage);
+    let mut found = crate::shard::holders(plan, class.stage).into_iter();
+    let buffers = found.find(|holders| holders.first_rank == class.example_rank)?.buffers;
     let input = |name: &str, value: String| (name.to_owned(), value);
     let mut inputs = vec![input("stage", class.stage.to_string())];
     let (title, value, formula, source, note) = match name {

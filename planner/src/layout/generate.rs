@@ -140,7 +140,11 @@ mod tests {
     use crate::plan::parse_plan;
 
     fn plan(preset: &str, nodes: u64, gpus: u64, batch: u64) -> Plan {
-        let file = json!({"version": 1, "model": {"preset": preset},
+        plan_of(preset, "megatron", nodes, gpus, batch)
+    }
+
+    fn plan_of(preset: &str, runtime: &str, nodes: u64, gpus: u64, batch: u64) -> Plan {
+        let file = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime,
             "cluster": {"gpu": "h100-sxm", "nodes": nodes, "gpus_per_node": gpus}, "training": {"global_batch_size": batch}});
         let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
         resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
@@ -148,7 +152,10 @@ mod tests {
 
     /// Generated layouts are exactly those that resolve without an error, of all sizes tried.
     fn check(preset: &str, gpus: u64, batch: u64) {
-        let plan = plan(preset, 1, gpus, batch);
+        check_of(&plan(preset, 1, gpus, batch), preset, gpus);
+    }
+
+    fn check_of(plan: &Plan, preset: &str, gpus: u64) {
         let dense = plan.model.moe.is_none();
         // Divisors of the world, and a size that divides nothing here.
         let sizes: Vec<u64> = (1..=gpus).filter(|size| gpus.is_multiple_of(*size)).chain([7]).collect();
@@ -169,7 +176,7 @@ mod tests {
             }
         }
         assert!(!brute.is_empty());
-        assert_eq!(valid_layouts(&plan), brute, "{preset} on {gpus}");
+        assert_eq!(valid_layouts(plan), brute, "{preset} on {gpus}");
     }
 
     #[test]
@@ -178,6 +185,13 @@ mod tests {
         check("tiny-dense", 6, 12);
         check("tiny-moe", 4, 16);
         check("tiny-moe", 8, 16);
+    }
+
+    #[test]
+    fn those_of_fsdp_runtimes_too() {
+        check_of(&plan_of("tiny-moe", "fsdp2", 1, 8, 16), "tiny-moe", 8);
+        check_of(&plan_of("tiny-dense", "fsdp2", 1, 6, 12), "tiny-dense", 6);
+        check_of(&plan_of("tiny-dense", "megatron_fsdp", 1, 8, 16), "tiny-dense", 8);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::{GroupKind, coordinates};
 use crate::plan::{Plan, estimate, parse_plan};
-use crate::wire::PlanFile;
+use crate::shard::STRATEGIES;
+use crate::wire::{PlanFile, Runtime};
 
 fn file(preset: &str, world: u64, sizes: [u64; 6], order: &str) -> PlanFile {
     let [tp, cp, pp, vpp, ep, etp] = sizes;
@@ -63,11 +64,71 @@ proptest! {
     }
 
     #[test]
-    fn any_numbers_give_findings_and_no_panic(sizes in prop::array::uniform6(any::<u64>()), nodes in any::<u64>(), gpus in any::<u64>(), seq in any::<u64>()) {
+    fn accepted_meshes_have_groups_and_shards(
+        moe in any::<bool>(), flat in any::<bool>(), world in prop_oneof![1u64..=16, Just(24u64), Just(32)],
+        tp in small(), cp in small(), pp in small(), ep in small(), replicate in small(),
+        strategy in 0usize..4, sp in any::<bool>(),
+    ) {
+        let mut file = file(if moe { "tiny-moe" } else { "tiny-dense" }, world, [tp, cp, pp, 1, ep, if moe { 1 } else { tp }], "tp-cp-ep-dp-pp");
+        file.runtime = Some(if flat { Runtime::MegatronFsdp } else { Runtime::Fsdp2 });
+        file.layout.dp_replicate = Some(replicate);
+        file.layout.sp = Some(sp && tp > 1);
+        file.layout.fsdp.strategy = Some(STRATEGIES[strategy].0.to_owned());
+        // Any batch and sequence go with any mesh here.
+        file.training.global_batch_size = Some(5040 * 32);
+        file.training.seq_len = Some(5040 * 32);
+        let resolved = Plan::resolve(&file);
+        prop_assert_eq!(resolved.plan.is_some(), !crate::finding::has_error(&resolved.findings));
+        let Some(plan) = resolved.plan else { return Ok(()) };
+        let answer = estimate(&file);
+        let memory = answer.memory.as_ref().ok_or_else(|| TestCaseError::fail("no memory"))?;
+        prop_assert_eq!(memory.rank_classes.iter().map(|class| class.count).sum::<u64>(), world);
+        let groups = plan.groups();
+        let mut kinds: Vec<GroupKind> = groups.iter().map(|group| group.kind).collect();
+        kinds.dedup();
+        prop_assert!(kinds.is_sorted());
+        for kind in kinds {
+            let of_kind = groups.iter().filter(|group| group.kind == kind);
+            let mut ranks: Vec<u64> = of_kind.clone().flat_map(|group| group.ranks.clone()).collect();
+            ranks.sort_unstable();
+            prop_assert_eq!(&ranks, &(0..world).collect::<Vec<_>>());
+            for group in of_kind {
+                prop_assert_eq!(group.ranks.len() as u64, plan.group_size(kind));
+            }
+        }
+        // Each element is held by as many ranks of its stage as do not cut it.
+        let mut held = std::collections::BTreeMap::<String, (u64, u64, u64, u64)>::new();
+        for rank in 0..world {
+            let shards = plan.rank_shards(rank);
+            for param in &shards.params {
+                let whole: u64 = param.shape.iter().product();
+                for (dim, extent) in param.shape.iter().enumerate() {
+                    prop_assert!(param.offset[dim] + param.local_shape[dim] <= *extent);
+                }
+                let cutting: u64 = param.cuts.iter().map(|cut| plan.group_size(cut.group)).product();
+                // A slice of a flat buffer is a range of what tensor parallelism left of the parameter.
+                let in_flat = flat && param.cuts.last().is_some_and(|cut| cut.group != GroupKind::Tp);
+                let tensor = in_flat && param.cuts.iter().any(|cut| cut.group == GroupKind::Tp);
+                let wholes = if tensor { plan.layout.tp } else { 1 };
+                let entry = held.entry(param.name.clone()).or_insert((whole, 0, cutting, wholes));
+                entry.1 += param.elements();
+                prop_assert_eq!(entry.2, cutting);
+            }
+        }
+        for (name, (whole, sum, cutting, wholes)) in held {
+            let copies = world / plan.layout.pp / cutting;
+            prop_assert_eq!(sum, whole * copies * wholes, "{}", name);
+        }
+    }
+
+    #[test]
+    fn any_numbers_give_findings_and_no_panic(sizes in prop::array::uniform6(any::<u64>()), nodes in any::<u64>(), gpus in any::<u64>(), seq in any::<u64>(), runtime in 0usize..4, replicate in any::<u64>()) {
         let mut file = file("deepseek-v3", 8, sizes, "tp-cp-ep-dp-pp");
         file.cluster.nodes = Some(nodes);
         file.cluster.gpus_per_node = Some(gpus);
         file.training.seq_len = Some(seq);
+        file.layout.dp_replicate = Some(replicate);
+        file.runtime = Some([Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp, Runtime::Native][runtime]);
         let answer = estimate(&file);
         prop_assert!(answer.memory.is_some() || crate::finding::has_error(&answer.findings));
     }

@@ -10,7 +10,7 @@ pub use activations::{Activations, activations, live_chunks};
 pub use fsdp::{Transients, transients};
 
 use crate::plan::Plan;
-use crate::shard::stage_buffers;
+use crate::shard::{Holders, holders};
 use crate::wire::{MemoryAnswer, RankClass, Runtime, Verdict};
 
 /// Reserved over allocated in torch's caching allocator: median of 344 rank readings (SimuMax, B200), min 1.007,
@@ -38,7 +38,8 @@ fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
 
 /// Memory per GPU of a valid plan.
 pub fn answer(plan: &Plan) -> MemoryAnswer {
-    let rank_classes: Vec<RankClass> = (0..plan.layout.pp).map(|stage| rank_class(plan, stage)).collect();
+    let stages = 0..plan.layout.pp;
+    let rank_classes: Vec<RankClass> = stages.flat_map(|stage| rank_classes(plan, stage)).collect();
     let central = |class: &RankClass| class.peak_reserved_bytes.saturating_add(class.outside_bytes);
     let peak_bytes = rank_classes.iter().map(central).max().unwrap_or(0);
     let low = rank_classes.iter().map(low_end).max().unwrap_or(0).min(peak_bytes);
@@ -74,9 +75,18 @@ fn on_gpu(plan: &Plan) -> bool {
     plan.cluster.gpu.id != "cpu"
 }
 
-/// Memory of the ranks of one stage: under these rules all of them hold the same.
-fn rank_class(plan: &Plan, stage: u64) -> RankClass {
-    let buffers = stage_buffers(plan, stage);
+/// Memory of the ranks of one stage by what they hold.
+fn rank_classes(plan: &Plan, stage: u64) -> Vec<RankClass> {
+    holders(plan, stage).into_iter().map(|holders| rank_class(plan, stage, holders)).collect()
+}
+
+/// Memory of ranks with equal buffers.
+fn rank_class(plan: &Plan, stage: u64, holders: Holders) -> RankClass {
+    let Holders { first_rank, count, mut buffers } = holders;
+    if plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.offload {
+        // All of it is on the host.
+        buffers.clear();
+    }
     let weights_bytes = buffers.iter().map(|buffer| buffer.weights_bytes()).sum();
     let gradients_bytes = buffers.iter().map(|buffer| buffer.gradients_bytes()).sum();
     let optimizer_bytes: u64 = buffers.iter().map(|buffer| buffer.optimizer_bytes()).sum();
@@ -114,8 +124,8 @@ fn rank_class(plan: &Plan, stage: u64) -> RankClass {
             .sum();
     RankClass {
         stage,
-        example_rank: crate::layout::first_rank_of_stage(&plan.layout, stage),
-        count: plan.world_size() / plan.layout.pp,
+        example_rank: first_rank,
+        count,
         peak_phase: peak_phase.to_owned(),
         weights_bytes,
         gradients_bytes,

@@ -92,9 +92,13 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
 
 /// Buffers of a rank of `stage`: flat buffers are cut evenly, so those of all ranks with equal tensor-parallel slices.
 pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+    buffers_at(plan, stage, &Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 })
+}
+
+/// Buffers of the first rank of a sharding group of `stage`.
+pub fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
     let mesh = Mesh::of(&plan.layout);
-    let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-    vec![buffer(plan, &mesh, &flats(plan, &mesh, &slots, stage), 0)]
+    vec![buffer(plan, &mesh, &flats(plan, &mesh, slots, stage), 0)]
 }
 
 /// Elements of the largest unit but the root, and of all units.

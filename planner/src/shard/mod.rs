@@ -3,6 +3,7 @@
 //! Parameters are kept as families (one entry for all layers and experts that look alike); a rank's own list is the
 //! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
 
+mod classes;
 pub mod fsdp;
 mod hf_names;
 mod megatron;
@@ -13,6 +14,7 @@ mod settings;
 mod tests;
 pub mod tp_plan;
 
+pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 
 pub use megatron::padded_vocabulary;

@@ -54,6 +54,22 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
             .nearest(["optim_grads_params"]),
         );
     }
+    if plan.runtime == Runtime::Fsdp2 && settings.offload {
+        let bytes: u64 = super::stage_buffers(plan, 0)
+            .iter()
+            .map(|buffer| buffer.weights_bytes() + buffer.gradients_bytes() + buffer.optimizer_bytes())
+            .sum();
+        findings.push(
+            Finding::info(
+                "layout.fsdp.offload",
+                "cpu",
+                format!(
+                    "sharded parameters, gradients and optimizer state are on the host: {bytes} bytes for each rank of the first stage"
+                ),
+            )
+            .rule("CPU offload (torch fully_shard)"),
+        );
+    }
     if !settings.checkpoints_language && plan.training.recompute != Granularity::None {
         findings.push(Finding::warning(
             "layout.fsdp.checkpoint_scope",

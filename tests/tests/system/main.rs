@@ -1,6 +1,7 @@
 //! Whole-system tests, one binary: against the programs as `cargo xtask run` builds them.
 
 mod browser;
+mod fsdp;
 mod hub;
 mod slurm;
 mod worker;

@@ -122,6 +122,16 @@ fn buffers<'a>(
     found
 }
 
+/// Buffers of a rank with these slots, from parameters that are each held so often.
+pub(super) fn buffers_of(
+    plan: &Plan,
+    mesh: &Mesh,
+    slots: &Slots,
+    params: &[(Placed, u64)],
+) -> Vec<BufferShard> {
+    buffers(plan, mesh, slots, params.iter().map(|(placed, count)| (placed, *count)))
+}
+
 /// Buffers of a rank of `stage` with these slots.
 pub fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
     let mesh = Mesh::of(&plan.layout);

@@ -172,3 +172,70 @@ fn rules_of_the_mesh() {
         assert_eq!(found, [format!("{field}: [1]")]);
     }
 }
+
+#[test]
+fn a_small_model_takes_what_a_memory_tracker_reads() {
+    // torch FSDPMemTracker, 8 ranks: sharded parameters, optimizer state, and the buffers of one layer.
+    let file = json!({
+        "version": 1, "runtime": "fsdp2", "cluster": {"gpu": "cpu", "gpus_per_node": 8},
+        "model": {"architecture": {
+            "num_layers": 12, "hidden_size": 2048, "ffn_hidden_size": 8192, "vocab_size": 2048,
+            "attention": {"kind": "gqa", "heads": 16, "kv_heads": 16, "head_dim": 128},
+        }},
+        "training": {"seq_len": 256},
+    });
+    let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+    let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+    let answer = crate::memory::answer(&plan);
+    let class = &answer.rank_classes[0];
+    assert_eq!(class.weights_bytes, 406_873_088);
+    assert_eq!(class.gradients_bytes, 406_873_088);
+    assert_eq!(class.optimizer_bytes, 813_746_620);
+    let report = plan.rank_shards(0).fsdp.unwrap();
+    let layer = &report.units[0];
+    assert_eq!((layer.count, layer.gathered_elements, layer.reshard_after_forward), (11, 67_112_960, true));
+    assert_eq!(layer.gathered_elements * report.param_dtype.size(), 134_225_920);
+    assert_eq!(layer.gathered_elements * report.reduce_dtype.size(), 268_451_840);
+    assert!(!report.units[1].reshard_after_forward);
+    assert_eq!(report.unsharded_bytes, 2 * 813_746_176);
+    assert_eq!(report.application_order, ["fsdp of experts and layers", "fsdp of the root"]);
+}
+
+#[test]
+fn classes_are_the_ranks_own_lists() {
+    for (preset, runtime, gpus, layout) in [
+        ("tiny-dense", "fsdp2", 8, json!({})),
+        ("tiny-dense", "fsdp2", 24, json!({"tp": 2, "dp_replicate": 3})),
+        ("tiny-dense", "fsdp2", 12, json!({"tp": 2, "pp": 2})),
+        ("tiny-moe", "fsdp2", 16, json!({"ep": 4})),
+        ("tiny-moe", "fsdp2", 48, json!({"cp": 3, "tp": 2})),
+        ("tiny-dense", "megatron_fsdp", 6, json!({"tp": 2})),
+    ] {
+        let mut file = file(preset, runtime, gpus, layout.clone());
+        file.training.seq_len = Some(240);
+        let resolved = Plan::resolve(&file);
+        let plan = resolved.plan.unwrap_or_else(|| panic!("{preset} {layout}: {:?}", resolved.findings));
+        let mut counted = std::collections::BTreeMap::<String, u64>::new();
+        for rank in 0..gpus {
+            let mut buffers = plan.rank_shards(rank).buffers;
+            buffers.iter_mut().for_each(|buffer| buffer.state_offset = 0);
+            *counted.entry(format!("{:?}", (rank / (gpus / plan.layout.pp), buffers))).or_default() += 1;
+        }
+        let classes = (0..plan.layout.pp).flat_map(|stage| {
+            let of = move |holders: crate::shard::Holders| {
+                (format!("{:?}", (stage, holders.buffers)), holders.count)
+            };
+            crate::shard::holders(&plan, stage).into_iter().map(of).collect::<Vec<_>>()
+        });
+        assert_eq!(classes.collect::<std::collections::BTreeMap<_, _>>(), counted, "{preset} {layout}");
+    }
+}
+
+#[test]
+fn shards_on_the_host_leave_the_gpu() {
+    let answer = answer("llama-3-8b", "fsdp2", 8, json!({"fsdp": {"offload": "cpu"}}));
+    let class = class(&answer);
+    assert_eq!(class.weights_bytes + class.gradients_bytes + class.optimizer_bytes, 0);
+    let said = answer.findings.iter().find(|finding| finding.field == "layout.fsdp.offload").unwrap();
+    assert!(said.message.contains("16060523660 bytes"), "{}", said.message);
+}

@@ -1,0 +1,104 @@
+//! Ranks of a stage that hold the same number of bytes.
+
+use super::fsdp::{Placed, Slots, UnitKind, buffers_of, units_of_stage};
+use super::{BufferShard, megatron, megatron_fsdp};
+use crate::layout::{GroupKind, Mesh, first_rank_of_stage};
+use crate::plan::Plan;
+use crate::wire::Runtime;
+
+/// Most classes of a stage; smaller ones are counted with the largest that is left over.
+const MOST: usize = 8;
+
+/// Ranks with equal buffers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Holders {
+    /// The smallest such rank.
+    pub first_rank: u64,
+    /// How many there are.
+    pub count: u64,
+    /// Their buffers.
+    pub buffers: Vec<BufferShard>,
+}
+
+/// The ranks of a stage by what they hold, the fullest first. Slices of unequal size make several classes.
+pub fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => vec![Holders {
+            first_rank: first_rank_of_stage(&plan.layout, stage),
+            count: plan.world_size() / plan.layout.pp,
+            buffers: megatron::stage_buffers(plan, stage),
+        }],
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => mesh_holders(plan, stage),
+    }
+}
+
+/// Slots of an axis at which the extent of some slice changes, from 0.
+fn changes(params: &[(Placed, u64)], mesh: &Mesh, slots: &Slots, group: GroupKind, size: u64) -> Vec<u64> {
+    let mut found = vec![0];
+    for (placed, _) in params {
+        let Some(at) = placed.cuts.iter().position(|&(other, _)| other == group) else { continue };
+        let before = Placed { cuts: placed.cuts[..at].to_vec(), parameter: placed.parameter.clone() };
+        let extent = before.slice(mesh, slots).1[placed.cuts[at].1];
+        // Whole slices, then one that may be shorter, then empty ones.
+        let full = extent / extent.div_ceil(size).max(1);
+        found.extend([full, full + 1]);
+    }
+    found.retain(|&slot| slot < size);
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The starts as ranges: each with the number of slots to the next.
+fn ranges(starts: Vec<u64>, size: u64) -> Vec<(u64, u64)> {
+    let ends = starts.iter().skip(1).copied().chain([size]).collect::<Vec<u64>>();
+    starts.into_iter().zip(ends).map(|(start, end)| (start, end - start)).collect()
+}
+
+fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
+    let mesh = Mesh::of(&plan.layout);
+    let mut params: Vec<(Placed, u64)> = Vec::new();
+    for unit in units_of_stage(plan, stage) {
+        for placed in unit.params {
+            match params.iter_mut().find(|(known, _)| *known == placed && unit.kind != UnitKind::Root) {
+                Some((_, count)) => *count += 1,
+                None => params.push((placed, 1)),
+            }
+        }
+    }
+    let first = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
+    let shards = mesh.dp_shard * mesh.cp;
+    let mut found: Vec<Holders> = Vec::new();
+    for (tp, wide) in ranges(changes(&params, &mesh, &first, GroupKind::Tp, mesh.tp), mesh.tp) {
+        let slots = Slots { tp, ..first };
+        let starts = match plan.runtime {
+            Runtime::MegatronFsdp => vec![0],
+            _ => changes(&params, &mesh, &slots, GroupKind::DpShardCp, shards),
+        };
+        for (shard, long) in ranges(starts, shards) {
+            let slots = Slots { shard, ..slots };
+            let buffers = match plan.runtime {
+                Runtime::MegatronFsdp => megatron_fsdp::buffers_at(plan, stage, &slots),
+                _ => buffers_of(plan, &mesh, &slots, &params),
+            };
+            let first_rank = stage * mesh.stage() + shard * mesh.tp + tp;
+            let count = wide * long * mesh.dp_replicate;
+            match found.iter_mut().find(|known| known.buffers == buffers) {
+                Some(known) => known.count += count,
+                None => found.push(Holders { first_rank, count, buffers }),
+            }
+        }
+    }
+    let bytes = |holders: &Holders| -> u64 {
+        let of = |buffer: &BufferShard| {
+            buffer.weights_bytes() + buffer.gradients_bytes() + buffer.optimizer_bytes()
+        };
+        holders.buffers.iter().map(of).sum()
+    };
+    found.sort_by_key(|holders| (std::cmp::Reverse(bytes(holders)), holders.first_rank));
+    if found.len() > MOST {
+        let rest: u64 = found.drain(MOST..).map(|holders| holders.count).sum();
+        found[MOST - 1].count += rest;
+    }
+    found
+}

@@ -1,0 +1,24 @@
+//! Shards of FSDP2 against torch itself: the figures that planner's test compares with are still what torch does.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use system_tests::programs::{expect_code, torch_python};
+
+#[test]
+fn torch_still_cuts_parameters_as_recorded() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let recorded = root.join("planner/src/shard/data/torch_fsdp_shards.json");
+    let recorded =
+        std::fs::read_to_string(&recorded).with_context(|| format!("cannot read {}", recorded.display()))?;
+    let mut command = Command::new(torch_python()?);
+    command.arg(root.join("tests/python/fsdp_shards.py")).stdin(Stdio::null());
+    let output = expect_code(&mut command, 0)?;
+    let now = String::from_utf8(output.stdout).context("the script printed something else than text")?;
+    for (number, (recorded, now)) in recorded.lines().zip(now.lines()).enumerate() {
+        assert_eq!(recorded, now, "line {} of the recorded figures", number + 1);
+    }
+    assert_eq!(recorded.len(), now.len(), "the recorded figures have other lines besides");
+    Ok(())
+}
