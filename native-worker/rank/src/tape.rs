@@ -1,8 +1,9 @@
-//! The explicit tape: compute segments that libtorch records, collectives between them, backward in reverse.
+//! The explicit tape: compute between collectives, backward in reverse.
 //!
-//! A segment sees only detached inputs, so libtorch's graph never crosses a collective. What a segment keeps for
-//! backward is what libtorch saved, no more: outputs that others need are kept by whoever needs them. Gradients of
-//! weights go into the main gradient buffers as soon as a segment's backward is done, and are dropped.
+//! A segment is recorded by libtorch and sees only detached inputs, so libtorch's graph never crosses a collective. A
+//! function brings its own backward and keeps what it says, where libtorch would keep more. Values that others need
+//! are kept by whoever needs them. Gradients of weights go into the main gradient buffers as soon as they are there,
+//! and are dropped.
 
 use anyhow::Context;
 use tch::{Tensor, no_grad, with_grad};
@@ -22,27 +23,44 @@ impl Flow {
     pub fn data(&self) -> &Tensor {
         &self.data
     }
+
+    /// The place on the tape and the data, which can then be dropped before the place is needed.
+    pub fn split(self) -> (Place, Tensor) {
+        (Place(self.id), self.data)
+    }
 }
 
-/// What ranks of the tensor-parallel group do with a value on the way to the next segment.
+/// A value's place on the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(usize);
+
+/// What ranks of the tensor-parallel group do with their parts of a sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exchange {
-    /// Forward: join the slices of the sequence. Backward: sum and keep one's own slice.
-    Gather,
     /// Forward: sum and keep one's own slice of the sequence. Backward: join the slices.
     SumScatter,
-    /// Forward: nothing. Backward: sum.
-    Copy,
     /// Forward: sum. Backward: nothing.
     Sum,
 }
 
-enum Node {
+/// Gradients of a function's inputs, and of its weights.
+pub type Gradients = (Vec<Tensor>, Vec<Tensor>);
+
+/// A function's backward: from the gradient of its output.
+pub type Backward<'a> = Box<dyn FnOnce(Tensor) -> anyhow::Result<Gradients> + 'a>;
+
+enum Node<'a> {
     Segment {
+        /// Without data: only their place in libtorch's graph is needed. So are the outputs.
         inputs: Vec<(usize, Tensor)>,
         weights: Vec<(usize, Tensor)>,
-        /// Without data: only their place in libtorch's graph is needed.
-        outputs: Vec<(usize, Tensor)>,
+        output: (usize, Tensor),
+    },
+    Function {
+        inputs: Vec<usize>,
+        weights: Vec<usize>,
+        output: usize,
+        backward: Backward<'a>,
     },
     Exchange {
         exchange: Exchange,
@@ -69,17 +87,16 @@ pub trait Weights {
 
 /// The tape of one micro batch.
 pub struct Tape<'a> {
-    world: &'a dyn Collectives,
-    tp: GroupId,
+    group: TensorParallel<'a>,
     weights: &'a dyn Weights,
-    nodes: Vec<Node>,
+    nodes: Vec<Node<'a>>,
     gradients: Vec<Option<Tensor>>,
 }
 
 impl<'a> Tape<'a> {
     /// An empty tape.
-    pub fn new(world: &'a dyn Collectives, tp: GroupId, weights: &'a dyn Weights) -> Tape<'a> {
-        Tape { world, tp, weights, nodes: Vec::new(), gradients: Vec::new() }
+    pub fn new(group: TensorParallel<'a>, weights: &'a dyn Weights) -> Tape<'a> {
+        Tape { group, weights, nodes: Vec::new(), gradients: Vec::new() }
     }
 
     fn flow(&mut self, data: Tensor) -> Flow {
@@ -97,19 +114,49 @@ impl<'a> Tape<'a> {
         weights: &[usize],
         compute: impl FnOnce(&[Tensor], &[Tensor]) -> anyhow::Result<Tensor>,
     ) -> anyhow::Result<Flow> {
-        let leaves: Vec<Tensor> = inputs
-            .iter()
-            .map(|input| anyhow::Ok(input.data.f_detach()?.f_set_requires_grad(true)?))
-            .collect::<Result<_, _>>()?;
+        let mut leaves = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            leaves.push(input.data.f_detach()?.f_set_requires_grad(true)?);
+        }
         let parameters: Vec<Tensor> = weights.iter().map(|&weight| self.weights.leaf(weight)).collect();
-        let mut result = with_grad(|| compute(&leaves, &parameters))?;
+        let mut result = with_grad(|| {
+            // Views, so that libtorch never keeps a leaf itself, whose data is given up below.
+            let views = leaves.iter().map(|leaf| leaf.f_view_as(leaf)).collect::<Result<Vec<_>, _>>()?;
+            compute(&views, &parameters)
+        })?;
         let output = self.flow(result.f_detach()?);
-        // The output's storage belongs to the flow; the node keeps the place in the graph with an empty one.
-        result.f_set_data(&Tensor::f_empty([0], (result.kind(), result.device()))?)?;
+        hollow(&mut result)?;
+        for leaf in &mut leaves {
+            hollow(leaf)?;
+        }
         let inputs = inputs.iter().map(|input| input.id).zip(leaves).collect();
         let weights = weights.iter().copied().zip(parameters).collect();
-        self.nodes.push(Node::Segment { inputs, weights, outputs: vec![(output.id, result)] });
+        self.nodes.push(Node::Segment { inputs, weights, output: (output.id, result) });
         Ok(output)
+    }
+
+    /// A weight's data.
+    pub fn weight(&self, parameter: usize) -> Tensor {
+        self.weights.leaf(parameter)
+    }
+
+    /// The tensor-parallel group.
+    pub fn group(&self) -> TensorParallel<'a> {
+        self.group
+    }
+
+    /// Records a value that was computed from `inputs` and `weights`, with its backward.
+    pub fn function(
+        &mut self,
+        inputs: &[&Flow],
+        weights: &[usize],
+        data: Tensor,
+        backward: Backward<'a>,
+    ) -> Flow {
+        let output = self.flow(data);
+        let inputs = inputs.iter().map(|input| input.id).collect();
+        self.nodes.push(Node::Function { inputs, weights: weights.to_vec(), output: output.id, backward });
+        output
     }
 
     /// Passes a value through the tensor-parallel group.
@@ -117,10 +164,13 @@ impl<'a> Tape<'a> {
     /// # Errors
     /// When the collective fails.
     pub fn exchange(&mut self, exchange: Exchange, input: Flow) -> anyhow::Result<Flow> {
-        if self.world.size(self.tp) == 1 {
+        if self.group.size() == 1 {
             return Ok(input);
         }
-        let data = self.forward(exchange, input.data)?;
+        let data = match exchange {
+            Exchange::SumScatter => self.group.sum_scatter(&input.data)?,
+            Exchange::Sum => self.group.sum(&input.data)?,
+        };
         let output = self.flow(data);
         self.nodes.push(Node::Exchange { exchange, input: input.id, output: output.id });
         Ok(output)
@@ -138,8 +188,8 @@ impl<'a> Tape<'a> {
     }
 
     /// Gives the gradient of the loss with respect to a value.
-    pub fn seed(&mut self, value: &Flow, gradient: Tensor) {
-        self.gradients[value.id] = Some(gradient);
+    pub fn seed(&mut self, value: Place, gradient: Tensor) {
+        self.gradients[value.0] = Some(gradient);
     }
 
     /// Runs backward over everything recorded, last first; nodes are dropped on the way.
@@ -149,12 +199,28 @@ impl<'a> Tape<'a> {
     pub fn backward(mut self) -> anyhow::Result<()> {
         while let Some(node) = self.nodes.pop() {
             match node {
-                Node::Segment { inputs, weights, outputs } => {
-                    self.segment_backward(inputs, weights, outputs)?
+                Node::Segment { inputs, weights, output } => {
+                    if let Some(gradient) = self.gradients[output.0].take() {
+                        self.segment_backward(inputs, weights, output.1, gradient)?;
+                    }
+                }
+                Node::Function { inputs, weights, output, backward } => {
+                    if let Some(gradient) = self.gradients[output].take() {
+                        let (of_inputs, of_weights) = backward(gradient)?;
+                        for (id, gradient) in inputs.into_iter().zip(of_inputs) {
+                            self.accumulate(id, gradient)?;
+                        }
+                        for (parameter, gradient) in weights.iter().zip(&of_weights) {
+                            self.weights.add_gradient(*parameter, gradient)?;
+                        }
+                    }
                 }
                 Node::Exchange { exchange, input, output } => {
                     if let Some(gradient) = self.gradients[output].take() {
-                        let gradient = self.reverse(exchange, gradient)?;
+                        let gradient = match exchange {
+                            Exchange::SumScatter => self.group.gather(&gradient)?,
+                            Exchange::Sum => gradient,
+                        };
                         self.accumulate(input, gradient)?;
                     }
                 }
@@ -173,17 +239,11 @@ impl<'a> Tape<'a> {
         &mut self,
         inputs: Vec<(usize, Tensor)>,
         weights: Vec<(usize, Tensor)>,
-        outputs: Vec<(usize, Tensor)>,
+        output: Tensor,
+        gradient: Tensor,
     ) -> anyhow::Result<()> {
-        let seeded: Vec<(&Tensor, Tensor)> =
-            outputs.iter().filter_map(|(id, tensor)| Some((tensor, self.gradients[*id].take()?))).collect();
-        if seeded.is_empty() {
-            return Ok(());
-        }
-        let ends: Vec<&Tensor> = seeded.iter().map(|(tensor, _)| *tensor).collect();
-        let seeds: Vec<&Tensor> = seeded.iter().map(|(_, gradient)| gradient).collect();
         let leaves: Vec<&Tensor> = inputs.iter().chain(&weights).map(|(_, leaf)| leaf).collect();
-        let mut found = sys::gradients(&ends, &seeds, &leaves)?.into_iter();
+        let mut found = sys::gradients(&[&output], &[&gradient], &leaves)?.into_iter();
         for (id, _) in &inputs {
             if let Some(gradient) = found.next().flatten() {
                 self.accumulate(*id, gradient)?;
@@ -206,23 +266,27 @@ impl<'a> Tape<'a> {
         });
         Ok(())
     }
+}
 
-    fn forward(&self, exchange: Exchange, data: Tensor) -> anyhow::Result<Tensor> {
-        match exchange {
-            Exchange::Gather => self.gather(&data),
-            Exchange::SumScatter => self.sum_scatter(&data),
-            Exchange::Copy => Ok(data),
-            Exchange::Sum => self.sum(data),
-        }
-    }
+/// Takes a tensor's data away and leaves its place in libtorch's graph.
+fn hollow(tensor: &mut Tensor) -> anyhow::Result<()> {
+    tensor.f_set_data(&Tensor::f_empty([0], (tensor.kind(), tensor.device()))?)?;
+    Ok(())
+}
 
-    fn reverse(&self, exchange: Exchange, gradient: Tensor) -> anyhow::Result<Tensor> {
-        match exchange {
-            Exchange::Gather => self.sum_scatter(&gradient),
-            Exchange::SumScatter => self.gather(&gradient),
-            Exchange::Copy => self.sum(gradient),
-            Exchange::Sum => Ok(gradient),
-        }
+/// The tensor-parallel group and what it does with values whose first dim is the sequence.
+#[derive(Clone, Copy)]
+pub struct TensorParallel<'a> {
+    /// The world.
+    pub world: &'a dyn Collectives,
+    /// The group.
+    pub group: GroupId,
+}
+
+impl TensorParallel<'_> {
+    /// Members.
+    pub fn size(&self) -> usize {
+        self.world.size(self.group)
     }
 
     fn sized_like(&self, tensor: &Tensor, first: i64) -> anyhow::Result<Tensor> {
@@ -231,25 +295,34 @@ impl<'a> Tape<'a> {
         Ok(Tensor::f_empty(&size, (tensor.kind(), tensor.device()))?)
     }
 
-    fn gather(&self, slice: &Tensor) -> anyhow::Result<Tensor> {
-        let members = self.world.size(self.tp) as i64;
-        let mut whole = self.sized_like(slice, slice.size()[0] * members)?;
-        self.world.all_gather(self.tp, &slice.f_contiguous()?, &mut whole)?;
+    /// Joins the members' slices of the sequence.
+    ///
+    /// # Errors
+    /// When the collective fails.
+    pub fn gather(&self, slice: &Tensor) -> anyhow::Result<Tensor> {
+        let mut whole = self.sized_like(slice, slice.size()[0] * self.size() as i64)?;
+        self.world.all_gather(self.group, &slice.f_contiguous()?, &mut whole)?;
         Ok(whole)
     }
 
-    fn sum_scatter(&self, whole: &Tensor) -> anyhow::Result<Tensor> {
-        let members = self.world.size(self.tp) as i64;
-        let mut slice = self.sized_like(whole, whole.size()[0] / members)?;
-        self.world.reduce_scatter(self.tp, &whole.f_contiguous()?, &mut slice)?;
+    /// Sums over the members and keeps this one's slice of the sequence.
+    ///
+    /// # Errors
+    /// When the collective fails.
+    pub fn sum_scatter(&self, whole: &Tensor) -> anyhow::Result<Tensor> {
+        let mut slice = self.sized_like(whole, whole.size()[0] / self.size() as i64)?;
+        self.world.reduce_scatter(self.group, &whole.f_contiguous()?, &mut slice)?;
         Ok(slice)
     }
 
-    /// A new tensor: the one given may be shared.
-    fn sum(&self, part: Tensor) -> anyhow::Result<Tensor> {
-        let mut whole = part.f_contiguous()?.copy();
-        drop(part);
-        self.world.all_reduce(self.tp, Reduce::Sum, &mut whole)?;
+    /// Sums over the members, into a new tensor.
+    ///
+    /// # Errors
+    /// When the collective fails.
+    pub fn sum(&self, part: &Tensor) -> anyhow::Result<Tensor> {
+        let mut whole = self.sized_like(part, part.size()[0])?;
+        whole.f_copy_(part)?;
+        self.world.all_reduce(self.group, Reduce::Sum, &mut whole)?;
         Ok(whole)
     }
 }

@@ -4,6 +4,7 @@
 use anyhow::Context;
 use tch::{Kind, Tensor};
 
+use super::functions::exact;
 use crate::collectives::{Collectives, GroupId, Reduce};
 
 /// The rows of the vocabulary that a rank holds.
@@ -45,12 +46,14 @@ impl VocabularySlice {
         &self,
         world: &dyn Collectives,
         tp: GroupId,
-        logits: &Tensor,
+        logits: Tensor,
         targets: &Tensor,
         scale: f64,
     ) -> anyhow::Result<(f64, Tensor)> {
-        let exact = if logits.kind() == Kind::Double { Kind::Double } else { Kind::Float };
-        let mut work = logits.f_reshape([-1, self.rows])?.f_to_dtype(exact, false, true)?;
+        let (kind, exact, size) = (logits.kind(), exact(logits.kind()), logits.size());
+        let mut work = logits.f_reshape([-1, self.rows])?.f_to_kind(exact)?;
+        // In fp32 and fp64 these are the logits themselves, worked on in place.
+        drop(logits);
         if self.words < self.rows {
             let mut padding = work.f_narrow(1, self.words, self.rows - self.words)?;
             let _ = padding.f_fill_(f64::NEG_INFINITY)?;
@@ -71,7 +74,7 @@ impl VocabularySlice {
         let ones = inside.f_to_kind(exact)?.f_neg()?;
         let _ = work.f_scatter_add_(1, &local, &ones)?;
         let _ = work.f_mul_scalar_(scale)?;
-        let gradient = work.f_to_kind(logits.kind())?.f_view_as(logits)?;
+        let gradient = work.f_to_kind(kind)?.f_view(size.as_slice())?;
         Ok((loss, gradient))
     }
 }

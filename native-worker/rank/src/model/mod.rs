@@ -4,10 +4,11 @@
 //! Symbols: s tokens of a sequence, b sequences, h hidden, d head width.
 
 mod cross_entropy;
+mod functions;
 mod parts;
 mod rotary;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
 use planner::model::Attention;
@@ -19,6 +20,7 @@ use crate::state::kind_of;
 use crate::tape::{Exchange, Flow, Tape};
 
 use cross_entropy::VocabularySlice;
+use functions::{column_linear, rms_norm, row_linear, swiglu};
 use parts::{Layer, Parts};
 use rotary::Rotary;
 
@@ -27,7 +29,6 @@ pub struct Model {
     tp: GroupId,
     sequence_parallel: bool,
     compute: Kind,
-    hidden: i64,
     head_dim: i64,
     norm_eps: f64,
     rotary: Rotary,
@@ -59,7 +60,6 @@ impl Model {
             tp: world.mine(GroupKind::Tp)?,
             sequence_parallel: plan.layout.sp && plan.layout.tp > 1,
             compute: kind_of(plan.training.dtype),
-            hidden: i64::try_from(architecture.hidden_size)?,
             head_dim: i64::try_from(head_dim)?,
             norm_eps: architecture.norm_eps,
             rotary: Rotary::new(rotary_dim.unwrap_or(head_dim), architecture.rope_theta)?,
@@ -69,7 +69,7 @@ impl Model {
     }
 
     /// Forward: records on the tape, returns the sum of the losses of all tokens, and leaves on the tape the gradient
-    /// of that sum times `scale`. `before_head` is called when all that layers save has been saved.
+    /// of that sum times `scale`. `forward_done` is called when all that is saved for backward is there.
     ///
     /// # Errors
     /// When libtorch or a collective fails.
@@ -79,40 +79,34 @@ impl Model {
         world: &dyn Collectives,
         batch: &Batch,
         scale: f64,
-        before_head: impl FnOnce(),
+        forward_done: impl FnOnce(),
     ) -> anyhow::Result<f64> {
         let sequence = batch.inputs.size()[0];
         let (cos, sin) = self.rotary.tables(sequence, self.compute, batch.inputs.device())?;
         let mut stream = self.embed(tape, batch)?;
         for layer in &self.parts.layers {
-            let normed = self.norm(tape, &stream, layer.attention_norm)?;
+            let normed = rms_norm(tape, &stream, layer.attention_norm, self.norm_eps)?;
             let partial = self.attention(tape, layer, normed, &cos, &sin)?;
             stream = self.residual(tape, stream, partial)?;
-            let normed = self.norm(tape, &stream, layer.mlp_norm)?;
+            let normed = rms_norm(tape, &stream, layer.mlp_norm, self.norm_eps)?;
             let partial = self.mlp(tape, layer, normed)?;
             stream = self.residual(tape, stream, partial)?;
         }
-        let normed = self.norm(tape, &stream, self.parts.final_norm)?;
+        let normed = rms_norm(tape, &stream, self.parts.final_norm, self.norm_eps)?;
         drop(stream);
-        before_head();
-        let logits = tape.segment(&[&normed], &[self.parts.head], |inputs, weights| {
-            Ok(inputs[0].f_linear(&weights[0], None::<&Tensor>)?)
-        })?;
+        let logits = column_linear(tape, &normed, &[self.parts.head], self.sequence_parallel)?;
         drop(normed);
+        forward_done();
+        let (place, logits) = logits.split();
         let (loss, gradient) =
-            self.vocabulary.cross_entropy(world, self.tp, logits.data(), &batch.targets, scale)?;
-        tape.seed(&logits, gradient);
+            self.vocabulary.cross_entropy(world, self.tp, logits, &batch.targets, scale)?;
+        tape.seed(place, gradient);
         Ok(loss)
     }
 
     /// From a row-parallel sum to the residual stream.
     fn onto_stream(&self) -> Exchange {
         if self.sequence_parallel { Exchange::SumScatter } else { Exchange::Sum }
-    }
-
-    /// From the residual stream to a column-parallel matrix.
-    fn onto_columns(&self) -> Exchange {
-        if self.sequence_parallel { Exchange::Gather } else { Exchange::Copy }
     }
 
     fn embed(&self, tape: &mut Tape<'_>, batch: &Batch) -> anyhow::Result<Flow> {
@@ -123,13 +117,6 @@ impl Model {
             Ok(rows.f_mul(&inside.f_unsqueeze(-1)?.f_to_kind(rows.kind())?)?)
         })?;
         tape.exchange(self.onto_stream(), words)
-    }
-
-    fn norm(&self, tape: &mut Tape<'_>, stream: &Flow, weight: usize) -> anyhow::Result<Flow> {
-        let normed = tape.segment(&[stream], &[weight], |inputs, weights| {
-            Ok(inputs[0].f_rms_norm([self.hidden], Some(&weights[0]), self.norm_eps)?)
-        })?;
-        tape.exchange(self.onto_columns(), normed)
     }
 
     fn residual(&self, tape: &mut Tape<'_>, stream: Flow, partial: Flow) -> anyhow::Result<Flow> {
@@ -145,36 +132,34 @@ impl Model {
         cos: &Tensor,
         sin: &Tensor,
     ) -> anyhow::Result<Flow> {
-        let weights: Vec<usize> =
-            [Some(layer.qkv), Some(layer.proj), layer.qkv_bias, layer.q_norm, layer.k_norm]
-                .into_iter()
-                .flatten()
-                .collect();
-        tape.segment(&[&normed], &weights, |inputs, weights| {
-            let (qkv, proj) = (&weights[0], &weights[1]);
-            let mut rest = weights[2..].iter();
-            let mut next = |present: Option<usize>| present.and_then(|_| rest.next());
-            let (bias, q_norm, k_norm) = (next(layer.qkv_bias), next(layer.q_norm), next(layer.k_norm));
+        let matrix: Vec<usize> = [Some(layer.qkv), layer.qkv_bias].into_iter().flatten().collect();
+        // For each kv head: its query heads, then key, then value.
+        let size = tape.weight(layer.qkv).size();
+        let (kv_heads, rows) = (size[0], size[1]);
+        let shared = rows - 2;
+        ensure!(
+            shared > 0,
+            "the planner gives {rows} rows for each key-value head, with no query head in it"
+        );
+        let mixed = column_linear(tape, &normed, &matrix, self.sequence_parallel)?;
+        drop(normed);
+        let norms: Vec<usize> = [layer.q_norm, layer.k_norm].into_iter().flatten().collect();
+        let heads = tape.segment(&[&mixed], &norms, |inputs, weights| {
             let size = inputs[0].size();
             let (s, b, d) = (size[0], size[1], self.head_dim);
-            // For each kv head: its query heads, then key, then value.
-            let (kv_heads, rows) = (qkv.size()[0], qkv.size()[1]);
-            let shared = rows - 2;
-            ensure!(shared > 0, "the planner gives qkv {:?}, with no query head in it", qkv.size());
-            let flat_bias = bias.map(|bias| bias.f_reshape([-1])).transpose()?;
-            let mixed = inputs[0].f_linear(&qkv.f_reshape([-1, self.hidden])?, flat_bias.as_ref())?;
-            let mixed = mixed.f_view([s, b, kv_heads, rows, d])?;
+            let mixed = inputs[0].f_view([s, b, kv_heads, rows, d])?;
             let query = mixed.f_narrow(3, 0, shared)?.f_reshape([s, b, kv_heads * shared, d])?;
             let key = mixed.f_select(3, shared)?;
-            let value = mixed.f_select(3, shared + 1)?;
+            // Copied, so that what is kept for backward is the values, not all that was mixed with them.
+            let value = mixed.f_select(3, shared + 1)?.f_contiguous()?;
             let normed = |heads: Tensor, weight: Option<&Tensor>| match weight {
                 Some(weight) => heads.f_rms_norm([d], Some(weight), self.norm_eps),
                 None => Ok(heads),
             };
-            let query = self.rotary.rotate(&normed(query, q_norm)?, cos, sin)?;
-            let key = self.rotary.rotate(&normed(key, k_norm)?, cos, sin)?;
+            let query = self.rotary.rotate(&normed(query, weights.first())?, cos, sin)?;
+            let key = self.rotary.rotate(&normed(key, weights.get(1))?, cos, sin)?;
             let heads_first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
-            let mixed = Tensor::f_scaled_dot_product_attention(
+            let heads = Tensor::f_scaled_dot_product_attention(
                 &heads_first(&query)?,
                 &heads_first(&key)?,
                 &heads_first(&value)?,
@@ -184,17 +169,17 @@ impl Model {
                 None,
                 shared > 1,
             )?;
-            let mixed = mixed.f_permute([2, 0, 1, 3])?.f_reshape([s, b, kv_heads * shared * d])?;
-            Ok(mixed.f_linear(&proj.f_reshape([self.hidden, -1])?, None::<&Tensor>)?)
-        })
+            Ok(heads.f_permute([2, 0, 1, 3])?.f_reshape([s, b, kv_heads * shared * d])?)
+        })?;
+        drop(mixed);
+        row_linear(tape, &heads, layer.proj)
     }
 
     fn mlp(&self, tape: &mut Tape<'_>, layer: &Layer, normed: Flow) -> anyhow::Result<Flow> {
-        tape.segment(&[&normed], &[layer.fc1, layer.fc2], |inputs, weights| {
-            let both = inputs[0].f_linear(&weights[0].f_reshape([-1, self.hidden])?, None::<&Tensor>)?;
-            let halves = both.f_chunk(2, -1)?;
-            let (gate, up) = (halves.first().context("no gate")?, halves.get(1).context("no up projection")?);
-            Ok(gate.f_silu()?.f_mul(up)?.f_linear(&weights[1], None::<&Tensor>)?)
-        })
+        let both = column_linear(tape, &normed, &[layer.fc1], self.sequence_parallel)?;
+        drop(normed);
+        let activated = swiglu(tape, &both)?;
+        drop(both);
+        row_linear(tape, &activated, layer.fc2)
     }
 }

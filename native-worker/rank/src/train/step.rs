@@ -15,7 +15,7 @@ use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::model::{Batch, Model};
 use crate::state::{State, view};
 use crate::sys::memory::{Category, Tracker};
-use crate::tape::Tape;
+use crate::tape::{Tape, TensorParallel};
 
 /// What a step gave; the same on all ranks, but for memory and times.
 #[derive(Debug, Clone)]
@@ -178,13 +178,13 @@ impl<'a> Trainer<'a> {
     fn micro_batches(&mut self, step: u64, clock: &mut Clock) -> anyhow::Result<(f64, u64)> {
         self.state.zero_gradients()?;
         let scale = 1.0 / self.tokens() as f64;
-        let tp = self.world.mine(GroupKind::Tp)?;
+        let group = TensorParallel { world: self.world, group: self.world.mine(GroupKind::Tp)? };
         let (mut loss_sum, mut activations) = (0.0, 0);
         for microbatch in 0..self.plan.microbatches() {
             let number = microbatch + 1;
             self.world.note(&format!("in forward of micro batch {number} of step {step}"));
             let batch = clock.time(self.world, "data", || self.batch(step, microbatch))?;
-            let mut tape = Tape::new(self.world, tp, &self.state);
+            let mut tape = Tape::new(group, &self.state);
             let saved = || {
                 activations = activations.max(self.tracker.read().live.total().saturating_sub(self.at_rest))
             };
