@@ -2,4 +2,5 @@
 
 mod hybrids;
 mod import;
+mod sizes;
 mod totals;
