@@ -1,7 +1,8 @@
 //! All automation of this repository, as `cargo xtask COMMAND`. Nothing here is needed to use a built `shardplan`.
 //!
 //! `run` builds the page, the worker and the executor, and starts the hub. `test` is everything that CI runs.
-//! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change.
+//! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change. `accuracy` and `bench`
+//! measure.
 //!
 //! What a step needs and the machine lacks is installed first: Rust's wasm target, Trunk and wasm-bindgen, torch in
 //! a virtual environment, Debian's Chromium and Slurm. Everything that can live outside the system goes into one
@@ -11,6 +12,7 @@ mod build;
 mod console;
 mod dev;
 mod lock;
+mod measure;
 mod place;
 mod process;
 mod run;
@@ -42,6 +44,10 @@ enum Command {
     Build(build::Arguments),
     /// Serve the page alone and rebuild it on every change
     Dev(dev::Arguments),
+    /// Score predictions against published measurements
+    Accuracy(measure::Accuracy),
+    /// Time the core (criterion)
+    Bench,
 }
 
 fn main() -> ExitCode {
@@ -61,5 +67,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Test(arguments) => test::run(&place, &arguments),
         Command::Build(arguments) => build::run(&place, &arguments),
         Command::Dev(arguments) => dev::run(&place, &arguments),
+        Command::Accuracy(arguments) => measure::accuracy(&place, &arguments),
+        Command::Bench => measure::bench(&place),
     }
 }

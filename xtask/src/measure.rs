@@ -1,0 +1,40 @@
+//! `cargo xtask accuracy` and `cargo xtask bench`: what is measured, not tested.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::place::{Place, Target};
+use crate::{build, process};
+
+/// Options of `cargo xtask accuracy`.
+#[derive(clap::Args)]
+pub struct Accuracy {
+    /// Folder of evidence files, instead of those that are part of the project
+    #[arg(long)]
+    evidence: Option<std::path::PathBuf>,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Scores planner's predictions against published measurements.
+pub fn accuracy(place: &Place, arguments: &Accuracy) -> Result<ExitCode> {
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo.args(["run", "--quiet", "--package", "system-tests", "--bin", "accuracy", "--"]);
+    if let Some(folder) = &arguments.evidence {
+        // The program runs in the checkout; a path that was meant from elsewhere still holds.
+        cargo.arg("--evidence").arg(std::path::absolute(folder)?);
+    }
+    if arguments.json {
+        cargo.arg("--json");
+    }
+    process::run(&mut cargo)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs the benchmarks of the core.
+pub fn bench(place: &Place) -> Result<ExitCode> {
+    process::run(build::cargo(place, Target::Native).args(["bench", "--package", "system-tests"]))?;
+    Ok(ExitCode::SUCCESS)
+}
