@@ -37,7 +37,11 @@ pub(super) fn base(reader: &mut Reader, attention: Attention) -> Architecture {
 pub(super) fn activation(reader: &mut Reader, name: &str) -> Activation {
     let named = reader.present(name).map(|value| value.as_str().unwrap_or_default().to_owned());
     match named.as_deref() {
-        None | Some("silu" | "swish") => Activation::Silu,
+        None => {
+            reader.assume(name);
+            Activation::Silu
+        }
+        Some("silu" | "swish") => Activation::Silu,
         Some("gelu" | "gelu_new" | "gelu_pytorch_tanh") => Activation::Gelu,
         Some("relu2") => Activation::SquaredRelu,
         Some("swigluoai" | "situ") => {

@@ -21,8 +21,12 @@ pub(super) fn gemma(reader: &mut Reader, kind: &str) -> Architecture {
     // The second name came with the second release and wins.
     let named =
         if reader.present("hidden_activation").is_some() { "hidden_activation" } else { "hidden_act" };
-    let activation =
-        if reader.present(named).is_some() { activation(reader, named) } else { Activation::Gelu };
+    let activation = if reader.present(named).is_some() {
+        activation(reader, named)
+    } else {
+        reader.assume("hidden_activation");
+        Activation::Gelu
+    };
     Architecture {
         ffn_hidden_size: reader.need("intermediate_size"),
         activation,
@@ -38,12 +42,8 @@ fn gemma_base(reader: &mut Reader, attention: Attention) -> Architecture {
     let act = reader.config.remove("hidden_act");
     let architecture = base(reader, attention);
     reader.config.extend(act.map(|act| ("hidden_act".to_owned(), act)));
-    let tie = reader.field("tie_word_embeddings");
-    let mut place = 0;
-    reader.assumed.retain(|field| {
-        place += 1;
-        place <= assumed || *field != tie
-    });
+    // What the usual reading assumed is not what is taken.
+    reader.take_back(assumed, &["tie_word_embeddings", "hidden_act"]);
     architecture
 }
 

@@ -64,11 +64,15 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
     let attention = grouped_attention(reader, kind);
     let norm_eps = reader.real("layer_norm_epsilon", 1e-5);
     reader.config.insert("rms_norm_eps".to_owned(), norm_eps.into());
+    // The MLP's activation has a name of its own here.
+    let assumed = reader.assumed.len();
     let mut architecture = base(reader, attention);
+    reader.take_back(assumed, &["hidden_act"]);
     architecture.gated = false;
     architecture.activation = if reader.present("mlp_hidden_act").is_some() {
         activation(reader, "mlp_hidden_act")
     } else {
+        reader.assume("mlp_hidden_act");
         Activation::SquaredRelu
     };
     architecture.mlp_bias = reader.flag("mlp_bias", false);

@@ -6,6 +6,10 @@ use super::reader::Reader;
 use crate::model::{Architecture, Attention, Indexer, LayerKind, Mixer, Mlp};
 
 pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
+    // Null says that there is none; an absent field is taken for the same, and listed.
+    if !reader.config.contains_key("q_lora_rank") {
+        reader.assume("q_lora_rank");
+    }
     Attention::Mla {
         heads: reader.need("num_attention_heads"),
         q_lora_rank: reader.some("q_lora_rank"),
@@ -13,14 +17,20 @@ pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
         qk_nope_dim: reader.need("qk_nope_head_dim"),
         qk_rope_dim: reader.need("qk_rope_head_dim"),
         v_dim: reader.need("v_head_dim"),
-        indexer: (kind == "deepseek_v32" && reader.present("index_n_heads").is_some())
-            .then(|| indexer(reader)),
+        indexer: match kind {
+            "deepseek_v32" => Some(indexer(reader, 64)),
+            "glm_moe_dsa" => Some(indexer(reader, 32)),
+            _ => None,
+        },
         output_gate: false,
     }
 }
 
-fn indexer(reader: &mut Reader) -> Indexer {
-    Indexer { heads: reader.need("index_n_heads"), head_dim: reader.need("index_head_dim") }
+fn indexer(reader: &mut Reader, usual_heads: u64) -> Indexer {
+    Indexer {
+        heads: reader.number("index_n_heads", usual_heads),
+        head_dim: reader.number("index_head_dim", 128),
+    }
 }
 
 /// DeepSeek-V2, V3 and V3.2, and what shares their config.
@@ -38,7 +48,7 @@ pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
     let head_dim = reader.need("head_dim");
     let (q_lora_rank, out_groups) = (reader.need("q_lora_rank"), reader.need("o_groups"));
     let (out_lora_rank, qk_rope_dim) = (reader.need("o_lora_rank"), reader.need("qk_rope_head_dim"));
-    let indexer = indexer(reader);
+    let indexer = indexer(reader, 64);
     let attention = |compressed: Option<u64>, indexer: Option<Indexer>| Attention::Shared {
         heads,
         head_dim,

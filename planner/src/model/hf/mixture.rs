@@ -88,6 +88,9 @@ pub(super) fn qwen_experts(reader: &mut Reader, kind: &str, architecture: &mut A
 /// Which layers of a Qwen model are dense.
 pub(super) fn qwen_dense(reader: &mut Reader) -> impl Fn(u64) -> bool + use<> {
     let step = reader.number("decoder_sparse_step", 1).max(1);
+    if reader.present("mlp_only_layers").is_none() {
+        reader.assume("mlp_only_layers");
+    }
     let only = reader.list("mlp_only_layers");
     move |layer| only.contains(&layer) || !(layer + 1).is_multiple_of(step)
 }

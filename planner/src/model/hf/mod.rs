@@ -42,7 +42,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("gemma4", dense::gemma4, "gemma4"),
     ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),
     ("glm4v_moe", mixture::deepseek_experts, "glm4_moe"),
-    ("glm_moe_dsa", latent::deepseek, "deepseek_v32"),
+    ("glm_moe_dsa", latent::deepseek, "glm_moe_dsa"),
     ("gpt2", dense::gpt2, "gpt2"),
     ("gpt_oss", mixture::local_experts, "gpt_oss"),
     ("kimi_k2", latent::deepseek, "deepseek_v3"),

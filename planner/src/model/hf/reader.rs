@@ -53,6 +53,13 @@ impl Reader {
         self.assumed.push(field);
     }
 
+    /// Takes back that fields were assumed, of those noted after the first `from`: something else was taken for them.
+    pub(super) fn take_back(&mut self, from: usize, names: &[&str]) {
+        let later = self.assumed.split_off(from.min(self.assumed.len()));
+        let fields: Vec<String> = names.iter().map(|name| self.field(name)).collect();
+        self.assumed.extend(later.into_iter().filter(|field| !fields.contains(field)));
+    }
+
     /// A positive whole number, if it is there.
     pub(super) fn some(&mut self, name: &str) -> Option<u64> {
         self.present(name).is_some().then(|| self.need(name))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model::{Attention, Imported, LayerKind, QkNorm, import_hf};
+use crate::model::{Activation, Attention, Imported, LayerKind, QkNorm, import_hf};
 
 fn import(config: Value) -> Imported {
     import_hf(config.as_object().unwrap())
@@ -51,6 +51,28 @@ fn assumed_fields_are_listed() {
     assert!(imported.assumed.contains(&"model.hf_config.rope_theta".to_owned()));
     assert!(imported.assumed.contains(&"model.hf_config.head_dim".to_owned()));
     assert!(!imported.assumed.contains(&"model.hf_config.hidden_size".to_owned()));
+}
+
+#[test]
+fn what_a_kind_assumes_is_what_it_takes() {
+    let assumed = |id: &str, without: &[&str]| {
+        let mut config = presets_config(id);
+        without.iter().for_each(|name| drop(config.as_object_mut().unwrap().remove(*name)));
+        let imported = import(config);
+        let names = imported.assumed.iter().map(|field| field.rsplit('.').next().unwrap().to_owned());
+        (imported.architecture.unwrap(), names.collect::<Vec<_>>())
+    };
+    let (gemma, names) = assumed("gemma-3-27b", &["hidden_activation"]);
+    assert!(gemma.tied_embeddings && gemma.activation == Activation::Gelu);
+    assert!(names.contains(&"hidden_activation".to_owned()) && !names.contains(&"hidden_act".to_owned()));
+    assert_eq!(names.iter().filter(|name| *name == "tie_word_embeddings").count(), 1);
+    let (nemotron, names) = assumed("nemotron-3-nano", &["mlp_hidden_act"]);
+    assert_eq!(nemotron.activation, Activation::SquaredRelu);
+    assert!(names.contains(&"mlp_hidden_act".to_owned()) && !names.contains(&"hidden_act".to_owned()));
+    let (_, names) = assumed("glm-5", &["index_n_heads", "hidden_act"]);
+    assert!(names.contains(&"index_n_heads".to_owned()) && names.contains(&"hidden_act".to_owned()));
+    let (_, names) = assumed("deepseek-v3", &["q_lora_rank"]);
+    assert!(names.contains(&"q_lora_rank".to_owned()));
 }
 
 #[test]
