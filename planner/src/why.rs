@@ -6,7 +6,7 @@ use crate::memory::{RESERVED_OVER_ALLOCATED, activations, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
 use crate::shard::stage_families;
-use crate::wire::{PlanFile, RankClass};
+use crate::wire::{PlanFile, RankClass, Runtime};
 
 /// The origin of one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -132,6 +132,37 @@ fn parameters(plan: &Plan, name: &str) -> Option<Why> {
     })
 }
 
+/// Formula and source of what an FSDP runtime counts in its own way.
+fn sharded(plan: &Plan, name: &str) -> Option<(&'static str, &'static str)> {
+    match (plan.runtime, name) {
+        (Runtime::Fsdp2, "weights_bytes") => Some((
+            "padded slices of every parameter over dp_shard x cp (experts: ep, then ep_shard) x bytes of layout.fsdp.sharded_dtype",
+            "torch fully_shard: each slice is padded to the largest of its group",
+        )),
+        (Runtime::Fsdp2, "gradients_bytes") => Some((
+            "padded slices x bytes of layout.fsdp.sharded_dtype",
+            "torch fully_shard: the output of reduce-scatter, cast to the parameters' type",
+        )),
+        (Runtime::Fsdp2, "optimizer_bytes") => Some((
+            "slices without padding x moments x bytes of layout.fsdp.sharded_dtype, and 4 bytes for each tensor's step",
+            "torch AdamW over sharded parameters",
+        )),
+        (Runtime::MegatronFsdp, "weights_bytes" | "gradients_bytes" | "optimizer_bytes") => Some((
+            "elements of all units' flat buffers x bytes, split over the sharding group as layout.fsdp.strategy says: optim splits optimizer state, optim_grads gradients too, optim_grads_params parameters too",
+            "Megatron-FSDP param_and_grad_buffer",
+        )),
+        (Runtime::Fsdp2, "transient_bytes") => Some((
+            "units that stay gathered, the unit at work and the next one's gather, its gradients and reduce-scatter input, the output layer's gradient; with the largest temporary of a layer or of head and loss",
+            "torch FSDPParamGroup: sizes exact, which of them are alive at once estimated",
+        )),
+        (Runtime::MegatronFsdp, "transient_bytes") => Some((
+            "parameters gathered ahead and gradients queued for reduction, or two pairs of buffers with layout.fsdp.double_buffer; with the largest temporary of a layer or of head and loss",
+            "Megatron-FSDP: suggested communication unit of 1e9 elements",
+        )),
+        _ => None,
+    }
+}
+
 fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
     let training = &plan.training;
     let mut found = crate::shard::holders(plan, class.stage).into_iter();
@@ -240,6 +271,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
         }
         _ => return None,
     };
+    let (formula, source) = sharded(plan, name).unwrap_or((formula, source));
     inputs.insert(0, input("value", bytes(value)));
     Some(Why {
         title: title.to_owned(),

@@ -159,7 +159,9 @@ fn fill_layout(
 ) -> Layout {
     let layout = &mut file.layout;
     let tp = fill.number("layout.tp", &mut layout.tp, 1, 1, MAX_WORLD);
-    let sp = fill.or("layout.sp", &mut layout.sp, tp > 1);
+    // Plans of transformers do not split the sequence.
+    let hf_plan = runtime == Runtime::Fsdp2 && layout.tp_plan == Some(Value::from("hf"));
+    let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
     let cp = fill.number("layout.cp", &mut layout.cp, 1, 1, MAX_WORLD);
     let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, CpKind::P2p);
     let pp = fill.number("layout.pp", &mut layout.pp, 1, 1, MAX_WORLD);

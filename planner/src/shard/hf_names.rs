@@ -15,8 +15,9 @@ pub fn module_path(name: &str) -> &str {
     }
 }
 
-/// What `parameter` is in a model of transformers. Names are templates with `{layer}` in them.
-pub fn hf_parameters(parameter: &Parameter) -> Vec<Parameter> {
+/// What `parameter` is in a model of transformers; `latent` for attention with compressed queries, keys and values.
+/// Names are templates with `{layer}` in them.
+pub fn hf_parameters(parameter: &Parameter, latent: bool) -> Vec<Parameter> {
     let (prefix, rest) = split_layer(&parameter.name);
     let Some((part, kind)) = rest.rsplit_once('.') else {
         return vec![plain(parameter, &format!("model.{}", parameter.name))];
@@ -37,6 +38,7 @@ pub fn hf_parameters(parameter: &Parameter) -> Vec<Parameter> {
         "attention.kv_down" => one("self_attn.kv_a_proj_with_mqa"),
         "attention.kv_up" => one("self_attn.kv_b_proj"),
         "attention.kv_norm" => one("self_attn.kv_a_layernorm"),
+        "attention.q_norm" if latent => one("self_attn.q_a_layernorm"),
         "attention.q_norm" | "attention.k_norm" => one(&part.replace("attention", "self_attn")),
         "moe.router" => one("mlp.gate"),
         "moe.shared.gate" => one("mlp.shared_expert_gate"),

@@ -1,7 +1,7 @@
 //! Where one parameter goes: cut by its tensor-parallel style, experts by expert parallelism, then by FSDP.
 
 use crate::layout::{GroupKind, Mesh};
-use crate::model::Parameter;
+use crate::model::{Attention, Parameter};
 use crate::plan::Plan;
 use crate::shard::Module;
 use crate::shard::hf_names::{hf_parameters, module_path};
@@ -120,8 +120,9 @@ pub(super) fn place(
     block: Block,
     number: Option<u64>,
 ) -> Vec<Placed> {
+    let latent = matches!(plan.model.attention, Attention::Mla { .. });
     let parameters = parameters_of(plan, block);
-    let named = parameters.iter().flat_map(hf_parameters);
+    let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, latent));
     named.map(|parameter| place_one(plan, mesh, tp_plan, parameter, number)).collect()
 }
 

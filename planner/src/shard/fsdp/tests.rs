@@ -239,3 +239,55 @@ fn shards_on_the_host_leave_the_gpu() {
     let said = answer.findings.iter().find(|finding| finding.field == "layout.fsdp.offload").unwrap();
     assert!(said.message.contains("16060523660 bytes"), "{}", said.message);
 }
+
+#[test]
+fn hugging_face_names_lose_no_parameter() {
+    for preset in crate::model::presets() {
+        let plan = plan(&preset.id, "fsdp2", 8, json!({}));
+        let blocks = super::placed_blocks(&plan, 0);
+        let params = blocks.iter().flat_map(|(_, _, params)| params);
+        let names: Vec<&str> = params.clone().map(|placed| placed.parameter.name.as_str()).collect();
+        assert!(names.contains(&"model.embed_tokens.weight"), "{}: {names:?}", preset.id);
+        let whole: u64 =
+            params.map(|placed| placed.parameter.elements() * placed.parameter.per_layer.max(1)).sum();
+        assert_eq!(whole, crate::model::count(&plan.model).0, "{}", preset.id);
+        for (_, _, params) in &blocks {
+            let mut names: Vec<&str> = params.iter().map(|placed| placed.parameter.name.as_str()).collect();
+            names.sort_unstable();
+            assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{}: {names:?}", preset.id);
+        }
+    }
+}
+
+#[test]
+fn llama_3_8b_with_tensor_parallelism() {
+    // Norms (65 of 4096) stay whole on both; everything else is cut in two, then in four.
+    let norms = 65 * 4096;
+    for layout in [json!({"tp": 2}), json!({"tp": 2, "tp_plan": "hf"})] {
+        let answer = answer("llama-3-8b", "fsdp2", 8, layout.clone());
+        assert_eq!(class(&answer).weights_bytes, 4 * ((LLAMA_3_8B - norms) / 8 + norms / 4), "{layout}");
+    }
+    // Without its ends cut, as Megatron-FSDP's default plan leaves them.
+    let ends = 2 * 128_256 * 4096;
+    let answer = answer("llama-3-8b", "megatron_fsdp", 8, json!({"tp": 2}));
+    assert_eq!(class(&answer).weights_bytes, 2 * ((LLAMA_3_8B - norms - ends) / 8 + (norms + ends) / 4));
+}
+
+#[test]
+fn plans_of_a_user_are_held_against_the_model() {
+    let errors_of = |preset: &str, pattern: &str| {
+        errors(&answer(preset, "fsdp2", 8, json!({"tp": 2, "tp_plan": {pattern: "colwise"}})))
+    };
+    assert_eq!(errors_of("tiny-moe", "model.layers.*.self_attn.q_proj"), [""; 0]);
+    assert_eq!(errors_of("tiny-moe", "model.layers.*.mlp.experts"), ["layout.tp_plan: []"]);
+    assert_eq!(errors_of("tiny-moe", "model.layers.*.self_attn.w_q"), ["layout.tp_plan: []"]);
+    assert_eq!(errors_of("tiny-dense", "model.layers.1.mlp.up_proj"), [""; 0]);
+    // A dense model's plan may name what is not there; it is said.
+    let answer = answer("tiny-dense", "fsdp2", 8, json!({"tp": 2, "tp_plan": {"model.w_q": "colwise"}}));
+    assert!(answer.memory.is_some());
+    assert!(answer.findings.iter().any(|finding| finding.message.contains("matches no module")));
+    for wrong in [json!("huggingface"), json!([]), json!({}), json!(3)] {
+        let found = errors(&self::answer("tiny-dense", "fsdp2", 8, json!({"tp": 2, "tp_plan": wrong})));
+        assert_eq!(found, ["layout.tp_plan: [null,\"hf\"]"]);
+    }
+}

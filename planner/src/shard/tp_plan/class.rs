@@ -83,3 +83,65 @@ pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     }
     plan
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::tp_plan::style_of;
+
+    const REPLICATE: Placement = Placement::Replicate;
+    const LAST: Placement = Placement::Shard(-1);
+
+    #[test]
+    fn the_default_plan() {
+        let plan = class_plan(Class::Default, false);
+        let of = |module: &str| style_of(&plan, module);
+        assert_eq!(of("model.embed_tokens"), Some(Style::ROWWISE_REP));
+        for name in
+            ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.up_proj", "mlp.gate_proj"]
+        {
+            assert_eq!(of(&format!("model.layers.7.{name}")), Some(Style::COLWISE));
+        }
+        for name in ["self_attn.o_proj", "mlp.down_proj"] {
+            assert_eq!(of(&format!("model.layers.7.{name}")), Some(Style::ROWWISE));
+        }
+        assert_eq!(of("lm_head"), Some(Style::COLWISE_REP));
+        assert_eq!(of("model.norm"), None);
+    }
+
+    #[test]
+    fn the_sequence_is_split_between_the_cuts() {
+        let plan = class_plan(Class::Default, true);
+        let of = |module: &str| style_of(&plan, module);
+        assert_eq!(of("model.embed_tokens"), Some(Style::Rowwise { input: REPLICATE, output: SEQUENCE }));
+        for name in
+            ["model.norm", "model.layers.0.input_layernorm", "model.layers.0.post_attention_layernorm"]
+        {
+            assert_eq!(of(name), Some(Style::SequenceParallel));
+        }
+        for name in ["self_attn.o_proj", "mlp.down_proj"] {
+            let row = Style::Rowwise { input: LAST, output: SEQUENCE };
+            assert_eq!(of(&format!("model.layers.0.{name}")), Some(row));
+        }
+        let head = Style::Colwise { input: SEQUENCE, output: REPLICATE, keep_dtensor: false };
+        assert_eq!(of("lm_head"), Some(head));
+    }
+
+    #[test]
+    fn classes_differ_at_their_ends_and_norms() {
+        let head = |class, sp| style_of(&class_plan(class, sp), "lm_head");
+        let kept = |input| Some(Style::Colwise { input, output: LAST, keep_dtensor: true });
+        assert_eq!(head(Class::Llama, false), kept(REPLICATE));
+        assert_eq!(head(Class::Qwen, true), kept(SEQUENCE));
+        assert_eq!(head(Class::Gemma3, false), None);
+        assert_eq!(head(Class::MegatronFsdp, true), None);
+        let of = |class, module: &str| style_of(&class_plan(class, true), module);
+        assert_eq!(of(Class::Qwen, "model.layers.0.self_attn.q_norm"), Some(Style::SequenceParallel));
+        assert_eq!(of(Class::Llama, "model.layers.0.self_attn.q_norm"), None);
+        assert_eq!(
+            of(Class::Gemma3, "model.layers.0.pre_feedforward_layernorm"),
+            Some(Style::SequenceParallel)
+        );
+        assert_eq!(of(Class::MegatronFsdp, "model.norm"), None);
+    }
+}
