@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod optimizer;
+mod reduction;
 mod step;
 
 pub use step::{StepResult, Trainer};

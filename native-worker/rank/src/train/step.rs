@@ -3,17 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use planner::Plan;
-use planner::layout::{Group, GroupKind};
+use planner::layout::GroupKind;
 use planner::wire::MeasuredMemory;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
 use super::data::Data;
-use super::optimizer::{Update, learning_rate, owned_part, update};
-use crate::collectives::{Collectives, GroupId, Reduce};
+use super::optimizer::{Update, learning_rate, update};
+use super::reduction::{Reduction, check_owned};
+use crate::collectives::Collectives;
 use crate::model::{Batch, Model};
-use crate::state::{State, view};
+use crate::state::State;
 use crate::sys::memory::{Category, Tracker};
 use crate::tape::{Tape, TensorParallel};
 
@@ -46,7 +47,7 @@ pub struct Trainer<'a> {
     model: Model,
     /// What the rank keeps.
     pub state: State,
-    world_group: GroupId,
+    reduction: Reduction<'a>,
     dp_index: u64,
     /// Live bytes of the rank at rest, which every step must return to.
     at_rest: u64,
@@ -104,8 +105,8 @@ impl<'a> Trainer<'a> {
             live.of(Category::Step)
         );
         let at_rest = live.total();
-        let world_group = world.mine(GroupKind::World)?;
-        Ok(Trainer { plan, world, tracker, device, data, model, state, world_group, dp_index, at_rest })
+        let reduction = Reduction::new(world)?;
+        Ok(Trainer { plan, world, tracker, device, data, model, state, reduction, dp_index, at_rest })
     }
 
     /// Static memory by category, as the hook counted it.
@@ -137,14 +138,15 @@ impl<'a> Trainer<'a> {
         let mut clock = Clock::default();
         let (loss_sum, activations) = self.micro_batches(step, &mut clock)?;
         let world = self.world;
-        let loss = clock.time(world, "forward", || self.global_loss(step, loss_sum))?;
-        clock.time(world, "optimizer", || self.reduce_gradients())?;
+        let loss =
+            clock.time(world, "forward", || self.reduction.global_loss(step, loss_sum, self.tokens()))?;
+        clock.time(world, "optimizer", || self.reduction.reduce_gradients(&self.state))?;
         reduced(self)?;
         world.note(&format!("updating weights in step {step}"));
         let run = &self.plan.run;
         let lr = learning_rate(run.lr, run.warmup_steps, step);
         let grad_norm = clock.time(world, "optimizer", || {
-            let norm = self.gradient_norm(step)?;
+            let norm = self.reduction.gradient_norm(&self.state, step)?;
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
             let settings = Update {
                 kind: self.plan.training.optimizer,
@@ -154,7 +156,7 @@ impl<'a> Trainer<'a> {
                 gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 },
             };
             update(&self.state, settings)?;
-            self.gather_weights()?;
+            self.reduction.gather_weights(&self.state)?;
             Ok(norm)
         })?;
         let memory = self.measured(step, activations)?;
@@ -216,121 +218,6 @@ impl<'a> Trainer<'a> {
         Ok(Batch { inputs: part(0)?, targets: part(1)? })
     }
 
-    /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
-    fn global_loss(&self, step: u64, loss_sum: f64) -> anyhow::Result<f64> {
-        let all = self.every_ranks(loss_sum)?;
-        if let Some(rank) = all.iter().position(|loss| !loss.is_finite()) {
-            bail!(
-                "the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data",
-                all[rank]
-            );
-        }
-        let counted = |group: &&Group| group.kind == GroupKind::Tp;
-        let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
-        let sum: f64 = firsts.filter_map(|&rank| all.get(rank as usize)).sum();
-        Ok(sum / self.tokens() as f64)
-    }
-
-    fn reduce_gradients(&mut self) -> anyhow::Result<()> {
-        self.sum_partial_gradients()?;
-        for buffer in &self.state.buffers {
-            let group = self.world.mine(buffer.shard.group)?;
-            if self.world.size(group) == 1 {
-                continue;
-            }
-            let mut gradients = buffer.gradients.shallow_clone();
-            if buffer.shard.state_elements == buffer.shard.elements {
-                self.world.all_reduce(group, Reduce::Sum, &mut gradients)?;
-            } else {
-                let mut owned = buffer.owned(&gradients)?;
-                self.world.reduce_scatter(group, &gradients, &mut owned)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part.
-    fn sum_partial_gradients(&self) -> anyhow::Result<()> {
-        let mut groups: Vec<GroupKind> =
-            self.state.parameters.iter().filter_map(|parameter| parameter.shard.sum_gradient_over).collect();
-        groups.sort();
-        groups.dedup();
-        for kind in groups {
-            let group = self.world.mine(kind)?;
-            let partial = self
-                .state
-                .parameters
-                .iter()
-                .filter(|parameter| parameter.shard.sum_gradient_over == Some(kind));
-            let mut slices = Vec::new();
-            for parameter in partial {
-                slices.push(parameter.gradient.f_view([-1])?);
-            }
-            let mut joined = Tensor::f_cat(&slices, 0)?;
-            self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
-            let mut start = 0;
-            for slice in &mut slices {
-                let length = slice.numel() as i64;
-                slice.f_copy_(&joined.f_narrow(0, start, length)?)?;
-                start += length;
-            }
-        }
-        Ok(())
-    }
-
-    /// The norm of the whole model's gradient: every element counted by the one rank that speaks for it.
-    fn gradient_norm(&self, step: u64) -> anyhow::Result<f64> {
-        let first_of = |kind| -> anyhow::Result<bool> { Ok(self.world.index(self.world.mine(kind)?)? == 0) };
-        let speaks_for_replicated = first_of(GroupKind::Tp)?;
-        let mut squares = 0.0;
-        for (index, buffer) in self.state.buffers.iter().enumerate() {
-            let alone = buffer.shard.state_elements < buffer.shard.elements;
-            if !alone && !first_of(buffer.shard.group)? {
-                continue;
-            }
-            for parameter in self.state.parameters.iter().filter(|parameter| parameter.shard.buffer == index)
-            {
-                if parameter.shard.cut_by.is_none() && !speaks_for_replicated {
-                    continue;
-                }
-                if let Some((start, elements)) = owned_part(parameter, buffer) {
-                    let part = view(&buffer.gradients, start, elements)?;
-                    let norm = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_double_value(&[])?;
-                    squares += norm * norm;
-                }
-            }
-        }
-        let all = self.every_ranks(squares)?;
-        if let Some(rank) = all.iter().position(|squares| !squares.is_finite()) {
-            bail!(
-                "the gradient is {} in step {step} on rank {rank}; lower run.lr or look at the data",
-                all[rank]
-            );
-        }
-        Ok(all.iter().sum::<f64>().sqrt())
-    }
-
-    /// One number of every rank, in rank order.
-    fn every_ranks(&self, number: f64) -> anyhow::Result<Vec<f64>> {
-        let ranks = self.world.size(self.world_group);
-        let mine = Tensor::f_from_slice(&[number])?;
-        let mut all = Tensor::f_zeros([ranks as i64], (Kind::Double, Device::Cpu))?;
-        self.world.all_gather(self.world_group, &mine, &mut all)?;
-        Ok(Vec::try_from(&all)?)
-    }
-
-    fn gather_weights(&self) -> anyhow::Result<()> {
-        for buffer in &self.state.buffers {
-            if buffer.shard.state_elements < buffer.shard.elements {
-                let group = self.world.mine(buffer.shard.group)?;
-                let mut weights = buffer.weights.shallow_clone();
-                let owned = buffer.owned(&weights)?;
-                self.world.all_gather(group, &owned, &mut weights)?;
-            }
-        }
-        Ok(())
-    }
-
     fn measured(&mut self, step: u64, activations: u64) -> anyhow::Result<MeasuredMemory> {
         let reading = self.tracker.read();
         let live = reading.live.total();
@@ -354,21 +241,4 @@ impl<'a> Trainer<'a> {
             ..kept
         })
     }
-}
-
-/// Members of a group own equal parts in the order of the group, or each the whole: what the collectives do.
-fn check_owned(shard: &planner::shard::BufferShard, world: &dyn Collectives) -> anyhow::Result<()> {
-    let group = world.mine(shard.group)?;
-    let (members, index) = (world.size(group) as u64, world.index(group)? as u64);
-    let whole = shard.state_elements == shard.elements && shard.state_offset == 0;
-    let part = shard.state_elements * members == shard.elements
-        && shard.state_offset == index * shard.state_elements;
-    ensure!(
-        whole || part,
-        "the planner gives member {index} of {members} the elements {} to {} of {}, which is no equal part",
-        shard.state_offset,
-        shard.state_offset + shard.state_elements,
-        shard.elements
-    );
-    Ok(())
 }

@@ -1,0 +1,171 @@
+//! What ranks add up in a step: losses, gradients, norms; and how updated weights come back.
+
+use anyhow::{bail, ensure};
+use planner::layout::{Group, GroupKind};
+use planner::shard::BufferShard;
+use tch::{Device, Kind, Tensor};
+
+use super::optimizer::owned_part;
+use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::state::{State, view};
+
+/// The world, as a step needs it.
+pub struct Reduction<'a> {
+    world: &'a dyn Collectives,
+    everyone: GroupId,
+}
+
+impl<'a> Reduction<'a> {
+    /// Over this world.
+    ///
+    /// # Errors
+    /// When the planner made no group of all ranks.
+    pub fn new(world: &'a dyn Collectives) -> anyhow::Result<Reduction<'a>> {
+        Ok(Reduction { world, everyone: world.mine(GroupKind::World)? })
+    }
+
+    /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
+    ///
+    /// # Errors
+    /// When the collective fails, or a loss is not a number.
+    pub fn global_loss(&self, step: u64, loss_sum: f64, tokens: u64) -> anyhow::Result<f64> {
+        let all = self.every_ranks(loss_sum)?;
+        if let Some(rank) = all.iter().position(|loss| !loss.is_finite()) {
+            bail!(
+                "the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data",
+                all[rank]
+            );
+        }
+        let counted = |group: &&Group| group.kind == GroupKind::Tp;
+        let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
+        let sum: f64 = firsts.filter_map(|&rank| all.get(rank as usize)).sum();
+        Ok(sum / tokens as f64)
+    }
+
+    /// Sums gradients over the ranks that hold the same slices: all of them, or those whose state this rank keeps.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn reduce_gradients(&self, state: &State) -> anyhow::Result<()> {
+        self.sum_partial_gradients(state)?;
+        for buffer in &state.buffers {
+            let group = self.world.mine(buffer.shard.group)?;
+            if self.world.size(group) == 1 {
+                continue;
+            }
+            let mut gradients = buffer.gradients.shallow_clone();
+            if buffer.shard.state_elements == buffer.shard.elements {
+                self.world.all_reduce(group, Reduce::Sum, &mut gradients)?;
+            } else {
+                let mut owned = buffer.owned(&gradients)?;
+                self.world.reduce_scatter(group, &gradients, &mut owned)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part.
+    fn sum_partial_gradients(&self, state: &State) -> anyhow::Result<()> {
+        let mut groups: Vec<GroupKind> =
+            state.parameters.iter().filter_map(|parameter| parameter.shard.sum_gradient_over).collect();
+        groups.sort();
+        groups.dedup();
+        for kind in groups {
+            let group = self.world.mine(kind)?;
+            let partial =
+                state.parameters.iter().filter(|parameter| parameter.shard.sum_gradient_over == Some(kind));
+            let mut slices = Vec::new();
+            for parameter in partial {
+                slices.push(parameter.gradient.f_view([-1])?);
+            }
+            let mut joined = Tensor::f_cat(&slices, 0)?;
+            self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
+            let mut start = 0;
+            for slice in &mut slices {
+                let length = slice.numel() as i64;
+                slice.f_copy_(&joined.f_narrow(0, start, length)?)?;
+                start += length;
+            }
+        }
+        Ok(())
+    }
+
+    /// The norm of the whole model's gradient: every element counted by the one rank that speaks for it.
+    ///
+    /// # Errors
+    /// When a collective fails, or a gradient is not a number: then it says whose.
+    pub fn gradient_norm(&self, state: &State, step: u64) -> anyhow::Result<f64> {
+        let first_of = |kind| -> anyhow::Result<bool> { Ok(self.world.index(self.world.mine(kind)?)? == 0) };
+        let speaks_for_replicated = first_of(GroupKind::Tp)?;
+        let mut squares = 0.0;
+        for (index, buffer) in state.buffers.iter().enumerate() {
+            let alone = buffer.shard.state_elements < buffer.shard.elements;
+            if !alone && !first_of(buffer.shard.group)? {
+                continue;
+            }
+            for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+                if parameter.shard.cut_by.is_none() && !speaks_for_replicated {
+                    continue;
+                }
+                if let Some((start, elements)) = owned_part(parameter, buffer) {
+                    let part = view(&buffer.gradients, start, elements)?;
+                    let norm = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_double_value(&[])?;
+                    squares += norm * norm;
+                }
+            }
+        }
+        let all = self.every_ranks(squares)?;
+        if let Some(rank) = all.iter().position(|squares| !squares.is_finite()) {
+            bail!(
+                "the gradient is {} in step {step} on rank {rank}; lower run.lr or look at the data",
+                all[rank]
+            );
+        }
+        Ok(all.iter().sum::<f64>().sqrt())
+    }
+
+    /// One number of every rank, in rank order.
+    fn every_ranks(&self, number: f64) -> anyhow::Result<Vec<f64>> {
+        let ranks = self.world.size(self.everyone);
+        let mine = Tensor::f_from_slice(&[number])?;
+        let mut all = Tensor::f_zeros([ranks as i64], (Kind::Double, Device::Cpu))?;
+        self.world.all_gather(self.everyone, &mine, &mut all)?;
+        Ok(Vec::try_from(&all)?)
+    }
+
+    /// Hands updated weights to the ranks that hold the same slices.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn gather_weights(&self, state: &State) -> anyhow::Result<()> {
+        for buffer in &state.buffers {
+            if buffer.shard.state_elements < buffer.shard.elements {
+                let group = self.world.mine(buffer.shard.group)?;
+                let mut weights = buffer.weights.shallow_clone();
+                let owned = buffer.owned(&weights)?;
+                self.world.all_gather(group, &owned, &mut weights)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Members of a group own equal parts in the order of the group, or each the whole: what the collectives do.
+///
+/// # Errors
+/// When the planner says otherwise.
+pub fn check_owned(shard: &BufferShard, world: &dyn Collectives) -> anyhow::Result<()> {
+    let group = world.mine(shard.group)?;
+    let (members, index) = (world.size(group) as u64, world.index(group)? as u64);
+    let whole = shard.state_elements == shard.elements && shard.state_offset == 0;
+    let part = shard.state_elements * members == shard.elements
+        && shard.state_offset == index * shard.state_elements;
+    ensure!(
+        whole || part,
+        "the planner gives member {index} of {members} the elements {} to {} of {}, which is no equal part",
+        shard.state_offset,
+        shard.state_offset + shard.state_elements,
+        shard.elements
+    );
+    Ok(())
+}
