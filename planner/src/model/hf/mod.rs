@@ -41,10 +41,12 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("gemma3", dense::gemma, "gemma3"),
     ("gemma4", dense::gemma4, "gemma4"),
     ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),
+    ("glm4_moe_lite", latent::deepseek, "deepseek_v3"),
     ("glm4v_moe", mixture::deepseek_experts, "glm4_moe"),
     ("glm_moe_dsa", latent::deepseek, "glm_moe_dsa"),
     ("gpt2", dense::gpt2, "gpt2"),
     ("gpt_oss", mixture::local_experts, "gpt_oss"),
+    ("granite", dense::plain, "llama"),
     ("kimi_k2", latent::deepseek, "deepseek_v3"),
     ("kimi_k3", hybrid::kimi_linear, "kimi_linear"),
     ("kimi_linear", hybrid::kimi_linear, "kimi_linear"),
@@ -70,6 +72,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("qwen3_next", hybrid::qwen_next, "qwen3_next"),
     ("qwen3_vl", dense::plain, "qwen3"),
     ("qwen3_vl_moe", mixture::qwen, "qwen3_moe"),
+    ("smollm3", dense::plain, "llama"),
 ];
 
 /// The `model_type`s that `import_hf` knows, sorted.

@@ -54,6 +54,12 @@ fn assumed_fields_are_listed() {
 }
 
 #[test]
+fn known_names_are_sorted_and_there_once() {
+    let names = crate::model::supported_model_types();
+    assert!(names.windows(2).all(|pair| pair[0] < pair[1]), "{names:?}");
+}
+
+#[test]
 fn what_a_kind_assumes_is_what_it_takes() {
     let assumed = |id: &str, without: &[&str]| {
         let mut config = presets_config(id);
