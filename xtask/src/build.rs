@@ -5,14 +5,19 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 
 use crate::console::{self, timed};
+use crate::fresh::Stamp;
 use crate::lock::Lock;
 use crate::place::{Place, Target};
 use crate::process;
 use crate::tools::{self, Torch};
+
+/// What the page is made of.
+const PAGE_INPUTS: [&str; 6] = ["web", "planner", "index.html", "Trunk.toml", "Cargo.toml", "Cargo.lock"];
 
 /// Options of `cargo xtask build`.
 #[derive(clap::Args)]
@@ -32,14 +37,23 @@ pub fn everything(place: &Place) -> Result<Torch> {
     rank(place)
 }
 
-/// Builds the page into `dist/`.
+/// Builds the page into `dist/`, unless nothing that it is made of has changed since.
 pub fn page(place: &Place) -> Result<()> {
+    let stamp = Stamp::at(place.programs().join(".page"));
+    let product = place.root.join("dist").join("index.html");
+    let _lock = Lock::acquire(&place.target_lock(Target::Wasm))?;
+    if stamp.is_fresh(&product, &PAGE_INPUTS.map(|input| place.root.join(input))) {
+        return Ok(());
+    }
     tools::wasm_target(place)?;
     let mut trunk = trunk(place, "build")?;
-    // Trunk hands its --offline on to cargo, so what the page depends on must have been fetched before.
-    process::run(cargo(place, Target::Wasm).args(["fetch", "--quiet", "--target", tools::WASM]))?;
-    let _lock = Lock::acquire(&place.target_lock(Target::Wasm))?;
-    timed("building the page", || process::run(trunk.arg("--release")))
+    let started = SystemTime::now();
+    timed("building the page", || {
+        // Trunk hands its --offline on to cargo, so what the page depends on must have been fetched before.
+        process::run(cargo(place, Target::Wasm).args(["fetch", "--quiet", "--target", tools::WASM]))?;
+        process::run(trunk.arg("--release"))
+    })?;
+    stamp.write(started, &product)
 }
 
 /// Trunk with its surroundings, for a command that builds.

@@ -11,6 +11,7 @@
 mod build;
 mod console;
 mod dev;
+mod fresh;
 mod lock;
 mod measure;
 mod place;
