@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use planner::shard::RankShards;
+use planner::shard::fsdp::{FsdpReport, UnitKind};
 
 use super::{Exit, Failure, estimate::resolved, exit, input, text};
 
@@ -60,6 +61,33 @@ fn table(shards: &RankShards) -> String {
             text::gib(buffer.weights_bytes()),
             text::gib(buffer.gradients_bytes()),
             text::gib(buffer.optimizer_bytes()),
+        ));
+    }
+    if let Some(fsdp) = &shards.fsdp {
+        out.push_str(&units(fsdp));
+    }
+    out
+}
+
+/// What an FSDP runtime gathers together, and in which order it is applied.
+fn units(fsdp: &FsdpReport) -> String {
+    let mut out = format!("applied in order: {}\n", fsdp.application_order.join(", "));
+    for unit in &fsdp.units {
+        let kind = match unit.kind {
+            UnitKind::Layer => "layer",
+            UnitKind::Experts => "experts of layer",
+            UnitKind::Mtp => "prediction module",
+            UnitKind::Root => "root",
+        };
+        let numbers = match unit.numbers {
+            Some([first, last]) if first != last => format!(" {first} to {last} ({})", unit.count),
+            Some([first, _]) => format!(" {first}"),
+            None => String::new(),
+        };
+        out.push_str(&format!(
+            "unit {kind}{numbers}: gathers {} elements, {} after its forward\n",
+            text::thousands(unit.gathered_elements),
+            if unit.reshard_after_forward { "given back" } else { "kept" },
         ));
     }
     out

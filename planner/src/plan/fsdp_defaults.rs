@@ -55,6 +55,8 @@ pub(super) fn fill_fsdp(
             settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
         }
         Runtime::MegatronFsdp => {
+            settings.sharded_dtype = wide;
+            settings.reduce_dtype = training.grad_dtype.unwrap_or(wide);
             settings.double_buffer = fill.or("layout.fsdp.double_buffer", &mut fsdp.double_buffer, false);
         }
         Runtime::Megatron | Runtime::Native => {}

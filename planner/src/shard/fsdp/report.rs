@@ -32,8 +32,9 @@ pub struct FsdpReport {
     pub application_order: Vec<String>,
     /// Units in the order of the forward pass, the root last.
     pub units: Vec<UnitReport>,
-    /// Units whose gather is started ahead in backward and in forward.
-    pub prefetch: [u64; 2],
+    /// Units gathered ahead in backward and in forward where explicit prefetching is switched on (by default it is off).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explicit_prefetch: Option<[u64; 2]>,
     /// Type of the gathered parameters.
     pub param_dtype: Dtype,
     /// Type in which gradients are reduced.
@@ -113,7 +114,7 @@ pub fn report(plan: &Plan, rank: u64) -> FsdpReport {
     FsdpReport {
         application_order: order,
         units,
-        prefetch: if plan.runtime == Runtime::Fsdp2 { [2, 1] } else { [1, 1] },
+        explicit_prefetch: (plan.runtime == Runtime::Fsdp2).then_some([2, 1]),
         param_dtype: plan.training.dtype,
         reduce_dtype: settings.reduce_dtype,
         sharded_dtype: settings.sharded_dtype,
