@@ -9,7 +9,7 @@ use crate::layout::chunks_of_stage;
 use crate::model::{Attention, LayerKind, MixerRef, Mlp, QkNorm};
 use crate::plan::Plan;
 use crate::shard::{Module, padded_vocabulary, stage_families};
-use crate::wire::{Granularity, Schedule};
+use crate::wire::{Granularity, Runtime, Schedule};
 
 /// Bytes of activations of one stage's rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,8 +22,10 @@ pub struct Activations {
     pub layer_transient: u128,
     /// Largest temporary of output layer and loss; 0 where there is none.
     pub head_transient: u128,
-    /// Weight gradients that live beside the main gradient buffers.
+    /// Weight gradients that live beside the main gradient buffers in a layer's backward.
     pub weight_gradients: u128,
+    /// Weight gradients that live beside the main gradient buffers when the head runs.
+    pub weight_gradients_at_head: u128,
 }
 
 /// What one layer keeps and needs.
@@ -275,19 +277,32 @@ pub fn activations(plan: &Plan, stage: u64) -> Activations {
     let vocabulary = u128::from(padded_vocabulary(plan)) / at.tp;
     let heads = 1 + u128::from(modules);
     let head = if is_last { heads * (2 * boundary + at.size * at.full * vocabulary) } else { 0 };
-    // fp32 softmax of the loss, gathered input of the output layer and its gradient.
-    let head_transient = if is_last {
-        4 * at.full * vocabulary + 2 * at.size * at.full * u128::from(plan.model.hidden_size)
-    } else {
-        0
+    let native = plan.runtime == Runtime::Native;
+    let hidden = u128::from(plan.model.hidden_size);
+    let head_transient = match (is_last, native) {
+        (false, _) => 0,
+        // fp32 softmax of the loss, gathered input of the output layer and its gradient.
+        (true, false) => 4 * at.full * vocabulary + 2 * at.size * at.full * hidden,
+        (true, true) => native_head_transient(&at, vocabulary, hidden),
     };
+    let gradients = weight_gradients(plan, stage);
     Activations {
         saved: in_flight,
         saved_at_head: if is_last { in_flight + head } else { 0 },
         layer_transient: transient,
         head_transient,
-        weight_gradients: weight_gradients(plan, stage),
+        // TransformerEngine keeps one for each shape; the executor adds each to the buffer before it makes the next.
+        weight_gradients: if native { gradients.largest } else { gradients.sum },
+        weight_gradients_at_head: if native { 0 } else { gradients.sum },
     }
+}
+
+/// The executor's loss works in place on the logits, which are counted as saved: in two-byte types on an fp32 copy
+/// beside the gradient. Then the output layer's weight gradient is made, beside those of the logits and of its input.
+fn native_head_transient(at: &Tokens, vocabulary: u128, hidden: u128) -> u128 {
+    let loss = if at.size == 2 { 4 * at.full * vocabulary } else { 0 };
+    let backward = at.size * (vocabulary * hidden + at.full * hidden);
+    loss.max(backward)
 }
 
 /// Bytes that all layers of a stage keep for one micro batch, and what of them is alive again, one at a time, when
@@ -311,9 +326,15 @@ fn stage_saved(plan: &Plan, layers: &[LayerBytes], boundary: u128) -> (u128, u12
     (boundary * groups as u128, largest * group.min(layers.len()) as u128)
 }
 
+/// Bytes of weight gradients in the compute type: one of each distinct shape, and the largest.
+struct WeightGradients {
+    sum: u128,
+    largest: u128,
+}
+
 /// TransformerEngine keeps one weight gradient per distinct weight shape for the life of the process; autograd makes
 /// about the same for one layer at a time. Norms and other vectors are left out.
-fn weight_gradients(plan: &Plan, stage: u64) -> u128 {
+fn weight_gradients(plan: &Plan, stage: u64) -> WeightGradients {
     let mut shapes: Vec<(Vec<u64>, u128)> = Vec::new();
     for family in stage_families(plan, stage) {
         let parameter = &family.parameter;
@@ -327,5 +348,9 @@ fn weight_gradients(plan: &Plan, stage: u64) -> u128 {
             shapes.push((family.local_shape.clone(), elements));
         }
     }
-    shapes.iter().map(|(_, elements)| elements).sum::<u128>() * u128::from(plan.training.dtype.size())
+    let size = u128::from(plan.training.dtype.size());
+    WeightGradients {
+        sum: shapes.iter().map(|(_, elements)| elements).sum::<u128>() * size,
+        largest: shapes.iter().map(|(_, elements)| *elements).max().unwrap_or(0) * size,
+    }
 }

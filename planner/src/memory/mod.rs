@@ -109,7 +109,7 @@ fn rank_class(plan: &Plan, stage: u64, holders: Holders) -> RankClass {
     } else {
         [
             ("backward", parts.saved, parts.layer_transient + parts.weight_gradients),
-            ("head", parts.saved_at_head, parts.head_transient + parts.weight_gradients),
+            ("head", parts.saved_at_head, parts.head_transient + parts.weight_gradients_at_head),
             ("optimizer", 0, u128::from(step_copy) + parts.weight_gradients),
         ]
     };
