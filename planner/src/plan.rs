@@ -3,6 +3,7 @@
 mod defaults;
 mod fsdp_defaults;
 mod parse;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -306,6 +307,7 @@ fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
     findings.extend(layout::check(&shape));
+    findings.extend(settings::check(plan));
     if !has_error(&findings) {
         findings.extend(shard::check(plan));
     }

@@ -2,7 +2,18 @@
 
 use std::path::PathBuf;
 
+use planner::layout::{Group, Link, link};
+use serde::Serialize;
+
 use super::{Exit, Failure, estimate::resolved, exit, input, text};
+
+/// A group, and the slowest link between its ranks.
+#[derive(Serialize)]
+struct Crossing<'a> {
+    #[serde(flatten)]
+    group: &'a Group,
+    link: Link,
+}
 
 /// List the process groups, in the order in which every rank creates them
 #[derive(Debug, clap::Args)]
@@ -29,13 +40,21 @@ impl Groups {
             }
             groups.retain(|group| group.ranks.contains(&rank));
         }
+        let crossed = |group: &Group| link(&plan.cluster, &group.ranks);
         if json {
-            exit::print_json(&groups)?;
+            let rows: Vec<Crossing> =
+                groups.iter().map(|group| Crossing { group, link: crossed(group) }).collect();
+            exit::print_json(&rows)?;
         } else {
-            let mut rows = vec![vec!["kind".to_owned(), "index".to_owned(), "ranks".to_owned()]];
+            let mut rows = vec![["kind", "index", "link", "ranks"].map(str::to_owned).to_vec()];
             rows.extend(groups.iter().map(|group| {
                 let ranks: Vec<String> = group.ranks.iter().map(u64::to_string).collect();
-                vec![text::snake(&group.kind), group.index.to_string(), ranks.join(" ")]
+                vec![
+                    text::snake(&group.kind),
+                    group.index.to_string(),
+                    text::snake(&crossed(group)),
+                    ranks.join(" "),
+                ]
             }));
             exit::print(&text::table(&rows))?;
         }

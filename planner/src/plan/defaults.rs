@@ -283,54 +283,8 @@ fn fill_training(fill: &mut Filler<'_>, file: &mut PlanFile) -> Training {
     let granularity =
         fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
     let modules = recompute.modules.get_or_insert_default().clone();
-    let known = ["core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"];
-    for module in &modules {
-        if !known.contains(&module.as_str()) {
-            fill.findings.push(
-                Finding::error(
-                    "training.recompute.modules",
-                    clip(module),
-                    format!("`{}` can't be recomputed; known are {}", clip(module), known.join(", ")),
-                )
-                .rule("Megatron-Core recompute_modules"),
-            );
-        }
-    }
     if let Some(layers) = recompute.num_layers {
         fill.within("training.recompute.num_layers", layers, 1, super::MAX_LAYERS);
-    }
-    if granularity == Granularity::Full && (recompute.method.is_none() || recompute.num_layers.is_none()) {
-        fill.findings.push(
-            Finding::error(
-                "training.recompute.method",
-                Value::Null,
-                "full recomputation needs a method (uniform or block) and num_layers",
-            )
-            .rule("Megatron-Core transformer_config")
-            .nearest(["uniform", "block"]),
-        );
-    }
-    if let Some(method) = recompute.method.as_deref()
-        && !["uniform", "block"].contains(&method)
-    {
-        fill.findings.push(
-            Finding::error(
-                "training.recompute.method",
-                clip(method),
-                format!("method is `{}`; allowed are uniform, block", clip(method)),
-            )
-            .nearest(["uniform", "block"]),
-        );
-    }
-    if granularity == Granularity::None && !modules.is_empty() {
-        fill.findings.push(
-            Finding::warning(
-                "training.recompute.modules",
-                modules.join(", "),
-                "modules are named but granularity is none, so nothing is recomputed",
-            )
-            .nearest(["selective"]),
-        );
     }
     let recompute_layers = recompute.num_layers;
     fill.choice(
