@@ -28,38 +28,51 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
         read_bounded(file, "", "the plan file")?
     };
     let mut plan = planner::parse_plan(&text).map_err(Failure::Findings)?;
-    if let Some(config) = plan.model.hf_config_path.take() {
-        plan.model.hf_config = Some(read_config(&config, path)?);
+    if let Some(named) = plan.model.hf_config_path.take() {
+        let what = "a Hugging Face config.json";
+        plan.model.hf_config = Some(read_object("model.hf_config_path", &named, path, what)?);
+    }
+    if let Some(named) = plan.layout.tp_plan_path.take() {
+        if plan.layout.tp_plan.is_some() {
+            return Err(Failure::finding(Finding::error(
+                "layout.tp_plan_path",
+                named,
+                "give layout.tp_plan or layout.tp_plan_path, not both",
+            )));
+        }
+        let what = "a tensor-parallel plan, a map from module pattern to style";
+        plan.layout.tp_plan = Some(read_object("layout.tp_plan_path", &named, path, what)?.into());
     }
     Ok(plan)
 }
 
-/// The config.json that a plan names. A relative path is taken from the plan's folder.
-fn read_config(config: &str, plan: &Path) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
-    const FIELD: &str = "model.hf_config_path";
+/// The JSON object in the file that a plan names in `field`; `what` says what it should be. A relative path is taken
+/// from the plan's folder.
+fn read_object(
+    field: &str,
+    named: &str,
+    plan: &Path,
+    what: &str,
+) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
     let base = if plan == Path::new("-") { None } else { plan.parent() };
-    let path = base.map_or_else(|| PathBuf::from(config), |folder| folder.join(config));
+    let path = base.map_or_else(|| PathBuf::from(named), |folder| folder.join(named));
     let file = File::open(&path).map_err(|error| {
         Failure::finding(
-            Finding::error(
-                FIELD,
-                config,
-                format!("this config.json can't be opened ({error}): {}", path.display()),
-            )
-            .rule("a relative path is taken from the plan file's folder"),
+            Finding::error(field, named, format!("this file can't be opened ({error}): {}", path.display()))
+                .rule("a relative path is taken from the plan file's folder"),
         )
     })?;
-    refuse_large(file_size(&file), FIELD, "the config.json")?;
-    let text = read_bounded(file, FIELD, "the config.json")?;
+    refuse_large(file_size(&file), field, "the file")?;
+    let text = read_bounded(file, field, "the file")?;
     match serde_json::from_str(&text) {
         Ok(serde_json::Value::Object(object)) => Ok(object),
         Ok(_) => Err(Failure::finding(Finding::error(
-            FIELD,
-            config,
-            "this file is JSON, but not an object such as a Hugging Face config.json",
+            field,
+            named,
+            format!("this file is JSON, but not an object; it should be {what}"),
         ))),
         Err(error) => {
-            Err(Failure::finding(Finding::error(FIELD, config, format!("this file is not JSON: {error}"))))
+            Err(Failure::finding(Finding::error(field, named, format!("this file is not JSON: {error}"))))
         }
     }
 }

@@ -187,3 +187,26 @@ fn every_valid_layout_is_listed() {
     assert_eq!(listed["layouts"], serde_json::json!(expected));
     assert_eq!(check(&["layouts", "tiny.json"], 0).stdout.lines().count(), expected.len() + 1);
 }
+
+#[test]
+fn a_tensor_parallel_plan_from_a_file() {
+    let shop = Workshop::new();
+    shop.write(
+        "styles.json",
+        r#"{"model.layers.*.mlp.up_proj": "colwise", "model.layers.*.mlp.down_proj": "rowwise"}"#,
+    );
+    let plan = |more: &str| {
+        format!(
+            r#"{{"version": 1, "model": {{"preset": "llama-3-8b"}}, "cluster": {{"gpu": "h100-sxm"}}, "runtime": "fsdp2",
+                "layout": {{"tp": 2, "sp": false, "tp_plan_path": "styles.json"{more}}}}}"#
+        )
+    };
+    shop.write("named.json", &plan(""));
+    let filled = shop.ask(&["estimate", "named.json", "--json"]).json()["plan"]["layout"].clone();
+    assert_eq!(filled["tp_plan"]["model.layers.*.mlp.up_proj"], "colwise", "{filled}");
+    assert!(filled["tp_plan_path"].is_null());
+    shop.write("both.json", &plan(r#", "tp_plan": "hf""#));
+    assert!(shop.ask(&["estimate", "both.json"]).stderr.contains("not both"));
+    shop.write("styles.json", "[]");
+    assert!(shop.ask(&["estimate", "named.json"]).stderr.contains("not an object"));
+}

@@ -121,6 +121,16 @@ fn fill_reshard(fill: &mut Filler<'_>, value: &Value) -> Reshard {
 /// Reads `layout.tp_plan`: null, `hf`, or a map from module pattern to style.
 pub(super) fn fill_tp_plan(fill: &mut Filler<'_>, layout: &LayoutFile) -> TpPlanSource {
     let field = "layout.tp_plan";
+    if let Some(path) = &layout.tp_plan_path {
+        fill.findings.push(
+            Finding::error(
+                "layout.tp_plan_path",
+                clip(path),
+                "only the command line reads layout.tp_plan_path; paste the file's content as layout.tp_plan",
+            )
+            .rule("plan file, version 1"),
+        );
+    }
     let map = match &layout.tp_plan {
         None | Some(Value::Null) => return TpPlanSource::Own,
         Some(Value::String(name)) if name == "hf" => return TpPlanSource::HuggingFace,

@@ -177,6 +177,9 @@ pub struct LayoutFile {
     pub order: Option<String>,
     /// A Hugging Face TP plan: `hf`, or a map from module pattern to style.
     pub tp_plan: Option<Value>,
+    /// Path of a JSON file with such a map; only the command line reads it, and replaces it by `tp_plan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tp_plan_path: Option<String>,
     /// FSDP settings.
     pub fsdp: FsdpFile,
 }
