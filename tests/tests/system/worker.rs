@@ -111,7 +111,8 @@ async fn a_killed_rank_ends_the_run_and_is_named() -> Result<()> {
 async fn an_interrupt_stops_the_run_in_order() -> Result<()> {
     let runs = Runs::new()?;
     let mut command = run_command(&four_ranks("fp32", 100_000), &runs)?;
-    let mut launcher = Guarded::start(command.stdout(std::process::Stdio::null()))?;
+    let mut launcher =
+        Guarded::start(command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()))?;
     let run = training(runs.path(), 2).await?;
     launcher.signal(Signal::SIGINT)?;
     let status = launcher.wait(Duration::from_secs(20))?;
