@@ -3,5 +3,6 @@
 mod browser;
 mod fsdp;
 mod hub;
+mod memory;
 mod slurm;
 mod worker;

@@ -168,7 +168,7 @@ fn python_without_torch(folder: &Path) -> Result<PathBuf> {
 }
 
 /// `shardplan run` of a plan.
-fn run_command(plan: &Value, runs: &Runs) -> Result<Command> {
+pub fn run_command(plan: &Value, runs: &Runs) -> Result<Command> {
     let file = runs.beside("plan.json");
     std::fs::write(&file, plan.to_string())?;
     let mut command = shardplan()?;

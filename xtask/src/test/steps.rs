@@ -94,7 +94,13 @@ impl Step {
             }
             Step::Unit => {
                 let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
-                test(build::cargo(place, Target::Native).args(["test", "--no-fail-fast"]))
+                // The default members, and the page's own tests, which run without a browser.
+                let mut cargo = build::cargo(place, Target::Native);
+                cargo.args(["test", "--no-fail-fast"]);
+                for package in ["planner", "shardplan", "xtask", "web"] {
+                    cargo.args(["--package", package]);
+                }
+                test(&mut cargo)
             }
             Step::Rank => {
                 let torch = build::rank_tools(place)?;
