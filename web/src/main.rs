@@ -8,6 +8,7 @@ mod findings;
 mod format;
 mod frame;
 mod hub;
+mod map;
 mod sections;
 mod state;
 mod testid;

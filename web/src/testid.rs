@@ -48,8 +48,15 @@ pub const MEMORY_TABLE: &str = "memory-table";
 /// The panel that says where a number comes from.
 pub const WHY_PANEL: &str = "why-panel";
 
-/// The rank grid.
+/// The rank map. `data-renderer` is `webgpu` or `canvas` once it is known; `data-ranks`, `data-rank`, `data-colour` and
+/// `data-lit` say what was drawn last: how many ranks, the selected one, by what they are coloured, how many are lit.
 pub const RANK_GRID: &str = "rank-grid";
+/// What is selected on the map, in words.
+pub const RANK_SAYS: &str = "rank-says";
+/// Choice of what colours the map.
+pub const RANK_COLOUR: &str = "rank-colour";
+/// Number of the selected rank.
+pub const RANK_NUMBER: &str = "rank-number";
 /// Groups of the selected rank.
 pub const RANK_GROUPS: &str = "rank-groups";
 /// Text of the launch script.

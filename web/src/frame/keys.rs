@@ -12,7 +12,7 @@ pub const SHORTCUTS: &[(&str, &str)] = &[
     ("Ctrl Z", "Undo"),
     ("Ctrl Shift Z, Ctrl Y", "Redo"),
     ("Up, down in a number", "Step through valid values"),
-    ("Arrow keys in the rank grid", "Choose a rank"),
+    ("Arrow keys in the rank map", "Choose a rank"),
     ("?", "This list"),
     ("Esc", "Close what is open"),
 ];

@@ -4,6 +4,7 @@ mod data;
 mod memory;
 mod memory_table;
 mod rank_groups;
+mod rank_map;
 mod ranks;
 mod run;
 mod script;
