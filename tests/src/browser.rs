@@ -23,6 +23,15 @@ use crate::wait::{Attempt, until};
 /// How long chromedriver, and how long an element, may take to appear.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// What a browser draws with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Graphics {
+    /// No GPU at all.
+    None,
+    /// WebGPU, on a GPU that is computed.
+    WebGpu,
+}
+
 /// A browser with one page. Dropped, it is gone with all its processes.
 pub struct Browser {
     client: Client,
@@ -33,8 +42,13 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one with an empty profile.
+    /// Starts one with an empty profile and without a GPU.
     pub async fn start() -> Result<Browser> {
+        Browser::start_with(Graphics::None).await
+    }
+
+    /// Starts one with an empty profile.
+    pub async fn start_with(graphics: Graphics) -> Result<Browser> {
         let profile = tempfile::Builder::new().prefix("shardplan-browser-").tempdir()?;
         let mut command = Command::new(programs::system_program("chromedriver")?);
         // Its own session for the log, and a home of its own: some machines have none that can be written.
@@ -45,7 +59,7 @@ impl Browser {
             port.trim_end_matches('.').parse().ok()
         })?;
         let client = ClientBuilder::new(HttpConnector::new())
-            .capabilities(capabilities(&profile)?.into_iter().collect())
+            .capabilities(capabilities(&profile, graphics)?.into_iter().collect())
             .connect(&format!("http://127.0.0.1:{port}"))
             .await
             .context("chromedriver could not start Chromium")?;
@@ -242,14 +256,13 @@ impl WebDriverCompatibleCommand for ConsoleLog {
     }
 }
 
-fn capabilities(profile: &TempDir) -> Result<Vec<(String, Value)>> {
+fn capabilities(profile: &TempDir, graphics: Graphics) -> Result<Vec<(String, Value)>> {
     let chromium = programs::system_program("chromium")?;
-    let arguments = [
+    let mut arguments = vec![
         "--headless=new".to_owned(),
         // Neither a container nor root has the sandbox; the page under test is ours.
         "--no-sandbox".to_owned(),
         "--disable-dev-shm-usage".to_owned(),
-        "--disable-gpu".to_owned(),
         "--disable-quic".to_owned(),
         "--no-first-run".to_owned(),
         "--disable-background-networking".to_owned(),
@@ -257,6 +270,16 @@ fn capabilities(profile: &TempDir) -> Result<Vec<(String, Value)>> {
         "--disable-sync".to_owned(),
         format!("--user-data-dir={}", profile.path().join("profile").display()),
     ];
+    let of_graphics: &[&str] = match graphics {
+        Graphics::None => &["--disable-gpu"],
+        Graphics::WebGpu => &[
+            "--enable-unsafe-webgpu",
+            "--use-webgpu-adapter=swiftshader",
+            "--enable-unsafe-swiftshader",
+            "--enable-features=Vulkan",
+        ],
+    };
+    arguments.extend(of_graphics.iter().map(|&argument| argument.to_owned()));
     Ok(vec![
         ("browserName".to_owned(), json!("chrome")),
         ("goog:chromeOptions".to_owned(), json!({"binary": chromium, "args": arguments})),

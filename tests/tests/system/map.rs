@@ -1,0 +1,168 @@
+//! The rank map: drawn by the GPU where the browser has one, and on a 2D canvas where not, and the same either way.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use system_tests::browser::{Browser, Graphics};
+use system_tests::hub::Hub;
+use system_tests::runs::Runs;
+
+/// How long the map may take to be drawn, and a key to be answered, on a machine that has no GPU and is busy.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Gives each frame that the GPU draws a texture of ours: a headless browser shows none, so it can't be looked at.
+const KEEP_FRAMES: &str = "
+    if (!window.GPUCanvasContext) return;
+    const context = GPUCanvasContext.prototype, configure = context.configure;
+    context.configure = function (settings) { this.settings = settings; return configure.call(this, settings); };
+    context.getCurrentTexture = function () {
+        const { device, format } = this.settings;
+        const size = [this.canvas.width, this.canvas.height];
+        window.lastFrame = { device, format, texture: device.createTexture({ size, format, usage: 17 }) };
+        return window.lastFrame.texture;
+    };";
+
+/// A number that stands for all pixels of the map's cells, and how many colours they have.
+const PIXELS: &str = "
+    const map = document.querySelector('[data-testid=rank-grid]'), canvas = map.querySelector('canvas');
+    const { width, height } = canvas;
+    return (async () => {
+        let bytes;
+        if (map.dataset.renderer === 'webgpu') {
+            const { device, format, texture } = window.lastFrame, row = Math.ceil(width * 4 / 256) * 256;
+            const buffer = device.createBuffer({ size: row * height, usage: 9 });
+            const encoder = device.createCommandEncoder();
+            encoder.copyTextureToBuffer({ texture }, { buffer, bytesPerRow: row }, [width, height]);
+            device.queue.submit([encoder.finish()]);
+            await buffer.mapAsync(1);
+            const rows = new Uint8Array(buffer.getMappedRange()), blue = format.startsWith('bgra');
+            bytes = new Uint8Array(width * height * 4);
+            for (let y = 0; y < height; y++) bytes.set(rows.subarray(y * row, y * row + width * 4), y * width * 4);
+            if (blue) for (let i = 0; i < bytes.length; i += 4) [bytes[i], bytes[i + 2]] = [bytes[i + 2], bytes[i]];
+        } else bytes = canvas.getContext('2d').getImageData(0, 0, width, height).data;
+        let sum = 0;
+        const colours = new Set();
+        for (let i = 0; i < bytes.length; i += 4) {
+            const colour = bytes[i] << 16 | bytes[i + 1] << 8 | bytes[i + 2];
+            sum = (Math.imul(sum, 31) + colour) | 0;
+            colours.add(colour);
+        }
+        return { width, height, sum, colours: colours.size };
+    })();";
+
+/// Names of the second module's files that the browser has asked for.
+const LOADED: &str = "return performance.getEntriesByType('resource')
+    .map(entry => entry.name.split('/').pop()).filter(name => name.startsWith('pictures'));";
+
+/// A browser of a kind on a hub's page.
+struct Page {
+    browser: Browser,
+    _hub: Hub,
+    _runs: Runs,
+}
+
+impl Page {
+    async fn open(graphics: Graphics) -> Result<Page> {
+        let runs = Runs::new()?;
+        let hub = Hub::start(runs.path())?;
+        let browser = Browser::start_with(graphics).await?;
+        browser.open(&hub.url).await?;
+        browser.element("answer-verdict").await?;
+        browser.script(KEEP_FRAMES).await?;
+        Ok(Page { browser, _hub: hub, _runs: runs })
+    }
+
+    /// Opens the view and waits for the first drawing.
+    async fn map(&self, renderer: &str) -> Result<()> {
+        self.browser.click("tab-ranks").await?;
+        self.browser.number_when("rank-grid", "data-rank", SOON, |rank| rank == 0.0).await?;
+        let drawn = self.browser.attribute("rank-grid", "data-renderer").await?;
+        ensure!(drawn.as_deref() == Some(renderer), "drawn by {drawn:?} and not by {renderer}");
+        Ok(())
+    }
+
+    /// Presses a key on the map.
+    async fn key(&self, key: char) -> Result<()> {
+        Ok(self.browser.element("rank-grid").await?.send_keys(&key.to_string()).await?)
+    }
+
+    /// The picture, after three views of it: the whole, a group lit, and a part from close by.
+    async fn pictures(&self) -> Result<Vec<Value>> {
+        let mut pictures = vec![self.browser.script(PIXELS).await?];
+        self.key(DOWN).await?;
+        self.browser.number_when("rank-grid", "data-rank", SOON, |rank| rank == 4.0).await?;
+        self.browser.number_when("rank-grid", "data-lit", SOON, |lit| lit == 4.0).await?;
+        pictures.push(self.browser.script(PIXELS).await?);
+        for key in ['+', '+', 'd'] {
+            self.key(key).await?;
+        }
+        self.browser
+            .script("return new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+            .await?;
+        pictures.push(self.browser.script(PIXELS).await?);
+        Ok(pictures)
+    }
+}
+
+/// WebDriver's names of keys.
+const DOWN: char = '\u{e015}';
+const END: char = '\u{e010}';
+
+#[tokio::test]
+async fn the_gpu_and_the_canvas_draw_the_same_picture() -> Result<()> {
+    let page = Page::open(Graphics::WebGpu).await?;
+    let before = page.browser.script(LOADED).await?;
+    ensure!(before == json!([]), "loaded before the view was opened: {before}");
+    page.map("webgpu").await?;
+    let after = page.browser.script(LOADED).await?.to_string();
+    ensure!(after.contains("pictures_bg.wasm"), "the second module was not loaded: {after}");
+    let by_gpu = page.pictures().await?;
+    let errors = page.browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
+    drop(page);
+
+    let page = Page::open(Graphics::None).await?;
+    page.map("canvas").await?;
+    let by_canvas = page.pictures().await?;
+    page.browser.screenshot("rank-map").await?;
+    ensure!(by_gpu == by_canvas, "the pictures differ: {by_gpu:#?} and {by_canvas:#?}");
+    ensure!(by_canvas.iter().all(|picture| picture["colours"].as_u64() > Some(4)), "{by_canvas:#?}");
+    ensure!(by_canvas[0] != by_canvas[1] && by_canvas[1] != by_canvas[2], "{by_canvas:#?}");
+
+    // What the map lights is in the list too, for whoever does not see the map.
+    let groups = page.browser.text("rank-groups").await?;
+    ensure!(groups.contains("Groups of rank 4") && groups.contains("4, 5, 6, 7"), "{groups}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_map_of_131072_gpus_answers_at_once() -> Result<()> {
+    let page = Page::open(Graphics::None).await?;
+    page.map("canvas").await?;
+    let plan = json!({
+        "version": 1,
+        "model": { "preset": "llama-3-70b" },
+        "cluster": { "gpu": "h100-sxm", "nodes": 16_384, "gpus_per_node": 8 },
+        "layout": { "tp": 8, "pp": 8 },
+        "training": { "global_batch_size": 4096 },
+    });
+    page.browser.paste("config-paste", &plan.to_string()).await?;
+    page.browser.click("config-apply").await?;
+    page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 131_072.0).await?;
+
+    let start = Instant::now();
+    page.key(END).await?;
+    page.browser.number_when("rank-grid", "data-rank", SOON, |rank| rank == 131_071.0).await?;
+    let taken = start.elapsed();
+    ensure!(taken < Duration::from_secs(2), "a key took {taken:?} to be answered");
+    let says = page.browser.text("rank-says").await?;
+    ensure!(says.contains("Rank 131071, pp 7, tp 7") && says.contains("node 16383"), "{says}");
+    let listed = page.browser.text("rank-groups").await?;
+    ensure!(listed.contains("131064, 131065"), "{}", listed.get(..400).context("a list")?);
+    page.browser.choose("rank-colour", "node").await?;
+    page.browser.text_when("rank-says", SOON, |text| text.contains("tensor group")).await?;
+    page.browser.screenshot("rank-map-of-131072").await?;
+    Ok(())
+}
