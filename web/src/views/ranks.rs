@@ -78,7 +78,7 @@ pub fn RanksView() -> impl IntoView {
         match members {
             0 | 1 => place,
             _ => format!(
-                "{place}; outlined is its {} of {}",
+                "{place}; its {} of {} is lit",
                 kind_name(lit.get()),
                 format::exact(members as u64)
             ),
