@@ -9,7 +9,7 @@ use crate::hub::Hub;
 use crate::sections::Inputs;
 use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
-use crate::views::{DataView, MemoryView, RanksView, RunView, ScriptView};
+use crate::views::{DataView, LayoutsView, MemoryView, RanksView, RunView, ScriptView, ShardsView};
 
 /// The page.
 #[component]
@@ -44,6 +44,8 @@ pub fn App() -> impl IntoView {
                     {move || match store.view.get() {
                         View::Memory => view! { <MemoryView/> }.into_any(),
                         View::Ranks => view! { <RanksView/> }.into_any(),
+                        View::Layouts => view! { <LayoutsView/> }.into_any(),
+                        View::Shards => view! { <ShardsView/> }.into_any(),
                         View::Script => view! { <ScriptView/> }.into_any(),
                         View::Run => view! { <RunView/> }.into_any(),
                         View::Data => view! { <DataView/> }.into_any(),

@@ -59,6 +59,33 @@ pub const RANK_COLOUR: &str = "rank-colour";
 pub const RANK_NUMBER: &str = "rank-number";
 /// Groups of the selected rank.
 pub const RANK_GROUPS: &str = "rank-groups";
+/// The table of valid layouts; carries `data-count` (all of them) and `data-kept` (those that pass the filters).
+pub const LAYOUTS_TABLE: &str = "layouts-table";
+/// A row of it: a click makes it the plan. Carries `data-layout`, tp-cp-pp-vpp-ep-etp, and `aria-current` on the plan's.
+pub const LAYOUT_ROW: &str = "layout-row";
+/// Saves all layouts that pass the filters.
+pub const LAYOUTS_CSV: &str = "layouts-csv";
+/// A filter by an axis; the full hook is `layouts-filter-tp` and so on.
+pub const LAYOUTS_FILTER: &str = "layouts-filter-";
+/// The rank whose slices are listed.
+pub const SHARDS_RANK: &str = "shards-rank";
+/// The slices of a rank; carries `data-rank`, `data-slices`, `data-elements` and `data-weights-bytes` (buffer
+/// padding included).
+pub const SHARDS_TABLE: &str = "shards-table";
+/// A slice in it; carries `data-name` and `data-elements`.
+pub const SHARD_ROW: &str = "shard-row";
+/// Saves all slices.
+pub const SHARDS_CSV: &str = "shards-csv";
+/// Opens all layers.
+pub const SHARDS_OPEN: &str = "shards-open";
+/// The page before in a long table.
+pub const PAGE_BEFORE: &str = "page-before";
+/// The page after.
+pub const PAGE_AFTER: &str = "page-after";
+/// Toggles the table beside a run's curves.
+pub const CURVES_TOGGLE: &str = "curves-toggle";
+/// That table.
+pub const CURVES_TABLE: &str = "curves-table";
 /// Text of the launch script.
 pub const SCRIPT_TEXT: &str = "script-text";
 /// Copies the script.
@@ -91,7 +118,7 @@ pub const PREDICTED: &str = "predicted-";
 /// A residual, likewise.
 pub const RESIDUAL: &str = "residual-";
 
-/// Hook of a tab: `tab-memory`, `tab-ranks`, `tab-script`, `tab-run`, `tab-data`.
+/// Hook of a tab: `tab-memory`, `tab-ranks`, `tab-layouts`, `tab-shards`, `tab-script`, `tab-run`, `tab-data`.
 pub fn tab(id: &str) -> String {
     format!("tab-{id}")
 }

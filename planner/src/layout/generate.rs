@@ -117,6 +117,11 @@ pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
     found
 }
 
+/// The same for a plan file whose own layout may break rules; none when its model or GPU can't be read.
+pub fn valid_layouts_of(file: &PlanFile) -> Option<Vec<Choice>> {
+    Plan::resolve(file).plan_or_shape().map(|plan| valid_layouts(&plan))
+}
+
 /// Expert axes that no rule refuses at this dense layout.
 fn expert_sizes(shape: &Shape<'_>, choice: Choice) -> Vec<(u64, u64)> {
     let shape = with(shape, choice);
@@ -199,5 +204,19 @@ mod tests {
         let found = valid_layouts(&plan("deepseek-v3", 256, 8, 4096));
         assert!(found.len() > 100, "{}", found.len());
         assert!(found.is_sorted());
+    }
+
+    #[test]
+    fn a_broken_layout_hides_no_valid_one() {
+        let mut file = plan("deepseek-v3", 8, 8, 256).file;
+        let valid = valid_layouts_of(&file);
+        assert!(valid.as_ref().is_some_and(|found| !found.is_empty()));
+        for tp in [0, 3, 7, u64::MAX] {
+            file.layout.tp = Some(tp);
+            assert!(Plan::resolve(&file).plan.is_none(), "tp {tp}");
+            assert_eq!(valid_layouts_of(&file), valid, "tp {tp}");
+        }
+        file.cluster.gpu = "abacus".to_owned();
+        assert_eq!(valid_layouts_of(&file), None);
     }
 }

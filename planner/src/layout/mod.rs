@@ -66,7 +66,7 @@ mod tests;
 mod validity;
 
 pub use executor::executor_limits;
-pub use generate::{Choice, valid_layouts};
+pub use generate::{Choice, valid_layouts, valid_layouts_of};
 pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
 pub use mesh::{Mesh, mesh_groups};
 pub use placement::{Link, Place, link, place};

@@ -11,7 +11,7 @@ use crate::state::{start, store};
 use crate::testid;
 
 /// The verdict of an answer: what memory says, or that there is none.
-fn verdict_of(answer: &Answer) -> Verdict {
+pub fn verdict_of(answer: &Answer) -> Verdict {
     answer.memory.as_ref().map_or(Verdict::Invalid, |memory| memory.verdict)
 }
 

@@ -8,7 +8,7 @@ mod tabs;
 mod toast;
 mod why;
 
-pub use answer_line::{AnswerLine, VerdictMark};
+pub use answer_line::{AnswerLine, VerdictMark, verdict_of};
 pub use help::Help;
 pub use keys::listen_to_keys;
 pub use number::Figure;

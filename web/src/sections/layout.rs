@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::wire::Schedule;
 
 use super::Section;
+use super::fsdp::{FsdpFields, hidden};
 use crate::fields::{Choice, Number, Toggle};
 use crate::state::paths::field;
 use crate::state::store;
@@ -26,6 +27,10 @@ pub fn LayoutSection() -> impl IntoView {
         }
         parts.join(", ")
     });
+    let runtime = Memo::new(move |_| {
+        let given = store.plan().runtime;
+        given.or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.runtime)))
+    });
     let derived = move || {
         store.answer.with(|answer| {
             answer.groups.as_ref().map(|groups| {
@@ -42,7 +47,9 @@ pub fn LayoutSection() -> impl IntoView {
     view! {
         <Section id="layout" title="Layout" summary=summary
             shown=&["layout.tp", "layout.sp", "layout.pp", "layout.vpp", "layout.ep", "layout.etp", "layout.cp",
-                "layout.schedule", "layout.first_stage_layers", "layout.last_stage_layers"]>
+                "layout.schedule", "layout.first_stage_layers", "layout.last_stage_layers", "layout.dp_replicate",
+                "layout.fsdp.strategy", "layout.fsdp.outer_strategy", "layout.fsdp.reshard_after_forward", "layout.tp_plan"]
+            hidden=Signal::derive(move || hidden(runtime.get()))>
             <Number field=field!(layout.tp) label="Tensor parallel" steps=true hint="tp: GPUs that share each matrix"/>
             <Toggle field=field!(layout.sp) label="Sequence parallel" hint="sp: norms and residuals are cut over the tensor group"/>
             <Number field=field!(layout.pp) label="Pipeline stages" steps=true hint="pp"/>
@@ -59,6 +66,7 @@ pub fn LayoutSection() -> impl IntoView {
             ]/>
             <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
             <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
+            <FsdpFields runtime=runtime/>
             {derived}
         </Section>
     }

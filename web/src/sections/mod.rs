@@ -1,6 +1,7 @@
 //! The inputs: model, cluster, layout, training. A closed section is one line that says what is in it.
 
 mod cluster;
+mod fsdp;
 mod layout;
 mod model;
 mod training;
@@ -35,6 +36,9 @@ fn Section(
     summary: Signal<String>,
     /// Fields that show their own findings; what is found elsewhere in the section is listed at its top.
     shown: &'static [&'static str],
+    /// Of these, the fields that are not there now.
+    #[prop(optional, into)]
+    hidden: Signal<&'static [&'static str]>,
     /// The fields.
     children: Children,
 ) -> impl IntoView {
@@ -64,7 +68,10 @@ fn Section(
         findings.with(|findings| {
             findings
                 .iter()
-                .filter(|finding| !shown.contains(&finding.field.as_str()))
+                .filter(|finding| {
+                    let field = finding.field.as_str();
+                    !shown.contains(&field) || hidden.with(|hidden| hidden.contains(&field))
+                })
                 .cloned()
                 .collect::<Vec<_>>()
         })

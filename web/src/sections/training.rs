@@ -50,7 +50,12 @@ pub fn TrainingSection() -> impl IntoView {
     view! {
         <Section id="training" title="Training" summary=summary shown=SHOWN>
             <Choice field=field!(runtime) label="Runtime" hint="The framework whose rules hold"
-                options=&[(Runtime::Megatron, "megatron"), (Runtime::Native, "native")]/>
+                options=&[
+                    (Runtime::Megatron, "megatron"),
+                    (Runtime::Fsdp2, "fsdp2"),
+                    (Runtime::MegatronFsdp, "megatron_fsdp"),
+                    (Runtime::Native, "native"),
+                ]/>
             <Number field=field!(training.seq_len) label="Sequence length"/>
             <Number field=field!(training.micro_batch_size) label="Micro batch" steps=true/>
             <Number field=field!(training.global_batch_size) label="Global batch" steps=true/>

@@ -28,6 +28,10 @@ pub enum View {
     Memory,
     /// Rank grid and groups.
     Ranks,
+    /// Every valid layout.
+    Layouts,
+    /// Slices of one rank.
+    Shards,
     /// Launch script.
     Script,
     /// Runs, live and past.
@@ -38,13 +42,16 @@ pub enum View {
 
 impl View {
     /// All of them.
-    pub const ALL: [View; 5] = [View::Memory, View::Ranks, View::Script, View::Run, View::Data];
+    pub const ALL: [View; 7] =
+        [View::Memory, View::Ranks, View::Layouts, View::Shards, View::Script, View::Run, View::Data];
 
     /// Id in test hooks and element ids.
     pub fn id(self) -> &'static str {
         match self {
             View::Memory => "memory",
             View::Ranks => "ranks",
+            View::Layouts => "layouts",
+            View::Shards => "shards",
             View::Script => "script",
             View::Run => "run",
             View::Data => "data",
@@ -67,6 +74,8 @@ impl View {
         match self {
             View::Memory => "Memory",
             View::Ranks => "Ranks",
+            View::Layouts => "Layouts",
+            View::Shards => "Shards",
             View::Script => "Script",
             View::Run => "Run",
             View::Data => "Data",

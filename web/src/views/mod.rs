@@ -1,19 +1,24 @@
 //! The views, one at a time.
 
 mod data;
+mod layouts;
 mod memory;
 mod memory_table;
+mod pager;
 mod rank_groups;
 mod rank_map;
 mod ranks;
 mod run;
 mod script;
+mod shards;
 
 pub use data::DataView;
+pub use layouts::LayoutsView;
 pub use memory::MemoryView;
 pub use ranks::RanksView;
 pub use run::RunView;
 pub use script::ScriptView;
+pub use shards::ShardsView;
 
 use leptos::prelude::*;
 

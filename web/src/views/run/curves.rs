@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 
+use super::curves_table::StepsTable;
 use crate::browser;
 use crate::chart::{ChartView, Drawing, Lines};
 use crate::format;
 use crate::hub::{StepPoint, hub};
+use crate::testid;
 
 const HEIGHT: u32 = 190;
 
@@ -51,7 +53,17 @@ const CURVES: &[Curve] = &[
 /// The three charts.
 #[component]
 pub fn Curves() -> impl IntoView {
-    view! { <div class="curves">{CURVES.iter().map(|curve| view! { <CurveView curve=curve/> }).collect_view()}</div> }
+    let table = RwSignal::new(false);
+    view! {
+        <div class="curves">{CURVES.iter().map(|curve| view! { <CurveView curve=curve/> }).collect_view()}</div>
+        <div class="row">
+            <button data-testid=testid::CURVES_TOGGLE aria-expanded=move || table.get().to_string()
+                on:click=move |_| table.update(|shown| *shown = !*shown)>
+                {move || if table.get() { "Hide the table" } else { "Steps as a table" }}
+            </button>
+        </div>
+        {move || table.get().then(|| view! { <StepsTable/> })}
+    }
 }
 
 fn to_csv(points: &[(f64, f64)]) -> String {

@@ -2,6 +2,7 @@
 
 mod compare;
 mod curves;
+mod curves_table;
 mod list;
 mod ranks;
 mod start;

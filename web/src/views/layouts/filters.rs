@@ -1,0 +1,155 @@
+//! Which layouts are listed, and in which order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::layout::Choice;
+
+use super::AXES;
+use crate::format;
+use crate::testid;
+
+/// A size asked for, per axis.
+type Wanted = [Option<u64>; AXES.len()];
+
+/// The layouts that pass the filters, sorted.
+#[derive(Clone, Copy)]
+pub struct Kept {
+    /// They.
+    pub choices: Memo<Vec<Choice>>,
+    wanted: RwSignal<Wanted>,
+    /// The axis to sort by, if another than the first, and whether the largest is first.
+    order: RwSignal<(usize, bool)>,
+}
+
+impl Kept {
+    /// All, in rising order.
+    pub fn new(all: Memo<Option<Arc<Vec<Choice>>>>) -> Kept {
+        let wanted = RwSignal::new([None; AXES.len()]);
+        let order = RwSignal::new((0, false));
+        let choices = Memo::new(move |_| {
+            let (wanted, (axis, falling)) = (wanted.get(), order.get());
+            all.with(|all| match all {
+                Some(all) => keep(all, &wanted, axis, falling),
+                None => Vec::new(),
+            })
+        });
+        Kept { choices, wanted, order }
+    }
+
+    /// The head of a column: a click sorts by it, a second one turns the order round.
+    pub fn head(self, place: usize, id: &'static str, what: &'static str) -> impl IntoView + Clone + use<> {
+        let sorted = move || match self.order.get() {
+            (axis, falling) if axis == place => Some(if falling { "descending" } else { "ascending" }),
+            _ => None,
+        };
+        let turn = move |_| {
+            self.order.update(|order| *order = (place, order.0 == place && !order.1));
+        };
+        view! {
+            <th scope="col" aria-sort=sorted>
+                <button class="sort" title=what on:click=turn>
+                    {id.to_uppercase()}
+                    <span aria-hidden="true">{move || match sorted() { Some("ascending") => "\u{2191}", Some(_) => "\u{2193}", None => "" }}</span>
+                </button>
+            </th>
+        }
+    }
+}
+
+fn keep(all: &[Choice], wanted: &Wanted, axis: usize, falling: bool) -> Vec<Choice> {
+    let passes = |choice: &&Choice| {
+        AXES.iter().zip(wanted).all(|((.., read), wanted)| wanted.is_none_or(|wanted| read(choice) == wanted))
+    };
+    let mut kept: Vec<Choice> = all.iter().filter(passes).copied().collect();
+    let (.., read) = AXES[axis];
+    // Stable: layouts of one size keep their order.
+    if falling {
+        kept.sort_by_key(|choice| std::cmp::Reverse(read(choice)));
+    } else {
+        kept.sort_by_key(read);
+    }
+    kept
+}
+
+/// A select per axis that varies.
+#[component]
+pub fn Filters(kept: Kept, all: Memo<Option<Arc<Vec<Choice>>>>, page: RwSignal<usize>) -> impl IntoView {
+    let sizes = Memo::new(move |_| {
+        all.with(|all| {
+            let all = all.as_ref().map(|all| all.as_slice()).unwrap_or_default();
+            AXES.map(|(.., read)| all.iter().map(read).collect::<BTreeSet<u64>>())
+        })
+    });
+    // A size that is no longer among the valid ones would hide everything for good.
+    Effect::new(move |_| {
+        sizes.with(|sizes| {
+            let lost = |wanted: &Wanted| {
+                wanted
+                    .iter()
+                    .zip(sizes)
+                    .any(|(wanted, sizes)| wanted.is_some_and(|size| !sizes.contains(&size)))
+            };
+            if kept.wanted.with_untracked(lost) {
+                kept.wanted.update(|wanted| {
+                    for (wanted, sizes) in wanted.iter_mut().zip(sizes) {
+                        *wanted = wanted.filter(|size| sizes.contains(size));
+                    }
+                });
+            }
+        });
+    });
+    let select = move |place: usize| {
+        let (id, what, _) = AXES[place];
+        let choose = move |value: String| {
+            kept.wanted.update(|wanted| wanted[place] = value.parse().ok());
+            page.set(0);
+        };
+        let option = move |size: u64| {
+            view! { <option value=size.to_string() prop:selected=move || kept.wanted.get()[place] == Some(size)>{format::exact(size)}</option> }
+        };
+        let options = move || sizes.with(|sizes| sizes[place].iter().copied().map(option).collect_view());
+        let varies = move || sizes.with(|sizes| sizes[place].len() > 1);
+        view! {
+            <label hidden=move || !varies()>{id.to_uppercase()}
+                <select aria-label=format!("{what}, filter") data-testid=format!("{}{id}", testid::LAYOUTS_FILTER)
+                    on:change=move |event| choose(event_target_value(&event))>
+                    <option value="" prop:selected=move || kept.wanted.get()[place].is_none()>"any"</option>
+                    {options}
+                </select>
+            </label>
+        }
+    };
+    let kept_count = move || {
+        kept.wanted.with(|wanted| wanted.iter().any(Option::is_some)).then(|| {
+            let text = format!("{} listed", format::exact(kept.choices.with(Vec::len) as u64));
+            let clear = move |_| kept.wanted.set([None; AXES.len()]);
+            view! { <span class="note" role="status">{text}</span><button class="quiet" on:click=clear>"All"</button> }
+        })
+    };
+    view! {
+        <div class="filters" role="group" aria-label="Filter by size">
+            {(0..AXES.len()).map(select).collect_view()}
+            {kept_count}
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_keep_what_is_wanted_and_sorting_is_stable() {
+        let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 8, edp: 8 };
+        let all = [one, Choice { pp: 2, dp: 4, ..one }, Choice { tp: 2, dp: 4, ..one }];
+        let mut wanted = [None; AXES.len()];
+        assert_eq!(keep(&all, &wanted, 0, true), [all[2], all[0], all[1]]);
+        assert_eq!(keep(&all, &wanted, 6, false), [all[1], all[2], all[0]]);
+        wanted[6] = Some(4);
+        assert_eq!(keep(&all, &wanted, 0, false), [all[1], all[2]]);
+        wanted[0] = Some(3);
+        assert!(keep(&all, &wanted, 0, false).is_empty());
+    }
+}

@@ -1,0 +1,172 @@
+//! Every valid layout of the plan's model on its cluster; each is one click from being the plan.
+
+mod estimates;
+mod filters;
+mod row;
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::finding::has_error;
+use planner::layout::{Choice, valid_layouts_of};
+use planner::wire::{PlanFile, RunFile};
+
+use super::NotYet;
+use super::pager::{Pager, rows_of_page};
+use crate::browser;
+use crate::format;
+use crate::state::store;
+use crate::testid;
+use estimates::Estimates;
+use filters::{Filters, Kept};
+use row::LayoutRow;
+
+/// Rows on screen.
+const PAGE: usize = 50;
+
+/// Id, what it is, reader.
+type Axis = (&'static str, &'static str, fn(&Choice) -> u64);
+
+/// The columns, in the order in which layouts are sorted.
+const AXES: [Axis; 8] = [
+    ("tp", "Tensor parallel", |choice| choice.tp),
+    ("cp", "Context parallel", |choice| choice.cp),
+    ("pp", "Pipeline stages", |choice| choice.pp),
+    ("vpp", "Chunks per stage", |choice| choice.vpp),
+    ("ep", "Expert parallel", |choice| choice.ep),
+    ("etp", "Expert tensor parallel", |choice| choice.etp),
+    ("dp", "Data parallel", |choice| choice.dp),
+    ("edp", "Data parallel of experts", |choice| choice.edp),
+];
+
+/// What tells layouts of one model on one cluster apart; the other two sizes follow.
+type Key = [u64; 6];
+
+fn key(choice: &Choice) -> Key {
+    [choice.tp, choice.cp, choice.pp, choice.vpp, choice.ep, choice.etp]
+}
+
+/// The layout of a plan file in which every field is filled.
+fn key_of(file: &PlanFile) -> Option<Key> {
+    let layout = &file.layout;
+    Some([layout.tp?, layout.cp?, layout.pp?, layout.vpp?, layout.ep?, layout.etp?])
+}
+
+/// The plan file without what the layouts don't depend on, so that choosing one asks nothing anew.
+fn question(file: &PlanFile) -> PlanFile {
+    let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
+    PlanFile { name: None, run: RunFile::default(), ..one.apply(file) }
+}
+
+fn to_csv(choices: &[Choice]) -> String {
+    let line = |cells: Vec<String>| cells.join(",") + "\n";
+    let mut text = line(AXES.iter().map(|(id, ..)| (*id).to_owned()).collect());
+    for choice in choices {
+        text.push_str(&line(AXES.iter().map(|(.., read)| read(choice).to_string()).collect()));
+    }
+    text
+}
+
+/// The view.
+#[component]
+pub fn LayoutsView() -> impl IntoView {
+    let store = store();
+    let question = Memo::new(move |_| question(&store.plan()));
+    let all = Memo::new(move |_| question.with(valid_layouts_of).map(Arc::new));
+    let current = Memo::new(move |_| store.answer.with(|answer| answer.plan.as_ref().and_then(key_of)));
+    let kept = Kept::new(all);
+    let page = RwSignal::new(0usize);
+    let show_current = move || {
+        let place = kept.choices.with_untracked(|choices| {
+            choices.iter().position(|choice| Some(key(choice)) == current.get_untracked())
+        });
+        match place {
+            Some(place) => page.set(place / PAGE),
+            None => store.say("The plan's own layout is not in this list"),
+        }
+    };
+    // Opened, the view shows the plan's own layout.
+    let own = kept.choices.with_untracked(|choices| {
+        choices.iter().position(|choice| Some(key(choice)) == current.get_untracked())
+    });
+    page.set(own.unwrap_or_default() / PAGE);
+    let on_screen = Memo::new(move |_| {
+        kept.choices.with(|choices| choices[rows_of_page(page.get(), choices.len(), PAGE)].to_vec())
+    });
+    let estimates = Estimates::new(question, on_screen);
+    let count = move || all.with(|all| all.as_ref().map_or(0, |all| all.len()));
+    let title = move || {
+        let gpus = store.answer.with(|answer| {
+            let cluster = answer.plan.as_ref().map(|plan| &plan.cluster)?;
+            cluster.nodes?.checked_mul(cluster.gpus_per_node?)
+        });
+        let gpus = gpus.map(|gpus| format!(" on {} GPUs", format::exact(gpus))).unwrap_or_default();
+        match count() {
+            0 => format!("No layout of this model{gpus} is valid"),
+            1 => format!("One layout of this model{gpus} is valid"),
+            count => format!("{} layouts of this model{gpus} are valid", format::exact(count as u64)),
+        }
+    };
+    let broken = move || {
+        store.answer.with(|answer| has_error(&answer.findings)).then(|| {
+            view! { <p class="note">"The plan breaks a rule as it is; the findings at the left say which. A layout chosen here keeps those of layouts"</p> }
+        })
+    };
+    let save = move |_| {
+        kept.choices.with_untracked(|choices| browser::download("layouts.csv", "text/csv", &to_csv(choices)))
+    };
+    let head =
+        AXES.iter().enumerate().map(|(place, (id, what, _))| kept.head(place, id, what)).collect_view();
+    let rows = move || {
+        let row = |choice| view! { <LayoutRow choice=choice current=current estimates=estimates/> };
+        on_screen.get().into_iter().map(row).collect_view()
+    };
+    let known = Memo::new(move |_| all.with(Option::is_some));
+    let table = move || {
+        view! {
+            <div class="table-box layouts" tabindex="0" role="region" aria-label="Valid layouts">
+                <table data-testid=testid::LAYOUTS_TABLE data-count=move || count().to_string()
+                    data-kept=move || kept.choices.with(Vec::len).to_string()>
+                    <caption>"A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU"</caption>
+                    <thead><tr><th scope="col"><span class="visually-hidden">"Choose"</span></th>{head.clone()}<th scope="col">"Memory, GiB"</th><th scope="col">"Verdict"</th></tr></thead>
+                    <tbody>{rows}</tbody>
+                </table>
+            </div>
+        }
+    };
+    view! {
+        <div hidden=move || known.get()><NotYet what="The list of layouts"/></div>
+        <div class="view-head" hidden=move || !known.get()>
+            <h3>{title}</h3>
+            <div class="row">
+                <button on:click=move |_| show_current()>"Show the plan's"</button>
+                <button data-testid=testid::LAYOUTS_CSV on:click=save>"CSV"</button>
+            </div>
+        </div>
+        {broken}
+        <Filters kept=kept all=all page=page/>
+        <Pager page=page rows=Signal::derive(move || kept.choices.with(Vec::len)) size=PAGE what="layouts"/>
+        <div hidden=move || !known.get()>{table()}</div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_question_is_the_same_for_every_layout_of_a_plan() {
+        let file = PlanFile { version: 1, name: Some("one".to_owned()), ..PlanFile::default() };
+        let choice = Choice { tp: 2, cp: 1, pp: 4, vpp: 1, ep: 1, etp: 2, dp: 8, edp: 8 };
+        let chosen = choice.apply(&file);
+        assert_eq!(question(&file), question(&chosen));
+        assert_eq!(key_of(&chosen), Some(key(&choice)));
+        assert_eq!(key_of(&file), None);
+    }
+
+    #[test]
+    fn the_csv_has_the_axes_of_each_layout() {
+        let choice = Choice { tp: 2, cp: 1, pp: 4, vpp: 3, ep: 16, etp: 5, dp: 8, edp: 7 };
+        assert_eq!(to_csv(&[choice]), "tp,cp,pp,vpp,ep,etp,dp,edp\n2,1,4,3,16,5,8,7\n");
+    }
+}
