@@ -3,6 +3,7 @@
 mod browser;
 mod fsdp;
 mod hub;
+mod layouts;
 mod map;
 mod memory;
 mod slurm;
