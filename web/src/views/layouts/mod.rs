@@ -109,7 +109,7 @@ pub fn LayoutsView() -> impl IntoView {
     };
     let broken = move || {
         store.answer.with(|answer| has_error(&answer.findings)).then(|| {
-            view! { <p class="note">"The plan breaks a rule as it is; the findings at the left say which. A layout chosen here keeps those of layouts"</p> }
+            view! { <p class="note">"The plan breaks a rule as it is; the findings at the left say which. No layout below breaks one of layouts"</p> }
         })
     };
     let save = move |_| {
@@ -128,7 +128,7 @@ pub fn LayoutsView() -> impl IntoView {
                 <table data-testid=testid::LAYOUTS_TABLE data-count=move || count().to_string()
                     data-kept=move || kept.choices.with(Vec::len).to_string()>
                     <caption>"A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU"</caption>
-                    <thead><tr><th scope="col"><span class="visually-hidden">"Choose"</span></th>{head.clone()}<th scope="col">"Memory, GiB"</th><th scope="col">"Verdict"</th></tr></thead>
+                    <thead><tr><th scope="col"><span class="visually-hidden">"Choose"</span></th><th scope="col" class="word">"Verdict"</th><th scope="col">"Memory, GiB"</th>{head.clone()}</tr></thead>
                     <tbody>{rows}</tbody>
                 </table>
             </div>

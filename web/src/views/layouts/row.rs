@@ -51,9 +51,9 @@ pub fn LayoutRow(choice: Choice, current: Memo<Option<Key>>, estimates: Estimate
                     {move || if is_current.get() { "Plan" } else { "Use" }}
                 </button>
             </td>
-            {cells}
-            <td>{peak}</td>
             <td class="word">{verdict}</td>
+            <td>{peak}</td>
+            {cells}
         </tr>
     }
 }

@@ -23,8 +23,13 @@ fn padding(shards: &RankShards, number: usize, buffer: &BufferShard) -> String {
 pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
     let rows = move || {
         shards.get().map(|shards| {
+            let split = shards.buffers.iter().any(|buffer| buffer.expert);
             let row = |(number, buffer): (usize, &BufferShard)| {
-                let what = if buffer.expert { "routed experts" } else { "all but routed experts" };
+                let what = match buffer.expert {
+                    true => "routed experts",
+                    false if split => "all but routed experts",
+                    false => "all parameters",
+                };
                 view! {
                     <tr>
                         <th scope="row">{number}</th>
@@ -55,7 +60,7 @@ pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
             <table class="buffers">
                 <caption>"Buffers, in bytes of weights, gradients and optimizer state"</caption>
                 <thead><tr>
-                    <th scope="col">"Buffer"</th><th scope="col">"Holds"</th><th scope="col">"Reduced over"</th>
+                    <th scope="col">"Buffer"</th><th scope="col" class="word">"Holds"</th><th scope="col" class="word">"Reduced over"</th>
                     <th scope="col">"Elements"</th><th scope="col">"Padding"</th><th scope="col">"State elements"</th>
                     <th scope="col">"Weights"</th><th scope="col">"Gradients"</th><th scope="col">"Optimizer"</th>
                 </tr></thead>

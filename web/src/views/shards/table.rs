@@ -84,8 +84,8 @@ pub fn ShardTable(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
                 data-weights-bytes=move || weights().to_string()>
                 <caption>"Slices in the order of the forward pass"</caption>
                 <thead><tr>
-                    <th scope="col">"Parameter"</th><th scope="col">"Whole"</th><th scope="col">"Here"</th><th scope="col">"From"</th>
-                    <th scope="col">"Cut by"</th><th scope="col">"Buffer"</th><th scope="col">"Elements"</th><th scope="col">"Bytes"</th>
+                    <th scope="col">"Parameter"</th><th scope="col" class="word">"Whole"</th><th scope="col" class="word">"Here"</th><th scope="col" class="word">"From"</th>
+                    <th scope="col" class="word">"Cut by"</th><th scope="col">"Buffer"</th><th scope="col">"Elements"</th><th scope="col">"Bytes"</th>
                 </tr></thead>
                 <tbody>{rows}</tbody>
                 <tfoot><tr>
@@ -99,7 +99,10 @@ pub fn ShardTable(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
 
 fn part_row(number: usize, part: &Part, open: RwSignal<BTreeSet<usize>>) -> impl IntoView + use<> {
     let title = part.title();
-    let slices = format!("{} slices", format::exact(part.slices.len() as u64));
+    let slices = match part.slices.len() {
+        1 => "1 slice".to_owned(),
+        count => format!("{} slices", format::exact(count as u64)),
+    };
     let is_open = move || open.with(|open| open.contains(&number));
     let toggle = move |_| {
         open.update(|open| {
@@ -125,7 +128,9 @@ fn slice_row(shards: &RankShards, param: &ParamShard) -> impl IntoView + use<> {
     view! {
         <tr data-testid=testid::SHARD_ROW data-name=param.name.clone() data-elements=param.elements().to_string()>
             <th scope="row" class="name">{param.name.clone()}</th>
-            <td>{shape(&param.shape)}</td><td>{shape(&param.local_shape)}</td><td>{shape(&param.offset)}</td>
+            <td class="shape-of">{shape(&param.shape)}</td>
+            <td class="shape-of">{shape(&param.local_shape)}</td>
+            <td class="shape-of">{shape(&param.offset)}</td>
             <td class="word">{cut_of(param)}</td>
             <td>{format!("{} + {}", param.buffer, format::exact(param.buffer_offset))}</td>
             <td>{format::exact(param.elements())}</td><td>{format::exact(bytes_of(shards, param))}</td>
