@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn pages_cover_all_rows_once() {
-        for rows in [0, 1, 49, 50, 51, 100, 101] {
+        for rows in [0usize, 1, 49, 50, 51, 100, 101] {
             let pages = rows.div_ceil(50).max(1);
             let covered: Vec<usize> = (0..pages).flat_map(|page| rows_of_page(page, rows, 50)).collect();
             assert_eq!(covered, (0..rows).collect::<Vec<_>>());
