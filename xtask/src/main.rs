@@ -2,7 +2,7 @@
 //!
 //! `run` builds the page, the worker and the executor, and starts the hub. `test` is everything that CI runs.
 //! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change. `accuracy` and `bench`
-//! measure.
+//! measure. `soak` looks for trouble for longer than `test` can.
 //!
 //! What a step needs and the machine lacks is installed first: Rust's wasm target, Trunk and wasm-bindgen, torch in
 //! a virtual environment, Debian's Chromium and Slurm. Everything that can live outside the system goes into one
@@ -17,6 +17,7 @@ mod measure;
 mod place;
 mod process;
 mod run;
+mod soak;
 mod test;
 mod tools;
 
@@ -49,6 +50,8 @@ enum Command {
     Accuracy(measure::Accuracy),
     /// Time the core (criterion)
     Bench,
+    /// Fuzz what reads other people's input
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -70,5 +73,6 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Dev(arguments) => dev::run(&place, &arguments),
         Command::Accuracy(arguments) => measure::accuracy(&place, &arguments),
         Command::Bench => measure::bench(&place),
+        Command::Soak(arguments) => soak::run(&place, &arguments),
     }
 }

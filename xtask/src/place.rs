@@ -1,7 +1,7 @@
 //! Where things are: this checkout, and the cache that all checkouts share.
 //!
 //! The cache is `$SHARDPLAN_CACHE`, else `$XDG_CACHE_HOME/shardplan`, else `~/.cache/shardplan`. It holds `tools/`,
-//! `torch-VERSION/` and `target/`. Removing it costs only time.
+//! `torch-VERSION/`, `target/` and what `fuzz/` found. Removing it costs only time.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ pub enum Target {
     Rank,
     /// Tools installed by cargo.
     Tools,
+    /// Fuzz targets, by a nightly Rust.
+    Fuzz,
 }
 
 impl Target {
@@ -37,6 +39,7 @@ impl Target {
             Target::Wasm => "wasm",
             Target::Rank => "rank",
             Target::Tools => "tools",
+            Target::Fuzz => "fuzz",
         }
     }
 }

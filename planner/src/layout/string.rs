@@ -81,8 +81,8 @@ fn chunks(letters: &[char]) -> Result<Vec<Chunk>, String> {
     }
     let all = |wanted: char| letters.iter().filter(|letter| **letter == wanted).count();
     let order: Vec<char> = letters.iter().copied().filter(|letter| *letter != '|').collect();
-    if all('E') != 1 || order.first() != Some(&'E') {
-        return Err("it must begin with the one embedding E".to_owned());
+    if all('E') != 1 || letters.first() != Some(&'E') {
+        return Err("it must begin with the one embedding E, in the first stage".to_owned());
     }
     if all('L') != 1 || order.last() != Some(&'L') || !found.last().is_some_and(|(chunk, _)| chunk.loss) {
         return Err("it must end with the one loss L, in the last stage".to_owned());
@@ -139,6 +139,7 @@ mod tests {
         check("Ett|(t|)*2,tm|L", "E2 1 1 1m 0L");
         check("E(t*2|)*2t|L", "E2 2 1 0L");
         check("tE|tL", "it must begin");
+        check("|Et|tL", "it must begin");
         check("Et|t", "it must end");
         check("Et|tL|", "it must end");
         check("Emt|tL", "every m must come after");

@@ -4,11 +4,13 @@
 //! left half done is done again. Several `cargo xtask` wait for one another.
 
 mod debian;
+mod fuzz;
 mod rust;
 mod torch;
 mod wasm;
 
 pub use debian::{Package, packages};
+pub use fuzz::{NIGHTLY, fuzz_tools, nightly_version};
 pub use rust::{WASM, components, wasm_target};
 pub use torch::{Torch, torch};
 pub use wasm::wasm_tools;

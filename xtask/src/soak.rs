@@ -1,0 +1,167 @@
+//! `cargo xtask soak`: what takes longer than the test command has. Today that is fuzzing.
+//!
+//! Each target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
+//! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::console::{self, timed};
+use crate::place::{Place, Target};
+use crate::{process, tools};
+
+/// The targets: programs of `tests/fuzz`, folders of `tests/corpus`.
+const TARGETS: [&str; 4] = ["hf_config", "layout_string", "plan_file", "link"];
+/// Seconds that one input may take.
+const SLOWEST: u32 = 10;
+
+/// Options of `cargo xtask soak`.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Seconds for each fuzz target
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    seconds: u32,
+    /// Fuzz targets to run, instead of all
+    #[arg(long, value_delimiter = ',', value_parser = TARGETS)]
+    target: Vec<String>,
+}
+
+/// Where one target's files are.
+struct Folders {
+    /// Seeds, in the checkout.
+    seeds: PathBuf,
+    /// What this and earlier soaks found.
+    found: PathBuf,
+    /// What crashed or took too long.
+    crashes: PathBuf,
+}
+
+/// Runs `cargo xtask soak`.
+pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    let program = tools::fuzz_tools(place)?;
+    let cargo_fuzz = |command: &str| {
+        let mut cargo = Command::new(&program);
+        // The environment of the cargo that started this names its own toolchain.
+        cargo.args(["fuzz", command, "--fuzz-dir", "fuzz"]).env_remove("CARGO");
+        cargo.env("RUSTUP_TOOLCHAIN", tools::NIGHTLY).current_dir(place.root.join("tests"));
+        cargo.arg("--target-dir").arg(place.target(Target::Fuzz));
+        // planner has no unsafe code: there is nothing for an address sanitizer to find.
+        cargo.args(["--sanitizer", "none"]);
+        cargo
+    };
+    timed("building the fuzz targets", || process::run(&mut cargo_fuzz("build")))?;
+    let wanted: Vec<&str> = TARGETS
+        .into_iter()
+        .filter(|target| arguments.target.is_empty() || arguments.target.iter().any(|name| name == target))
+        .collect();
+    console::result(tools::nightly_version()?);
+    console::result(format_args!(
+        "{:<14} {:>12} {:>12} {:>8}",
+        "target", "executions", "new entries", "crashes"
+    ));
+    let mut crashed = Vec::new();
+    for target in wanted {
+        let folders = folders(place, target)?;
+        let before = (entries(&folders.found)?, entries(&folders.crashes)?);
+        let what = format!("{target} for {} s", arguments.seconds);
+        let log = timed(what, || fuzz(cargo_fuzz("run"), target, &folders, arguments.seconds))?;
+        let new = entries(&folders.found)?.difference(&before.0).count();
+        let crashes: Vec<PathBuf> =
+            entries(&folders.crashes)?.difference(&before.1).map(|name| folders.crashes.join(name)).collect();
+        let executions = log.executions.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        console::result(format_args!("{target:<14} {executions:>12} {new:>12} {:>8}", crashes.len()));
+        if crashes.is_empty() && !log.succeeded {
+            bail!("the fuzz target {target} ended early and left no crash: {}", log.end);
+        }
+        if !crashes.is_empty() {
+            console::say(&log.end);
+        }
+        crashed.extend(crashes);
+    }
+    for file in &crashed {
+        console::say(format_args!("crash: {}", file.display()));
+    }
+    Ok(if crashed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a fuzz target said.
+struct Log {
+    succeeded: bool,
+    executions: Option<u64>,
+    /// The last lines.
+    end: String,
+}
+
+fn fuzz(mut cargo: Command, target: &str, folders: &Folders, seconds: u32) -> Result<Log> {
+    let mut artifacts = OsString::from("-artifact_prefix=");
+    artifacts.push(&folders.crashes);
+    // libFuzzer puts the file's name right behind it.
+    artifacts.push("/");
+    cargo.arg(target).arg(&folders.found).arg(&folders.seeds).arg("--");
+    cargo.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={SLOWEST}"));
+    cargo.args(["-print_final_stats=1", "-verbosity=1"]).arg(artifacts);
+    let output = cargo
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot start `{}`", process::shown(&cargo)))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    Ok(Log { succeeded: output.status.success(), executions: executions(&said), end: end(&said) })
+}
+
+/// What libFuzzer counted, also when it ended at a crash.
+fn executions(said: &str) -> Option<u64> {
+    said.lines()
+        .filter_map(|line| line.strip_prefix("stat::number_of_executed_units:"))
+        .find_map(|count| count.trim().parse().ok())
+}
+
+fn end(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
+
+fn folders(place: &Place, target: &str) -> Result<Folders> {
+    let cache = place.cache.join("fuzz");
+    let folders = Folders {
+        seeds: place.root.join("tests").join("corpus").join(target),
+        found: cache.join("corpus").join(target),
+        crashes: cache.join("crashes").join(target),
+    };
+    for folder in [&folders.found, &folders.crashes] {
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    Ok(folders)
+}
+
+fn entries(folder: &Path) -> Result<HashSet<OsString>> {
+    let read =
+        || std::fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<_>>();
+    read().with_context(|| format!("cannot read {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_has_a_corpus_and_a_program() {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests");
+        let mut corpora = entries(&tests.join("corpus")).unwrap();
+        let manifest = std::fs::read_to_string(tests.join("fuzz/Cargo.toml")).unwrap();
+        for target in TARGETS {
+            assert!(corpora.remove(std::ffi::OsStr::new(target)), "{target} has no corpus");
+            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target} has no program");
+        }
+        assert!(corpora.is_empty(), "corpora without a target: {corpora:?}");
+    }
+
+    #[test]
+    fn executions_are_read_from_the_statistics() {
+        assert_eq!(executions("#8 DONE\nstat::number_of_executed_units: 1234\nstat::x: 5"), Some(1234));
+        assert_eq!(executions("error: could not compile"), None);
+    }
+}
