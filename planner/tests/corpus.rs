@@ -1,8 +1,8 @@
 //! Replays the corpora of the fuzz targets: every file under `tests/corpus/TARGET` goes through the property that the
 //! target of this name checks.
 
-// Tests read files and the clock; planner itself does neither.
-#![allow(clippy::disallowed_methods)]
+// Tests read files and the clock, and print; planner itself does neither.
+#![allow(clippy::disallowed_methods, clippy::print_stdout)]
 
 #[path = "corpus/properties.rs"]
 mod properties;
