@@ -40,7 +40,13 @@ pub fn wasm_tools(place: &Place) -> Result<WasmTools> {
 }
 
 /// Installs a program of a crate into a folder of its own, named by its version, and gives its path.
-pub(super) fn install(place: &Place, package: &str, program: &str, version: &str, options: &[&str]) -> Result<PathBuf> {
+pub(super) fn install(
+    place: &Place,
+    package: &str,
+    program: &str,
+    version: &str,
+    options: &[&str],
+) -> Result<PathBuf> {
     let folder = place.cache.join("tools").join(format!("{package}-{version}"));
     let path = folder.join("bin").join(program);
     // cargo puts the finished program there in one rename, so what is there is whole.
