@@ -28,6 +28,7 @@ fn sized(ranks: u64, tp: u64, sp: bool, dtype: &str) -> Value {
 }
 
 #[tokio::test]
+#[expect(clippy::print_stdout, reason = "the figures, for whoever runs it with --nocapture")]
 async fn activations_and_peaks_are_the_predicted_ones() -> Result<()> {
     for (ranks, tp, sp, dtype) in [
         (1, 1, false, "fp32"),
