@@ -77,11 +77,7 @@ pub fn RanksView() -> impl IntoView {
         let place = drawn.with(|drawn| places::sentence(&drawn.columns, selected.get()));
         match members {
             0 | 1 => place,
-            _ => format!(
-                "{place}; its {} of {} is lit",
-                kind_name(lit.get()),
-                format::exact(members as u64)
-            ),
+            _ => format!("{place}; its {} of {} is lit", kind_name(lit.get()), format::exact(members as u64)),
         }
     };
     let there = Memo::new(move |_| store.resolved.with(Option::is_some));
