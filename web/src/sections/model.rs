@@ -131,6 +131,14 @@ fn ConfigBox() -> impl IntoView {
             }
         }
     };
+    // A text that would be refused for its size never reaches the box, which a browser would take minutes to lay out.
+    let pasted = move |event: web_sys::ClipboardEvent| {
+        let content = event.clipboard_data().and_then(|data| data.get_data("text/plain").ok());
+        if let Some(Err(finding)) = content.map(|content| intake::check_size(content.len() as u64)) {
+            event.prevent_default();
+            findings.set(vec![finding]);
+        }
+    };
     let chosen = move |event: leptos::ev::Event| {
         let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
         if let Some(input) = input
@@ -149,7 +157,7 @@ fn ConfigBox() -> impl IntoView {
             <label for="config-paste">"Or a Hugging Face config.json"</label>
             <textarea id="config-paste" data-testid=testid::CONFIG_PASTE rows="3" spellcheck="false" autocomplete="off"
                 placeholder="Paste it here, or drop the file"
-                prop:value=text on:input=move |event| text.set(event_target_value(&event))></textarea>
+                prop:value=text on:paste=pasted on:input=move |event| text.set(event_target_value(&event))></textarea>
             <div class="row">
                 <button data-testid=testid::CONFIG_APPLY on:click=move |_| text.with_untracked(|text| apply(text))>"Read"</button>
                 <label class="button quiet">
