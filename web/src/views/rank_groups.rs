@@ -1,9 +1,10 @@
 //! The groups of one rank as a list.
 
 use leptos::prelude::*;
-use planner::layout::{Group, GroupKind};
+use planner::layout::{Group, GroupKind, Link, link};
 
 use crate::format;
+use crate::state::store;
 use crate::testid;
 
 /// Ranks of a group that are listed.
@@ -31,6 +32,16 @@ pub fn kind_name(kind: GroupKind) -> &'static str {
     }
 }
 
+/// The slowest link that a group crosses, in words.
+fn link_name(link: Link) -> &'static str {
+    match link {
+        Link::None => "none",
+        Link::Nvlink => "NVLink",
+        Link::Node => "node",
+        Link::Network => "network",
+    }
+}
+
 /// The list; a click on a kind lights that group in the grid.
 #[component]
 pub fn RankGroups(
@@ -38,6 +49,12 @@ pub fn RankGroups(
     selected: RwSignal<u64>,
     lit: RwSignal<GroupKind>,
 ) -> impl IntoView {
+    let store = store();
+    let crossed = move |group: &Group| {
+        store
+            .resolved
+            .with(|plan| plan.as_ref().map_or("", |plan| link_name(link(&plan.cluster, &group.ranks))))
+    };
     let rows = move || {
         groups
             .get()
@@ -57,6 +74,7 @@ pub fn RankGroups(
                         </th>
                         <td>{format::exact(group.ranks.len() as u64)}</td>
                         <td>{group.index}</td>
+                        <td>{crossed(&group)}</td>
                         <td class="ranks">{ranks.join(", ")}</td>
                     </tr>
                 }
@@ -67,7 +85,7 @@ pub fn RankGroups(
         <div class="table-box" tabindex="0" role="region" aria-label="Groups of the selected rank">
             <table class="groups" data-testid=testid::RANK_GROUPS>
                 <caption>{move || format!("Groups of rank {}", selected.get())}</caption>
-                <thead><tr><th scope="col">"Group"</th><th scope="col">"Size"</th><th scope="col">"Number"</th><th scope="col">"Ranks"</th></tr></thead>
+                <thead><tr><th scope="col">"Group"</th><th scope="col">"Size"</th><th scope="col">"Number"</th><th scope="col">"Link"</th><th scope="col">"Ranks"</th></tr></thead>
                 <tbody>{rows}</tbody>
             </table>
         </div>
