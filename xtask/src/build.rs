@@ -65,6 +65,8 @@ pub fn trunk(place: &Place, command: &str) -> Result<Command> {
         .current_dir(&place.root)
         .env("PATH", process::path_with([tools.bindgen_folder.as_path()])?)
         .env("CARGO_TARGET_DIR", place.target(Target::Wasm))
+        // Trunk tells its progress on stdout, which is for what was asked of xtask: the hub's URL.
+        .stdout(std::io::stderr())
         // Trunk reads these as its own options and refuses values such as 1.
         .env_remove("NO_COLOR")
         // The stack of Trunk's own code says nothing about a page that does not build.
