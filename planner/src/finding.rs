@@ -106,16 +106,14 @@ pub fn divisors(n: u64) -> Vec<u64> {
     low
 }
 
-/// The names among `known` most like `wanted` (at most `count`), most like first.
+/// The names among `known` most like `wanted` (at most `count`), most like first; of equals, the one listed first.
 pub fn nearest_names<'a>(
     wanted: &str,
     known: impl IntoIterator<Item = &'a str>,
     count: usize,
 ) -> Vec<&'a str> {
     let mut found: Vec<&str> = known.into_iter().collect();
-    found.sort_by(|a, b| {
-        strsim::jaro_winkler(b, wanted).total_cmp(&strsim::jaro_winkler(a, wanted)).then(a.cmp(b))
-    });
+    found.sort_by(|a, b| strsim::jaro_winkler(b, wanted).total_cmp(&strsim::jaro_winkler(a, wanted)));
     found.truncate(count);
     found
 }
