@@ -1,4 +1,4 @@
-//! Trunk and wasm-bindgen, which build the page: compiled once from crates.io into the cache.
+//! Trunk and wasm-bindgen, which build the page: compiled once from source into the cache.
 //!
 //! Trunk would fetch wasm-bindgen itself, but only from GitHub, which not every machine reaches. wasm-bindgen's
 //! program and library must be of the very same version, so the lock file says which.
