@@ -4,7 +4,7 @@ use super::rules::Broken;
 use super::validity::Shape;
 use super::{Layout, parse_order};
 use crate::finding::divisors;
-use crate::model::Attention;
+use crate::model::{Attention, MixerRef};
 use crate::shard::{Reshard, Strategy, TpPlanSource};
 use crate::wire::Runtime;
 
@@ -105,10 +105,12 @@ fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
             format!("{heads} attention heads can't be split over tp {tp}; valid are {}", valid())
         });
     }
-    let latent = matches!(attention, Attention::Mla { .. });
+    // The runtimes' own plans know grouped attention; what mixes tokens otherwise needs a plan that says how.
+    let grouped = |mixer: &MixerRef<'_>| matches!(mixer, MixerRef::Attention(Attention::Gqa { .. }));
+    let other = !shape.architecture.mixers().iter().all(grouped);
     let own = shape.layout.tp_plan == TpPlanSource::Own;
-    broken.require(!(latent && own), "layout.tp", tp, "a tensor-parallel plan for the model's class", || {
-        "there is no tensor-parallel plan for latent attention: set tp to 1, or give layout.tp_plan as a map from module pattern to style".to_owned()
+    broken.require(!(other && own), "layout.tp", tp, "a tensor-parallel plan for the model's class", || {
+        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan as a map from module pattern to style".to_owned()
     });
 }
 

@@ -187,3 +187,20 @@ fn verdicts_follow_capacity() {
     assert_eq!(verdict(answer("llama-3.1-405b", 1, 8, json!({"tp": 8}))), Some(Verdict::No));
     assert_eq!(verdict(answer("llama-3.1-405b", 1, 8, json!({"tp": 5}))), None);
 }
+
+#[test]
+fn mixers_without_a_tensor_parallel_plan_are_refused_under_fsdp() {
+    for (preset, tp, expected) in [
+        ("qwen3-next-80b-a3b", 2, true),
+        ("qwen3-next-80b-a3b", 1, false),
+        ("nemotron-h-8b", 2, true),
+        ("llama-3-8b", 2, false),
+    ] {
+        let answer = estimate(&plan(&json!({
+            "version": 1, "model": {"preset": preset}, "cluster": {"gpu": "h100-sxm"}, "runtime": "fsdp2",
+            "layout": {"tp": tp}
+        })));
+        let refused = errors(&answer).iter().any(|error| error.starts_with("layout.tp"));
+        assert_eq!(refused, expected, "{preset} tp {tp}: {:?}", errors(&answer));
+    }
+}
