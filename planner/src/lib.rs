@@ -10,6 +10,7 @@ pub mod layout;
 pub mod memory;
 pub mod model;
 pub mod plan;
+pub mod schedule;
 pub mod shard;
 pub mod units;
 pub mod why;

@@ -17,7 +17,8 @@ use crate::model::{self, Architecture};
 use crate::shard::{self, RankShards};
 use crate::units::Dtype;
 use crate::wire::{
-    Answer, DataFile, Granularity, GroupSizes, OptimizerKind, ParameterCounts, PlanFile, Runtime, VERSION,
+    Answer, DataFile, Granularity, GroupSizes, OptimizerKind, ParameterCounts, PlanFile, Runtime, Schedule,
+    VERSION,
 };
 
 /// Most layers that a model may have.
@@ -199,6 +200,8 @@ impl Plan {
             GroupKind::Pp => layout.pp,
             GroupKind::Dp => layout.dp,
             GroupKind::DpCp => layout.dp * layout.cp,
+            // The V of ZBV ends where it begins.
+            GroupKind::Embedding if layout.schedule == Schedule::Zbv => 1,
             GroupKind::Embedding => layout.pp.min(2),
             GroupKind::Ep => layout.ep,
             GroupKind::Etp => layout.etp,

@@ -4,6 +4,7 @@
 //! order, the leftmost axis fastest; only the pipeline must agree ("parallel folding").
 
 use super::{Axis, Group, GroupKind, Layout};
+use crate::wire::Schedule;
 
 /// Where a rank stands in both grids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -120,6 +121,8 @@ pub fn groups(layout: &Layout, experts: bool) -> Vec<Group> {
     all.extend(dense.groups(world, GroupKind::DpCp, &[Axis::Dp, Axis::Cp]));
     all.extend(pipelines.iter().map(|pipeline| {
         let ends = match pipeline.ranks.as_slice() {
+            // The V of ZBV ends where it begins.
+            [first, ..] if layout.schedule == Schedule::Zbv => vec![*first],
             [first, .., last] => vec![*first, *last],
             other => other.to_vec(),
         };
@@ -139,7 +142,7 @@ pub fn groups(layout: &Layout, experts: bool) -> Vec<Group> {
 mod tests {
     use super::*;
     use crate::layout::parse_order;
-    use crate::wire::{CpKind, Schedule};
+    use crate::wire::CpKind;
 
     fn layout(tp: u64, cp: u64, pp: u64, ep: u64, etp: u64, world: u64, order: &str) -> Layout {
         Layout {

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::Layout;
+use crate::schedule::virtual_stage;
 
 /// What one model chunk of one stage holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,12 +45,15 @@ fn counts(layout: &Layout, layers: u64) -> Option<Vec<u64>> {
     counted.is_multiple_of(stages).then(|| vec![counted / stages; stages as usize])
 }
 
-/// Layers of chunk `chunk` of every stage.
+/// Layers of the virtual stages of chunk `chunk`, in the order of the model.
 fn chunk_counts(layout: &Layout, layers: u64, chunk: u64) -> Option<Vec<u64>> {
-    let mut chunks = counts(layout, layers)?
-        .into_iter()
-        .map(|count| count.is_multiple_of(layout.vpp).then_some(count / layout.vpp))
-        .collect::<Option<Vec<u64>>>()?;
+    let stages = counts(layout, layers)?;
+    let of = |slot: u64| {
+        let stage = place(layout, slot, chunk);
+        let count = *stages.get(stage as usize)?;
+        count.is_multiple_of(layout.vpp).then_some(count / layout.vpp)
+    };
+    let mut chunks = (0..layout.pp).map(of).collect::<Option<Vec<u64>>>()?;
     if layout.account_for_embedding && chunk == 0 {
         let first = chunks.first_mut()?;
         *first = first.checked_sub(1)?;
@@ -61,23 +65,32 @@ fn chunk_counts(layout: &Layout, layers: u64, chunk: u64) -> Option<Vec<u64>> {
     Some(chunks)
 }
 
+/// Slot of a stage among the virtual stages of a chunk, or the stage of a slot: under ZBV every other chunk runs back.
+fn place(layout: &Layout, stage: u64, chunk: u64) -> u64 {
+    virtual_stage(layout.schedule, layout.pp, stage, chunk) - chunk * layout.pp
+}
+
 /// The chunks of a stage, in order; none when `layers` don't divide over stages and chunks. In the global order chunk 0
-/// of all stages comes first, then chunk 1.
+/// of all stages comes first, then chunk 1 (`schedule::virtual_stage`).
 pub fn chunks_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<Chunk>> {
     if let Some(string) = &layout.pipeline {
         return (0..layout.vpp)
-            .map(|chunk| string.get((chunk * layout.pp + stage) as usize).cloned())
+            .map(|chunk| {
+                let number = virtual_stage(layout.schedule, layout.pp, stage, chunk);
+                string.get(number as usize).cloned()
+            })
             .collect();
     }
     let mut start = 0;
     let mut found = Vec::new();
     for chunk in 0..layout.vpp {
         let counts = chunk_counts(layout, layers, chunk)?;
-        let before: u64 = counts.iter().take(stage as usize).sum();
-        let here = *counts.get(stage as usize)?;
-        let last = stage + 1 == layout.pp && chunk + 1 == layout.vpp;
+        let slot = place(layout, stage, chunk);
+        let before: u64 = counts.iter().take(slot as usize).sum();
+        let here = *counts.get(slot as usize)?;
+        let last = slot + 1 == layout.pp && chunk + 1 == layout.vpp;
         found.push(Chunk {
-            embedding: stage == 0 && chunk == 0,
+            embedding: slot == 0 && chunk == 0,
             layers: start + before..start + before + here,
             mtp: last,
             loss: last,
@@ -90,4 +103,38 @@ pub fn chunks_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<C
 /// Layers of a stage, chunk after chunk; none when the layers don't divide.
 pub fn layers_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<u64>> {
     Some(chunks_of_stage(layout, layers, stage)?.into_iter().flat_map(|chunk| chunk.layers).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Plan, parse_plan};
+
+    /// Layers of each stage's chunks, with marks for embedding and loss.
+    fn check(layout: serde_json::Value, expected: &str) {
+        let file = serde_json::json!({
+            "version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu", "gpus_per_node": 2},
+            "layout": layout, "training": {"global_batch_size": 8}
+        });
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan_or_shape().unwrap();
+        let shown = |stage| {
+            let chunks = chunks_of_stage(&plan.layout, 8, stage).unwrap();
+            let chunk = |chunk: &Chunk| {
+                let (first, last) =
+                    (if chunk.embedding { "E" } else { "" }, if chunk.loss { "L" } else { "" });
+                format!("{first}{}..{}{last}", chunk.layers.start, chunk.layers.end)
+            };
+            chunks.iter().map(chunk).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(format!("{} | {}", shown(0), shown(1)), expected);
+    }
+
+    #[test]
+    fn chunks_go_round_and_under_zbv_back() {
+        let layout = |schedule: &str| serde_json::json!({"pp": 2, "vpp": 2, "schedule": schedule});
+        check(layout("interleaved"), "E0..2 4..6 | 2..4 6..8L");
+        check(layout("zbv"), "E0..2 6..8L | 2..4 4..6");
+        let uneven = serde_json::json!({"pp": 2, "vpp": 2, "schedule": "zbv", "first_stage_layers": 2});
+        check(uneven, "E0..1 7..8L | 1..4 4..7");
+    }
 }

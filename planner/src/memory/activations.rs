@@ -9,8 +9,9 @@
 use crate::layout::chunks_of_stage;
 use crate::model::{Attention, LayerKind, MixerRef, Mlp, QkNorm};
 use crate::plan::Plan;
+use crate::schedule::{self, Pipeline};
 use crate::shard::{Module, padded_vocabulary, stage_families};
-use crate::wire::{Granularity, Runtime, Schedule};
+use crate::wire::{Granularity, Runtime};
 
 /// Bytes of activations of one stage's rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -40,23 +41,7 @@ struct LayerBytes {
 
 /// Model chunks (of layers / (pp vpp) each) whose activations are alive at once on `stage`, and chunks of a stage.
 pub fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
-    let layout = &plan.layout;
-    let (microbatches, stages, chunks) = (plan.microbatches(), layout.pp, layout.vpp);
-    if stages == 1 {
-        return (1, 1);
-    }
-    let behind = stages - 1 - stage;
-    let live = match layout.schedule {
-        Schedule::Gpipe => microbatches,
-        Schedule::OneFOneB | Schedule::ZbH1 => microbatches.min(behind + 1),
-        Schedule::Interleaved => {
-            let warmup =
-                (microbatches * chunks).min(2 * behind + (chunks - 1) * layout.microbatch_group_size);
-            (microbatches * chunks).min(warmup + 1)
-        }
-        Schedule::Zbv => (microbatches * chunks).min(2 * stages),
-    };
-    (live, chunks)
+    (schedule::live_chunks(&Pipeline::of(plan), stage), plan.layout.vpp)
 }
 
 struct Tokens {

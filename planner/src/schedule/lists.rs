@@ -1,0 +1,165 @@
+//! The ordered action list of a stage.
+
+use super::{Action, ActionKind, Pipeline};
+use crate::wire::Schedule;
+
+/// What `stage` computes in a step, in order. Two actions for each micro batch and chunk, three where backward is split.
+///
+/// One stage alone has no bubble to fill: it takes each micro batch forward and backward, whatever the schedule.
+pub fn actions(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+    let Pipeline { stages, chunks, microbatches, .. } = *pipeline;
+    if stages <= 1 && chunks <= 1 {
+        return one_forward_one_backward(microbatches, 0, |number| (number, 0), |number| (number, 0));
+    }
+    let behind = stages.saturating_sub(stage + 1);
+    match pipeline.schedule {
+        Schedule::OneFOneB => {
+            one_forward_one_backward(microbatches, behind, |number| (number, 0), |number| (number, 0))
+        }
+        Schedule::Interleaved => interleaved(pipeline, stage),
+        Schedule::Gpipe => {
+            one_forward_one_backward(microbatches, microbatches, |number| (number, 0), |number| (number, 0))
+        }
+        Schedule::ZbH1 => zb_h1(microbatches, stage, behind),
+        Schedule::Zbv => zbv(stages, microbatches, stage),
+    }
+}
+
+fn action(kind: ActionKind, (microbatch, chunk): (u64, u64)) -> Action {
+    Action { kind, microbatch, chunk }
+}
+
+/// `warmup` forwards, then a forward and a backward in turn, then the backwards that are left. The functions give micro
+/// batch and chunk of the forward and of the backward with a number.
+fn one_forward_one_backward(
+    total: u64,
+    warmup: u64,
+    forward: impl Fn(u64) -> (u64, u64),
+    backward: impl Fn(u64) -> (u64, u64),
+) -> Vec<Action> {
+    let warmup = warmup.min(total);
+    let mut list = Vec::new();
+    list.extend((0..warmup).map(|number| action(ActionKind::Forward, forward(number))));
+    for number in 0..total {
+        if warmup + number < total {
+            list.push(action(ActionKind::Forward, forward(warmup + number)));
+        }
+        list.push(action(ActionKind::Backward, backward(number)));
+    }
+    list
+}
+
+/// Forwards before the first backward of the interleaved schedule.
+pub(super) fn interleaved_warmup(pipeline: &Pipeline, stage: u64) -> u64 {
+    let Pipeline { stages, chunks, microbatches, group_size, .. } = *pipeline;
+    let ahead = 2 * stages.saturating_sub(stage + 1) + chunks.saturating_sub(1).saturating_mul(group_size);
+    ahead.min(microbatches.saturating_mul(chunks))
+}
+
+/// Micro batches go through the chunks in groups: a whole group through chunk 0, then through chunk 1. The last group is
+/// what is left over. Backward goes through the chunks in reverse.
+fn interleaved(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+    let Pipeline { chunks, microbatches, group_size, .. } = *pipeline;
+    let group = group_size.max(1);
+    let place = |number: u64| {
+        let first = number / (group * chunks) * group;
+        let here = group.min(microbatches - first);
+        let within = number - first * chunks;
+        (first + within % here, within / here)
+    };
+    let back = |number: u64| {
+        let (microbatch, chunk) = place(number);
+        (microbatch, chunks - 1 - chunk)
+    };
+    one_forward_one_backward(microbatches * chunks, interleaved_warmup(pipeline, stage), place, back)
+}
+
+/// 1F1B with backward split; weight gradients lag behind input gradients by as many micro batches as there are stages
+/// before this one, so that they fill its bubble and no stage holds more micro batches than the first.
+fn zb_h1(microbatches: u64, stage: u64, behind: u64) -> Vec<Action> {
+    let whole = one_forward_one_backward(microbatches, behind, |number| (number, 0), |number| (number, 0));
+    let mut list = Vec::with_capacity(whole.len() / 2 * 3);
+    for next in whole {
+        if next.kind == ActionKind::Forward {
+            list.push(next);
+            continue;
+        }
+        list.push(Action { kind: ActionKind::BackwardInput, ..next });
+        if let Some(due) = next.microbatch.checked_sub(stage) {
+            list.push(Action { kind: ActionKind::BackwardWeight, microbatch: due, ..next });
+        }
+    }
+    let due = microbatches.saturating_sub(stage)..microbatches;
+    list.extend(due.map(|microbatch| action(ActionKind::BackwardWeight, (microbatch, 0))));
+    list
+}
+
+/// A list under construction: the next micro batch of each kind of action for each of two chunks.
+struct Counted {
+    list: Vec<Action>,
+    microbatches: u64,
+    next: [[u64; 2]; 3],
+}
+
+const KINDS: [ActionKind; 3] = [ActionKind::Forward, ActionKind::BackwardInput, ActionKind::BackwardWeight];
+const F: usize = 0;
+const B: usize = 1;
+const W: usize = 2;
+
+impl Counted {
+    /// The next action of a kind on a chunk. Micro batches that the step does not have are counted but not done.
+    fn push(&mut self, kind: usize, chunk: usize) {
+        let microbatch = self.next[kind][chunk];
+        self.next[kind][chunk] += 1;
+        if microbatch < self.microbatches {
+            self.list.push(Action { kind: KINDS[kind], microbatch, chunk: chunk as u64 });
+        }
+    }
+
+    fn both_backwards(&mut self, chunk: usize) {
+        self.push(B, chunk);
+        self.push(W, chunk);
+    }
+}
+
+/// Zero bubble with two chunks in a V, made for at least `2 stages - 1` micro batches; of fewer, the others are left out.
+fn zbv(stages: u64, microbatches: u64, stage: u64) -> Vec<Action> {
+    let planned = microbatches.max(2 * stages - 1);
+    let behind = stages.saturating_sub(stage);
+    let mut made = Counted { list: Vec::new(), microbatches, next: [[0; 2]; 3] };
+    // Warm-up: chunk 0 until the first micro batch comes back, both in turn, then chunk 1 alone.
+    for _ in 0..(2 * behind).saturating_sub(1) {
+        made.push(F, 0);
+    }
+    for _ in 0..stage {
+        made.push(F, 1);
+        made.push(F, 0);
+    }
+    for _ in 0..behind {
+        made.push(F, 1);
+        made.both_backwards(1);
+    }
+    // Steady: each chunk in turn forward and backward.
+    while made.next[F][1] < made.next[F][0] || made.next[F][0] < planned {
+        if made.next[F][0] < planned {
+            made.push(F, 0);
+        }
+        made.both_backwards(0);
+        made.push(F, 1);
+        made.both_backwards(1);
+    }
+    // Cool-down: input gradients first, for the stages that wait for them; weight gradients fill what is left.
+    for _ in 0..stage {
+        made.push(B, 0);
+        made.push(B, 1);
+    }
+    for _ in 0..behind {
+        made.both_backwards(0);
+    }
+    for chunk in [1, 0] {
+        while made.next[W][chunk] < made.next[B][chunk] {
+            made.push(W, chunk);
+        }
+    }
+    made.list
+}
