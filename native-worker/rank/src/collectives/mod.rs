@@ -11,6 +11,9 @@ use anyhow::Context;
 use planner::layout::{Group, GroupKind};
 use tch::Tensor;
 
+/// Name of the time that a rank waits for others to enter a collective or to send.
+pub const WAITING: &str = "waiting";
+
 /// Number of a group in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupId(pub usize);
@@ -56,13 +59,41 @@ pub trait Collectives {
     /// As `all_reduce`.
     fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()>;
 
+    /// Sends each member its rows of `input` (cut along the first dim: `input_rows[i]` rows for member `i`) and fills
+    /// `output` with what the members sent to this one, in their order: `output_rows[i]` rows from member `i`.
+    ///
+    /// # Errors
+    /// As `all_reduce`, and when the rows don't add up to the tensors' first dims.
+    fn all_to_all(
+        &self,
+        group: GroupId,
+        input: &Tensor,
+        input_rows: &[usize],
+        output: &mut Tensor,
+        output_rows: &[usize],
+    ) -> anyhow::Result<()>;
+
+    /// Sends `tensor` to the member with index `to`, as its message `tag`. It may be changed when this returns, whether
+    /// or not the other has taken it: the sender does not wait for the receiver to be ready.
+    ///
+    /// # Errors
+    /// As `all_reduce`.
+    fn send(&self, group: GroupId, to: usize, tag: u64, tensor: &Tensor) -> anyhow::Result<()>;
+
+    /// Fills `tensor` with the message `tag` of the member with index `from`. Messages of one member may be taken in
+    /// another order than they were sent in; those of one tag come in the order of sending.
+    ///
+    /// # Errors
+    /// As `all_reduce`, and when the message is of another size.
+    fn receive(&self, group: GroupId, from: usize, tag: u64, tensor: &mut Tensor) -> anyhow::Result<()>;
+
     /// Returns once all members have entered.
     ///
     /// # Errors
     /// As `all_reduce`.
     fn barrier(&self, group: GroupId) -> anyhow::Result<()>;
 
-    /// Seconds spent since the last call, by `comm.KIND`.
+    /// Seconds spent since the last call: `waiting` until the last member had entered, and `comm.KIND` for the rest.
     fn take_seconds(&self) -> BTreeMap<String, f64>;
 
     /// Notes what this rank is doing, for the others' error messages.

@@ -5,18 +5,32 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::frame::Frame;
+use serde::{Deserialize, Serialize};
 
-/// Frames of one peer that may wait; a reader that finds more leaves the rest to TCP.
+use super::frame::{Frame, Kind, Place};
+
+/// Frames of one peer that may wait while the rank computes; a reader that finds more leaves the rest to TCP. While
+/// the rank itself waits, readers take all that comes: what it waits for may be behind.
 const MAX_WAITING: usize = 64;
 
 #[derive(Default)]
 struct State {
     waiting: Vec<VecDeque<Frame>>,
-    answers: Vec<Option<String>>,
+    messages: Vec<VecDeque<Frame>>,
+    starving: u32,
+    answers: Vec<Option<Doing>>,
     goodbye: Vec<bool>,
     failure: Option<String>,
-    doing: String,
+    doing: Doing,
+}
+
+/// What a rank says when it is asked what it is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Doing {
+    /// In words.
+    pub words: String,
+    /// The rank that it waits for, if it does.
+    pub waiting_for: Option<usize>,
 }
 
 /// Shared by a rank's threads.
@@ -38,11 +52,21 @@ pub enum Waited {
     Late,
 }
 
+/// While it lives, readers take all that comes.
+pub struct Starving<'a>(&'a Board);
+
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.lock().starving -= 1;
+    }
+}
+
 impl Board {
     /// A board for `world` ranks.
     pub fn new(world: usize) -> Board {
         let state = State {
             waiting: (0..world).map(|_| VecDeque::new()).collect(),
+            messages: (0..world).map(|_| VecDeque::new()).collect(),
             answers: vec![None; world],
             goodbye: vec![false; world],
             ..State::default()
@@ -58,33 +82,76 @@ impl Board {
     /// Keeps a frame of `peer` until it is taken; waits while too many are kept.
     pub fn put(&self, peer: usize, frame: Frame) {
         let mut state = self.lock();
-        while state.waiting[peer].len() >= MAX_WAITING && state.failure.is_none() {
+        while state.waiting[peer].len() + state.messages[peer].len() >= MAX_WAITING
+            && state.starving == 0
+            && state.failure.is_none()
+        {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        state.waiting[peer].push_back(frame);
+        let queue = match frame.kind {
+            Kind::Message => &mut state.messages[peer],
+            _ => &mut state.waiting[peer],
+        };
+        queue.push_back(frame);
         self.changed.notify_all();
     }
 
-    /// The next frame of `peer`.
+    /// The next frame of `peer` in a collective.
     pub fn take(&self, peer: usize, deadline: Instant) -> Waited {
+        self.take_when(peer, deadline, |state| state.waiting[peer].pop_front())
+    }
+
+    /// The next frame of `peer`'s message at `place`, whatever else came before it.
+    pub fn take_message(&self, peer: usize, place: Place, deadline: Instant) -> Waited {
+        let same =
+            |frame: &Frame| (frame.place.group, frame.place.operation) == (place.group, place.operation);
+        self.take_when(peer, deadline, |state| {
+            let index = state.messages[peer].iter().position(same)?;
+            state.messages[peer].remove(index)
+        })
+    }
+
+    fn take_when(
+        &self,
+        peer: usize,
+        deadline: Instant,
+        mut look: impl FnMut(&mut State) -> Option<Frame>,
+    ) -> Waited {
+        let mut starving = false;
         let mut state = self.lock();
-        loop {
-            if let Some(frame) = state.waiting[peer].pop_front() {
-                self.changed.notify_all();
-                return Waited::Frame(frame);
+        let waited = loop {
+            if let Some(frame) = look(&mut state) {
+                break Waited::Frame(frame);
             }
             if let Some(failure) = &state.failure {
-                return Waited::Failed(failure.clone());
+                break Waited::Failed(failure.clone());
             }
             if state.goodbye[peer] {
-                return Waited::Goodbye;
+                break Waited::Goodbye;
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Waited::Late;
+                break Waited::Late;
+            }
+            if !starving {
+                starving = true;
+                state.starving += 1;
+                self.changed.notify_all();
             }
             state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        };
+        state.starving -= u32::from(starving);
+        if matches!(waited, Waited::Frame(_)) {
+            self.changed.notify_all();
         }
+        waited
+    }
+
+    /// Says that this rank can't go on until something comes, or is taken; until the answer is dropped.
+    pub fn starve(&self) -> Starving<'_> {
+        self.lock().starving += 1;
+        self.changed.notify_all();
+        Starving(self)
     }
 
     /// Notes a failure; the first one stays. Returns whether this was it.
@@ -115,25 +182,26 @@ impl Board {
     }
 
     /// Notes what this rank is doing.
-    pub fn set_doing(&self, doing: &str) {
+    pub fn set_doing(&self, words: &str, waiting_for: Option<usize>) {
         let mut state = self.lock();
-        state.doing.clear();
-        state.doing.push_str(doing);
+        state.doing.words.clear();
+        state.doing.words.push_str(words);
+        state.doing.waiting_for = waiting_for;
     }
 
     /// What this rank is doing.
-    pub fn doing(&self) -> String {
+    pub fn doing(&self) -> Doing {
         self.lock().doing.clone()
     }
 
     /// Keeps what `peer` says it is doing.
-    pub fn set_answer(&self, peer: usize, answer: String) {
+    pub fn set_answer(&self, peer: usize, answer: Doing) {
         self.lock().answers[peer] = Some(answer);
         self.changed.notify_all();
     }
 
     /// What `peer` says it is doing, if it says so in time.
-    pub fn take_answer(&self, peer: usize, patience: Duration) -> Option<String> {
+    pub fn take_answer(&self, peer: usize, patience: Duration) -> Option<Doing> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
         loop {

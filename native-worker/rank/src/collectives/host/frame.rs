@@ -10,8 +10,10 @@ const HEADER_BYTES: usize = 24;
 /// What a frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A part of a tensor.
+    /// A part of a tensor, in a collective.
     Data,
+    /// A part of a tensor, from one rank to another.
+    Message,
     /// The sender fails; the payload says why.
     Abort,
     /// The sender is done and closes in good order.
@@ -24,7 +26,7 @@ pub enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
-        [Kind::Data, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer]
+        [Kind::Data, Kind::Message, Kind::Abort, Kind::Goodbye, Kind::Query, Kind::Answer]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
     }
@@ -37,7 +39,7 @@ pub struct Place {
     pub collective: u8,
     /// The group.
     pub group: u32,
-    /// Counts the collectives of the group.
+    /// Counts the collectives of the group; of a message, its tag.
     pub operation: u64,
     /// Counts the sender's frames in the collective.
     pub piece: u32,

@@ -18,6 +18,22 @@ pub type LastResort = Arc<dyn Fn(&str) + Send + Sync>;
 /// How long the rank's own thread may take to notice a failure, in the middle of a long computation.
 const LAST_RESORT_AFTER: Duration = Duration::from_secs(5);
 
+/// A machine that went away sends no end of the connection; the kernel asks it after this silence, ...
+const SILENCE: Duration = Duration::from_secs(2);
+/// ... this often, ...
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+/// ... so many times before the connection counts as lost: 8 s in all. A stopped process' kernel still answers.
+const PROBES: u32 = 3;
+
+fn notice_dead_machines(stream: &TcpStream) -> std::io::Result<()> {
+    let socket = socket2::SockRef::from(stream);
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE_EVERY).with_retries(PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    // The same patience where data is under way, for which the kernel sends no probes.
+    socket.set_tcp_user_timeout(Some(SILENCE + PROBE_EVERY * PROBES))
+}
+
 /// A link.
 pub struct Link {
     /// Who is at the other end.
@@ -33,6 +49,7 @@ impl Link {
         last_resort: Option<LastResort>,
     ) -> std::io::Result<Arc<Link>> {
         peer.stream.set_nodelay(true)?;
+        notice_dead_machines(&peer.stream)?;
         peer.stream.set_read_timeout(None)?;
         peer.stream.set_write_timeout(Some(WRITE_PATIENCE))?;
         let mut reading = peer.stream.try_clone()?;
@@ -54,21 +71,16 @@ impl Link {
         loop {
             match frame::read(reading) {
                 Ok(frame) => match frame.kind {
-                    Kind::Data => board.put(peer, frame),
+                    Kind::Data | Kind::Message => board.put(peer, frame),
                     Kind::Abort => return board.fail(&String::from_utf8_lossy(&frame.payload)),
                     Kind::Goodbye => board.set_goodbye(peer),
                     Kind::Query => {
                         let deadline = Instant::now() + Duration::from_secs(1);
-                        let _ = self.write(
-                            Kind::Answer,
-                            Place::default(),
-                            board.doing().as_bytes(),
-                            board,
-                            deadline,
-                        );
+                        let answer = serde_json::to_vec(&board.doing()).unwrap_or_default();
+                        let _ = self.write(Kind::Answer, Place::default(), &answer, board, deadline);
                     }
                     Kind::Answer => {
-                        board.set_answer(peer, String::from_utf8_lossy(&frame.payload).into_owned())
+                        board.set_answer(peer, serde_json::from_slice(&frame.payload).unwrap_or_default());
                     }
                 },
                 Err(_) if board.goodbye(peer) => return false,
@@ -82,6 +94,7 @@ impl Link {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 "its connection closed without a goodbye, so its process was killed or crashed".to_owned()
             }
+            ErrorKind::TimedOut => "its machine does not answer any more".to_owned(),
             ErrorKind::InvalidData => format!("it sent what is no frame: {error}"),
             _ => format!("its connection failed: {error}"),
         };
@@ -101,6 +114,8 @@ impl Link {
         board: &Board,
         deadline: Instant,
     ) -> Result<(), String> {
+        let data = matches!(kind, Kind::Data | Kind::Message);
+        let mut starving = None;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let header = frame::header(kind, place, payload.len());
         for mut part in [&header[..], payload] {
@@ -109,8 +124,12 @@ impl Link {
                     Ok(0) => return Err(self.gone(&ErrorKind::BrokenPipe.into())),
                     Ok(written) => part = &part[written..],
                     Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                        if let Some(failure) = board.failure().filter(|_| kind == Kind::Data) {
+                        if let Some(failure) = board.failure().filter(|_| data) {
                             return Err(failure);
+                        }
+                        // The peer may itself be stuck writing to this rank: let what it writes come in.
+                        if data && starving.is_none() {
+                            starving = Some(board.starve());
                         }
                         if Instant::now() >= deadline {
                             return Err(format!(

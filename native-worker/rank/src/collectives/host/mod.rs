@@ -23,22 +23,26 @@ use anyhow::{Context, ensure};
 use planner::layout::Group;
 use tch::{Device, Tensor};
 
-use self::board::Board;
+use self::board::{Board, Doing};
 use self::frame::{Kind, Place};
 pub use self::join::Identity;
 pub use self::link::LastResort;
 use self::link::Link;
 use self::operation::Operation;
-use super::{Collectives, GroupId, Reduce};
+use super::{Collectives, GroupId, Reduce, WAITING};
 use crate::sys::{cpu_bytes, cpu_bytes_mut};
 
 /// Names of the collectives; a frame carries the index.
-const COLLECTIVES: [&str; 5] = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier"];
+const COLLECTIVES: [&str; 8] =
+    ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "barrier", "all_to_all", "send", "receive"];
 const ALL_REDUCE: u8 = 0;
 const ALL_GATHER: u8 = 1;
 const REDUCE_SCATTER: u8 = 2;
 const BROADCAST: u8 = 3;
 const BARRIER: u8 = 4;
+const ALL_TO_ALL: u8 = 5;
+const SEND: u8 = 6;
+const RECEIVE: u8 = 7;
 
 /// Where and how to meet.
 pub struct Meeting {
@@ -60,7 +64,8 @@ pub struct HostCollectives {
     board: Arc<Board>,
     timeout: Duration,
     operations: RefCell<Vec<u64>>,
-    seconds: RefCell<BTreeMap<String, f64>>,
+    /// By number in `COLLECTIVES`; last, the time until the other members had entered.
+    seconds: RefCell<[f64; COLLECTIVES.len() + 1]>,
     doing: RefCell<String>,
     ended: Cell<bool>,
 }
@@ -116,32 +121,79 @@ impl HostCollectives {
         }
     }
 
-    fn begin(&self, group: GroupId, collective: u8) -> anyhow::Result<Operation<'_>> {
+    fn operation(
+        &self,
+        group: GroupId,
+        collective: u8,
+        kind: Kind,
+        number: u64,
+    ) -> anyhow::Result<Operation<'_>> {
         let found = self.groups.get(group.0).with_context(|| format!("there is no group {}", group.0))?;
-        let me = self.index(group)?;
-        let operation = {
-            let mut operations = self.operations.borrow_mut();
-            operations[group.0] += 1;
-            operations[group.0]
-        };
-        let place = Place { collective, group: u32::try_from(group.0)?, operation, piece: 0 };
+        // Both ends of a message must name the same place.
+        let named = if kind == Kind::Message { SEND } else { collective };
         Ok(Operation {
             world: self,
             members: found.ranks.iter().map(|&rank| rank as usize).collect(),
-            me,
-            place,
+            me: self.index(group)?,
+            place: Place { collective: named, group: u32::try_from(group.0)?, operation: number, piece: 0 },
             name: COLLECTIVES[usize::from(collective)],
+            kind,
             deadline: Instant::now() + self.timeout,
+            waited: Duration::ZERO,
         })
     }
 
-    fn timed<T>(&self, collective: u8, run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    /// Runs the next collective of the group, and accounts for its time.
+    fn collective<T>(
+        &self,
+        group: GroupId,
+        collective: u8,
+        run: impl FnOnce(&mut Operation<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let number = {
+            let mut operations = self.operations.borrow_mut();
+            let count =
+                operations.get_mut(group.0).with_context(|| format!("there is no group {}", group.0))?;
+            *count += 1;
+            *count
+        };
+        self.timed(self.operation(group, collective, Kind::Data, number)?, collective, run)
+    }
+
+    fn timed<'a, T>(
+        &'a self,
+        mut operation: Operation<'a>,
+        collective: u8,
+        run: impl FnOnce(&mut Operation<'_>) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
         let start = Instant::now();
-        let result = run();
+        let result = run(&mut operation);
         let mut seconds = self.seconds.borrow_mut();
-        *seconds.entry(format!("comm.{}", COLLECTIVES[usize::from(collective)])).or_default() +=
-            start.elapsed().as_secs_f64();
+        seconds[usize::from(collective)] += start.elapsed().saturating_sub(operation.waited).as_secs_f64();
+        seconds[COLLECTIVES.len()] += operation.waited.as_secs_f64();
         result
+    }
+
+    fn other(&self, group: GroupId, member: usize) -> anyhow::Result<()> {
+        let (size, me) = (self.size(group), self.index(group)?);
+        ensure!(
+            member < size && member != me,
+            "member {me} of a group of {size} ranks has no messages with member {member}"
+        );
+        Ok(())
+    }
+
+    fn link(&self, rank: usize) -> anyhow::Result<&Link> {
+        let link = self.links.get(rank).and_then(Option::as_ref);
+        link.map(Arc::as_ref).with_context(|| format!("there is no link to rank {rank}"))
+    }
+
+    /// What a rank says that it is doing; none if it does not answer within a second.
+    fn ask(&self, rank: usize) -> Option<Doing> {
+        let patience = Duration::from_secs(1);
+        let link = self.link(rank).ok()?;
+        link.write(Kind::Query, Place::default(), &[], &self.board, Instant::now() + patience).ok()?;
+        self.board.take_answer(rank, patience)
     }
 }
 
@@ -165,6 +217,18 @@ fn host_copy(tensor: &Tensor) -> anyhow::Result<Vec<u8>> {
     }
     let host = tensor.f_to_device(Device::Cpu)?.f_contiguous()?;
     Ok(cpu_bytes(&host).context("a tensor copied to the host is not a plain tensor")?.to_vec())
+}
+
+/// Bytes of each member's rows of a tensor that is cut along its first dim.
+fn row_bytes(tensor: &Tensor, rows: &[usize], members: usize) -> anyhow::Result<Vec<usize>> {
+    let first = tensor.size().first().copied().unwrap_or(0);
+    ensure!(
+        rows.len() == members && rows.iter().sum::<usize>() == usize::try_from(first)?,
+        "{rows:?} rows for the {members} members are not the {first} rows of a tensor of shape {:?}",
+        tensor.size()
+    );
+    let bytes = tensor.numel() * tensor.kind().elt_size_in_bytes() / usize::try_from(first.max(1))?;
+    Ok(rows.iter().map(|rows| rows * bytes).collect())
 }
 
 fn check_sizes(small: &Tensor, large: &Tensor, members: usize) -> anyhow::Result<()> {
@@ -192,9 +256,9 @@ impl Collectives for HostCollectives {
         if self.size(group) == 1 {
             return Ok(());
         }
-        self.timed(ALL_REDUCE, || {
-            let kind = tensor.kind();
-            with_host_bytes(tensor, |bytes| self.begin(group, ALL_REDUCE)?.all_reduce(reduce, kind, bytes))
+        let kind = tensor.kind();
+        self.collective(group, ALL_REDUCE, |operation| {
+            with_host_bytes(tensor, |bytes| operation.all_reduce(reduce, kind, bytes))
         })
     }
 
@@ -203,9 +267,9 @@ impl Collectives for HostCollectives {
         if self.size(group) == 1 {
             return Ok(output.f_copy_(input)?);
         }
-        self.timed(ALL_GATHER, || {
+        self.collective(group, ALL_GATHER, |operation| {
             let mine = host_copy(input)?;
-            with_host_bytes(output, |bytes| self.begin(group, ALL_GATHER)?.all_gather(&mine, bytes))
+            with_host_bytes(output, |bytes| operation.all_gather(&mine, bytes))
         })
     }
 
@@ -214,8 +278,7 @@ impl Collectives for HostCollectives {
         if self.size(group) == 1 {
             return Ok(output.f_copy_(input)?);
         }
-        self.timed(REDUCE_SCATTER, || {
-            let mut operation = self.begin(group, REDUCE_SCATTER)?;
+        self.collective(group, REDUCE_SCATTER, |operation| {
             let sum = match cpu_bytes(input) {
                 Some(bytes) => operation.reduce_scatter(input.kind(), bytes)?,
                 None => operation.reduce_scatter(input.kind(), &host_copy(input)?)?,
@@ -232,8 +295,44 @@ impl Collectives for HostCollectives {
         if self.size(group) == 1 {
             return Ok(());
         }
-        self.timed(BROADCAST, || {
-            with_host_bytes(tensor, |bytes| self.begin(group, BROADCAST)?.broadcast(root, bytes))
+        self.collective(group, BROADCAST, |operation| {
+            with_host_bytes(tensor, |bytes| operation.broadcast(root, bytes))
+        })
+    }
+
+    fn all_to_all(
+        &self,
+        group: GroupId,
+        input: &Tensor,
+        input_rows: &[usize],
+        output: &mut Tensor,
+        output_rows: &[usize],
+    ) -> anyhow::Result<()> {
+        let sends = row_bytes(input, input_rows, self.size(group))?;
+        let receives = row_bytes(output, output_rows, self.size(group))?;
+        if self.size(group) == 1 {
+            return Ok(output.f_copy_(input)?);
+        }
+        self.collective(group, ALL_TO_ALL, |operation| {
+            let mine = host_copy(input)?;
+            with_host_bytes(output, |bytes| operation.all_to_all(&mine, &sends, bytes, &receives))
+        })
+    }
+
+    fn send(&self, group: GroupId, to: usize, tag: u64, tensor: &Tensor) -> anyhow::Result<()> {
+        self.other(group, to)?;
+        self.timed(self.operation(group, SEND, Kind::Message, tag)?, SEND, |operation| {
+            match cpu_bytes(tensor) {
+                Some(bytes) => operation.send_message(to, bytes),
+                None => operation.send_message(to, &host_copy(tensor)?),
+            }
+        })
+    }
+
+    fn receive(&self, group: GroupId, from: usize, tag: u64, tensor: &mut Tensor) -> anyhow::Result<()> {
+        self.other(group, from)?;
+        self.timed(self.operation(group, RECEIVE, Kind::Message, tag)?, RECEIVE, |operation| {
+            with_host_bytes(tensor, |bytes| operation.receive_message(from, bytes))
         })
     }
 
@@ -241,8 +340,7 @@ impl Collectives for HostCollectives {
         if self.size(group) == 1 {
             return Ok(());
         }
-        self.timed(BARRIER, || {
-            let mut operation = self.begin(group, BARRIER)?;
+        self.collective(group, BARRIER, |operation| {
             for member in operation.others() {
                 operation.send(member, &[])?;
             }
@@ -254,12 +352,14 @@ impl Collectives for HostCollectives {
     }
 
     fn take_seconds(&self) -> BTreeMap<String, f64> {
-        self.seconds.take()
+        let seconds = self.seconds.take();
+        let names = COLLECTIVES.iter().map(|name| format!("comm.{name}")).chain([WAITING.to_owned()]);
+        names.zip(seconds).filter(|&(_, seconds)| seconds > 0.0).collect()
     }
 
     fn note(&self, doing: &str) {
         doing.clone_into(&mut self.doing.borrow_mut());
-        self.board.set_doing(doing);
+        self.board.set_doing(doing, None);
     }
 
     fn abort(&self, reason: &str) {

@@ -1,14 +1,12 @@
 //! One collective under way: who sends what to whom, in which order.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{anyhow, bail};
 
 use super::board::Waited;
 use super::frame::{Kind, MAX_FRAME_BYTES, Place};
-use super::link::Link;
 use super::reduce::Accumulator;
 use super::{COLLECTIVES, HostCollectives};
 use crate::collectives::Reduce;
@@ -23,43 +21,51 @@ pub(super) struct Operation<'a> {
     pub(super) me: usize,
     pub(super) place: Place,
     pub(super) name: &'static str,
+    /// `Data`, or `Message` from one rank to another.
+    pub(super) kind: Kind,
     pub(super) deadline: Instant,
+    /// Time spent until the other members had entered.
+    pub(super) waited: Duration,
 }
 
 impl Operation<'_> {
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let group = &self.world.groups[self.place.group as usize];
+        let number = if self.kind == Kind::Message { "with tag" } else { "number" };
         format!(
-            "{} number {} of the {:?} group of ranks {:?}",
+            "{} {number} {} of the {:?} group of ranks {:?}",
             self.name, self.place.operation, group.kind, group.ranks
         )
     }
 
     pub(super) fn send(&mut self, member: usize, payload: &[u8]) -> anyhow::Result<()> {
-        let link = self.link(member)?;
-        let sent = link.write(Kind::Data, self.place, payload, &self.world.board, self.deadline);
+        let link = self.world.link(self.members[member])?;
+        let sent = link.write(self.kind, self.place, payload, &self.world.board, self.deadline);
         sent.map_err(|reason| match self.world.board.failure() {
             Some(failure) => anyhow!(failure),
             None => anyhow!("{reason} in {}", self.describe()),
         })
     }
 
-    fn link(&self, member: usize) -> anyhow::Result<&Link> {
-        let rank = self.members[member];
-        let link = self.world.links.get(rank).and_then(Option::as_ref);
-        link.map(Arc::as_ref).with_context(|| format!("there is no link to rank {rank}"))
-    }
-
     pub(super) fn receive(&mut self, member: usize, bytes: usize) -> anyhow::Result<Vec<u8>> {
-        let peer = self.members[member];
-        self.world.board.set_doing(&format!("waiting for rank {peer} in {}", self.describe()));
-        let frame = match self.world.board.take(peer, self.deadline) {
+        let (peer, board) = (self.members[member], &self.world.board);
+        board.set_doing(&format!("waiting for rank {peer} in {}", self.describe()), Some(peer));
+        let start = Instant::now();
+        let waited = match self.kind {
+            Kind::Message => board.take_message(peer, self.place, self.deadline),
+            _ => board.take(peer, self.deadline),
+        };
+        if self.place.piece == 0 {
+            // The first frame says that the member has entered; the time until then is nobody's transfer.
+            self.waited += start.elapsed();
+        }
+        let frame = match waited {
             Waited::Frame(frame) => frame,
             Waited::Failed(reason) => bail!(reason),
             Waited::Goodbye => bail!("rank {peer} has ended its run and does not join {}", self.describe()),
-            Waited::Late => return Err(self.late(member)),
+            Waited::Late => return Err(self.late(peer)),
         };
-        self.world.board.set_doing(&self.world.doing.borrow());
+        board.set_doing(&self.world.doing.borrow(), None);
         if frame.place != self.place || frame.payload.len() != bytes {
             let name =
                 COLLECTIVES.get(usize::from(frame.place.collective)).unwrap_or(&"an unknown collective");
@@ -75,23 +81,36 @@ impl Operation<'_> {
         Ok(frame.payload)
     }
 
-    /// The error for a member that did not come, with what it says it is doing.
-    fn late(&self, member: usize) -> anyhow::Error {
-        let (peer, board) = (self.members[member], &self.world.board);
-        let asked = self.link(member).and_then(|link| {
-            let deadline = Instant::now() + Duration::from_secs(1);
-            link.write(Kind::Query, Place::default(), &[], board, deadline).map_err(|reason| anyhow!(reason))
-        });
-        let answer = asked.ok().and_then(|()| board.take_answer(peer, Duration::from_secs(1)));
-        if let Some(failure) = board.failure() {
-            return anyhow!(failure);
-        }
-        let doing = match answer {
-            Some(answer) => format!("it says that it is {answer}"),
-            None => "it does not answer, so it is stopped or its machine is not reachable".to_owned(),
-        };
+    /// The error for a rank that did not come. One that waits for another is not to blame, so the one at the end of
+    /// the chain is asked.
+    fn late(&self, peer: usize) -> anyhow::Error {
         let seconds = self.world.timeout.as_secs_f64();
-        anyhow!("rank {peer} did not join {} within {seconds} s; {doing}", self.describe())
+        let verb = if self.kind == Kind::Message { "send its part of" } else { "join" };
+        let mut text = format!("rank {peer} did not {verb} {} within {seconds} s", self.describe());
+        let (mut asked, mut seen) = (peer, vec![self.world.rank]);
+        loop {
+            seen.push(asked);
+            let answer = self.world.ask(asked);
+            if let Some(failure) = self.world.board.failure() {
+                return anyhow!(failure);
+            }
+            match answer {
+                None => {
+                    text += &format!(
+                        "; rank {asked} does not answer, so it is stopped or its machine is not reachable"
+                    );
+                    break;
+                }
+                Some(doing) => {
+                    text += &format!("; rank {asked} says that it is {}", doing.words);
+                    match doing.waiting_for.filter(|next| !seen.contains(next)) {
+                        Some(next) => asked = next,
+                        None => break,
+                    }
+                }
+            }
+        }
+        anyhow!(text)
     }
 
     fn next_piece(&mut self) {
@@ -192,6 +211,61 @@ impl Operation<'_> {
         Ok(output)
     }
 
+    /// `input` and `output` in bytes, with the bytes for and from each member in order.
+    pub(super) fn all_to_all(
+        &mut self,
+        input: &[u8],
+        to: &[usize],
+        output: &mut [u8],
+        from: &[usize],
+    ) -> anyhow::Result<()> {
+        let (sends, receives) = (offsets(to), offsets(from));
+        output[receives[self.me].clone()].copy_from_slice(&input[sends[self.me].clone()]);
+        let longest = |ranges: &[Range<usize>]| ranges.iter().map(Range::len).max().unwrap_or(0);
+        // At least one round, with empty frames, so that a member with nothing to give is known to have entered.
+        let rounds = longest(&sends).max(longest(&receives)).div_ceil(MAX_FRAME_BYTES).max(1);
+        let block = |range: &Range<usize>, round: usize| {
+            let start = (range.start + round * MAX_FRAME_BYTES).min(range.end);
+            start..(start + MAX_FRAME_BYTES).min(range.end)
+        };
+        for round in 0..rounds {
+            for member in self.others() {
+                let part = block(&sends[member], round);
+                if round == 0 || !part.is_empty() {
+                    self.send(member, &input[part])?;
+                }
+            }
+            for member in self.others() {
+                let part = block(&receives[member], round);
+                if round == 0 || !part.is_empty() {
+                    let bytes = self.receive(member, part.len())?;
+                    output[part].copy_from_slice(&bytes);
+                }
+            }
+            self.next_piece();
+        }
+        Ok(())
+    }
+
+    /// To one member.
+    pub(super) fn send_message(&mut self, to: usize, bytes: &[u8]) -> anyhow::Result<()> {
+        for block in blocks(bytes.len(), MAX_FRAME_BYTES) {
+            self.send(to, &bytes[block])?;
+            self.next_piece();
+        }
+        Ok(())
+    }
+
+    /// From one member.
+    pub(super) fn receive_message(&mut self, from: usize, bytes: &mut [u8]) -> anyhow::Result<()> {
+        for block in blocks(bytes.len(), MAX_FRAME_BYTES) {
+            let part = self.receive(from, block.len())?;
+            bytes[block].copy_from_slice(&part);
+            self.next_piece();
+        }
+        Ok(())
+    }
+
     pub(super) fn broadcast(&mut self, root: usize, bytes: &mut [u8]) -> anyhow::Result<()> {
         for block in blocks(bytes.len(), MAX_FRAME_BYTES) {
             if self.me == root {
@@ -206,6 +280,16 @@ impl Operation<'_> {
         }
         Ok(())
     }
+}
+
+/// Ranges of these lengths, one after the other.
+fn offsets(lengths: &[usize]) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let range = |&length: &usize| {
+        end += length;
+        end - length..end
+    };
+    lengths.iter().map(range).collect()
 }
 
 fn shifted(range: &Range<usize>, by: usize) -> Range<usize> {

@@ -167,6 +167,116 @@ fn a_missing_rank_is_named_with_what_it_does() {
 }
 
 #[test]
+fn the_rank_at_the_end_of_the_chain_is_asked() {
+    // Rank 0 waits for a message of rank 1, which waits for the world, in which rank 2 is missing.
+    let errors = on_ranks(4, Duration::from_secs(2), |world| {
+        let result = match world.rank() {
+            0 => {
+                let mut tensor = Tensor::from_slice(&[1.0]);
+                world.receive(world.mine(GroupKind::Tp).unwrap(), 1, 5, &mut tensor)
+            }
+            2 => {
+                world.note("reading a slow disk");
+                std::thread::sleep(Duration::from_secs(6));
+                return String::new();
+            }
+            _ => {
+                // Later than rank 0, so that rank 0 gives up first.
+                std::thread::sleep(Duration::from_millis(500));
+                world.barrier(WORLD)
+            }
+        };
+        let error = result.unwrap_err().to_string();
+        world.abort(&error);
+        error
+    });
+    for error in [&errors[0], &errors[1], &errors[3]] {
+        assert!(
+            error.contains("rank 1 did not send its part of receive with tag 5 of the Tp group"),
+            "{error}"
+        );
+        assert!(error.ends_with("rank 2 says that it is reading a slow disk"), "{error}");
+    }
+}
+
+#[test]
+fn rows_go_to_their_members() {
+    // Member i sends member j `rows(i, j)` rows; zero rows, uneven rows, several frames.
+    let rows = |from: usize, to: usize| [[2, 0, 1], [0, 0, 3], [40_000, 1, 2]][from][to];
+    let width = 40_i64;
+    let part = |from: usize, to: usize| {
+        Tensor::full([rows(from, to) as i64, width], (10 * from + to) as f64, (Kind::Double, Device::Cpu))
+    };
+    on_ranks(3, LONG, |world| {
+        let me = world.rank();
+        let input = Tensor::cat(&(0..3).map(|to| part(me, to)).collect::<Vec<_>>(), 0);
+        let expected = Tensor::cat(&(0..3).map(|from| part(from, me)).collect::<Vec<_>>(), 0);
+        let mut output = Tensor::zeros_like(&expected);
+        let to: Vec<usize> = (0..3).map(|to| rows(me, to)).collect();
+        let from: Vec<usize> = (0..3).map(|from| rows(from, me)).collect();
+        world.all_to_all(WORLD, &input, &to, &mut output, &from).unwrap();
+        assert_eq!(output, expected);
+        let error = world.all_to_all(WORLD, &input, &[9, 9, 9], &mut output, &from).unwrap_err();
+        assert!(error.to_string().contains("[9, 9, 9] rows for the 3 members"), "{error}");
+    });
+}
+
+#[test]
+fn messages_are_taken_in_any_order_and_never_block_the_sender() {
+    // More frames than a board keeps while its rank computes.
+    let elements = 700_000_i64;
+    let count = 60_u64;
+    let message = |tag: u64| Tensor::full([elements], tag as f64, (Kind::Double, Device::Cpu));
+    on_ranks(2, LONG, |world| {
+        let other = 1 - world.rank();
+        for tag in 0..count {
+            world.send(WORLD, other, tag, &message(tag)).unwrap();
+        }
+        let mut found = Tensor::zeros([elements], (Kind::Double, Device::Cpu));
+        for tag in (0..count).rev() {
+            world.receive(WORLD, other, tag, &mut found).unwrap();
+            assert_eq!(found, message(tag));
+        }
+        let mut wrong = Tensor::zeros([3], (Kind::Double, Device::Cpu));
+        world.send(WORLD, other, 7, &Tensor::from_slice(&[1.0, 2.0])).unwrap();
+        let error = world.receive(WORLD, other, 7, &mut wrong).unwrap_err().to_string();
+        assert!(error.contains("sent 16 bytes for send") && error.contains("expects 24 bytes"), "{error}");
+        let error = world.send(WORLD, 2, 0, &wrong).unwrap_err().to_string();
+        assert!(error.contains("no messages with member 2"), "{error}");
+    });
+}
+
+#[test]
+fn a_message_that_does_not_come_is_named() {
+    let errors = on_ranks(2, Duration::from_secs(1), |world| {
+        if world.rank() == 1 {
+            world.note("in forward of micro batch 3");
+            std::thread::sleep(Duration::from_millis(2500));
+            return String::new();
+        }
+        let mut tensor = Tensor::from_slice(&[1.0]);
+        let error = world.receive(WORLD, 1, 12, &mut tensor).unwrap_err().to_string();
+        world.abort(&error);
+        error
+    });
+    assert!(errors[0].contains("rank 1 did not send its part of receive with tag 12"), "{}", errors[0]);
+    assert!(errors[0].contains("in forward of micro batch 3"), "{}", errors[0]);
+}
+
+#[test]
+fn waiting_is_told_from_transfer() {
+    let seconds = on_ranks(2, LONG, |world| {
+        if world.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        world.barrier(WORLD).unwrap();
+        world.take_seconds()
+    });
+    assert!(seconds[0][WAITING] > 0.4, "{seconds:?}");
+    assert!(seconds[0]["comm.barrier"] < 0.2, "{seconds:?}");
+}
+
+#[test]
 fn ranks_in_different_collectives_are_named() {
     let errors = on_ranks(2, LONG, |world| {
         let mut tensor = Tensor::from_slice(&[1.0]);
