@@ -1,7 +1,7 @@
 //! Sizes of an architecture within sane bounds, so that nothing later overflows.
 
 use super::params::total;
-use super::{Architecture, Attention, Indexer, MixerRef, Mlp};
+use super::{Architecture, Attention, Indexer, MixerRef, Mlp, Moe};
 use crate::finding::{Finding, divisors, nearest_values};
 use crate::plan::MAX_LAYERS;
 
@@ -61,6 +61,9 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
             ));
         }
     }
+    if let Some(moe) = &model.moe {
+        findings.extend(routing(moe));
+    }
     for run in model.pattern.iter().chain(&model.mtp_pattern) {
         if run.mixer.is_some_and(|mixer| mixer > model.other_mixers.len() as u64) {
             let most = model.other_mixers.len();
@@ -115,6 +118,42 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
                     "the model would have about {shown} parameters; sizes up to {most:.1e} can be planned"
                 ),
             ));
+        }
+    }
+    findings
+}
+
+/// Groups of experts are equal and hold enough experts; factors are numbers.
+fn routing(moe: &Moe) -> Vec<Finding> {
+    let (routing, mut findings) = (&moe.routing, Vec::new());
+    let rule = "group-limited routing (Megatron-Core transformer_config)";
+    let (groups, chosen) = (routing.groups, routing.group_top_k);
+    if groups == 0 || !moe.experts.is_multiple_of(groups) {
+        let message = format!("{} experts can't be put into {groups} equal routing groups", moe.experts);
+        findings.push(Finding::error("model", groups, message).rule(rule).nearest(nearest_values(
+            groups,
+            divisors(moe.experts),
+            2,
+        )));
+    } else if chosen == 0 || chosen > groups {
+        let message = format!("a token can't use {chosen} of {groups} routing groups");
+        findings.push(Finding::error("model", chosen, message).rule(rule).nearest([chosen.clamp(1, groups)]));
+    } else if groups > 1 && (moe.top_k < chosen || moe.top_k > chosen * (moe.experts / groups)) {
+        let message = format!(
+            "top_k {} must be between the {chosen} routing groups of a token and the {} experts in them",
+            moe.top_k,
+            chosen * (moe.experts / groups)
+        );
+        findings.push(Finding::error("model", moe.top_k, message).rule(rule));
+    }
+    for (what, value) in [
+        ("routing scale", routing.scale),
+        ("aux_coefficient", routing.aux_coefficient),
+        ("bias_update_rate", routing.bias_update_rate),
+    ] {
+        if !(value.is_finite() && value >= 0.0) {
+            let message = format!("the router's {what} is {value}; it must be a number of at least 0");
+            findings.push(Finding::error("model", value, message).rule(rule));
         }
     }
     findings

@@ -2,7 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::{Activation, Architecture, Attention, LayerKind, LayerRun, Moe, Norm, QkNorm, fold};
+use super::{
+    Activation, Architecture, Attention, Balance, LayerKind, LayerRun, Moe, Norm, QkNorm, Routing, Score,
+    fold,
+};
 
 /// What stands beside the `TransformerConfig`: arguments of the model and the tokenizer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -71,6 +74,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             latent_norm: false,
             scaled_branches: false,
             router_bias_buffer: if flag("moe_router_enable_expert_bias") { experts } else { 0 },
+            routing: routing(config),
         }),
     };
     Ok(Architecture {
@@ -96,6 +100,32 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         hyper_connections: 0,
         attention_residuals: false,
     })
+}
+
+/// The router's switches; sigmoid scores are always normalised, softmax scores unless softmax comes first.
+fn routing(config: &Map<String, Value>) -> Routing {
+    let usual = Routing::default();
+    let word = |name: &str| config.get(name).and_then(Value::as_str).unwrap_or_default();
+    let flag = |name: &str| config.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let real = |name: &str, otherwise: f64| config.get(name).and_then(Value::as_f64).unwrap_or(otherwise);
+    let number = |name: &str| config.get(name).and_then(Value::as_u64).unwrap_or(1);
+    let score = if word("moe_router_score_function") == "sigmoid" { Score::Sigmoid } else { Score::Softmax };
+    Routing {
+        score,
+        normalize: score == Score::Sigmoid || !flag("moe_router_pre_softmax"),
+        scale: real("moe_router_topk_scaling_factor", usual.scale),
+        groups: number("moe_router_num_groups"),
+        group_top_k: number("moe_router_group_topk"),
+        balance: match word("moe_router_load_balancing_type") {
+            _ if flag("moe_router_force_load_balancing") => Balance::Forced,
+            "aux_loss" => Balance::AuxLoss,
+            "seq_aux_loss" => Balance::SeqAuxLoss,
+            "global_aux_loss" => Balance::GlobalAuxLoss,
+            _ => Balance::None,
+        },
+        aux_coefficient: real("moe_aux_loss_coeff", usual.aux_coefficient),
+        bias_update_rate: real("moe_router_bias_update_rate", usual.bias_update_rate),
+    }
 }
 
 /// `moe_layer_freq`: a number n makes every n-th layer from the first a mixture; a list says it for each.

@@ -7,6 +7,7 @@ mod megatron;
 mod mixer;
 mod params;
 mod pattern;
+mod routing;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +18,7 @@ pub use megatron::{Beside, import_megatron};
 pub use mixer::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, Mixer, MixerRef, QkNorm};
 pub use params::{Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters};
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
+pub use routing::{Balance, Routing, Score};
 
 use serde::{Deserialize, Serialize};
 
@@ -161,4 +163,7 @@ pub struct Moe {
     /// Elements of the router's balancing bias per layer, a buffer that is not trained by gradients; 0 for none.
     #[serde(default)]
     pub router_bias_buffer: u64,
+    /// How experts are chosen, weighed and balanced.
+    #[serde(default, skip_serializing_if = "Routing::is_default")]
+    pub routing: Routing,
 }

@@ -98,6 +98,7 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
             latent_norm: false,
             scaled_branches: true,
             router_bias_buffer: 0,
+            routing: crate::model::Routing::default(),
         });
     }
     architecture

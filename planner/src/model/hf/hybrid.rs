@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use super::common::{activation, base, grouped_attention, pattern_by};
 use super::latent::latent_attention;
-use super::mixture::{experts, qwen_dense, qwen_experts};
+use super::mixture::{experts, qwen_dense, qwen_experts, routing};
 use super::reader::Reader;
 use crate::model::{
-    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, fold,
+    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, Score,
+    fold,
 };
 
 /// Qwen3-Next and Qwen3.5: gated delta nets, and attention in every `full_attention_interval`-th layer.
@@ -95,6 +96,7 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         }
         moe.latent_size = reader.some("moe_latent_size");
         moe.router_bias_buffer = moe.experts;
+        moe.routing = routing(reader, Score::Sigmoid, true);
         architecture.moe = Some(moe);
     }
     architecture.pattern = fold(&kinds);
@@ -166,6 +168,7 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
         let shared = reader.number("num_shared_experts", 0);
         moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);
         moe.router_bias_buffer = moe.experts;
+        moe.routing = routing(reader, Score::Sigmoid, true);
         moe.latent_size = reader.some("routed_expert_hidden_size");
         moe.latent_norm = moe.latent_size.is_some() && reader.flag("latent_moe_use_norm", false);
         architecture.moe = Some(moe);

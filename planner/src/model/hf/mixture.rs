@@ -1,8 +1,10 @@
 //! Mixtures of experts on grouped-query attention.
 
+use serde_json::Value;
+
 use super::common::{base, dense_where, grouped_attention};
 use super::reader::Reader;
-use crate::model::{Architecture, Moe};
+use crate::model::{Architecture, Moe, Routing, Score};
 
 /// `moe_layer_freq`: a number, or an entry for each layer. Whether a layer is dense.
 fn dense_by_frequency(reader: &mut Reader) -> impl Fn(u64) -> bool + use<> {
@@ -31,6 +33,26 @@ pub(super) fn experts(reader: &mut Reader, number: &str, top_k: &str, ffn: &str)
         latent_norm: false,
         scaled_branches: false,
         router_bias_buffer: 0,
+        routing: Routing::default(),
+    }
+}
+
+/// How a config.json names routing: scores, whether weights are normalised, their factor, groups. What it does not say
+/// is as the family's code has it: `score`, `normalize`, no factor, no groups.
+pub(super) fn routing(reader: &mut Reader, score: Score, normalize: bool) -> Routing {
+    let number = |reader: &Reader, name: &str| reader.present(name).and_then(Value::as_u64).unwrap_or(1);
+    let word = reader.present("scoring_func").and_then(Value::as_str);
+    Routing {
+        score: match word {
+            Some("sigmoid") => Score::Sigmoid,
+            Some("softmax") => Score::Softmax,
+            _ => score,
+        },
+        normalize: reader.present("norm_topk_prob").and_then(Value::as_bool).unwrap_or(normalize),
+        scale: reader.present("routed_scaling_factor").and_then(Value::as_f64).unwrap_or(1.0),
+        groups: number(reader, "n_group"),
+        group_top_k: number(reader, "topk_group"),
+        ..Routing::default()
     }
 }
 
@@ -39,6 +61,8 @@ pub(super) fn local_experts(reader: &mut Reader, kind: &str) -> Architecture {
     let attention = grouped_attention(reader, kind);
     let mut moe = experts(reader, "num_local_experts", "num_experts_per_tok", "intermediate_size");
     moe.router_bias = kind == "gpt_oss";
+    let score = if kind == "minimax_m2" { Score::Sigmoid } else { Score::Softmax };
+    moe.routing = routing(reader, score, true);
     if kind == "minimax_m2" && reader.flag("use_routing_bias", true) {
         moe.router_bias_buffer = moe.experts;
     }
@@ -54,6 +78,7 @@ pub(super) fn local_experts(reader: &mut Reader, kind: &str) -> Architecture {
 pub(super) fn minimax_m3(reader: &mut Reader, kind: &str) -> Architecture {
     let attention = grouped_attention(reader, kind);
     let mut moe = experts(reader, "num_local_experts", "num_experts_per_tok", "intermediate_size");
+    moe.routing = routing(reader, Score::Sigmoid, true);
     if reader.flag("use_routing_bias", true) {
         moe.router_bias_buffer = moe.experts;
     }
@@ -78,6 +103,8 @@ pub(super) fn minimax_m3(reader: &mut Reader, kind: &str) -> Architecture {
 /// Experts of the Qwen models: every `decoder_sparse_step`-th layer but those of `mlp_only_layers`.
 pub(super) fn qwen_experts(reader: &mut Reader, kind: &str, architecture: &mut Architecture) {
     let mut moe = experts(reader, "num_experts", "num_experts_per_tok", "moe_intermediate_size");
+    // Qwen2's and Qwen3's code normalises only where the config says so; later code always does.
+    moe.routing = routing(reader, Score::Softmax, !matches!(kind, "qwen2_moe" | "qwen3_moe"));
     if kind != "qwen3_moe" {
         moe.shared_ffn_hidden_size = reader.need("shared_expert_intermediate_size");
         moe.shared_gate = true;
@@ -112,6 +139,8 @@ pub(super) fn routed_experts(reader: &mut Reader, kind: &str, architecture: &mut
         return;
     }
     let mut moe = experts(reader, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
+    let second = kind == "deepseek_v2";
+    moe.routing = routing(reader, if second { Score::Softmax } else { Score::Sigmoid }, !second);
     let shared = reader.number("n_shared_experts", 0);
     moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);
     moe.router_bias_buffer = if kind == "deepseek_v2" { 0 } else { moe.experts };
@@ -135,6 +164,7 @@ pub(super) fn llama4(reader: &mut Reader, kind: &str) -> Architecture {
     let mut architecture = base(reader, attention);
     let mut moe = experts(reader, "num_local_experts", "num_experts_per_tok", "intermediate_size");
     moe.shared_ffn_hidden_size = moe.ffn_hidden_size;
+    moe.routing = routing(reader, Score::Sigmoid, false);
     let listed = reader.present("moe_layers").is_some().then(|| reader.list("moe_layers"));
     let step = reader.number("interleave_moe_layer_step", 1).max(1);
     architecture.pattern = dense_where(architecture.num_layers, |layer| match &listed {

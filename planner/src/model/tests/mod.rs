@@ -2,5 +2,6 @@
 
 mod hybrids;
 mod import;
+mod routing;
 mod sizes;
 mod totals;
