@@ -12,6 +12,7 @@ pub mod model;
 pub mod plan;
 pub mod schedule;
 pub mod shard;
+pub mod time;
 pub mod units;
 pub mod why;
 pub mod wire;

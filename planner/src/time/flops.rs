@@ -1,0 +1,246 @@
+//! Floating-point operations of a step, by module, as Megatron-Core counts them (`num_floating_point_operations`), so
+//! that TFLOP/s and MFU compare with its logs.
+//!
+//! A multiply and add are two. The backward pass is twice the forward pass. Causal attention counts half of its
+//! square and ignores windows; routers, norms, and what is computed again are not counted.
+
+use super::matrices::{Matrix, matrices};
+use crate::layout::{Layout, chunks_of_stage};
+use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp};
+use crate::plan::Plan;
+use crate::shard::Module;
+use crate::wire::Granularity;
+
+/// Forward FLOPs of one token, by module.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ForwardFlops {
+    /// Projections of attention and of what stands in its place.
+    pub projections: f64,
+    /// Scores and weighted values.
+    pub core_attention: f64,
+    /// Recurrences and convolutions of state-space models and delta rules.
+    pub recurrence: f64,
+    /// Dense MLPs.
+    pub mlp: f64,
+    /// Routed experts, with projections to and from a latent stream.
+    pub experts: f64,
+    /// Shared experts.
+    pub shared_experts: f64,
+    /// Projections of multi-token-prediction modules (their layers are under the other modules).
+    pub mtp: f64,
+    /// Output layer.
+    pub head: f64,
+}
+
+impl ForwardFlops {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.projections
+            + self.core_attention
+            + self.recurrence
+            + self.mlp
+            + self.experts
+            + self.shared_experts
+            + self.mtp
+            + self.head
+    }
+
+    fn add(&mut self, other: &ForwardFlops, times: f64) {
+        self.projections += times * other.projections;
+        self.core_attention += times * other.core_attention;
+        self.recurrence += times * other.recurrence;
+        self.mlp += times * other.mlp;
+        self.experts += times * other.experts;
+        self.shared_experts += times * other.shared_experts;
+        self.mtp += times * other.mtp;
+        self.head += times * other.head;
+    }
+}
+
+/// The backward pass is twice the forward pass.
+const FORWARD_AND_BACKWARD: f64 = 3.0;
+
+/// Model FLOPs of a step of `sequences` sequences of `seq_len` tokens, over all ranks. `vocabulary` is the number of
+/// rows of the output layer, padded where the framework pads.
+pub fn model_flops(model: &Architecture, vocabulary: u64, seq_len: u64, sequences: u64) -> f64 {
+    let tokens = seq_len as f64 * sequences as f64;
+    FORWARD_AND_BACKWARD * tokens * forward_flops(model, vocabulary, seq_len).total()
+}
+
+/// Forward FLOPs of one token of a sequence of `seq_len`, whole model.
+pub fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64) -> ForwardFlops {
+    let mut flops = ForwardFlops::default();
+    for (kind, layers) in model.layer_kinds() {
+        flops.add(&layer_flops(model, kind, seq_len), layers as f64);
+    }
+    let (hidden, modules) = (model.hidden_size as f64, model.mtp_layers as f64);
+    if model.mtp_layers > 0 {
+        for kind in model.mtp_kinds() {
+            flops.add(&layer_flops(model, kind, seq_len), modules);
+        }
+        // Three norms count as vectors, and the projection as a matrix.
+        flops.mtp = 2.0 * modules * (3.0 * hidden + 2.0 * hidden * hidden);
+    }
+    flops.head = 2.0 * hidden * vocabulary as f64 * (1.0 + modules);
+    flops
+}
+
+/// Forward FLOPs of one token in a layer of `kind`.
+pub fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> ForwardFlops {
+    let mut flops = ForwardFlops::default();
+    let top_k = model.moe.as_ref().map_or(0, |moe| moe.top_k) as f64;
+    for matrix in matrices(model, kind) {
+        let product = product(&matrix);
+        match matrix.module {
+            Module::Attention => flops.projections += product,
+            Module::Mlp => flops.mlp += product,
+            Module::Expert => flops.experts += top_k * product,
+            Module::SharedExpert => flops.shared_experts += product,
+            // The latent stream's two projections are the router's neighbours; the router itself is not counted.
+            Module::Router if model.moe.as_ref().is_some_and(|moe| is_latent(moe.latent_size, &matrix)) => {
+                flops.experts += product;
+            }
+            _ => {}
+        }
+    }
+    mixer_flops(model, kind, seq_len as f64, &mut flops);
+    flops
+}
+
+fn product(matrix: &Matrix) -> f64 {
+    2.0 * matrix.outputs as f64 * matrix.inputs as f64
+}
+
+pub(super) fn is_latent(latent: Option<u64>, matrix: &Matrix) -> bool {
+    latent.is_some_and(|latent| matrix.outputs == latent || matrix.inputs == latent)
+}
+
+/// What a mixer computes beside its projections.
+fn mixer_flops(model: &Architecture, kind: LayerKind, seq_len: f64, flops: &mut ForwardFlops) {
+    match model.mixer(kind) {
+        Some(MixerRef::Attention(attention)) => {
+            let (heads, widths) = match *attention {
+                Attention::Gqa { heads, head_dim, .. } | Attention::Shared { heads, head_dim, .. } => {
+                    (heads, 2 * head_dim)
+                }
+                Attention::Mla {
+                    heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, ..
+                } => {
+                    // Megatron counts the two norms of the low ranks here.
+                    flops.projections += 2.0 * (q_lora_rank.unwrap_or(0) + kv_lora_rank) as f64;
+                    (heads, qk_nope_dim + qk_rope_dim + v_dim)
+                }
+            };
+            // A token sees half of the sequence on average.
+            flops.core_attention = heads as f64 * widths as f64 * seq_len;
+        }
+        Some(MixerRef::DeltaNet(delta)) => {
+            let (keys, values) = (delta.key_heads * delta.key_dim, delta.value_heads * delta.value_dim);
+            let convolution = delta.conv_kernel as f64 * (2 * keys + values) as f64;
+            flops.recurrence = 2.0 * (convolution + 4.0 * (values * delta.value_dim) as f64);
+        }
+        Some(MixerRef::KimiDelta(delta)) => {
+            let values = delta.heads * delta.head_dim;
+            let convolution = delta.conv_kernel as f64 * (3 * values) as f64;
+            flops.recurrence = 2.0 * (convolution + 4.0 * (values * delta.head_dim) as f64);
+        }
+        Some(MixerRef::Mamba2(mamba)) => {
+            // Megatron takes the inner width as twice the hidden size, whatever the heads say.
+            let (hidden, inner) = (model.hidden_size as f64, 2.0 * model.hidden_size as f64);
+            let state = (mamba.groups * mamba.state) as f64;
+            flops.projections =
+                2.0 * hidden * (2.0 * inner + 2.0 * state + mamba.heads as f64) + 2.0 * inner * hidden;
+            flops.recurrence = 7.0 * inner * mamba.state as f64;
+        }
+        None => {}
+    }
+}
+
+/// FLOPs of a step that are done a second time by recomputation, over all ranks.
+pub fn recomputed_flops(plan: &Plan) -> f64 {
+    let (model, training) = (&plan.model, &plan.training);
+    let tokens = training.seq_len as f64 * training.global_batch_size as f64;
+    let whole = |kind| layer_flops(model, kind, training.seq_len);
+    let layers: f64 = match training.recompute {
+        Granularity::None => 0.0,
+        Granularity::Full => {
+            recomputed_layers(plan).iter().map(|&layer| whole(model.layer_kind(layer)).total()).sum()
+        }
+        Granularity::Selective => model
+            .layer_kinds()
+            .into_iter()
+            .map(|(kind, layers)| layers as f64 * selected(model, kind, &whole(kind), training))
+            .sum(),
+    };
+    tokens * layers
+}
+
+fn selected(
+    model: &Architecture,
+    kind: LayerKind,
+    flops: &ForwardFlops,
+    training: &crate::plan::Training,
+) -> f64 {
+    let part = |module: &String| match module.as_str() {
+        "core_attn" => flops.core_attention,
+        "mlp" if kind.mlp == Mlp::Dense => flops.mlp,
+        "moe" => flops.experts + flops.shared_experts,
+        "shared_experts" => flops.shared_experts,
+        "mla_up_proj" => {
+            matrices(model, kind).iter().filter(|matrix| matrix.up_projection).map(product).sum()
+        }
+        // Norms and activations are not counted.
+        _ => 0.0,
+    };
+    training.recompute_modules.iter().map(part).sum()
+}
+
+/// Layers that full recomputation runs again: all, or by method `block` the first of every chunk.
+fn recomputed_layers(plan: &Plan) -> Vec<u64> {
+    let block = plan.file.training.recompute.method.as_deref() == Some("block");
+    let layers = plan.model.num_layers;
+    if !block {
+        return (0..layers).collect();
+    }
+    let each = plan.training.recompute_layers.unwrap_or(layers);
+    let layout: &Layout = &plan.layout;
+    let chunks = (0..layout.pp).filter_map(|stage| chunks_of_stage(layout, layers, stage)).flatten();
+    chunks
+        .flat_map(|chunk| chunk.layers.start..chunk.layers.end.min(chunk.layers.start.saturating_add(each)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{import_hf, presets};
+
+    fn preset(id: &str) -> Architecture {
+        let preset = presets().iter().find(|preset| preset.id == id).unwrap();
+        match &preset.hf_config {
+            Some(config) => import_hf(config).architecture.unwrap(),
+            None => preset.architecture.clone().unwrap(),
+        }
+    }
+
+    /// GFLOP of a token (TFLOP/s per tokens/s of published tables), and how far those are rounded.
+    fn check(id: &str, mtp: u64, seq_len: u64, expected: f64, tolerance: f64) {
+        let mut model = preset(id);
+        model.mtp_layers = mtp;
+        let vocabulary = model.vocab_size;
+        let found = model_flops(&model, vocabulary, seq_len, 1) / seq_len as f64 / 1e9;
+        assert!((found - expected).abs() <= tolerance * expected, "{id}: {found:.3}, published {expected}");
+    }
+
+    #[test]
+    fn flops_of_a_token_are_those_of_published_tables() {
+        // NVIDIA-NeMo/Megatron-Bridge docs/performance-summary.md: TFLOP/s over tokens/s, median over releases;
+        // both are printed with three to five digits.
+        check("llama-3-70b", 0, 8192, 449.2, 0.002);
+        check("llama-3-8b", 0, 8192, 51.47, 0.001);
+        check("deepseek-v3", 1, 4096, 259.97, 0.002);
+        check("deepseek-v3", 0, 4096, 249.7, 0.002);
+        check("qwen3-30b-a3b", 0, 4096, 23.01, 0.002);
+        check("nemotron-3-nano", 0, 8192, 22.27, 0.003);
+    }
+}

@@ -1,0 +1,6 @@
+//! Seconds of a step.
+
+pub mod flops;
+mod matrices;
+
+pub use matrices::{Cut, Matrix, matrices};
