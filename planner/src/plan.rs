@@ -6,8 +6,11 @@ mod parse;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod training;
+mod training_defaults;
 
 pub use parse::parse_plan;
+pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
 use crate::cluster::{Cluster, gpu, gpus};
 use crate::finding::{Finding, has_error, nearest_names};
@@ -16,10 +19,7 @@ use crate::memory;
 use crate::model::{self, Architecture};
 use crate::shard::{self, RankShards};
 use crate::units::Dtype;
-use crate::wire::{
-    Answer, DataFile, Granularity, GroupSizes, OptimizerKind, ParameterCounts, PlanFile, Runtime, Schedule,
-    VERSION,
-};
+use crate::wire::{Answer, DataFile, GroupSizes, ParameterCounts, PlanFile, Runtime, Schedule, VERSION};
 
 /// Most layers that a model may have.
 pub(crate) const MAX_LAYERS: u64 = 4096;
@@ -43,35 +43,10 @@ pub struct Plan {
     pub layout: Layout,
     /// Batch, precision, optimizer.
     pub training: Training,
+    /// What is installed where it runs.
+    pub software: Software,
     /// What the worker does with it.
     pub run: RunSettings,
-}
-
-/// Batch, precision, optimizer, recomputation.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Training {
-    /// Tokens of a sequence.
-    pub seq_len: u64,
-    /// Sequences of a micro batch.
-    pub micro_batch_size: u64,
-    /// Sequences of a step.
-    pub global_batch_size: u64,
-    /// Compute type.
-    pub dtype: Dtype,
-    /// Type of the main gradient buffers.
-    pub grad_dtype: Dtype,
-    /// Optimizer.
-    pub optimizer: OptimizerKind,
-    /// Whether optimizer state is split over data parallelism.
-    pub distributed: bool,
-    /// How much is recomputed.
-    pub recompute: Granularity,
-    /// Modules recomputed when selective.
-    pub recompute_modules: Vec<String>,
-    /// Layers per checkpoint when full.
-    pub recompute_layers: Option<u64>,
-    /// Tokens of the busiest expert rank over the mean.
-    pub load_imbalance: f64,
 }
 
 /// What the worker does with a plan.
@@ -336,11 +311,11 @@ fn check(plan: &Plan) -> Vec<Finding> {
             "failed GPUs are recorded but not planned around yet: the answer is for the whole cluster",
         ));
     }
-    if plan.training.load_imbalance < 1.0 || !plan.training.load_imbalance.is_finite() {
+    if plan.training.moe.load_imbalance < 1.0 || !plan.training.moe.load_imbalance.is_finite() {
         findings.push(
             Finding::error(
                 "training.moe.load_imbalance",
-                plan.training.load_imbalance,
+                plan.training.moe.load_imbalance,
                 "the busiest rank's tokens over the mean can't be below 1",
             )
             .nearest([1.0]),

@@ -44,12 +44,15 @@ pub enum Dtype {
     Fp32,
     /// IEEE double precision.
     Fp64,
+    /// An 8-bit float: moments of a precision-aware optimizer, quantized weights.
+    Fp8,
 }
 
 impl Dtype {
     /// Bytes of one element.
     pub const fn size(self) -> u64 {
         match self {
+            Dtype::Fp8 => 1,
             Dtype::Bf16 | Dtype::Fp16 => 2,
             Dtype::Fp32 => 4,
             Dtype::Fp64 => 8,
@@ -63,6 +66,33 @@ impl Dtype {
             Dtype::Fp16 => "fp16",
             Dtype::Fp32 => "fp32",
             Dtype::Fp64 => "fp64",
+            Dtype::Fp8 => "fp8",
+        }
+    }
+}
+
+/// A recipe that runs GEMMs in 8 or 4 bits; weights, gradients and what stands between GEMMs keep their types.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LowPrecision {
+    /// 8 bits, a scale per tensor from past maxima.
+    Fp8Delayed,
+    /// 8 bits, a scale per tensor from the tensor itself.
+    Fp8Current,
+    /// 8 bits, a scale per 128 values of activations and per 128 x 128 of weights.
+    Fp8Blockwise,
+    /// 8 bits, a scale of 8 bits per 32 values.
+    Mxfp8,
+    /// 4 bits, a scale of 8 bits per 16 values.
+    Nvfp4,
+}
+
+impl LowPrecision {
+    /// Bits of a value.
+    pub const fn bits(self) -> u64 {
+        match self {
+            LowPrecision::Nvfp4 => 4,
+            _ => 8,
         }
     }
 }

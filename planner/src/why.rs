@@ -207,7 +207,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
                 let group = if buffer.expert { "expert elements / edp" } else { "dense elements / (dp cp)" };
                 inputs.push(input(group, grouped(buffer.state_elements)));
             }
-            inputs.push(input("training.optimizer.distributed", training.distributed.to_string()));
+            inputs.push(input("training.optimizer.distributed", training.optimizer.distributed.to_string()));
             (
                 "Optimizer state",
                 class.optimizer_bytes,

@@ -179,7 +179,7 @@ fn moe_bytes(plan: &Plan, at: &Tokens) -> LayerBytes {
     let (experts, hidden) = (u128::from(moe.experts), u128::from(plan.model.hidden_size));
     let etp = u128::from(plan.layout.etp);
     // The factor is at most a few; thousandths keep it exact and the same on every platform.
-    let imbalance = (plan.training.load_imbalance.min(1e6) * 1000.0) as u128;
+    let imbalance = (plan.training.moe.load_imbalance.min(1e6) * 1000.0) as u128;
     let routed = at.local * u128::from(moe.top_k) * etp * imbalance / 1000;
     let width = u128::from(moe.ffn_hidden_size) / etp;
     let router = 3 * 4 * at.local * experts + at.local * experts;

@@ -4,16 +4,17 @@
 use serde_json::Value;
 
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
-use super::{MAX_WORLD, Plan, RunSettings, Training, clip};
+use super::training_defaults::{fill_software, fill_training};
+use super::{MAX_WORLD, Plan, RunSettings, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
 use crate::layout::{Chunk, Layout, mtp_of_layout_string, parse_layout_string, parse_order};
 use crate::model::Architecture;
 use crate::units::Dtype;
-use crate::wire::{CpKind, DataFile, Granularity, OptimizerKind, PlanFile, Runtime, Schedule};
+use crate::wire::{CpKind, DataFile, PlanFile, Runtime, Schedule};
 
 /// Largest batch, sequence and step counts.
-const MAX_COUNT: u64 = 1 << 32;
+pub(super) const MAX_COUNT: u64 = 1 << 32;
 
 pub(super) struct Filler<'a> {
     pub(super) findings: &'a mut Vec<Finding>,
@@ -35,12 +36,19 @@ impl Filler<'_> {
     }
 
     /// A whole number within bounds; out of them it is a finding and the nearest bound.
-    fn number(&mut self, field: &str, slot: &mut Option<u64>, default: u64, least: u64, most: u64) -> u64 {
+    pub(super) fn number(
+        &mut self,
+        field: &str,
+        slot: &mut Option<u64>,
+        default: u64,
+        least: u64,
+        most: u64,
+    ) -> u64 {
         let value = self.or(field, slot, default);
         self.within(field, value, least, most)
     }
 
-    fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
+    pub(super) fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
         let nearest = value.clamp(least, most);
         if nearest != value {
             self.out_of_range = true;
@@ -57,7 +65,7 @@ impl Filler<'_> {
         nearest
     }
 
-    fn real(&mut self, field: &str, value: Option<f64>, least: f64) {
+    pub(super) fn real(&mut self, field: &str, value: Option<f64>, least: f64) {
         if let Some(value) = value
             && !(value.is_finite() && value >= least)
         {
@@ -72,6 +80,64 @@ impl Filler<'_> {
                 .nearest([least]),
             );
         }
+    }
+
+    /// A part of a whole: 0 to 1.
+    pub(super) fn fraction(&mut self, field: &str, slot: &mut Option<f64>, default: f64) -> f64 {
+        let value = self.or(field, slot, default);
+        // Not a number is nothing.
+        let nearest = if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
+        if nearest != value {
+            self.out_of_range = true;
+            self.findings.push(
+                Finding::error(field, value, format!("{field} is {value}; it must be between 0 and 1"))
+                    .rule("range of plan files")
+                    .nearest([nearest]),
+            );
+        }
+        nearest
+    }
+
+    /// One of the element types that this field takes.
+    pub(super) fn dtype(
+        &mut self,
+        field: &str,
+        slot: &mut Option<Dtype>,
+        default: Dtype,
+        allowed: &[Dtype],
+    ) -> Dtype {
+        let value = self.or(field, slot, default);
+        if allowed.contains(&value) {
+            return value;
+        }
+        let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
+        self.findings.push(
+            Finding::error(
+                field,
+                value.name(),
+                format!("{field} is {}; allowed are {}", value.name(), names.join(", ")),
+            )
+            .rule("plan file, version 1")
+            .nearest([default.name()]),
+        );
+        default
+    }
+
+    /// A list of names, at most so many; empty by default.
+    pub(super) fn names(&mut self, field: &str, slot: &mut Option<Vec<String>>, most: usize) -> Vec<String> {
+        let names = self.or(field, slot, Vec::new());
+        if names.len() > most {
+            self.out_of_range = true;
+            self.findings.push(
+                Finding::error(
+                    field,
+                    names.len() as u64,
+                    format!("{field} has {} names, and at most {most} are read", names.len()),
+                )
+                .rule("range of plan files"),
+            );
+        }
+        names.into_iter().take(most).collect()
     }
 
     pub(super) fn choice(
@@ -122,10 +188,11 @@ pub(super) fn fill(
     let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
     model.mtp_layers = mtp;
     let layout = fill_layout(&mut fill, &mut file, &model, runtime, cluster.world_size());
-    let training = fill_training(&mut fill, &mut file);
+    let training = fill_training(&mut fill, &mut file.training);
+    let software = fill_software(&mut fill, &mut file.software);
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
-    Some(Plan { name, file, model, cluster, runtime, layout, training, run })
+    Some(Plan { name, file, model, cluster, runtime, layout, training, software, run })
 }
 
 fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
@@ -265,56 +332,6 @@ fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u6
         .rule("Megatron-Core PipelineParallelLayerLayout"),
     );
     None
-}
-
-fn fill_training(fill: &mut Filler<'_>, file: &mut PlanFile) -> Training {
-    let training = &mut file.training;
-    let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
-    let micro_batch_size =
-        fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
-    let global_batch_size =
-        fill.number("training.global_batch_size", &mut training.global_batch_size, 256, 1, MAX_COUNT);
-    let dtype = fill.or("training.dtype", &mut training.dtype, Dtype::Bf16);
-    let usual = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
-    let grad_dtype = fill.or("training.grad_dtype", &mut training.grad_dtype, usual);
-    let optimizer = fill.or("training.optimizer.kind", &mut training.optimizer.kind, OptimizerKind::Adam);
-    let distributed = fill.or("training.optimizer.distributed", &mut training.optimizer.distributed, true);
-    let recompute = &mut training.recompute;
-    let granularity =
-        fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
-    let modules = recompute.modules.get_or_insert_default().clone();
-    if let Some(layers) = recompute.num_layers {
-        fill.within("training.recompute.num_layers", layers, 1, super::MAX_LAYERS);
-    }
-    let recompute_layers = recompute.num_layers;
-    fill.choice(
-        "training.moe.dispatcher",
-        &mut training.moe.dispatcher,
-        "alltoall",
-        &["alltoall", "allgather", "flex"],
-    );
-    let load_imbalance = fill.or("training.moe.load_imbalance", &mut training.moe.load_imbalance, 1.0);
-    fill.real("training.train_tokens", training.train_tokens, 0.0);
-    if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
-        fill.findings.push(Finding::error(
-            "training.micro_batch_size",
-            micro_batch_size,
-            format!("a micro batch of {micro_batch_size} x {seq_len} tokens is more than {MAX_COUNT}; lower one of them"),
-        ));
-    }
-    Training {
-        seq_len,
-        micro_batch_size,
-        global_batch_size,
-        dtype,
-        grad_dtype,
-        optimizer,
-        distributed,
-        recompute: granularity,
-        recompute_modules: modules,
-        recompute_layers,
-        load_imbalance,
-    }
 }
 
 fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {

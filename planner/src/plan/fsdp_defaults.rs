@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use super::clip;
 use super::defaults::Filler;
+use super::training_defaults::WHOLE;
 use crate::finding::{Finding, nearest_names};
 use crate::shard::tp_plan::Style;
 use crate::shard::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 use crate::units::Dtype;
-use crate::wire::{LayoutFile, Runtime, TrainingFile};
+use crate::wire::{LayoutFile, Precision, Runtime, TrainingFile};
 
 /// Most entries of a tensor-parallel plan in a plan file.
 const MAX_PLAN_ENTRIES: usize = 4096;
@@ -40,13 +41,15 @@ pub(super) fn fill_fsdp(
         reshard: fill_reshard(fill, &reshard),
         ..FsdpSettings::default()
     };
-    let dtype = training.dtype.unwrap_or(Dtype::Bf16);
+    let dtype = training.dtype.map_or(Dtype::Bf16, Precision::dtype);
     let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
     match runtime {
         Runtime::Fsdp2 => {
-            settings.sharded_dtype = fill.or("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide);
+            settings.sharded_dtype =
+                fill.dtype("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide, WHOLE);
             let reduced = training.grad_dtype.unwrap_or(wide);
-            settings.reduce_dtype = fill.or("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced);
+            settings.reduce_dtype =
+                fill.dtype("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced, WHOLE);
             settings.offload =
                 fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none", &["none", "cpu"]) == "cpu";
             let scopes = ["all", "language", "vision", "audio", "multimodal"];

@@ -63,7 +63,10 @@ fn list_for_object(text: &str) -> Option<Finding> {
         "training",
         "training.optimizer",
         "training.recompute",
+        "training.offload",
+        "training.overlap",
         "training.moe",
+        "software",
         "run",
         "run.data",
     ];

@@ -5,7 +5,10 @@ use serde_json::Value;
 use super::{Plan, clip};
 use crate::finding::{Finding, nearest_names};
 use crate::model::{Attention, MixerRef};
-use crate::wire::{Granularity, Runtime};
+use crate::wire::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Granularity, Implementation, OptimizerKind,
+    Runtime,
+};
 
 /// Modules that selective recomputation knows.
 const MODULES: &[&str] =
@@ -17,9 +20,9 @@ pub(super) fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     recompute_modules(plan, &mut findings);
     recompute_method(plan, &mut findings);
-    let dispatcher = plan.file.training.moe.dispatcher.as_deref().unwrap_or_default();
+    let dispatcher = plan.training.moe.dispatcher;
     let expert_ranks = plan.layout.ep.saturating_mul(plan.layout.etp);
-    if dispatcher == "flex"
+    if dispatcher == Dispatcher::Flex
         && plan.runtime == Runtime::Megatron
         && plan.model.moe.is_some()
         && expert_ranks == 1
@@ -27,14 +30,59 @@ pub(super) fn check(plan: &Plan) -> Vec<Finding> {
         findings.push(
             Finding::error(
                 "training.moe.dispatcher",
-                dispatcher,
+                dispatcher.name(),
                 "the flex dispatcher needs experts on more than one rank, and ep x etp is 1",
             )
             .rule("dispatchers (Megatron-Core transformer_config)")
             .nearest(["alltoall"]),
         );
     }
+    if plan.training.optimizer.kind == OptimizerKind::Muon {
+        findings.push(
+            Finding::error(
+                "training.optimizer.kind",
+                "muon",
+                "the memory of Muon is not computed yet; take adam, which needs more",
+            )
+            .nearest(["adam", "sgd"]),
+        );
+    }
+    findings.extend(pending(plan));
     findings
+}
+
+/// Settings that nothing computes with yet: a plan with one of them is answered as if it had the default.
+fn pending(plan: &Plan) -> Vec<Finding> {
+    let (training, overlap) = (&plan.training, &plan.training.overlap);
+    let optimizer = &training.optimizer;
+    let settings: [(&str, bool); 18] = [
+        ("training.dtype", training.low_precision.is_some()),
+        ("training.fp8_param_gather", training.fp8_param_gather),
+        ("training.optimizer.precision_aware", optimizer.precision_aware),
+        ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),
+        ("training.optimizer.instances", optimizer.instances > 1),
+        ("training.offload.modules", !training.offload.modules.is_empty()),
+        ("training.attention_dropout", training.attention_dropout > 0.0),
+        ("training.hidden_dropout", training.hidden_dropout > 0.0),
+        ("training.attention_backend", training.attention_backend == AttentionBackend::Unfused),
+        ("training.implementation", training.implementation == Implementation::Local),
+        ("training.cross_entropy", training.cross_entropy != CrossEntropy::Unfused),
+        ("training.fused_gradient_accumulation", !training.fused_gradient_accumulation),
+        ("training.cuda_graphs", training.cuda_graphs != CudaGraphs::None),
+        ("training.overlap.tp", overlap.tp),
+        ("training.overlap.ep", overlap.ep),
+        ("training.moe.capacity_factor", training.moe.capacity_factor.is_some()),
+        ("training.attention_mask", training.attention_mask),
+        ("software.expandable_segments", plan.software.expandable_segments),
+    ];
+    let set = settings.into_iter().filter(|(_, set)| *set);
+    set.map(|(field, _)| {
+        let message = format!(
+            "{field} is recorded, and nothing computes with it yet: the answer is that of its default"
+        );
+        Finding::warning(field, Value::Null, message)
+    })
+    .collect()
 }
 
 fn recompute_modules(plan: &Plan, findings: &mut Vec<Finding>) {

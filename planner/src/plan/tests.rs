@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Plan, estimate, parse_plan};
-use crate::wire::{Answer, PlanFile, Verdict};
+use crate::wire::{Answer, PlanFile, Precision, Verdict};
 
 fn plan(value: &Value) -> PlanFile {
     parse_plan(&value.to_string()).unwrap()
@@ -109,6 +109,63 @@ fn a_filled_plan_answers_the_same() {
     let again = estimate(&parse_plan(&serde_json::to_string(&filled).unwrap()).unwrap());
     assert_eq!(again.assumed, [""; 0]);
     assert_eq!((again.memory, again.plan), (first.memory, first.plan));
+}
+
+#[test]
+fn a_filled_plan_shows_every_training_field() {
+    let filled = serde_json::to_value(answer("tiny-moe", 1, 8, json!({})).plan.unwrap()).unwrap();
+    let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ");
+    let training = &filled["training"];
+    insta::assert_snapshot!(
+        format!(
+            "training: {}\noptimizer: {}\noffload: {}\noverlap: {}\nmoe: {}\nsoftware: {}",
+            names(training),
+            names(&training["optimizer"]),
+            names(&training["offload"]),
+            names(&training["overlap"]),
+            names(&training["moe"]),
+            names(&filled["software"])
+        ),
+        @"
+    training: attention_backend attention_dropout attention_mask bf16_first_layers bf16_last_layers cross_entropy cuda_graph_modules cuda_graphs dtype fp8_param_gather fused_gradient_accumulation global_batch_size grad_dtype hidden_dropout implementation micro_batch_size moe mtp_layers offload optimizer overlap recompute seq_len train_tokens
+    optimizer: distributed exp_avg_dtype exp_avg_sq_dtype instances kind master_dtype offload_fraction precision_aware
+    offload: fraction modules
+    overlap: delay_wgrad ep grad_reduce p2p param_gather tp
+    moe: backend capacity_factor dispatcher grouped_gemm load_imbalance pad_to_capacity permute_fusion
+    software: cublas_workspace_bytes expandable_segments profile torch
+    "
+    );
+}
+
+#[test]
+fn precisions_have_the_names_of_plan_files() {
+    for precision in Precision::ALL {
+        assert_eq!(json!(precision), json!(precision.name()));
+        let file = json!({
+            "version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "h100-sxm"},
+            "training": {"dtype": precision.name()}
+        });
+        let training = Plan::resolve(&plan(&file)).plan.unwrap().training;
+        assert_eq!((training.dtype, training.low_precision), (precision.dtype(), precision.low_precision()));
+    }
+}
+
+#[test]
+fn training_settings_out_of_range_are_findings() {
+    for (field, training) in [
+        ("training.grad_dtype", json!({"grad_dtype": "fp8"})),
+        ("training.optimizer.master_dtype", json!({"optimizer": {"master_dtype": "fp8"}})),
+        ("training.optimizer.offload_fraction", json!({"optimizer": {"offload_fraction": 1.5}})),
+        ("training.optimizer.instances", json!({"optimizer": {"instances": 0}})),
+        ("training.offload.fraction", json!({"offload": {"fraction": -1}})),
+        ("training.hidden_dropout", json!({"hidden_dropout": 1e300})),
+        ("training.moe.capacity_factor", json!({"moe": {"capacity_factor": 0}})),
+        ("training.cuda_graph_modules", json!({"cuda_graph_modules": vec!["attn"; 65]})),
+    ] {
+        let file = json!({"version": 1, "model": {"preset": "tiny-moe"}, "cluster": {"gpu": "h100-sxm"}, "training": training});
+        let found = errors(&estimate(&plan(&file)));
+        assert!(found.iter().any(|error| error.starts_with(field)), "{field}: {found:?}");
+    }
 }
 
 #[test]

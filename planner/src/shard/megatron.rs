@@ -5,7 +5,7 @@ use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::{OptimizerKind, Runtime};
+use crate::wire::Runtime;
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
 /// (Megatron-Core param_layout).
@@ -149,14 +149,14 @@ fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) ->
     let training = &plan.training;
     let group = if expert { GroupKind::Edp } else { GroupKind::DpCp };
     let replicas = plan.group_size(group);
-    let align = if training.distributed { PARAM_ALIGNMENT } else { 1 };
+    let align = if training.optimizer.distributed { PARAM_ALIGNMENT } else { 1 };
     let (mut elements, mut starts) = (0u64, Vec::new());
     for (size, count) in sizes {
         elements = elements.next_multiple_of(align);
         starts.push(elements);
         elements += (count - 1) * size.next_multiple_of(align) + size;
     }
-    if training.distributed && elements > 0 {
+    if training.optimizer.distributed && elements > 0 {
         elements = elements.next_multiple_of(lcm(replicas, END_ALIGNMENT));
     }
     let moment_dtype = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
@@ -166,14 +166,11 @@ fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) ->
         weight_dtype: training.dtype,
         grad_dtype: training.grad_dtype,
         state_offset: 0,
-        state_elements: if training.distributed { elements / replicas } else { elements },
+        state_elements: if training.optimizer.distributed { elements / replicas } else { elements },
         group,
         master_dtype: matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16).then_some(Dtype::Fp32),
         moment_dtype,
-        moments: match training.optimizer {
-            OptimizerKind::Adam => 2,
-            OptimizerKind::Sgd => 1,
-        },
+        moments: training.optimizer.moments(),
         gradient_elements: None,
         step_bytes: 0,
     };
@@ -226,7 +223,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
             continue;
         }
         let (mut shard, starts) = buffer(plan, expert, sizes.into_iter());
-        if plan.training.distributed {
+        if plan.training.optimizer.distributed {
             let slot = if expert { at.edp } else { dp_cp_slot(plan, &at) };
             shard.state_offset = slot * shard.state_elements;
         }

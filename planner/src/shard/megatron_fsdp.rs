@@ -6,7 +6,6 @@ use super::{BufferShard, Cut, ParamShard, RankShards, Strategy};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::OptimizerKind;
 
 /// Whether Megatron-FSDP is applied at all: with one data-parallel rank NeMo Automodel leaves it out.
 pub fn is_wrapped(plan: &Plan) -> bool {
@@ -81,10 +80,7 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
         group: sharding_group(plan),
         master_dtype,
         moment_dtype,
-        moments: match training.optimizer {
-            OptimizerKind::Adam => 2,
-            OptimizerKind::Sgd => 1,
-        },
+        moments: training.optimizer.moments(),
         gradient_elements: (gradients != elements).then_some(gradients),
         step_bytes: 0,
     }

@@ -7,12 +7,16 @@ mod hub;
 mod link;
 mod plan_file;
 mod record;
+mod software_file;
+mod training_file;
 
 pub use answer::*;
 pub use hub::*;
 pub use link::{LinkError, decode_link, encode_link};
 pub use plan_file::*;
 pub use record::*;
+pub use software_file::*;
+pub use training_file::*;
 
 /// Version of the plan file, the answer and the state link.
 pub const VERSION: u32 = 1;

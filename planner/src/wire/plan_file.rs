@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::{SoftwareFile, TrainingFile};
 use crate::model::Architecture;
 use crate::units::Dtype;
 
@@ -29,6 +30,9 @@ pub struct PlanFile {
     /// Batch, precision, optimizer, recomputation.
     #[serde(default)]
     pub training: TrainingFile,
+    /// What is installed where it runs.
+    #[serde(default, skip_serializing_if = "SoftwareFile::is_empty")]
+    pub software: SoftwareFile,
     /// What the worker does with it.
     #[serde(default)]
     pub run: RunFile,
@@ -259,88 +263,6 @@ pub struct FsdpFile {
     /// Persistent buffers for two units (Megatron-FSDP); false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub double_buffer: Option<bool>,
-}
-
-/// Batch, precision, optimizer, recomputation.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct TrainingFile {
-    /// Tokens of a sequence; 4096.
-    pub seq_len: Option<u64>,
-    /// Sequences of a micro batch; 1.
-    pub micro_batch_size: Option<u64>,
-    /// Sequences of a step; 256.
-    pub global_batch_size: Option<u64>,
-    /// Compute type; bf16.
-    pub dtype: Option<Dtype>,
-    /// Type of the main gradient buffers; fp32 (fp64 with dtype fp64).
-    pub grad_dtype: Option<Dtype>,
-    /// Optimizer.
-    pub optimizer: OptimizerFile,
-    /// Recomputation.
-    pub recompute: RecomputeFile,
-    /// MoE settings.
-    pub moe: MoeFile,
-    /// Multi-token-prediction modules trained with the model; 0 (those of an own architecture, when it has some).
-    pub mtp_layers: Option<u64>,
-    /// Tokens of the whole training, for days and cost.
-    pub train_tokens: Option<f64>,
-}
-
-/// Optimizer.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OptimizerFile {
-    /// Kind; adam.
-    pub kind: Option<OptimizerKind>,
-    /// Whether its state is split over the data-parallel group; true.
-    pub distributed: Option<bool>,
-}
-
-/// Kind of optimizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerKind {
-    /// Adam or AdamW: two moments.
-    Adam,
-    /// SGD with momentum: one.
-    Sgd,
-}
-
-/// Recomputation of activations.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RecomputeFile {
-    /// none, selective or full.
-    pub granularity: Option<Granularity>,
-    /// Modules recomputed when selective.
-    pub modules: Option<Vec<String>>,
-    /// `uniform` or `block` when full.
-    pub method: Option<String>,
-    /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
-    pub num_layers: Option<u64>,
-}
-
-/// How much is recomputed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Granularity {
-    /// Nothing.
-    None,
-    /// Named modules.
-    Selective,
-    /// Whole layers.
-    Full,
-}
-
-/// MoE settings.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct MoeFile {
-    /// `alltoall`, `allgather` or `flex`.
-    pub dispatcher: Option<String>,
-    /// Tokens of the busiest rank over the mean; 1.0.
-    pub load_imbalance: Option<f64>,
 }
 
 /// What the worker does with the plan.

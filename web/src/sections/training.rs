@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use planner::units::Dtype;
-use planner::wire::{DataFile, Granularity, OptimizerKind, Runtime};
+use planner::wire::{DataFile, Granularity, OptimizerKind, Precision, Runtime};
 
 use super::Section;
 use crate::fields::{Choice, Decimal, FieldRow, Number, Select, Toggle};
@@ -10,6 +10,17 @@ use crate::format;
 use crate::state::paths::{element_id, field};
 use crate::state::store;
 
+const PRECISIONS: &[(Precision, &str)] = &[
+    (Precision::Bf16, "bf16"),
+    (Precision::Fp16, "fp16"),
+    (Precision::Fp32, "fp32"),
+    (Precision::Fp64, "fp64"),
+    (Precision::Fp8Delayed, "fp8_delayed"),
+    (Precision::Fp8Current, "fp8_current"),
+    (Precision::Fp8Blockwise, "fp8_blockwise"),
+    (Precision::Mxfp8, "mxfp8"),
+    (Precision::Nvfp4, "nvfp4"),
+];
 const DTYPES: &[(Dtype, &str)] =
     &[(Dtype::Bf16, "bf16"), (Dtype::Fp16, "fp16"), (Dtype::Fp32, "fp32"), (Dtype::Fp64, "fp64")];
 
@@ -59,7 +70,7 @@ pub fn TrainingSection() -> impl IntoView {
             <Number field=field!(training.seq_len) label="Sequence length"/>
             <Number field=field!(training.micro_batch_size) label="Micro batch" steps=true/>
             <Number field=field!(training.global_batch_size) label="Global batch" steps=true/>
-            <Choice field=field!(training.dtype) label="Precision" options=DTYPES/>
+            <Choice field=field!(training.dtype) label="Precision" options=PRECISIONS/>
             <Choice field=field!(training.grad_dtype) label="Gradients" hint="Type of the main gradient buffers" options=DTYPES/>
             <Choice field=field!(training.optimizer.kind) label="Optimizer"
                 options=&[(OptimizerKind::Adam, "adam"), (OptimizerKind::Sgd, "sgd")]/>

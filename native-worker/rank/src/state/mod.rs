@@ -20,6 +20,7 @@ pub fn kind_of(dtype: Dtype) -> Kind {
         Dtype::Fp16 => Kind::Half,
         Dtype::Fp32 => Kind::Float,
         Dtype::Fp64 => Kind::Double,
+        Dtype::Fp8 => Kind::Float8e4m3fn,
     }
 }
 

@@ -149,7 +149,7 @@ impl<'a> Trainer<'a> {
             let norm = self.reduction.gradient_norm(&self.state, step)?;
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
             let settings = Update {
-                kind: self.plan.training.optimizer,
+                kind: self.plan.training.optimizer.kind,
                 step,
                 lr,
                 weight_decay: run.weight_decay,

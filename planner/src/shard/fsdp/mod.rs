@@ -108,13 +108,10 @@ fn buffers<'a>(
             group: if expert { GroupKind::EpShard } else { GroupKind::DpShardCp },
             master_dtype: None,
             moment_dtype: settings.sharded_dtype,
-            moments: match plan.training.optimizer {
-                OptimizerKind::Adam => 2,
-                OptimizerKind::Sgd => 1,
-            },
+            moments: plan.training.optimizer.moments(),
             gradient_elements: None,
-            step_bytes: match plan.training.optimizer {
-                OptimizerKind::Adam => STEP_BYTES * tensors,
+            step_bytes: match plan.training.optimizer.kind {
+                OptimizerKind::Adam | OptimizerKind::Muon => STEP_BYTES * tensors,
                 OptimizerKind::Sgd => 0,
             },
         });

@@ -1,0 +1,152 @@
+//! Training settings of a plan, every default filled.
+
+use crate::units::{Dtype, LowPrecision};
+use crate::wire::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    OptimizerKind,
+};
+
+/// Batch, precision, optimizer, recomputation, and how layers are computed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Training {
+    /// Tokens of a sequence.
+    pub seq_len: u64,
+    /// Sequences of a micro batch.
+    pub micro_batch_size: u64,
+    /// Sequences of a step.
+    pub global_batch_size: u64,
+    /// Compute type of what is not quantized.
+    pub dtype: Dtype,
+    /// The recipe that runs GEMMs in 8 or 4 bits, if one does.
+    pub low_precision: Option<LowPrecision>,
+    /// Whether parameters are kept and gathered in the recipe's type.
+    pub fp8_param_gather: bool,
+    /// First layers that the recipe leaves in the compute type.
+    pub bf16_first_layers: u64,
+    /// Last layers that the recipe leaves in the compute type.
+    pub bf16_last_layers: u64,
+    /// Type of the main gradient buffers.
+    pub grad_dtype: Dtype,
+    /// Optimizer.
+    pub optimizer: Optimizer,
+    /// How much is recomputed.
+    pub recompute: Granularity,
+    /// Modules recomputed when selective.
+    pub recompute_modules: Vec<String>,
+    /// Layers per checkpoint when full.
+    pub recompute_layers: Option<u64>,
+    /// Activations that wait on the host.
+    pub offload: Offload,
+    /// Probability of dropout on attention weights.
+    pub attention_dropout: f64,
+    /// Probability of dropout on the residual stream.
+    pub hidden_dropout: f64,
+    /// Kernel of attention.
+    pub attention_backend: AttentionBackend,
+    /// Whose layers are used.
+    pub implementation: Implementation,
+    /// Kernel of the loss.
+    pub cross_entropy: CrossEntropy,
+    /// Whether weight gradients are added into the main gradient by the GEMM that makes them.
+    pub fused_gradient_accumulation: bool,
+    /// What is captured as CUDA graphs.
+    pub cuda_graphs: CudaGraphs,
+    /// Modules that are captured when scoped.
+    pub cuda_graph_modules: Vec<String>,
+    /// Communication that hides behind compute.
+    pub overlap: Overlap,
+    /// MoE settings.
+    pub moe: MoeTraining,
+    /// Whether the dataloader makes a boolean attention mask.
+    pub attention_mask: bool,
+}
+
+/// Optimizer and the types of its state.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Optimizer {
+    /// Kind.
+    pub kind: OptimizerKind,
+    /// Whether its state is split over data parallelism.
+    pub distributed: bool,
+    /// Whether the kernel reads and writes state in the types below.
+    pub precision_aware: bool,
+    /// Type of the master weights, where there are any.
+    pub master_dtype: Dtype,
+    /// Type of the first moment.
+    pub exp_avg_dtype: Dtype,
+    /// Type of the second moment.
+    pub exp_avg_sq_dtype: Dtype,
+    /// Part of the state that lives on the host, 0 to 1.
+    pub offload_fraction: f64,
+    /// Groups into which data parallelism is divided, each with a whole set of state.
+    pub instances: u64,
+}
+
+impl Optimizer {
+    /// State values per element besides the master weight.
+    pub const fn moments(&self) -> u64 {
+        match self.kind {
+            OptimizerKind::Sgd => 1,
+            // Muon keeps one for hidden matrices; no plan with it passes until buffers tell those apart.
+            OptimizerKind::Adam | OptimizerKind::Muon => 2,
+        }
+    }
+}
+
+/// Saved activations that wait on the host between forward and backward.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Offload {
+    /// Modules whose saved tensors are moved.
+    pub modules: Vec<String>,
+    /// Part of their bytes that is moved, 0 to 1.
+    pub fraction: f64,
+}
+
+/// Communication that hides behind compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overlap {
+    /// Reduction of gradients behind backward.
+    pub grad_reduce: bool,
+    /// Gathering of parameters behind forward.
+    pub param_gather: bool,
+    /// Collectives of tensor parallelism behind the GEMMs next to them.
+    pub tp: bool,
+    /// All-to-all of expert parallelism behind another micro batch.
+    pub ep: bool,
+    /// Sends between pipeline stages.
+    pub p2p: bool,
+    /// Weight gradients wait until the all-to-all has something to hide behind.
+    pub delay_wgrad: bool,
+}
+
+/// MoE settings.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MoeTraining {
+    /// How tokens get to their experts.
+    pub dispatcher: Dispatcher,
+    /// Library of the flex dispatcher.
+    pub backend: FlexBackend,
+    /// Tokens of the busiest expert rank over the mean.
+    pub load_imbalance: f64,
+    /// Tokens that an expert takes over the mean; none drops none.
+    pub capacity_factor: Option<f64>,
+    /// Whether every expert's input is padded to its capacity.
+    pub pad_to_capacity: bool,
+    /// Whether a rank's experts run as one grouped GEMM.
+    pub grouped_gemm: bool,
+    /// Whether sorting of tokens is one kernel.
+    pub permute_fusion: bool,
+}
+
+/// What is installed where the plan runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Software {
+    /// Name of a software profile.
+    pub profile: Option<String>,
+    /// Version of torch.
+    pub torch: Option<String>,
+    /// Bytes of cuBLAS's workspace per handle and stream.
+    pub cublas_workspace_bytes: Option<u64>,
+    /// Whether torch's allocator grows segments.
+    pub expandable_segments: bool,
+}

@@ -1,0 +1,203 @@
+//! Defaults and ranges of `training` and `software`.
+
+use super::defaults::{Filler, MAX_COUNT};
+use super::training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
+use super::{MAX_LAYERS, MAX_WORLD, clip};
+use crate::finding::Finding;
+use crate::units::Dtype;
+use crate::wire::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, SoftwareFile, TrainingFile,
+};
+
+/// Types of whole values: what a GEMM computes and gradients are summed in.
+pub(super) const WHOLE: &[Dtype] = &[Dtype::Bf16, Dtype::Fp16, Dtype::Fp32, Dtype::Fp64];
+const MASTER: &[Dtype] = &[Dtype::Fp32, Dtype::Fp16, Dtype::Fp64];
+const MOMENT: &[Dtype] = &[Dtype::Fp32, Dtype::Bf16, Dtype::Fp16, Dtype::Fp8, Dtype::Fp64];
+/// Most tokens of an expert over the mean; more than any model has experts.
+const MAX_RATIO: f64 = 1e6;
+/// Longest name of software, in bytes.
+const MAX_NAME: usize = 200;
+/// Most modules that a list may name; more than there are to name.
+const MAX_MODULES: usize = 64;
+
+pub(super) fn fill_training(fill: &mut Filler<'_>, training: &mut TrainingFile) -> Training {
+    let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
+    let micro_batch_size =
+        fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
+    let global_batch_size =
+        fill.number("training.global_batch_size", &mut training.global_batch_size, 256, 1, MAX_COUNT);
+    let precision = fill.or("training.dtype", &mut training.dtype, Precision::Bf16);
+    let dtype = precision.dtype();
+    let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
+    let grad_dtype = fill.dtype("training.grad_dtype", &mut training.grad_dtype, wide, WHOLE);
+    let fp8_param_gather = fill.or("training.fp8_param_gather", &mut training.fp8_param_gather, false);
+    let [bf16_first_layers, bf16_last_layers] = [
+        ("training.bf16_first_layers", &mut training.bf16_first_layers),
+        ("training.bf16_last_layers", &mut training.bf16_last_layers),
+    ]
+    .map(|(field, slot)| fill.number(field, slot, 0, 0, MAX_LAYERS));
+    let optimizer = fill_optimizer(fill, &mut training.optimizer, wide, grad_dtype);
+    let recompute = &mut training.recompute;
+    let granularity =
+        fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
+    let recompute_modules = fill.names("training.recompute.modules", &mut recompute.modules, MAX_MODULES);
+    if let Some(layers) = recompute.num_layers {
+        fill.within("training.recompute.num_layers", layers, 1, MAX_LAYERS);
+    }
+    let recompute_layers = recompute.num_layers;
+    fill.real("training.train_tokens", training.train_tokens, 0.0);
+    if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
+        fill.findings.push(Finding::error(
+            "training.micro_batch_size",
+            micro_batch_size,
+            format!("a micro batch of {micro_batch_size} x {seq_len} tokens is more than {MAX_COUNT}; lower one of them"),
+        ));
+    }
+    Training {
+        seq_len,
+        micro_batch_size,
+        global_batch_size,
+        dtype,
+        low_precision: precision.low_precision(),
+        fp8_param_gather,
+        bf16_first_layers,
+        bf16_last_layers,
+        grad_dtype,
+        overlap: fill_overlap(fill, &mut training.overlap, optimizer.distributed),
+        optimizer,
+        recompute: granularity,
+        recompute_modules,
+        recompute_layers,
+        offload: fill_offload(fill, &mut training.offload),
+        attention_dropout: fill.fraction("training.attention_dropout", &mut training.attention_dropout, 0.0),
+        hidden_dropout: fill.fraction("training.hidden_dropout", &mut training.hidden_dropout, 0.0),
+        attention_backend: fill.or(
+            "training.attention_backend",
+            &mut training.attention_backend,
+            AttentionBackend::Auto,
+        ),
+        implementation: fill.or(
+            "training.implementation",
+            &mut training.implementation,
+            Implementation::TransformerEngine,
+        ),
+        cross_entropy: fill.or("training.cross_entropy", &mut training.cross_entropy, CrossEntropy::Unfused),
+        fused_gradient_accumulation: fill.or(
+            "training.fused_gradient_accumulation",
+            &mut training.fused_gradient_accumulation,
+            true,
+        ),
+        cuda_graphs: fill.or("training.cuda_graphs", &mut training.cuda_graphs, CudaGraphs::None),
+        cuda_graph_modules: fill.names(
+            "training.cuda_graph_modules",
+            &mut training.cuda_graph_modules,
+            MAX_MODULES,
+        ),
+        moe: fill_moe(fill, &mut training.moe),
+        attention_mask: fill.or("training.attention_mask", &mut training.attention_mask, false),
+    }
+}
+
+fn fill_optimizer(
+    fill: &mut Filler<'_>,
+    optimizer: &mut OptimizerFile,
+    wide: Dtype,
+    grad_dtype: Dtype,
+) -> Optimizer {
+    let moment = if grad_dtype.size() >= wide.size() { grad_dtype } else { wide };
+    let mut dtype = |field: &str, slot: &mut Option<Dtype>, default, allowed| {
+        fill.dtype(&format!("training.optimizer.{field}"), slot, default, allowed)
+    };
+    let master_dtype = dtype("master_dtype", &mut optimizer.master_dtype, wide, MASTER);
+    let exp_avg_dtype = dtype("exp_avg_dtype", &mut optimizer.exp_avg_dtype, moment, MOMENT);
+    let exp_avg_sq_dtype = dtype("exp_avg_sq_dtype", &mut optimizer.exp_avg_sq_dtype, moment, MOMENT);
+    Optimizer {
+        kind: fill.or("training.optimizer.kind", &mut optimizer.kind, OptimizerKind::Adam),
+        distributed: fill.or("training.optimizer.distributed", &mut optimizer.distributed, true),
+        precision_aware: fill.or("training.optimizer.precision_aware", &mut optimizer.precision_aware, false),
+        master_dtype,
+        exp_avg_dtype,
+        exp_avg_sq_dtype,
+        offload_fraction: fill.fraction(
+            "training.optimizer.offload_fraction",
+            &mut optimizer.offload_fraction,
+            0.0,
+        ),
+        instances: fill.number("training.optimizer.instances", &mut optimizer.instances, 1, 1, MAX_WORLD),
+    }
+}
+
+fn fill_offload(fill: &mut Filler<'_>, offload: &mut OffloadFile) -> Offload {
+    Offload {
+        modules: fill.names("training.offload.modules", &mut offload.modules, MAX_MODULES),
+        fraction: fill.fraction("training.offload.fraction", &mut offload.fraction, 1.0),
+    }
+}
+
+fn fill_overlap(fill: &mut Filler<'_>, overlap: &mut OverlapFile, distributed: bool) -> Overlap {
+    let mut switch = |field: &str, slot: &mut Option<bool>, default| {
+        fill.or(&format!("training.overlap.{field}"), slot, default)
+    };
+    let grad_reduce = switch("grad_reduce", &mut overlap.grad_reduce, true);
+    Overlap {
+        grad_reduce,
+        // Without a distributed optimizer there is nothing to gather.
+        param_gather: switch("param_gather", &mut overlap.param_gather, grad_reduce && distributed),
+        tp: switch("tp", &mut overlap.tp, false),
+        ep: switch("ep", &mut overlap.ep, false),
+        p2p: switch("p2p", &mut overlap.p2p, true),
+        delay_wgrad: switch("delay_wgrad", &mut overlap.delay_wgrad, false),
+    }
+}
+
+fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile) -> MoeTraining {
+    let field = "training.moe.capacity_factor";
+    if let Some(factor) = moe.capacity_factor
+        && !(factor > 0.0 && factor <= MAX_RATIO)
+    {
+        let message = format!(
+            "capacity_factor is {factor}; it must be above 0 and at most {MAX_RATIO}, or null to drop no token"
+        );
+        fill.findings.push(
+            Finding::error(field, factor, message)
+                .rule("range of plan files")
+                .nearest([serde_json::Value::Null, 1.0.into()]),
+        );
+    }
+    MoeTraining {
+        dispatcher: fill.or("training.moe.dispatcher", &mut moe.dispatcher, Dispatcher::AllToAll),
+        backend: fill.or("training.moe.backend", &mut moe.backend, FlexBackend::DeepEp),
+        load_imbalance: fill.or("training.moe.load_imbalance", &mut moe.load_imbalance, 1.0),
+        capacity_factor: moe.capacity_factor,
+        pad_to_capacity: fill.or("training.moe.pad_to_capacity", &mut moe.pad_to_capacity, false),
+        grouped_gemm: fill.or("training.moe.grouped_gemm", &mut moe.grouped_gemm, true),
+        permute_fusion: fill.or("training.moe.permute_fusion", &mut moe.permute_fusion, false),
+    }
+}
+
+pub(super) fn fill_software(fill: &mut Filler<'_>, software: &mut SoftwareFile) -> Software {
+    for (field, name) in [("software.profile", &software.profile), ("software.torch", &software.torch)] {
+        if let Some(name) = name
+            && (name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control))
+        {
+            fill.findings.push(Finding::error(
+                field,
+                clip(name),
+                format!("{field} is a name of 1 to {MAX_NAME} bytes without control characters, or null"),
+            ));
+        }
+    }
+    Software {
+        profile: software.profile.clone(),
+        torch: software.torch.clone(),
+        cublas_workspace_bytes: software
+            .cublas_workspace_bytes
+            .map(|bytes| fill.within("software.cublas_workspace_bytes", bytes, 0, 1 << 40)),
+        expandable_segments: fill.or(
+            "software.expandable_segments",
+            &mut software.expandable_segments,
+            false,
+        ),
+    }
+}

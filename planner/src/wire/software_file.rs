@@ -1,0 +1,24 @@
+//! What is installed where a plan runs: facts of the user's environment that memory and time depend on.
+
+use serde::{Deserialize, Serialize};
+
+/// What is installed where the plan runs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SoftwareFile {
+    /// Name of a software profile; null for the one that the GPU suggests.
+    pub profile: Option<String>,
+    /// Version of torch, such as `2.11.0`; null when unknown.
+    pub torch: Option<String>,
+    /// Bytes of cuBLAS's workspace per handle and stream; null for the library's own.
+    pub cublas_workspace_bytes: Option<u64>,
+    /// Whether torch's allocator grows segments (`expandable_segments:True`); false.
+    pub expandable_segments: Option<bool>,
+}
+
+impl SoftwareFile {
+    /// True when nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == SoftwareFile::default()
+    }
+}

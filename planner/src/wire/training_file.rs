@@ -1,0 +1,385 @@
+//! The training part of a plan file: batch, precision, optimizer, recomputation, offload, overlap, experts.
+//!
+//! What few plans set is left out of a written file where it is absent; a filled plan shows every field.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Dtype, LowPrecision};
+
+/// Batch, precision, optimizer, recomputation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainingFile {
+    /// Tokens of a sequence; 4096.
+    pub seq_len: Option<u64>,
+    /// Sequences of a micro batch; 1.
+    pub micro_batch_size: Option<u64>,
+    /// Sequences of a step; 256.
+    pub global_batch_size: Option<u64>,
+    /// Compute type, or a low-precision recipe on top of bf16; bf16.
+    pub dtype: Option<Precision>,
+    /// Type of the main gradient buffers; fp32 (fp64 with dtype fp64).
+    pub grad_dtype: Option<Dtype>,
+    /// Whether parameters are gathered and kept in 8 bits (with a recipe of 8 bits); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fp8_param_gather: Option<bool>,
+    /// First layers that a low-precision recipe leaves in bf16; 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf16_first_layers: Option<u64>,
+    /// Last layers that a low-precision recipe leaves in bf16; 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bf16_last_layers: Option<u64>,
+    /// Optimizer.
+    pub optimizer: OptimizerFile,
+    /// Recomputation.
+    pub recompute: RecomputeFile,
+    /// Activations that wait on the host.
+    #[serde(skip_serializing_if = "OffloadFile::is_empty")]
+    pub offload: OffloadFile,
+    /// Probability of dropout on attention weights; 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_dropout: Option<f64>,
+    /// Probability of dropout on the residual stream; 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden_dropout: Option<f64>,
+    /// Kernel of attention; auto.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_backend: Option<AttentionBackend>,
+    /// Whose layers are used; transformer_engine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<Implementation>,
+    /// Kernel of the loss; unfused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross_entropy: Option<CrossEntropy>,
+    /// Whether weight gradients are added into the main gradient by the GEMM that makes them; true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fused_gradient_accumulation: Option<bool>,
+    /// What is captured as CUDA graphs; none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda_graphs: Option<CudaGraphs>,
+    /// Modules that are captured when scoped; none named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda_graph_modules: Option<Vec<String>>,
+    /// Communication that hides behind compute.
+    #[serde(skip_serializing_if = "OverlapFile::is_empty")]
+    pub overlap: OverlapFile,
+    /// MoE settings.
+    pub moe: MoeFile,
+    /// Whether the dataloader makes a boolean attention mask; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention_mask: Option<bool>,
+    /// Multi-token-prediction modules trained with the model; 0 (those of an own architecture, when it has some).
+    pub mtp_layers: Option<u64>,
+    /// Tokens of the whole training, for days and cost.
+    pub train_tokens: Option<f64>,
+}
+
+/// A compute type, or a low-precision recipe on top of bf16.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// bfloat16.
+    Bf16,
+    /// IEEE half precision.
+    Fp16,
+    /// IEEE single precision.
+    Fp32,
+    /// IEEE double precision.
+    Fp64,
+    /// 8-bit GEMMs, a scale per tensor from past maxima.
+    Fp8Delayed,
+    /// 8-bit GEMMs, a scale per tensor from the tensor itself.
+    Fp8Current,
+    /// 8-bit GEMMs, a scale per block of 128 (x 128) values.
+    Fp8Blockwise,
+    /// 8-bit GEMMs, a scale per 32 values.
+    Mxfp8,
+    /// 4-bit GEMMs, a scale per 16 values.
+    Nvfp4,
+}
+
+impl Precision {
+    /// All of them, in the order in which they are offered.
+    pub const ALL: [Precision; 9] = [
+        Precision::Bf16,
+        Precision::Fp16,
+        Precision::Fp32,
+        Precision::Fp64,
+        Precision::Fp8Delayed,
+        Precision::Fp8Current,
+        Precision::Fp8Blockwise,
+        Precision::Mxfp8,
+        Precision::Nvfp4,
+    ];
+
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Precision::Bf16 => "bf16",
+            Precision::Fp16 => "fp16",
+            Precision::Fp32 => "fp32",
+            Precision::Fp64 => "fp64",
+            Precision::Fp8Delayed => "fp8_delayed",
+            Precision::Fp8Current => "fp8_current",
+            Precision::Fp8Blockwise => "fp8_blockwise",
+            Precision::Mxfp8 => "mxfp8",
+            Precision::Nvfp4 => "nvfp4",
+        }
+    }
+
+    /// Type of what is not quantized.
+    pub const fn dtype(self) -> Dtype {
+        match self {
+            Precision::Fp16 => Dtype::Fp16,
+            Precision::Fp32 => Dtype::Fp32,
+            Precision::Fp64 => Dtype::Fp64,
+            _ => Dtype::Bf16,
+        }
+    }
+
+    /// The recipe, where there is one.
+    pub const fn low_precision(self) -> Option<LowPrecision> {
+        match self {
+            Precision::Fp8Delayed => Some(LowPrecision::Fp8Delayed),
+            Precision::Fp8Current => Some(LowPrecision::Fp8Current),
+            Precision::Fp8Blockwise => Some(LowPrecision::Fp8Blockwise),
+            Precision::Mxfp8 => Some(LowPrecision::Mxfp8),
+            Precision::Nvfp4 => Some(LowPrecision::Nvfp4),
+            _ => None,
+        }
+    }
+}
+
+/// Optimizer.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimizerFile {
+    /// Kind; adam.
+    pub kind: Option<OptimizerKind>,
+    /// Whether its state is split over the data-parallel group; true.
+    pub distributed: Option<bool>,
+    /// Whether the optimizer kernel reads and writes state in the types below (TransformerEngine's FusedAdam); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precision_aware: Option<bool>,
+    /// Type of the master weights; fp32 (fp64 with dtype fp64).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub master_dtype: Option<Dtype>,
+    /// Type of the first moment; that of the gradients, at least fp32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exp_avg_dtype: Option<Dtype>,
+    /// Type of the second moment; that of the gradients, at least fp32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exp_avg_sq_dtype: Option<Dtype>,
+    /// Part of the optimizer's state that lives on the host, 0 to 1; 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload_fraction: Option<f64>,
+    /// Groups into which data parallelism is divided, each with a whole set of optimizer state; 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instances: Option<u64>,
+}
+
+/// Kind of optimizer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// Adam or AdamW: two moments.
+    Adam,
+    /// SGD with momentum: one.
+    Sgd,
+    /// Muon: one for hidden matrices, Adam's two for the rest.
+    Muon,
+}
+
+impl OptimizerKind {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            OptimizerKind::Adam => "adam",
+            OptimizerKind::Sgd => "sgd",
+            OptimizerKind::Muon => "muon",
+        }
+    }
+}
+
+/// Recomputation of activations.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RecomputeFile {
+    /// none, selective or full.
+    pub granularity: Option<Granularity>,
+    /// Modules recomputed when selective.
+    pub modules: Option<Vec<String>>,
+    /// `uniform` or `block` when full.
+    pub method: Option<String>,
+    /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
+    pub num_layers: Option<u64>,
+}
+
+/// How much is recomputed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Granularity {
+    /// Nothing.
+    None,
+    /// Named modules.
+    Selective,
+    /// Whole layers.
+    Full,
+}
+
+/// Saved activations that wait on the host between forward and backward.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OffloadFile {
+    /// Modules whose saved tensors are moved; none.
+    pub modules: Option<Vec<String>>,
+    /// Part of their bytes that is moved, 0 to 1; 1.
+    pub fraction: Option<f64>,
+}
+
+impl OffloadFile {
+    /// True when nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == OffloadFile::default()
+    }
+}
+
+/// Kernel of attention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttentionBackend {
+    /// The framework chooses.
+    Auto,
+    /// FlashAttention.
+    Flash,
+    /// cuDNN's.
+    Fused,
+    /// Two GEMMs and a softmax, with the scores in memory.
+    Unfused,
+}
+
+/// Whose layers are used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Implementation {
+    /// TransformerEngine's.
+    TransformerEngine,
+    /// Megatron-Core's own, on plain torch.
+    Local,
+}
+
+/// Kernel of the loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CrossEntropy {
+    /// Operation by operation, in fp32.
+    Unfused,
+    /// Fused by Megatron-Core (jit).
+    Native,
+    /// TransformerEngine's, in place in the logits' type.
+    Te,
+}
+
+/// What is captured as CUDA graphs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CudaGraphs {
+    /// Nothing.
+    None,
+    /// Named modules of a layer.
+    Scoped,
+    /// Forward and backward of a whole step.
+    Iteration,
+}
+
+/// Communication that hides behind compute.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OverlapFile {
+    /// Reduction of gradients behind backward; true.
+    pub grad_reduce: Option<bool>,
+    /// Gathering of parameters behind forward; true (false without a distributed optimizer).
+    pub param_gather: Option<bool>,
+    /// Collectives of tensor parallelism behind the GEMMs next to them; false.
+    pub tp: Option<bool>,
+    /// All-to-all of expert parallelism behind another micro batch; false.
+    pub ep: Option<bool>,
+    /// Sends between pipeline stages; true.
+    pub p2p: Option<bool>,
+    /// Weight gradients wait until the all-to-all has something to hide behind; false.
+    pub delay_wgrad: Option<bool>,
+}
+
+impl OverlapFile {
+    /// True when nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == OverlapFile::default()
+    }
+}
+
+/// MoE settings.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MoeFile {
+    /// How tokens get to their experts; alltoall.
+    pub dispatcher: Option<Dispatcher>,
+    /// Library of the flex dispatcher; deepep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<FlexBackend>,
+    /// Tokens of the busiest rank over the mean; 1.0.
+    pub load_imbalance: Option<f64>,
+    /// Tokens that an expert takes over the mean; null drops none.
+    pub capacity_factor: Option<f64>,
+    /// Whether every expert's input is padded to its capacity; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pad_to_capacity: Option<bool>,
+    /// Whether a rank's experts run as one grouped GEMM; true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grouped_gemm: Option<bool>,
+    /// Whether sorting of tokens is one kernel; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permute_fusion: Option<bool>,
+}
+
+/// How tokens get to their experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dispatcher {
+    /// All-to-all of the chosen tokens.
+    AllToAll,
+    /// All-gather of all tokens.
+    AllGather,
+    /// A library's kernel over etp x ep.
+    Flex,
+}
+
+impl Dispatcher {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dispatcher::AllToAll => "alltoall",
+            Dispatcher::AllGather => "allgather",
+            Dispatcher::Flex => "flex",
+        }
+    }
+}
+
+/// Library of the flex dispatcher.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FlexBackend {
+    /// DeepEP.
+    DeepEp,
+    /// HybridEP.
+    HybridEp,
+}
+
+impl FlexBackend {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            FlexBackend::DeepEp => "deepep",
+            FlexBackend::HybridEp => "hybridep",
+        }
+    }
+}
