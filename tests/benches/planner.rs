@@ -1,7 +1,9 @@
 //! Speed of planner's core: `cargo xtask bench`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use planner::wire::PlanFile;
+use planner::schedule::Pipeline;
+use planner::time::simulate::{ChunkSeconds, StageCosts, simulate};
+use planner::wire::{PlanFile, Schedule};
 use planner::{Plan, estimate, parse_plan};
 
 fn plan(preset: &str, nodes: u64, layout: &str) -> (PlanFile, Plan) {
@@ -35,5 +37,25 @@ fn benches(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(planner_core, benches);
+/// DeepSeek-V3's step: 32,768 actions on 16 stages of two chunks, no two alike.
+fn simulation(criterion: &mut Criterion) {
+    let pipeline = Pipeline {
+        schedule: Schedule::Interleaved,
+        stages: 16,
+        chunks: 2,
+        microbatches: 512,
+        group_size: 16,
+    };
+    let chunk = |number: u32| ChunkSeconds {
+        forward: 1e-3 * (1.0 + 0.01 * f64::from(number % 7)),
+        backward_input: 1.2e-3 * (1.0 + 0.01 * f64::from(number % 5)),
+        backward_weight: 0.8e-3,
+    };
+    let costs = StageCosts { chunks: (0..32).map(chunk).collect(), transfer: 1e-4, overlapped: true };
+    criterion.bench_function("simulation of a step with pp 16, vpp 2, 512 micro batches", |bench| {
+        bench.iter(|| simulate(&pipeline, &costs));
+    });
+}
+
+criterion_group!(planner_core, benches, simulation);
 criterion_main!(planner_core);

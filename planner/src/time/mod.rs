@@ -2,5 +2,7 @@
 
 pub mod flops;
 mod matrices;
+pub mod simulate;
+pub mod trace;
 
 pub use matrices::{Cut, Matrix, matrices};
