@@ -2,6 +2,7 @@
 
 mod app;
 mod browser;
+mod canvas;
 mod chart;
 mod fields;
 mod findings;

@@ -3,8 +3,8 @@
 use web_sys::CanvasRenderingContext2d;
 
 use super::camera::Camera;
-use super::colour::{Palette, Rgb, css, ink_on};
 use super::geometry::{Geometry, Rectangle};
+use crate::canvas::colour::{Palette, Rgb, css, ink_on};
 
 /// Cells that are outlined; of more, the colour alone says which they are.
 const OUTLINED: usize = 8192;
@@ -30,7 +30,6 @@ pub struct Overlay<'a> {
 impl Overlay<'_> {
     /// Draws onto a context that takes CSS pixels.
     pub fn draw(&self, context: &CanvasRenderingContext2d) {
-        context.clear_rect(0.0, 0.0, f64::from(self.screen.0), f64::from(self.screen.1));
         self.names(context);
         self.numbers(context);
         if self.camera.scale >= 5.0 && self.lit.len() <= OUTLINED {

@@ -117,9 +117,22 @@ impl Picture {
         buffer
     }
 
-    /// Draws at a size of the canvas in pixels: a point times `scale` plus the offset is a pixel. `ground` is the
-    /// colour behind. Says whether it drew; a surface that changed under it is drawn at the next call.
-    pub fn draw(&mut self, width: u32, height: u32, scale: f32, left: f32, top: f32, ground: u32) -> bool {
+    /// Draws at a size of the canvas in pixels: a point times the scales `across` and `down` plus the offset is a
+    /// pixel. `ground` is the colour behind. Says whether it drew; a surface that changed under it is drawn at the next call.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the page's module calls it, and numbers are what passes between them"
+    )]
+    pub fn draw(
+        &mut self,
+        width: u32,
+        height: u32,
+        across: f32,
+        down: f32,
+        left: f32,
+        top: f32,
+        ground: u32,
+    ) -> bool {
         let most = self.device.limits().max_texture_dimension_2d;
         let (width, height) = (width.clamp(1, most), height.clamp(1, most));
         if (self.configuration.width, self.configuration.height) != (width, height) {
@@ -128,7 +141,7 @@ impl Picture {
         }
         let [red, green, blue, alpha] = ground.to_le_bytes().map(|byte| f64::from(byte) / 255.0);
         self.ground = wgpu::Color { r: red, g: green, b: blue, a: alpha };
-        let numbers = [scale, scale, left, top, width as f32, height as f32, 0.0, 0.0];
+        let numbers = [across, down, left, top, width as f32, height as f32, 0.0, 0.0];
         let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
         self.queue.write_buffer(&self.view, 0, &bytes);
         match self.surface.get_current_texture() {

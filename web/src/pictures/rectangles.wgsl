@@ -1,4 +1,4 @@
-// Rectangles in units of the picture, snapped to whole pixels. `map::raster` does the same on the processor.
+// Rectangles in units of the picture, snapped to whole pixels. `canvas::raster` does the same on the processor.
 
 struct View {
     scale: vec2f,

@@ -8,9 +8,10 @@ use planner::layout::{Group, GroupKind};
 
 use super::NotYet;
 use super::rank_groups::{RankGroups, kind_name};
-use super::rank_map::{Drawn, RankMap};
+use super::rank_map::RankMap;
 use crate::format;
 use crate::map::places;
+use crate::map::scene::Drawn;
 use crate::state::{Store, store};
 use crate::testid;
 

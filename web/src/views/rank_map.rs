@@ -1,35 +1,18 @@
 //! The rank map on the page: every GPU as a cell that can be pointed at, walked to by keyboard, and looked at closely.
 
-mod stage;
-
 use std::sync::Arc;
 
 use leptos::ev::{KeyboardEvent, PointerEvent, WheelEvent};
 use leptos::html::Div;
 use leptos::prelude::*;
-use planner::layout::Group;
 
-use crate::map::places::{Column, sentence};
+use crate::canvas::screen::{self, Screen};
+use crate::map::places::sentence;
+use crate::map::scene::{Drawn, Map, look};
 use crate::testid;
-use stage::Stage;
 
 /// Pixels that a press may move and still be a click.
 const STILL: f32 = 4.0;
-
-/// What is drawn.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Drawn {
-    /// GPUs that are drawn.
-    pub ranks: u64,
-    /// GPUs of a node.
-    pub per_node: u64,
-    /// Nodes of an NVLink domain.
-    pub joined: u64,
-    /// What they can be coloured by.
-    pub columns: Vec<Column>,
-    /// All groups.
-    pub groups: Vec<Group>,
-}
 
 /// A press that may become a drag.
 #[derive(Clone, Copy)]
@@ -56,26 +39,26 @@ pub fn RankMap(
     says: Signal<String>,
 ) -> impl IntoView {
     let frame = NodeRef::<Div>::new();
-    let stage = StoredValue::new_local(Stage::default());
+    let stage = StoredValue::new_local(Screen::<Map>::default());
     let hover = RwSignal::new(None::<(String, f32, f32)>);
     let press = RwSignal::new(None::<Press>);
 
     Effect::new(move |_| {
         if let Some(frame) = frame.get() {
-            stage::open(stage, frame);
+            screen::open(stage, frame);
         }
     });
     Effect::new(move |_| {
         let drawn = drawn.get();
-        stage::change(stage, |stage| stage.set_drawn(drawn));
+        screen::change(stage, |map| map.set_drawn(drawn));
     });
     Effect::new(move |_| {
         let (axis, rank) = (axis.get(), selected.get());
         let lit = members.get();
         let faded = faded.get();
-        stage::change(stage, |stage| stage.set_shown(axis, rank, lit, faded));
+        screen::change(stage, |map| map.set_shown(axis, rank, lit, faded));
     });
-    on_cleanup(move || stage::close(stage));
+    on_cleanup(move || screen::close(stage));
 
     let select = move |rank: u64| {
         faded.set(true);
@@ -89,7 +72,7 @@ pub fn RankMap(
         let current = selected.get_untracked();
         let last = drawn.with_untracked(|drawn| drawn.ranks.saturating_sub(1));
         let node = drawn.with_untracked(|drawn| drawn.per_node);
-        let beyond = |step| stage.with_value(|stage| stage.beyond(current, step));
+        let beyond = |step| stage.with_value(|stage| stage.scene.beyond(current, step));
         let next = match key.as_str() {
             "ArrowRight" => Some(current.saturating_add(1)),
             "ArrowLeft" => Some(current.saturating_sub(1)),
@@ -102,7 +85,7 @@ pub fn RankMap(
             _ => {
                 if key == "Escape" {
                     faded.set(false);
-                } else if stage::look(stage, &key) {
+                } else if look(stage, &key) {
                     event.prevent_default();
                 }
                 return;
@@ -111,7 +94,7 @@ pub fn RankMap(
         event.prevent_default();
         if let Some(next) = next {
             select(next.min(last));
-            stage::change(stage, |stage| stage.show(next.min(last)));
+            screen::change(stage, |map| map.show(next.min(last)));
         }
     };
     let wheel = move |event: WheelEvent| {
@@ -120,7 +103,7 @@ pub fn RankMap(
         // A line is about 16 pixels, where a browser counts in lines.
         let unit = if event.delta_mode() == WheelEvent::DOM_DELTA_PIXEL { 1.0 } else { 16.0 };
         let factor = (-event.delta_y() as f32 * unit / 400.0).clamp(-1.0, 1.0).exp2();
-        stage::change(stage, |stage| stage.zoom(factor, Some(at)));
+        screen::change(stage, |map| map.zoom(factor, Some(at)));
     };
     let down = move |event: PointerEvent| {
         if event.button() == 0 {
@@ -136,14 +119,14 @@ pub fn RankMap(
                     // Without it a drag ends at the map's edge, and nothing worse.
                     let _ = frame.set_pointer_capture(event.pointer_id());
                 }
-                stage::change(stage, |stage| stage.pan(by));
+                screen::change(stage, |map| map.pan(by));
                 press.set(Some(Press { at, dragged: true }));
                 hover.set(None);
             }
             return;
         }
         let text = stage
-            .with_value(|stage| stage.rank_at(at))
+            .with_value(|stage| stage.scene.rank_at(at))
             .map(|rank| drawn.with_untracked(|drawn| (sentence(&drawn.columns, rank), at.0, at.1)));
         if hover.with_untracked(|before| *before != text) {
             hover.set(text);
@@ -153,14 +136,14 @@ pub fn RankMap(
         let pressed = press.get_untracked();
         press.set(None);
         if pressed.is_some_and(|press| !press.dragged)
-            && let Some(rank) = stage.with_value(|stage| stage.rank_at(place(&event)))
+            && let Some(rank) = stage.with_value(|stage| stage.scene.rank_at(place(&event)))
         {
             select(rank);
         }
     };
     let button = move |key: &'static str, text: &'static str, label: &'static str| {
         view! {
-            <button class="quiet" aria-label=label title=label on:click=move |_| { stage::look(stage, key); }>{text}</button>
+            <button class="quiet" aria-label=label title=label on:click=move |_| { look(stage, key); }>{text}</button>
         }
     };
     let tip = move || {

@@ -1,18 +1,20 @@
-//! What a map is drawn on: a canvas of the GPU, or a 2D one.
+//! What a picture is drawn on: a canvas of the GPU, a 2D one, or an SVG.
 
 use wasm_bindgen::{Clamped, JsCast, JsValue};
-use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
+use web_sys::{CanvasRenderingContext2d, Element, HtmlCanvasElement, ImageData};
 
-use super::camera::Camera;
 use super::loader::Picture;
-use super::raster::{self, Colour};
+use super::raster::{self, Colour, View};
+use super::vector;
 
-/// One or the other.
+/// One of the three.
 pub enum Surface {
     /// Drawn by the GPU.
     Gpu(Picture),
     /// Drawn here; the pixels are kept for the next drawing.
     Canvas(CanvasRenderingContext2d, Vec<Colour>),
+    /// Written here: a box for the SVG, and what was written last.
+    Vector(Element, String),
 }
 
 impl Surface {
@@ -21,11 +23,12 @@ impl Surface {
         Some(Surface::Canvas(context(canvas)?, Vec::new()))
     }
 
-    /// `webgpu` or `canvas`.
+    /// `webgpu`, `canvas` or `svg`.
     pub fn name(&self) -> &'static str {
         match self {
             Surface::Gpu(_) => "webgpu",
             Surface::Canvas(..) => "canvas",
+            Surface::Vector(..) => "svg",
         }
     }
 
@@ -43,27 +46,38 @@ impl Surface {
         }
     }
 
-    /// Draws. Says whether it did.
+    /// Draws on this many pixels, `ratio` of them to a CSS pixel. Says whether it did.
     pub fn draw(
         &mut self,
         (width, height): (u32, u32),
+        ratio: f32,
         rectangles: &[f32],
         colours: &[Colour],
-        camera: Camera,
+        view: View,
         ground: Colour,
     ) -> bool {
+        let pixels_view = view.times(ratio);
         match self {
             Surface::Gpu(picture) => {
-                let (left, top) = camera.offset;
-                picture.draw(width, height, camera.scale, left, top, ground).unwrap_or(false)
+                let View { scale, offset } = pixels_view;
+                picture.draw(width, height, scale.0, scale.1, offset.0, offset.1, ground).unwrap_or(false)
             }
             Surface::Canvas(context, pixels) => {
                 let size = (width as usize, height as usize);
-                raster::draw(pixels, size, rectangles, colours, camera, ground);
+                raster::draw(pixels, size, rectangles, colours, pixels_view, ground);
                 let bytes: Vec<u8> = pixels.iter().flat_map(|pixel| pixel.to_le_bytes()).collect();
                 ImageData::new_with_u8_clamped_array_and_sh(Clamped(&bytes), width, height)
                     .and_then(|image| context.put_image_data(&image, 0.0, 0.0))
                     .is_ok()
+            }
+            Surface::Vector(target, written) => {
+                let size = (width as f32 / ratio, height as f32 / ratio);
+                let text = vector::svg(size, rectangles, colours, view, ground, "");
+                if text != *written {
+                    target.set_inner_html(&text);
+                    *written = text;
+                }
+                true
             }
         }
     }
