@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::memory::{RESERVED_OVER_ALLOCATED, activations, live_chunks};
+use crate::memory::{RESERVED_OVER_ALLOCATED, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
 use crate::shard::stage_families;
@@ -218,6 +218,9 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
         }
         "activations_bytes" => {
             let (live, chunks) = live_chunks(plan, class.stage);
+            for part in class.parts.iter().filter(|part| part.category == "activations") {
+                inputs.push(input(&part.name, bytes(part.bytes)));
+            }
             inputs.push(input("live chunks", format!("{live} of 1/{chunks} stage")));
             inputs.push(input("training.seq_len", grouped(training.seq_len)));
             inputs.push(input("training.micro_batch_size", grouped(training.micro_batch_size)));
@@ -230,10 +233,12 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
             )
         }
         "transient_bytes" => {
-            let parts = activations(plan, class.stage);
-            inputs.push(input("layer backward", bytes(crate::memory::clamp(parts.layer_transient))));
-            inputs.push(input("head and loss", bytes(crate::memory::clamp(parts.head_transient))));
-            inputs.push(input("weight gradients", bytes(crate::memory::clamp(parts.weight_gradients))));
+            for part in class.parts.iter().filter(|part| part.category == "transient") {
+                inputs.push(input(&part.name, bytes(part.bytes)));
+            }
+            for phase in &class.phases {
+                inputs.push(input(&format!("in {}", phase.name), bytes(phase.transient_bytes)));
+            }
             (
                 "Transient peak",
                 class.transient_bytes,

@@ -9,6 +9,10 @@ use crate::shard::fsdp::{Slots, Unit, UnitKind, units_of_stage};
 use crate::shard::{Module, Strategy, double_buffer_bytes, is_wrapped, unit_sizes};
 use crate::wire::Runtime;
 
+use super::parts::Saved;
+use super::phases::Phase;
+use super::stage::Activations;
+
 /// Elements that Megatron-FSDP gathers ahead and queues for reduction unless told otherwise.
 const COMMUNICATION_UNIT: u128 = 1_000_000_000;
 
@@ -30,6 +34,22 @@ pub fn transients(plan: &Plan, stage: u64) -> Transients {
         Runtime::MegatronFsdp => megatron_fsdp(plan, stage),
         Runtime::Megatron | Runtime::Native => Transients::default(),
     }
+}
+
+/// The phases of a step of a rank of `stage`.
+pub fn phases(plan: &Plan, stage: u64, parts: &Activations) -> Vec<Phase> {
+    let besides = transients(plan, stage);
+    let mut found = vec![Phase {
+        name: "backward",
+        activations: parts.saved,
+        transient: parts.again + parts.backward + besides.backward,
+    }];
+    if let Some(head) = parts.head {
+        let activations = parts.saved + head.saved;
+        found.push(Phase { name: "head", activations, transient: head.transient + besides.head });
+    }
+    found.push(Phase { name: "root", activations: Saved::default(), transient: besides.root });
+    found
 }
 
 fn fsdp2(plan: &Plan, stage: u64) -> Transients {

@@ -1,5 +1,7 @@
 //! Which layer is of which kind: a short list of runs that is repeated over the layers.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Architecture, Attention, MixerRef};
@@ -109,6 +111,30 @@ impl Architecture {
             kind.mlp = Mlp::Dense;
         }
         kind
+    }
+
+    /// Kinds of the layers of a range with the number of each, without going through them one by one; a kind may come
+    /// several times.
+    pub fn kinds_in(&self, layers: Range<u64>) -> impl Iterator<Item = (LayerKind, u64)> + '_ {
+        let period: u64 = self.pattern.iter().map(|run| run.count).sum();
+        let usual = period == 0;
+        let all = layers.end.saturating_sub(layers.start);
+        let plain = self.layer_kind(layers.start);
+        let mut start = 0;
+        let runs = self.pattern.iter().filter(move |_| !usual).map(move |run| {
+            // Layers below `end` that are in this run, in whole periods and in the last one.
+            let before =
+                |end: u64| (end / period) * run.count + (end % period).saturating_sub(start).min(run.count);
+            let count = before(layers.end.max(layers.start)) - before(layers.start);
+            start += run.count;
+            (self.kind_of_run(run), count)
+        });
+        usual.then_some((plain, all)).into_iter().chain(runs).filter(|(_, count)| *count > 0)
+    }
+
+    fn kind_of_run(&self, run: &LayerRun) -> LayerKind {
+        let mlp = if run.mlp == Mlp::Moe && self.moe.is_none() { Mlp::Dense } else { run.mlp };
+        LayerKind { mixer: run.mixer, mlp }
     }
 
     /// Every kind of layer that the model has, with the number of its layers, in order of appearance.

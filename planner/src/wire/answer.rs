@@ -116,4 +116,34 @@ pub struct RankClass {
     pub peak_allocated_bytes: u64,
     /// What the allocator takes from the device for that.
     pub peak_reserved_bytes: u64,
+    /// The phases of a step in order.
+    #[serde(default)]
+    pub phases: Vec<MemoryPhase>,
+    /// What the categories are made of at the peak, as far as they have parts.
+    #[serde(default)]
+    pub parts: Vec<MemoryPart>,
+}
+
+/// What is allocated at the fullest moment of one phase of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPhase {
+    /// Its name.
+    pub name: String,
+    /// Saved activations.
+    pub activations_bytes: u64,
+    /// Everything in the allocator besides weights, gradients, optimizer state and saved activations.
+    pub transient_bytes: u64,
+    /// All in the allocator.
+    pub allocated_bytes: u64,
+}
+
+/// A named part of a category.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryPart {
+    /// The category: `activations` or `transient`.
+    pub category: String,
+    /// What it is: a module, a buffer, a workspace.
+    pub name: String,
+    /// Its bytes.
+    pub bytes: u64,
 }

@@ -1,0 +1,79 @@
+//! Attention: queries, keys, values, and what the kernel keeps of the scores.
+
+use crate::model::{Attention, QkNorm};
+use crate::wire::CpKind;
+
+use super::parts::{LayerBytes, Part};
+use super::setting::{Kernel, Setting};
+
+/// What an attention keeps, without its norm.
+pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
+    let &Setting { size, full, local, tp, .. } = at;
+    let wide = |value: u64| u128::from(value);
+    match *attention {
+        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, output_gate, .. } => {
+            let kv = wide(kv_heads).div_ceil(tp).max(1);
+            let (query, dim) = (wide(heads) / tp, wide(head_dim));
+            let qkv = size * full * (query + 2 * kv) * dim;
+            let norm = match qk_norm {
+                QkNorm::None => 0,
+                QkNorm::PerHead | QkNorm::Full => (size * dim + 4) * full * (query + kv),
+            };
+            // The gate, and the output behind it.
+            let gate = if output_gate { 2 * size * full * query * dim } else { 0 };
+            let core = core(at, query, query * dim);
+            LayerBytes::saved(Part::Attention, qkv + norm + gate + core)
+        }
+        Attention::Mla {
+            heads,
+            q_lora_rank,
+            kv_lora_rank,
+            qk_nope_dim,
+            qk_rope_dim,
+            v_dim,
+            output_gate,
+            ..
+        } => {
+            let (rank, latent, rope) =
+                (wide(q_lora_rank.unwrap_or(0)), wide(kv_lora_rank), wide(qk_rope_dim));
+            let (query, value) = (wide(qk_nope_dim) + rope, wide(v_dim));
+            let heads = wide(heads) / tp;
+            // Compressed queries and keys before and after their norms, which the up projections read.
+            let compressed =
+                size * local * (rank + 2 * latent + rope) + at.widths.input(local * (rank + latent));
+            let expanded = size * full * heads * (2 * query + value);
+            let gate = if output_gate { 2 * size * full * heads * value } else { 0 };
+            let mut bytes =
+                LayerBytes::saved(Part::Attention, compressed + gate + core(at, heads, heads * value));
+            bytes.keep(Part::Attention, expanded, at.recomputes("mla_up_proj"));
+            bytes
+        }
+        Attention::Shared { heads, head_dim, q_lora_rank, out_groups, out_lora_rank, .. } => {
+            // An approximation, from the sizes of what is projected and not from readings.
+            let low = 2 * wide(q_lora_rank) + 2 * wide(head_dim);
+            let high = 3 * wide(heads) * wide(head_dim) + wide(out_groups) * wide(out_lora_rank);
+            LayerBytes::saved(Part::Attention, size * local * low + size * full * high / tp)
+        }
+    }
+}
+
+/// What the kernel keeps of scores and output, for `heads` of this rank with an output of `width` elements a token.
+fn core(at: &Setting<'_>, heads: u128, width: u128) -> u128 {
+    let &Setting { size, full, .. } = at;
+    let output = size * full * width;
+    let scores = match at.kernel {
+        // Probabilities; with dropout their mask, and what is left of them.
+        Kernel::Unfused => {
+            let score = if at.attention_dropout { 2 * size + 1 } else { size };
+            score * at.batch * heads * at.seq * at.seq / at.cp
+        }
+        Kernel::Flash | Kernel::Cudnn => 4 * full * heads,
+    };
+    // FlashAttention takes sequences one after the other: with several in a micro batch its output is transposed and
+    // copied for the projection.
+    let transposed = at.kernel == Kernel::Flash && at.batch > 1;
+    // All-to-all changes heads for tokens: the kernel's output and the projection's input are different tensors.
+    let exchanged = at.cp > 1 && matches!(at.plan.layout.cp_kind, CpKind::A2a | CpKind::A2aP2p);
+    let copies = 1 + u128::from(transposed) + u128::from(exchanged);
+    copies * output + scores + at.widths.shared_input(full * width)
+}

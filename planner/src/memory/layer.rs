@@ -1,0 +1,47 @@
+//! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
+
+use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+
+use super::parts::{LayerBytes, Part};
+use super::setting::Setting;
+use super::{attention, mlp, moe, recurrent};
+
+/// Input, output and statistics of a norm of the residual stream whose output matrices read.
+pub fn norm(at: &Setting<'_>) -> u128 {
+    at.stream() + at.widths.input(at.local * at.hidden) + at.statistic * at.local
+}
+
+/// What one layer of `kind` keeps and needs for one micro batch.
+pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
+    let model = &at.plan.model;
+    let mixer = model.mixer(kind);
+    let mixed = match mixer {
+        None => LayerBytes::default(),
+        Some(MixerRef::Attention(attention)) => attention::attention(at, attention),
+        Some(MixerRef::DeltaNet(delta)) => recurrent::delta_net(at, delta),
+        Some(MixerRef::KimiDelta(delta)) => recurrent::kimi_delta(at, delta),
+        Some(MixerRef::Mamba2(mamba)) => recurrent::mamba(at, mamba),
+    };
+    let fed = match kind.mlp {
+        Mlp::Dense => mlp::dense(at),
+        Mlp::Moe => moe::experts(at),
+        Mlp::None => LayerBytes::default(),
+    };
+    let parts = u128::from(mixer.is_some()) + u128::from(kind.mlp != Mlp::None);
+    let norms = if model.post_norms { 2 * parts } else { parts };
+    let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { 0 };
+    let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
+    // Only norms that are not fused into the next matrix have an output of their own to recompute.
+    if at.recomputes("layernorm") {
+        let latent = matches!(mixer, Some(MixerRef::Attention(Attention::Mla { .. })));
+        let alone = u128::from(latent) + u128::from(kind.mlp == Mlp::Moe);
+        layer.recomputed += layer.saved.take(Part::Norms, alone * at.widths.input(at.local * at.hidden));
+    }
+    layer
+}
+
+/// A multi-token-prediction module: its layers, and the input of its projection, which is hidden state and embedding.
+pub fn mtp_module(at: &Setting<'_>) -> LayerBytes {
+    let layers = at.plan.model.mtp_kinds().into_iter().map(|kind| layer(at, kind));
+    layers.fold(LayerBytes::saved(Part::Mtp, 2 * at.stream()), LayerBytes::then)
+}

@@ -1,0 +1,142 @@
+//! Bytes of activations, kept apart by the module that saves them.
+
+use std::ops::{Add, AddAssign};
+
+/// What saves an activation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// Embedding: its dropout mask.
+    Embedding,
+    /// Norms of the residual stream: inputs, outputs, statistics; dropout masks beside them.
+    Norms,
+    /// Attention: queries, keys, values, scores or their statistics, output.
+    Attention,
+    /// What stands in attention's place: state-space models, delta rules.
+    Recurrence,
+    /// Dense MLP.
+    Mlp,
+    /// Router and the permutation of tokens.
+    Router,
+    /// Routed experts.
+    Experts,
+    /// Shared experts.
+    SharedExperts,
+    /// Multi-token prediction, besides its layers.
+    Mtp,
+    /// Final norm, output layer, loss.
+    Head,
+}
+
+/// All parts with the name used in answers.
+pub const PARTS: [(Part, &str); 10] = [
+    (Part::Embedding, "embedding"),
+    (Part::Norms, "norms"),
+    (Part::Attention, "attention"),
+    (Part::Recurrence, "recurrence"),
+    (Part::Mlp, "mlp"),
+    (Part::Router, "router"),
+    (Part::Experts, "experts"),
+    (Part::SharedExperts, "shared_experts"),
+    (Part::Mtp, "mtp"),
+    (Part::Head, "head"),
+];
+
+/// Bytes by part.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Saved([u128; PARTS.len()]);
+
+impl Saved {
+    /// So many bytes of one part.
+    pub fn of(part: Part, bytes: u128) -> Saved {
+        let mut saved = Saved::default();
+        saved.put(part, bytes);
+        saved
+    }
+
+    /// Adds bytes of one part.
+    pub fn put(&mut self, part: Part, bytes: u128) {
+        self.0[part as usize] += bytes;
+    }
+
+    /// Bytes of one part.
+    pub fn get(&self, part: Part) -> u128 {
+        self.0[part as usize]
+    }
+
+    /// Takes bytes of one part away, at most what is there.
+    pub fn take(&mut self, part: Part, bytes: u128) -> u128 {
+        let taken = bytes.min(self.0[part as usize]);
+        self.0[part as usize] -= taken;
+        taken
+    }
+
+    /// Of all parts.
+    pub fn total(&self) -> u128 {
+        self.0.iter().sum()
+    }
+
+    /// The same, so many times.
+    pub fn times(&self, count: u128) -> Saved {
+        Saved(self.0.map(|bytes| bytes * count))
+    }
+}
+
+impl Add for Saved {
+    type Output = Saved;
+    fn add(mut self, other: Saved) -> Saved {
+        self += other;
+        self
+    }
+}
+
+impl AddAssign for Saved {
+    fn add_assign(&mut self, other: Saved) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+}
+
+/// What one layer, or one piece of it, keeps and needs for one micro batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LayerBytes {
+    /// Saved from forward to backward.
+    pub saved: Saved,
+    /// Recomputed in backward, so alive for one layer at a time.
+    pub recomputed: u128,
+    /// Largest temporary of its forward, beside what it saves.
+    pub forward: u128,
+    /// Largest temporary of its backward.
+    pub backward: u128,
+}
+
+impl LayerBytes {
+    /// Saved bytes of one part and nothing else.
+    pub fn saved(part: Part, bytes: u128) -> LayerBytes {
+        LayerBytes { saved: Saved::of(part, bytes), ..LayerBytes::default() }
+    }
+
+    /// Both, one after the other: temporaries don't meet.
+    pub fn then(self, other: LayerBytes) -> LayerBytes {
+        LayerBytes {
+            saved: self.saved + other.saved,
+            recomputed: self.recomputed + other.recomputed,
+            forward: self.forward.max(other.forward),
+            backward: self.backward.max(other.backward),
+        }
+    }
+
+    /// Bytes of a part that are recomputed instead of saved when `again`.
+    pub fn keep(&mut self, part: Part, bytes: u128, again: bool) {
+        if again {
+            self.recomputed += bytes;
+        } else {
+            self.saved.put(part, bytes);
+        }
+    }
+
+    /// Everything of the layer alive at once.
+    pub fn whole(&self) -> u128 {
+        self.saved.total() + self.recomputed
+    }
+}

@@ -1,0 +1,82 @@
+//! What a model chunk keeps for one micro batch, and what of it is alive again when it is recomputed.
+//!
+//! Selective recomputation is a matter of each module; here whole layers are checkpointed (Megatron-Core
+//! `transformer_block._checkpointed_forward`): uniform keeps the input of every group of layers, block the input of
+//! each of the first layers of a chunk and everything of the rest.
+
+use std::ops::Range;
+
+use crate::layout::Chunk;
+use crate::wire::Granularity;
+
+use super::parts::{LayerBytes, Part, Saved};
+use super::stage::Terms;
+
+/// Bytes of a chunk for one micro batch; `recomputed` is the most that is alive again at once.
+pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
+    let plan = terms.at.plan;
+    let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
+    let training = &plan.training;
+    if training.recompute != Granularity::Full {
+        return kept(terms, chunk.layers.clone(), modules);
+    }
+    let group = training.recompute_layers.unwrap_or(1).max(1);
+    let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
+    if plan.file.training.recompute.method.as_deref() == Some("block") {
+        let again = group.min(layers);
+        let middle = chunk.layers.start + again;
+        let first = checkpointed(terms, chunk.layers.start..middle, again, 1, 0);
+        return both(first, kept(terms, middle..chunk.layers.end, modules));
+    }
+    checkpointed(terms, chunk.layers.clone(), layers.div_ceil(group), group, modules)
+}
+
+/// Layers that keep what they save.
+fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
+    let mut sum = LayerBytes::default();
+    for (kind, count) in terms.at.plan.model.kinds_in(layers) {
+        sum = both(sum, times(terms.layer(kind), count));
+    }
+    if modules > 0 { both(sum, times(terms.mtp(), modules)) } else { sum }
+}
+
+/// Layers of which only the inputs of `checkpoints` groups of `group` layers are kept.
+fn checkpointed(
+    terms: &Terms<'_>,
+    layers: Range<u64>,
+    checkpoints: u64,
+    group: u64,
+    modules: u64,
+) -> LayerBytes {
+    let input = terms.at.stream();
+    let mut sum = LayerBytes {
+        saved: Saved::of(Part::Norms, input * u128::from(checkpoints)),
+        ..LayerBytes::default()
+    };
+    // The most of so many layers in a row.
+    let most = group.min(layers.end.saturating_sub(layers.start));
+    let mut largest = 0;
+    for (kind, _) in terms.at.plan.model.kinds_in(layers) {
+        let layer = terms.layer(kind);
+        largest = largest.max(layer.whole());
+        sum.forward = sum.forward.max(layer.forward);
+        sum.backward = sum.backward.max(layer.backward);
+    }
+    sum.recomputed = largest * u128::from(most);
+    if modules > 0 {
+        let module = terms.mtp();
+        sum.saved.put(Part::Mtp, 2 * input * u128::from(modules));
+        sum.recomputed = sum.recomputed.max(module.whole());
+        sum.backward = sum.backward.max(module.backward);
+    }
+    sum
+}
+
+fn times(layer: LayerBytes, count: u64) -> LayerBytes {
+    LayerBytes { saved: layer.saved.times(u128::from(count)), ..layer }
+}
+
+/// Both, with the most of what is alive again only while its own layer is recomputed.
+fn both(one: LayerBytes, other: LayerBytes) -> LayerBytes {
+    LayerBytes { recomputed: one.recomputed.max(other.recomputed), ..one.then(other) }
+}

@@ -1,0 +1,110 @@
+//! What of a plan decides the bytes of its layers, read out of it once.
+//!
+//! Symbols used all over `memory`: h hidden, f MLP width, a heads, g kv heads, d head width, V padded vocabulary, t tp,
+//! c cp, s sequence, b micro batch. Tc = s b / c tokens of a rank over the whole tp group; T = Tc / t with sequence
+//! parallel, else Tc. Te = tokens that reach a rank's experts.
+
+use crate::model::Norm;
+use crate::plan::Plan;
+use crate::wire::{Granularity, Runtime};
+
+use super::low_precision::Widths;
+
+/// How scores become attended values, which decides what is kept of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kernel {
+    /// FlashAttention: statistics of a row, and the output once more when sequences of several are interleaved.
+    Flash,
+    /// cuDNN's fused attention: statistics of a row.
+    Cudnn,
+    /// Explicit scores: probabilities are kept.
+    Unfused,
+}
+
+/// A plan with what all its layers have in common.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Bytes of one element of the compute type.
+    pub size: u128,
+    /// Tc: tokens of a rank over the whole tp group.
+    pub full: u128,
+    /// T: tokens of a rank outside attention and MLP.
+    pub local: u128,
+    /// Tokens of a sequence, and sequences of a micro batch.
+    pub seq: u128,
+    /// Sequences of a micro batch.
+    pub batch: u128,
+    /// Tensor parallel.
+    pub tp: u128,
+    /// Context parallel.
+    pub cp: u128,
+    /// Width of the residual stream.
+    pub hidden: u128,
+    /// Bytes that a norm keeps for each token: fp32 scale, and mean for LayerNorm.
+    pub statistic: u128,
+    /// Attention kernel.
+    pub kernel: Kernel,
+    /// Whether attention probabilities are dropped out.
+    pub attention_dropout: bool,
+    /// Whether the outputs of attention and MLP are dropped out, which keeps a byte-wide mask of each.
+    pub hidden_dropout: bool,
+    /// Bytes of saved inputs of matrices in 8-bit or 4-bit training.
+    pub widths: Widths,
+}
+
+impl<'a> Setting<'a> {
+    /// Reads a plan.
+    pub fn new(plan: &'a Plan) -> Setting<'a> {
+        let (training, layout) = (&plan.training, &plan.layout);
+        let (seq, batch) = (u128::from(training.seq_len), u128::from(training.micro_batch_size));
+        let tp = u128::from(layout.tp);
+        let cp = u128::from(layout.cp);
+        let full = seq * batch / cp;
+        Setting {
+            plan,
+            size: u128::from(training.dtype.size()),
+            full,
+            local: if layout.sp { full / tp } else { full },
+            seq,
+            batch,
+            tp,
+            cp,
+            hidden: u128::from(plan.model.hidden_size),
+            statistic: match (plan.runtime, plan.model.norm) {
+                (Runtime::Megatron | Runtime::MegatronFsdp, Norm::Layer) => 8,
+                _ => 4,
+            },
+            kernel: kernel(plan),
+            attention_dropout: false,
+            hidden_dropout: false,
+            widths: Widths::of(plan),
+        }
+    }
+
+    /// Bytes of the residual stream of one micro batch on this rank: 2 T h in two-byte types.
+    pub fn stream(&self) -> u128 {
+        self.size * self.local * self.hidden
+    }
+
+    /// Whether TransformerEngine or Megatron-Core's own modules keep what backward needs.
+    pub fn megatron(&self) -> bool {
+        matches!(self.plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp)
+    }
+
+    /// Whether selective recomputation names this module.
+    pub fn recomputes(&self, module: &str) -> bool {
+        let training = &self.plan.training;
+        training.recompute == Granularity::Selective
+            && training.recompute_modules.iter().any(|name| name == module)
+    }
+}
+
+fn kernel(plan: &Plan) -> Kernel {
+    // What `auto` chooses was seen in published runs: FlashAttention on Ampere and Blackwell, cuDNN on Hopper.
+    match plan.runtime {
+        Runtime::Megatron | Runtime::MegatronFsdp => Kernel::Cudnn,
+        Runtime::Fsdp2 | Runtime::Native => Kernel::Cudnn,
+    }
+}
