@@ -103,6 +103,8 @@ mod tests {
             outside_bytes: 6,
             peak_allocated_bytes: 7,
             peak_reserved_bytes: 8,
+            phases: Vec::new(),
+            parts: Vec::new(),
         };
         let csv = to_csv(&[class]);
         let lines: Vec<&str> = csv.lines().collect();
