@@ -50,7 +50,7 @@ enum Command {
     Accuracy(measure::Accuracy),
     /// Time the core (criterion)
     Bench,
-    /// Fuzz what reads other people's input
+    /// Fuzz what reads other people's input, and kill ranks
     Soak(soak::Arguments),
 }
 

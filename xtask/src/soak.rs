@@ -1,6 +1,6 @@
-//! `cargo xtask soak`: what takes longer than the test command has. Today that is fuzzing.
+//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, and killing ranks.
 //!
-//! Each target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
+//! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
 
 use std::collections::HashSet;
@@ -14,6 +14,17 @@ use crate::console::{self, timed};
 use crate::place::{Place, Target};
 use crate::{process, tools};
 
+mod kills;
+
+/// A part of a soak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// Fuzz what reads other people's input
+    Fuzz,
+    /// Kill one of eight ranks at random moments
+    Kills,
+}
+
 /// The targets: programs of `tests/fuzz`, folders of `tests/corpus`.
 const TARGETS: [&str; 4] = ["hf_config", "layout_string", "plan_file", "link"];
 /// Seconds that one input may take.
@@ -22,6 +33,15 @@ const SLOWEST: u32 = 10;
 /// Options of `cargo xtask soak`.
 #[derive(clap::Args)]
 pub struct Arguments {
+    /// Only this part
+    #[arg(long, value_enum)]
+    only: Option<Part>,
+    /// Kills of one of eight ranks
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    kills: u32,
+    /// Seed of whom to kill and when
+    #[arg(long, default_value_t = 1)]
+    seed: u32,
     /// Seconds for each fuzz target
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: u32,
@@ -42,6 +62,14 @@ struct Folders {
 
 /// Runs `cargo xtask soak`.
 pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    let wanted = |part| arguments.only.is_none_or(|only| only == part);
+    let killed = !wanted(Part::Kills) || kills::run(place, arguments.kills, arguments.seed)?;
+    let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
+    Ok(if killed && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the fuzz targets; whether nothing crashed.
+fn fuzz_all(place: &Place, arguments: &Arguments) -> Result<bool> {
     let program = tools::fuzz_tools(place)?;
     let cargo_fuzz = |command: &str| {
         let mut cargo = Command::new(&program);
@@ -85,7 +113,7 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     for file in &crashed {
         console::say(format_args!("crash: {}", file.display()));
     }
-    Ok(if crashed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(crashed.is_empty())
 }
 
 /// What a fuzz target said.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context, anyhow, bail, ensure};
 use planner::Plan;
 use planner::layout::{GroupKind, executor_limits};
+use planner::shard::BufferShard;
 use planner::wire::{Event, Joined, Outcome, Step};
 use planner::{Finding, Severity};
 use sha2::{Digest, Sha256};
@@ -46,6 +47,9 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
     let reading = read_plan(&arguments.plan, &environment)?;
     let device = device(arguments.device, &environment, cuda)?;
     check_torch()?;
+    if device == Device::Cpu {
+        check_room(&reading.plan, &environment)?;
+    }
     if environment.world_size > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
         // Ranks that share a machine would otherwise each start a thread per core.
         tch::set_num_threads(1);
@@ -127,6 +131,33 @@ fn check_torch() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses a plan whose static state this machine can't hold, before the kernel ends a process for it. On a GPU the
+/// allocator says so itself.
+fn check_room(plan: &Plan, environment: &Environment) -> anyhow::Result<()> {
+    let Some(host) = host_memory() else { return Ok(()) };
+    let shards = plan.rank_shards(environment.rank as u64);
+    let bytes =
+        |buffer: &BufferShard| buffer.weights_bytes() + buffer.gradients_bytes() + buffer.optimizer_bytes();
+    let rank: u64 = shards.buffers.iter().map(bytes).sum();
+    let here = environment.local_world_size as u64;
+    ensure!(
+        rank.saturating_mul(here) <= host,
+        "rank {} keeps {rank} bytes of weights, gradients and optimizer state, and {here} ranks share this machine's {host} bytes; take more machines, a smaller model, or more tensor or pipeline parallelism",
+        environment.rank
+    );
+    Ok(())
+}
+
+/// The memory of this machine in bytes, or of the cgroup that this process is in; none where Linux does not say.
+fn host_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let total = line.split_whitespace().next()?.parse::<u64>().ok()? * 1024;
+    let limit =
+        std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(limit.unwrap_or(total).min(total))
+}
+
 fn device(
     choice: DeviceChoice,
     environment: &Environment,
@@ -184,6 +215,15 @@ fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {
     Ok(if environment.job.is_empty() { name } else { format!("{name} (job {})", environment.job) })
 }
 
+/// The version of this program, and which build of it: two may have one version and differ.
+fn build() -> anyhow::Result<String> {
+    let mut file = std::fs::File::open("/proc/self/exe").context("reading this program's own file")?;
+    let mut hash = Sha256::new();
+    std::io::copy(&mut file, &mut hash).context("reading this program's own file")?;
+    let digest = hex::encode(hash.finalize());
+    Ok(format!("{} (build {})", env!("CARGO_PKG_VERSION"), &digest[..12]))
+}
+
 fn joined(
     arguments: &Arguments,
     environment: &Environment,
@@ -193,7 +233,7 @@ fn joined(
 ) -> anyhow::Result<(Outcome, String)> {
     let identity = Identity {
         run: run_id(&arguments.run_dir, environment)?,
-        binary: env!("CARGO_PKG_VERSION").to_owned(),
+        binary: build()?,
         torch: sys::torch_version(),
         plan_sha256: reading.sha256.clone(),
         rank: environment.rank,

@@ -20,6 +20,8 @@ pub struct Environment {
     pub world_size: usize,
     /// This rank's number on its node, which picks its GPU.
     pub local_rank: usize,
+    /// Ranks on its node; 1 where nobody says.
+    pub local_world_size: usize,
     /// Host of rank 0.
     pub master_addr: String,
     /// Port on which rank 0 gathers the others.
@@ -73,6 +75,7 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
     let rank = reader.number("RANK", "SLURM_PROCID")?;
     let world_size = reader.number("WORLD_SIZE", "SLURM_NTASKS")?;
     let local_rank = reader.number("LOCAL_RANK", "SLURM_LOCALID")?.unwrap_or(0);
+    let local_world_size = reader.number("LOCAL_WORLD_SIZE", "SLURM_NTASKS_PER_NODE")?.unwrap_or(1);
     let master_addr = master_addr(&reader)?;
     let master_port = master_port(&reader)?;
     let job = ["SLURM_JOB_ID", "SLURM_RESTART_COUNT"]
@@ -88,7 +91,16 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
         rank < world_size,
         "RANK is {rank} but WORLD_SIZE is {world_size}; ranks count from 0, so set RANK below WORLD_SIZE"
     );
-    Ok(Environment { rank, world_size, local_rank, master_addr, master_port, job, warnings: reader.warnings })
+    Ok(Environment {
+        rank,
+        world_size,
+        local_rank,
+        local_world_size,
+        master_addr,
+        master_port,
+        job,
+        warnings: reader.warnings,
+    })
 }
 
 fn master_addr(reader: &Reader<'_>) -> anyhow::Result<Option<String>> {

@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use planner::wire::Outcome;
 use serde_json::{Value, json};
 
-use crate::harness::{Run, set, tiny};
+use crate::harness::{Run, Start, free_port, set, tiny};
 
 #[test]
 fn a_killed_rank_ends_the_others_within_ten_seconds_and_is_named() {
@@ -128,4 +128,80 @@ fn a_token_out_of_range_is_named_on_all_ranks() {
         );
     }
     assert_eq!(run.ended(0).0, Outcome::Failed);
+}
+
+#[test]
+fn ranks_with_different_plans_are_refused_at_join() {
+    let plan = tiny(2, 1);
+    let mut run = Run::prepare(&plan);
+    let mut other = plan.clone();
+    set(&mut other, "run.lr", 0.5);
+    let other_path = run.folder().join("other.json");
+    std::fs::write(&other_path, other.to_string()).unwrap();
+    let port = free_port();
+    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None };
+    run.start_rank(&start);
+    run.start_rank(&Start { rank: 1, plan: Some(&other_path), ..start });
+    for finished in run.finish(Duration::from_secs(30)) {
+        assert!(!finished.success);
+        let said = &finished.stderr;
+        assert!(said.contains("rank 0 on ") && said.contains("rank 1 on "), "{said}");
+        assert!(said.contains("plan (SHA-256)") && said.contains(" against "), "{said}");
+    }
+}
+
+#[test]
+fn ranks_of_different_builds_are_refused_at_join() {
+    let mut run = Run::prepare(&tiny(2, 1));
+    // The same program with a byte behind its end is another build.
+    let other = run.folder().join("other-rank");
+    let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_shardplan-rank")).unwrap();
+    bytes.push(0);
+    std::fs::write(&other, bytes).unwrap();
+    std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let port = free_port();
+    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None };
+    run.start_rank(&start);
+    run.start_rank(&Start { rank: 1, program: Some(&other), ..start });
+    for finished in run.finish(Duration::from_secs(30)) {
+        assert!(!finished.success);
+        let said = &finished.stderr;
+        let builds: Vec<&str> = said.split("(build ").skip(1).map(|rest| &rest[..12]).collect();
+        assert!(said.contains("do not match: shardplan-rank "), "{said}");
+        assert!(matches!(builds.as_slice(), [a, b] if a != b), "{said}");
+    }
+}
+
+#[test]
+fn two_jobs_on_one_port_do_not_mix() {
+    let (mut first, mut second) = (Run::prepare(&tiny(2, 1)), Run::prepare(&tiny(2, 1)));
+    let port = free_port();
+    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None };
+    first.start_rank(&start);
+    // The first job must have the port before the second asks for it.
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(std::time::Instant::now() < deadline, "rank 0 does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    second.start_rank(&start);
+    second.start_rank(&Start { rank: 1, ..start });
+    let ends = second.finish(Duration::from_secs(30));
+    assert!(
+        ends[0].stderr.contains(&format!("can't listen on MASTER_ADDR:MASTER_PORT 127.0.0.1:{port}")),
+        "{ends:?}"
+    );
+    assert!(ends[1].stderr.contains("serves run ") && ends[1].stderr.contains("set MASTER_PORT"), "{ends:?}");
+    // The first job goes on as if nothing had been.
+    first.start_rank(&Start { rank: 1, ..start });
+    first.succeed();
+    assert_eq!(first.steps(0).len(), 5);
+}
+
+#[test]
+fn a_plan_larger_than_the_machine_is_refused() {
+    let mut plan = tiny(1, 1);
+    set(&mut plan, "model", json!({"preset": "llama-3.1-405b"}));
+    set(&mut plan, "training.dtype", "bf16");
+    check_refused(&plan, &["rank 0 keeps ", "this machine's ", "more tensor or pipeline parallelism"]);
 }

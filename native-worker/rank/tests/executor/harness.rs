@@ -50,52 +50,75 @@ pub struct Finished {
     pub stderr: String,
 }
 
-fn free_port() -> u16 {
+/// A port that is free now.
+pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// How one rank is started.
+pub struct Start<'a> {
+    /// The rank.
+    pub rank: u64,
+    /// Ranks in all.
+    pub world: u64,
+    /// Port of rank 0.
+    pub port: u16,
+    /// Arguments besides. `--dump` alone stands for the run's dump folder.
+    pub arguments: &'a [&'a str],
+    /// The program; by default the one under test.
+    pub program: Option<&'a Path>,
+    /// The plan; by default that of the run folder.
+    pub plan: Option<&'a Path>,
 }
 
 impl Run {
     /// Starts all ranks of `plan`, with `arguments` besides. `--dump` alone stands for the run's dump folder.
     pub fn start(plan: &Value, arguments: &[&str]) -> Run {
+        let mut run = Run::prepare(plan);
+        run.restart(plan["cluster"]["gpus_per_node"].as_u64().unwrap(), arguments);
+        run
+    }
+
+    /// A run folder with the plan in it, and no rank yet.
+    pub fn prepare(plan: &Value) -> Run {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("plan.json"), plan.to_string()).unwrap();
-        let world = plan["cluster"]["gpus_per_node"].as_u64().unwrap();
-        let mut run = Run { folder, children: Vec::new() };
-        run.restart(world, arguments);
-        run
+        Run { folder, children: Vec::new() }
     }
 
     /// Starts all ranks in the same folder.
     pub fn restart(&mut self, world: u64, arguments: &[&str]) {
-        let port = free_port().to_string();
+        let port = free_port();
+        self.children.clear();
+        for rank in 0..world {
+            self.start_rank(&Start { rank, world, port, arguments, program: None, plan: None });
+        }
+    }
+
+    /// Starts one rank.
+    pub fn start_rank(&mut self, start: &Start<'_>) {
         let folder = self.folder.path();
-        self.children = (0..world)
-            .map(|rank| {
-                let rank = rank.to_string();
-                let dump: Vec<PathBuf> =
-                    if arguments.contains(&"--dump") { vec![folder.join("dump")] } else { Vec::new() };
-                Command::new(env!("CARGO_BIN_EXE_shardplan-rank"))
-                    .args(["--device", "cpu", "--timeout-s", "60"])
-                    .args(arguments)
-                    .args(dump)
-                    .arg("--plan")
-                    .arg(folder.join("plan.json"))
-                    .arg("--run-dir")
-                    .arg(folder)
-                    .env_remove("SLURM_NTASKS")
-                    .env("RUST_BACKTRACE", "0")
-                    .envs([
-                        ("RANK", rank.as_str()),
-                        ("LOCAL_RANK", &rank),
-                        ("WORLD_SIZE", &world.to_string()),
-                    ])
-                    .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)])
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .unwrap()
-            })
-            .collect();
+        let rank = start.rank.to_string();
+        let plan = folder.join("plan.json");
+        let dump: Vec<PathBuf> =
+            if start.arguments.contains(&"--dump") { vec![folder.join("dump")] } else { Vec::new() };
+        let child = Command::new(start.program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_shardplan-rank"))))
+            .args(["--device", "cpu", "--timeout-s", "60"])
+            .args(start.arguments)
+            .args(dump)
+            .arg("--plan")
+            .arg(start.plan.unwrap_or(&plan))
+            .arg("--run-dir")
+            .arg(folder)
+            .env_remove("SLURM_NTASKS")
+            .env("RUST_BACKTRACE", "0")
+            .envs([("RANK", rank.as_str()), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &start.world.to_string())])
+            .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &start.port.to_string())])
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        self.children.push(child);
     }
 
     /// The run folder.

@@ -2,6 +2,7 @@
 
 mod failures;
 mod harness;
+mod kills;
 mod life;
 mod memory;
 mod parity;

@@ -4,6 +4,8 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -75,17 +77,35 @@ fn receive<T: DeserializeOwned>(stream: &mut TcpStream, patience: Duration) -> a
     Ok(serde_json::from_slice(&text)?)
 }
 
+/// Accepts connections until dropped, so that another job may have the port later.
+struct Greetings {
+    receiver: Receiver<(TcpStream, Identity)>,
+    done: Arc<AtomicBool>,
+}
+
+impl Drop for Greetings {
+    fn drop(&mut self) {
+        self.done.store(true, Relaxed);
+    }
+}
+
+/// How often the listener looks for a connection.
+const ACCEPT_EVERY: Duration = Duration::from_millis(10);
+
 /// Accepts connections and reads their greetings, each on a thread of its own so that a silent stranger delays nobody.
 /// Connections without a proper greeting are dropped.
-fn greetings(listener: TcpListener) -> Receiver<(TcpStream, Identity)> {
+fn greetings(listener: TcpListener) -> std::io::Result<Greetings> {
+    listener.set_nonblocking(true)?;
     let (sender, receiver) = sync_channel(MAX_STRANGERS);
-    let busy = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    // Ends when the receiver is gone: the next connection's send fails. A listener without connections costs nothing.
+    let done = Arc::new(AtomicBool::new(false));
+    let (busy, ours) = (Arc::new(AtomicUsize::new(0)), done.clone());
     std::thread::spawn(move || {
-        use std::sync::atomic::Ordering::Relaxed;
-        for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { continue };
-            if busy.load(Relaxed) >= MAX_STRANGERS {
+        while !ours.load(Relaxed) {
+            let Ok((mut stream, _)) = listener.accept() else {
+                std::thread::sleep(ACCEPT_EVERY);
+                continue;
+            };
+            if busy.load(Relaxed) >= MAX_STRANGERS || stream.set_nonblocking(false).is_err() {
                 continue;
             }
             busy.fetch_add(1, Relaxed);
@@ -98,11 +118,57 @@ fn greetings(listener: TcpListener) -> Receiver<(TcpStream, Identity)> {
             });
         }
     });
-    receiver
+    Ok(Greetings { receiver, done })
 }
 
-fn next(receiver: &Receiver<(TcpStream, Identity)>, deadline: Instant) -> Option<(TcpStream, Identity)> {
-    receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+/// How often a rank that waits for others looks whether one that has come is gone again.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The next greeting; none at the deadline.
+///
+/// # Errors
+/// What `failure` says, if it says something meanwhile.
+fn next(
+    greetings: &Greetings,
+    deadline: Instant,
+    mut failure: impl FnMut() -> Option<String>,
+) -> anyhow::Result<Option<(TcpStream, Identity)>> {
+    loop {
+        if let Some(reason) = failure() {
+            bail!(reason);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        match greetings.receiver.recv_timeout(left.min(LOOK_EVERY)) {
+            Ok(greeting) => return Ok(Some(greeting)),
+            Err(_) if left.is_zero() => return Ok(None),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether a peer that should be silent has closed its connection.
+fn closed(stream: &TcpStream) -> bool {
+    let looked = stream.set_nonblocking(true).and_then(|()| stream.peek(&mut [0]));
+    let _ = stream.set_nonblocking(false);
+    match looked {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() != std::io::ErrorKind::WouldBlock,
+    }
+}
+
+/// What makes links of peers.
+pub trait Linking {
+    /// Takes over a peer that has joined.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    fn link(&mut self, peer: Peer) -> anyhow::Result<()>;
+
+    /// Whether there is a link to `rank`.
+    fn linked(&self, rank: usize) -> bool;
+
+    /// Why the run has failed already, if it has.
+    fn failure(&self) -> Option<String>;
 }
 
 /// Why two ranks of one run can't work together; none if they can.
@@ -123,51 +189,58 @@ fn mismatch(ours: &Identity, theirs: &Identity) -> Option<String> {
 /// Links this rank with all others.
 ///
 /// # Errors
-/// When rank 0 can't listen, somebody is missing at the deadline, or ranks don't match.
+/// When rank 0 can't listen, somebody is missing at the deadline or gone before, or ranks don't match.
 pub fn join(
     mut me: Identity,
     address: &str,
     port: u16,
     timeout: Duration,
-) -> anyhow::Result<Vec<Option<Peer>>> {
+    links: &mut dyn Linking,
+) -> anyhow::Result<()> {
     let deadline = Instant::now() + timeout;
     if me.world_size == 1 {
-        return Ok(vec![None]);
+        return Ok(());
     }
     if me.rank == 0 {
-        return gather(&me, address, port, deadline, timeout);
+        return gather(&me, address, port, deadline, timeout, links);
     }
     let (mut first, local) = reach(&me, address, port, deadline, timeout)?;
     let listener =
         TcpListener::bind((local, 0)).with_context(|| format!("listening on {local} for higher ranks"))?;
     me.port = listener.local_addr()?.port();
     let peers = greet(&mut first, &me, deadline, timeout)?;
-    let mut links: Vec<Option<Peer>> = (0..me.world_size).map(|_| None).collect();
     ensure!(peers.len() == me.world_size, "rank 0 named {} ranks, not {}", peers.len(), me.world_size);
+    // First, so that rank 0 can tell of a failure while the others link.
+    links.link(Peer { identity: peers[0].1.clone(), stream: first })?;
     for (rank, (address, identity)) in peers.iter().enumerate().take(me.rank).skip(1) {
-        let mut stream = TcpStream::connect_timeout(address, left(deadline))
-            .with_context(|| format!("connecting to rank {rank} on {} at {address}", identity.host))?;
+        let mut stream = TcpStream::connect_timeout(address, left(deadline)).with_context(|| {
+            format!(
+                "rank {rank} (process {} on {}) is gone: it takes no link at {address}",
+                identity.pid, identity.host
+            )
+        })?;
         send(&mut stream, &me)?;
-        links[rank] = Some(Peer { identity: identity.clone(), stream });
+        links.link(Peer { identity: identity.clone(), stream })?;
     }
-    links[0] = Some(Peer { identity: peers[0].1.clone(), stream: first });
-    let expected = me.world_size - me.rank - 1;
-    let receiver = greetings(listener);
-    let mut joined = 0;
-    while joined < expected {
-        let Some((stream, identity)) = next(&receiver, deadline) else {
-            let missing: Vec<usize> =
-                (me.rank + 1..me.world_size).filter(|&rank| links[rank].is_none()).collect();
-            bail!("rank {} waited {} s for links from ranks {missing:?}", me.rank, timeout.as_secs());
+    let arriving = greetings(listener)?;
+    let missing = |links: &dyn Linking| -> Vec<usize> {
+        (me.rank + 1..me.world_size).filter(|&rank| !links.linked(rank)).collect()
+    };
+    while !missing(links).is_empty() {
+        let Some((stream, identity)) = next(&arriving, deadline, || links.failure())? else {
+            bail!(
+                "rank {} waited {} s for links from ranks {:?}",
+                me.rank,
+                timeout.as_secs(),
+                missing(links)
+            );
         };
         let known = identity.run == me.run && identity.rank > me.rank && identity.rank < me.world_size;
-        if known && links[identity.rank].is_none() {
-            let rank = identity.rank;
-            links[rank] = Some(Peer { identity, stream });
-            joined += 1;
+        if known && !links.linked(identity.rank) {
+            links.link(Peer { identity, stream })?;
         }
     }
-    Ok(links)
+    Ok(())
 }
 
 fn left(deadline: Instant) -> Duration {
@@ -181,21 +254,38 @@ fn gather(
     port: u16,
     deadline: Instant,
     timeout: Duration,
-) -> anyhow::Result<Vec<Option<Peer>>> {
+    links: &mut dyn Linking,
+) -> anyhow::Result<()> {
     let listener = TcpListener::bind((address, port)).with_context(|| {
         format!("rank 0 can't listen on MASTER_ADDR:MASTER_PORT {address}:{port}; set MASTER_PORT to a free port of rank 0's host")
     })?;
-    let receiver = greetings(listener);
-    let mut links: Vec<Option<Peer>> = (0..me.world_size).map(|_| None).collect();
-    while links.iter().skip(1).any(Option::is_none) {
-        let Some((mut stream, identity)) = next(&receiver, deadline) else {
-            let missing: Vec<usize> = (1..me.world_size).filter(|&rank| links[rank].is_none()).collect();
-            bail!(
+    let arriving = greetings(listener)?;
+    let mut joined: Vec<Option<Peer>> = (0..me.world_size).map(|_| None).collect();
+    while joined.iter().skip(1).any(Option::is_none) {
+        let gone = || {
+            let peer = joined.iter().flatten().find(|peer| closed(&peer.stream))?;
+            let Identity { rank, host, pid, .. } = &peer.identity;
+            Some(format!(
+                "rank {rank} (process {pid} on {host}) is gone: its connection closed while ranks were joining"
+            ))
+        };
+        let next = match next(&arriving, deadline, gone) {
+            Ok(next) => next,
+            Err(gone) => {
+                refuse_all(&arriving, &mut joined, &gone.to_string());
+                return Err(gone);
+            }
+        };
+        let Some((mut stream, identity)) = next else {
+            let missing: Vec<usize> = (1..me.world_size).filter(|&rank| joined[rank].is_none()).collect();
+            let reason = format!(
                 "{} of {} ranks joined within {} s; missing are ranks {missing:?}",
                 me.world_size - missing.len(),
                 me.world_size,
                 timeout.as_secs()
             );
+            refuse_all(&arriving, &mut joined, &reason);
+            bail!(reason);
         };
         if identity.run != me.run {
             let reason = format!(
@@ -206,7 +296,7 @@ fn gather(
             continue;
         }
         let twice = || {
-            links.get(identity.rank).is_none_or(Option::is_some).then(|| {
+            joined.get(identity.rank).is_none_or(Option::is_some).then(|| {
                 format!(
                     "rank {} on {} joined twice or is not of this world of {} ranks",
                     identity.rank, identity.host, me.world_size
@@ -214,26 +304,45 @@ fn gather(
             })
         };
         if let Some(reason) = mismatch(me, &identity).or_else(twice) {
-            let refusal = Reply::Refused { reason: reason.clone() };
-            let _ = send(&mut stream, &refusal);
-            for peer in links.iter_mut().flatten() {
-                let _ = send(&mut peer.stream, &refusal);
-            }
+            let _ = send(&mut stream, &Reply::Refused { reason: reason.clone() });
+            drop(stream);
+            refuse_all(&arriving, &mut joined, &reason);
             bail!(reason);
         }
         let rank = identity.rank;
-        links[rank] = Some(Peer { identity, stream });
+        joined[rank] = Some(Peer { identity, stream });
     }
     let mut peers = vec![(SocketAddr::from(([0, 0, 0, 0], port)), me.clone())];
-    for peer in links.iter().flatten() {
+    for peer in joined.iter().flatten() {
         let address = SocketAddr::new(peer.stream.peer_addr()?.ip(), peer.identity.port);
         peers.push((address, peer.identity.clone()));
     }
     let welcome = Reply::Welcome { peers };
-    for peer in links.iter_mut().flatten() {
-        send(&mut peer.stream, &welcome).with_context(|| format!("answering rank {}", peer.identity.rank))?;
+    for mut peer in joined.into_iter().flatten() {
+        // One that is gone by now is noticed by its link, which tells the others.
+        let _ = send(&mut peer.stream, &welcome);
+        links.link(peer)?;
     }
-    Ok(links)
+    Ok(())
+}
+
+/// How long rank 0 still tells newcomers why the run can't start.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Tells all why the run can't start: those who have joined, and those who come soon after.
+fn refuse_all(arriving: &Greetings, joined: &mut [Option<Peer>], reason: &str) {
+    let refusal = Reply::Refused { reason: reason.to_owned() };
+    for peer in joined.iter_mut().flatten() {
+        let _ = send(&mut peer.stream, &refusal);
+    }
+    let mut missing = joined.iter().skip(1).filter(|peer| peer.is_none()).count();
+    let deadline = Instant::now() + LAST_WORDS;
+    while missing > 0
+        && let Ok(Some((mut stream, _))) = next(arriving, deadline, || None)
+    {
+        let _ = send(&mut stream, &refusal);
+        missing -= 1;
+    }
 }
 
 /// Connects to rank 0, which may start later.

@@ -87,14 +87,15 @@ impl HostCollectives {
             );
         }
         let board = Arc::new(Board::new(world));
-        let peers = join::join(identity, &meeting.address, meeting.port, meeting.timeout)?;
-        let links = peers
-            .into_iter()
-            .map(|peer| {
-                peer.map(|peer| Link::start(peer, board.clone(), meeting.last_resort.clone())).transpose()
-            })
-            .collect::<Result<Vec<_>, _>>()
-            .context("setting up the links to the other ranks")?;
+        let mut links =
+            Links { links: vec![None; world], board: board.clone(), last_resort: meeting.last_resort };
+        if let Err(error) = join::join(identity, &meeting.address, meeting.port, meeting.timeout, &mut links)
+        {
+            // Those already linked would otherwise blame this rank for going.
+            tell_all(&links.links, &board, Kind::Abort, &format!("{error:#}"));
+            return Err(error);
+        }
+        let links = links.links;
         Ok(HostCollectives {
             rank,
             operations: RefCell::new(vec![0; groups.len()]),
@@ -115,10 +116,7 @@ impl HostCollectives {
     }
 
     fn tell_all(&self, kind: Kind, text: &str) {
-        let deadline = Instant::now() + Duration::from_millis(500);
-        for link in self.links.iter().flatten() {
-            let _ = link.write(kind, Place::default(), text.as_bytes(), &self.board, deadline);
-        }
+        tell_all(&self.links, &self.board, kind, text);
     }
 
     fn operation(
@@ -194,6 +192,37 @@ impl HostCollectives {
         let link = self.link(rank).ok()?;
         link.write(Kind::Query, Place::default(), &[], &self.board, Instant::now() + patience).ok()?;
         self.board.take_answer(rank, patience)
+    }
+}
+
+/// Links while ranks join.
+struct Links {
+    links: Vec<Option<Arc<Link>>>,
+    board: Arc<Board>,
+    last_resort: Option<LastResort>,
+}
+
+impl join::Linking for Links {
+    fn link(&mut self, peer: join::Peer) -> anyhow::Result<()> {
+        let rank = peer.identity.rank;
+        let link = Link::start(peer, self.board.clone(), self.last_resort.clone());
+        self.links[rank] = Some(link.with_context(|| format!("setting up the link to rank {rank}"))?);
+        Ok(())
+    }
+
+    fn linked(&self, rank: usize) -> bool {
+        self.links.get(rank).is_some_and(Option::is_some)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.board.failure()
+    }
+}
+
+fn tell_all(links: &[Option<Arc<Link>>], board: &Board, kind: Kind, text: &str) {
+    let deadline = Instant::now() + Duration::from_millis(500);
+    for link in links.iter().flatten() {
+        let _ = link.write(kind, Place::default(), text.as_bytes(), board, deadline);
     }
 }
 

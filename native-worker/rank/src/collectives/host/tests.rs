@@ -360,6 +360,32 @@ fn ranks_that_differ_are_refused_with_both_named() {
     check_refused(|other| other.binary = "0.2.0".to_owned(), &["shardplan-rank 0.1.0 against 0.2.0"]);
     check_refused(|other| other.torch = "2.10.0".to_owned(), &["libtorch 2.11.0 against 2.10.0"]);
     check_refused(|other| other.world_size = 3, &["world size 2 against 3"]);
+    check_refused(|other| other.rank = 5, &["rank 5 on host1", "not of this world of 2 ranks"]);
+}
+
+#[test]
+fn a_rank_that_dies_while_ranks_join_is_named() {
+    let port = free_port();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || join(identity(0, 3), port, LONG).err().unwrap().to_string());
+        let second = scope.spawn(move || join(identity(1, 3), port, LONG).err().unwrap().to_string());
+        // Rank 2 says who it is and closes its connection, as a kill would.
+        let mut dying = None;
+        while dying.is_none() {
+            dying = TcpStream::connect(("127.0.0.1", port)).ok();
+        }
+        let hello = serde_json::to_vec(&identity(2, 3)).unwrap();
+        let mut bytes = b"SPR1".to_vec();
+        bytes.extend((hello.len() as u32).to_le_bytes());
+        bytes.extend(hello);
+        dying.unwrap().write_all(&bytes).unwrap();
+        for error in [first.join().unwrap(), second.join().unwrap()] {
+            // Rank 0 may see the end before or after it has welcomed all three.
+            assert!(error.contains("rank 2 (process 102 on host2) is gone"), "{error}");
+        }
+    });
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
 }
 
 #[test]
