@@ -19,7 +19,7 @@ use crate::memory;
 use crate::model::{self, Architecture};
 use crate::shard::{self, RankShards};
 use crate::units::Dtype;
-use crate::wire::{Answer, DataFile, GroupSizes, ParameterCounts, PlanFile, Runtime, Schedule, VERSION};
+use crate::wire::{Answer, DataFile, GroupSizes, ParameterCounts, PlanFile, Runtime, VERSION};
 
 /// Most layers that a model may have.
 pub(crate) const MAX_LAYERS: u64 = 4096;
@@ -156,7 +156,10 @@ impl Plan {
             Runtime::Fsdp2 | Runtime::MegatronFsdp => {
                 layout::mesh_groups(&self.layout, self.runtime, experts)
             }
-            Runtime::Megatron | Runtime::Native => layout::groups(&self.layout, experts),
+            Runtime::Megatron | Runtime::Native => {
+                let embedding = layout::embedding_group(&self.layout, &self.model);
+                layout::groups(&self.layout, experts, &embedding)
+            }
         }
     }
 
@@ -175,9 +178,7 @@ impl Plan {
             GroupKind::Pp => layout.pp,
             GroupKind::Dp => layout.dp,
             GroupKind::DpCp => layout.dp * layout.cp,
-            // The V of ZBV ends where it begins.
-            GroupKind::Embedding if layout.schedule == Schedule::Zbv => 1,
-            GroupKind::Embedding => layout.pp.min(2),
+            GroupKind::Embedding => layout::embedding_group(layout, &self.model).len() as u64,
             GroupKind::Ep => layout.ep,
             GroupKind::Etp => layout.etp,
             GroupKind::EtpEp => layout.etp * layout.ep,

@@ -27,6 +27,9 @@ use crate::train::Trainer;
 /// The most bytes that a plan file may have.
 const MAX_PLAN_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Steps at the start of a run whose schedule is recorded as executed: the first warms up, the others show how it goes.
+const TRACED_STEPS: u64 = 3;
+
 type SharedLog = Arc<Mutex<Log>>;
 
 /// A plan file, checked.
@@ -319,6 +322,9 @@ fn train(
             memory: result.memory,
         };
         lock(log).append(Event::Step(record))?;
+        if step <= TRACED_STEPS {
+            lock(log).append(Event::Trace(result.trace))?;
+        }
         if let Some(folder) = dump {
             dump::weights(folder, step, &trainer.state, world)?;
         }

@@ -6,7 +6,6 @@ use crate::finding::Finding;
 use crate::model::{Activation, Attention, Norm, QkNorm};
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::Granularity;
 
 /// What keeps `shardplan-rank` from executing this plan; empty when it can. The page asks before it offers to run,
 /// the rank before it allocates.
@@ -15,17 +14,19 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     let mut limit = |field: &str, value: Value, what: String| {
         limits.push(
             Finding::error(field, value, what)
-                .rule("what shardplan-rank executes so far: dp x tp of dense models"),
+                .rule("what shardplan-rank executes so far: dp x tp x pp of dense models"),
         );
     };
     let layout = &plan.layout;
-    for (field, size) in [("layout.pp", layout.pp), ("layout.cp", layout.cp), ("layout.ep", layout.ep)] {
+    for (field, size) in [("layout.cp", layout.cp), ("layout.ep", layout.ep)] {
         if size > 1 {
             let name = field.trim_start_matches("layout.");
             limit(
                 field,
                 size.into(),
-                format!("the executor runs dp x tp so far, and this plan has {name} {size}; set {name} to 1"),
+                format!(
+                    "the executor runs dp x tp x pp so far, and this plan has {name} {size}; set {name} to 1"
+                ),
             );
         }
     }
@@ -97,13 +98,6 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
             "model",
             "residual stream".into(),
             "the executor adds to one residual stream behind one norm so far".to_owned(),
-        );
-    }
-    if plan.training.recompute != Granularity::None {
-        limit(
-            "training.recompute.granularity",
-            "".into(),
-            "the executor does not recompute activations yet; set it to none".to_owned(),
         );
     }
     if plan.training.dtype == Dtype::Fp16 {

@@ -4,7 +4,6 @@
 //! order, the leftmost axis fastest; only the pipeline must agree ("parallel folding").
 
 use super::{Axis, Group, GroupKind, Layout};
-use crate::wire::Schedule;
 
 /// Where a rank stands in both grids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
@@ -108,8 +107,9 @@ pub fn first_rank_of_stage(layout: &Layout, stage: u64) -> u64 {
 }
 
 /// All process groups of a world of `layout`, in the order in which every rank creates them: by kind as `GroupKind`
-/// declares, then by number. Expert groups are there only when the model has experts.
-pub fn groups(layout: &Layout, experts: bool) -> Vec<Group> {
+/// declares, then by number. Expert groups are there only when the model has experts. `embedding`: stages of the
+/// embedding groups.
+pub fn groups(layout: &Layout, experts: bool, embedding: &[u64]) -> Vec<Group> {
     let (dense, expert) = (Grid::dense(layout), Grid::expert(layout));
     let world = layout.tp * layout.cp * layout.pp * layout.dp;
     let mut all = vec![Group { kind: GroupKind::World, index: 0, ranks: (0..world).collect() }];
@@ -120,12 +120,8 @@ pub fn groups(layout: &Layout, experts: bool) -> Vec<Group> {
     all.extend(dense.groups(world, GroupKind::Dp, &[Axis::Dp]));
     all.extend(dense.groups(world, GroupKind::DpCp, &[Axis::Dp, Axis::Cp]));
     all.extend(pipelines.iter().map(|pipeline| {
-        let ends = match pipeline.ranks.as_slice() {
-            // The V of ZBV ends where it begins.
-            [first, ..] if layout.schedule == Schedule::Zbv => vec![*first],
-            [first, .., last] => vec![*first, *last],
-            other => other.to_vec(),
-        };
+        let ends =
+            embedding.iter().filter_map(|&stage| pipeline.ranks.get(stage as usize).copied()).collect();
         Group { kind: GroupKind::Embedding, index: pipeline.index, ranks: ends }
     }));
     if experts {
@@ -142,7 +138,7 @@ pub fn groups(layout: &Layout, experts: bool) -> Vec<Group> {
 mod tests {
     use super::*;
     use crate::layout::parse_order;
-    use crate::wire::CpKind;
+    use crate::wire::{CpKind, Schedule};
 
     fn layout(tp: u64, cp: u64, pp: u64, ep: u64, etp: u64, world: u64, order: &str) -> Layout {
         Layout {
@@ -172,7 +168,7 @@ mod tests {
 
     /// `expected`: the first groups of each kind, as lists of ranks.
     fn check(layout: &Layout, expected: &[(GroupKind, &[&[u64]])]) {
-        let all = groups(layout, true);
+        let all = groups(layout, true, &[0, layout.pp - 1]);
         for (kind, lists) in expected {
             let of_kind: Vec<&[u64]> =
                 all.iter().filter(|group| group.kind == *kind).map(|group| group.ranks.as_slice()).collect();
@@ -239,7 +235,7 @@ mod tests {
     #[test]
     fn a_rank_stands_where_its_groups_say() {
         let layout = layout(2, 2, 2, 4, 2, 64, "tp-cp-ep-dp-pp");
-        for group in groups(&layout, true) {
+        for group in groups(&layout, true, &[0]) {
             for (place, &rank) in group.ranks.iter().enumerate() {
                 let at = coordinates(&layout, rank);
                 let slot = match group.kind {

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::Layout;
+use crate::model::Architecture;
 use crate::schedule::virtual_stage;
 
 /// What one model chunk of one stage holds.
@@ -98,6 +99,41 @@ pub fn chunks_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<C
         start += counts.iter().sum::<u64>();
     }
     Some(found)
+}
+
+/// The first stage with a chunk that `wanted` picks; stage 0 when there is none.
+fn stage_with(layout: &Layout, layers: u64, wanted: impl Fn(&Chunk) -> bool) -> u64 {
+    let has =
+        |stage: &u64| chunks_of_stage(layout, layers, *stage).is_some_and(|all| all.iter().any(&wanted));
+    (0..layout.pp).find(has).unwrap_or(0)
+}
+
+/// Stages that hold the word embedding or a copy of it, in order: where the model begins, where it ends if the output
+/// layer is tied to it, and where modules of multi-token prediction embed the next tokens.
+pub fn embedding_stages(layout: &Layout, model: &Architecture) -> Vec<u64> {
+    let layers = model.num_layers;
+    let mut stages = vec![stage_with(layout, layers, |chunk| chunk.embedding)];
+    if model.tied_embeddings {
+        stages.push(stage_with(layout, layers, |chunk| chunk.loss));
+    }
+    if model.mtp_layers > 0 {
+        stages.push(stage_with(layout, layers, |chunk| chunk.mtp));
+    }
+    stages.sort_unstable();
+    stages.dedup();
+    stages
+}
+
+/// Stages of an embedding group: those that share the embedding, or where nothing is shared those where the model begins
+/// and ends, as Megatron-Core makes the group all the same.
+pub fn embedding_group(layout: &Layout, model: &Architecture) -> Vec<u64> {
+    let shared = embedding_stages(layout, model);
+    if shared.len() > 1 {
+        return shared;
+    }
+    let mut ends = vec![shared[0], stage_with(layout, model.num_layers, |chunk| chunk.loss)];
+    ends.dedup();
+    ends
 }
 
 /// Layers of a stage, chunk after chunk; none when the layers don't divide.

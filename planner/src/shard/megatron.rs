@@ -1,7 +1,7 @@
 //! Cuts and buffers by Megatron-Core's rules, which the native runtime shares.
 
 use super::{BufferShard, Family, Module, ParamShard, RankShards};
-use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates};
+use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates, embedding_stages};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
 use crate::units::Dtype;
@@ -281,6 +281,9 @@ fn shard_of(
         cut_by: family.cut.map(|(group, _)| group),
         cuts: Vec::new(),
         sum_gradient_over: family.sum_gradient_over,
+        shared_over: (parameter.module == Module::Embedding && parameter.role == Role::Vocabulary)
+            .then_some(GroupKind::Embedding)
+            .filter(|_| embedding_stages(&plan.layout, &plan.model).len() > 1),
         init: parameter.init,
         decays: parameter.decays,
         buffer: 0,

@@ -159,6 +159,9 @@ pub struct ParamShard {
     /// Groups over which a gradient must be summed besides data parallelism: the ranks hold the same values but saw
     /// different tokens (norms and router under sequence parallelism).
     pub sum_gradient_over: Option<GroupKind>,
+    /// Group of ranks on other stages that hold the same slice, whose gradients are summed too (tied embeddings).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_over: Option<GroupKind>,
     /// How it starts.
     pub init: Init,
     /// Whether weight decay applies (matrices, not norms and biases).

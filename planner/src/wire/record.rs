@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::schedule;
+
 /// `run.json`: who started a run, when, with what.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
@@ -68,6 +70,8 @@ pub enum Event {
     Allocated(MeasuredMemory),
     /// A training step is done.
     Step(Step),
+    /// What a rank's stage did in a step, when: for the first steps of a run.
+    Trace(Trace),
     /// A line that a rank printed to stdout or stderr, kept by its launcher.
     Output {
         /// The rank that printed it.
@@ -173,6 +177,31 @@ pub struct Step {
     pub phases: BTreeMap<String, f64>,
     /// Memory over the step.
     pub memory: MeasuredMemory,
+}
+
+/// A stage's schedule as executed, in the form of the planned one (`schedule::steps`).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trace {
+    /// The training step.
+    pub step: u64,
+    /// The rank's stage.
+    pub stage: u64,
+    /// What was done, in order.
+    pub steps: Vec<TracedStep>,
+    /// Steps at the end of the list that the record has no room for.
+    pub left_out: u64,
+}
+
+/// One step of a schedule as executed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TracedStep {
+    /// What was done.
+    #[serde(flatten)]
+    pub did: schedule::Step,
+    /// Seconds from the start of the training step.
+    pub start: f64,
+    /// Seconds that it took; of a receive with waiting.
+    pub seconds: f64,
 }
 
 /// Why a log line is not a record.

@@ -3,7 +3,7 @@
 
 use tch::{Kind, Tensor};
 
-use crate::tape::{Flow, Tape};
+use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
 /// What sums are made in: fp64 for fp64, else fp32.
 pub fn exact(kind: Kind) -> Kind {
@@ -28,21 +28,21 @@ fn matrix(weight: &Tensor, inputs: i64) -> anyhow::Result<Tensor> {
 pub fn rms_norm(tape: &mut Tape<'_>, stream: &Flow, parameter: usize, epsilon: f64) -> anyhow::Result<Flow> {
     let (kind, exact) = (stream.data().kind(), exact(stream.data().kind()));
     let weight = tape.weight(parameter).f_detach()?;
-    let input = stream.data().shallow_clone();
-    let wide = input.f_to_kind(exact)?;
+    let kept = tape.keep(stream);
+    let wide = stream.data().f_to_kind(exact)?;
     let rest =
         wide.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
     let data = wide.f_mul(&rest)?.f_mul(&weight)?.f_to_kind(kind)?;
     drop(wide);
     let backward = move |gradient: Tensor| {
-        let normed = input.f_to_kind(exact)?.f_mul(&rest)?;
+        let normed = kept.get()?.f_to_kind(exact)?.f_mul(&rest)?;
         let gradient = gradient.f_to_kind(exact)?;
         let of_weight =
             flat(&gradient.f_mul(&normed)?)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?;
         let scaled = gradient.f_mul(&weight)?;
         let along = scaled.f_mul(&normed)?.f_mean_dim([-1_i64].as_slice(), true, exact)?;
         let of_input = scaled.f_sub(&normed.f_mul(&along)?)?.f_mul(&rest)?.f_to_kind(kind)?;
-        Ok((vec![of_input], vec![of_weight]))
+        Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Made(vec![of_weight]) })
     };
     Ok(tape.function(&[stream], &[parameter], data, Box::new(backward)))
 }
@@ -59,32 +59,33 @@ pub fn column_linear(
     sequence_parallel: bool,
 ) -> anyhow::Result<Flow> {
     let group = tape.group();
-    let kept = input.data().shallow_clone();
-    let whole =
-        move |kept: &Tensor| if sequence_parallel { group.gather(kept) } else { Ok(kept.shallow_clone()) };
-    let width = kept.size().last().copied().unwrap_or(1);
+    let kept = tape.keep(input);
+    let whole = move |slice: Tensor| if sequence_parallel { group.gather(&slice) } else { anyhow::Ok(slice) };
+    let width = input.data().size().last().copied().unwrap_or(1);
     let shapes: Vec<Vec<i64>> = parameters.iter().map(|&parameter| tape.weight(parameter).size()).collect();
     let weight = matrix(&tape.weight(parameters[0]), width)?;
     let bias = parameters.get(1).map(|&bias| tape.weight(bias).f_detach()?.f_reshape([-1])).transpose()?;
-    let data = whole(&kept)?.f_linear(&weight, bias.as_ref())?;
+    let data = whole(input.data().shallow_clone())?.f_linear(&weight, bias.as_ref())?;
     let backward = move |gradient: Tensor| {
-        let rows = flat(&gradient)?;
-        let mut of_weights =
-            vec![rows.f_tr()?.f_matmul(&flat(&whole(&kept)?)?)?.f_view(shapes[0].as_slice())?];
-        if let Some(shape) = shapes.get(1) {
-            of_weights.push(
-                rows.f_sum_dim_intlist([0_i64].as_slice(), false, rows.kind())?.f_view(shape.as_slice())?,
-            );
-        }
-        drop(kept);
         let of_input = gradient.f_matmul(&weight)?;
-        drop((gradient, rows));
         let of_input = match group.size() {
             1 => of_input,
             _ if sequence_parallel => group.sum_scatter(&of_input)?,
             _ => group.sum(&of_input)?,
         };
-        Ok((vec![of_input], of_weights))
+        let of_weights = move || {
+            let rows = flat(&gradient)?;
+            drop(gradient);
+            let inputs = flat(&whole(kept.get()?)?)?;
+            drop(kept);
+            let mut made = vec![rows.f_tr()?.f_matmul(&inputs)?.f_view(shapes[0].as_slice())?];
+            if let Some(shape) = shapes.get(1) {
+                let sum = rows.f_sum_dim_intlist([0_i64].as_slice(), false, rows.kind())?;
+                made.push(sum.f_view(shape.as_slice())?);
+            }
+            Ok(made)
+        };
+        Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Later(Box::new(of_weights)) })
     };
     Ok(tape.function(&[input], parameters, data, Box::new(backward)))
 }
@@ -94,14 +95,18 @@ pub fn column_linear(
 /// # Errors
 /// When libtorch fails.
 pub fn row_linear(tape: &mut Tape<'_>, input: &Flow, parameter: usize) -> anyhow::Result<Flow> {
-    let kept = input.data().shallow_clone();
+    let kept = tape.keep(input);
     let shape = tape.weight(parameter).size();
-    let weight = matrix(&tape.weight(parameter), kept.size().last().copied().unwrap_or(1))?;
-    let data = kept.f_linear(&weight, None::<&Tensor>)?;
+    let weight = matrix(&tape.weight(parameter), input.data().size().last().copied().unwrap_or(1))?;
+    let data = input.data().f_linear(&weight, None::<&Tensor>)?;
     let backward = move |gradient: Tensor| {
-        let of_weight = flat(&gradient)?.f_tr()?.f_matmul(&flat(&kept)?)?.f_view(shape.as_slice())?;
-        drop(kept);
-        Ok((vec![gradient.f_matmul(&weight)?], vec![of_weight]))
+        let of_input = gradient.f_matmul(&weight)?;
+        let of_weight = move || {
+            let inputs = flat(&kept.get()?)?;
+            drop(kept);
+            Ok(vec![flat(&gradient)?.f_tr()?.f_matmul(&inputs)?.f_view(shape.as_slice())?])
+        };
+        Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Later(Box::new(of_weight)) })
     };
     Ok(tape.function(&[input], &[parameter], data, Box::new(backward)))
 }
@@ -111,18 +116,19 @@ pub fn row_linear(tape: &mut Tape<'_>, input: &Flow, parameter: usize) -> anyhow
 /// # Errors
 /// When libtorch fails.
 pub fn swiglu(tape: &mut Tape<'_>, both: &Flow) -> anyhow::Result<Flow> {
-    let kept = both.data().shallow_clone();
-    let halves = |kept: &Tensor| -> anyhow::Result<(Tensor, Tensor)> {
-        let half = kept.size().last().copied().unwrap_or(0) / 2;
-        Ok((kept.f_narrow(-1, 0, half)?, kept.f_narrow(-1, half, half)?))
+    let kept = tape.keep(both);
+    let halves = |both: &Tensor| -> anyhow::Result<(Tensor, Tensor)> {
+        let half = both.size().last().copied().unwrap_or(0) / 2;
+        Ok((both.f_narrow(-1, 0, half)?, both.f_narrow(-1, half, half)?))
     };
-    let (gate, up) = halves(&kept)?;
+    let (gate, up) = halves(both.data())?;
     let data = gate.f_silu()?.f_mul(&up)?;
     let backward = move |gradient: Tensor| {
-        let (gate, up) = halves(&kept)?;
+        let (gate, up) = halves(&kept.get()?)?;
         let of_gate = gate.f_silu_backward(&gradient.f_mul(&up)?)?;
         let of_up = gradient.f_mul(&gate.f_silu()?)?;
-        Ok((vec![Tensor::f_cat(&[of_gate, of_up], -1)?], Vec::new()))
+        let both = Tensor::f_cat(&[of_gate, of_up], -1)?;
+        Ok(Gradients { inputs: vec![both], weights: OfWeights::Made(Vec::new()) })
     };
     Ok(tape.function(&[both], &[], data, Box::new(backward)))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, bail, ensure};
 use planner::Plan;
+use planner::layout::{chunks_of_stage, coordinates};
 use planner::model::{Attention, QkNorm};
 use planner::shard::RankShards;
 
@@ -32,17 +33,31 @@ pub struct Layer {
     pub fc2: usize,
 }
 
-/// Numbers of all parameters, in the planner's order.
+/// Numbers of the parameters behind the last layer.
 #[derive(Debug, Clone)]
-pub struct Parts {
-    /// Word embedding.
-    pub embedding: usize,
+pub struct Head {
+    /// Norm of the output.
+    pub norm: usize,
+    /// Output matrix; the embedding, or this stage's copy of it, when tied.
+    pub matrix: usize,
+}
+
+/// Numbers of the parameters of one model chunk.
+#[derive(Debug, Clone)]
+pub struct ChunkParts {
+    /// Word embedding, where the model begins.
+    pub embedding: Option<usize>,
     /// The layers.
     pub layers: Vec<Layer>,
-    /// Norm of the output.
-    pub final_norm: usize,
-    /// Output matrix; the embedding when tied.
-    pub head: usize,
+    /// Norm and output matrix, where the model ends.
+    pub head: Option<Head>,
+}
+
+/// Numbers of all parameters of a rank, by model chunk.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The chunks of the rank's stage.
+    pub chunks: Vec<ChunkParts>,
 }
 
 /// The planner's parameters by name, crossed off as they are found.
@@ -85,10 +100,35 @@ impl Parts {
                 fc2: named("mlp.fc2.weight")?,
             })
         };
-        let layers = (0..plan.model.num_layers).map(layer).collect::<Result<Vec<_>, _>>()?;
-        let embedding = names.take("embedding.weight")?;
-        let head = if plan.model.tied_embeddings { embedding } else { names.take("head.weight")? };
-        let parts = Parts { embedding, layers, final_norm: names.take("final_norm.weight")?, head };
+        let mut embedding = None;
+        let mut embedded = || -> anyhow::Result<usize> {
+            if embedding.is_none() {
+                embedding = Some(names.take("embedding.weight")?);
+            }
+            embedding.context("the embedding")
+        };
+        let stage = coordinates(&plan.layout, shards.rank).pp;
+        let held = chunks_of_stage(&plan.layout, plan.model.num_layers, stage)
+            .with_context(|| format!("the planner gives stage {stage} no layers"))?;
+        let mut chunks = Vec::with_capacity(held.len());
+        for chunk in held {
+            chunks.push(ChunkParts {
+                embedding: chunk.embedding.then(&mut embedded).transpose()?,
+                layers: chunk.layers.map(layer).collect::<Result<_, _>>()?,
+                head: match chunk.loss {
+                    true => Some(Head {
+                        norm: names.take("final_norm.weight")?,
+                        matrix: if plan.model.tied_embeddings {
+                            embedded()?
+                        } else {
+                            names.take("head.weight")?
+                        },
+                    }),
+                    false => None,
+                },
+            });
+        }
+        let parts = Parts { chunks };
         if let Some(name) = names.left.borrow().keys().next() {
             bail!("the executor does not run models with a parameter like `{name}` yet");
         }
@@ -99,7 +139,7 @@ impl Parts {
 
 /// A rank must hold whole kv heads with all their query heads.
 fn check_heads(attention: &Attention, shards: &RankShards, parts: &Parts) -> anyhow::Result<()> {
-    for layer in &parts.layers {
+    for layer in parts.chunks.iter().flat_map(|chunk| &chunk.layers) {
         let shard = &shards.params[layer.qkv];
         ensure!(
             shard.local_shape.len() == 4

@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod optimizer;
+mod pipeline;
 mod reduction;
 mod step;
 

@@ -2,7 +2,7 @@
 
 use anyhow::{bail, ensure};
 use planner::layout::{Group, GroupKind};
-use planner::shard::BufferShard;
+use planner::shard::{BufferShard, ParamShard};
 use tch::{Device, Kind, Tensor};
 
 use super::optimizer::owned_part;
@@ -64,16 +64,21 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part.
+    /// Sums gradients of parameters that all ranks of a group hold alike but of which each saw a part: over
+    /// tensor-parallel ranks, then over stages that share an embedding.
     fn sum_partial_gradients(&self, state: &State) -> anyhow::Result<()> {
+        self.sum_over(state, |shard| shard.sum_gradient_over)?;
+        self.sum_over(state, |shard| shard.shared_over)
+    }
+
+    fn sum_over(&self, state: &State, over: impl Fn(&ParamShard) -> Option<GroupKind>) -> anyhow::Result<()> {
         let mut groups: Vec<GroupKind> =
-            state.parameters.iter().filter_map(|parameter| parameter.shard.sum_gradient_over).collect();
+            state.parameters.iter().filter_map(|parameter| over(&parameter.shard)).collect();
         groups.sort();
         groups.dedup();
         for kind in groups {
             let group = self.world.mine(kind)?;
-            let partial =
-                state.parameters.iter().filter(|parameter| parameter.shard.sum_gradient_over == Some(kind));
+            let partial = state.parameters.iter().filter(|parameter| over(&parameter.shard) == Some(kind));
             let mut slices = Vec::new();
             for parameter in partial {
                 slices.push(parameter.gradient.f_view([-1])?);
@@ -104,7 +109,11 @@ impl<'a> Reduction<'a> {
                 continue;
             }
             for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
-                if parameter.shard.cut_by.is_none() && !speaks_for_replicated {
+                let copy = match parameter.shard.shared_over {
+                    Some(group) => !first_of(group)?,
+                    None => false,
+                };
+                if copy || (parameter.shard.cut_by.is_none() && !speaks_for_replicated) {
                     continue;
                 }
                 if let Some((start, elements)) = owned_part(parameter, buffer) {

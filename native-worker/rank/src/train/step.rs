@@ -6,17 +6,17 @@ use std::time::Instant;
 use anyhow::ensure;
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::wire::MeasuredMemory;
+use planner::wire::{MeasuredMemory, Trace};
 use tch::{Device, Tensor};
 
 use super::data::Data;
 use super::optimizer::{Update, learning_rate, update};
+use super::pipeline::{Ran, Stage};
 use super::reduction::{Reduction, check_owned};
 use crate::collectives::Collectives;
 use crate::model::{Batch, Model};
 use crate::state::State;
 use crate::sys::memory::{Category, Tracker};
-use crate::tape::{Tape, TensorParallel};
 
 /// What a step gave; the same on all ranks, but for memory and times.
 #[derive(Debug, Clone)]
@@ -35,33 +35,36 @@ pub struct StepResult {
     pub phases: BTreeMap<String, f64>,
     /// Memory.
     pub memory: MeasuredMemory,
+    /// The schedule as executed.
+    pub trace: Trace,
 }
 
 /// Everything that a rank needs for a step.
 pub struct Trainer<'a> {
-    plan: &'a Plan,
-    world: &'a dyn Collectives,
-    tracker: &'a Tracker,
-    device: Device,
+    pub(super) plan: &'a Plan,
+    pub(super) world: &'a dyn Collectives,
+    pub(super) tracker: &'a Tracker,
+    pub(super) device: Device,
     data: Data,
-    model: Model,
+    pub(super) model: Model,
+    stage: Stage,
     /// What the rank keeps.
     pub state: State,
     reduction: Reduction<'a>,
     dp_index: u64,
     /// Live bytes of the rank at rest, which every step must return to.
-    at_rest: u64,
+    pub(super) at_rest: u64,
 }
 
 /// Seconds by phase.
 #[derive(Default)]
-struct Clock {
+pub(super) struct Clock {
     phases: BTreeMap<String, f64>,
 }
 
 impl Clock {
     /// Runs a phase; the time of its collectives is theirs.
-    fn time<T>(
+    pub(super) fn time<T>(
         &mut self,
         world: &dyn Collectives,
         phase: &str,
@@ -106,7 +109,8 @@ impl<'a> Trainer<'a> {
         );
         let at_rest = live.total();
         let reduction = Reduction::new(world)?;
-        Ok(Trainer { plan, world, tracker, device, data, model, state, reduction, dp_index, at_rest })
+        let stage = Stage::new(plan, world)?;
+        Ok(Trainer { plan, world, tracker, device, data, model, stage, state, reduction, dp_index, at_rest })
     }
 
     /// Static memory by category, as the hook counted it.
@@ -136,7 +140,8 @@ impl<'a> Trainer<'a> {
         self.world.take_seconds();
         self.tracker.reset_peak();
         let mut clock = Clock::default();
-        let (loss_sum, activations) = self.micro_batches(step, &mut clock)?;
+        self.state.zero_gradients()?;
+        let Ran { loss_sum, activations, trace } = self.stage.run(self, step, &mut clock)?;
         let world = self.world;
         let loss =
             clock.time(world, "forward", || self.reduction.global_loss(step, loss_sum, self.tokens()))?;
@@ -168,40 +173,17 @@ impl<'a> Trainer<'a> {
             seconds: start.elapsed().as_secs_f64(),
             phases: clock.phases,
             memory,
+            trace,
         })
     }
 
-    fn tokens(&self) -> u64 {
+    pub(super) fn tokens(&self) -> u64 {
         self.plan.training.global_batch_size * self.plan.training.seq_len
-    }
-
-    /// Forward and backward of all micro batches: this rank's sum of losses, and the most bytes that were saved
-    /// between the two.
-    fn micro_batches(&mut self, step: u64, clock: &mut Clock) -> anyhow::Result<(f64, u64)> {
-        self.state.zero_gradients()?;
-        let scale = 1.0 / self.tokens() as f64;
-        let group = TensorParallel { world: self.world, group: self.world.mine(GroupKind::Tp)? };
-        let (mut loss_sum, mut activations) = (0.0, 0);
-        for microbatch in 0..self.plan.microbatches() {
-            let number = microbatch + 1;
-            self.world.note(&format!("in forward of micro batch {number} of step {step}"));
-            let batch = clock.time(self.world, "data", || self.batch(step, microbatch))?;
-            let mut tape = Tape::new(group, &self.state);
-            let saved = || {
-                activations = activations.max(self.tracker.read().live.total().saturating_sub(self.at_rest))
-            };
-            loss_sum += clock.time(self.world, "forward", || {
-                self.model.forward(&mut tape, self.world, &batch, scale, saved)
-            })?;
-            self.world.note(&format!("in backward of micro batch {number} of step {step}"));
-            clock.time(self.world, "backward", || tape.backward())?;
-        }
-        Ok((loss_sum, activations))
     }
 
     /// Which samples a micro batch of this rank holds depends on its data-parallel index alone; all together, a step's
     /// micro batches hold the same samples in every layout.
-    fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
+    pub(super) fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
         let training = &self.plan.training;
         let (sequence, rows) = (training.seq_len, training.micro_batch_size);
         let first = (step - 1) * training.global_batch_size
@@ -216,6 +198,11 @@ impl<'a> Trainer<'a> {
             Ok(tokens.f_narrow(0, start, s)?.f_contiguous()?.f_to_device(self.device)?)
         };
         Ok(Batch { inputs: part(0)?, targets: part(1)? })
+    }
+
+    /// Live bytes beside what the rank keeps from step to step.
+    pub(super) fn saved_bytes(&self) -> u64 {
+        self.tracker.read().live.total().saturating_sub(self.at_rest)
     }
 
     fn measured(&mut self, step: u64, activations: u64) -> anyhow::Result<MeasuredMemory> {

@@ -67,8 +67,8 @@ fn check_refused(plan: &Value, expected: &[&str]) {
 #[test]
 fn plans_beyond_the_executor_are_refused_before_anything_is_allocated() {
     let mut plan = tiny(2, 1);
-    set(&mut plan, "layout.pp", 2);
-    check_refused(&plan, &["dp x tp", "pp 2"]);
+    set(&mut plan, "layout.cp", 2);
+    check_refused(&plan, &["dp x tp", "cp 2"]);
     let mut plan = tiny(1, 1);
     set(&mut plan, "model", json!({"preset": "tiny-moe"}));
     check_refused(&plan, &["experts"]);

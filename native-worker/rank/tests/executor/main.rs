@@ -6,4 +6,5 @@ mod kills;
 mod life;
 mod memory;
 mod parity;
+mod pipeline;
 mod reference;

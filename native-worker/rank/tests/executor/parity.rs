@@ -39,7 +39,7 @@ fn compare_gradients(step: u64, expected: &BTreeMap<String, Vec<f64>>, found: &B
 }
 
 /// Runs `change`d plans of `world` ranks with tensor parallelism `tp` against one rank.
-fn check(world: u64, tp: u64, change: impl Fn(&mut Value), layout: impl Fn(&mut Value)) {
+pub fn check(world: u64, tp: u64, change: impl Fn(&mut Value), layout: impl Fn(&mut Value)) {
     let mut one = tiny(1, 1);
     change(&mut one);
     let mut many = tiny(world, tp);
@@ -81,7 +81,7 @@ fn check(world: u64, tp: u64, change: impl Fn(&mut Value), layout: impl Fn(&mut 
     }
 }
 
-fn same(_: &mut Value) {}
+pub fn same(_: &mut Value) {}
 
 #[test]
 fn data_parallel() {

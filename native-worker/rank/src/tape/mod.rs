@@ -1,0 +1,336 @@
+//! The explicit tape: compute between collectives, backward in reverse.
+//!
+//! A segment is recorded by libtorch and sees only detached inputs, so libtorch's graph never crosses a collective. A
+//! function brings its own backward and keeps what it says, where libtorch would keep more. Values that others need
+//! are kept by whoever needs them. Gradients of weights go into the main gradient buffers as soon as they are there,
+//! and are dropped.
+//!
+//! A checkpoint keeps the inputs of what it runs and runs it again in backward. A forgotten value is made again by those
+//! who kept it. Backward can be split: the gradient of the input first, weight gradients that can wait (`OfWeights`)
+//! later, as zero-bubble schedules ask.
+
+mod backward;
+mod parallel;
+
+pub use backward::Deferred;
+pub use parallel::TensorParallel;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tch::{Tensor, no_grad, with_grad};
+
+/// A value that flows between segments. Dropping it drops its data, not its place on the tape.
+#[derive(Debug)]
+pub struct Flow {
+    id: usize,
+    data: Tensor,
+}
+
+impl Flow {
+    /// The data, outside of any graph.
+    pub fn data(&self) -> &Tensor {
+        &self.data
+    }
+
+    /// The place on the tape.
+    pub fn place(&self) -> Place {
+        Place(self.id)
+    }
+
+    /// The place on the tape and the data, which can then be dropped before the place is needed.
+    pub fn split(self) -> (Place, Tensor) {
+        (Place(self.id), self.data)
+    }
+}
+
+/// A value's place on the tape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(usize);
+
+/// What ranks of the tensor-parallel group do with their parts of a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exchange {
+    /// Forward: sum and keep one's own slice of the sequence. Backward: join the slices.
+    SumScatter,
+    /// Forward: sum. Backward: nothing.
+    Sum,
+}
+
+/// Makes a forgotten value again.
+type Again<'a> = Rc<dyn Fn() -> anyhow::Result<Tensor> + 'a>;
+
+/// A value kept for backward: its data, or how to make it again.
+pub enum Kept<'a> {
+    /// The data.
+    Data(Tensor),
+    /// How to make it.
+    Again(Again<'a>),
+}
+
+impl Kept<'_> {
+    /// The data; made again when it was forgotten.
+    ///
+    /// # Errors
+    /// When libtorch or a collective fails in making it.
+    pub fn get(&self) -> anyhow::Result<Tensor> {
+        match self {
+            Kept::Data(data) => Ok(data.shallow_clone()),
+            Kept::Again(make) => make(),
+        }
+    }
+}
+
+/// Gradients that a function's backward makes.
+pub struct Gradients<'a> {
+    /// Of its inputs, in their order.
+    pub inputs: Vec<Tensor>,
+    /// Of its weights, in their order.
+    pub weights: OfWeights<'a>,
+}
+
+/// Makes gradients of weights.
+pub type MakeWeightGradients<'a> = Box<dyn FnOnce() -> anyhow::Result<Vec<Tensor>> + 'a>;
+
+/// Gradients of a function's weights.
+pub enum OfWeights<'a> {
+    /// Made with those of the inputs.
+    Made(Vec<Tensor>),
+    /// Can wait, as what is large does: called at once in a whole backward, later in a split one.
+    Later(MakeWeightGradients<'a>),
+}
+
+/// A function's backward: from the gradient of its output.
+pub type Backward<'a> = Box<dyn FnOnce(Tensor) -> anyhow::Result<Gradients<'a>> + 'a>;
+
+/// What a checkpoint runs, forward and again in backward.
+type Replay<'a> = Box<dyn Fn(&mut Tape<'a>, Vec<Flow>) -> anyhow::Result<Flow> + 'a>;
+
+enum Node<'a> {
+    Segment {
+        /// Without data: only their place in libtorch's graph is needed. So are the outputs.
+        inputs: Vec<(usize, Tensor)>,
+        weights: Vec<(usize, Tensor)>,
+        output: (usize, Tensor),
+    },
+    Function {
+        inputs: Vec<usize>,
+        weights: Vec<usize>,
+        output: usize,
+        backward: Backward<'a>,
+    },
+    Checkpoint {
+        inputs: Vec<(usize, Kept<'a>)>,
+        output: usize,
+        run: Replay<'a>,
+    },
+    Exchange {
+        exchange: Exchange,
+        input: usize,
+        output: usize,
+    },
+    Add {
+        inputs: [usize; 2],
+        output: usize,
+    },
+}
+
+/// Weights as the tape sees them.
+pub trait Weights {
+    /// A leaf that shares memory with the parameter's slice.
+    fn leaf(&self, parameter: usize) -> Tensor;
+
+    /// Adds to the parameter's main gradient.
+    ///
+    /// # Errors
+    /// When shapes don't fit.
+    fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()>;
+}
+
+/// What a tape is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Forward, to be followed by backward.
+    Record,
+    /// Forward of a checkpoint: nothing is kept.
+    Forget,
+    /// Forward again, in backward.
+    Replay,
+}
+
+/// The tape of one micro batch on one model chunk.
+pub struct Tape<'a> {
+    group: TensorParallel<'a>,
+    weights: &'a dyn Weights,
+    nodes: Vec<Node<'a>>,
+    gradients: Vec<Option<Tensor>>,
+    forgotten: BTreeMap<usize, Again<'a>>,
+    mode: Mode,
+}
+
+impl<'a> Tape<'a> {
+    /// An empty tape.
+    pub fn new(group: TensorParallel<'a>, weights: &'a dyn Weights) -> Tape<'a> {
+        Tape::with_mode(group, weights, Mode::Record)
+    }
+
+    fn with_mode(group: TensorParallel<'a>, weights: &'a dyn Weights, mode: Mode) -> Tape<'a> {
+        Tape { group, weights, nodes: Vec::new(), gradients: Vec::new(), forgotten: BTreeMap::new(), mode }
+    }
+
+    fn flow(&mut self, data: Tensor) -> Flow {
+        self.gradients.push(None);
+        Flow { id: self.gradients.len() - 1, data }
+    }
+
+    fn push(&mut self, node: Node<'a>) {
+        if self.mode != Mode::Forget {
+            self.nodes.push(node);
+        }
+    }
+
+    /// A value from elsewhere, such as another stage; backward gives its gradient.
+    pub fn input(&mut self, data: Tensor) -> Flow {
+        self.flow(data)
+    }
+
+    /// Whether this forward happens again, in backward: what counts tokens must not count them twice.
+    pub fn is_replay(&self) -> bool {
+        self.mode == Mode::Replay
+    }
+
+    /// Runs `compute` on detached inputs and the named weights, recorded by libtorch.
+    ///
+    /// # Errors
+    /// When `compute` fails.
+    pub fn segment(
+        &mut self,
+        inputs: &[&Flow],
+        weights: &[usize],
+        compute: impl FnOnce(&[Tensor], &[Tensor]) -> anyhow::Result<Tensor>,
+    ) -> anyhow::Result<Flow> {
+        let parameters: Vec<Tensor> = weights.iter().map(|&weight| self.weights.leaf(weight)).collect();
+        if self.mode == Mode::Forget {
+            let views = inputs
+                .iter()
+                .map(|input| input.data.f_view_as(&input.data))
+                .collect::<Result<Vec<_>, _>>()?;
+            let result = no_grad(|| compute(&views, &parameters))?;
+            return Ok(self.flow(result));
+        }
+        let mut leaves = Vec::with_capacity(inputs.len());
+        for input in inputs {
+            leaves.push(input.data.f_detach()?.f_set_requires_grad(true)?);
+        }
+        let mut result = with_grad(|| {
+            // Views, so that libtorch never keeps a leaf itself, whose data is given up below.
+            let views = leaves.iter().map(|leaf| leaf.f_view_as(leaf)).collect::<Result<Vec<_>, _>>()?;
+            compute(&views, &parameters)
+        })?;
+        let output = self.flow(result.f_detach()?);
+        hollow(&mut result)?;
+        for leaf in &mut leaves {
+            hollow(leaf)?;
+        }
+        let inputs = inputs.iter().map(|input| input.id).zip(leaves).collect();
+        let weights = weights.iter().copied().zip(parameters).collect();
+        self.push(Node::Segment { inputs, weights, output: (output.id, result) });
+        Ok(output)
+    }
+
+    /// A weight's data.
+    pub fn weight(&self, parameter: usize) -> Tensor {
+        self.weights.leaf(parameter)
+    }
+
+    /// The tensor-parallel group.
+    pub fn group(&self) -> TensorParallel<'a> {
+        self.group
+    }
+
+    /// A value as a function keeps it for its backward.
+    pub fn keep(&self, value: &Flow) -> Kept<'a> {
+        match self.forgotten.get(&value.id) {
+            Some(again) => Kept::Again(again.clone()),
+            None => Kept::Data(value.data.shallow_clone()),
+        }
+    }
+
+    /// Lets those who keep `value` from now on keep `again` instead, which makes it when backward needs it.
+    pub fn forget(&mut self, value: &Flow, again: impl Fn() -> anyhow::Result<Tensor> + 'a) {
+        if self.mode != Mode::Forget {
+            self.forgotten.insert(value.id, Rc::new(again));
+        }
+    }
+
+    /// Records a value that was computed from `inputs` and `weights`, with its backward.
+    pub fn function(
+        &mut self,
+        inputs: &[&Flow],
+        weights: &[usize],
+        data: Tensor,
+        backward: Backward<'a>,
+    ) -> Flow {
+        let output = self.flow(data);
+        let inputs = inputs.iter().map(|input| input.id).collect();
+        self.push(Node::Function { inputs, weights: weights.to_vec(), output: output.id, backward });
+        output
+    }
+
+    /// Runs `run` on `inputs` and keeps these alone; backward runs it again. `run` must give the same each time.
+    ///
+    /// # Errors
+    /// When `run` fails.
+    pub fn checkpoint(
+        &mut self,
+        inputs: &[&Flow],
+        run: impl Fn(&mut Tape<'a>, Vec<Flow>) -> anyhow::Result<Flow> + 'a,
+    ) -> anyhow::Result<Flow> {
+        let kept = inputs.iter().map(|input| (input.id, self.keep(input))).collect();
+        let mut scratch = Tape::with_mode(self.group, self.weights, Mode::Forget);
+        let starts = inputs.iter().map(|input| scratch.flow(input.data.shallow_clone())).collect();
+        let result = run(&mut scratch, starts)?;
+        let output = self.flow(result.data);
+        self.push(Node::Checkpoint { inputs: kept, output: output.id, run: Box::new(run) });
+        Ok(output)
+    }
+
+    /// Passes a value through the tensor-parallel group.
+    ///
+    /// # Errors
+    /// When the collective fails.
+    pub fn exchange(&mut self, exchange: Exchange, input: Flow) -> anyhow::Result<Flow> {
+        if self.group.size() == 1 {
+            return Ok(input);
+        }
+        let data = match exchange {
+            Exchange::SumScatter => self.group.sum_scatter(&input.data)?,
+            Exchange::Sum => self.group.sum(&input.data)?,
+        };
+        let output = self.flow(data);
+        self.push(Node::Exchange { exchange, input: input.id, output: output.id });
+        Ok(output)
+    }
+
+    /// The sum of two values.
+    ///
+    /// # Errors
+    /// When shapes don't fit.
+    pub fn add(&mut self, first: &Flow, second: &Flow) -> anyhow::Result<Flow> {
+        let data = no_grad(|| first.data.f_add(&second.data))?;
+        let output = self.flow(data);
+        self.push(Node::Add { inputs: [first.id, second.id], output: output.id });
+        Ok(output)
+    }
+
+    /// Gives the gradient of the loss with respect to a value.
+    pub fn seed(&mut self, value: Place, gradient: Tensor) {
+        self.gradients[value.0] = Some(gradient);
+    }
+}
+
+/// Takes a tensor's data away and leaves its place in libtorch's graph.
+fn hollow(tensor: &mut Tensor) -> anyhow::Result<()> {
+    tensor.f_set_data(&Tensor::f_empty([0], (tensor.kind(), tensor.device()))?)?;
+    Ok(())
+}
