@@ -118,11 +118,11 @@ impl Pending {
         self.bytes += bytes;
     }
 
-    /// Leaves out steps of ranks other than 0.
+    /// Leaves out steps and traces of ranks other than 0.
     fn thin(&mut self) {
         let before = self.records.len();
         self.records.retain(|record| {
-            !matches!(record.record.event, Event::Step(_)) || record.log == "rank-00000.log"
+            !matches!(record.record.event, Event::Step(_) | Event::Trace(_)) || record.log == "rank-00000.log"
         });
         let left_out = before - self.records.len();
         if let Some(share) = (self.bytes * self.records.len()).checked_div(before) {

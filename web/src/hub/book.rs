@@ -146,6 +146,8 @@ impl RunBook {
                     self.take_step(rank, step);
                 }
             }
+            // The page shows no schedule as executed yet.
+            Event::Trace(_) => {}
             Event::Output { rank, stream, text } => {
                 self.output.push_back((rank, stream, text));
                 if self.output.len() > OUTPUT_LINES {
