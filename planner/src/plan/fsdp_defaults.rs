@@ -9,7 +9,7 @@ use crate::finding::{Finding, nearest_names};
 use crate::shard::tp_plan::Style;
 use crate::shard::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 use crate::units::Dtype;
-use crate::wire::{LayoutFile, Precision, Runtime, TrainingFile};
+use crate::wire::{FsdpFile, LayoutFile, Precision, Runtime, TrainingFile};
 
 /// Most entries of a tensor-parallel plan in a plan file.
 const MAX_PLAN_ENTRIES: usize = 4096;
@@ -56,15 +56,45 @@ pub(super) fn fill_fsdp(
             let scope =
                 fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all", &scopes);
             settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
+            fill_torch(fill, fsdp, &mut settings, wide, layout.pp.unwrap_or(1) > 1);
         }
         Runtime::MegatronFsdp => {
             settings.sharded_dtype = wide;
             settings.reduce_dtype = training.grad_dtype.unwrap_or(wide);
             settings.double_buffer = fill.or("layout.fsdp.double_buffer", &mut fsdp.double_buffer, false);
+            settings.communication_unit = fsdp
+                .communication_unit
+                .map(|elements| fill.within("layout.fsdp.communication_unit", elements, 1, 1 << 40));
         }
         Runtime::Megatron | Runtime::Native => {}
     }
     settings
+}
+
+/// What trainers on FSDP2 do differently, and memory depends on.
+fn fill_torch(
+    fill: &mut Filler<'_>,
+    fsdp: &mut FsdpFile,
+    settings: &mut FsdpSettings,
+    wide: Dtype,
+    pipeline: bool,
+) {
+    let outer =
+        fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root", &["root", "apart"]);
+    settings.outer_apart = outer == "apart";
+    let usual = if pipeline { "last" } else { "every" };
+    let sync =
+        fill.choice("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual, &["every", "last"]);
+    settings.sync_last = sync == "last";
+    settings.loss_dtype = fill.dtype("layout.fsdp.loss_dtype", &mut fsdp.loss_dtype, wide, WHOLE);
+    settings.keeps_logits = fill.or("layout.fsdp.keeps_logits", &mut fsdp.keeps_logits, false);
+    let selects = fill.choice(
+        "layout.fsdp.checkpoint_selects",
+        &mut fsdp.checkpoint_selects,
+        "modules",
+        &["modules", "matmuls"],
+    );
+    settings.checkpoints_matmuls = selects == "matmuls";
 }
 
 fn unknown_strategy(named: &str) -> Finding {

@@ -76,6 +76,19 @@ pub struct FsdpSettings {
     pub checkpoints_language: bool,
     /// Persistent buffers for two units (Megatron-FSDP).
     pub double_buffer: bool,
+    /// Elements that are gathered ahead and queued for reduction at most; none for the framework's own number
+    /// (Megatron-FSDP).
+    pub communication_unit: Option<u64>,
+    /// Whether embedding, and norm with output layer, are units of their own instead of parts of the root (FSDP2).
+    pub outer_apart: bool,
+    /// Whether gradients are reduced after the last micro batch only, and kept whole until then (FSDP2).
+    pub sync_last: bool,
+    /// Type in which the loss is computed (FSDP2).
+    pub loss_dtype: Dtype,
+    /// Whether the training loop holds the logits through backward (FSDP2).
+    pub keeps_logits: bool,
+    /// Whether selective checkpoints keep every second matrix product instead of leaving modules out (FSDP2).
+    pub checkpoints_matmuls: bool,
 }
 
 impl Default for FsdpSettings {
@@ -89,6 +102,12 @@ impl Default for FsdpSettings {
             offload: false,
             checkpoints_language: true,
             double_buffer: false,
+            communication_unit: None,
+            outer_apart: false,
+            sync_last: false,
+            loss_dtype: Dtype::Fp32,
+            keeps_logits: false,
+            checkpoints_matmuls: false,
         }
     }
 }

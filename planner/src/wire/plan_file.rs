@@ -263,6 +263,24 @@ pub struct FsdpFile {
     /// Persistent buffers for two units (Megatron-FSDP); false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub double_buffer: Option<bool>,
+    /// Elements gathered ahead and queued for reduction at most (Megatron-FSDP); null for the framework's own number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communication_unit: Option<u64>,
+    /// Where embedding, final norm and output layer are (FSDP2): in the `root`, or units of their own, `apart`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outer_units: Option<String>,
+    /// When gradients are reduced (FSDP2): after `every` micro batch, or after the `last`; last with a pipeline.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gradient_sync: Option<String>,
+    /// Type in which the loss is computed (FSDP2); fp32, or the compute type when wider.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_dtype: Option<Dtype>,
+    /// Whether the training loop holds the logits through backward (FSDP2); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keeps_logits: Option<bool>,
+    /// What selective checkpoints choose (FSDP2): `modules` to recompute, or every second of the `matmuls` to keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_selects: Option<String>,
 }
 
 /// What the worker does with the plan.
