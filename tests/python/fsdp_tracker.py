@@ -5,7 +5,7 @@ its input, its weight and an fp32 statistic, separate q, k, v, o, causal attenti
 embedding and output, fp32 logits). Each layer, the embedding, norm and output together, then the root are units. Two
 steps with AdamW; the peak is that of forward and backward of the second.
 
-    python tests/python/fsdp_tracker.py > planner/src/accuracy/evidence/fsdp_memtracker_torch.json
+    python tests/python/fsdp_tracker.py > planner/src/memory/data/torch_fsdp_tracker.json
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-COMMAND = "python tests/python/fsdp_tracker.py > planner/src/accuracy/evidence/fsdp_memtracker_torch.json"
+COMMAND = "python tests/python/fsdp_tracker.py > planner/src/memory/data/torch_fsdp_tracker.json"
 NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
 
@@ -122,7 +122,6 @@ def cases():
     yield case("B_fsdp8_noraf_512_fullAC", SMALL, [8], 512, checkpoint=True, reshard=False)
     yield case("W_fsdp64_raf_1k_fullAC", WIDE, [64], 1024, checkpoint=True)
     yield case("W_hsdp4x2_noraf_512", WIDE, [4, 2], 512, reshard=False)
-    yield case("W_fsdp8_reshard_to_4", WIDE, [8], 256, reshard=4)
     yield case("W_fsdp8_odd", {**WIDE, "hidden": 1800, "head_dim": 100, "heads": 18, "kv_heads": 6, "ffn": 4100, "vocab": 3001}, [8], 256)
 
 

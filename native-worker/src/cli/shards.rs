@@ -77,6 +77,8 @@ fn units(fsdp: &FsdpReport) -> String {
             UnitKind::Layer => "layer",
             UnitKind::Experts => "experts of layer",
             UnitKind::Mtp => "prediction module",
+            UnitKind::Embedding => "embedding",
+            UnitKind::Last => "norm and output layer",
             UnitKind::Root => "root",
         };
         let numbers = match unit.numbers {

@@ -4,11 +4,18 @@
 //! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
 
 mod parameters;
+mod tracker;
 
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::plan::{Plan, parse_plan};
 
 /// Evidence that is part of the project: file stem and text.
-pub const BUNDLED: &[(&str, &str)] = &[("param_counts", include_str!("evidence/param_counts.json"))];
+pub const BUNDLED: &[(&str, &str)] = &[
+    ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
+    ("param_counts", include_str!("evidence/param_counts.json")),
+];
 
 /// How well one quantity of one dataset is predicted. Errors are fractions of the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,6 +54,8 @@ pub struct Dataset {
 #[derive(Debug, Default)]
 struct Scores {
     errors: Vec<f64>,
+    /// Sizes of the errors in bytes, where the quantity is one of bytes.
+    bytes: Vec<f64>,
     unmapped: u64,
     excluded: u64,
     equal: u64,
@@ -54,9 +63,23 @@ struct Scores {
 }
 
 impl Scores {
+    /// A row that planner can't plan.
+    fn unmapped(&mut self, label: &str, reason: &str) {
+        self.unmapped += 1;
+        self.notes.push(format!("{label}: {reason}"));
+    }
+
+    /// A row whose quantity is bytes.
+    fn bytes(&mut self, predicted: f64, measured: f64) {
+        self.errors.push((predicted - measured) / measured.max(1.0));
+        self.bytes.push((predicted - measured).abs());
+    }
+
     fn into_dataset(self, name: &str, quantity: &str) -> Dataset {
         let mut sizes: Vec<f64> = self.errors.iter().map(|error| error.abs()).collect();
         sizes.sort_by(f64::total_cmp);
+        let mut bytes = self.bytes;
+        bytes.sort_by(f64::total_cmp);
         let mean = |values: &[f64]| {
             if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
         };
@@ -77,7 +100,7 @@ impl Scores {
             p90_abs_err: quantile(90),
             max_abs_err: sizes.last().copied().unwrap_or(0.0),
             bias: mean(&self.errors),
-            median_abs_err_bytes: None,
+            median_abs_err_bytes: bytes.get((bytes.len() * 50).div_ceil(100).saturating_sub(1)).copied(),
             equal: self.equal,
             notes: self.notes,
         }
@@ -90,18 +113,42 @@ impl Scores {
 /// A sentence, when the text is not in its dataset's format.
 pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     match name {
+        "fsdp_memtracker" => tracker::score(name, text),
         "param_counts" => parameters::score(name, text),
         _ => Ok(Vec::new()),
     }
+}
+
+/// The plan of a plan file that a row was made into.
+fn plan_of(file: &Value) -> Result<Plan, String> {
+    let first = |findings: &[crate::Finding]| {
+        findings.first().map_or_else(String::new, |finding| format!("{}: {}", finding.field, finding.message))
+    };
+    let file = parse_plan(&file.to_string()).map_err(|findings| first(&findings))?;
+    let resolved = Plan::resolve(&file);
+    resolved.plan.ok_or_else(|| first(&resolved.findings))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn bundled(wanted: &str) -> (&'static str, &'static str) {
+        *BUNDLED.iter().find(|(name, _)| *name == wanted).unwrap()
+    }
+
+    #[test]
+    fn fsdp_buffers_are_torchs_to_the_byte() {
+        let (name, text) = bundled("fsdp_memtracker");
+        let all = &score(name, text).unwrap()[0];
+        assert_eq!((all.equal, all.unmapped), (all.n, 0), "{:#?}", all.notes);
+        let wrong = &score(name, &text.replace("134225920", "134225921")).unwrap()[0];
+        assert!(wrong.equal < all.n);
+    }
+
     #[test]
     fn every_bundled_parameter_count_is_equal() {
-        let (name, text) = BUNDLED[0];
+        let (name, text) = bundled("param_counts");
         let scored = score(name, text).unwrap();
         let all = &scored[0];
         assert_eq!((all.n, all.equal, all.unmapped, &all.notes), (22, 22, 0, &Vec::new()));
@@ -110,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_wrong_count_is_seen() {
-        let (name, text) = BUNDLED[0];
+        let (name, text) = bundled("param_counts");
         let scored = score(name, &text.replacen("4541710336", "4541710337", 2)).unwrap();
         assert_eq!(scored[0].equal, 21, "{:?}", scored[0].notes);
         assert!(scored[0].max_abs_err > 0.0);

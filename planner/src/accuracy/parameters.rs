@@ -4,9 +4,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Dataset, Scores};
+use super::{Dataset, Scores, plan_of};
 use crate::model::{Architecture, Beside, Norm, import_megatron};
-use crate::plan::{Plan, parse_plan};
+use crate::plan::Plan;
 use crate::shard::{Module, stage_families};
 
 #[derive(Deserialize)]
@@ -39,10 +39,7 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     for case in &file.cases {
         let label = format!("{} {}", case.model, Value::from(case.layout.clone()));
         match predict(case) {
-            Err(reason) => {
-                scores.unmapped += 1;
-                scores.notes.push(format!("{label}: {reason}"));
-            }
+            Err(reason) => scores.unmapped(&label, &reason),
             Ok(stages) => {
                 let wanted: Vec<[u64; 2]> =
                     case.stages.iter().map(|stage| [stage.dense, stage.expert]).collect();
@@ -102,13 +99,7 @@ fn plan(case: &Case) -> Result<Plan, String> {
         // Counts don't depend on the batch: one that any layout of this world accepts.
         "training": {"global_batch_size": world * 64, "seq_len": 65_536},
     });
-    let file = parse_plan(&file.to_string()).map_err(|findings| first(&findings))?;
-    let resolved = Plan::resolve(&file);
-    resolved.plan.ok_or_else(|| first(&resolved.findings))
-}
-
-fn first(findings: &[crate::Finding]) -> String {
-    findings.first().map_or_else(String::new, |finding| format!("{}: {}", finding.field, finding.message))
+    plan_of(&file)
 }
 
 fn architecture(case: &Case) -> Result<Architecture, String> {

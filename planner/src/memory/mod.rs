@@ -5,12 +5,13 @@
 //! micro batches in flight; [`phases`] says what is alive beside them in each phase of a step.
 
 mod attention;
-mod fsdp;
+mod fsdp2;
 mod head;
 mod interval;
 mod layer;
 mod live;
 mod low_precision;
+mod megatron_fsdp;
 mod mlp;
 mod moe;
 mod outside;
@@ -22,7 +23,7 @@ mod setting;
 mod stage;
 mod state;
 
-pub use fsdp::{Transients, transients};
+pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
 pub use interval::RESERVED_OVER_ALLOCATED;
 pub use live::{live_chunks, live_of_chunk};
@@ -75,18 +76,21 @@ fn rank_class(terms: &Terms<'_>, stage: u64, parts: &Activations, holders: Holde
         // All of it is on the host.
         buffers.clear();
     }
-    let weights_bytes = buffers.iter().map(|buffer| buffer.weights_bytes()).sum();
-    let gradients_bytes = buffers.iter().map(|buffer| buffer.gradients_bytes()).sum();
+    let weights_bytes: u64 = buffers.iter().map(|buffer| buffer.weights_bytes()).sum();
+    let all_gradients: u64 = buffers.iter().map(|buffer| buffer.gradients_bytes()).sum();
     let optimizer_bytes: u64 = buffers.iter().map(|buffer| buffer.optimizer_bytes()).sum();
-    let static_bytes: u64 = weights_bytes + gradients_bytes + optimizer_bytes;
+    // Gradients that FSDP2 has not reduced yet are not there.
+    let gradients = |phase: &Phase| all_gradients.saturating_sub(clamp(phase.absent_gradients));
     let held = held(plan, stage);
-    let phases = phases(plan, stage, parts, &buffers);
+    let phases = phases(terms, stage, parts, &buffers);
     let peak = phases::peak(&phases);
     let (peak_phase, saved, transient) = peak.map_or(("backward", Saved::default(), 0), |phase| {
         (phase.name, phase.activations, phases::transient_bytes(phase, &held))
     });
     let (activations_bytes, transient_bytes) = (clamp(saved.total()), clamp(transient));
-    let peak_allocated_bytes = static_bytes + activations_bytes + transient_bytes;
+    let gradients_bytes = peak.map_or(all_gradients, gradients);
+    let peak_allocated_bytes =
+        weights_bytes + gradients_bytes + optimizer_bytes + activations_bytes + transient_bytes;
     RankClass {
         stage,
         example_rank: first_rank,
@@ -106,7 +110,10 @@ fn rank_class(terms: &Terms<'_>, stage: u64, parts: &Activations, holders: Holde
                 name: phase.name.to_owned(),
                 activations_bytes: clamp(phase.activations.total()),
                 transient_bytes: clamp(phases::transient_bytes(phase, &held)),
-                allocated_bytes: static_bytes + clamp(phase.total() + held.total()),
+                allocated_bytes: weights_bytes
+                    + gradients(phase)
+                    + optimizer_bytes
+                    + clamp(phase.activations.total() + phases::transient_bytes(phase, &held)),
             })
             .collect(),
         parts: answer_parts(&saved, &held),

@@ -4,13 +4,13 @@ use crate::plan::Plan;
 use crate::shard::BufferShard;
 use crate::wire::Runtime;
 
-use super::fsdp;
 use super::parts::Saved;
-use super::stage::Activations;
+use super::stage::{Activations, Terms};
 use super::state::{Held, gradient_copies, weight_gradients};
+use super::{fsdp2, megatron_fsdp};
 
 /// One phase of a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Phase {
     /// Name, as answers give it.
     pub name: &'static str,
@@ -18,20 +18,24 @@ pub struct Phase {
     pub activations: Saved,
     /// Everything else in the allocator, beside weights, gradients, optimizer state and what is held.
     pub transient: u128,
+    /// Bytes of the main gradients that don't exist yet or any more.
+    pub absent_gradients: u128,
 }
 
 impl Phase {
     /// All of it.
     pub fn total(&self) -> u128 {
-        self.activations.total() + self.transient
+        (self.activations.total() + self.transient).saturating_sub(self.absent_gradients)
     }
 }
 
 /// The phases of a step of a rank of `stage`.
-pub fn phases(plan: &Plan, stage: u64, parts: &Activations, buffers: &[BufferShard]) -> Vec<Phase> {
+pub fn phases(terms: &Terms<'_>, stage: u64, parts: &Activations, buffers: &[BufferShard]) -> Vec<Phase> {
+    let plan = terms.at.plan;
     match plan.runtime {
         Runtime::Megatron | Runtime::Native => replicated(plan, stage, parts, buffers),
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => fsdp::phases(plan, stage, parts),
+        Runtime::Fsdp2 => fsdp2::phases(terms, stage),
+        Runtime::MegatronFsdp => megatron_fsdp::phases(plan, stage, parts),
     }
 }
 
@@ -41,21 +45,23 @@ fn replicated(plan: &Plan, stage: u64, parts: &Activations, buffers: &[BufferSha
     let native = plan.runtime == Runtime::Native;
     let weight_gradient = if native { weight_gradients(plan, stage).largest } else { 0 };
     let mut found = vec![
-        Phase { name: "forward", activations: parts.saved, transient: parts.forward },
+        Phase { name: "forward", activations: parts.saved, transient: parts.forward, ..Phase::default() },
         Phase {
             name: "backward",
             activations: parts.saved,
             transient: parts.again + parts.backward + weight_gradient,
+            ..Phase::default()
         },
     ];
     if let Some(head) = parts.head {
         let activations = parts.saved + head.saved;
-        found.push(Phase { name: "head", activations, transient: head.transient });
+        found.push(Phase { name: "head", activations, transient: head.transient, ..Phase::default() });
     }
     found.push(Phase {
         name: "optimizer",
         activations: Saved::default(),
         transient: gradient_copies(buffers),
+        ..Phase::default()
     });
     found
 }

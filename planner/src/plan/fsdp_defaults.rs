@@ -79,12 +79,10 @@ fn fill_torch(
     wide: Dtype,
     pipeline: bool,
 ) {
-    let outer =
-        fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root", &["root", "apart"]);
+    let outer = fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root", &["root", "apart"]);
     settings.outer_apart = outer == "apart";
     let usual = if pipeline { "last" } else { "every" };
-    let sync =
-        fill.choice("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual, &["every", "last"]);
+    let sync = fill.choice("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual, &["every", "last"]);
     settings.sync_last = sync == "last";
     settings.loss_dtype = fill.dtype("layout.fsdp.loss_dtype", &mut fsdp.loss_dtype, wide, WHOLE);
     settings.keeps_logits = fill.or("layout.fsdp.keeps_logits", &mut fsdp.keeps_logits, false);

@@ -47,16 +47,22 @@ fn llama_3_8b_over_eight() {
     // Two moments, and one step counter for each of the 291 tensors.
     assert_eq!(class.optimizer_bytes, 8 * here + 4 * 291);
     assert_eq!(answer.parameters.as_ref().map(|counts| counts.per_rank_max), Some(here));
-    // Two layers gathered, unsharded gradients, reduce-scatter input; root gathered; output layer's gradient.
-    let layer = 218_112_000u64;
-    let root = LLAMA_3_8B - 32 * layer;
-    let head = 128_256 * 4096;
+    // In a layer's backward: it and the root gathered, the layer before under way, the reduction of the layer after, and
+    // the gradients of this one and of the output layer.
+    let layer = 218_112_000u128;
+    let root = u128::from(LLAMA_3_8B) - 32 * layer;
+    let head = 128_256 * 4096u128;
     let plan = plan("llama-3-8b", "fsdp2", 8, json!({}));
-    let transients = crate::memory::transients(&plan, 0);
-    // The last layer stays gathered too.
-    let backward = layer * (2 + 2 + 2 + 4) + (layer + root) * 2 + head * 2;
-    assert_eq!(transients.backward, u128::from(backward));
-    assert_eq!(transients.root, u128::from(root * (2 + 2 + 4)));
+    let moments = crate::memory::moments(&crate::memory::Terms::new(&plan), 0);
+    let beside = |gradients: u128| {
+        moments.iter().any(|moment| {
+            (moment.unsharded, moment.gather, moment.scatter, moment.gradients)
+                == ((layer + root) * 2, layer * 2, layer * 4, gradients)
+        })
+    };
+    assert!(beside((layer + head) * 2), "{moments:#?}");
+    let last = moments.iter().find(|moment| moment.phase == "reduction").unwrap();
+    assert_eq!((last.unsharded, last.gradients, last.temporaries), (root * 2, root * 2, root * 4));
 }
 
 #[test]

@@ -19,6 +19,10 @@ pub enum UnitKind {
     Experts,
     /// A multi-token-prediction module.
     Mtp,
+    /// The embedding, where it is apart.
+    Embedding,
+    /// Final norm and output layer, where they are apart.
+    Last,
     /// Everything that is in no other unit.
     Root,
 }
@@ -89,6 +93,7 @@ pub fn units_of_stage(plan: &Plan, stage: u64) -> Vec<Unit> {
     let count =
         |wanted: fn(&Block) -> bool| found.iter().filter(|(block, _, _)| wanted(block)).count() as u64;
     let (reshard, pipeline) = (plan.layout.fsdp.reshard, plan.layout.pp > 1);
+    let apart = plan.layout.fsdp.outer_apart;
     let is_layer = |block: &Block| matches!(block, Block::Layer(_));
     let is_module = |block: &Block| matches!(block, Block::Mtp);
     let mut layers = reshard_flags(count(is_layer), reshard, pipeline).into_iter();
@@ -99,6 +104,15 @@ pub fn units_of_stage(plan: &Plan, stage: u64) -> Vec<Unit> {
         let (kind, flag) = match block {
             Block::Layer(_) => (UnitKind::Layer, layers.next()),
             Block::Mtp => (UnitKind::Mtp, modules.next()),
+            Block::Embedding { .. } if apart => {
+                let given_back = match reshard {
+                    Reshard::Never => false,
+                    Reshard::Always | Reshard::To(_) => true,
+                    Reshard::Default => !pipeline,
+                };
+                (UnitKind::Embedding, Some(given_back))
+            }
+            Block::Last if apart => (UnitKind::Last, Some(false)),
             _ => {
                 root.extend(params);
                 continue;

@@ -1,0 +1,38 @@
+//! Output layer and loss under torch: log-softmax and its gradients, in the type that the trainer asks for.
+
+use crate::memory::parts::{Part, Saved};
+use crate::memory::setting::Setting;
+use crate::shard::padded_vocabulary;
+use crate::shard::tp_plan::logits_are_gathered;
+
+/// Bytes at the loss.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Loss {
+    /// Kept between the loss and its backward: norm's input and output, log-probabilities, logits that the loop holds.
+    pub saved: Saved,
+    /// Gradients of log-probabilities and of logits.
+    pub transient: u128,
+    /// Gradient of the logits in the compute type, while the output layer's backward runs.
+    pub gradient: u128,
+    /// Logits of micro batches that wait for the end of the step.
+    pub waiting: u128,
+}
+
+/// The loss of a model with so many prediction modules on this stage.
+pub fn loss(at: &Setting<'_>, modules: u64) -> Loss {
+    let (plan, settings) = (at.plan, &at.plan.layout.fsdp);
+    let parts = if logits_are_gathered(plan) { 1 } else { at.tp };
+    let logits = at.full * u128::from(padded_vocabulary(plan)).div_ceil(parts);
+    let heads = 1 + u128::from(modules);
+    let wide = u128::from(settings.loss_dtype.size());
+    let gathered = if at.tp > 1 { at.size * at.full * at.hidden } else { 0 };
+    let held = if settings.keeps_logits { at.size * logits } else { 0 };
+    // torch.distributed.pipelining keeps the output of every micro batch.
+    let waiting = if plan.layout.pp > 1 { plan.microbatches().saturating_sub(1) } else { 0 };
+    Loss {
+        saved: Saved::of(Part::Head, heads * (2 * at.stream() + gathered + wide * logits) + held),
+        transient: 2 * wide * logits,
+        gradient: at.size * logits,
+        waiting: u128::from(waiting) * at.size * logits,
+    }
+}

@@ -1,0 +1,107 @@
+//! What a layer keeps under torch's own operators, with torch's checkpoints.
+
+use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+use crate::wire::Granularity;
+
+use crate::memory::moe::routed_tokens;
+use crate::memory::parts::{Part, Saved};
+use crate::memory::setting::Setting;
+use crate::memory::stage::Terms;
+
+/// Bytes of one layer for one micro batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TorchLayer {
+    /// Kept from forward to backward.
+    pub saved: Saved,
+    /// Everything that backward needs, recomputed or kept.
+    pub whole: u128,
+    /// Temporaries of forward beside that.
+    pub forward: u128,
+    /// Temporaries of backward beside that: gradients of the widest activations.
+    pub backward: u128,
+}
+
+/// One layer of a kind.
+pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
+    let at = &terms.at;
+    let known = terms.layer(kind);
+    let extra = unfused(at, kind);
+    let mut kept = known.saved;
+    let mut again = known.recomputed;
+    let module = if kind.mlp == Mlp::Moe { ("moe", Part::Experts) } else { ("mlp", Part::Mlp) };
+    if at.recomputes(module.0) {
+        again += extra;
+    } else {
+        kept.put(module.1, extra);
+    }
+    let whole = kept.total() + again;
+    let settings = &at.plan.layout.fsdp;
+    let saved = match at.plan.training.recompute {
+        Granularity::Full if settings.checkpoints_language => Saved::of(Part::Norms, at.stream()),
+        Granularity::Selective if settings.checkpoints_matmuls => matmuls(at, kind).unwrap_or(kept),
+        _ => kept,
+    };
+    TorchLayer {
+        saved,
+        whole,
+        forward: known.forward.max(extra),
+        backward: known.backward + extra + gathered(at),
+    }
+}
+
+/// A multi-token-prediction module.
+pub fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
+    let layers = terms.at.plan.model.mtp_kinds().into_iter().map(|kind| layer(terms, kind));
+    layers.fold(TorchLayer::default(), |sum, next| TorchLayer {
+        saved: sum.saved + next.saved,
+        whole: sum.whole + next.whole,
+        forward: sum.forward.max(next.forward),
+        backward: sum.backward.max(next.backward),
+    })
+}
+
+/// Sequence parallelism gathers the input of column-cut matrices, and the gradient comes back as wide.
+fn gathered(at: &Setting<'_>) -> u128 {
+    if at.tp > 1 { 2 * at.size * at.full * at.hidden } else { 0 }
+}
+
+/// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
+/// padded and weighted tokens of experts.
+fn unfused(at: &Setting<'_>, kind: LayerKind) -> u128 {
+    let model = &at.plan.model;
+    match (kind.mlp, &model.moe) {
+        (Mlp::Dense, _) if model.gated => at.size * at.full * u128::from(model.ffn_hidden_size) / at.tp,
+        (Mlp::Moe, Some(moe)) => {
+            let gate = if model.gated { u128::from(moe.ffn_hidden_size) } else { 0 };
+            let stream = moe.latent_size.map_or(at.hidden, u128::from);
+            at.size * routed_tokens(at) * (gate + 3 * stream)
+        }
+        _ => 0,
+    }
+}
+
+/// torchtitan's selective checkpoints: the layer's input, attention's output with its statistics, the outputs of
+/// reduce-scatters, and of the matrix products in order every second one: query, value, gate, down projection. None for
+/// layers whose products are others.
+fn matmuls(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
+    let model = &at.plan.model;
+    let Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) = model.mixer(kind)
+    else {
+        return None;
+    };
+    if kind.mlp != Mlp::Dense || !model.gated {
+        return None;
+    }
+    let wide = |value: u64| u128::from(value);
+    let heads = wide(heads) / at.tp;
+    let query = at.size * at.full * heads * wide(head_dim);
+    let value = at.size * at.full * wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
+    let gate = at.size * at.full * wide(model.ffn_hidden_size) / at.tp;
+    // Each rank's part of the down projection is as wide as the whole sequence.
+    let down = at.size * at.full * at.hidden;
+    let scattered = if at.tp > 1 { 2 * at.stream() } else { 0 };
+    let mut saved = Saved::of(Part::Norms, at.stream() + scattered);
+    saved.put(Part::Attention, 2 * query + value + 4 * at.full * heads);
+    saved.put(Part::Mlp, gate + down);
+    Some(saved)
+}

@@ -1,0 +1,32 @@
+//! FSDP2 and HSDP: a step walked through unit by unit, with what torch holds at each moment.
+//!
+//! The buffers of gathered units, gathers and reductions are torch's to the byte (`accuracy::tracker` holds them
+//! against FSDPMemTracker); activations are those of torch's own operators.
+
+mod head;
+mod layer;
+mod pieces;
+mod walk;
+
+pub use walk::Moment;
+
+use super::phases::Phase;
+use super::stage::Terms;
+
+/// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
+pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
+    walk::walk(terms, stage)
+}
+
+/// The phases of a step, each at its fullest moment.
+pub fn phases(terms: &Terms<'_>, stage: u64) -> Vec<Phase> {
+    let mut found: Vec<Moment> = Vec::new();
+    for moment in moments(terms, stage) {
+        match found.iter_mut().find(|known| known.phase == moment.phase) {
+            Some(known) if known.total() < moment.total() => *known = moment,
+            Some(_) => {}
+            None => found.push(moment),
+        }
+    }
+    found.iter().map(Moment::as_phase).collect()
+}

@@ -1,0 +1,141 @@
+//! The units of a stage as the walk needs them: sizes, and what they save.
+
+use crate::layout::{Mesh, chunks_of_stage};
+use crate::model::Architecture;
+use crate::shard::Module;
+use crate::shard::fsdp::{Slots, Unit, UnitKind, units_of_stage};
+
+use super::layer::{TorchLayer, layer, mtp_module};
+use crate::memory::live::{live_chunks, live_of_chunk};
+use crate::memory::parts::Saved;
+use crate::memory::stage::Terms;
+
+/// What a piece is in the walk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The embedding, where it is a unit of its own.
+    Embedding,
+    /// A layer or a prediction module, its experts included.
+    Layer,
+    /// Final norm and output layer, where they are a unit of their own.
+    Last,
+}
+
+/// One unit, or a layer's two, of the fullest rank.
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    /// What it is.
+    pub role: Role,
+    /// Elements while gathered, padding included; 0 where nothing is gathered.
+    pub gathered: u128,
+    /// Elements of this rank's shard, padding included.
+    pub shard: u128,
+    /// Whether it stays gathered from forward to backward.
+    pub stays: bool,
+    /// What it keeps and needs.
+    pub bytes: TorchLayer,
+}
+
+/// The units of a stage in the order of the forward pass, and the root.
+#[derive(Debug, Clone)]
+pub struct Pieces {
+    /// All but the root.
+    pub list: Vec<Piece>,
+    /// Elements of the root while gathered.
+    pub root: u128,
+    /// Of its shard.
+    pub root_shard: u128,
+    /// Of the output layer in the root while gathered.
+    pub root_head: u128,
+    /// Of the output layer alone, where it is a unit with the norm.
+    pub output: u128,
+    /// Activations of micro batches in flight beside the one that is walked.
+    pub others: Saved,
+}
+
+impl Pieces {
+    /// Those of `stage`.
+    pub fn of(terms: &Terms<'_>, stage: u64) -> Pieces {
+        let plan = terms.at.plan;
+        let mesh = Mesh::of(&plan.layout);
+        let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
+        // With one rank there is nothing to gather: trainers leave FSDP out.
+        let wrapped = mesh.dp_shard * mesh.cp * mesh.dp_replicate > 1;
+        let gathered = |unit: &Unit, wanted: fn(Module) -> bool| -> u128 {
+            let params = unit.params.iter().filter(|placed| wanted(placed.parameter.module));
+            let sum: u128 = params.map(|placed| u128::from(placed.gather_buffer(&mesh, &slots))).sum();
+            if wrapped { sum } else { 0 }
+        };
+        let shard = |unit: &Unit| -> u128 {
+            unit.params.iter().map(|placed| u128::from(placed.padded_elements(&mesh, &slots))).sum()
+        };
+        let mut found = Pieces {
+            list: Vec::new(),
+            root: 0,
+            root_shard: 0,
+            root_head: 0,
+            output: 0,
+            others: Saved::default(),
+        };
+        // A layer's experts come before the rest of it, and are at work with it.
+        let mut experts = (0, 0);
+        let model: &Architecture = &plan.model;
+        for unit in units_of_stage(plan, stage) {
+            let (whole, own) = (gathered(&unit, |_| true), shard(&unit));
+            let (role, bytes) = match unit.kind {
+                UnitKind::Experts => {
+                    experts = (whole, own);
+                    continue;
+                }
+                UnitKind::Root => {
+                    found.root = whole;
+                    found.root_shard = own;
+                    found.root_head = gathered(&unit, |module| module == Module::Head);
+                    continue;
+                }
+                UnitKind::Layer => {
+                    let kind = unit.number.map(|number| model.layer_kind(number));
+                    (Role::Layer, kind.map_or_else(TorchLayer::default, |kind| layer(terms, kind)))
+                }
+                UnitKind::Mtp => (Role::Layer, mtp_module(terms)),
+                UnitKind::Embedding => (Role::Embedding, TorchLayer::default()),
+                UnitKind::Last => {
+                    found.output = gathered(&unit, |module| module == Module::Head);
+                    (Role::Last, TorchLayer::default())
+                }
+            };
+            let (with, with_shard) = if role == Role::Layer { experts } else { (0, 0) };
+            experts = (0, 0);
+            found.list.push(Piece {
+                role,
+                gathered: whole + with,
+                shard: own + with_shard,
+                stays: !unit.reshard,
+                bytes,
+            });
+        }
+        found.others = others(terms, stage, &found.list);
+        found
+    }
+}
+
+/// Saved by the micro batches in flight beside one.
+fn others(terms: &Terms<'_>, stage: u64, list: &[Piece]) -> Saved {
+    let plan = terms.at.plan;
+    if plan.layout.pp == 1 {
+        return Saved::default();
+    }
+    let (most, _) = live_chunks(plan, stage);
+    let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let mut layers = list.iter().filter(|piece| piece.role == Role::Layer);
+    let mut sum = Saved::default();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let live = live_of_chunk(plan, most, number as u64).saturating_sub(1);
+        let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
+        let count = chunk.layers.end - chunk.layers.start + modules;
+        for piece in layers.by_ref().take(count as usize) {
+            sum += piece.bytes.saved.times(u128::from(live));
+        }
+    }
+    sum
+}

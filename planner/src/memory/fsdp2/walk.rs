@@ -1,0 +1,281 @@
+//! A step of FSDP2 moment by moment, as `_fsdp_param_group.py` orders it.
+//!
+//! Forward gathers the next unit while one is at work, and a gather's buffer lives until the next one is copied out.
+//! Backward gathers the unit before while one is at work; the input of a reduction lives until the next reduction
+//! starts; gradients of a unit are whole until they are reduced.
+
+use super::head::{Loss, loss};
+use super::pieces::{Piece, Pieces, Role};
+use crate::layout::chunks_of_stage;
+use crate::memory::parts::{Part, Saved};
+use crate::memory::phases::Phase;
+use crate::memory::setting::Setting;
+use crate::memory::stage::Terms;
+
+/// What is alive at one moment beside shards and optimizer state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Phase of the step.
+    pub phase: &'static str,
+    /// Saved activations.
+    pub activations: Saved,
+    /// Gathered parameters.
+    pub unsharded: u128,
+    /// Buffers of gathers under way.
+    pub gather: u128,
+    /// Inputs of reductions under way.
+    pub scatter: u128,
+    /// Gradients that are not reduced yet.
+    pub gradients: u128,
+    /// Everything else.
+    pub temporaries: u128,
+    /// Bytes of the sharded gradients that don't exist yet.
+    pub absent: u128,
+}
+
+impl Moment {
+    fn beside(&self) -> u128 {
+        self.unsharded + self.gather + self.scatter + self.gradients + self.temporaries
+    }
+
+    /// All of it, less what is absent of the shards.
+    pub fn total(&self) -> i128 {
+        let alive = self.activations.total().saturating_add(self.beside());
+        i128::try_from(alive).unwrap_or(i128::MAX) - i128::try_from(self.absent).unwrap_or(0)
+    }
+
+    /// As a phase of the answer.
+    pub fn as_phase(&self) -> Phase {
+        Phase {
+            name: self.phase,
+            activations: self.activations,
+            transient: self.beside(),
+            absent_gradients: self.absent,
+        }
+    }
+}
+
+/// Sizes that the whole walk uses.
+struct Walk<'a> {
+    at: Setting<'a>,
+    pieces: Pieces,
+    /// Bytes of an element while gathered, reduced, sharded.
+    param: u128,
+    reduce: u128,
+    sharded: u128,
+    /// Bytes of an element of a gradient that is accumulated whole; none when every micro batch is reduced.
+    accumulated: Option<u128>,
+    /// Whether sharded gradients exist from an earlier micro batch on.
+    present: bool,
+    /// Activations and buffers that last through the walk.
+    base: Saved,
+    buffers: u128,
+}
+
+/// All moments of a step that can be its fullest.
+pub fn walk(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
+    let plan = terms.at.plan;
+    let pieces = Pieces::of(terms, stage);
+    let settings = &plan.layout.fsdp;
+    let several = plan.microbatches() > 1;
+    let wrapped = pieces.root > 0 || pieces.list.iter().any(|piece| piece.gathered > 0);
+    let walk = Walk {
+        at: terms.at,
+        param: u128::from(plan.training.dtype.size()),
+        reduce: u128::from(settings.reduce_dtype.size()),
+        sharded: if settings.offload { 0 } else { u128::from(settings.sharded_dtype.size()) },
+        // Gradients that wait are in the type of the reduction.
+        accumulated: (several && settings.sync_last && wrapped)
+            .then(|| u128::from(settings.reduce_dtype.size())),
+        present: several && (!settings.sync_last || !wrapped),
+        base: pieces.others,
+        buffers: boundaries(&terms.at, stage),
+        pieces,
+    };
+    let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
+    let mut found = walk.forward();
+    if chunks.iter().any(|chunk| chunk.loss) {
+        found.extend(walk.head(&loss(&walk.at, modules)));
+    }
+    found.extend(walk.backward());
+    found.extend(walk.end());
+    found
+}
+
+/// Receive buffers of torch.distributed.pipelining, one for every micro batch and neighbour, and the outputs of the
+/// stage that wait for their backward.
+fn boundaries(at: &Setting<'_>, stage: u64) -> u128 {
+    let plan = at.plan;
+    if plan.layout.pp == 1 {
+        return 0;
+    }
+    let neighbours = u64::from(stage > 0) + u64::from(stage + 1 < plan.layout.pp);
+    let (live, chunks) = crate::memory::live::live_chunks(plan, stage);
+    let buffers = plan.microbatches().saturating_mul(neighbours).saturating_mul(chunks);
+    u128::from(buffers.saturating_add(live)) * at.stream()
+}
+
+impl Walk<'_> {
+    fn list(&self) -> &[Piece] {
+        &self.pieces.list
+    }
+
+    /// Parameters that stay gathered among the first `count` pieces, and the root.
+    fn staying(&self, count: usize) -> u128 {
+        let stays = self.list()[..count].iter().filter(|piece| piece.stays);
+        self.param * (stays.map(|piece| piece.gathered).sum::<u128>() + self.pieces.root)
+    }
+
+    /// Saved by the first `count` pieces, and by the micro batches beside.
+    fn saved(&self, count: usize) -> Saved {
+        self.list()[..count].iter().fold(self.base, |sum, piece| sum + piece.bytes.saved)
+    }
+
+    /// A moment at which the gradients of the first `count` pieces and of the root are not reduced.
+    fn moment(&self, phase: &'static str, count: usize) -> Moment {
+        let waiting = &self.list()[..count];
+        let shards = waiting.iter().map(|piece| piece.shard).sum::<u128>() + self.pieces.root_shard;
+        let whole = waiting.iter().map(|piece| piece.gathered).sum::<u128>() + self.pieces.root;
+        Moment {
+            phase,
+            temporaries: self.buffers,
+            gradients: self.accumulated.map_or(0, |size| size * whole),
+            absent: if self.present { 0 } else { self.sharded * shards },
+            ..Moment::default()
+        }
+    }
+
+    fn forward(&self) -> Vec<Moment> {
+        let list = self.list();
+        let of = |index: usize| {
+            let piece = &list[index];
+            let next = list.get(index + 1).map_or(0, |next| next.gathered);
+            let at_work = if piece.stays { 0 } else { piece.gathered * self.param };
+            // What a checkpoint will recompute is made in forward too.
+            let made = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
+            let mut moment = self.moment("forward", list.len());
+            moment.activations = self.saved(index + 1);
+            moment.unsharded = self.staying(index + 1) + at_work;
+            moment.gather = self.param * (piece.gathered + next);
+            moment.temporaries += made.max(piece.bytes.forward);
+            moment
+        };
+        (0..list.len()).map(of).collect()
+    }
+
+    /// The loss; where norm and output layer are a unit, the norm's backward gathers it once more.
+    fn head(&self, loss: &Loss) -> Vec<Moment> {
+        let list = self.list();
+        let last = list.last().filter(|piece| piece.role == Role::Last);
+        let layers = list.len() - usize::from(last.is_some());
+        let unit = last.map_or(0, |piece| piece.gathered * self.param);
+        let mut at_loss = self.moment("head", list.len());
+        at_loss.activations = self.saved(layers) + loss.saved;
+        at_loss.unsharded = self.staying(layers) + unit;
+        at_loss.temporaries += loss.transient + loss.waiting;
+        let mut found = vec![at_loss];
+        if let Some(piece) = last {
+            let output = self.pieces.output;
+            let mut again = self.moment("head", layers);
+            again.activations = self.saved(layers) + Saved::of(Part::Head, self.at.stream());
+            again.unsharded = self.staying(layers) + unit;
+            again.gather = unit;
+            again.scatter = if self.accumulated.is_some() { 0 } else { output * self.reduce };
+            again.absent +=
+                if self.present { 0 } else { self.sharded * (piece.shard - shard_of(piece, output)) };
+            again.temporaries += self.at.stream() + loss.waiting;
+            found.push(again);
+        } else {
+            // The output layer's gradient, beside that of the logits, waits for the rest of the root.
+            let mut backward = self.moment("head", list.len());
+            backward.activations = self.saved(layers) + Saved::of(Part::Head, 2 * self.at.stream());
+            backward.unsharded = self.staying(layers);
+            backward.gradients += self.root_gradient();
+            backward.temporaries += loss.gradient + loss.waiting;
+            found.push(backward);
+        }
+        found
+    }
+
+    /// Gradient of the output layer in the root, whole until the root is reduced.
+    fn root_gradient(&self) -> u128 {
+        if self.accumulated.is_some() { 0 } else { self.pieces.root_head * self.param }
+    }
+
+    fn backward(&self) -> Vec<Moment> {
+        let list = self.list();
+        let mut found = Vec::new();
+        for index in (0..list.len()).rev() {
+            let piece = &list[index];
+            if piece.role == Role::Last {
+                continue;
+            }
+            let at_work = if piece.stays { 0 } else { piece.gathered * self.param };
+            let before = index.checked_sub(1).map(|before| &list[before]);
+            let ahead =
+                before.filter(|before| !before.stays).map_or(0, |before| before.gathered * self.param);
+            let reducing = match list.get(index + 1) {
+                // After the norm only its own small reduction is left.
+                Some(next) if next.role == Role::Last => next.gathered - self.pieces.output,
+                Some(next) => next.gathered,
+                None => 0,
+            };
+            let gradients = piece.gathered * self.param;
+            let mut start = self.moment("backward", index + 1);
+            start.unsharded = self.staying(index + 1) + at_work;
+            start.gather = ahead;
+            start.scatter = reducing * self.reduce;
+            start.gradients += self.root_gradient();
+            let mut end = start;
+            start.activations = self.saved(index + 1);
+            let recomputed = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
+            start.temporaries += recomputed + piece.bytes.backward;
+            // All of the unit's gradients, its input and that of its first matrices, and gradients of them.
+            end.activations = self.saved(index) + Saved::of(Part::Norms, 2 * self.at.stream());
+            end.gradients += gradients;
+            end.temporaries += 4 * self.at.stream();
+            found.extend([start, end]);
+            if piece.gathered > 0 {
+                found.push(self.reduction(index, ahead, gradients));
+            }
+        }
+        found
+    }
+
+    /// The moment at which a unit's gradients are copied into the input of their reduction: its parameters are given
+    /// back, the input before is freed.
+    fn reduction(&self, index: usize, ahead: u128, gradients: u128) -> Moment {
+        let piece = &self.list()[index];
+        let mut moment = self.moment("backward", index + 1);
+        moment.activations = self.saved(index) + Saved::of(Part::Norms, self.at.stream());
+        moment.unsharded = self.staying(index);
+        moment.gather = ahead;
+        moment.gradients += self.root_gradient() + if self.accumulated.is_some() { 0 } else { gradients };
+        moment.temporaries += piece.gathered * self.reduce + self.at.stream();
+        moment
+    }
+
+    /// The root's reduction, and the optimizer.
+    fn end(&self) -> Vec<Moment> {
+        let root = self.pieces.root;
+        let mut reduce = self.moment("reduction", 0);
+        reduce.activations = self.base;
+        reduce.unsharded = root * self.param;
+        reduce.gradients = if self.accumulated.is_some() { root * self.reduce } else { root * self.param };
+        reduce.temporaries += root * self.reduce;
+        let shards = self.list().iter().map(|piece| piece.shard).sum::<u128>() + self.pieces.root_shard;
+        // torch's multi-tensor Adam makes the denominators of all parameters before it uses them.
+        let optimizer = Moment {
+            phase: "optimizer",
+            temporaries: self.buffers + shards * self.sharded,
+            ..Moment::default()
+        };
+        vec![reduce, optimizer]
+    }
+}
+
+/// Elements of a piece's shard that are of `gathered` of its elements.
+fn shard_of(piece: &Piece, gathered: u128) -> u128 {
+    if piece.gathered == 0 { 0 } else { piece.shard * gathered / piece.gathered }
+}
