@@ -14,6 +14,7 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --plan FILE        the plan, the same on every rank
   --run-dir DIR      the run folder; this rank appends to rank-NNNNN.log in it
   --device DEVICE    cpu or cuda; by default cuda where a GPU is visible
+  --collectives C    host or nccl; by default nccl where each rank has a GPU of its own
   --timeout-s N      seconds that a rank waits for another; 300
   --dump DIR         write gradients and weights of every step, for tests
   --version          print versions of shardplan-rank and libtorch
@@ -33,6 +34,17 @@ pub enum DeviceChoice {
     Cuda,
 }
 
+/// The collectives asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CollectivesChoice {
+    /// NCCL where each rank has a GPU of its own.
+    Automatic,
+    /// Over TCP, through host memory.
+    Host,
+    /// NCCL.
+    Nccl,
+}
+
 /// Arguments of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments {
@@ -42,6 +54,10 @@ pub struct Arguments {
     pub run_dir: PathBuf,
     /// The device.
     pub device: DeviceChoice,
+    /// The collectives.
+    pub collectives: CollectivesChoice,
+    /// The library to take for NCCL, for tests.
+    pub nccl_library: Option<PathBuf>,
     /// How long a rank waits for another.
     pub timeout: Duration,
     /// Where to write gradients and weights of every step.
@@ -65,7 +81,9 @@ pub enum Request {
 /// When one is unknown, malformed or missing.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
     let (mut plan, mut run_dir, mut dump) = (None, None, None);
+    let mut nccl_library = None;
     let mut device = DeviceChoice::Automatic;
+    let mut collectives = CollectivesChoice::Automatic;
     let mut timeout = Duration::from_secs(300);
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
@@ -76,7 +94,8 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         match name.as_str() {
             "--help" | "-h" => return Ok(Request::Help),
             "--version" | "-V" => return Ok(Request::Version),
-            "--plan" | "--run-dir" | "--device" | "--timeout-s" | "--dump" => {}
+            "--plan" | "--run-dir" | "--device" | "--collectives" | "--nccl-library" | "--timeout-s"
+            | "--dump" => {}
             _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
         }
         let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
@@ -84,6 +103,14 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--plan" => plan = Some(PathBuf::from(value)),
             "--run-dir" => run_dir = Some(PathBuf::from(value)),
             "--dump" => dump = Some(PathBuf::from(value)),
+            "--nccl-library" => nccl_library = Some(PathBuf::from(value)),
+            "--collectives" => {
+                collectives = match value.as_str() {
+                    "host" => CollectivesChoice::Host,
+                    "nccl" => CollectivesChoice::Nccl,
+                    _ => bail!("--collectives is {value:?}; it must be host or nccl"),
+                };
+            }
             "--device" => {
                 device = match value.as_str() {
                     "cpu" => DeviceChoice::Cpu,
@@ -106,7 +133,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
     }
     let plan = plan.context("--plan is missing; see shardplan-rank --help")?;
     let run_dir = run_dir.context("--run-dir is missing; see shardplan-rank --help")?;
-    Ok(Request::Run(Arguments { plan, run_dir, device, timeout, dump }))
+    Ok(Request::Run(Arguments { plan, run_dir, device, collectives, nccl_library, timeout, dump }))
 }
 
 #[cfg(test)]
@@ -137,6 +164,7 @@ mod tests {
             ("--plan", "--plan needs a value"),
             ("--rank 3", "unknown argument \"--rank\""),
             ("--device tpu", "--device is \"tpu\""),
+            ("--collectives mpi", "--collectives is \"mpi\""),
             ("--timeout-s soon", "--timeout-s is \"soon\""),
             ("--timeout-s 0", "--timeout-s is \"0\""),
         ] {

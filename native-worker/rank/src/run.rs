@@ -14,13 +14,15 @@ use planner::{Finding, Severity};
 use sha2::{Digest, Sha256};
 use tch::{Cuda, Device};
 
-use crate::arguments::{Arguments, DeviceChoice};
-use crate::collectives::Collectives;
+use crate::arguments::{Arguments, CollectivesChoice, DeviceChoice};
 use crate::collectives::host::{HostCollectives, Identity, LastResort, Meeting};
+use crate::collectives::nccl::NcclCollectives;
+use crate::collectives::{Collectives, Reduce};
 use crate::dump;
 use crate::environment::{Environment, derive};
 use crate::log::Log;
 use crate::stop;
+use crate::sys::nccl::Nccl;
 use crate::sys::{self, memory::Tracker, signals};
 use crate::train::Trainer;
 
@@ -260,16 +262,63 @@ fn joined(
         timeout: arguments.timeout,
         last_resort: Some(last_resort(log)),
     };
-    let world = HostCollectives::join(identity, meeting, reading.plan.groups())?;
+    let host = HostCollectives::join(identity, meeting, reading.plan.groups())?;
     lock(log).append(Event::Joined(joined))?;
     // From here on a signal asks for an end in good order; before, it simply ends the process.
     signals::listen()?;
-    let result = train(arguments, &reading.plan, &world, device, log);
+    let world = collectives(arguments, host, environment, device)?;
+    let world = world.as_ref();
+    let result = train(arguments, &reading.plan, world, device, log);
     match &result {
         Ok(_) => world.finish(),
         Err(error) => world.abort(&format!("{error:#}")),
     }
     result
+}
+
+/// NCCL where every rank has a GPU of its own and can open it, else the host links that are there; all ranks alike.
+fn collectives(
+    arguments: &Arguments,
+    host: HostCollectives,
+    environment: &Environment,
+    device: Device,
+) -> anyhow::Result<Box<dyn Collectives>> {
+    let library = arguments.nccl_library.as_deref();
+    let alone = match device {
+        Device::Cuda(_) => environment.local_world_size as i64 <= Cuda::device_count(),
+        // Without a GPU there is only a library for tests.
+        _ => library.is_some(),
+    };
+    let (opened, why_not) = match arguments.collectives {
+        CollectivesChoice::Host => (None, "--collectives is host".to_owned()),
+        CollectivesChoice::Automatic if !alone || environment.world_size == 1 => {
+            (None, "ranks share a GPU or have none".to_owned())
+        }
+        CollectivesChoice::Nccl if !alone => {
+            bail!(
+                "--collectives is nccl, but {} ranks on this machine have no GPU each; NCCL needs one per rank",
+                environment.local_world_size
+            )
+        }
+        _ => match Nccl::open(library) {
+            Ok(nccl) => (Some(nccl), String::new()),
+            Err(error) => (None, format!("{error:#}")),
+        },
+    };
+    let everyone = host.mine(GroupKind::World)?;
+    let mut lacking = tch::Tensor::f_from_slice(&[i64::from(opened.is_none())])?;
+    host.all_reduce(everyone, Reduce::Max, &mut lacking)?;
+    match opened {
+        Some(nccl) if lacking.f_int64_value(&[0])? == 0 => {
+            Ok(Box::new(NcclCollectives::new(host, nccl, device)?))
+        }
+        None if arguments.collectives == CollectivesChoice::Nccl => {
+            let reason = format!("--collectives is nccl, but rank {}: {why_not}", host.rank());
+            host.abort(&reason);
+            bail!(reason)
+        }
+        _ => Ok(Box::new(host)),
+    }
 }
 
 /// Ends the process where the rank's own thread does not: it computes for long, or hangs.
@@ -285,7 +334,7 @@ fn last_resort(log: &SharedLog) -> LastResort {
 fn train(
     arguments: &Arguments,
     plan: &Plan,
-    world: &HostCollectives,
+    world: &dyn Collectives,
     device: Device,
     log: &SharedLog,
 ) -> anyhow::Result<(Outcome, String)> {

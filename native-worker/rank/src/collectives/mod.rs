@@ -1,9 +1,13 @@
-//! What ranks do together. One small trait; the host implementation works over TCP, so on any machine and for several
-//! ranks on one GPU.
+//! What ranks do together. One small trait; NCCL for GPUs, one per rank, and a host implementation over TCP for
+//! machines without a GPU and for several ranks on one GPU.
+//!
+//! NCCL was never run on several GPUs: what is tested is the order of its calls, its aborts and its timeouts, against
+//! a small library of our own with its functions (tests/fake_nccl).
 //!
 //! All ranks create all groups in the planner's order, and enter the collectives of a group in the same order.
 
 pub mod host;
+pub mod nccl;
 
 use std::collections::BTreeMap;
 
@@ -98,6 +102,9 @@ pub trait Collectives {
 
     /// Notes what this rank is doing, for the others' error messages.
     fn note(&self, doing: &str);
+
+    /// Says goodbye to all: what closes now was meant to.
+    fn finish(&self);
 
     /// Tells all ranks that this one fails, and why.
     fn abort(&self, reason: &str);

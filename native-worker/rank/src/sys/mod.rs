@@ -1,11 +1,12 @@
 //! The only unsafe code of the workspace: what tch does not wrap. Signals, the allocator hook, gradients seeded with
-//! tensors, opening libtorch_cuda, the bytes of a CPU tensor.
+//! tensors, opening libtorch_cuda and NCCL, the bytes of a CPU tensor.
 #![allow(unsafe_code)]
 
 mod autograd;
 mod bytes;
 mod library;
 pub mod memory;
+pub mod nccl;
 pub mod signals;
 
 pub use autograd::gradients;

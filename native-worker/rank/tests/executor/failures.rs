@@ -139,7 +139,7 @@ fn ranks_with_different_plans_are_refused_at_join() {
     let other_path = run.folder().join("other.json");
     std::fs::write(&other_path, other.to_string()).unwrap();
     let port = free_port();
-    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None };
+    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None, variables: &[] };
     run.start_rank(&start);
     run.start_rank(&Start { rank: 1, plan: Some(&other_path), ..start });
     for finished in run.finish(Duration::from_secs(30)) {
@@ -160,7 +160,7 @@ fn ranks_of_different_builds_are_refused_at_join() {
     std::fs::write(&other, bytes).unwrap();
     std::fs::set_permissions(&other, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let port = free_port();
-    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None };
+    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None, variables: &[] };
     run.start_rank(&start);
     run.start_rank(&Start { rank: 1, program: Some(&other), ..start });
     for finished in run.finish(Duration::from_secs(30)) {
@@ -176,7 +176,7 @@ fn ranks_of_different_builds_are_refused_at_join() {
 fn two_jobs_on_one_port_do_not_mix() {
     let (mut first, mut second) = (Run::prepare(&tiny(2, 1)), Run::prepare(&tiny(2, 1)));
     let port = free_port();
-    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None };
+    let start = Start { rank: 0, world: 2, port, arguments: &[], program: None, plan: None, variables: &[] };
     first.start_rank(&start);
     // The first job must have the port before the second asks for it.
     let deadline = std::time::Instant::now() + Duration::from_secs(30);

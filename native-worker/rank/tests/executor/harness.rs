@@ -69,6 +69,8 @@ pub struct Start<'a> {
     pub program: Option<&'a Path>,
     /// The plan; by default that of the run folder.
     pub plan: Option<&'a Path>,
+    /// Variables of its environment besides.
+    pub variables: &'a [(&'a str, &'a str)],
 }
 
 impl Run {
@@ -91,7 +93,15 @@ impl Run {
         let port = free_port();
         self.children.clear();
         for rank in 0..world {
-            self.start_rank(&Start { rank, world, port, arguments, program: None, plan: None });
+            self.start_rank(&Start {
+                rank,
+                world,
+                port,
+                arguments,
+                program: None,
+                plan: None,
+                variables: &[],
+            });
         }
     }
 
@@ -114,6 +124,7 @@ impl Run {
             .env("RUST_BACKTRACE", "0")
             .envs([("RANK", rank.as_str()), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &start.world.to_string())])
             .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &start.port.to_string())])
+            .envs(start.variables.iter().copied())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -5,6 +5,7 @@ mod harness;
 mod kills;
 mod life;
 mod memory;
+mod nccl;
 mod parity;
 mod pipeline;
 mod reference;

@@ -31,6 +31,8 @@ pub struct Doing {
     pub words: String,
     /// The rank that it waits for, if it does.
     pub waiting_for: Option<usize>,
+    /// For each group, the operations that it has given to NCCL; empty without NCCL.
+    pub entered: Vec<u64>,
 }
 
 /// Shared by a rank's threads.
@@ -187,6 +189,15 @@ impl Board {
         state.doing.words.clear();
         state.doing.words.push_str(words);
         state.doing.waiting_for = waiting_for;
+    }
+
+    /// Notes that this rank has entered operation `number` of a group.
+    pub fn set_entered(&self, group: usize, number: u64) {
+        let entered = &mut self.lock().doing.entered;
+        if entered.len() <= group {
+            entered.resize(group + 1, 0);
+        }
+        entered[group] = number;
     }
 
     /// What this rank is doing.

@@ -23,7 +23,8 @@ use anyhow::{Context, ensure};
 use planner::layout::Group;
 use tch::{Device, Tensor};
 
-use self::board::{Board, Doing};
+use self::board::Board;
+pub use self::board::Doing;
 use self::frame::{Kind, Place};
 pub use self::join::Identity;
 pub use self::link::LastResort;
@@ -56,13 +57,60 @@ pub struct Meeting {
     pub last_resort: Option<LastResort>,
 }
 
+/// A rank's links and its board.
+#[derive(Clone)]
+pub struct Control {
+    rank: usize,
+    links: Arc<[Option<Arc<Link>>]>,
+    board: Arc<Board>,
+    timeout: Duration,
+}
+
+impl Control {
+    /// This rank.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How long a rank waits for another.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Why the run has failed, if it has.
+    pub fn failure(&self) -> Option<String> {
+        self.board.failure()
+    }
+
+    /// Notes a failure; the first one stays.
+    pub fn fail(&self, reason: &str) {
+        self.board.fail(reason);
+    }
+
+    /// Notes that this rank has entered operation `number` of a group.
+    pub fn set_entered(&self, group: usize, number: u64) {
+        self.board.set_entered(group, number);
+    }
+
+    fn link(&self, rank: usize) -> anyhow::Result<&Link> {
+        let link = self.links.get(rank).and_then(Option::as_ref);
+        link.map(Arc::as_ref).with_context(|| format!("there is no link to rank {rank}"))
+    }
+
+    /// What a rank says that it is doing; none if it does not answer within a second.
+    pub fn ask(&self, rank: usize) -> Option<Doing> {
+        let patience = Duration::from_secs(1);
+        let link = self.link(rank).ok()?;
+        link.write(Kind::Query, Place::default(), &[], &self.board, Instant::now() + patience).ok()?;
+        self.board.take_answer(rank, patience)
+    }
+}
+
 /// The world of one rank.
 pub struct HostCollectives {
     rank: usize,
     groups: Vec<Group>,
-    links: Vec<Option<Arc<Link>>>,
-    board: Arc<Board>,
-    timeout: Duration,
+    control: Control,
     operations: RefCell<Vec<u64>>,
     /// By number in `COLLECTIVES`; last, the time until the other members had entered.
     seconds: RefCell<[f64; COLLECTIVES.len() + 1]>,
@@ -100,23 +148,15 @@ impl HostCollectives {
             rank,
             operations: RefCell::new(vec![0; groups.len()]),
             groups,
-            links,
-            board,
-            timeout: meeting.timeout,
+            control: Control { rank, links: links.into(), board, timeout: meeting.timeout },
             seconds: RefCell::default(),
             doing: RefCell::default(),
             ended: Cell::new(false),
         })
     }
 
-    /// Says goodbye to all: what closes now was meant to.
-    pub fn finish(&self) {
-        self.tell_all(Kind::Goodbye, "");
-        self.ended.set(true);
-    }
-
     fn tell_all(&self, kind: Kind, text: &str) {
-        tell_all(&self.links, &self.board, kind, text);
+        tell_all(&self.control.links, &self.control.board, kind, text);
     }
 
     fn operation(
@@ -136,7 +176,7 @@ impl HostCollectives {
             place: Place { collective: named, group: u32::try_from(group.0)?, operation: number, piece: 0 },
             name: COLLECTIVES[usize::from(collective)],
             kind,
-            deadline: Instant::now() + self.timeout,
+            deadline: Instant::now() + self.control.timeout,
             waited: Duration::ZERO,
         })
     }
@@ -181,17 +221,9 @@ impl HostCollectives {
         Ok(())
     }
 
-    fn link(&self, rank: usize) -> anyhow::Result<&Link> {
-        let link = self.links.get(rank).and_then(Option::as_ref);
-        link.map(Arc::as_ref).with_context(|| format!("there is no link to rank {rank}"))
-    }
-
-    /// What a rank says that it is doing; none if it does not answer within a second.
-    fn ask(&self, rank: usize) -> Option<Doing> {
-        let patience = Duration::from_secs(1);
-        let link = self.link(rank).ok()?;
-        link.write(Kind::Query, Place::default(), &[], &self.board, Instant::now() + patience).ok()?;
-        self.board.take_answer(rank, patience)
+    /// What other threads of this rank may do with its links.
+    pub fn control(&self) -> Control {
+        self.control.clone()
     }
 }
 
@@ -260,7 +292,11 @@ fn row_bytes(tensor: &Tensor, rows: &[usize], members: usize) -> anyhow::Result<
     Ok(rows.iter().map(|rows| rows * bytes).collect())
 }
 
-fn check_sizes(small: &Tensor, large: &Tensor, members: usize) -> anyhow::Result<()> {
+/// Refuses a part that does not go `members` times into the whole.
+///
+/// # Errors
+/// When it does not.
+pub fn check_sizes(small: &Tensor, large: &Tensor, members: usize) -> anyhow::Result<()> {
     ensure!(
         small.numel() * members == large.numel() && small.kind() == large.kind(),
         "a part of {} elements of {:?} does not go {members} times into {} of {:?}",
@@ -388,7 +424,12 @@ impl Collectives for HostCollectives {
 
     fn note(&self, doing: &str) {
         doing.clone_into(&mut self.doing.borrow_mut());
-        self.board.set_doing(doing, None);
+        self.control.board.set_doing(doing, None);
+    }
+
+    fn finish(&self) {
+        self.tell_all(Kind::Goodbye, "");
+        self.ended.set(true);
     }
 
     fn abort(&self, reason: &str) {

@@ -39,16 +39,16 @@ impl Operation<'_> {
     }
 
     pub(super) fn send(&mut self, member: usize, payload: &[u8]) -> anyhow::Result<()> {
-        let link = self.world.link(self.members[member])?;
-        let sent = link.write(self.kind, self.place, payload, &self.world.board, self.deadline);
-        sent.map_err(|reason| match self.world.board.failure() {
+        let link = self.world.control.link(self.members[member])?;
+        let sent = link.write(self.kind, self.place, payload, &self.world.control.board, self.deadline);
+        sent.map_err(|reason| match self.world.control.board.failure() {
             Some(failure) => anyhow!(failure),
             None => anyhow!("{reason} in {}", self.describe()),
         })
     }
 
     pub(super) fn receive(&mut self, member: usize, bytes: usize) -> anyhow::Result<Vec<u8>> {
-        let (peer, board) = (self.members[member], &self.world.board);
+        let (peer, board) = (self.members[member], &self.world.control.board);
         board.set_doing(&format!("waiting for rank {peer} in {}", self.describe()), Some(peer));
         let start = Instant::now();
         let waited = match self.kind {
@@ -84,14 +84,14 @@ impl Operation<'_> {
     /// The error for a rank that did not come. One that waits for another is not to blame, so the one at the end of
     /// the chain is asked.
     fn late(&self, peer: usize) -> anyhow::Error {
-        let seconds = self.world.timeout.as_secs_f64();
+        let seconds = self.world.control.timeout.as_secs_f64();
         let verb = if self.kind == Kind::Message { "send its part of" } else { "join" };
         let mut text = format!("rank {peer} did not {verb} {} within {seconds} s", self.describe());
         let (mut asked, mut seen) = (peer, vec![self.world.rank]);
         loop {
             seen.push(asked);
-            let answer = self.world.ask(asked);
-            if let Some(failure) = self.world.board.failure() {
+            let answer = self.world.control.ask(asked);
+            if let Some(failure) = self.world.control.board.failure() {
                 return anyhow!(failure);
             }
             match answer {

@@ -1,0 +1,159 @@
+//! The watch over what was given to NCCL: its errors, its lateness, and failures elsewhere, on which it aborts.
+//!
+//! A GPU that waits for a rank that will never come can't be told so by the host; aborting its communicators can.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::host::Control;
+use crate::sys::nccl::{Communicator, Nccl, Watched};
+
+/// How often the watch looks.
+const EVERY: Duration = Duration::from_millis(50);
+
+/// Work under way.
+pub struct Pending {
+    /// In words.
+    pub what: String,
+    /// Its group.
+    pub group: usize,
+    /// Its number there.
+    pub number: u64,
+    /// The group's ranks.
+    pub ranks: Vec<u64>,
+    /// When it was enqueued.
+    pub since: Instant,
+    /// The work itself.
+    pub work: Watched,
+}
+
+struct Shared {
+    pending: Mutex<VecDeque<Pending>>,
+    communicators: Mutex<Vec<Communicator>>,
+    ended: AtomicBool,
+}
+
+/// A thread that watches.
+pub struct Watch {
+    shared: Arc<Shared>,
+    nccl: Arc<Nccl>,
+    control: Control,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watch {
+    /// Starts it over `communicators`.
+    ///
+    /// # Errors
+    /// When the system has no more threads.
+    pub fn start(
+        nccl: Arc<Nccl>,
+        control: Control,
+        communicators: Vec<Communicator>,
+    ) -> anyhow::Result<Watch> {
+        let shared = Arc::new(Shared {
+            pending: Mutex::default(),
+            communicators: Mutex::new(communicators),
+            ended: AtomicBool::new(false),
+        });
+        let (ours, library, links) = (shared.clone(), nccl.clone(), control.clone());
+        std::thread::Builder::new().name("nccl-watch".to_owned()).spawn(move || {
+            while !ours.ended.load(Relaxed) {
+                std::thread::sleep(EVERY);
+                if let Some(reason) = trouble(&ours, &library, &links) {
+                    links.fail(&reason);
+                    abort_all(&ours, &library);
+                    return;
+                }
+            }
+        })?;
+        Ok(Watch { shared, nccl, control })
+    }
+
+    /// Why the run has failed, if it has.
+    pub fn failure(&self) -> Option<String> {
+        self.control.failure()
+    }
+
+    /// Notes that this rank has entered operation `number` of a group, for others who ask.
+    pub fn entered(&self, group: usize, number: u64) {
+        self.control.set_entered(group, number);
+    }
+
+    /// Adds work under way.
+    pub fn add(&self, pending: Pending) {
+        let mut all = lock(&self.shared.pending);
+        while all.front().is_some_and(|oldest| oldest.work.done()) {
+            all.pop_front();
+        }
+        all.push_back(pending);
+    }
+
+    /// Ends the watch; communicators are freed if their work is done, else aborted.
+    pub fn end(&self, done: bool) {
+        self.shared.ended.store(true, Relaxed);
+        if !done {
+            abort_all(&self.shared, &self.nccl);
+        }
+        for communicator in std::mem::take(&mut *lock(&self.shared.communicators)) {
+            self.nccl.destroy(communicator);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Relaxed);
+    }
+}
+
+fn abort_all(shared: &Shared, nccl: &Nccl) {
+    for communicator in std::mem::take(&mut *lock(&shared.communicators)) {
+        nccl.abort(communicator);
+    }
+}
+
+/// What is wrong, if something is.
+fn trouble(shared: &Shared, nccl: &Nccl, control: &Control) -> Option<String> {
+    if let Some(reason) = control.failure() {
+        return Some(reason);
+    }
+    let oldest = {
+        let mut pending = lock(&shared.pending);
+        pending.retain(|pending| !pending.work.done());
+        let oldest = pending.front()?;
+        (oldest.what.clone(), oldest.group, oldest.number, oldest.ranks.clone(), oldest.since)
+    };
+    let (what, group, number, ranks, since) = oldest;
+    let broken = lock(&shared.communicators).iter().find_map(|&communicator| nccl.failure(communicator));
+    if let Some(error) = broken {
+        return Some(format!("NCCL failed in {what} on rank {}: {error}", control.rank()));
+    }
+    (since.elapsed() > control.timeout()).then(|| {
+        let seconds = control.timeout().as_secs_f64();
+        let others = ranks.iter().map(|&rank| rank as usize).filter(|&rank| rank != control.rank());
+        let mut silent = Vec::new();
+        for rank in others {
+            match control.ask(rank) {
+                None => {
+                    silent.push(format!(
+                        "rank {rank} does not answer, so it is stopped or its machine is not reachable"
+                    ));
+                }
+                Some(doing) if doing.entered.get(group).copied().unwrap_or(0) < number => {
+                    silent.push(format!("rank {rank} did not join it and says that it is {}", doing.words));
+                }
+                Some(_) => {}
+            }
+        }
+        if silent.is_empty() {
+            silent.push("all its ranks have joined it, so a GPU or the network is stuck".to_owned());
+        }
+        format!("{what} was not done within {seconds} s: {}", silent.join("; "))
+    })
+}

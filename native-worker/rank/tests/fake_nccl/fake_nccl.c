@@ -1,0 +1,407 @@
+// A small libnccl (and the few functions of libcudart beside it) on host memory, for tests without a GPU.
+//
+// Ranks of a communicator share a file in memory with a mailbox for each ordered pair. Streams are threads that run
+// what was enqueued in order, so that calls return before their work is done, as on a GPU. Every call is written to
+// $FAKE_NCCL_LOG.PID, one line each. With $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote
+// error after N operations and do no more.
+
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, NOT_READY = 600 };
+enum { INT64 = 4, FLOAT = 7, DOUBLE = 8, BFLOAT16 = 9 };
+#define BOX_BYTES (64 * 1024)
+#define MAX_RANKS 16
+#define ID_BYTES 128
+
+typedef struct { char internal[ID_BYTES]; } ncclUniqueId;
+
+typedef struct {
+  _Atomic uint32_t full;  // bytes in it, plus one; 0 when empty
+  char bytes[BOX_BYTES];
+} Box;
+
+typedef struct {
+  _Atomic int joined;
+  Box boxes[MAX_RANKS][MAX_RANKS];  // [from][to]
+} Shared;
+
+typedef struct Comm {
+  Shared* shared;
+  int rank, size, number;
+  _Atomic int aborted;
+} Comm;
+
+static _Atomic int communicators, operations;
+
+static void say(const char* format, ...) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  const char* path = getenv("FAKE_NCCL_LOG");
+  if (!path) return;
+  pthread_mutex_lock(&lock);
+  static FILE* file;
+  if (!file) {
+    char name[4096];
+    snprintf(name, sizeof name, "%s.%d", path, getpid());
+    file = fopen(name, "a");
+  }
+  if (file) {
+    va_list arguments;
+    va_start(arguments, format);
+    vfprintf(file, format, arguments);
+    va_end(arguments);
+    fflush(file);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+static size_t width(int type) {
+  switch (type) {
+    case INT64: case DOUBLE: return 8;
+    case FLOAT: return 4;
+    case BFLOAT16: return 2;
+    default: return 1;
+  }
+}
+
+// ---- moving bytes ----
+
+typedef struct {
+  int sends, peer;
+  char* bytes;
+  size_t left;
+  int done;
+} Transfer;
+
+// Runs all transfers side by side. Each moves at least one (possibly empty) piece.
+static void exchange(Comm* comm, Transfer* transfers, int count) {
+  int open = count;
+  while (open > 0 && !comm->aborted) {
+    int moved = 0;
+    for (int i = 0; i < count; ++i) {
+      Transfer* t = &transfers[i];
+      if (t->done) continue;
+      Box* box = t->sends ? &comm->shared->boxes[comm->rank][t->peer] : &comm->shared->boxes[t->peer][comm->rank];
+      uint32_t full = box->full;
+      if ((full == 0) != t->sends) continue;
+      // Of several transfers with one peer, the earlier goes first.
+      int earlier = 0;
+      for (int j = 0; j < i; ++j) earlier |= !transfers[j].done && transfers[j].peer == t->peer && transfers[j].sends == t->sends;
+      if (earlier) continue;
+      size_t piece = t->sends ? (t->left < BOX_BYTES ? t->left : BOX_BYTES) : full - 1;
+      if (piece > t->left) piece = t->left;
+      if (t->sends) memcpy(box->bytes, t->bytes, piece); else memcpy(t->bytes, box->bytes, piece);
+      t->bytes += piece;
+      t->left -= piece;
+      box->full = t->sends ? (uint32_t)piece + 1 : 0;
+      moved = 1;
+      if (t->left == 0) { t->done = 1; --open; }
+    }
+    if (!moved) usleep(20);
+  }
+}
+
+static float wide(uint16_t value) {
+  uint32_t bits = (uint32_t)value << 16;
+  float result;
+  memcpy(&result, &bits, 4);
+  return result;
+}
+
+static uint16_t narrow(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  if (value != value) return 0x7fc0;
+  return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Sums (or takes the largest of) the ranks' parts in rank order; bf16 in single precision, rounded once.
+static void reduce(char** parts, int ranks, char* out, size_t count, int type, int largest) {
+  for (size_t i = 0; i < count; ++i) {
+    double d = 0;
+    float f = 0;
+    int64_t n = 0;
+    for (int r = 0; r < ranks; ++r) {
+#define MERGE(into, value) into = r == 0 ? (value) : largest ? ((value) > into ? (value) : into) : into + (value)
+      if (type == DOUBLE) MERGE(d, ((double*)parts[r])[i]);
+      else if (type == FLOAT) MERGE(f, ((float*)parts[r])[i]);
+      else if (type == BFLOAT16) MERGE(f, wide(((uint16_t*)parts[r])[i]));
+      else MERGE(n, ((int64_t*)parts[r])[i]);
+    }
+    if (type == DOUBLE) ((double*)out)[i] = d;
+    else if (type == FLOAT) ((float*)out)[i] = f;
+    else if (type == BFLOAT16) ((uint16_t*)out)[i] = narrow(f);
+    else ((int64_t*)out)[i] = n;
+  }
+}
+
+// ---- streams and events ----
+
+typedef struct Event {
+  _Atomic long recorded, reached;
+  struct timespec at;
+} Event;
+
+typedef enum { RECORD, WAIT, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, TRANSFERS } Kind;
+
+typedef struct Work {
+  Kind kind;
+  struct Work* next;
+  Event* event;
+  long generation;
+  Comm* comm;
+  const char* input;
+  char* output;
+  size_t count;
+  int type, argument;
+  Transfer* transfers;
+  int transfer_count;
+} Work;
+
+typedef struct Stream {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  Work *first, *last;
+} Stream;
+
+static void run(Work* w) {
+  Comm* comm = w->comm;
+  if (w->kind == RECORD) {
+    clock_gettime(CLOCK_MONOTONIC, &w->event->at);
+    w->event->reached = w->generation;
+    return;
+  }
+  if (w->kind == WAIT) {
+    while (w->event->reached < w->generation) usleep(20);
+    return;
+  }
+  const char* limit = getenv("FAKE_NCCL_FAIL_AFTER");
+  if (limit && atomic_fetch_add(&operations, 1) >= atoi(limit)) {
+    while (!comm->aborted) usleep(1000);
+    return;
+  }
+  int size = comm->size, me = comm->rank, count = 0;
+  size_t bytes = w->count * width(w->type);
+  Transfer transfers[2 * MAX_RANKS];
+  char* parts[MAX_RANKS] = {0};
+  switch (w->kind) {
+    case TRANSFERS:
+      exchange(comm, w->transfers, w->transfer_count);
+      free(w->transfers);
+      return;
+    case BROADCAST:
+      for (int r = 0; r < size; ++r)
+        if (me == w->argument && r != me) transfers[count++] = (Transfer){1, r, (char*)w->input, bytes, 0};
+      if (me != w->argument) transfers[count++] = (Transfer){0, w->argument, w->output, bytes, 0};
+      exchange(comm, transfers, count);
+      return;
+    case ALL_GATHER:
+      memmove(w->output + me * bytes, w->input, bytes);
+      for (int r = 0; r < size; ++r) {
+        if (r == me) continue;
+        transfers[count++] = (Transfer){1, r, w->output + me * bytes, bytes, 0};
+        transfers[count++] = (Transfer){0, r, w->output + r * bytes, bytes, 0};
+      }
+      exchange(comm, transfers, count);
+      return;
+    default:
+      for (int r = 0; r < size; ++r) {
+        parts[r] = malloc(bytes ? bytes : 1);
+        const char* own = w->kind == REDUCE_SCATTER ? w->input + r * bytes : w->input;
+        if (r == me) { memcpy(parts[r], own, bytes); continue; }
+        transfers[count++] = (Transfer){1, r, (char*)own, bytes, 0};
+        transfers[count++] = (Transfer){0, r, parts[r], bytes, 0};
+      }
+      exchange(comm, transfers, count);
+      if (!comm->aborted) reduce(parts, size, w->output, w->count, w->type, w->argument);
+      for (int r = 0; r < size; ++r) free(parts[r]);
+  }
+}
+
+static void* serve(void* argument) {
+  Stream* stream = argument;
+  for (;;) {
+    pthread_mutex_lock(&stream->lock);
+    while (!stream->first) pthread_cond_wait(&stream->changed, &stream->lock);
+    Work* work = stream->first;
+    stream->first = work->next;
+    pthread_mutex_unlock(&stream->lock);
+    run(work);
+    free(work);
+  }
+  return NULL;
+}
+
+static Stream* make_stream(void) {
+  Stream* stream = calloc(1, sizeof *stream);
+  pthread_mutex_init(&stream->lock, NULL);
+  pthread_cond_init(&stream->changed, NULL);
+  pthread_t thread;
+  pthread_create(&thread, NULL, serve, stream);
+  pthread_detach(thread);
+  return stream;
+}
+
+static Stream* the_default;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_default(void) { the_default = make_stream(); }
+
+static void enqueue(Stream* stream, Work work) {
+  if (!stream) {
+    pthread_once(&once, make_default);
+    stream = the_default;
+  }
+  Work* copy = malloc(sizeof work);
+  *copy = work;
+  copy->next = NULL;
+  pthread_mutex_lock(&stream->lock);
+  if (stream->first) stream->last->next = copy; else stream->first = copy;
+  stream->last = copy;
+  pthread_cond_signal(&stream->changed);
+  pthread_mutex_unlock(&stream->lock);
+}
+
+int cudaStreamCreateWithFlags(void** stream, unsigned flags) { (void)flags; *stream = make_stream(); return 0; }
+int cudaEventCreateWithFlags(void** event, unsigned flags) { (void)flags; *event = calloc(1, sizeof(Event)); return 0; }
+// Kept: a stream may still have to reach it.
+int cudaEventDestroy(void* event) { (void)event; return 0; }
+
+int cudaEventRecord(void* event, void* stream) {
+  Event* e = event;
+  enqueue(stream, (Work){.kind = RECORD, .event = e, .generation = atomic_fetch_add(&e->recorded, 1) + 1});
+  return 0;
+}
+
+int cudaStreamWaitEvent(void* stream, void* event, unsigned flags) {
+  (void)flags;
+  Event* e = event;
+  enqueue(stream, (Work){.kind = WAIT, .event = e, .generation = e->recorded});
+  return 0;
+}
+
+int cudaEventQuery(void* event) {
+  Event* e = event;
+  return e->reached >= e->recorded ? 0 : NOT_READY;
+}
+
+int cudaEventElapsedTime(float* ms, void* start, void* end) {
+  Event *a = start, *b = end;
+  *ms = (float)((b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6);
+  return 0;
+}
+
+// ---- communicators ----
+
+int ncclGetVersion(int* version) { *version = 22800; return 0; }
+const char* ncclGetErrorString(int code) { return code == REMOTE_ERROR ? "remote process exited" : "an error of the fake"; }
+
+int ncclGetUniqueId(ncclUniqueId* id) {
+  static _Atomic int number;
+  memset(id, 0, sizeof *id);
+  snprintf(id->internal, ID_BYTES, "/dev/shm/fake-nccl-%d-%d", getpid(), atomic_fetch_add(&number, 1));
+  int file = open(id->internal, O_CREAT | O_EXCL | O_RDWR, 0600);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return SYSTEM_ERROR;
+  close(file);
+  return 0;
+}
+
+int ncclCommInitRank(void** out, int size, ncclUniqueId id, int rank) {
+  if (size > MAX_RANKS || rank >= size) return INVALID_ARGUMENT;
+  int file = open(id.internal, O_RDWR);
+  if (file < 0) return SYSTEM_ERROR;
+  Shared* shared = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (shared == MAP_FAILED) return SYSTEM_ERROR;
+  Comm* comm = calloc(1, sizeof *comm);
+  *comm = (Comm){.shared = shared, .rank = rank, .size = size, .number = atomic_fetch_add(&communicators, 1)};
+  say("init %d rank %d of %d\n", comm->number, rank, size);
+  if (atomic_fetch_add(&shared->joined, 1) + 1 == size) unlink(id.internal);
+  while (shared->joined < size) usleep(100);
+  *out = comm;
+  return 0;
+}
+
+int ncclCommAbort(void* handle) {
+  Comm* comm = handle;
+  say("abort %d\n", comm->number);
+  comm->aborted = 1;
+  return 0;
+}
+
+int ncclCommDestroy(void* handle) {
+  say("destroy %d\n", ((Comm*)handle)->number);
+  return 0;
+}
+
+int ncclCommGetAsyncError(void* handle, int* code) {
+  (void)handle;
+  const char* limit = getenv("FAKE_NCCL_FAIL_AFTER");
+  *code = limit && operations > atoi(limit) ? REMOTE_ERROR : SUCCESS;
+  return 0;
+}
+
+static int collective(Kind kind, const char* name, const void* in, void* out, size_t count, int type, int argument, void* handle, void* stream) {
+  Comm* comm = handle;
+  say("%s %d count %zu type %d\n", name, comm->number, count, type);
+  enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});
+  return 0;
+}
+
+int ncclAllReduce(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
+  return collective(ALL_REDUCE, "all_reduce", in, out, count, type, op == 2, comm, stream);
+}
+int ncclAllGather(const void* in, void* out, size_t count, int type, void* comm, void* stream) {
+  return collective(ALL_GATHER, "all_gather", in, out, count, type, 0, comm, stream);
+}
+int ncclReduceScatter(const void* in, void* out, size_t count, int type, int op, void* comm, void* stream) {
+  return collective(REDUCE_SCATTER, "reduce_scatter", in, out, count, type, op == 2, comm, stream);
+}
+int ncclBroadcast(const void* in, void* out, size_t count, int type, int root, void* comm, void* stream) {
+  return collective(BROADCAST, "broadcast", in, out, count, type, root, comm, stream);
+}
+
+static _Thread_local struct { int depth, count; Comm* comm; Stream* stream; Transfer transfers[4 * MAX_RANKS]; } group;
+
+static void flush(void) {
+  if (group.count == 0) return;
+  size_t bytes = group.count * sizeof(Transfer);
+  Transfer* copy = malloc(bytes);
+  memcpy(copy, group.transfers, bytes);
+  enqueue(group.stream, (Work){.kind = TRANSFERS, .comm = group.comm, .transfers = copy, .transfer_count = group.count});
+  group.count = 0;
+}
+
+static int transfer(int sends, const void* bytes, size_t count, int type, int peer, void* handle, void* stream) {
+  Comm* comm = handle;
+  say("%s %d count %zu type %d peer %d\n", sends ? "send" : "recv", comm->number, count, type, peer);
+  if (peer < 0 || peer >= comm->size || group.count == 4 * MAX_RANKS) return INVALID_ARGUMENT;
+  group.comm = comm;
+  group.stream = stream;
+  group.transfers[group.count++] = (Transfer){sends, peer, (char*)bytes, count * width(type), 0};
+  if (group.depth == 0) flush();
+  return 0;
+}
+
+int ncclSend(const void* bytes, size_t count, int type, int peer, void* comm, void* stream) {
+  return transfer(1, bytes, count, type, peer, comm, stream);
+}
+int ncclRecv(void* bytes, size_t count, int type, int peer, void* comm, void* stream) {
+  return transfer(0, bytes, count, type, peer, comm, stream);
+}
+int ncclGroupStart(void) { ++group.depth; say("group start\n"); return 0; }
+int ncclGroupEnd(void) {
+  say("group end\n");
+  if (--group.depth == 0) flush();
+  return 0;
+}
