@@ -3,6 +3,7 @@
 mod defaults;
 mod fsdp_defaults;
 mod parse;
+pub(crate) mod rules;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,6 @@ use crate::layout::{self, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
 use crate::shard::{self, RankShards};
-use crate::units::Dtype;
 use crate::wire::{Answer, DataFile, GroupSizes, ParameterCounts, PlanFile, Runtime, VERSION};
 
 /// Most layers that a model may have.
@@ -284,26 +284,10 @@ fn resolve_model(
 /// Everything that can be said against a filled plan.
 fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
-    findings.extend(layout::check(&shape));
+    findings.extend(layout::check(&Shape::of(plan)));
     findings.extend(settings::check(plan));
     if !has_error(&findings) {
         findings.extend(shard::check(plan));
-    }
-    let floating = matches!(plan.training.dtype, Dtype::Fp32 | Dtype::Fp64);
-    if floating && plan.training.grad_dtype.size() < plan.training.dtype.size() {
-        findings.push(
-            Finding::error(
-                "training.grad_dtype",
-                plan.training.grad_dtype.name(),
-                format!(
-                    "gradients of {} training can't be {}",
-                    plan.training.dtype.name(),
-                    plan.training.grad_dtype.name()
-                ),
-            )
-            .nearest([plan.training.dtype.name()]),
-        );
     }
     if !plan.cluster.failed.is_empty() {
         findings.push(Finding::warning(
@@ -311,16 +295,6 @@ fn check(plan: &Plan) -> Vec<Finding> {
             plan.cluster.failed.len() as u64,
             "failed GPUs are recorded but not planned around yet: the answer is for the whole cluster",
         ));
-    }
-    if plan.training.moe.load_imbalance < 1.0 || !plan.training.moe.load_imbalance.is_finite() {
-        findings.push(
-            Finding::error(
-                "training.moe.load_imbalance",
-                plan.training.moe.load_imbalance,
-                "the busiest rank's tokens over the mean can't be below 1",
-            )
-            .nearest([1.0]),
-        );
     }
     findings.push(
         Finding::info(

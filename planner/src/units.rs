@@ -88,6 +88,17 @@ pub enum LowPrecision {
 }
 
 impl LowPrecision {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            LowPrecision::Fp8Delayed => "fp8_delayed",
+            LowPrecision::Fp8Current => "fp8_current",
+            LowPrecision::Fp8Blockwise => "fp8_blockwise",
+            LowPrecision::Mxfp8 => "mxfp8",
+            LowPrecision::Nvfp4 => "nvfp4",
+        }
+    }
+
     /// Bits of a value.
     pub const fn bits(self) -> u64 {
         match self {

@@ -71,7 +71,7 @@ fn with<'a>(shape: &Shape<'a>, choice: Choice) -> Shape<'a> {
 /// Axes are fixed one after the other; a size that breaks a rule of its own field with the later axes at 1 breaks it
 /// with any, so nothing is tried behind it.
 pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
-    let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
+    let shape = Shape::of(plan);
     let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
     let sizes = |choice: Choice, field: &str| -> Vec<u64> { with(&shape, choice).candidates(field) };
     // An axis is refused for good when its own field is broken while the later ones are 1.

@@ -7,6 +7,7 @@ use super::mixer_rules::mixer_rules;
 use super::validity::Shape;
 use super::{Axis, Layout, layers_of_stage};
 use crate::model::Mlp;
+use crate::plan::rules;
 use crate::wire::{Runtime, Schedule};
 
 /// One broken rule.
@@ -15,12 +16,17 @@ pub(super) struct Violation {
     pub(super) value: Value,
     pub(super) message: String,
     pub(super) rule: &'static str,
+    /// Values that would be right, where they can't be found by trying.
+    pub(super) nearest: Option<Vec<Value>>,
 }
 
-pub(super) struct Broken(Vec<Violation>);
+/// The rules found broken so far.
+#[derive(Default)]
+pub(crate) struct Broken(Vec<Violation>);
 
 impl Broken {
-    pub(super) fn require(
+    /// Notes a broken rule unless it `holds`, and says whether it does.
+    pub(crate) fn require(
         &mut self,
         holds: bool,
         field: &'static str,
@@ -29,9 +35,26 @@ impl Broken {
         message: impl FnOnce() -> String,
     ) -> bool {
         if !holds {
-            self.0.push(Violation { field, value: value.into(), message: message(), rule });
+            self.0.push(Violation { field, value: value.into(), message: message(), rule, nearest: None });
         }
         holds
+    }
+
+    /// Notes a broken rule with the values that would be right.
+    pub(crate) fn refuse<V: Into<Value>>(
+        &mut self,
+        field: &'static str,
+        value: impl Into<Value>,
+        rule: &'static str,
+        message: String,
+        nearest: impl IntoIterator<Item = V>,
+    ) {
+        let nearest = Some(nearest.into_iter().map(Into::into).collect());
+        self.0.push(Violation { field, value: value.into(), message, rule, nearest });
+    }
+
+    pub(super) fn into_violations(self) -> Vec<Violation> {
+        self.0
     }
 }
 
@@ -44,19 +67,21 @@ const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_siz
 
 /// Every rule that the shape breaks.
 pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
-    let mut broken = Broken(Vec::new());
+    let mut broken = Broken::default();
     if matches!(shape.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
         world_rules(shape, &mut broken);
         mesh_rules(shape, &mut broken);
         sequence_rules(shape, &mut broken);
         stage_rules(shape, &mut broken);
         batch_rules(shape, &mut broken);
+        rules::with_layout(shape, &mut broken);
         return broken.0;
     }
     axis_rules(shape, &mut broken);
     expert_rules(shape, &mut broken);
     stage_rules(shape, &mut broken);
     batch_rules(shape, &mut broken);
+    rules::with_layout(shape, &mut broken);
     broken.0
 }
 

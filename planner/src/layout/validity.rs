@@ -2,11 +2,14 @@
 //! satisfy it.
 
 use super::Layout;
-use super::rules::broken;
+use serde_json::Value;
+
+use super::rules::{Broken, Violation, broken};
+use crate::cluster::Gpu;
 use crate::finding::{Finding, divisors, has_error, nearest_values};
 use crate::model::Architecture;
-use crate::plan::{Plan, Training};
-use crate::wire::{PlanFile, Runtime};
+use crate::plan::{Plan, Software, Training, rules};
+use crate::wire::{CpKind, PlanFile, Runtime};
 
 /// What the rules look at. Small and cheap to change, so that nearest values are found by trying.
 #[derive(Debug, Clone)]
@@ -19,6 +22,12 @@ pub struct Shape<'a> {
     pub layout: Layout,
     /// Ranks in all.
     pub world: u64,
+    /// What each rank has.
+    pub gpu: &'static Gpu,
+    /// Settings of training, but for the three sizes that follow.
+    pub training: &'a Training,
+    /// What is installed.
+    pub software: &'a Software,
     /// Tokens of a sequence.
     pub seq_len: u64,
     /// Sequences of a micro batch.
@@ -28,19 +37,17 @@ pub struct Shape<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// The shape of these parts.
-    pub fn new(
-        architecture: &'a Architecture,
-        runtime: Runtime,
-        layout: &Layout,
-        world: u64,
-        training: &Training,
-    ) -> Shape<'a> {
+    /// The shape of a plan, which may break rules.
+    pub fn of(plan: &'a Plan) -> Shape<'a> {
+        let training = &plan.training;
         Shape {
-            architecture,
-            runtime,
-            layout: layout.clone(),
-            world,
+            architecture: &plan.model,
+            runtime: plan.runtime,
+            layout: plan.layout.clone(),
+            world: plan.world_size(),
+            gpu: plan.cluster.gpu,
+            training,
+            software: &plan.software,
             seq_len: training.seq_len,
             micro_batch_size: training.micro_batch_size,
             global_batch_size: training.global_batch_size,
@@ -122,8 +129,15 @@ impl<'a> Shape<'a> {
         }
     }
 
-    pub(super) fn dp(&self) -> Option<u64> {
+    /// Data parallel, where the axes divide the world.
+    pub(crate) fn dp(&self) -> Option<u64> {
         let model = self.layout.tp.checked_mul(self.layout.cp)?.checked_mul(self.layout.pp)?;
+        (model > 0 && self.world.is_multiple_of(model)).then(|| self.world / model)
+    }
+
+    /// Data parallel of experts, where their axes divide the world.
+    pub(crate) fn edp(&self) -> Option<u64> {
+        let model = self.layout.etp.checked_mul(self.layout.ep)?.checked_mul(self.layout.pp)?;
         (model > 0 && self.world.is_multiple_of(model)).then(|| self.world / model)
     }
 
@@ -135,11 +149,15 @@ impl<'a> Shape<'a> {
 
 /// All rules against one shape. Errors carry the nearest values of their field that satisfy every rule on it.
 pub fn check(shape: &Shape<'_>) -> Vec<Finding> {
-    broken(shape)
-        .into_iter()
+    let mut all = broken(shape);
+    all.extend(broken_alone(shape));
+    all.into_iter()
         .map(|violation| {
             let finding =
                 Finding::error(violation.field, violation.value, violation.message).rule(violation.rule);
+            if let Some(values) = violation.nearest {
+                return finding.nearest(values);
+            }
             match violation.field {
                 "layout.sp" => finding.nearest([shape.layout.tp > 1]),
                 "layout.order" => finding.nearest(["tp-cp-ep-dp-pp"]),
@@ -150,7 +168,9 @@ pub fn check(shape: &Shape<'_>) -> Vec<Finding> {
                     finding.nearest(super::mesh_rules::reshard_sizes(shape))
                 }
                 "layout.fsdp.outer_strategy" => finding.nearest(["no_shard"]),
-                field => finding.nearest(nearest(shape, field)),
+                "layout.cp_kind" => finding.nearest(nearest_kinds(shape)),
+                field if shape.get(field).is_some() => finding.nearest(nearest(shape, field)),
+                field => finding.nearest(nearest_settings(shape, field)),
             }
         })
         .collect()
@@ -168,11 +188,38 @@ fn nearest(shape: &Shape<'_>, field: &str) -> Vec<u64> {
     nearest_values(value, shape.candidates(field).into_iter().filter(accepted), 2)
 }
 
+/// Rules that hold or not whatever the layout is.
+fn broken_alone(shape: &Shape<'_>) -> Vec<Violation> {
+    let mut broken = Broken::default();
+    rules::alone(shape, &mut broken);
+    broken.into_violations()
+}
+
+/// Kinds of context parallelism that break no rule of theirs.
+fn nearest_kinds(shape: &Shape<'_>) -> Vec<&'static str> {
+    let accepted = |kind: &CpKind| {
+        let mut tried = shape.clone();
+        tried.layout.cp_kind = *kind;
+        broken(&tried).iter().all(|violation| violation.field != "layout.cp_kind")
+    };
+    CpKind::ALL.into_iter().filter(accepted).map(CpKind::name).take(2).collect()
+}
+
+/// Values of a training setting that break no rule of its field.
+fn nearest_settings(shape: &Shape<'_>, field: &str) -> Vec<Value> {
+    let accepted = |(value, training): (Value, Training)| {
+        let tried = Shape { training: &training, ..shape.clone() };
+        let broken = broken(&tried).into_iter().chain(broken_alone(&tried));
+        broken.into_iter().all(|violation| violation.field != field).then_some(value)
+    };
+    rules::alternatives(shape, field).into_iter().filter_map(accepted).take(2).collect()
+}
+
 /// Values of a number field that leave the plan without an error, rising; when none do (something else is wrong),
 /// those that leave no error at the field itself. For steppers.
 pub fn valid_values(file: &PlanFile, field: &str) -> Vec<u64> {
     let Some(plan) = Plan::resolve(file).plan_or_shape() else { return Vec::new() };
-    let shape = Shape::new(&plan.model, plan.runtime, &plan.layout, plan.world_size(), &plan.training);
+    let shape = Shape::of(&plan);
     let mut candidates = shape.candidates(field);
     candidates.sort_unstable();
     let tried = |value: u64| -> Vec<Finding> {

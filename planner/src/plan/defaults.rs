@@ -9,7 +9,7 @@ use super::{MAX_WORLD, Plan, RunSettings, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
 use crate::layout::{Chunk, Layout, mtp_of_layout_string, parse_layout_string, parse_order};
-use crate::model::Architecture;
+use crate::model::{Architecture, Attention, MixerRef};
 use crate::units::Dtype;
 use crate::wire::{CpKind, DataFile, PlanFile, Runtime, Schedule};
 
@@ -188,7 +188,7 @@ pub(super) fn fill(
     let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
     model.mtp_layers = mtp;
     let layout = fill_layout(&mut fill, &mut file, &model, runtime, cluster.world_size());
-    let training = fill_training(&mut fill, &mut file.training);
+    let training = fill_training(&mut fill, &mut file.training, runtime);
     let software = fill_software(&mut fill, &mut file.software);
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -230,7 +230,12 @@ fn fill_layout(
     let hf_plan = runtime == Runtime::Fsdp2 && layout.tp_plan == Some(Value::from("hf"));
     let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
     let cp = fill.number("layout.cp", &mut layout.cp, 1, 1, MAX_WORLD);
-    let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, CpKind::P2p);
+    // Sparse attention chooses among all tokens, so they are gathered.
+    let sparse =
+        |mixer: &MixerRef<'_>| matches!(mixer, MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }));
+    let gathers = model.mixers().iter().any(sparse);
+    let usual = if gathers { CpKind::AllGather } else { CpKind::P2p };
+    let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, usual);
     let pp = fill.number("layout.pp", &mut layout.pp, 1, 1, MAX_WORLD);
     let pipeline = layout.pipeline_layout.clone().and_then(|text| fill_pipeline(fill, &text, model, pp));
     let stages = pipeline.as_ref().map_or(1, |stages| stages.len() as u64);

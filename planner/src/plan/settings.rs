@@ -1,53 +1,108 @@
-//! Rules of training settings: which of them go together, and with which model.
+//! What is worth saying of training settings besides broken rules: what has no effect, and what is not computed yet.
 
 use serde_json::Value;
 
-use super::{Plan, clip};
-use crate::finding::{Finding, nearest_names};
-use crate::model::{Attention, MixerRef};
+use super::Plan;
+use crate::finding::Finding;
 use crate::wire::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Granularity, Implementation, OptimizerKind,
-    Runtime,
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    OptimizerKind, Runtime,
 };
 
-/// Modules that selective recomputation knows.
-const MODULES: &[&str] =
-    &["core_attn", "layernorm", "mlp", "moe", "moe_act", "shared_experts", "mla_up_proj"];
-const RECOMPUTE_RULE: &str = "recomputation settings (Megatron-Core transformer_config)";
-
-/// Everything that can be said against the settings of a filled plan.
+/// Remarks on the settings of a filled plan.
 pub(super) fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
-    recompute_modules(plan, &mut findings);
-    recompute_method(plan, &mut findings);
-    let dispatcher = plan.training.moe.dispatcher;
-    let expert_ranks = plan.layout.ep.saturating_mul(plan.layout.etp);
-    if dispatcher == Dispatcher::Flex
-        && plan.runtime == Runtime::Megatron
-        && plan.model.moe.is_some()
-        && expert_ranks == 1
-    {
-        findings.push(
-            Finding::error(
-                "training.moe.dispatcher",
-                dispatcher.name(),
-                "the flex dispatcher needs experts on more than one rank, and ep x etp is 1",
-            )
-            .rule("dispatchers (Megatron-Core transformer_config)")
-            .nearest(["alltoall"]),
-        );
-    }
-    if plan.training.optimizer.kind == OptimizerKind::Muon {
+    let training = &plan.training;
+    if training.optimizer.kind == OptimizerKind::Muon && plan.runtime == Runtime::Megatron {
         findings.push(
             Finding::error(
                 "training.optimizer.kind",
                 "muon",
                 "the memory of Muon is not computed yet; take adam, which needs more",
             )
+            .rule("optimizers whose state is computed")
             .nearest(["adam", "sgd"]),
         );
     }
+    if training.recompute != Granularity::Selective && !training.recompute_modules.is_empty() {
+        findings.push(
+            Finding::warning(
+                "training.recompute.modules",
+                training.recompute_modules.join(", "),
+                "modules are named but granularity is not selective, so they change nothing",
+            )
+            .rule("recomputation settings (Megatron-Core transformer_config)"),
+        );
+    }
+    if training.cross_entropy == CrossEntropy::Te && plan.runtime == Runtime::Megatron {
+        findings.push(
+            Finding::warning(
+                "training.cross_entropy",
+                "te",
+                "recent Megatron-LM refuses TransformerEngine's loss kernel as unstable; older ones and Megatron Bridge take it",
+            )
+            .rule("Megatron-LM validate_args")
+            .nearest(["native"]),
+        );
+    }
+    if training.cuda_graphs == CudaGraphs::Scoped && plan.software.expandable_segments {
+        findings.push(
+            Finding::warning(
+                "software.expandable_segments",
+                true,
+                "with CUDA graphs, expandable segments need NCCL_GRAPH_REGISTER=0 in the environment",
+            )
+            .rule("Megatron-LM validate_args"),
+        );
+    }
+    findings.extend(without_effect(plan));
     findings.extend(pending(plan));
+    findings
+}
+
+/// Settings that are set but belong to another runtime, or to another value of a setting next to them.
+fn without_effect(plan: &Plan) -> Vec<Finding> {
+    let (training, runtime) = (&plan.training, plan.runtime);
+    let (optimizer, moe, overlap) = (&training.optimizer, &training.moe, &training.overlap);
+    let warn = |field: &str, why: String| {
+        Finding::warning(field, Value::Null, format!("{field} changes nothing: {why}"))
+    };
+    let mut findings = Vec::new();
+    if runtime == Runtime::Fsdp2 {
+        let of_megatron: [(&str, bool); 15] = [
+            ("training.fp8_param_gather", training.fp8_param_gather),
+            ("training.bf16_first_layers", training.bf16_first_layers > 0),
+            ("training.bf16_last_layers", training.bf16_last_layers > 0),
+            ("training.optimizer.distributed", !optimizer.distributed),
+            ("training.optimizer.precision_aware", optimizer.precision_aware),
+            ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),
+            ("training.optimizer.instances", optimizer.instances > 1),
+            ("training.fused_gradient_accumulation", training.fused_gradient_accumulation),
+            ("training.offload.modules", !training.offload.modules.is_empty()),
+            ("training.cuda_graphs", training.cuda_graphs != CudaGraphs::None),
+            ("training.overlap.ep", overlap.ep),
+            ("training.overlap.delay_wgrad", overlap.delay_wgrad),
+            ("training.moe.shared_expert_overlap", moe.shared_expert_overlap),
+            ("training.moe.capacity_factor", moe.capacity_factor.is_some()),
+            ("training.recompute.distribute_saved_activations", training.distribute_saved_activations),
+        ];
+        let set = of_megatron.into_iter().filter(|(_, set)| *set);
+        findings.extend(set.map(|(field, _)| {
+            warn(field, format!("it is a setting of Megatron-Core, and the runtime is {}", runtime.name()))
+        }));
+    }
+    let recipe = training.low_precision.is_some();
+    if !recipe && training.bf16_first_layers + training.bf16_last_layers > 0 {
+        let why = "every layer is in training.dtype, which names no low-precision recipe".to_owned();
+        findings.push(warn("training.bf16_first_layers", why));
+    }
+    if moe.backend != FlexBackend::DeepEp && moe.dispatcher != Dispatcher::Flex {
+        let why = format!("it is of dispatcher flex, and the dispatcher is {}", moe.dispatcher.name());
+        findings.push(warn("training.moe.backend", why));
+    }
+    if plan.model.moe.is_none() && (moe.capacity_factor.is_some() || moe.dispatcher != Dispatcher::AllToAll) {
+        findings.push(warn("training.moe.dispatcher", "this model has no experts".to_owned()));
+    }
     findings
 }
 
@@ -55,22 +110,25 @@ pub(super) fn check(plan: &Plan) -> Vec<Finding> {
 fn pending(plan: &Plan) -> Vec<Finding> {
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
-    let settings: [(&str, bool); 18] = [
+    let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+    let settings: [(&str, bool); 20] = [
         ("training.dtype", training.low_precision.is_some()),
         ("training.fp8_param_gather", training.fp8_param_gather),
         ("training.optimizer.precision_aware", optimizer.precision_aware),
         ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),
         ("training.optimizer.instances", optimizer.instances > 1),
+        ("training.recompute.distribute_saved_activations", training.distribute_saved_activations),
         ("training.offload.modules", !training.offload.modules.is_empty()),
         ("training.attention_dropout", training.attention_dropout > 0.0),
         ("training.hidden_dropout", training.hidden_dropout > 0.0),
         ("training.attention_backend", training.attention_backend == AttentionBackend::Unfused),
         ("training.implementation", training.implementation == Implementation::Local),
         ("training.cross_entropy", training.cross_entropy != CrossEntropy::Unfused),
-        ("training.fused_gradient_accumulation", !training.fused_gradient_accumulation),
+        ("training.fused_gradient_accumulation", !training.fused_gradient_accumulation && !fsdp),
         ("training.cuda_graphs", training.cuda_graphs != CudaGraphs::None),
         ("training.overlap.tp", overlap.tp),
         ("training.overlap.ep", overlap.ep),
+        ("training.moe.shared_expert_overlap", training.moe.shared_expert_overlap),
         ("training.moe.capacity_factor", training.moe.capacity_factor.is_some()),
         ("training.attention_mask", training.attention_mask),
         ("software.expandable_segments", plan.software.expandable_segments),
@@ -83,139 +141,4 @@ fn pending(plan: &Plan) -> Vec<Finding> {
         Finding::warning(field, Value::Null, message)
     })
     .collect()
-}
-
-fn recompute_modules(plan: &Plan, findings: &mut Vec<Finding>) {
-    const FIELD: &str = "training.recompute.modules";
-    let model = &plan.model;
-    let latent = || {
-        model.mixers().into_iter().any(|mixer| matches!(mixer, MixerRef::Attention(Attention::Mla { .. })))
-    };
-    for module in &plan.training.recompute_modules {
-        let wrong = match module.as_str() {
-            "mla_up_proj" if !latent() => Some("needs latent attention, which this model does not have"),
-            "moe" | "moe_act" if model.moe.is_none() => Some("needs experts, which this model does not have"),
-            "shared_experts" if model.moe.as_ref().is_none_or(|moe| moe.shared_ffn_hidden_size == 0) => {
-                Some("needs shared experts, which this model does not have")
-            }
-            known if MODULES.contains(&known) => None,
-            _ => Some("is not a module that can be recomputed"),
-        };
-        if let Some(wrong) = wrong {
-            findings.push(
-                Finding::error(
-                    FIELD,
-                    clip(module),
-                    format!("`{}` {wrong}; known are {}", clip(module), MODULES.join(", ")),
-                )
-                .rule(RECOMPUTE_RULE)
-                .nearest(nearest_names(
-                    module,
-                    MODULES.iter().copied().filter(|known| known != module),
-                    2,
-                )),
-            );
-        }
-    }
-    if plan.training.recompute != Granularity::Selective && !plan.training.recompute_modules.is_empty() {
-        findings.push(
-            Finding::warning(
-                FIELD,
-                plan.training.recompute_modules.join(", "),
-                "modules are named but granularity is not selective, so they change nothing",
-            )
-            .rule(RECOMPUTE_RULE),
-        );
-    }
-}
-
-fn recompute_method(plan: &Plan, findings: &mut Vec<Finding>) {
-    const FIELD: &str = "training.recompute.method";
-    let recompute = &plan.file.training.recompute;
-    let mut wrong = |field: &str, value: Value, message: String, nearest: &[&str]| {
-        findings.push(
-            Finding::error(field, value, message).rule(RECOMPUTE_RULE).nearest(nearest.iter().copied()),
-        );
-    };
-    match (plan.training.recompute, recompute.method.as_deref()) {
-        (Granularity::Full, Some("uniform" | "block")) if recompute.num_layers.is_some() => {}
-        (Granularity::Full, None) | (Granularity::Full, Some("uniform" | "block")) => {
-            let message = "full recomputation needs a method (uniform or block) and num_layers".to_owned();
-            wrong(FIELD, recompute.method.clone().into(), message, &["uniform", "block"]);
-        }
-        (Granularity::None, None) => {}
-        (Granularity::Selective, method) if method.is_some() || recompute.num_layers.is_some() => {
-            let message =
-                "selective recomputation takes neither a method nor num_layers: it names modules".to_owned();
-            wrong(FIELD, method.map(clip).into(), message, &[]);
-        }
-        (_, Some(method)) if !["uniform", "block"].contains(&method) => {
-            let message = format!("method is `{}`; allowed are uniform, block", clip(method));
-            wrong(FIELD, clip(method).into(), message, &["uniform", "block"]);
-        }
-        _ => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use crate::plan::{estimate, parse_plan};
-
-    /// The errors of a model with these training settings, as fields.
-    fn check(preset: &str, training: serde_json::Value, expected: &[&str]) {
-        let file = json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": "h100-sxm"}, "training": training});
-        let answer = estimate(&parse_plan(&file.to_string()).unwrap());
-        let errors = answer.findings.iter().filter(|finding| finding.severity == crate::Severity::Error);
-        assert_eq!(
-            errors.map(|finding| finding.field.as_str()).collect::<Vec<_>>(),
-            expected,
-            "{preset} {training}"
-        );
-    }
-
-    #[test]
-    fn settings_that_do_not_go_together() {
-        let recompute = |value| json!({ "recompute": value });
-        let modules = "training.recompute.modules";
-        let method = "training.recompute.method";
-        check(
-            "llama-3-8b",
-            recompute(json!({"granularity": "selective", "modules": ["core_attn", "mlp"]})),
-            &[],
-        );
-        check(
-            "llama-3-8b",
-            recompute(json!({"granularity": "selective", "modules": ["moe_act"]})),
-            &[modules],
-        );
-        check(
-            "llama-3-8b",
-            recompute(json!({"granularity": "selective", "modules": ["mla_up_proj", "x"]})),
-            &[modules, modules],
-        );
-        check(
-            "deepseek-v3",
-            recompute(
-                json!({"granularity": "selective", "modules": ["mla_up_proj", "moe_act", "shared_experts"]}),
-            ),
-            &[],
-        );
-        check("llama-3-8b", recompute(json!({"granularity": "full"})), &[method]);
-        check("llama-3-8b", recompute(json!({"granularity": "full", "method": "uniform"})), &[method]);
-        check(
-            "llama-3-8b",
-            recompute(json!({"granularity": "full", "method": "all", "num_layers": 1})),
-            &[method],
-        );
-        check(
-            "llama-3-8b",
-            recompute(json!({"granularity": "full", "method": "block", "num_layers": 1})),
-            &[],
-        );
-        check("llama-3-8b", recompute(json!({"granularity": "selective", "method": "block"})), &[method]);
-        check("mixtral-8x7b", json!({"moe": {"dispatcher": "flex"}}), &["training.moe.dispatcher"]);
-        check("mixtral-8x7b", json!({"moe": {"dispatcher": "allgather"}}), &[]);
-    }
 }

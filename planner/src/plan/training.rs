@@ -33,8 +33,12 @@ pub struct Training {
     pub recompute: Granularity,
     /// Modules recomputed when selective.
     pub recompute_modules: Vec<String>,
+    /// `uniform` or `block` when full.
+    pub recompute_method: Option<String>,
     /// Layers per checkpoint when full.
     pub recompute_layers: Option<u64>,
+    /// Whether what full recomputation saves is split over tensor-parallel ranks.
+    pub distribute_saved_activations: bool,
     /// Activations that wait on the host.
     pub offload: Offload,
     /// Probability of dropout on attention weights.
@@ -134,6 +138,8 @@ pub struct MoeTraining {
     pub pad_to_capacity: bool,
     /// Whether a rank's experts run as one grouped GEMM.
     pub grouped_gemm: bool,
+    /// Whether shared experts run while tokens travel to the routed ones.
+    pub shared_expert_overlap: bool,
     /// Whether sorting of tokens is one kernel.
     pub permute_fusion: bool,
 }
@@ -149,4 +155,14 @@ pub struct Software {
     pub cublas_workspace_bytes: Option<u64>,
     /// Whether torch's allocator grows segments.
     pub expandable_segments: bool,
+}
+
+impl Software {
+    /// Major and minor version of torch, where it is known and reads like one.
+    pub fn torch_version(&self) -> Option<(u64, u64)> {
+        let mut parts = self.torch.as_deref()?.split('.');
+        let major = parts.next()?.parse().ok()?;
+        let minor = parts.next()?.chars().take_while(char::is_ascii_digit).collect::<String>();
+        Some((major, minor.parse().ok()?))
+    }
 }

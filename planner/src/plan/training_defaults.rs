@@ -7,7 +7,8 @@ use crate::finding::Finding;
 use crate::units::Dtype;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, SoftwareFile, TrainingFile,
+    MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, Runtime, SoftwareFile,
+    TrainingFile,
 };
 
 /// Types of whole values: what a GEMM computes and gradients are summed in.
@@ -21,7 +22,11 @@ const MAX_NAME: usize = 200;
 /// Most modules that a list may name; more than there are to name.
 const MAX_MODULES: usize = 64;
 
-pub(super) fn fill_training(fill: &mut Filler<'_>, training: &mut TrainingFile) -> Training {
+pub(super) fn fill_training(
+    fill: &mut Filler<'_>,
+    training: &mut TrainingFile,
+    runtime: Runtime,
+) -> Training {
     let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
     let micro_batch_size =
         fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
@@ -45,7 +50,12 @@ pub(super) fn fill_training(fill: &mut Filler<'_>, training: &mut TrainingFile) 
     if let Some(layers) = recompute.num_layers {
         fill.within("training.recompute.num_layers", layers, 1, MAX_LAYERS);
     }
-    let recompute_layers = recompute.num_layers;
+    let (recompute_method, recompute_layers) = (recompute.method.clone(), recompute.num_layers);
+    let distribute_saved_activations = fill.or(
+        "training.recompute.distribute_saved_activations",
+        &mut recompute.distribute_saved_activations,
+        false,
+    );
     fill.real("training.train_tokens", training.train_tokens, 0.0);
     if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
         fill.findings.push(Finding::error(
@@ -68,7 +78,9 @@ pub(super) fn fill_training(fill: &mut Filler<'_>, training: &mut TrainingFile) 
         optimizer,
         recompute: granularity,
         recompute_modules,
+        recompute_method,
         recompute_layers,
+        distribute_saved_activations,
         offload: fill_offload(fill, &mut training.offload),
         attention_dropout: fill.fraction("training.attention_dropout", &mut training.attention_dropout, 0.0),
         hidden_dropout: fill.fraction("training.hidden_dropout", &mut training.hidden_dropout, 0.0),
@@ -86,7 +98,8 @@ pub(super) fn fill_training(fill: &mut Filler<'_>, training: &mut TrainingFile) 
         fused_gradient_accumulation: fill.or(
             "training.fused_gradient_accumulation",
             &mut training.fused_gradient_accumulation,
-            true,
+            // FSDP reduces the gradients that autograd makes.
+            matches!(runtime, Runtime::Megatron | Runtime::Native),
         ),
         cuda_graphs: fill.or("training.cuda_graphs", &mut training.cuda_graphs, CudaGraphs::None),
         cuda_graph_modules: fill.names(
@@ -172,6 +185,11 @@ fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile) -> MoeTraining {
         capacity_factor: moe.capacity_factor,
         pad_to_capacity: fill.or("training.moe.pad_to_capacity", &mut moe.pad_to_capacity, false),
         grouped_gemm: fill.or("training.moe.grouped_gemm", &mut moe.grouped_gemm, true),
+        shared_expert_overlap: fill.or(
+            "training.moe.shared_expert_overlap",
+            &mut moe.shared_expert_overlap,
+            false,
+        ),
         permute_fusion: fill.or("training.moe.permute_fusion", &mut moe.permute_fusion, false),
     }
 }

@@ -151,7 +151,7 @@ pub struct LayoutFile {
     pub sp: Option<bool>,
     /// Context parallel; 1.
     pub cp: Option<u64>,
-    /// How context parallelism moves keys and values.
+    /// How context parallelism moves keys and values; p2p (all_gather for sparse attention).
     pub cp_kind: Option<CpKind>,
     /// Pipeline stages; 1.
     pub pp: Option<u64>,
@@ -203,6 +203,21 @@ pub enum CpKind {
     /// All-to-all inside, ring outside.
     #[serde(rename = "a2a+p2p")]
     A2aP2p,
+}
+
+impl CpKind {
+    /// All kinds.
+    pub const ALL: [CpKind; 4] = [CpKind::P2p, CpKind::A2a, CpKind::AllGather, CpKind::A2aP2p];
+
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CpKind::P2p => "p2p",
+            CpKind::A2a => "a2a",
+            CpKind::AllGather => "all_gather",
+            CpKind::A2aP2p => "a2a+p2p",
+        }
+    }
 }
 
 /// A pipeline schedule.

@@ -51,7 +51,7 @@ pub struct TrainingFile {
     /// Kernel of the loss; unfused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_entropy: Option<CrossEntropy>,
-    /// Whether weight gradients are added into the main gradient by the GEMM that makes them; true.
+    /// Whether weight gradients are added into the main gradient by the GEMM that makes them; true (false under FSDP).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fused_gradient_accumulation: Option<bool>,
     /// What is captured as CUDA graphs; none.
@@ -213,6 +213,9 @@ pub struct RecomputeFile {
     pub method: Option<String>,
     /// Layers per checkpoint (uniform) or checkpointed layers per chunk (block).
     pub num_layers: Option<u64>,
+    /// Whether what full recomputation saves is split over tensor-parallel ranks; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub distribute_saved_activations: Option<bool>,
 }
 
 /// How much is recomputed.
@@ -225,6 +228,17 @@ pub enum Granularity {
     Selective,
     /// Whole layers.
     Full,
+}
+
+impl Granularity {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Granularity::None => "none",
+            Granularity::Selective => "selective",
+            Granularity::Full => "full",
+        }
+    }
 }
 
 /// Saved activations that wait on the host between forward and backward.
@@ -258,6 +272,18 @@ pub enum AttentionBackend {
     Unfused,
 }
 
+impl AttentionBackend {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AttentionBackend::Auto => "auto",
+            AttentionBackend::Flash => "flash",
+            AttentionBackend::Fused => "fused",
+            AttentionBackend::Unfused => "unfused",
+        }
+    }
+}
+
 /// Whose layers are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -266,6 +292,16 @@ pub enum Implementation {
     TransformerEngine,
     /// Megatron-Core's own, on plain torch.
     Local,
+}
+
+impl Implementation {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Implementation::TransformerEngine => "transformer_engine",
+            Implementation::Local => "local",
+        }
+    }
 }
 
 /// Kernel of the loss.
@@ -280,6 +316,17 @@ pub enum CrossEntropy {
     Te,
 }
 
+impl CrossEntropy {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CrossEntropy::Unfused => "unfused",
+            CrossEntropy::Native => "native",
+            CrossEntropy::Te => "te",
+        }
+    }
+}
+
 /// What is captured as CUDA graphs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -290,6 +337,17 @@ pub enum CudaGraphs {
     Scoped,
     /// Forward and backward of a whole step.
     Iteration,
+}
+
+impl CudaGraphs {
+    /// The name used in plan files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CudaGraphs::None => "none",
+            CudaGraphs::Scoped => "scoped",
+            CudaGraphs::Iteration => "iteration",
+        }
+    }
 }
 
 /// Communication that hides behind compute.
@@ -336,6 +394,9 @@ pub struct MoeFile {
     /// Whether a rank's experts run as one grouped GEMM; true.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grouped_gemm: Option<bool>,
+    /// Whether shared experts run while tokens travel to the routed ones; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_expert_overlap: Option<bool>,
     /// Whether sorting of tokens is one kernel; false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permute_fusion: Option<bool>,

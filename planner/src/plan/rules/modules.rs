@@ -1,0 +1,49 @@
+//! Saved activations that wait on the host, module by module.
+
+use super::{is_megatron, names, refuse_names};
+use crate::layout::{Broken, Shape};
+use crate::wire::{CudaGraphs, Granularity, Implementation};
+
+/// Modules whose activations can wait on the host.
+const MODULES: &[&str] =
+    &["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"];
+const FIELD: &str = "training.offload.modules";
+const RULE: &str = "fine-grained activation offload (Megatron-Core transformer_config)";
+
+pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
+    let training = shape.training;
+    let modules = &training.offload.modules;
+    if modules.is_empty() || !is_megatron(shape) {
+        return;
+    }
+    refuse_names(FIELD, RULE, modules, MODULES, broken, |module| wrong(shape, module));
+    let graphed = training.cuda_graphs == CudaGraphs::Scoped && names(&training.cuda_graph_modules, "moe");
+    let mut need = |holds: bool, why: &str| {
+        if !holds {
+            let text = format!("activations can wait on the host only {why}");
+            broken.refuse(FIELD, modules.join(", "), RULE, text, [""; 0]);
+        }
+    };
+    let engine = training.implementation == Implementation::TransformerEngine;
+    need(engine, "with implementation transformer_engine, and it is local");
+    need(!graphed, "without a CUDA graph of `moe`");
+}
+
+/// Why a module's activations can't wait on the host.
+fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
+    let training = shape.training;
+    let recomputed =
+        training.recompute == Granularity::Selective && names(&training.recompute_modules, "moe");
+    match module {
+        "expert_fc1" | "moe_act" if shape.architecture.moe.is_none() => {
+            Some("needs experts, which this model does not have")
+        }
+        "expert_fc1" | "moe_act" if recomputed => Some("is inside `moe`, which is recomputed whole"),
+        "attn_proj" if !names(&training.offload.modules, "core_attn") => {
+            Some("saves the output of core_attn, which has to be named too")
+        }
+        "fused_group_mlp" => Some("needs TransformerEngine's operation fuser, which no plan has"),
+        known if MODULES.contains(&known) => None,
+        _ => Some("is not a module whose activations can wait on the host"),
+    }
+}

@@ -1,0 +1,119 @@
+//! Recomputation of activations.
+
+use serde_json::Value;
+
+use super::{names, refuse_names};
+use crate::layout::{Broken, Shape};
+use crate::model::{Attention, MixerRef};
+use crate::plan::clip;
+use crate::units::LowPrecision;
+use crate::wire::Granularity;
+
+/// Modules that selective recomputation knows.
+const MODULES: &[&str] = &[
+    "core_attn",
+    "layernorm",
+    "mlp",
+    "moe",
+    "moe_act",
+    "shared_experts",
+    "mla_up_proj",
+    "gdn_norm_out",
+    "mhc",
+];
+const FIELD: &str = "training.recompute.modules";
+const RULE: &str = "recomputation settings (Megatron-Core transformer_config)";
+
+pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
+    let training = shape.training;
+    if !training.distribute_saved_activations {
+        return;
+    }
+    let field = "training.recompute.distribute_saved_activations";
+    let rule = "saved activations are distributed over tp > 1, with full recomputation, without sequence parallel (Megatron-LM validate_args)";
+    let tp = shape.layout.tp;
+    broken.require(tp > 1, field, true, rule, || {
+        format!("saved activations are distributed over tensor-parallel ranks, and tp is {tp}")
+    });
+    broken.require(training.recompute == Granularity::Full, field, true, rule, || {
+        format!(
+            "saved activations are distributed with full recomputation only, and granularity is {}",
+            training.recompute.name()
+        )
+    });
+    broken.require(!shape.layout.sp, field, true, rule, || {
+        "sequence parallel splits saved activations already; switch one of the two off".to_owned()
+    });
+}
+
+pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
+    modules(shape, broken);
+    method(shape, broken);
+}
+
+fn modules(shape: &Shape<'_>, broken: &mut Broken) {
+    refuse_names(FIELD, RULE, &shape.training.recompute_modules, MODULES, broken, |module| {
+        wrong(shape, module)
+    });
+}
+
+/// Why a module can't be recomputed.
+fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
+    let (model, training) = (shape.architecture, shape.training);
+    let mixes = |wanted: fn(&MixerRef<'_>) -> bool| model.mixers().iter().any(wanted);
+    match module {
+        "mla_up_proj" if !mixes(|mixer| matches!(mixer, MixerRef::Attention(Attention::Mla { .. }))) => {
+            Some("needs latent attention, which this model does not have")
+        }
+        "gdn_norm_out" if !mixes(|mixer| matches!(mixer, MixerRef::DeltaNet(_))) => {
+            Some("needs gated delta nets, which this model does not have")
+        }
+        "mhc" if model.hyper_connections == 0 => {
+            Some("needs hyper-connections, which this model does not have")
+        }
+        "mhc" if names(&training.recompute_modules, "mlp") => {
+            Some("does not go with mlp, which is recomputed in another way")
+        }
+        "mhc" if !training.offload.modules.is_empty() => Some("does not go with activations on the host"),
+        "moe" | "moe_act" if model.moe.is_none() => Some("needs experts, which this model does not have"),
+        "moe_act" if !training.moe.grouped_gemm => Some("needs training.moe.grouped_gemm, which is off"),
+        "moe_act" | "layernorm" if training.low_precision == Some(LowPrecision::Fp8Delayed) => {
+            Some("does not go with dtype fp8_delayed")
+        }
+        "shared_experts" if model.moe.as_ref().is_none_or(|moe| moe.shared_ffn_hidden_size == 0) => {
+            Some("needs shared experts, which this model does not have")
+        }
+        "shared_experts" if training.moe.shared_expert_overlap => {
+            Some("does not go with training.moe.shared_expert_overlap")
+        }
+        known if MODULES.contains(&known) => None,
+        _ => Some("is not a module that can be recomputed"),
+    }
+}
+
+fn method(shape: &Shape<'_>, broken: &mut Broken) {
+    const FIELD: &str = "training.recompute.method";
+    let training = shape.training;
+    let mut wrong = |value: Value, message: String, nearest: &[&str]| {
+        broken.refuse(FIELD, value, RULE, message, nearest.iter().copied());
+    };
+    match (training.recompute, training.recompute_method.as_deref()) {
+        (Granularity::Full, Some("uniform" | "block")) if training.recompute_layers.is_some() => {}
+        (Granularity::Full, method @ (None | Some("uniform" | "block"))) => {
+            let message = "full recomputation needs a method (uniform or block) and num_layers".to_owned();
+            let nearest: &[&str] = if method.is_none() { &["uniform", "block"] } else { &[] };
+            wrong(method.into(), message, nearest);
+        }
+        (Granularity::None, None) => {}
+        (Granularity::Selective, method) if method.is_some() || training.recompute_layers.is_some() => {
+            let message =
+                "selective recomputation takes neither a method nor num_layers: it names modules".to_owned();
+            wrong(method.map(clip).into(), message, &[]);
+        }
+        (_, Some(method)) if !["uniform", "block"].contains(&method) => {
+            let message = format!("method is `{}`; allowed are uniform, block", clip(method));
+            wrong(clip(method).into(), message, &["uniform", "block"]);
+        }
+        _ => {}
+    }
+}
