@@ -1,8 +1,8 @@
 //! Rules of FSDP runtimes: each once, against a shape. World, sequence, stage and batch rules are those of all.
 
+use super::parse_order;
 use super::rules::Broken;
 use super::validity::Shape;
-use super::{Layout, parse_order};
 use crate::finding::divisors;
 use crate::model::{Attention, MixerRef};
 use crate::shard::{Reshard, Strategy, TpPlanSource};
@@ -52,7 +52,7 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
         || format!("cp {} does not go with multi-token-prediction modules in this runtime", layout.cp),
     );
     if shape.runtime == Runtime::MegatronFsdp {
-        megatron_fsdp_rules(layout, broken);
+        megatron_fsdp_rules(shape, broken);
     }
 }
 
@@ -158,7 +158,8 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     }
 }
 
-fn megatron_fsdp_rules(layout: &Layout, broken: &mut Broken) {
+fn megatron_fsdp_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let layout = &shape.layout;
     for (field, name, size) in
         [("layout.pp", "pp", layout.pp), ("layout.ep", "ep", layout.ep), ("layout.vpp", "vpp", layout.vpp)]
     {
@@ -168,6 +169,25 @@ fn megatron_fsdp_rules(layout: &Layout, broken: &mut Broken) {
         });
     }
     let settings = &layout.fsdp;
+    let rule = "registered buffers are the persistent ones (Megatron-LM validate_args)";
+    broken.require(
+        settings.double_buffer || !settings.nccl_ub,
+        "layout.fsdp.double_buffer",
+        false,
+        rule,
+        || "nccl_ub registers the persistent buffers, so double_buffer has to be on".to_owned(),
+    );
+    let rule = "parameters that stay whole are not made on the meta device (Megatron-LM validate_args)";
+    let whole = settings.strategy == Strategy::NoShard;
+    broken.require(!(whole && settings.init_meta), "layout.fsdp.init_meta", true, rule, || {
+        "with strategy no_shard the model is whole on every rank, and init_meta is refused".to_owned()
+    });
+    let old = shape.software.torch_version().is_some_and(|version| version < (2, 11));
+    let clash = settings.nccl_ub && shape.software.expandable_segments && old;
+    let rule = "registered buffers and expandable segments need torch 2.11 (Megatron-LM validate_args)";
+    broken.require(!clash, "layout.fsdp.nccl_ub", true, rule, || {
+        "before torch 2.11, nccl_ub excludes software.expandable_segments".to_owned()
+    });
     let rule = "outer sharding needs optim_grads_params (Megatron-FSDP)";
     let full = settings.strategy == Strategy::OptimGradsParams;
     broken.require(full || !settings.outer_optim, "layout.fsdp.outer_strategy", "optim", rule, || {

@@ -167,6 +167,8 @@ pub fn check(shape: &Shape<'_>) -> Vec<Finding> {
                 "layout.fsdp.reshard_after_forward" => {
                     finding.nearest(super::mesh_rules::reshard_sizes(shape))
                 }
+                "layout.fsdp.double_buffer" => finding.nearest([true]),
+                "layout.fsdp.init_meta" | "layout.fsdp.nccl_ub" => finding.nearest([false]),
                 "layout.fsdp.outer_strategy" => finding.nearest(["no_shard"]),
                 "layout.cp_kind" => finding.nearest(nearest_kinds(shape)),
                 field if shape.get(field).is_some() => finding.nearest(nearest(shape, field)),

@@ -56,12 +56,22 @@ pub(super) fn fill_fsdp(
             let scope =
                 fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all", &scopes);
             settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
+            settings.output_dtype =
+                fill.dtype("layout.fsdp.output_dtype", &mut fsdp.output_dtype, dtype, WHOLE);
             fill_torch(fill, fsdp, &mut settings, wide, layout.pp.unwrap_or(1) > 1);
         }
         Runtime::MegatronFsdp => {
             settings.sharded_dtype = wide;
             settings.reduce_dtype = training.grad_dtype.unwrap_or(wide);
-            settings.double_buffer = fill.or("layout.fsdp.double_buffer", &mut fsdp.double_buffer, false);
+            let mut switch = |field: &str, slot: &mut Option<bool>, default| {
+                fill.or(&format!("layout.fsdp.{field}"), slot, default)
+            };
+            settings.nccl_ub = switch("nccl_ub", &mut fsdp.nccl_ub, false);
+            settings.double_buffer = switch("double_buffer", &mut fsdp.double_buffer, settings.nccl_ub);
+            settings.preserve_fp32_weights =
+                switch("preserve_fp32_weights", &mut fsdp.preserve_fp32_weights, true);
+            settings.keep_fp8_transpose = switch("keep_fp8_transpose", &mut fsdp.keep_fp8_transpose, false);
+            settings.init_meta = switch("init_meta", &mut fsdp.init_meta, false);
             settings.communication_unit = fsdp
                 .communication_unit
                 .map(|elements| fill.within("layout.fsdp.communication_unit", elements, 1, 1 << 40));

@@ -111,8 +111,12 @@ fn pending(plan: &Plan) -> Vec<Finding> {
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-    let settings: [(&str, bool); 20] = [
+    let settings: [(&str, bool); 21] = [
         ("training.dtype", training.low_precision.is_some()),
+        (
+            "layout.fsdp.keep_fp8_transpose",
+            plan.layout.fsdp.keep_fp8_transpose && training.low_precision.is_some(),
+        ),
         ("training.fp8_param_gather", training.fp8_param_gather),
         ("training.optimizer.precision_aware", optimizer.precision_aware),
         ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),

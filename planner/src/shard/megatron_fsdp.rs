@@ -65,8 +65,14 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
     // Without the wrapper the optimizer works on the model's own parameters and gradients.
     let half = matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16);
     let (grad_dtype, master_dtype, moment_dtype) = if is_wrapped(plan) {
-        let moments = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
-        (training.grad_dtype, half.then_some(Dtype::Fp32), moments)
+        let copies = half && plan.layout.fsdp.preserve_fp32_weights;
+        let moments = match training.grad_dtype {
+            wide if wide.size() >= 4 => wide,
+            // torch's optimizers keep state in the type of what they update.
+            _ if half && !copies => training.dtype,
+            _ => Dtype::Fp32,
+        };
+        (training.grad_dtype, copies.then_some(Dtype::Fp32), moments)
     } else {
         (training.dtype, None, training.dtype)
     };

@@ -33,6 +33,14 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
                 .nearest(["optim_grads_params"]),
             );
         }
+        findings.extend(start(plan));
+        if settings.keep_fp8_transpose && plan.training.low_precision.is_none() {
+            findings.push(Finding::warning(
+                "layout.fsdp.keep_fp8_transpose",
+                true,
+                "keep_fp8_transpose changes nothing: training.dtype names no 8-bit recipe",
+            ));
+        }
         if plan.layout.sp {
             findings.push(
                 Finding::info(
@@ -78,4 +86,22 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Before it is wrapped, the model stands whole on every GPU, unless it is made on the meta device.
+fn start(plan: &Plan) -> Option<Finding> {
+    let capacity = plan.cluster.gpu.capacity_bytes?;
+    let (_, elements) = super::unit_sizes(plan, 0);
+    let bytes = elements.saturating_mul(plan.training.dtype.size());
+    (!plan.layout.fsdp.init_meta && is_wrapped(plan) && bytes > capacity).then(|| {
+        Finding::warning(
+            "layout.fsdp.init_meta",
+            false,
+            format!(
+                "before it is sharded the model takes {bytes} bytes on every GPU, and there are {capacity}; make it on the meta device"
+            ),
+        )
+        .rule("init_model_with_meta_device (Megatron-FSDP)")
+        .nearest([true])
+    })
 }

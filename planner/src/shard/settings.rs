@@ -76,6 +76,16 @@ pub struct FsdpSettings {
     pub checkpoints_language: bool,
     /// Persistent buffers for two units (Megatron-FSDP).
     pub double_buffer: bool,
+    /// Whether communication buffers are registered with NCCL (Megatron-FSDP).
+    pub nccl_ub: bool,
+    /// Whether the optimizer works on fp32 copies of the parameters (Megatron-FSDP).
+    pub preserve_fp32_weights: bool,
+    /// Whether 8-bit parameters keep their transpose between uses (Megatron-FSDP).
+    pub keep_fp8_transpose: bool,
+    /// Whether the model is made without memory and materialised unit by unit (Megatron-FSDP).
+    pub init_meta: bool,
+    /// Type that the model's output is cast to (FSDP2).
+    pub output_dtype: Dtype,
     /// Elements that are gathered ahead and queued for reduction at most; none for the framework's own number
     /// (Megatron-FSDP).
     pub communication_unit: Option<u64>,
@@ -102,6 +112,11 @@ impl Default for FsdpSettings {
             offload: false,
             checkpoints_language: true,
             double_buffer: false,
+            nccl_ub: false,
+            preserve_fp32_weights: true,
+            keep_fp8_transpose: false,
+            init_meta: false,
+            output_dtype: Dtype::Bf16,
             communication_unit: None,
             outer_apart: false,
             sync_last: false,

@@ -278,6 +278,22 @@ pub struct FsdpFile {
     /// Persistent buffers for two units (Megatron-FSDP); false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub double_buffer: Option<bool>,
+    /// Whether communication buffers are registered with NCCL (Megatron-FSDP), which needs `double_buffer` and turns
+    /// it on; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nccl_ub: Option<bool>,
+    /// Whether the optimizer works on fp32 copies of the parameters (Megatron-FSDP); true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preserve_fp32_weights: Option<bool>,
+    /// Whether 8-bit parameters keep their transpose between uses (Megatron-FSDP); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_fp8_transpose: Option<bool>,
+    /// Whether the model is made without memory and materialised unit by unit (Megatron-FSDP); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub init_meta: Option<bool>,
+    /// Type that the model's output is cast to (FSDP2); the compute type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_dtype: Option<Dtype>,
     /// Elements gathered ahead and queued for reduction at most (Megatron-FSDP); null for the framework's own number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication_unit: Option<u64>,

@@ -26,13 +26,14 @@ pub fn loss(at: &Setting<'_>, modules: u64) -> Loss {
     let heads = 1 + u128::from(modules);
     let wide = u128::from(settings.loss_dtype.size());
     let gathered = if at.tp > 1 { at.size * at.full * at.hidden } else { 0 };
-    let held = if settings.keeps_logits { at.size * logits } else { 0 };
+    let output = u128::from(settings.output_dtype.size());
+    let held = if settings.keeps_logits { output * logits } else { 0 };
     // torch.distributed.pipelining keeps the output of every micro batch.
     let waiting = if plan.layout.pp > 1 { plan.microbatches().saturating_sub(1) } else { 0 };
     Loss {
         saved: Saved::of(Part::Head, heads * (2 * at.stream() + gathered + wide * logits) + held),
         transient: 2 * wide * logits,
         gradient: at.size * logits,
-        waiting: u128::from(waiting) * at.size * logits,
+        waiting: u128::from(waiting) * output * logits,
     }
 }

@@ -126,6 +126,35 @@ fn without_data_parallelism_megatron_fsdp_is_left_out() {
 }
 
 #[test]
+fn switches_of_megatron_fsdp() {
+    let optimizer =
+        |fsdp: Value| class(&answer("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": fsdp}))).optimizer_bytes;
+    // fp32 master and two fp32 moments; without copies, two moments of fp32 gradients.
+    assert_eq!(optimizer(json!({"preserve_fp32_weights": false})) * 3, optimizer(json!({})) * 2);
+    let refused = |preset: &str, fsdp: Value, expected: &[&str]| {
+        assert_eq!(errors(&answer(preset, "megatron_fsdp", 8, json!({"fsdp": fsdp}))), expected);
+    };
+    refused("llama-3-8b", json!({"nccl_ub": true}), &[]);
+    refused(
+        "llama-3-8b",
+        json!({"nccl_ub": true, "double_buffer": false}),
+        &["layout.fsdp.double_buffer: [true]"],
+    );
+    refused(
+        "llama-3-8b",
+        json!({"strategy": "no_shard", "init_meta": true}),
+        &["layout.fsdp.init_meta: [false]"],
+    );
+    let warned = |preset: &str, fsdp: Value| {
+        let answer = answer(preset, "megatron_fsdp", 8, json!({"fsdp": fsdp}));
+        answer.findings.iter().any(|finding| finding.field == "layout.fsdp.init_meta")
+    };
+    assert!(warned("llama-3.1-405b", json!({})));
+    assert!(!warned("llama-3.1-405b", json!({"init_meta": true})));
+    assert!(!warned("llama-3-8b", json!({})));
+}
+
+#[test]
 fn bogus_strategies_are_refused_with_the_one_that_was_meant() {
     for name in ["params", "grads_params", "zero3"] {
         let answer = answer("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"strategy": name}}));
