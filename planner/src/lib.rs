@@ -5,6 +5,7 @@
 pub mod accuracy;
 pub mod cluster;
 pub mod finding;
+pub mod import;
 pub mod launch;
 pub mod layout;
 pub mod memory;

@@ -3,7 +3,9 @@
 //! Pure: a dataset is the text of an evidence file, an entry of the answer is what is printed. Rows that can't be
 //! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
 
+mod golden;
 mod parameters;
+mod simumax;
 mod tracker;
 
 use serde::Serialize;
@@ -14,7 +16,9 @@ use crate::plan::{Plan, parse_plan};
 /// Evidence that is part of the project: file stem and text.
 pub const BUNDLED: &[(&str, &str)] = &[
     ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
+    ("megatron_ci_golden", include_str!("evidence/megatron_ci_golden.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),
+    ("simumax_results", include_str!("evidence/simumax_results.json")),
 ];
 
 /// How well one quantity of one dataset is predicted. Errors are fractions of the measured value.
@@ -46,14 +50,30 @@ pub struct Dataset {
     pub median_abs_err_bytes: Option<f64>,
     /// Rows predicted exactly.
     pub equal: u64,
+    /// The rows that are predicted worst, the worst first.
+    pub worst: Vec<WorstRow>,
     /// Rows that were not compared or not equal, with the reason.
     pub notes: Vec<String>,
 }
+
+/// A row and its signed error, as a fraction of the measured value.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WorstRow {
+    /// The row.
+    pub row: String,
+    /// Predicted over measured, less 1.
+    pub error: f64,
+}
+
+/// Worst rows that a dataset lists.
+const WORST: usize = 12;
 
 /// Signed relative errors with what was left out, to be summed up.
 #[derive(Debug, Default)]
 struct Scores {
     errors: Vec<f64>,
+    /// The rows of `errors`, where they are named.
+    rows: Vec<WorstRow>,
     /// Sizes of the errors in bytes, where the quantity is one of bytes.
     bytes: Vec<f64>,
     unmapped: u64,
@@ -75,11 +95,26 @@ impl Scores {
         self.bytes.push((predicted - measured).abs());
     }
 
+    /// The same, named, so that the worst can be listed.
+    fn row(&mut self, label: &str, predicted: f64, measured: f64) {
+        self.bytes(predicted, measured);
+        let error = (predicted - measured) / measured.max(1.0);
+        self.equal += u64::from(predicted == measured);
+        self.rows.push(WorstRow { row: label.to_owned(), error });
+    }
+
+    fn into_split(self, name: &str, quantity: &str, split: &str) -> Dataset {
+        Dataset { split: split.to_owned(), ..self.into_dataset(name, quantity) }
+    }
+
     fn into_dataset(self, name: &str, quantity: &str) -> Dataset {
         let mut sizes: Vec<f64> = self.errors.iter().map(|error| error.abs()).collect();
         sizes.sort_by(f64::total_cmp);
         let mut bytes = self.bytes;
         bytes.sort_by(f64::total_cmp);
+        let mut worst = self.rows;
+        worst.sort_by(|one, other| other.error.abs().total_cmp(&one.error.abs()));
+        worst.truncate(WORST);
         let mean = |values: &[f64]| {
             if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
         };
@@ -102,6 +137,7 @@ impl Scores {
             bias: mean(&self.errors),
             median_abs_err_bytes: bytes.get((bytes.len() * 50).div_ceil(100).saturating_sub(1)).copied(),
             equal: self.equal,
+            worst,
             notes: self.notes,
         }
     }
@@ -114,7 +150,9 @@ impl Scores {
 pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     match name {
         "fsdp_memtracker" => tracker::score(name, text),
+        "megatron_ci_golden" => golden::score(name, text),
         "param_counts" => parameters::score(name, text),
+        "simumax_results" => simumax::score(name, text),
         _ => Ok(Vec::new()),
     }
 }

@@ -1,7 +1,9 @@
 //! What it is trained on: GPUs, nodes, links.
 
+mod generation;
 mod gpu;
 
+pub use generation::Generation;
 pub use gpu::{Gpu, Speeds, gpu, gpus};
 
 use crate::wire::FailedGpu;

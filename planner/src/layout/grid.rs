@@ -160,6 +160,7 @@ mod tests {
             dp: world / (tp * cp * pp),
             edp: world / (etp * ep * pp),
             order: parse_order(order).unwrap(),
+            vocab_divisible_by: 128,
             dp_replicate: 1,
             fsdp: crate::shard::FsdpSettings::default(),
             tp_plan: crate::shard::TpPlanSource::Own,

@@ -116,6 +116,8 @@ pub struct Layout {
     pub dp: u64,
     /// Data parallel of experts: world / (etp ep pp).
     pub edp: u64,
+    /// The vocabulary is padded to a multiple of this times tp.
+    pub vocab_divisible_by: u64,
     /// Order of the axes, fastest first: `tp-cp-ep-dp-pp`.
     pub order: Vec<Axis>,
     /// Replicas of hybrid sharding (FSDP2), or Megatron-FSDP's outer size.

@@ -1,10 +1,14 @@
 //! Output layer and loss, on the stage that has them.
 
 use crate::shard::padded_vocabulary;
-use crate::wire::Runtime;
+use crate::wire::{CrossEntropy, Runtime};
 
 use super::parts::{Part, Saved};
 use super::setting::Setting;
+
+/// Tensors of T_c h that backward of the output layer makes: the gradient of the gathered hidden state and the one that
+/// goes on to the last norm.
+const HEAD_GRADIENTS: u128 = 2;
 
 /// Bytes at the output layer and loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,17 +20,41 @@ pub struct HeadBytes {
 }
 
 /// Output layer and loss of a model with so many multi-token-prediction modules on the same stage.
+///
+/// The unfused loss copies the logits to fp32 and works in place on the copy, whose softmax stays until backward; the
+/// fused one of Megatron-Core is compiled and makes every step a tensor of its own; TransformerEngine's writes the
+/// gradient over the logits. Every module of multi-token prediction leaves a softmax of its own.
 pub fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
-    let vocabulary = u128::from(padded_vocabulary(at.plan)) / at.tp;
+    let plan = at.plan;
+    let vocabulary = u128::from(padded_vocabulary(plan)) / at.tp;
     let logits = at.full * vocabulary;
-    let heads = 1 + u128::from(modules);
-    let saved = Saved::of(Part::Head, heads * (2 * at.stream() + at.size * logits));
-    let transient = match at.plan.runtime {
-        Runtime::Native => executor(at, vocabulary),
-        // fp32 softmax of the loss, gathered input of the output layer and its gradient.
-        _ => 4 * logits + 2 * at.size * at.full * at.hidden,
+    let modules = u128::from(modules);
+    if !at.megatron() {
+        let saved = Saved::of(Part::Head, (1 + modules) * (2 * at.stream() + at.size * logits));
+        let transient = match plan.runtime {
+            Runtime::Native => executor(at, vocabulary),
+            // fp32 softmax of the loss, gathered input of the output layer and its gradient.
+            _ => 4 * logits + 2 * at.size * at.full * at.hidden,
+        };
+        return HeadBytes { saved, transient };
+    }
+    let softmax = if plan.training.cross_entropy == CrossEntropy::Te { at.size } else { 4 };
+    let saved = Saved::of(
+        Part::Head,
+        (1 + modules) * (2 * at.stream() + at.statistic * at.local) + modules * softmax * logits,
+    );
+    let loss = match plan.training.cross_entropy {
+        CrossEntropy::Te => at.size * logits,
+        CrossEntropy::Unfused if at.size == 4 => 4 * logits,
+        CrossEntropy::Unfused => (at.size + 4) * logits,
+        CrossEntropy::Native => (at.size + 8) * logits,
     };
-    HeadBytes { saved, transient }
+    // Backward: the logits' gradient, that of the whole sequence's hidden state, then its part; the weight's too where
+    // the multiplication does not add to the main gradient.
+    let weight = if plan.training.fused_gradient_accumulation { 0 } else { at.size * vocabulary * at.hidden };
+    let backward = at.size * logits + weight + HEAD_GRADIENTS * at.size * at.full * at.hidden;
+    let mask = if plan.training.attention_mask { at.batch * at.seq * at.seq / at.cp } else { 0 };
+    HeadBytes { saved, transient: mask + loss.max(backward) }
 }
 
 /// The executor's loss works in place on the logits, which are counted as saved: in two-byte types on an fp32 copy

@@ -2,9 +2,9 @@
 
 use crate::model::{Attention, LayerKind, MixerRef, Mlp};
 
-use super::parts::{LayerBytes, Part};
+use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;
-use super::{attention, mlp, moe, recurrent};
+use super::{attention, mlp, moe, recurrent, unsplit};
 
 /// Input, output and statistics of a norm of the residual stream whose output matrices read.
 pub fn norm(at: &Setting<'_>) -> u128 {
@@ -30,18 +30,35 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let parts = u128::from(mixer.is_some()) + u128::from(kind.mlp != Mlp::None);
     let norms = if model.post_norms { 2 * parts } else { parts };
     let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { 0 };
+    let unsplit = if at.megatron() { unsplit::of_layer(at, mixer, kind.mlp) } else { 0 };
+    let masks = masks + unsplit;
     let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
     // Only norms that are not fused into the next matrix have an output of their own to recompute.
+    for (module, there) in [("attn_norm", mixer.is_some()), ("mlp_norm", kind.mlp != Mlp::None)] {
+        if there && at.offloads(module) {
+            layer.offload(Part::Norms, at.stream());
+        }
+    }
+    if mixer.is_some() && at.offloads("qkv_linear") {
+        layer.offload(Part::Norms, at.widths.input(at.local * at.hidden));
+    }
+    if mixer.is_some() && (at.offloads("core_attn") || at.offloads("attn_proj")) {
+        layer.offload(Part::Attention, layer.saved.get(Part::Attention));
+    }
     if at.recomputes("layernorm") {
         let latent = matches!(mixer, Some(MixerRef::Attention(Attention::Mla { .. })));
         let alone = u128::from(latent) + u128::from(kind.mlp == Mlp::Moe);
         layer.recomputed += layer.saved.take(Part::Norms, alone * at.widths.input(at.local * at.hidden));
     }
+    layer.offloaded =
+        layer.offloaded.millionths((at.plan.training.offload.fraction.clamp(0.0, 1.0) * 1e6) as u128);
     layer
 }
 
 /// A multi-token-prediction module: its layers, and the input of its projection, which is hidden state and embedding.
 pub fn mtp_module(at: &Setting<'_>) -> LayerBytes {
     let layers = at.plan.model.mtp_kinds().into_iter().map(|kind| layer(at, kind));
-    layers.fold(LayerBytes::saved(Part::Mtp, 2 * at.stream()), LayerBytes::then)
+    let module = layers.fold(LayerBytes::saved(Part::Mtp, 2 * at.stream()), LayerBytes::then);
+    // Its tensors stay: the module is next to the loss, and backward wants them at once.
+    LayerBytes { offloaded: Saved::default(), ..module }
 }

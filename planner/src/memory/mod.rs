@@ -14,6 +14,7 @@ mod low_precision;
 mod megatron_fsdp;
 mod mlp;
 mod moe;
+mod optimizer;
 mod outside;
 mod parts;
 mod phases;
@@ -22,20 +23,26 @@ mod recurrent;
 mod setting;
 mod stage;
 mod state;
+mod unsplit;
+mod weights;
+mod workspaces;
 
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
 pub use interval::RESERVED_OVER_ALLOCATED;
 pub use live::{live_chunks, live_of_chunk};
+pub use optimizer::Slot;
 pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
 pub use parts::{LayerBytes, PARTS, Part, Saved};
-pub use phases::{Phase, phases};
+pub use phases::Phase;
 pub use setting::{Kernel, Setting};
 pub use stage::{Activations, Terms};
-pub use state::{Held, WeightGradients, held, weight_gradients};
+pub use state::{Held, Static};
+pub use weights::{Elements, StageElements};
 
+use crate::layout::first_rank_of_stage;
 use crate::plan::Plan;
-use crate::shard::{Holders, holders};
+use crate::shard::{BufferShard, Holders, holders};
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
@@ -59,34 +66,101 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
     MemoryAnswer { capacity_bytes, verdict, peak_bytes, interval_bytes: [low, high], rank_classes }
 }
 
+/// What a rank has, for its class.
+struct Rank {
+    first_rank: u64,
+    count: u64,
+    state: Static,
+    phases: Vec<Phase>,
+    /// After a step and up to the end of the first one, where Megatron-Core's rules say.
+    ends: Option<[u128; 2]>,
+}
+
 /// Memory of the ranks of one stage by what they hold.
 fn rank_classes(terms: &Terms<'_>, stage: u64) -> Vec<RankClass> {
+    ranks(terms, stage).into_iter().map(|rank| rank_class(terms.at.plan, stage, rank)).collect()
+}
+
+fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+    let plan = terms.at.plan;
     let parts = terms.stage(stage);
-    holders(terms.at.plan, stage)
-        .into_iter()
-        .map(|holders| rank_class(terms, stage, &parts, holders))
-        .collect()
+    match plan.runtime {
+        Runtime::Megatron => {
+            let elements = terms.elements(stage);
+            let (first_rank, count) =
+                (first_rank_of_stage(&plan.layout, stage), plan.world_size() / plan.layout.pp);
+            let mut slots = vec![(Slot::Last, first_rank, count)];
+            if optimizer::is_dealt(plan) {
+                // Whole tensors are dealt: the first and the last rank of a group are the ends of the range.
+                slots = vec![
+                    (Slot::Last, first_rank + count - 1, count / 2),
+                    (Slot::First, first_rank, count - count / 2),
+                ];
+            }
+            slots
+                .into_iter()
+                .map(|(slot, first_rank, count)| {
+                    let state = state::megatron(terms, stage, &elements, slot);
+                    let phases = phases::replicated(plan, &parts, &elements, &state);
+                    let ends = [
+                        phases::after_step(terms, &state, &parts),
+                        phases::first_step(terms, &state, &parts, &phases),
+                    ];
+                    Rank { first_rank, count, state, phases, ends: Some(ends) }
+                })
+                .collect()
+        }
+        Runtime::Native => {
+            let elements = terms.elements(stage);
+            let of = |holders: Holders| {
+                let state = of_buffers(&holders.buffers);
+                let phases = phases::replicated(plan, &parts, &elements, &state);
+                Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends: None }
+            };
+            holders(plan, stage).into_iter().map(of).collect()
+        }
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+            let of = |holders: Holders| {
+                // With CPU offload all of it is on the host.
+                let on_host = plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.offload;
+                let state = if on_host { Static::default() } else { of_buffers(&holders.buffers) };
+                let phases = match plan.runtime {
+                    Runtime::Fsdp2 => fsdp2::phases(terms, stage),
+                    _ => megatron_fsdp::phases(plan, stage, &parts),
+                };
+                Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends: None }
+            };
+            holders(plan, stage).into_iter().map(of).collect()
+        }
+    }
+}
+
+/// State as a rank's shards list it.
+fn of_buffers(buffers: &[BufferShard]) -> Static {
+    let sum = |bytes: fn(&BufferShard) -> u64| u128::from(buffers.iter().map(bytes).sum::<u64>());
+    // With gradients of two bytes the optimizer's step makes an fp32 copy of the rank's part of them.
+    let two_bytes = buffers.iter().filter(|buffer| buffer.grad_dtype.size() < 4);
+    Static {
+        weights: sum(BufferShard::weights_bytes),
+        gradients: sum(BufferShard::gradients_bytes),
+        optimizer: sum(BufferShard::optimizer_bytes),
+        gradient_copies: two_bytes.map(|buffer| 4 * u128::from(buffer.state_elements)).sum(),
+        ..Static::default()
+    }
 }
 
 /// Memory of ranks with equal buffers.
-fn rank_class(terms: &Terms<'_>, stage: u64, parts: &Activations, holders: Holders) -> RankClass {
-    let plan = terms.at.plan;
-    let Holders { first_rank, count, mut buffers } = holders;
-    if plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.offload {
-        // All of it is on the host.
-        buffers.clear();
-    }
-    let weights_bytes: u64 = buffers.iter().map(|buffer| buffer.weights_bytes()).sum();
-    let all_gradients: u64 = buffers.iter().map(|buffer| buffer.gradients_bytes()).sum();
-    let optimizer_bytes: u64 = buffers.iter().map(|buffer| buffer.optimizer_bytes()).sum();
+fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
+    let Rank { first_rank, count, state, phases, ends } = rank;
+    let held = state.held.total();
+    let peak = phases::peak(&phases);
+    let (peak_phase, saved, transient) = peak.map_or(("backward", Saved::default(), held), |phase| {
+        (phase.name, phase.activations, phase.transient + held)
+    });
+    let [weights_bytes, all_gradients, optimizer_bytes] =
+        [state.weights, state.gradients, state.optimizer].map(clamp);
     // Gradients that FSDP2 has not reduced yet are not there.
     let gradients = |phase: &Phase| all_gradients.saturating_sub(clamp(phase.absent_gradients));
-    let held = held(plan, stage);
-    let phases = phases(terms, stage, parts, &buffers);
-    let peak = phases::peak(&phases);
-    let (peak_phase, saved, transient) = peak.map_or(("backward", Saved::default(), 0), |phase| {
-        (phase.name, phase.activations, phases::transient_bytes(phase, &held))
-    });
     let (activations_bytes, transient_bytes) = (clamp(saved.total()), clamp(transient));
     let gradients_bytes = peak.map_or(all_gradients, gradients);
     let peak_allocated_bytes =
@@ -104,19 +178,21 @@ fn rank_class(terms: &Terms<'_>, stage: u64, parts: &Activations, holders: Holde
         outside_bytes: outside::outside_bytes(plan),
         peak_allocated_bytes,
         peak_reserved_bytes: interval::reserved(plan, peak_allocated_bytes),
+        after_step_bytes: ends.map(|[after, _]| clamp(after)),
+        first_step_peak_bytes: ends.map(|[_, first]| clamp(first)),
         phases: phases
             .iter()
             .map(|phase| MemoryPhase {
                 name: phase.name.to_owned(),
                 activations_bytes: clamp(phase.activations.total()),
-                transient_bytes: clamp(phases::transient_bytes(phase, &held)),
+                transient_bytes: clamp(phase.transient + held),
                 allocated_bytes: weights_bytes
                     + gradients(phase)
                     + optimizer_bytes
-                    + clamp(phase.activations.total() + phases::transient_bytes(phase, &held)),
+                    + clamp(phase.activations.total() + phase.transient + held),
             })
             .collect(),
-        parts: answer_parts(&saved, &held),
+        parts: answer_parts(&saved, &state.held),
     }
 }
 

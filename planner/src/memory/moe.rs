@@ -3,38 +3,69 @@
 use super::mlp;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
+use super::unsplit;
+
+/// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
+const PRODUCT_TEMPORARIES: u128 = 3;
 
 /// The load factor is at most a few; thousandths keep it exact and the same on every platform.
 const LOAD_PARTS: u128 = 1000;
 
-/// Te: tokens that reach the experts of the busiest rank.
+/// Te: tokens that reach the experts of the busiest rank. A capacity bounds them; padded to it they are exactly that.
 pub fn routed_tokens(at: &Setting<'_>) -> u128 {
     let Some(moe) = &at.plan.model.moe else { return 0 };
-    let load = (at.plan.training.moe.load_imbalance.clamp(0.0, 1e6) * LOAD_PARTS as f64) as u128;
+    let training = &at.plan.training.moe;
+    let load = match training.capacity_factor {
+        Some(capacity) if training.pad_to_capacity => capacity,
+        Some(capacity) => capacity.min(training.load_imbalance),
+        None => training.load_imbalance,
+    };
+    let load = (load.clamp(0.0, 1e6) * LOAD_PARTS as f64) as u128;
     at.local * u128::from(moe.top_k) * u128::from(at.plan.layout.etp) * load / LOAD_PARTS
 }
 
 /// A mixture of experts, without its norm.
 pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
-    let size = at.size;
+    let (size, layout) = (at.size, &at.plan.layout);
+    let training = &at.plan.training.moe;
     let experts = u128::from(moe.experts);
     let routed = routed_tokens(at);
-    let width = u128::from(moe.ffn_hidden_size) / u128::from(at.plan.layout.etp);
+    let width = u128::from(moe.ffn_hidden_size) / u128::from(layout.etp);
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
     let stream = moe.latent_size.map_or(at.hidden, u128::from);
     let latent = moe.latent_size.map_or(0, |latent| 2 * size * at.local * u128::from(latent));
     let router = 3 * 4 * at.local * experts + at.local * experts;
     let permutation = 4 * at.local * (2 * experts + 1) + 8 * routed;
-    let inputs = at.widths.input(routed * stream) + size * routed * first * width + latent;
+    let input = at.widths.input(routed * stream);
+    let between = size * routed * first * width;
+    let activated = at.widths.input(routed * width);
+    // Without the fused kernel the product with the tokens' weights keeps the activation's output too.
+    let loose = at.megatron() && !training.fused_activation;
+    let product = if loose { size * routed * width } else { 0 };
     let again = at.recomputes("moe");
-    let mut bytes =
-        LayerBytes { backward: size * routed * (2 * width + 4 * stream), ..LayerBytes::default() };
+    let activation_again = again || at.recomputes("moe_act");
+    let mut bytes = LayerBytes::default();
     bytes.keep(Part::Router, router + permutation, again);
-    bytes.keep(Part::Experts, inputs, again);
-    bytes.keep(Part::Experts, at.widths.input(routed * width), again || at.recomputes("moe_act"));
+    bytes.keep(Part::Experts, input + between + latent, again);
+    bytes.keep(Part::Experts, activated + product, activation_again);
     let shared = mlp::kept(at, at.full, u128::from(moe.shared_ffn_hidden_size) / at.tp);
     bytes.keep(Part::SharedExperts, shared, again || at.recomputes("shared_experts"));
+    if at.megatron() {
+        let kept = if again { 0 } else { 2 } + if activation_again { 0 } else { 1 + u128::from(loose) };
+        bytes.saved.put(Part::Experts, unsplit::of_experts(at, kept, input.min(between)));
+    }
+    if at.offloads("expert_fc1") {
+        bytes.offload(Part::Experts, input);
+    }
+    if at.offloads("moe_act") {
+        bytes.offload(Part::Experts, between);
+    }
+    let backward = size * routed * (2 * width + 4 * stream);
+    // The product's backward works in fp32 (published peaks of one layer).
+    let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { 0 };
+    bytes.backward = backward.max(product);
+    bytes.forward = size * (routed * stream + at.local * u128::from(moe.top_k) * stream);
     bytes
 }

@@ -70,6 +70,20 @@ impl Saved {
         taken
     }
 
+    /// So many millionths of it.
+    pub fn millionths(&self, count: u128) -> Saved {
+        Saved(self.0.map(|bytes| bytes * count / 1_000_000))
+    }
+
+    /// The same less what is in `other`, part by part.
+    pub fn without(&self, other: &Saved) -> Saved {
+        let mut left = *self;
+        for (mine, theirs) in left.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        left
+    }
+
     /// Of all parts.
     pub fn total(&self) -> u128 {
         self.0.iter().sum()
@@ -104,6 +118,8 @@ pub struct LayerBytes {
     pub saved: Saved,
     /// Recomputed in backward, so alive for one layer at a time.
     pub recomputed: u128,
+    /// Of what is saved, bytes that wait on the host (not taken off yet).
+    pub offloaded: Saved,
     /// Largest temporary of its forward, beside what it saves.
     pub forward: u128,
     /// Largest temporary of its backward.
@@ -121,6 +137,7 @@ impl LayerBytes {
         LayerBytes {
             saved: self.saved + other.saved,
             recomputed: self.recomputed + other.recomputed,
+            offloaded: self.offloaded + other.offloaded,
             forward: self.forward.max(other.forward),
             backward: self.backward.max(other.backward),
         }
@@ -133,6 +150,11 @@ impl LayerBytes {
         } else {
             self.saved.put(part, bytes);
         }
+    }
+
+    /// Marks saved bytes of a part as waiting on the host.
+    pub fn offload(&mut self, part: Part, bytes: u128) {
+        self.offloaded.put(part, bytes.min(self.saved.get(part)));
     }
 
     /// Everything of the layer alive at once.

@@ -1,13 +1,17 @@
 //! The phases of a step, and what is alive in each beside weights, gradients and optimizer state.
 
 use crate::plan::Plan;
-use crate::shard::BufferShard;
 use crate::wire::Runtime;
 
 use super::parts::Saved;
 use super::stage::{Activations, Terms};
-use super::state::{Held, gradient_copies, weight_gradients};
-use super::{fsdp2, megatron_fsdp};
+use super::state::{Static, loose_weight_gradient};
+use super::weights::StageElements;
+use super::workspaces::cublas_workspace;
+
+/// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
+/// Megatron-Core's own checkpoints are written slice by slice and take nothing on the GPU.
+pub const EXPORT: &str = "checkpoint export";
 
 /// One phase of a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,49 +33,68 @@ impl Phase {
     }
 }
 
-/// The phases of a step of a rank of `stage`.
-pub fn phases(terms: &Terms<'_>, stage: u64, parts: &Activations, buffers: &[BufferShard]) -> Vec<Phase> {
-    let plan = terms.at.plan;
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => replicated(plan, stage, parts, buffers),
-        Runtime::Fsdp2 => fsdp2::phases(terms, stage),
-        Runtime::MegatronFsdp => megatron_fsdp::phases(plan, stage, parts),
-    }
-}
-
-/// Megatron-Core's and the executor's.
-fn replicated(plan: &Plan, stage: u64, parts: &Activations, buffers: &[BufferShard]) -> Vec<Phase> {
-    // The executor adds each weight gradient to its buffer before it makes the next.
+/// The phases of a step of Megatron-Core and of the executor.
+pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, state: &Static) -> Vec<Phase> {
     let native = plan.runtime == Runtime::Native;
-    let weight_gradient = if native { weight_gradients(plan, stage).largest } else { 0 };
-    let mut found = vec![
-        Phase { name: "forward", activations: parts.saved, transient: parts.forward, ..Phase::default() },
-        Phase {
-            name: "backward",
-            activations: parts.saved,
-            transient: parts.again + parts.backward + weight_gradient,
-            ..Phase::default()
-        },
-    ];
-    if let Some(head) = parts.head {
-        let activations = parts.saved + head.saved;
-        found.push(Phase { name: "head", activations, transient: head.transient, ..Phase::default() });
+    let weight_gradient = loose_weight_gradient(plan, elements);
+    let size = u128::from(plan.training.dtype.size());
+    let mut found = Vec::with_capacity(7);
+    let mut put = |name, activations, transient| {
+        found.push(Phase { name, activations, transient, absent_gradients: 0 });
+    };
+    if !native {
+        // Tensors are copied into their flat buffer before the optimizer has any state.
+        put(
+            "load",
+            Saved::default(),
+            (2 * state.weights + state.gradients).saturating_sub(static_bytes(state)),
+        );
     }
-    found.push(Phase {
-        name: "optimizer",
-        activations: Saved::default(),
-        transient: gradient_copies(buffers),
-        ..Phase::default()
-    });
+    put("forward", parts.saved, parts.forward);
+    if let Some(head) = parts.head {
+        put("head", parts.saved + head.saved, head.transient);
+    }
+    put("backward", parts.saved, parts.again + parts.backward + weight_gradient);
+    if !native {
+        // The embedding's gradient is made whole, in the compute type, when no activation is left.
+        put("gradient reduction", Saved::default(), size * u128::from(elements.embedding));
+    }
+    put("optimizer", Saved::default(), state.gradient_copies);
+    if !native {
+        // A tensor of every rank that has a part of it, and the whole put together.
+        put(EXPORT, Saved::default(), 2 * size * u128::from(elements.largest) * u128::from(plan.layout.tp));
+    }
     found
 }
 
-/// The phase in which the most is alive; of equals, the first.
-pub fn peak(phases: &[Phase]) -> Option<&Phase> {
-    phases.iter().reduce(|best, phase| if phase.total() > best.total() { phase } else { best })
+fn static_bytes(state: &Static) -> u128 {
+    state.weights + state.gradients + state.optimizer
 }
 
-/// Everything of [`Held`] counts as transient in the answer's categories: it is in the allocator and not a shard.
-pub fn transient_bytes(phase: &Phase, held: &Held) -> u128 {
-    phase.transient + held.total()
+/// The phase of every step in which the most is alive; of equals, the first.
+pub fn peak(phases: &[Phase]) -> Option<&Phase> {
+    phases
+        .iter()
+        .filter(|phase| phase.name != EXPORT)
+        .reduce(|best, phase| if phase.total() > best.total() { phase } else { best })
+}
+
+/// What is allocated after a step of Megatron-Core: everything static, with what the step leaves behind until the next.
+pub fn after_step(terms: &Terms<'_>, state: &Static, parts: &Activations) -> u128 {
+    static_bytes(state) + state.held.total() + state.gradient_copies + terms.left_after_step(parts)
+}
+
+/// The most that is allocated up to the end of the first step: its moments come last, and with a single micro batch
+/// only one of the two cuBLAS workspaces is there at the loss.
+pub fn first_step(terms: &Terms<'_>, state: &Static, parts: &Activations, phases: &[Phase]) -> u128 {
+    let plan = terms.at.plan;
+    let always = static_bytes(state) + state.held.total();
+    let late = |name: &str| matches!(name, "optimizer" | EXPORT);
+    let one_handle = |name: &str| plan.microbatches() == 1 && matches!(name, "forward" | "head");
+    let before = phases.iter().filter(|phase| !late(phase.name)).map(|phase| {
+        let handle = if one_handle(phase.name) { u128::from(cublas_workspace(plan)) } else { 0 };
+        let dummy = if one_handle(phase.name) { state.held.dummy_weight_gradients } else { 0 };
+        (always + phase.total()).saturating_sub(state.moments + handle + dummy)
+    });
+    before.max().unwrap_or(0).max(after_step(terms, state, parts))
 }

@@ -34,8 +34,8 @@ pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
 /// Layers that keep what they save.
 fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
     let mut sum = LayerBytes::default();
-    for (kind, count) in terms.at.plan.model.kinds_in(layers) {
-        sum = both(sum, times(terms.layer(kind), count));
+    for (count, layer) in terms.layers(layers) {
+        sum = both(sum, times(layer, count));
     }
     if modules > 0 { both(sum, times(terms.mtp(), modules)) } else { sum }
 }
@@ -56,8 +56,7 @@ fn checkpointed(
     // The most of so many layers in a row.
     let most = group.min(layers.end.saturating_sub(layers.start));
     let mut largest = 0;
-    for (kind, _) in terms.at.plan.model.kinds_in(layers) {
-        let layer = terms.layer(kind);
+    for (_, layer) in terms.layers(layers) {
         largest = largest.max(layer.whole());
         sum.forward = sum.forward.max(layer.forward);
         sum.backward = sum.backward.max(layer.backward);
@@ -72,11 +71,19 @@ fn checkpointed(
     sum
 }
 
+/// So many layers, of which what waits on the host is gone but for the groups on their way.
 fn times(layer: LayerBytes, count: u64) -> LayerBytes {
-    LayerBytes { saved: layer.saved.times(u128::from(count)), ..layer }
+    let kept = layer.saved.without(&layer.offloaded);
+    let offloaded = layer.offloaded.times(u128::from(count.min(OFFLOAD_GROUPS)));
+    LayerBytes { saved: kept.times(u128::from(count)), offloaded, ..layer }
 }
+
+/// Layers whose offloaded tensors are on the GPU at once: the one at work and the one being copied.
+const OFFLOAD_GROUPS: u64 = 2;
 
 /// Both, with the most of what is alive again only while its own layer is recomputed.
 fn both(one: LayerBytes, other: LayerBytes) -> LayerBytes {
-    LayerBytes { recomputed: one.recomputed.max(other.recomputed), ..one.then(other) }
+    let offloaded =
+        if one.offloaded.total() > other.offloaded.total() { one.offloaded } else { other.offloaded };
+    LayerBytes { recomputed: one.recomputed.max(other.recomputed), offloaded, ..one.then(other) }
 }

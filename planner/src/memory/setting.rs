@@ -4,9 +4,10 @@
 //! c cp, s sequence, b micro batch. Tc = s b / c tokens of a rank over the whole tp group; T = Tc / t with sequence
 //! parallel, else Tc. Te = tokens that reach a rank's experts.
 
+use crate::cluster::Generation;
 use crate::model::Norm;
 use crate::plan::Plan;
-use crate::wire::{Granularity, Runtime};
+use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
 
 use super::low_precision::Widths;
 
@@ -62,6 +63,7 @@ impl<'a> Setting<'a> {
         let tp = u128::from(layout.tp);
         let cp = u128::from(layout.cp);
         let full = seq * batch / cp;
+        let megatron = matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp);
         Setting {
             plan,
             size: u128::from(training.dtype.size()),
@@ -77,8 +79,8 @@ impl<'a> Setting<'a> {
                 _ => 4,
             },
             kernel: kernel(plan),
-            attention_dropout: false,
-            hidden_dropout: false,
+            attention_dropout: megatron && training.attention_dropout > 0.0,
+            hidden_dropout: megatron && training.hidden_dropout > 0.0,
             widths: Widths::of(plan),
         }
     }
@@ -93,6 +95,11 @@ impl<'a> Setting<'a> {
         matches!(self.plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp)
     }
 
+    /// Whether what this module saves waits on the host.
+    pub fn offloads(&self, module: &str) -> bool {
+        self.megatron() && self.plan.training.offload.modules.iter().any(|name| name == module)
+    }
+
     /// Whether selective recomputation names this module.
     pub fn recomputes(&self, module: &str) -> bool {
         let training = &self.plan.training;
@@ -101,10 +108,23 @@ impl<'a> Setting<'a> {
     }
 }
 
+/// The kernel that runs. What `auto` takes was seen in published runs: FlashAttention on Ampere and Blackwell, cuDNN's on
+/// Hopper; neither computes in more than two bytes.
 fn kernel(plan: &Plan) -> Kernel {
-    // What `auto` chooses was seen in published runs: FlashAttention on Ampere and Blackwell, cuDNN on Hopper.
-    match plan.runtime {
-        Runtime::Megatron | Runtime::MegatronFsdp => Kernel::Cudnn,
-        Runtime::Fsdp2 | Runtime::Native => Kernel::Cudnn,
+    let training = &plan.training;
+    if !matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp) {
+        return Kernel::Cudnn;
+    }
+    if training.implementation == Implementation::Local || training.dtype.size() > 2 {
+        return Kernel::Unfused;
+    }
+    match training.attention_backend {
+        AttentionBackend::Flash => Kernel::Flash,
+        AttentionBackend::Fused => Kernel::Cudnn,
+        AttentionBackend::Unfused => Kernel::Unfused,
+        AttentionBackend::Auto => match plan.cluster.gpu.generation() {
+            Generation::Hopper => Kernel::Cudnn,
+            _ => Kernel::Flash,
+        },
     }
 }

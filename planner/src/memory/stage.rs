@@ -1,23 +1,37 @@
 //! Activations of a pipeline stage: its layers counted by kind, what is recomputed, what is in flight.
 
+use std::ops::Range;
+
 use crate::layout::{Chunk, chunks_of_stage};
-use crate::model::LayerKind;
+use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
+use crate::wire::{CudaGraphs, Runtime};
 
 use super::head::{HeadBytes, head};
 use super::layer::{layer, mtp_module};
 use super::live::{live_chunks, live_of_chunk};
+use super::low_precision::Widths;
 use super::parts::{LayerBytes, Part, Saved};
 use super::recompute::chunk_bytes;
 use super::setting::Setting;
+use super::weights::{Blocks, StageElements};
 
-/// What one layer of each kind of a plan keeps, computed once for all stages.
+/// What one layer of each kind of a plan keeps, and what parameters it has: computed once for all stages.
 #[derive(Debug, Clone)]
 pub struct Terms<'a> {
     /// The plan and what its layers have in common.
     pub at: Setting<'a>,
-    kinds: Vec<(LayerKind, LayerBytes)>,
+    kinds: Vec<KindTerms>,
     mtp: LayerBytes,
+    blocks: Option<Blocks>,
+}
+
+/// One kind of layer, in the recipe's precision and in the compute type.
+#[derive(Debug, Clone, Copy)]
+struct KindTerms {
+    kind: LayerKind,
+    usual: LayerBytes,
+    plain: LayerBytes,
 }
 
 /// Activations of one stage's rank.
@@ -39,22 +53,57 @@ impl<'a> Terms<'a> {
     /// Terms of every kind of layer of a plan.
     pub fn new(plan: &'a Plan) -> Terms<'a> {
         let at = Setting::new(plan);
-        let mut kinds: Vec<(LayerKind, LayerBytes)> = Vec::new();
+        let exact = Setting { widths: Widths::plain(plan), ..at };
+        let mut kinds: Vec<KindTerms> = Vec::new();
         for (kind, _) in plan.model.kinds_in(0..plan.model.num_layers) {
-            if kinds.iter().all(|(known, _)| *known != kind) {
-                kinds.push((kind, layer(&at, kind)));
+            if kinds.iter().all(|known| known.kind != kind) {
+                let usual = layer(&at, kind);
+                let plain = if at.widths.quantised { layer(&exact, kind) } else { usual };
+                kinds.push(KindTerms { kind, usual, plain });
             }
         }
         let mtp = if plan.model.mtp_layers > 0 { mtp_module(&at) } else { LayerBytes::default() };
-        Terms { at, kinds, mtp }
+        let replicated = matches!(plan.runtime, Runtime::Megatron | Runtime::Native);
+        let blocks = replicated.then(|| Blocks::new(plan, kinds.iter().map(|terms| terms.kind)));
+        Terms { at, kinds, mtp, blocks }
     }
 
-    /// One layer of a kind of this plan.
+    fn of_kind(&self, kind: LayerKind) -> Option<&KindTerms> {
+        self.kinds.iter().find(|known| known.kind == kind)
+    }
+
+    /// One layer of a kind of this plan, in the recipe's precision where there is one.
     pub fn layer(&self, kind: LayerKind) -> LayerBytes {
-        self.kinds
-            .iter()
-            .find(|(known, _)| *known == kind)
-            .map_or_else(LayerBytes::default, |(_, bytes)| *bytes)
+        self.of_kind(kind).map_or_else(LayerBytes::default, |known| known.usual)
+    }
+
+    /// Kinds of a range of layers, each with the number of its layers and what one of them keeps.
+    pub fn layers(&self, range: Range<u64>) -> impl Iterator<Item = (u64, LayerBytes)> + '_ {
+        self.split(range).into_iter().flat_map(move |(range, plain)| {
+            self.at.plan.model.kinds_in(range).map(move |(kind, count)| {
+                let bytes = self.of_kind(kind).map(|known| if plain { known.plain } else { known.usual });
+                (count, bytes.unwrap_or_default())
+            })
+        })
+    }
+
+    /// A range of layers as first, middle and last, and which of them stay in the compute type.
+    fn split(&self, range: Range<u64>) -> [(Range<u64>, bool); 3] {
+        let (training, layers) = (&self.at.plan.training, self.at.plan.model.num_layers);
+        let [first, last] = if self.at.widths.quantised {
+            [training.bf16_first_layers.min(layers), layers.saturating_sub(training.bf16_last_layers)]
+        } else {
+            [0, layers]
+        };
+        let within = |from: u64, to: u64| {
+            let start = range.start.max(from);
+            start..range.end.min(to).max(start)
+        };
+        [
+            (within(0, first), true),
+            (within(first, last.max(first)), false),
+            (within(last.max(first), layers), true),
+        ]
     }
 
     /// A multi-token-prediction module.
@@ -62,20 +111,51 @@ impl<'a> Terms<'a> {
         self.mtp
     }
 
+    fn chunks(&self, stage: u64) -> Vec<Chunk> {
+        let plan = self.at.plan;
+        chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default()
+    }
+
+    /// Elements that a rank of `stage` holds; nothing for a runtime that shards them.
+    pub fn elements(&self, stage: u64) -> StageElements {
+        self.blocks.as_ref().map_or_else(StageElements::default, |blocks| blocks.stage(self.at.plan, stage))
+    }
+
+    /// Elements of weights on `stage` that a low-precision recipe runs with.
+    pub fn quantised_elements(&self, stage: u64, elements: &StageElements) -> u64 {
+        let all = elements.dense.quantised + elements.expert.quantised;
+        let (Some(blocks), true) = (&self.blocks, self.at.widths.quantised) else { return all };
+        let model = &self.at.plan.model;
+        let mut plain = 0;
+        for chunk in self.chunks(stage) {
+            for (range, _) in self.split(chunk.layers).into_iter().filter(|(_, plain)| *plain) {
+                plain +=
+                    model.kinds_in(range).map(|(kind, count)| count * blocks.quantised(kind)).sum::<u64>();
+            }
+        }
+        all - plain.min(all)
+    }
+
+    /// Whether `stage` has output layer and loss.
+    pub fn has_head(&self, stage: u64) -> bool {
+        self.chunks(stage).iter().any(|chunk| chunk.loss)
+    }
+
+    /// Whether some layer of `stage` has experts.
+    pub fn has_experts(&self, stage: u64) -> bool {
+        let model = &self.at.plan.model;
+        self.chunks(stage)
+            .into_iter()
+            .any(|chunk| model.kinds_in(chunk.layers).any(|(kind, _)| kind.mlp == Mlp::Moe))
+    }
+
     /// Activations of a rank of `stage`.
     pub fn stage(&self, stage: u64) -> Activations {
         let plan = self.at.plan;
-        let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
-        self.of_chunks(stage, &chunks)
-    }
-
-    /// Activations of a rank of `stage` with these chunks.
-    pub fn of_chunks(&self, stage: u64, chunks: &[Chunk]) -> Activations {
-        let plan = self.at.plan;
         let mut found = Activations::default();
         let (most, _) = live_chunks(plan, stage);
-        let mut modules = 0;
-        for (number, chunk) in chunks.iter().enumerate() {
+        let (mut modules, mut has_head, mut group) = (0, false, Saved::default());
+        for (number, chunk) in self.chunks(stage).iter().enumerate() {
             let bytes = chunk_bytes(self, chunk);
             let live = live_of_chunk(plan, most, number as u64);
             let mut saved = bytes.saved;
@@ -83,14 +163,50 @@ impl<'a> Terms<'a> {
                 saved.put(Part::Embedding, self.at.local * self.at.hidden);
             }
             found.saved += saved.times(u128::from(live));
+            if bytes.offloaded.total() > group.total() {
+                group = bytes.offloaded;
+            }
             found.again = found.again.max(bytes.recomputed);
             found.forward = found.forward.max(bytes.forward);
             found.backward = found.backward.max(bytes.backward);
             modules += if chunk.mtp { plan.model.mtp_layers } else { 0 };
+            has_head |= chunk.loss;
         }
-        if chunks.iter().any(|chunk| chunk.loss) {
-            found.head = Some(head(&self.at, modules));
-        }
+        found.saved += group;
+        found.head = has_head.then(|| head(&self.at, modules));
         found
+    }
+
+    /// What a step leaves in the allocator until the next one, beside state: one layer's expert tensors where expert
+    /// parallelism's all-to-all is overlapped, and what captured modules save, in the graphs' pool.
+    pub fn left_after_step(&self, parts: &Activations) -> u128 {
+        let training = &self.at.plan.training;
+        let layers = || self.kinds.iter().filter(|known| known.kind.mlp == Mlp::Moe);
+        let overlapped = if training.overlap.ep {
+            layers().map(|known| known.usual.saved.get(Part::Experts)).max().unwrap_or(0)
+        } else {
+            0
+        };
+        overlapped + self.captured(&parts.saved)
+    }
+
+    fn captured(&self, saved: &Saved) -> u128 {
+        let training = &self.at.plan.training;
+        let named = |module: &str| training.cuda_graph_modules.iter().any(|name| name == module);
+        let all = training.cuda_graph_modules.is_empty();
+        let part = |part: Part, captured: bool| if captured { saved.get(part) } else { 0 };
+        match training.cuda_graphs {
+            CudaGraphs::None => 0,
+            CudaGraphs::Iteration => saved.total(),
+            CudaGraphs::Scoped => {
+                part(Part::Attention, all || named("attn"))
+                    + part(Part::Norms, all || named("attn"))
+                    + part(Part::Recurrence, all || named("mamba"))
+                    + part(Part::Mlp, all || named("mlp"))
+                    + part(Part::Router, all || named("moe") || named("moe_router"))
+                    + part(Part::SharedExperts, all || named("moe") || named("moe_router"))
+                    + part(Part::Experts, all || named("moe"))
+            }
+        }
     }
 }

@@ -1,27 +1,54 @@
-//! What a rank holds from step to step besides the buffers that its shards list.
+//! What a rank of Megatron-Core holds from step to step.
 
 use crate::plan::Plan;
-use crate::shard::{BufferShard, Module, stage_families};
-use crate::wire::Runtime;
+use crate::shard::buffer_elements;
+use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
-use super::outside::on_gpu;
+use super::low_precision::quantised_weights;
+use super::optimizer::{Slot, StateBytes, state};
+use super::setting::Kernel;
+use super::stage::Terms;
+use super::weights::StageElements;
+use super::workspaces::workspaces;
 
-/// What torch allocates besides: workspaces, rotary tables (SimuMax's B200 readings).
-const WORKSPACE_BYTES: u128 = 50 << 20;
+/// Large blocks of torch's allocator are not split when at most 1 MiB would remain: what that adds with one flat buffer
+/// of each kind, and with a block for each tensor (published runs of Megatron-LM's CI).
+const UNSPLIT_BUFFERS: u128 = 1 << 20;
+const UNSPLIT_TENSORS: u128 = 3 << 20;
+/// Boundary tensors that a pipeline's schedule still refers to after a step, in bytes of 2 T h: seen in published runs,
+/// and not traced to their references.
+const BOUNDARY_TENSORS: u128 = 2;
+/// The same with interleaved chunks.
+const BOUNDARY_TENSORS_INTERLEAVED: u128 = 6;
 
 /// Named bytes that stay allocated between steps, beside weights, gradients and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Workspaces of matrix libraries.
     pub workspaces: u128,
+    /// Megatron-Core's one buffer for gathered inputs, at its largest use.
+    pub gather_buffer: u128,
     /// TransformerEngine's cached dummy weight gradients.
     pub dummy_weight_gradients: u128,
+    /// Copies of weights in the recipe's type.
+    pub quantised_weights: u128,
+    /// Tensors between pipeline stages that outlive a step.
+    pub boundary_tensors: u128,
+    /// Blocks of the allocator that are not split.
+    pub unsplit_blocks: u128,
 }
 
 impl Held {
     /// Name and bytes of each.
-    pub fn named(&self) -> [(&'static str, u128); 2] {
-        [("workspaces", self.workspaces), ("dummy_weight_gradients", self.dummy_weight_gradients)]
+    pub fn named(&self) -> [(&'static str, u128); 6] {
+        [
+            ("workspaces", self.workspaces),
+            ("gather_buffer", self.gather_buffer),
+            ("dummy_weight_gradients", self.dummy_weight_gradients),
+            ("quantised_weights", self.quantised_weights),
+            ("boundary_tensors", self.boundary_tensors),
+            ("unsplit_blocks", self.unsplit_blocks),
+        ]
     }
 
     /// Of all.
@@ -30,51 +57,121 @@ impl Held {
     }
 }
 
-/// What a rank of `stage` holds besides its buffers, and the largest weight gradient that its backward makes.
-pub fn held(plan: &Plan, stage: u64) -> Held {
-    match plan.runtime {
-        Runtime::Megatron => Held {
-            workspaces: if on_gpu(plan) { WORKSPACE_BYTES } else { 0 },
-            dummy_weight_gradients: weight_gradients(plan, stage).sum,
-        },
-        Runtime::MegatronFsdp | Runtime::Fsdp2 | Runtime::Native => Held::default(),
-    }
-}
-
-/// Bytes of weight gradients in the compute type: one of each distinct shape, and the largest.
+/// State of one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WeightGradients {
-    /// One of each distinct shape.
-    pub sum: u128,
-    /// The largest.
-    pub largest: u128,
+pub struct Static {
+    /// Weights.
+    pub weights: u128,
+    /// Main gradients.
+    pub gradients: u128,
+    /// Master weights and moments.
+    pub optimizer: u128,
+    /// Of these, moments, which are made by the first step.
+    pub moments: u128,
+    /// fp32 copies of two-byte gradients, alive from the optimizer's step to the next step's start.
+    pub gradient_copies: u128,
+    /// What is held beside.
+    pub held: Held,
 }
 
-/// TransformerEngine keeps one weight gradient per distinct weight shape for the life of the process; autograd makes
-/// about the same for one layer at a time. Norms and other vectors are left out.
-pub fn weight_gradients(plan: &Plan, stage: u64) -> WeightGradients {
-    let mut shapes: Vec<(Vec<u64>, u128)> = Vec::new();
-    for family in stage_families(plan, stage) {
-        let parameter = &family.parameter;
-        let vector = parameter.shape.len() < 2 || !parameter.decays;
-        if vector || parameter.module == Module::Embedding {
-            continue;
-        }
-        let experts = if parameter.module == Module::Expert { family.count / family.layers } else { 1 };
-        let elements = u128::from(family.local_elements()) * u128::from(experts);
-        if !shapes.iter().any(|(shape, size)| shape == &family.local_shape && *size >= elements) {
-            shapes.push((family.local_shape.clone(), elements));
-        }
+/// State of a rank of Megatron-Core on `stage`.
+pub fn megatron(terms: &Terms<'_>, stage: u64, elements: &StageElements, slot: Slot) -> Static {
+    let plan = terms.at.plan;
+    let (training, optimizer) = (&plan.training, &plan.training.optimizer);
+    let kinds = [&elements.dense, &elements.expert];
+    let mut buffers = [0, 0];
+    for (number, kind) in kinds.into_iter().enumerate() {
+        buffers[number] = buffer_elements(plan, number == 1, kind.padded, kind.exact);
     }
-    let size = u128::from(plan.training.dtype.size());
-    WeightGradients {
-        sum: shapes.iter().map(|(_, elements)| elements).sum::<u128>() * size,
-        largest: shapes.iter().map(|(_, elements)| *elements).max().unwrap_or(0) * size,
+    let in_buffers = u128::from(buffers[0]) + u128::from(buffers[1]);
+    let quantised = quantised_weights(plan, terms.quantised_elements(stage, elements));
+    let state = state(plan, stage, elements, buffers, slot);
+    let kept = 1.0 - optimizer.offload_fraction.clamp(0.0, 1.0);
+    let moments = part(state.moments, kept);
+    let plain = in_buffers * u128::from(training.dtype.size());
+    let gather = training.fp8_param_gather && training.low_precision.is_some();
+    Static {
+        weights: if gather { plain - quantised.saved.min(plain) + quantised.copies } else { plain },
+        gradients: in_buffers * u128::from(training.grad_dtype.size()),
+        optimizer: part(state.master, kept) + moments,
+        moments,
+        gradient_copies: part(gradient_copies(plan, &state), kept),
+        held: Held {
+            workspaces: u128::from(workspaces(plan)),
+            gather_buffer: gather_buffer(terms, stage),
+            dummy_weight_gradients: dummy_weight_gradients(plan, elements),
+            quantised_weights: if gather { 0 } else { quantised.copies },
+            boundary_tensors: boundary_tensors(terms),
+            unsplit_blocks: unsplit_blocks(plan),
+        },
     }
 }
 
-/// With gradients of two bytes the optimizer step makes an fp32 copy of its part of them.
-pub fn gradient_copies(buffers: &[BufferShard]) -> u128 {
-    let two_bytes = buffers.iter().filter(|buffer| buffer.grad_dtype.size() < 4);
-    two_bytes.map(|buffer| 4 * u128::from(buffer.state_elements)).sum()
+/// A part of so many bytes, in millionths: the same on every platform.
+fn part(bytes: u128, fraction: f64) -> u128 {
+    bytes * (fraction * 1e6) as u128 / 1_000_000
+}
+
+/// With gradients of two bytes the step makes an fp32 copy of the rank's part of them, unless the optimizer reads them
+/// as they are.
+fn gradient_copies(plan: &Plan, state: &StateBytes) -> u128 {
+    let small = plan.training.grad_dtype.size() < 4;
+    if small && !plan.training.optimizer.precision_aware { 4 * state.elements } else { 0 }
+}
+
+/// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
+/// scores of Megatron-Core's own attention, tokens gathered for the experts.
+fn gather_buffer(terms: &Terms<'_>, stage: u64) -> u128 {
+    let at = &terms.at;
+    let plan = at.plan;
+    let layout = &plan.layout;
+    let local = plan.training.implementation == Implementation::Local;
+    let head = terms.has_head(stage) && layout.sp && layout.tp > 1;
+    let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { 0 };
+    let scores = if local && at.kernel == Kernel::Unfused {
+        at.size * at.batch * u128::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
+    } else {
+        0
+    };
+    let group = u128::from(layout.ep) * u128::from(layout.etp);
+    let gathers =
+        plan.training.moe.dispatcher == Dispatcher::AllGather && terms.has_experts(stage) && group > 1;
+    let tokens = if gathers { at.size * at.local * group * at.hidden } else { 0 };
+    output.max(scores).max(tokens)
+}
+
+/// One weight gradient of each distinct shape in the compute type, kept where the multiplication adds to the main
+/// gradient itself (`get_dummy_wgrad`).
+fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> u128 {
+    let engine = plan.training.implementation == Implementation::TransformerEngine;
+    if engine && plan.training.fused_gradient_accumulation {
+        u128::from(elements.distinct_shapes) * u128::from(plan.training.dtype.size())
+    } else {
+        0
+    }
+}
+
+fn boundary_tensors(terms: &Terms<'_>) -> u128 {
+    let layout = &terms.at.plan.layout;
+    match (layout.pp, layout.vpp) {
+        (1, _) => 0,
+        (_, 1) => BOUNDARY_TENSORS * terms.at.stream(),
+        _ => BOUNDARY_TENSORS_INTERLEAVED * terms.at.stream(),
+    }
+}
+
+fn unsplit_blocks(plan: &Plan) -> u128 {
+    if plan.software.expandable_segments || !super::outside::on_gpu(plan) {
+        return 0;
+    }
+    let optimizer = &plan.training.optimizer;
+    let flat = optimizer.distributed && optimizer.kind != OptimizerKind::Muon;
+    if flat { UNSPLIT_BUFFERS } else { UNSPLIT_TENSORS }
+}
+
+/// Weight gradient that a layer's backward makes before it is added to its buffer: the executor's, and Megatron-Core's
+/// without fused accumulation.
+pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> u128 {
+    let loose = plan.runtime == Runtime::Native || !plan.training.fused_gradient_accumulation;
+    if loose { u128::from(elements.largest) * u128::from(plan.training.dtype.size()) } else { 0 }
 }

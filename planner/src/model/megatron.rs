@@ -95,6 +95,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         tied_embeddings: beside.tied_embeddings,
         learned_positions: beside.learned_positions,
         mtp_layers: number("mtp_num_layers")?.unwrap_or(0),
+        mtp_shared: flag("mtp_use_repeated_layer"),
         mtp_pattern: Vec::new(),
         post_norms: false,
         hyper_connections: 0,

@@ -73,6 +73,9 @@ pub struct Architecture {
     /// Multi-token-prediction modules after the last layer.
     #[serde(default)]
     pub mtp_layers: u64,
+    /// Whether all of them are one module, run several times.
+    #[serde(default, skip_serializing_if = "no")]
+    pub mtp_shared: bool,
     /// Kinds of the layers of one such module; empty: one of the last layer's kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mtp_pattern: Vec<LayerRun>,
@@ -85,6 +88,13 @@ pub struct Architecture {
     /// Whether layers attend over the outputs of earlier blocks instead of adding to one stream (Kimi-K3).
     #[serde(default, skip_serializing_if = "no")]
     pub attention_residuals: bool,
+}
+
+impl Architecture {
+    /// Multi-token-prediction modules with parameters of their own.
+    pub fn mtp_modules(&self) -> u64 {
+        if self.mtp_shared { self.mtp_layers.min(1) } else { self.mtp_layers }
+    }
 }
 
 fn yes() -> bool {

@@ -188,7 +188,7 @@ pub(super) fn fill(
     let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
     model.mtp_layers = mtp;
     let layout = fill_layout(&mut fill, &mut file, &model, runtime, cluster.world_size());
-    let training = fill_training(&mut fill, &mut file.training, runtime);
+    let training = fill_training(&mut fill, &mut file.training, runtime, model.gated);
     let software = fill_software(&mut fill, &mut file.software);
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -261,6 +261,8 @@ fn fill_layout(
     let etp =
         fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp }, 1, MAX_WORLD);
     let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1, 1, MAX_WORLD);
+    let vocab_divisible_by =
+        fill.number("layout.vocab_divisible_by", &mut layout.vocab_divisible_by, 128, 1, 1 << 20);
     let usual = "tp-cp-ep-dp-pp";
     let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
     let order = parse_order(&text).or_else(|| {
@@ -300,6 +302,7 @@ fn fill_layout(
         dp: (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1),
         edp: (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1),
         order: order.unwrap_or_default(),
+        vocab_divisible_by,
         dp_replicate,
         fsdp: settings,
         tp_plan,

@@ -5,25 +5,13 @@ use serde_json::Value;
 use super::Plan;
 use crate::finding::Finding;
 use crate::wire::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    OptimizerKind, Runtime,
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation, Runtime,
 };
 
 /// Remarks on the settings of a filled plan.
 pub(super) fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     let training = &plan.training;
-    if training.optimizer.kind == OptimizerKind::Muon && plan.runtime == Runtime::Megatron {
-        findings.push(
-            Finding::error(
-                "training.optimizer.kind",
-                "muon",
-                "the memory of Muon is not computed yet; take adam, which needs more",
-            )
-            .rule("optimizers whose state is computed")
-            .nearest(["adam", "sgd"]),
-        );
-    }
     if training.recompute != Granularity::Selective && !training.recompute_modules.is_empty() {
         findings.push(
             Finding::warning(
@@ -106,8 +94,12 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
     findings
 }
 
-/// Settings that nothing computes with yet: a plan with one of them is answered as if it had the default.
+/// Settings that only Megatron's rules compute with: under another runtime a plan with one of them is answered as if it
+/// had the default.
 fn pending(plan: &Plan) -> Vec<Finding> {
+    if plan.runtime == Runtime::Megatron {
+        return Vec::new();
+    }
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);

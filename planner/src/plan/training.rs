@@ -91,7 +91,7 @@ impl Optimizer {
     pub const fn moments(&self) -> u64 {
         match self.kind {
             OptimizerKind::Sgd => 1,
-            // Muon keeps one for hidden matrices; no plan with it passes until buffers tell those apart.
+            // Muon keeps one for hidden matrices: memory counts those apart, buffers of shards don't.
             OptimizerKind::Adam | OptimizerKind::Muon => 2,
         }
     }
@@ -140,6 +140,8 @@ pub struct MoeTraining {
     pub grouped_gemm: bool,
     /// Whether shared experts run while tokens travel to the routed ones.
     pub shared_expert_overlap: bool,
+    /// Whether the experts' activation, its gate and the weight of each token are one kernel.
+    pub fused_activation: bool,
     /// Whether sorting of tokens is one kernel.
     pub permute_fusion: bool,
 }

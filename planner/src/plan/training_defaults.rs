@@ -26,6 +26,7 @@ pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
     runtime: Runtime,
+    gated: bool,
 ) -> Training {
     let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
     let micro_batch_size =
@@ -107,7 +108,7 @@ pub(super) fn fill_training(
             &mut training.cuda_graph_modules,
             MAX_MODULES,
         ),
-        moe: fill_moe(fill, &mut training.moe),
+        moe: fill_moe(fill, &mut training.moe, gated),
         attention_mask: fill.or("training.attention_mask", &mut training.attention_mask, false),
     }
 }
@@ -164,7 +165,7 @@ fn fill_overlap(fill: &mut Filler<'_>, overlap: &mut OverlapFile, distributed: b
     }
 }
 
-fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile) -> MoeTraining {
+fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile, gated: bool) -> MoeTraining {
     let field = "training.moe.capacity_factor";
     if let Some(factor) = moe.capacity_factor
         && !(factor > 0.0 && factor <= MAX_RATIO)
@@ -190,6 +191,7 @@ fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile) -> MoeTraining {
             &mut moe.shared_expert_overlap,
             false,
         ),
+        fused_activation: fill.or("training.moe.fused_activation", &mut moe.fused_activation, gated),
         permute_fusion: fill.or("training.moe.permute_fusion", &mut moe.permute_fusion, false),
     }
 }

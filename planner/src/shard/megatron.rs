@@ -9,15 +9,17 @@ use crate::wire::Runtime;
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
 /// (Megatron-Core param_layout).
-const PARAM_ALIGNMENT: u64 = 64;
+pub(crate) const PARAM_ALIGNMENT: u64 = 64;
 /// A buffer of the distributed optimizer ends at a multiple of lcm(data-parallel size, this).
 const END_ALIGNMENT: u64 = 128;
 
-/// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of 128 x tp (Megatron-LM's
-/// `make_vocab_size_divisible_by`).
+/// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of
+/// `vocab_divisible_by` x tp (Megatron-LM's `make_vocab_size_divisible_by`).
 pub fn padded_vocabulary(plan: &Plan) -> u64 {
     match plan.runtime {
-        Runtime::Megatron | Runtime::Native => plan.model.vocab_size.next_multiple_of(128 * plan.layout.tp),
+        Runtime::Megatron | Runtime::Native => {
+            plan.model.vocab_size.next_multiple_of(plan.layout.vocab_divisible_by * plan.layout.tp)
+        }
         Runtime::Fsdp2 | Runtime::MegatronFsdp => plan.model.vocab_size,
     }
 }
@@ -80,7 +82,7 @@ fn family(parameter: Parameter, plan: &Plan, layers: u64) -> Family {
 
 /// A piece of a stage whose parameters are listed together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Block {
+pub(crate) enum Block {
     /// The word embedding, or a copy of it for what is not on the first stage.
     Embedding { copy: bool },
     /// A transformer layer.
@@ -102,7 +104,7 @@ pub(super) fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
             embedded = true;
         }
         found.extend(chunk.layers.map(|layer| (Block::Layer(model.layer_kind(layer)), Some(layer))));
-        let modules = if chunk.mtp { model.mtp_layers } else { 0 };
+        let modules = if chunk.mtp { model.mtp_modules() } else { 0 };
         // Modules of multi-token prediction embed the next tokens; a tied output layer is the embedding.
         if !embedded && (modules > 0 || (chunk.loss && model.tied_embeddings)) {
             found.push((Block::Embedding { copy: true }, None));
@@ -129,19 +131,47 @@ pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
     }
 }
 
-/// Families of everything that a rank of `stage` holds.
-pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
+/// The pieces of a stage with the number of each, in order of appearance.
+pub(crate) fn counted_blocks(plan: &Plan, stage: u64) -> Vec<(Block, u64)> {
+    let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let mut kinds: Vec<(Block, u64)> = Vec::new();
-    for (block, _) in blocks(plan, stage) {
-        match kinds.iter_mut().find(|(known, _)| *known == block) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((block, 1)),
+    let mut put = |block, count| match kinds.iter_mut().find(|(known, _)| *known == block) {
+        Some((_, known)) => *known += count,
+        None => kinds.push((block, count)),
+    };
+    let mut embedded = false;
+    for chunk in chunks {
+        if chunk.embedding {
+            put(Block::Embedding { copy: false }, 1);
+            embedded = true;
+        }
+        for (kind, count) in plan.model.kinds_in(chunk.layers) {
+            put(Block::Layer(kind), count);
+        }
+        let modules = if chunk.mtp { plan.model.mtp_modules() } else { 0 };
+        if !embedded && (modules > 0 || (chunk.loss && plan.model.tied_embeddings)) {
+            put(Block::Embedding { copy: true }, 1);
+            embedded = true;
+        }
+        if modules > 0 {
+            put(Block::Mtp, modules);
+        }
+        if chunk.loss {
+            put(Block::Last, 1);
         }
     }
-    let of = |(block, count): (Block, u64)| {
-        parameters_of(plan, block).into_iter().map(move |parameter| family(parameter, plan, count))
-    };
-    kinds.into_iter().flat_map(of).collect()
+    kinds
+}
+
+/// Families of `count` pieces of a kind.
+pub(crate) fn block_families(plan: &Plan, block: Block, count: u64) -> impl Iterator<Item = Family> + '_ {
+    parameters_of(plan, block).into_iter().map(move |parameter| family(parameter, plan, count))
+}
+
+/// Families of everything that a rank of `stage` holds.
+pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
+    let blocks = counted_blocks(plan, stage);
+    blocks.into_iter().flat_map(|(block, count)| block_families(plan, block, count)).collect()
 }
 
 /// The two buffers of a rank, dense and (where it holds experts) expert, from the elements of its slices.
@@ -175,6 +205,17 @@ fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) ->
         step_bytes: 0,
     };
     (buffer, starts)
+}
+
+/// Elements of a buffer of a kind as allocated, from the sum of its slices' sizes, each rounded up to
+/// `PARAM_ALIGNMENT` (`padded`) and not (`exact`).
+pub(crate) fn buffer_elements(plan: &Plan, expert: bool, padded: u64, exact: u64) -> u64 {
+    let replicas = plan.group_size(if expert { GroupKind::Edp } else { GroupKind::DpCp });
+    if plan.training.optimizer.distributed && exact > 0 {
+        padded.next_multiple_of(lcm(replicas, END_ALIGNMENT))
+    } else {
+        exact
+    }
 }
 
 fn lcm(a: u64, b: u64) -> u64 {

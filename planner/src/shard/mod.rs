@@ -18,6 +18,7 @@ pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 
 pub use megatron::padded_vocabulary;
+pub(crate) use megatron::{Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use remarks::check;
 

@@ -116,6 +116,12 @@ pub struct RankClass {
     pub peak_allocated_bytes: u64,
     /// What the allocator takes from the device for that.
     pub peak_reserved_bytes: u64,
+    /// Allocated after a step, which is what stays from one step to the next (Megatron).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_step_bytes: Option<u64>,
+    /// The most allocated up to the end of the first step, whose end makes the moments (Megatron).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step_peak_bytes: Option<u64>,
     /// The phases of a step in order.
     #[serde(default)]
     pub phases: Vec<MemoryPhase>,

@@ -177,6 +177,9 @@ pub struct LayoutFile {
     pub etp: Option<u64>,
     /// Replicas of HSDP, or Megatron-FSDP's outer size.
     pub dp_replicate: Option<u64>,
+    /// The vocabulary is padded to a multiple of this times tp (Megatron's `make_vocab_size_divisible_by`); 128.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vocab_divisible_by: Option<u64>,
     /// Order of the axes over ranks, fastest first.
     pub order: Option<String>,
     /// A Hugging Face TP plan: `hf`, or a map from module pattern to style.

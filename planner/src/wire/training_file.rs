@@ -397,6 +397,9 @@ pub struct MoeFile {
     /// Whether shared experts run while tokens travel to the routed ones; false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_expert_overlap: Option<bool>,
+    /// Whether the experts' activation, its gate and the weight of each token are one kernel; true for gated experts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fused_activation: Option<bool>,
     /// Whether sorting of tokens is one kernel; false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permute_fusion: Option<bool>,

@@ -103,6 +103,8 @@ mod tests {
             outside_bytes: 6,
             peak_allocated_bytes: 7,
             peak_reserved_bytes: 8,
+            after_step_bytes: None,
+            first_step_peak_bytes: None,
             phases: Vec::new(),
             parts: Vec::new(),
         };

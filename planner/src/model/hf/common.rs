@@ -27,6 +27,7 @@ pub(super) fn base(reader: &mut Reader, attention: Attention) -> Architecture {
         tied_embeddings: reader.flag("tie_word_embeddings", false),
         learned_positions: None,
         mtp_layers: 0,
+        mtp_shared: false,
         mtp_pattern: Vec::new(),
         post_norms: false,
         hyper_connections: 0,

@@ -138,6 +138,7 @@ pub(super) fn gpt2(reader: &mut Reader, _: &str) -> Architecture {
         tied_embeddings: reader.flag("tie_word_embeddings", true),
         learned_positions: Some(reader.need("n_positions")),
         mtp_layers: 0,
+        mtp_shared: false,
         mtp_pattern: Vec::new(),
         post_norms: false,
         hyper_connections: 0,

@@ -225,7 +225,7 @@ pub(super) fn total(architecture: &Architecture) -> (u128, u128) {
     let outer: u128 = first.iter().chain(&last).map(elements).sum();
     let of_kind = |(kind, layers)| (layer_parameters(architecture, kind), layers);
     let modules =
-        (architecture.mtp_layers > 0).then(|| (mtp_parameters(architecture), architecture.mtp_layers));
+        (architecture.mtp_layers > 0).then(|| (mtp_parameters(architecture), architecture.mtp_modules()));
     let (mut total, mut active) = (outer, outer);
     let top_k = architecture.moe.as_ref().map_or(0, |moe| moe.top_k);
     for (parameters, layers) in architecture.layer_kinds().into_iter().map(of_kind).chain(modules) {

@@ -65,7 +65,8 @@ fn every_preset_is_planned_with_all_its_parameters_on_one_rank() {
         let padding = (padded_vocabulary(&plan) - plan.model.vocab_size) * plan.model.hidden_size * copies;
         assert_eq!(held, count(&plan.model).0 + padding, "{}", preset.id);
         let memory = estimate(&file).memory.unwrap();
-        assert!(memory.rank_classes[0].activations_bytes > 0, "{}", preset.id);
+        let phases = &memory.rank_classes[0].phases;
+        assert!(phases.iter().any(|phase| phase.activations_bytes > 0), "{}", preset.id);
     }
 }
 

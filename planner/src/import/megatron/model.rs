@@ -1,0 +1,291 @@
+//! The model that a command line describes.
+
+use super::super::Arguments;
+use crate::model::{
+    Activation, Architecture, Attention, Balance, LayerKind, Mamba2, Mixer, Mlp, Moe, Norm, QkNorm, Routing,
+    Score, fold,
+};
+
+/// Words of the GPT-2 tokenizer, Megatron-LM's usual one.
+const GPT2_WORDS: u64 = 50_257;
+/// Bytes after which a hybrid pattern is no pattern.
+const LONGEST_PATTERN: usize = 4096;
+
+/// The model, and where its pattern cuts it into pipeline stages.
+pub struct Described {
+    /// The model.
+    pub architecture: Architecture,
+    /// Layers of each stage, where a hybrid pattern says so.
+    pub stages: Option<Vec<u64>>,
+}
+
+/// Reads the model.
+///
+/// # Errors
+/// What is missing or can't be read, as a sentence.
+pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
+    let need = |value: Option<u64>, name: &str| value.ok_or_else(|| format!("--{name} is missing"));
+    let hidden_size = need(arguments.number("hidden-size")?, "hidden-size")?;
+    let heads = need(arguments.number("num-attention-heads")?, "num-attention-heads")?;
+    if heads == 0 || hidden_size == 0 {
+        return Err("--hidden-size and --num-attention-heads must be at least 1".to_owned());
+    }
+    let layers = arguments.number("num-layers")?.or(arguments.number("decoder-num-layers")?);
+    let gated = [arguments.flag("swiglu"), arguments.flag("quick-geglu")];
+    let squared = arguments.flag("squared-relu");
+    let biased = !arguments.flag("disable-bias-linear") && !arguments.take("no-add-bias-linear").is_some();
+    let usual_width = if gated[0] { 4 * hidden_size * 2 / 3 / 64 * 64 } else { 4 * hidden_size };
+    let ffn_hidden_size = arguments.number("ffn-hidden-size")?.unwrap_or(usual_width);
+    let norm =
+        if arguments.word("normalization").as_deref() == Some("RMSNorm") { Norm::Rms } else { Norm::Layer };
+    let attention = attention(arguments, hidden_size, heads, biased)?;
+    let moe = experts(arguments, ffn_hidden_size, biased)?;
+    let modules = arguments.number("mtp-num-layers")?.unwrap_or(0);
+    let shared = arguments.flag("mtp-use-repeated-layer");
+    let frequency = arguments.word("moe-layer-freq");
+    let hybrid = arguments.word("hybrid-layer-pattern").or(arguments.word("hybrid-override-pattern"));
+    let (num_layers, pattern, mtp_pattern, other_mixers, stages) = match hybrid {
+        Some(text) => {
+            let pattern = HybridPattern::read(&text)?;
+            let mixers = vec![Mixer::Mamba2(mamba(arguments, hidden_size)?)];
+            (pattern.layers.len() as u64, fold(&pattern.layers), fold(&pattern.mtp), mixers, pattern.stages)
+        }
+        None => {
+            let layers = need(layers, "num-layers")?;
+            let kinds = frequency_kinds(frequency.as_deref(), layers)?;
+            (layers, if moe.is_some() { fold(&kinds) } else { Vec::new() }, Vec::new(), Vec::new(), None)
+        }
+    };
+    let positions = arguments.number("max-position-embeddings")?;
+    let kind = arguments.word("position-embedding-type");
+    let learned = kind.is_none_or(|kind| kind == "learned_absolute")
+        && !arguments.flag("no-position-embedding")
+        && !arguments.has("use-rotary-position-embeddings");
+    let architecture = Architecture {
+        num_layers,
+        hidden_size,
+        ffn_hidden_size,
+        vocab_size: vocabulary(arguments)?,
+        attention,
+        other_mixers,
+        pattern,
+        moe,
+        gated: gated[0] || gated[1],
+        activation: match (gated[0], squared) {
+            (true, _) => Activation::Silu,
+            (_, true) => Activation::SquaredRelu,
+            _ => Activation::Gelu,
+        },
+        mlp_bias: biased,
+        norm,
+        norm_eps: 1e-5,
+        rope_theta: 10_000.0,
+        tied_embeddings: !arguments.flag("untie-embeddings-and-output-weights"),
+        learned_positions: positions.filter(|_| learned),
+        mtp_layers: modules,
+        mtp_shared: shared && modules > 0,
+        mtp_pattern,
+        post_norms: false,
+        hyper_connections: 0,
+        attention_residuals: false,
+    };
+    Ok(Described { architecture, stages })
+}
+
+fn attention(arguments: &mut Arguments, hidden: u64, heads: u64, biased: bool) -> Result<Attention, String> {
+    let channels = arguments.number("kv-channels")?.unwrap_or(hidden / heads);
+    let grouped = arguments.flag("group-query-attention");
+    let groups = arguments.number("num-query-groups")?;
+    let normed = arguments.flag("qk-layernorm");
+    let gate = arguments.flag("attention-output-gate");
+    let qkv_bias = arguments.flag("add-qkv-bias");
+    let sinks = arguments.word("softmax-type").as_deref() == Some("learnable");
+    let ranks = [
+        arguments.number("q-lora-rank")?,
+        Some(arguments.number("kv-lora-rank")?.unwrap_or(32)),
+        Some(arguments.number("qk-head-dim")?.unwrap_or(128)),
+        Some(arguments.number("qk-pos-emb-head-dim")?.unwrap_or(64)),
+        Some(arguments.number("v-head-dim")?.unwrap_or(128)),
+    ];
+    if arguments.flag("multi-latent-attention") {
+        return Ok(Attention::Mla {
+            heads,
+            q_lora_rank: ranks[0],
+            kv_lora_rank: ranks[1].unwrap_or_default(),
+            qk_nope_dim: ranks[2].unwrap_or_default(),
+            qk_rope_dim: ranks[3].unwrap_or_default(),
+            v_dim: ranks[4].unwrap_or_default(),
+            indexer: None,
+            output_gate: gate,
+        });
+    }
+    Ok(Attention::Gqa {
+        heads,
+        // Without --group-query-attention the number of groups says nothing.
+        kv_heads: if grouped { groups.unwrap_or(1) } else { heads },
+        head_dim: channels,
+        rotary_dim: None,
+        qk_norm: if normed { QkNorm::PerHead } else { QkNorm::None },
+        qkv_bias: biased || qkv_bias,
+        out_bias: biased,
+        sinks,
+        output_gate: gate,
+        values_are_keys: false,
+    })
+}
+
+fn experts(arguments: &mut Arguments, ffn: u64, biased: bool) -> Result<Option<Moe>, String> {
+    let experts = arguments.number("num-experts")?.filter(|&experts| experts > 0);
+    let width = arguments.number("moe-ffn-hidden-size")?;
+    let shared = arguments.number("moe-shared-expert-intermediate-size")?.unwrap_or(0);
+    let gate = arguments.flag("moe-shared-expert-gate");
+    let latent = arguments.number("moe-latent-size")?;
+    let top_k = arguments.number("moe-router-topk")?.unwrap_or(2);
+    let balanced = arguments.flag("moe-router-enable-expert-bias");
+    let routing = routing(arguments, top_k)?;
+    Ok(experts.map(|experts| Moe {
+        experts,
+        top_k,
+        ffn_hidden_size: width.unwrap_or(ffn),
+        shared_ffn_hidden_size: shared,
+        shared_gate: gate,
+        router_bias: biased,
+        latent_size: latent,
+        latent_norm: false,
+        scaled_branches: false,
+        router_bias_buffer: if balanced { experts } else { 0 },
+        routing,
+    }))
+}
+
+/// How tokens choose experts. Sinkhorn routing weighs one expert a token by its score, as softmax before the choice does.
+fn routing(arguments: &mut Arguments, top_k: u64) -> Result<Routing, String> {
+    let usual = Routing::default();
+    let score = match arguments.word("moe-router-score-function").as_deref() {
+        Some("sigmoid" | "sqrtsoftplus") => Score::Sigmoid,
+        _ => Score::Softmax,
+    };
+    let before = arguments.flag("moe-router-pre-softmax") || top_k == 1;
+    let forced = arguments.flag("moe-router-force-load-balancing");
+    let groups = arguments.number("moe-router-num-groups")?.unwrap_or(usual.groups);
+    Ok(Routing {
+        score,
+        normalize: score == Score::Sigmoid || !before,
+        scale: arguments.real("moe-router-topk-scaling-factor")?.unwrap_or(usual.scale),
+        groups,
+        group_top_k: arguments.number("moe-router-group-topk")?.unwrap_or(groups),
+        balance: match arguments.word("moe-router-load-balancing-type").as_deref() {
+            _ if forced => Balance::Forced,
+            None | Some("aux_loss") => Balance::AuxLoss,
+            Some("seq_aux_loss") => Balance::SeqAuxLoss,
+            Some("global_aux_loss") => Balance::GlobalAuxLoss,
+            Some(_) => Balance::None,
+        },
+        aux_coefficient: arguments.real("moe-aux-loss-coeff")?.unwrap_or(usual.aux_coefficient),
+        bias_update_rate: arguments.real("moe-router-bias-update-rate")?.unwrap_or(usual.bias_update_rate),
+    })
+}
+
+/// Megatron-Core's Mamba mixer: heads of 64 by default, twice the hidden size in all.
+fn mamba(arguments: &mut Arguments, hidden: u64) -> Result<Mamba2, String> {
+    let head_dim = arguments.number("mamba-head-dim")?.unwrap_or(64).max(1);
+    Ok(Mamba2 {
+        heads: arguments.number("mamba-num-heads")?.unwrap_or(2 * hidden / head_dim),
+        head_dim,
+        groups: arguments.number("mamba-num-groups")?.unwrap_or(8),
+        state: arguments.number("mamba-state-dim")?.unwrap_or(128),
+        conv_kernel: 4,
+        conv_bias: true,
+        proj_bias: false,
+    })
+}
+
+/// Words before padding.
+fn vocabulary(arguments: &mut Arguments) -> Result<u64, String> {
+    let tokenizer = arguments.word("tokenizer-type");
+    let words = arguments.number("vocab-size")?;
+    let padded = arguments.number("padded-vocab-size")?;
+    if let Some(padded) = padded {
+        return Ok(padded);
+    }
+    match (tokenizer.as_deref(), words) {
+        // One more word, for the end of a document.
+        (Some("NullTokenizer" | "NullMultimodalTokenizer"), Some(words)) => Ok(words + 1),
+        (_, Some(words)) => Ok(words),
+        (None | Some("GPT2BPETokenizer"), None) => Ok(GPT2_WORDS),
+        (Some(other), None) => Err(format!(
+            "the vocabulary of tokenizer {other} is in a file that is not read; say it with --vocab-size"
+        )),
+    }
+}
+
+/// `--moe-layer-freq`: a number n makes every n-th layer from the first a mixture; a list such as `([0]*3+[1]*12)` says
+/// it for each.
+fn frequency_kinds(text: Option<&str>, layers: u64) -> Result<Vec<LayerKind>, String> {
+    let kind = |experts: bool| if experts { LayerKind::MOE } else { LayerKind::DENSE };
+    let wrong = |text: &str| {
+        format!("--moe-layer-freq is `{text}`, neither a number nor a list with an entry for each layer")
+    };
+    let layers = layers.min(crate::plan::MAX_LAYERS);
+    let Some(text) = text else { return Ok(vec![LayerKind::MOE; layers as usize]) };
+    if let Ok(every) = text.parse::<u64>() {
+        return match every {
+            0 => Err(wrong(text)),
+            every => Ok((0..layers).map(|layer| kind(layer.is_multiple_of(every))).collect()),
+        };
+    }
+    let mut kinds = Vec::new();
+    for term in text.trim_matches(['(', ')']).split('+') {
+        let (list, times) = match term.split_once('*') {
+            Some((list, times)) => (list, times.trim().parse::<usize>().map_err(|_| wrong(text))?),
+            None => (term, 1),
+        };
+        let entries: Vec<LayerKind> = list
+            .trim()
+            .trim_matches(['[', ']'])
+            .split(',')
+            .map(|entry| entry.trim().parse::<u64>().map(|entry| kind(entry != 0)).map_err(|_| wrong(text)))
+            .collect::<Result<_, _>>()?;
+        for _ in 0..times.min(crate::plan::MAX_LAYERS as usize) {
+            kinds.extend(entries.iter().copied());
+            if kinds.len() > crate::plan::MAX_LAYERS as usize {
+                return Err(wrong(text));
+            }
+        }
+    }
+    if kinds.len() as u64 == layers { Ok(kinds) } else { Err(wrong(text)) }
+}
+
+/// `M-M*E|ME/*E`: a letter for each layer (M Mamba, - MLP, * attention, E experts), stages apart by `|`, then the layers
+/// of each multi-token-prediction module after `/`.
+struct HybridPattern {
+    layers: Vec<LayerKind>,
+    mtp: Vec<LayerKind>,
+    stages: Option<Vec<u64>>,
+}
+
+impl HybridPattern {
+    fn read(text: &str) -> Result<HybridPattern, String> {
+        if text.len() > LONGEST_PATTERN {
+            return Err(format!("--hybrid-layer-pattern is longer than {LONGEST_PATTERN}"));
+        }
+        let kind = |letter: char| match letter {
+            'M' => Ok(LayerKind { mixer: Some(1), mlp: Mlp::None }),
+            '*' => Ok(LayerKind { mixer: Some(0), mlp: Mlp::None }),
+            '-' => Ok(LayerKind { mixer: None, mlp: Mlp::Dense }),
+            'E' => Ok(LayerKind { mixer: None, mlp: Mlp::Moe }),
+            other => Err(format!("--hybrid-layer-pattern has `{other}`; letters are M, *, -, E, | and /")),
+        };
+        let mut parts = text.split('/');
+        let main = parts.next().unwrap_or_default();
+        let stages: Vec<Vec<LayerKind>> =
+            main.split('|').map(|stage| stage.chars().map(kind).collect()).collect::<Result<_, _>>()?;
+        let mtp = parts.next().unwrap_or_default().chars().map(kind).collect::<Result<_, _>>()?;
+        let counts = stages.iter().map(|stage| stage.len() as u64).collect::<Vec<u64>>();
+        Ok(HybridPattern {
+            layers: stages.into_iter().flatten().collect(),
+            mtp,
+            stages: (counts.len() > 1).then_some(counts),
+        })
+    }
+}

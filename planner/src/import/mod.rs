@@ -1,0 +1,7 @@
+//! Plans from what a job of another framework was started with.
+
+mod arguments;
+mod megatron;
+
+pub use arguments::Arguments;
+pub use megatron::{Imported, Job, import_megatron_job};
