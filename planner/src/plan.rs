@@ -19,6 +19,7 @@ use crate::layout::{self, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
 use crate::shard::{self, RankShards};
+use crate::time;
 use crate::wire::{Answer, DataFile, GroupSizes, ParameterCounts, PlanFile, Runtime, VERSION};
 
 /// Most layers that a model may have.
@@ -286,6 +287,7 @@ fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(layout::check(&Shape::of(plan)));
     findings.extend(settings::check(plan));
+    findings.extend(time::check(plan));
     if !has_error(&findings) {
         findings.extend(shard::check(plan));
     }
@@ -312,7 +314,15 @@ fn check(plan: &Plan) -> Vec<Finding> {
 pub fn estimate(file: &PlanFile) -> Answer {
     let resolved = Plan::resolve(file);
     let counted = resolved.model().map(model::count);
+    let filled = resolved.filled().cloned();
     let plan = resolved.plan.as_ref();
+    let mut findings = resolved.findings;
+    let time = plan.and_then(|plan| {
+        let (time, remarks) = time::answer(plan);
+        findings.extend(remarks);
+        findings.sort_by_key(|finding| finding.severity);
+        time
+    });
     let parameters = counted.map(|(total, active)| ParameterCounts {
         total,
         active,
@@ -320,7 +330,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
     });
     Answer {
         version: VERSION,
-        plan: resolved.filled().cloned(),
+        plan: filled,
         groups: plan.map(|plan| GroupSizes {
             world: plan.world_size(),
             tp: plan.layout.tp,
@@ -334,7 +344,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
         memory: plan.map(memory::answer),
         parameters,
         assumed: resolved.assumed,
-        findings: resolved.findings,
-        time: None,
+        findings,
+        time,
     }
 }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use planner::Plan;
-use planner::wire::{Answer, PlanFile, Verdict};
+use planner::wire::{Answer, PlanFile, TimeAnswer, Verdict};
 
 use super::{Exit, Failure, exit, input, text};
 
-/// Compute parameters, groups and memory per GPU, and say whether it fits
+/// Compute parameters, groups, memory per GPU and seconds of a step, and say whether it fits
 #[derive(Debug, clap::Args)]
 pub struct Estimate {
     /// Plan file, or - for standard input
@@ -78,6 +78,9 @@ fn readable(answer: &Answer) -> String {
             out.push_str(&memory_table(memory));
         }
     }
+    if let Some(time) = &answer.time {
+        out.push_str(&time_lines(time));
+    }
     if !answer.findings.is_empty() {
         out.push('\n');
         out.push_str(&text::findings(&answer.findings));
@@ -118,6 +121,55 @@ fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {
         rows.push(row);
     }
     text::table(&rows)
+}
+
+/// A step's seconds with what they are spent on, and what a whole run takes.
+fn time_lines(time: &TimeAnswer) -> String {
+    let percent =
+        |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.1} %", 100.0 * share));
+    let [low, high] = time.interval_seconds;
+    let mut out = format!(
+        "\nstep        {} s ({} to {} likely), {:.0} tokens/s, {:.0} per GPU\n",
+        text::seconds(time.step_seconds),
+        text::seconds(low),
+        text::seconds(high),
+        time.tokens_per_second,
+        time.tokens_per_second_per_gpu
+    );
+    out.push_str(&format!(
+        "efficiency  {:.1} model TFLOP/s per GPU, MFU {}, HFU {}, bubble {}; profile {}\n",
+        time.model_tflops_per_gpu,
+        percent(time.mfu),
+        percent(time.hfu),
+        percent(Some(time.bubble)),
+        time.profile
+    ));
+    if let (Some(days), Some(hours)) = (time.days, time.gpu_hours) {
+        let cost = time.cost.map_or(String::new(), |cost| format!(", cost {cost:.0}"));
+        out.push_str(&format!("run         {days:.1} days, {hours:.0} GPU hours{cost}\n"));
+    }
+    if let Some(goodput) = &time.goodput {
+        out.push_str(&format!(
+            "goodput     {}: a failure every {:.1} h, a checkpoint every {:.0} s (best {:.0} s)\n",
+            percent(Some(goodput.share)),
+            goodput.cluster_mtbf_s / 3600.0,
+            goodput.checkpoint_interval_s,
+            goodput.optimal_interval_s
+        ));
+    }
+    out.push('\n');
+    let mut rows = vec![["part of the step", "seconds", "share"].map(str::to_owned).to_vec()];
+    for (name, seconds) in time.breakdown.parts() {
+        if seconds > 0.0 {
+            rows.push(vec![
+                name.to_owned(),
+                text::seconds(seconds),
+                percent(Some(seconds / time.step_seconds)),
+            ]);
+        }
+    }
+    out.push_str(&text::table(&rows));
+    out
 }
 
 fn verdict_words(verdict: Verdict) -> &'static str {

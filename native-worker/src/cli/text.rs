@@ -14,6 +14,16 @@ pub fn gib(bytes: u64) -> String {
     }
 }
 
+/// Seconds with four significant digits.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        long if long >= 1000.0 => format!("{long:.0}"),
+        long if long >= 1.0 => format!("{long:.3}"),
+        short if short >= 0.001 => format!("{short:.5}"),
+        tiny => format!("{tiny:.7}"),
+    }
+}
+
 /// A count with thousands separators.
 pub fn thousands(count: u64) -> String {
     let digits = count.to_string();

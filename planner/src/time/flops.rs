@@ -97,9 +97,7 @@ pub fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> Forwa
             Module::Expert => flops.experts += top_k * product,
             Module::SharedExpert => flops.shared_experts += product,
             // The latent stream's two projections are the router's neighbours; the router itself is not counted.
-            Module::Router if model.moe.as_ref().is_some_and(|moe| is_latent(moe.latent_size, &matrix)) => {
-                flops.experts += product;
-            }
+            Module::Router if matrix.latent => flops.experts += product,
             _ => {}
         }
     }
@@ -109,10 +107,6 @@ pub fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> Forwa
 
 fn product(matrix: &Matrix) -> f64 {
     2.0 * matrix.outputs as f64 * matrix.inputs as f64
-}
-
-pub(super) fn is_latent(latent: Option<u64>, matrix: &Matrix) -> bool {
-    latent.is_some_and(|latent| matrix.outputs == latent || matrix.inputs == latent)
 }
 
 /// What a mixer computes beside its projections.
@@ -196,7 +190,7 @@ fn selected(
 }
 
 /// Layers that full recomputation runs again: all, or by method `block` the first of every chunk.
-fn recomputed_layers(plan: &Plan) -> Vec<u64> {
+pub(super) fn recomputed_layers(plan: &Plan) -> Vec<u64> {
     let block = plan.file.training.recompute.method.as_deref() == Some("block");
     let layers = plan.model.num_layers;
     if !block {

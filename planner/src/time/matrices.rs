@@ -28,6 +28,8 @@ pub struct Matrix {
     pub cut: Cut,
     /// Whether it undoes a low-rank projection of latent attention, and is recomputed with `mla_up_proj`.
     pub up_projection: bool,
+    /// Whether it leads into or out of the latent stream of routed experts.
+    pub latent: bool,
 }
 
 /// The matrices of a layer of `kind`, in the order of the forward pass.
@@ -56,5 +58,6 @@ fn matrix(parameter: &Parameter) -> Option<Matrix> {
         inputs: elements / outputs.max(1),
         cut,
         up_projection: name.ends_with("attention.q_up.weight") || name.ends_with("attention.kv_up.weight"),
+        latent: name.ends_with("latent_down.weight") || name.ends_with("latent_up.weight"),
     })
 }

@@ -1,8 +1,34 @@
-//! Seconds of a step.
+//! Seconds of a step: FLOPs, layers, communication, pipeline, data parallelism, and the constants behind them.
+//!
+//! A `Setup` is what is computed where; `Setup::predict` gives the seconds by what they are spent on. Layer terms
+//! (`Terms`) don't depend on pipeline, data parallelism or global batch, so a search computes them once.
 
+mod answer;
+mod attention;
+mod collectives;
+pub mod constants;
 pub mod flops;
+mod from_plan;
+mod gemm;
+mod goodput;
+mod layer;
+mod machine;
 mod matrices;
-pub mod simulate;
-pub mod trace;
+mod parts;
+mod setup;
+mod shape;
+mod stages;
+mod step;
 
+pub use answer::{answer, check};
+pub use collectives::Group;
+pub use from_plan::{default_profile, profile, select, setup};
+pub use goodput::{goodput, optimal_interval};
+pub use layer::{LayerTime, Manner, Recompute, Split};
+pub use machine::{Hardware, Machine, Numbers};
 pub use matrices::{Cut, Matrix, matrices};
+pub use parts::{Both, Parts};
+pub use setup::{Inputs, Setup, SoftwareFacts, Strides};
+pub use shape::{KindShape, MixerShape, MlpShape, ModelShape};
+pub use stages::{StageClass, Stages};
+pub use step::{DataParallel, Pipe, StepTime, Terms, step};

@@ -24,8 +24,8 @@ pub struct Answer {
     pub groups: Option<GroupSizes>,
     /// Memory; none when invalid.
     pub memory: Option<MemoryAnswer>,
-    /// Seconds of a step; not computed yet.
-    pub time: Option<serde_json::Value>,
+    /// Seconds of a step; none when invalid, or when a figure makes it endless.
+    pub time: Option<TimeAnswer>,
 }
 
 /// Parameter counts in elements.
@@ -152,4 +152,106 @@ pub struct MemoryPart {
     pub name: String,
     /// Its bytes.
     pub bytes: u64,
+}
+
+/// Seconds of a step, and what follows from them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimeAnswer {
+    /// Central value.
+    pub step_seconds: f64,
+    /// Likely range: nine of ten.
+    pub interval_seconds: [f64; 2],
+    /// What they are spent on; the sum is the step.
+    pub breakdown: TimeBreakdown,
+    /// Tokens of all ranks.
+    pub tokens_per_second: f64,
+    /// Tokens of one rank.
+    pub tokens_per_second_per_gpu: f64,
+    /// Model FLOPs as Megatron-Core counts them, 10^12 a second.
+    pub model_tflops_per_gpu: f64,
+    /// Model FLOPs over the peak of the compute type; null where the GPU has no peak.
+    pub mfu: Option<f64>,
+    /// The same with what is computed again.
+    pub hfu: Option<f64>,
+    /// Share of the step that a stage waits for others.
+    pub bubble: f64,
+    /// Days for `training.train_tokens`, failures included; null without them.
+    pub days: Option<f64>,
+    /// GPU hours for them.
+    pub gpu_hours: Option<f64>,
+    /// Their price; null without one.
+    pub cost: Option<f64>,
+    /// What failures leave; null without a failure rate.
+    pub goodput: Option<Goodput>,
+    /// Software profile whose constants hold.
+    pub profile: String,
+}
+
+/// Seconds of a step by what the longest stage spends them on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TimeBreakdown {
+    /// Matrix products.
+    pub matrix_products: f64,
+    /// Attention and scans.
+    pub attention: f64,
+    /// Norms, activations, routing, loss.
+    pub memory_bound: f64,
+    /// What is computed a second time, with its communication.
+    pub recompute: f64,
+    /// Exposed tensor-parallel communication.
+    pub tensor_parallel: f64,
+    /// Exposed context-parallel communication.
+    pub context_parallel: f64,
+    /// Exposed expert-parallel communication.
+    pub expert_parallel: f64,
+    /// The GPU waits for the host to launch work.
+    pub host: f64,
+    /// Exposed sends between stages.
+    pub pipeline_sends: f64,
+    /// Waiting for other stages.
+    pub bubble: f64,
+    /// Exposed reduction of gradients and gathering of parameters.
+    pub data_parallel: f64,
+    /// Optimizer.
+    pub optimizer: f64,
+    /// What every step takes besides: logging, loss, data.
+    pub fixed: f64,
+}
+
+impl TimeBreakdown {
+    /// The parts with their names, in the order of the answer.
+    pub fn parts(&self) -> [(&'static str, f64); 13] {
+        [
+            ("matrix products", self.matrix_products),
+            ("attention", self.attention),
+            ("memory-bound", self.memory_bound),
+            ("recompute", self.recompute),
+            ("tensor parallel", self.tensor_parallel),
+            ("context parallel", self.context_parallel),
+            ("expert parallel", self.expert_parallel),
+            ("host", self.host),
+            ("pipeline sends", self.pipeline_sends),
+            ("bubble", self.bubble),
+            ("data parallel", self.data_parallel),
+            ("optimizer", self.optimizer),
+            ("fixed", self.fixed),
+        ]
+    }
+}
+
+/// What failures and checkpoints leave of a run's time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Goodput {
+    /// Share of time that trains.
+    pub share: f64,
+    /// Mean time between failures of any GPU.
+    pub cluster_mtbf_s: f64,
+    /// Seconds that writing a checkpoint takes.
+    pub checkpoint_write_s: f64,
+    /// Seconds between checkpoints: the plan's, or the optimum.
+    pub checkpoint_interval_s: f64,
+    /// Daly's optimum.
+    pub optimal_interval_s: f64,
+    /// Seconds from a failure to the first new step.
+    pub restart_s: f64,
 }

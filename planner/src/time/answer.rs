@@ -1,0 +1,286 @@
+//! The answer's `time`: seconds of a step, and what follows from them.
+
+use super::constants::table;
+use super::flops::{model_flops, recomputed_flops};
+use super::from_plan::{profile, setup};
+use super::goodput::goodput;
+use super::step::StepTime;
+use crate::finding::{Finding, nearest_names};
+use crate::plan::{Plan, clip};
+use crate::shard::padded_vocabulary;
+use crate::units::LowPrecision;
+use crate::wire::{TimeAnswer, TimeBreakdown};
+
+/// Longest step that is an answer: more is a plan that nobody runs, or a link without bandwidth.
+const MOST_SECONDS: f64 = 1e9;
+/// Standard deviations of the likely range: nine of ten steps.
+const RANGE: f64 = 1.64;
+/// Spread of the logarithm where no measured step stands behind the constants: half to twice.
+const ASSUMED_SPREAD: f64 = 0.42;
+
+/// What can be said against a plan's time settings, before its time is computed.
+pub fn check(plan: &Plan) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if let Some(name) = &plan.software.profile
+        && table().profile(name).is_none()
+    {
+        let names: Vec<&str> = table().profiles.iter().map(|profile| profile.name.as_str()).collect();
+        let message = format!("`{}` is not a software profile; known are {}", clip(name), names.join(", "));
+        findings.push(
+            Finding::error("software.profile", clip(name), message)
+                .rule("software profiles (time model)")
+                .nearest(nearest_names(name, names, 3)),
+        );
+    }
+    findings
+}
+
+/// Seconds of a step of a valid plan, and findings on what was assumed; none where a figure makes it endless.
+pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let found = setup(plan).map(|setup| setup.predict(&table().values()));
+    let step = match found {
+        Ok(step) => step,
+        Err(reason) => {
+            findings.push(
+                Finding::warning("time", serde_json::Value::Null, format!("no time can be told: {reason}"))
+                    .rule("time model"),
+            );
+            return (None, findings);
+        }
+    };
+    let seconds = step.total();
+    if !(seconds.is_finite() && seconds > 0.0 && seconds < MOST_SECONDS) {
+        let (field, value, what) = endless(plan);
+        findings.push(
+            Finding::warning(field, value, format!("a step would never end: {what}")).rule("time model"),
+        );
+        return (None, findings);
+    }
+    let spread = spread(plan, &mut findings);
+    (Some(put_together(plan, &step, spread)), findings)
+}
+
+fn endless(plan: &Plan) -> (&'static str, serde_json::Value, &'static str) {
+    if plan.cluster.nic_gbps <= 0.0 {
+        return (
+            "cluster.nic_gbps",
+            plan.cluster.nic_gbps.into(),
+            "the network has no bandwidth; give what a GPU has",
+        );
+    }
+    let batch = plan.training.global_batch_size.into();
+    (
+        "training.global_batch_size",
+        batch,
+        "there is more to compute than a billion seconds hold; make the batch smaller",
+    )
+}
+
+/// Spread of the logarithm of measured over predicted, with a finding where it was widened.
+fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
+    let (table, gpu) = (table(), plan.cluster.gpu);
+    let class = profile(plan).map_or("native", |profile| profile.class.as_str());
+    let mixture = plan.model.moe.is_some() || !plan.model.other_mixers.is_empty();
+    let class = if mixture && class == "megatron" { "moe" } else { class };
+    let mut spread = table.spreads.get(class).copied().unwrap_or(ASSUMED_SPREAD);
+    let mut widen = |field: &str, value: &str, why: String| {
+        spread = spread.max(ASSUMED_SPREAD);
+        findings.push(Finding::info(field, value, why).rule("time model"));
+    };
+    if gpu.speeds.is_none() {
+        let why =
+            "time on CPUs is a guess until this machine is measured: the likely range is wide".to_owned();
+        widen("cluster.gpu", gpu.id, why);
+    } else if table.gpus.get(gpu.id).is_none_or(|chip| chip.assumed) {
+        let why = format!(
+            "no measured step of {} stands behind its efficiencies, which are assumed: the likely range is wide",
+            gpu.title
+        );
+        widen("cluster.gpu", gpu.id, why);
+    } else if class == "native" {
+        let why = "no measured step of the executor stands behind its host time, which is assumed: the likely range is wide";
+        widen("runtime", "native", why.to_owned());
+    }
+    if gpu.speeds.is_some_and(|speeds| speeds.nvlink_gbs.is_none()) && plan.layout.tp > 1 {
+        let why =
+            format!("{} has no links of its own: 32 GB/s of PCIe 4.0 are assumed inside a node", gpu.title);
+        widen("cluster.gpu", gpu.id, why);
+    }
+    spread
+}
+
+fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
+    let (training, cluster) = (&plan.training, &plan.file.cluster);
+    let (seconds, ranks) = (step.total(), plan.world_size() as f64);
+    let range = libm::exp(RANGE * spread);
+    let tokens = training.seq_len as f64 * training.global_batch_size as f64;
+    let tokens_per_second = tokens / seconds;
+    let flops =
+        model_flops(&plan.model, padded_vocabulary(plan), training.seq_len, training.global_batch_size);
+    let peak = peak_flops(plan);
+    let utilisation = |flops: f64| peak.map(|peak| flops / (seconds * ranks * peak));
+    let goodput = goodput(plan);
+    let share = goodput.as_ref().map_or(1.0, |goodput| goodput.share);
+    let train_tokens = plan.file.training.train_tokens;
+    let finite = |value: f64| value.is_finite().then_some(value);
+    let days = train_tokens.and_then(|tokens| finite(tokens / tokens_per_second / share / 86_400.0));
+    let gpu_hours = days.map(|days| days * 24.0 * ranks);
+    let cost = gpu_hours.zip(cluster.price_per_gpu_hour).and_then(|(hours, price)| finite(hours * price));
+    TimeAnswer {
+        step_seconds: seconds,
+        interval_seconds: [seconds / range, seconds * range],
+        breakdown: TimeBreakdown {
+            matrix_products: step.parts.gemm,
+            attention: step.parts.attention,
+            memory_bound: step.parts.memory,
+            recompute: step.recompute,
+            tensor_parallel: step.parts.tp,
+            context_parallel: step.parts.cp,
+            expert_parallel: step.parts.ep,
+            host: step.host,
+            pipeline_sends: step.sends,
+            bubble: step.bubble,
+            data_parallel: step.data,
+            optimizer: step.optimizer,
+            fixed: step.fixed,
+        },
+        tokens_per_second,
+        tokens_per_second_per_gpu: tokens_per_second / ranks,
+        model_tflops_per_gpu: flops / (seconds * ranks) / 1e12,
+        mfu: utilisation(flops),
+        hfu: utilisation(flops + recomputed_flops(plan)),
+        bubble: step.bubble / seconds,
+        days,
+        gpu_hours,
+        cost,
+        goodput,
+        profile: profile(plan).map(|profile| profile.name.clone()).unwrap_or_default(),
+    }
+}
+
+/// Peak of the compute type, FLOP/s; none where the GPU has no figure.
+pub(crate) fn peak_flops(plan: &Plan) -> Option<f64> {
+    let speeds = plan.cluster.gpu.speeds?;
+    let tflops = match plan.training.low_precision {
+        Some(LowPrecision::Nvfp4) => speeds.fp4_tflops.or(speeds.fp8_tflops).unwrap_or(speeds.bf16_tflops),
+        Some(_) => speeds.fp8_tflops.unwrap_or(speeds.bf16_tflops),
+        None => speeds.bf16_tflops,
+    };
+    Some(tflops * 1e12)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::plan::{estimate, parse_plan};
+    use crate::wire::Answer;
+
+    fn answer(file: &Value) -> Answer {
+        estimate(&parse_plan(&file.to_string()).unwrap())
+    }
+
+    fn check(what: &str, file: Value, expected: impl Fn(&Answer) -> bool) {
+        let answer = answer(&file);
+        assert!(expected(&answer), "{what}: {:?} {:?}", answer.time, answer.findings);
+    }
+
+    fn plan(gpu: &str, cluster: Value, layout: Value, training: Value) -> Value {
+        let mut all = json!({"gpu": gpu, "nodes": 8});
+        all.as_object_mut().unwrap().extend(cluster.as_object().unwrap().clone());
+        json!({"version": 1, "model": {"preset": "qwen3-30b-a3b"}, "cluster": all, "layout": layout,
+               "training": training})
+    }
+
+    #[test]
+    fn the_breakdown_sums_to_the_step_for_every_runtime_and_gpu() {
+        for gpu in crate::cluster::gpus() {
+            for runtime in ["megatron", "native", "fsdp2", "megatron_fsdp"] {
+                for model in
+                    ["llama-3-8b", "qwen3-30b-a3b", "nemotron-3-nano", "deepseek-v3", "qwen3-next-80b-a3b"]
+                {
+                    let file = json!({"version": 1, "model": {"preset": model}, "runtime": runtime,
+                        "cluster": {"gpu": gpu.id, "nodes": 8}, "training": {"global_batch_size": 128}});
+                    let answer = answer(&file);
+                    let Some(time) = answer.time else {
+                        assert!(
+                            answer.memory.is_none(),
+                            "{runtime} {model} {}: {:?}",
+                            gpu.id,
+                            answer.findings
+                        );
+                        continue;
+                    };
+                    let parts: Vec<f64> = time.breakdown.parts().iter().map(|part| part.1).collect();
+                    assert!(parts.iter().all(|&part| part >= 0.0 && part.is_finite()), "{model} {parts:?}");
+                    let sum: f64 = parts.iter().sum();
+                    assert!((sum / time.step_seconds - 1.0).abs() < 1e-9, "{model} {}: {sum}", gpu.id);
+                    let [low, high] = time.interval_seconds;
+                    assert!(low < time.step_seconds && time.step_seconds < high);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bad_input_gives_findings() {
+        let has = |field: &'static str| {
+            move |answer: &Answer| {
+                answer.time.is_none() && answer.findings.iter().any(|finding| finding.field == field)
+            }
+        };
+        check(
+            "no bandwidth",
+            plan("h100-sxm", json!({"nic_gbps": 0.0}), json!({}), json!({})),
+            has("cluster.nic_gbps"),
+        );
+        let mut file = plan("h100-sxm", json!({}), json!({}), json!({}));
+        file["software"] = json!({"profile": "bridge-dens"});
+        check("unknown profile", file, |answer| {
+            answer.findings.iter().any(|finding| finding.nearest.first() == Some(&json!("bridge-dense")))
+        });
+        check(
+            "a thousand million micro batches",
+            plan("h100-sxm", json!({}), json!({}), json!({"global_batch_size": 64_000_000_000_u64})),
+            |answer| answer.time.as_ref().is_none_or(|time| time.step_seconds.is_finite()),
+        );
+        check(
+            "an absurd price",
+            plan(
+                "h100-sxm",
+                json!({"price_per_gpu_hour": 1e308, "gpu_mtbf_hours": 1e-300}),
+                json!({}),
+                json!({"train_tokens": 1e300}),
+            ),
+            |answer| answer.time.as_ref().is_some_and(|time| time.cost.is_none()),
+        );
+    }
+
+    #[test]
+    fn more_tensor_parallelism_pays_more_communication() {
+        let at = |tp: u64| {
+            let file = json!({"version": 1, "model": {"preset": "llama-3-70b"},
+                "cluster": {"gpu": "h100-sxm", "nodes": 8}, "layout": {"tp": tp}});
+            answer(&file).time.unwrap().breakdown.tensor_parallel
+        };
+        assert!(at(1) == 0.0 && at(2) > 0.0 && at(16) > at(8), "{} {} {}", at(2), at(8), at(16));
+    }
+
+    #[test]
+    fn days_hours_cost_and_goodput_follow() {
+        let file = plan(
+            "h100-sxm",
+            json!({"price_per_gpu_hour": 2.0, "gpu_mtbf_hours": 50_000.0, "restart_s": 300.0}),
+            json!({"ep": 8}),
+            json!({"train_tokens": 1e12, "global_batch_size": 512}),
+        );
+        let time = answer(&file).time.unwrap();
+        let goodput = time.goodput.unwrap();
+        assert!(goodput.share > 0.9 && goodput.share < 1.0, "{goodput:?}");
+        let days = 1e12 / time.tokens_per_second / 86_400.0 / goodput.share;
+        assert!((time.days.unwrap() / days - 1.0).abs() < 1e-12);
+        assert!((time.gpu_hours.unwrap() / (days * 24.0 * 64.0) - 1.0).abs() < 1e-12);
+        assert!((time.cost.unwrap() / (2.0 * time.gpu_hours.unwrap()) - 1.0).abs() < 1e-12);
+    }
+}

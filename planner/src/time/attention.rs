@@ -1,0 +1,82 @@
+//! Seconds of what mixes tokens, beside its projections.
+
+use super::collectives::Group;
+use super::constants::Role;
+use super::layer::Split;
+use super::machine::Machine;
+use super::parts::Both;
+use super::shape::MixerShape;
+use crate::wire::CpKind;
+
+/// Backward of a fused kernel: five products for two, at this share of the forward's rate (study, 1.2).
+const BACKWARD_FLOPS: f64 = 2.5;
+const BACKWARD_SHARE: f64 = 0.8;
+/// Bytes that unfused attention moves for each score, forward and backward: scores, mask, softmax, dropout.
+const SCORE_BYTES: [f64; 2] = [13.0, 17.0];
+/// Head width from which kernels reach their rate.
+const WIDE_HEAD: f64 = 128.0;
+
+/// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
+pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, unfused: bool) -> Both {
+    let mut both = Both::default();
+    match *mixer {
+        MixerShape::None => {}
+        MixerShape::Attention { heads, kv_heads, query_dim, value_dim, .. } => {
+            let local = heads / split.tp;
+            // Every query meets half of the keys on average; context parallelism balances the halves.
+            let pairs = split.mbs * split.seq_len * split.seq_len / split.cp * local;
+            let flops = pairs * (query_dim + value_dim);
+            if unfused {
+                // Full squares: a mask saves nothing.
+                let rate = machine.peak * machine.of(Role::Bmm);
+                both.forward.attention = 2.0 * flops / rate + SCORE_BYTES[0] * pairs / machine.memory;
+                both.backward.attention = 4.0 * flops / rate + SCORE_BYTES[1] * pairs / machine.memory;
+            } else {
+                let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
+                let few = 1.0 + machine.of(Role::FewHeads) / local;
+                let rate = machine.peak * machine.of(Role::Attention) * narrow / few;
+                both.forward.attention = flops / rate;
+                both.backward.attention = BACKWARD_FLOPS * flops / (rate * BACKWARD_SHARE);
+            }
+            context(machine, split, [heads, kv_heads, query_dim, value_dim], &mut both);
+        }
+        MixerShape::Recurrence { inner, flops, forward_bytes, backward_bytes, .. } => {
+            let tokens = split.gathered_tokens();
+            let rate = machine.peak * machine.of(Role::Scan);
+            both.forward.attention = tokens * flops / split.tp / rate;
+            both.backward.attention = BACKWARD_FLOPS * both.forward.attention;
+            let channels = tokens * inner / split.tp * machine.of(Role::Traffic) / machine.memory;
+            both.forward.memory = forward_bytes * channels;
+            both.backward.memory = backward_bytes * channels;
+        }
+    }
+    both
+}
+
+fn context(machine: &Machine, split: &Split, sizes: [f64; 4], both: &mut Both) {
+    let [heads, kv_heads, query_dim, value_dim] = sizes;
+    let group: Group = split.cp_group;
+    if group.size <= 1.0 {
+        return;
+    }
+    let tokens = split.gathered_tokens();
+    let keys = 2.0 * tokens * (kv_heads / split.tp).max(1.0) * (query_dim + value_dim);
+    let queries = 2.0 * tokens * heads / split.tp * (query_dim + value_dim);
+    match split.cp_kind {
+        CpKind::A2a | CpKind::A2aP2p => {
+            // Queries, keys, values and output go to their heads and back.
+            let each = (queries + keys) / 4.0;
+            both.forward.cp = 4.0 * machine.all_to_all(group, each);
+            both.backward.cp = both.forward.cp;
+        }
+        CpKind::AllGather => {
+            both.forward.cp = machine.gather(group, keys * group.size);
+            both.backward.cp = 2.0 * both.forward.cp;
+        }
+        CpKind::P2p => {
+            let ring = machine.gather(group, keys * group.size);
+            both.forward.cp = machine.of(Role::ExposedCp) * ring;
+            both.backward.cp = 2.0 * both.forward.cp;
+        }
+    }
+}

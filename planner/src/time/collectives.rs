@@ -1,0 +1,83 @@
+//! Seconds of collectives over the links that a group really crosses.
+
+use super::constants::Role;
+use super::machine::Machine;
+
+/// A group: its size, and how many of its members share an NVLink domain.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Group {
+    /// Members.
+    pub size: f64,
+    /// Of them in one domain.
+    pub inside: f64,
+}
+
+impl Group {
+    /// A group of `size` ranks that are `stride` apart, in domains of `domain`.
+    pub fn new(size: u64, stride: u64, domain: f64) -> Group {
+        let (size, stride) = (size.max(1) as f64, stride.max(1) as f64);
+        Group { size, inside: size.min((domain / stride).floor().max(1.0)) }
+    }
+
+    fn leaves(&self) -> bool {
+        self.size > self.inside
+    }
+}
+
+impl Machine {
+    fn step(&self, group: Group) -> f64 {
+        self.of(if group.leaves() { Role::StepOut } else { Role::StepIn })
+    }
+
+    /// An all-gather to, or reduce-scatter from, `bytes` bytes, without what it costs to start.
+    pub fn ring_bytes(&self, group: Group, bytes: f64) -> f64 {
+        if group.size <= 1.0 {
+            return 0.0;
+        }
+        let part = bytes * (group.size - 1.0) / group.size;
+        let inside = if group.inside > 1.0 { part / self.nvlink } else { 0.0 };
+        let outside = if group.leaves() { part / (group.inside * self.nic) } else { 0.0 };
+        inside.max(outside)
+    }
+
+    /// An all-gather to, or reduce-scatter from, `bytes` bytes.
+    pub fn gather(&self, group: Group, bytes: f64) -> f64 {
+        if group.size <= 1.0 || bytes <= 0.0 {
+            return 0.0;
+        }
+        self.ring_bytes(group, bytes) + (group.size - 1.0) * self.step(group) + self.of(Role::Launch)
+    }
+
+    /// An all-to-all in which each rank has `bytes` bytes, for all destinations together.
+    pub fn all_to_all(&self, group: Group, bytes: f64) -> f64 {
+        if group.size <= 1.0 || bytes <= 0.0 {
+            return 0.0;
+        }
+        let inside = bytes * (group.inside - 1.0) / group.size / self.nvlink;
+        let outside = bytes * (group.size - group.inside) / group.size / self.nic;
+        self.exchange(group, inside, outside)
+    }
+
+    /// Tokens to their experts (or back) by kernels that send a token once to each rank of a domain that wants it, and
+    /// once to each other domain: `token_bytes` are those of all tokens of a rank, each of which has `choices` experts.
+    pub fn dispatch(&self, group: Group, token_bytes: f64, choices: f64) -> f64 {
+        if group.size <= 1.0 || token_bytes <= 0.0 {
+            return 0.0;
+        }
+        let missed = |places: f64| libm::pow(1.0 - 1.0 / places.max(1.0), choices);
+        let inside = token_bytes * group.size * (1.0 - missed(group.size)) / self.nvlink;
+        let domains = (group.size / group.inside).max(1.0);
+        let outside = token_bytes * (domains - 1.0) * (1.0 - missed(domains)) / self.nic;
+        self.exchange(group, inside, outside)
+    }
+
+    fn exchange(&self, group: Group, inside: f64, outside: f64) -> f64 {
+        let steps = if group.leaves() { (group.size - group.inside) * self.of(Role::StepOut) } else { 0.0 };
+        inside.max(outside) / self.of(Role::AllToAll) + steps + self.of(Role::Launch)
+    }
+
+    /// A send of `bytes` to a neighbouring stage that is, or is not, in the domain.
+    pub fn send(&self, inside: bool, bytes: f64) -> f64 {
+        self.of(Role::P2pLatency) + bytes / if inside { self.nvlink } else { self.nic }
+    }
+}

@@ -1,0 +1,204 @@
+//! The constants of the time model: what each means, where it comes from, and which GPU and which software takes
+//! which. One data file holds them; `cargo xtask fit` writes their values.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+macro_rules! roles {
+    ($($role:ident = $name:literal: $doc:literal,)*) => {
+        /// The part that a constant plays in the formulas.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Role { $(#[doc = $doc] $role,)* }
+
+        impl Role {
+            /// All, in the order of their numbers.
+            pub const ALL: &[Role] = &[$(Role::$role,)*];
+
+            /// The name in the data file.
+            pub const fn name(self) -> &'static str {
+                match self { $(Role::$role => $name,)* }
+            }
+        }
+    };
+}
+
+roles! {
+    GemmBf16 = "gemm_bf16": "Share of the bf16 peak that large GEMMs sustain.",
+    GemmFp8 = "gemm_fp8": "Share of the fp8 peak with scales per tensor.",
+    GemmMxfp8 = "gemm_mxfp8": "Share of the fp8 peak with scales per block.",
+    GemmFp8Rows = "gemm_fp8_rows": "Share of the fp8 peak with scales per row.",
+    GemmFp4 = "gemm_fp4": "Share of the fp4 peak.",
+    Clock = "clock": "Clock under load over that of the usual product with this chip.",
+    DepthFill = "depth_fill": "Elements of the inner dimension that filling a GEMM's pipeline costs.",
+    WaveFill = "wave_fill": "Weight of the last, unfilled wave of output tiles.",
+    MemoryShare = "memory_share": "Share of the memory bandwidth that streaming kernels reach.",
+    Attention = "attention": "Share of the bf16 peak that the attention kernel reaches.",
+    FewHeads = "few_heads": "Loss of attention when a rank has few heads.",
+    Bmm = "bmm": "Share of the bf16 peak of unfused attention's batched GEMMs.",
+    Scan = "scan": "Share of the bf16 peak of state-space scans and delta rules.",
+    Traffic = "traffic": "Memory traffic of norms, activations and residuals over a well-fused implementation's.",
+    MoeTraffic = "moe_traffic": "Memory traffic of sorting tokens and of expert activations over the ideal.",
+    BiasTraffic = "bias_traffic": "Memory passes over experts' activations that biases and clamping add.",
+    QuantizeTraffic = "quantize_traffic": "Memory traffic of quantizing over the ideal.",
+    NvlinkShare = "nvlink_share": "Share of the link bandwidth in an NVLink domain that collectives reach.",
+    NicShare = "nic_share": "Share of the network bandwidth that collectives reach.",
+    AllToAll = "all_to_all": "Further share that the dispatcher's all-to-all reaches.",
+    StepIn = "step_in": "Seconds of a ring step in a domain.",
+    StepOut = "step_out": "Seconds of a ring step over the network.",
+    BucketStep = "bucket_step": "Seconds of a ring step of a gradient bucket.",
+    BucketElements = "bucket_elements": "Elements of a gradient bucket.",
+    Launch = "launch": "Seconds to start a collective.",
+    HostLayer = "host_layer": "Host seconds to launch a layer's mixer and dense part, forward and backward.",
+    HostMoe = "host_moe": "Host seconds to launch a layer's experts, forward and backward.",
+    HostTp = "host_tp": "Host seconds that each further tensor-parallel rank adds to a layer.",
+    HostStalled = "host_stalled": "Host seconds that each further tensor-parallel rank adds on a slow network.",
+    HostScoped = "host_scoped": "Share of host time left with parts captured as CUDA graphs.",
+    HostIteration = "host_iteration": "Share of host time left with the whole iteration captured.",
+    ExposedTp = "exposed_tp": "Share of tensor-parallel communication left exposed by overlap.",
+    ExposedEp = "exposed_ep": "Share of the all-to-all left exposed by overlap.",
+    ExposedCp = "exposed_cp": "Share of ring attention's sends left exposed.",
+    DpWindow = "dp_window": "Share of the last backward that hides gradient reduction.",
+    ExposedP2p = "exposed_p2p": "Share of pipeline sends left exposed by overlap.",
+    FsdpContention = "fsdp_contention": "Slowdown of compute by the collectives beside it.",
+    P2pLatency = "p2p_latency": "Seconds of a send between stages beside its bytes.",
+    P2pHost = "p2p_host": "1 when sends hold up the host in every layer's launch, as in eager frameworks.",
+    Fixed = "fixed": "Seconds of a step outside the model.",
+}
+
+/// Number of roles.
+pub const ROLES: usize = Role::ALL.len();
+
+/// One constant.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {
+    /// Name.
+    pub name: String,
+    /// Value, in `unit`.
+    pub value: f64,
+    /// Unit; `1` for shares and factors.
+    pub unit: String,
+    /// What it says.
+    pub meaning: String,
+    /// Where the value before any fit comes from.
+    pub source: String,
+    /// That value.
+    pub prior: f64,
+    /// Standard deviation of the logarithm of what the value may be; 0 for what is not fitted.
+    pub width: f64,
+    /// Datasets whose rows decide the fit.
+    pub rows: String,
+}
+
+/// What the model knows of a GPU beside its data sheet.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chip {
+    /// Family, which names its constants.
+    pub family: String,
+    /// Constant for the clock; none for 1.
+    #[serde(default)]
+    pub clock: Option<String>,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u64,
+    /// Whether no measured step stands behind its constants.
+    #[serde(default)]
+    pub assumed: bool,
+}
+
+/// A kind of software: five facts that a recipe or log shows, and the constants that go with them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Name for `software.profile`.
+    pub name: String,
+    /// What runs so, in words.
+    pub title: String,
+    /// Kernel of attention: unfused, fa2 or te.
+    pub attention: String,
+    /// What is captured as CUDA graphs: none, scoped or iteration; none for what the plan says.
+    pub graphs: Option<String>,
+    /// How tokens get to experts: alltoall or fused; none for what the plan says.
+    pub dispatcher: Option<String>,
+    /// What hides behind compute, of tp, ep, dp, p2p; none for what the plan says.
+    pub overlap: Option<Vec<String>>,
+    /// Class of residuals for the interval.
+    pub class: String,
+    /// The constant of each role that differs from the common one.
+    pub constants: BTreeMap<String, String>,
+}
+
+/// The data file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Every constant.
+    pub constants: Vec<Constant>,
+    /// What goes with every GPU and every software, unless a profile says otherwise. `{chip}` stands for the family.
+    pub common: BTreeMap<String, String>,
+    /// GPUs.
+    pub gpus: BTreeMap<String, Chip>,
+    /// Software profiles.
+    pub profiles: Vec<Profile>,
+    /// Spread of the residuals: 1.48 times the median of |ln(predicted / measured)|, by class and `moe` or `dense`.
+    pub spreads: BTreeMap<String, f64>,
+}
+
+/// The constant of every role, as numbers of the table's list.
+pub type Chosen = [u16; ROLES];
+
+impl Table {
+    /// The profile of this name.
+    pub fn profile(&self, name: &str) -> Option<&Profile> {
+        self.profiles.iter().find(|profile| profile.name == name)
+    }
+
+    /// Shipped values, in the order of the list.
+    pub fn values(&self) -> Vec<f64> {
+        self.constants.iter().map(|constant| constant.value).collect()
+    }
+
+    /// The constants that hold for a GPU under a profile.
+    ///
+    /// # Errors
+    /// The role or constant that the data file lacks.
+    pub fn choose(&self, chip: &Chip, clock: Option<&str>, profile: &Profile) -> Result<Chosen, String> {
+        let mut chosen = [0; ROLES];
+        for &role in Role::ALL {
+            let named = match role {
+                Role::Clock => clock.or(chip.clock.as_deref()).or(Some("one")),
+                _ => profile
+                    .constants
+                    .get(role.name())
+                    .or_else(|| self.common.get(role.name()))
+                    .map(String::as_str),
+            };
+            let named = named.ok_or_else(|| format!("no constant for `{}`", role.name()))?;
+            let kernel = named.replace("{kernel}", &profile.attention).replace("{chip}", &chip.family);
+            let at = self.constants.iter().position(|constant| constant.name == kernel);
+            let at = at.ok_or_else(|| format!("`{kernel}` is not a constant"))?;
+            if let Some(slot) = chosen.get_mut(role as usize) {
+                *slot = at as u16;
+            }
+        }
+        Ok(chosen)
+    }
+}
+
+/// The table that is part of the program.
+pub fn table() -> &'static Table {
+    static TABLE: OnceLock<Table> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        serde_json::from_str(include_str!("constants.json")).unwrap_or_else(|_| Table {
+            // Unreachable: a test reads the file.
+            constants: Vec::new(),
+            common: BTreeMap::new(),
+            gpus: BTreeMap::new(),
+            profiles: Vec::new(),
+            spreads: BTreeMap::new(),
+        })
+    })
+}

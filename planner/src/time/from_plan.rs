@@ -1,0 +1,203 @@
+//! The time model's inputs, as a plan says them.
+
+use super::constants::{Profile, table};
+use super::flops::recomputed_layers;
+use super::layer::Recompute;
+use super::machine::Numbers;
+use super::setup::{Inputs, Setup, SoftwareFacts, Strides};
+use super::shape::ModelShape;
+use super::stages::Stages;
+use crate::layout::Axis;
+use crate::plan::Plan;
+use crate::shard::{Reshard, Strategy, padded_vocabulary};
+use crate::units::{Dtype, LowPrecision};
+use crate::wire::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation, Runtime};
+
+/// The profile that holds without a name in the plan.
+pub fn default_profile(plan: &Plan) -> &'static str {
+    match plan.runtime {
+        Runtime::Native if plan.cluster.gpu.speeds.is_none() => "native-cpu",
+        Runtime::Native => "native",
+        Runtime::Fsdp2 => "torchtitan-2024",
+        Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
+    }
+}
+
+/// The profile of a plan.
+pub fn profile(plan: &Plan) -> Option<&'static Profile> {
+    let name = plan.software.profile.as_deref().unwrap_or_else(|| default_profile(plan));
+    table().profile(name)
+}
+
+/// The numbers of a valid plan.
+///
+/// # Errors
+/// What the data file lacks.
+pub fn setup(plan: &Plan) -> Result<Setup, String> {
+    let profile = profile(plan).ok_or("no such software profile")?;
+    let inputs = inputs(plan, profile);
+    let shape = ModelShape::of(&plan.model, inputs.vocabulary);
+    let stages = Stages::of(&shape, &plan.layout);
+    Setup::new(&inputs, shape, stages)
+}
+
+fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
+    let (layout, training, cluster) = (&plan.layout, &plan.training, &plan.cluster);
+    let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+    let strategy = layout.fsdp.strategy;
+    let whole = fsdp && strategy == Strategy::OptimGradsParams;
+    // With a pipeline, torch keeps parameters gathered from the first to the last micro batch.
+    let kept = layout.fsdp.reshard == Reshard::Never || (plan.runtime == Runtime::Fsdp2 && layout.pp > 1);
+    let numbers = numbers(plan);
+    let low = !matches!(numbers, Numbers::Bf16 | Numbers::Wide);
+    let dtype_bytes = training.dtype.size() as f64;
+    let gradient =
+        if plan.runtime == Runtime::Fsdp2 { layout.fsdp.reduce_dtype } else { training.grad_dtype };
+    Inputs {
+        model: &plan.model,
+        vocabulary: padded_vocabulary(plan),
+        gpu: cluster.gpu,
+        memory_gbs: None,
+        clock: None,
+        domain: cluster.nvlink_domain,
+        nic_gbps: cluster.nic_gbps,
+        world: cluster.world_size(),
+        tp: layout.tp,
+        sp: layout.sp,
+        cp: layout.cp,
+        cp_kind: layout.cp_kind,
+        pp: layout.pp,
+        vpp: layout.vpp,
+        schedule: layout.schedule,
+        ep: layout.ep,
+        etp: layout.etp,
+        strides: strides(plan),
+        replicas: if fsdp { layout.dp_replicate } else { 1 },
+        gathers: match (whole, kept) {
+            (true, false) => 2.0,
+            (true, true) if layout.pp == 1 => 1.0,
+            _ => 0.0,
+        },
+        seq_len: training.seq_len,
+        mbs: training.micro_batch_size,
+        gbs: training.global_batch_size,
+        numbers,
+        gradient_bytes: gradient.size() as f64,
+        parameter_bytes: if low && training.fp8_param_gather { 1.0 } else { dtype_bytes.min(4.0) },
+        distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
+        recompute: recompute(plan),
+        fused_loss: training.cross_entropy != CrossEntropy::Unfused,
+        imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
+        frozen: false,
+        gathered_share: 1.0,
+        software: facts(plan, profile),
+    }
+}
+
+fn numbers(plan: &Plan) -> Numbers {
+    match (plan.training.dtype, plan.training.low_precision) {
+        (_, Some(LowPrecision::Fp8Delayed | LowPrecision::Fp8Current)) => Numbers::Fp8,
+        (_, Some(LowPrecision::Fp8Blockwise)) => Numbers::Fp8Rows,
+        (_, Some(LowPrecision::Mxfp8)) => Numbers::Mxfp8,
+        (_, Some(LowPrecision::Nvfp4)) => Numbers::Nvfp4,
+        (Dtype::Fp32 | Dtype::Fp64, None) => Numbers::Wide,
+        (Dtype::Bf16 | Dtype::Fp16, None) => Numbers::Bf16,
+        (Dtype::Fp8, None) => Numbers::Fp8,
+    }
+}
+
+/// Where a named profile has no say, and where none is named, the plan's own settings are the facts.
+fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
+    let training = &plan.training;
+    let mut facts = SoftwareFacts::of(profile);
+    let unfused = training.attention_backend == AttentionBackend::Unfused
+        || (plan.runtime == Runtime::Megatron && training.implementation == Implementation::Local);
+    facts.unfused |= unfused;
+    if profile.graphs.is_none() {
+        facts.graphs = training.cuda_graphs;
+    }
+    if profile.dispatcher.is_none() {
+        facts.fused_dispatch = training.moe.dispatcher == Dispatcher::Flex;
+    }
+    if profile.overlap.is_none() {
+        let overlap = &training.overlap;
+        facts.overlap_tp = overlap.tp;
+        facts.overlap_ep = overlap.ep;
+        facts.overlap_reduce = overlap.grad_reduce;
+        facts.overlap_gather = overlap.param_gather;
+        facts.overlap_p2p = overlap.p2p;
+    }
+    facts
+}
+
+fn strides(plan: &Plan) -> Strides {
+    let layout = &plan.layout;
+    let world = plan.world_size();
+    let mut strides = Strides::usual(world, layout.tp, layout.pp, layout.etp, layout.ep);
+    if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
+        return strides;
+    }
+    // Two grids over the same ranks, each in the order of its axes.
+    let (mut dense, mut experts) = (1u64, 1u64);
+    for axis in &layout.order {
+        let (size, expert_size) = match axis {
+            Axis::Tp => {
+                strides.tp = dense;
+                strides.etp = experts;
+                (layout.tp, layout.etp)
+            }
+            Axis::Cp => {
+                strides.cp = dense;
+                (layout.cp, 1)
+            }
+            Axis::Ep => {
+                strides.ep = experts;
+                (1, layout.ep)
+            }
+            Axis::Dp => {
+                strides.dp = if layout.cp > 1 { dense.min(strides.cp) } else { dense };
+                strides.edp = experts;
+                (layout.dp, layout.edp)
+            }
+            Axis::Pp => {
+                strides.pp = dense;
+                (layout.pp, layout.pp)
+            }
+        };
+        dense = dense.saturating_mul(size.max(1));
+        experts = experts.saturating_mul(expert_size.max(1));
+    }
+    strides
+}
+
+fn recompute(plan: &Plan) -> Recompute {
+    let training = &plan.training;
+    let mut recompute = Recompute::default();
+    match training.recompute {
+        Granularity::None => {}
+        Granularity::Full => {
+            let layers = plan.model.num_layers.max(1) as f64;
+            recompute.layer = recomputed_layers(plan).len() as f64 / layers;
+        }
+        Granularity::Selective => {
+            for module in &training.recompute_modules {
+                select(&mut recompute, module);
+            }
+        }
+    }
+    recompute
+}
+
+/// Adds a module to what is computed again.
+pub fn select(recompute: &mut Recompute, module: &str) {
+    match module {
+        "core_attn" => recompute.core = 1.0,
+        "mlp" => recompute.mlp = 1.0,
+        "moe" => recompute.moe = 1.0,
+        "shared_experts" => recompute.shared = 1.0,
+        "mla_up_proj" => recompute.up_projections = 1.0,
+        // A pass over what is saved, of several.
+        "layernorm" | "moe_act" => recompute.memory = 0.5,
+        _ => {}
+    }
+}

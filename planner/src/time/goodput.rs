@@ -1,0 +1,71 @@
+//! What failures and checkpoints leave of a run's time.
+
+use crate::plan::Plan;
+use crate::units::Dtype;
+use crate::wire::Goodput;
+
+/// Bytes/s at which one GPU's part of a checkpoint is written while training waits; nothing was measured here.
+const CHECKPOINT_BYTES_PER_SECOND: f64 = 1e9;
+/// Seconds from a failure to the first new step, where the plan says none.
+const RESTART_SECONDS: f64 = 600.0;
+
+/// Share of time that trains, by Daly's expected run time with exponential failures; none where no failure rate is
+/// given, or where failures leave nothing.
+pub fn goodput(plan: &Plan) -> Option<Goodput> {
+    let cluster = &plan.file.cluster;
+    let hours = cluster.gpu_mtbf_hours.filter(|hours| *hours > 0.0)?;
+    let mtbf = hours * 3600.0 / plan.world_size() as f64;
+    let restart = cluster.restart_s.unwrap_or(RESTART_SECONDS);
+    // Weights in their type, master weights and two moments: one copy of the model over all its ranks.
+    let (total, _) = crate::model::count(&plan.model);
+    let per_parameter =
+        plan.training.dtype.size() + Dtype::Fp32.size() * (1 + plan.training.optimizer.moments());
+    let ranks = plan.world_size() as f64;
+    let write = total as f64 * per_parameter as f64 / ranks / CHECKPOINT_BYTES_PER_SECOND;
+    let optimum = optimal_interval(write, mtbf);
+    let interval = cluster.checkpoint_interval_s.filter(|interval| *interval > 0.0).unwrap_or(optimum);
+    let share = share(interval, write, restart, mtbf);
+    share.is_finite().then_some(Goodput {
+        share,
+        cluster_mtbf_s: mtbf,
+        checkpoint_write_s: write,
+        checkpoint_interval_s: interval,
+        optimal_interval_s: optimum,
+        restart_s: restart,
+    })
+}
+
+/// Daly's higher-order optimum of the time between checkpoints (Young's is its first term).
+pub fn optimal_interval(write: f64, mtbf: f64) -> f64 {
+    if write >= 2.0 * mtbf {
+        return mtbf;
+    }
+    let ratio = write / (2.0 * mtbf);
+    (2.0 * write * mtbf).sqrt() * (1.0 + ratio.sqrt() / 3.0 + ratio / 9.0) - write
+}
+
+/// Useful seconds over elapsed ones.
+fn share(interval: f64, write: f64, restart: f64, mtbf: f64) -> f64 {
+    interval / (mtbf * libm::exp(restart / mtbf) * libm::expm1((interval + write) / mtbf))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_optimum_is_where_the_share_is_greatest() {
+        for (write, mtbf) in [(10.0, 10_000.0), (60.0, 3_600.0), (1.0, 1e6)] {
+            let best = optimal_interval(write, mtbf);
+            let at = |factor: f64| share(best * factor, write, 300.0, mtbf);
+            assert!(at(1.0) >= at(0.9) && at(1.0) >= at(1.1), "write {write}, mtbf {mtbf}: {best}");
+            // Young's formula is close where failures are rare.
+            assert!((best / (2.0 * write * mtbf).sqrt() - 1.0).abs() < 0.1, "{best}");
+        }
+    }
+
+    #[test]
+    fn no_failures_cost_only_the_writing() {
+        assert!((share(990.0, 10.0, 300.0, 1e12) - 0.99).abs() < 1e-6);
+    }
+}

@@ -1,0 +1,351 @@
+//! Seconds of one micro batch in one layer, on one rank.
+//!
+//! They depend on the kind of layer, on tensor, context and expert parallelism, on the micro batch and on the machine
+//! alone, so a search keeps them over pipelines, data parallelism and global batches.
+
+use super::attention::mix;
+use super::collectives::Group;
+use super::constants::Role;
+use super::gemm::{Product, forward, input_gradient, weight_gradient};
+use super::machine::{GemmRate, Machine};
+use super::matrices::{Cut, Matrix};
+use super::parts::{Both, Parts};
+use super::shape::{KindShape, MixerShape, MlpShape, ModelShape};
+use crate::shard::Module;
+use crate::wire::CpKind;
+
+/// How a layer's work is split, and over which groups.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Split {
+    /// Sequences of a micro batch.
+    pub mbs: f64,
+    /// Tokens of a sequence.
+    pub seq_len: f64,
+    /// Tensor parallel.
+    pub tp: f64,
+    /// Whether the stream between blocks is split over tensor parallelism too.
+    pub sp: bool,
+    /// Context parallel.
+    pub cp: f64,
+    /// How keys and values move.
+    pub cp_kind: CpKind,
+    /// Expert parallel.
+    pub ep: f64,
+    /// Expert tensor parallel.
+    pub etp: f64,
+    /// Groups of them.
+    pub tp_group: Group,
+    /// Context parallel.
+    pub cp_group: Group,
+    /// Expert parallel.
+    pub ep_group: Group,
+    /// Expert tensor parallel.
+    pub etp_group: Group,
+    /// Tokens of the busiest expert rank over the mean.
+    pub imbalance: f64,
+}
+
+impl Split {
+    /// Tokens of a micro batch on a rank where the sequence is whole over tensor parallelism.
+    pub fn gathered_tokens(&self) -> f64 {
+        self.mbs * self.seq_len / self.cp
+    }
+
+    /// Tokens of the stream between blocks on a rank.
+    pub fn stream_tokens(&self) -> f64 {
+        if self.sp { self.gathered_tokens() / self.tp } else { self.gathered_tokens() }
+    }
+}
+
+/// What of the work is done, and how.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Manner {
+    /// Attention writes its scores to memory.
+    pub unfused: bool,
+    /// Weights are frozen but for small adapters: no gradients of them.
+    pub frozen: bool,
+    /// Bytes of an element of a gradient buffer.
+    pub gradient_bytes: f64,
+    /// Tokens go to experts by kernels that sort as they send.
+    pub fused_dispatch: bool,
+    /// Tensor-parallel communication hides behind the GEMMs next to it.
+    pub overlap_tp: bool,
+    /// The all-to-all hides behind another micro batch.
+    pub overlap_ep: bool,
+    /// Bytes of gathered activations over bf16's.
+    pub gathered_share: f64,
+    /// Whether the loss is one fused kernel.
+    pub fused_loss: bool,
+    /// What is computed again in the backward pass.
+    pub recompute: Recompute,
+}
+
+/// Shares of the forward pass that are computed again.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Recompute {
+    /// Of all of a layer.
+    pub layer: f64,
+    /// Of attention alone.
+    pub core: f64,
+    /// Of the projections alone.
+    pub projections: f64,
+    /// Of low-rank up projections.
+    pub up_projections: f64,
+    /// Of a dense MLP.
+    pub mlp: f64,
+    /// Of experts, with their communication.
+    pub moe: f64,
+    /// Of shared experts.
+    pub shared: f64,
+    /// Of norms and activation functions (memory-bound work).
+    pub memory: f64,
+}
+
+/// Seconds of a micro batch in one layer.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct LayerTime {
+    /// Forward.
+    pub forward: Parts,
+    /// Backward, with what is computed again.
+    pub backward: Parts,
+    /// Of the backward, gradients of weights.
+    pub weights: f64,
+    /// Of the backward, what is computed again.
+    pub again: Parts,
+    /// Of the host, to launch it all.
+    pub host: f64,
+}
+
+/// Layer of `kind`.
+pub fn layer_time(
+    machine: &Machine,
+    split: &Split,
+    manner: &Manner,
+    shape: &ModelShape,
+    kind: &KindShape,
+) -> LayerTime {
+    let work = Work { machine, split, manner, hidden: shape.hidden };
+    let mut core = mix(machine, split, &kind.mixer, manner.unfused);
+    let scans = core.forward.memory;
+    let projections = work.matrices(kind, |matrix| matrix.module == Module::Attention);
+    let up = work.matrices(kind, |matrix| matrix.up_projection);
+    let mixer_memory = work.mixer_memory(&kind.mixer);
+    core += mixer_memory;
+    let mut mixer = core;
+    mixer += projections;
+    mixer += work.mixer_tp(&kind.mixer);
+    let (mlp, shared) = work.mlp(kind);
+    let again = &manner.recompute;
+    let mut repeated = Parts::default();
+    let whole = mixer.forward + mlp.forward;
+    repeated += whole.times(again.layer);
+    repeated.attention += core.forward.attention * again.core;
+    repeated += projections.forward.times(again.projections);
+    repeated.gemm += up.forward.gemm * again.up_projections;
+    match kind.mlp {
+        MlpShape::Dense { .. } => repeated += mlp.forward.times(again.mlp),
+        MlpShape::Experts { .. } => {
+            repeated += mlp.forward.times(again.moe);
+            repeated += shared.forward.times(again.shared);
+        }
+        MlpShape::None => {}
+    }
+    repeated.memory += (mixer_memory.forward.memory + scans + mlp.forward.memory) * again.memory;
+    LayerTime {
+        forward: whole,
+        backward: mixer.backward + mlp.backward + repeated,
+        weights: mixer.weights + mlp.weights,
+        again: repeated,
+        host: work.host(kind),
+    }
+}
+
+struct Work<'a> {
+    machine: &'a Machine,
+    split: &'a Split,
+    manner: &'a Manner,
+    hidden: f64,
+}
+
+impl Work<'_> {
+    /// A product and its gradients, with weights in `groups`.
+    fn product(&self, rate: &GemmRate, product: Product) -> Both {
+        let mut both = Both::default();
+        both.forward.gemm = forward(self.machine, rate, product);
+        both.backward.gemm = input_gradient(self.machine, rate, product);
+        if !self.manner.frozen {
+            both.weights = weight_gradient(self.machine, rate, product, self.manner.gradient_bytes);
+            both.backward.gemm += both.weights;
+        }
+        both
+    }
+
+    /// Products of the dense matrices of a kind that `wanted` names.
+    fn matrices(&self, kind: &KindShape, wanted: impl Fn(&Matrix) -> bool) -> Both {
+        let mut both = Both::default();
+        for matrix in kind.matrices.iter().filter(|matrix| wanted(matrix)) {
+            let (outputs, inputs) = (matrix.outputs as f64, matrix.inputs as f64);
+            let (rows, outputs, inputs) = match matrix.cut {
+                Cut::Outputs => (self.split.gathered_tokens(), outputs / self.split.tp, inputs),
+                Cut::Inputs => (self.split.gathered_tokens(), outputs, inputs / self.split.tp),
+                Cut::None => (self.split.stream_tokens(), outputs, inputs),
+            };
+            let rate = if matrix.module == Module::Router && !matrix.latent {
+                &self.machine.gemm16
+            } else {
+                &self.machine.gemm
+            };
+            both += self.product(rate, Product { rows, outputs, inputs, groups: 1.0 });
+        }
+        both
+    }
+
+    /// Norms, residuals, rotation.
+    fn mixer_memory(&self, mixer: &MixerShape) -> Both {
+        let stream = self.split.stream_tokens() * self.hidden;
+        let heads = match *mixer {
+            MixerShape::None => return Both::default(),
+            MixerShape::Recurrence { .. } => 0.0,
+            MixerShape::Attention { heads, kv_heads, query_dim, query_norm, .. } => {
+                let bytes = if query_norm { 8.0 } else { 4.0 };
+                bytes * self.split.gathered_tokens() * (heads + kv_heads) * query_dim / self.split.tp
+            }
+        };
+        self.memory(10.0 * stream + heads, 14.0 * stream + heads, Role::Traffic)
+    }
+
+    fn memory(&self, forward: f64, backward: f64, role: Role) -> Both {
+        let slow = self.machine.of(role) / self.machine.memory;
+        let mut both = Both::default();
+        both.forward.memory = forward * slow;
+        both.backward.memory = backward * slow;
+        both
+    }
+
+    /// One gather and one reduce of `width` values a token each way; the backward pass gathers its inputs again.
+    fn tp(&self, width_in: f64) -> Both {
+        let (split, mut both) = (self.split, Both::default());
+        let exposed = if self.manner.overlap_tp { self.machine.of(Role::ExposedTp) } else { 1.0 };
+        let tokens = 2.0 * split.gathered_tokens();
+        let into = self.machine.gather(split.tp_group, self.manner.gathered_share * tokens * width_in);
+        let out = self.machine.gather(split.tp_group, tokens * self.hidden);
+        both.forward.tp = exposed * (into + out);
+        both.backward.tp = exposed * if split.sp { 2.0 * into + out } else { into + out };
+        both
+    }
+
+    fn mixer_tp(&self, mixer: &MixerShape) -> Both {
+        match *mixer {
+            MixerShape::None => Both::default(),
+            MixerShape::Attention { gathered: Some(width), .. } => self.tp(width),
+            _ => self.tp(self.hidden),
+        }
+    }
+
+    /// The feed-forward part, and of it the shared experts.
+    fn mlp(&self, kind: &KindShape) -> (Both, Both) {
+        let (tokens, stream) = (self.split.gathered_tokens(), self.split.stream_tokens() * self.hidden);
+        match kind.mlp {
+            MlpShape::None => (Both::default(), Both::default()),
+            MlpShape::Dense { ffn, gate } => {
+                let mut both = self.matrices(kind, |matrix| matrix.module == Module::Mlp);
+                both += self.activation(tokens * ffn / self.split.tp, gate, Role::Traffic);
+                both += self.memory(10.0 * stream, 14.0 * stream, Role::Traffic);
+                both += self.tp(self.hidden);
+                (both, Both::default())
+            }
+            MlpShape::Experts { .. } => self.experts(kind),
+        }
+    }
+
+    /// The activation function over `elements` of the MLP's width.
+    fn activation(&self, elements: f64, gate: f64, role: Role) -> Both {
+        self.memory((2.0 + 2.0 * gate) * elements, (2.0 + 4.0 * gate) * elements, role)
+    }
+
+    fn experts(&self, kind: &KindShape) -> (Both, Both) {
+        let MlpShape::Experts { experts, top_k, ffn, gate, width, shared, biased } = kind.mlp else {
+            return (Both::default(), Both::default());
+        };
+        let split = self.split;
+        let tokens = split.stream_tokens();
+        let sent = tokens * top_k;
+        // Tokens that a rank's experts work on: each rank sends as many as it gets, and the busiest gets more.
+        let here = sent * split.etp * split.imbalance;
+        let groups = (experts / split.ep).max(1.0);
+        let mut both = self.matrices(kind, |matrix| matrix.module == Module::Router);
+        for matrix in kind.matrices.iter().filter(|matrix| matrix.module == Module::Expert) {
+            let (outputs, inputs) = (matrix.outputs as f64, matrix.inputs as f64);
+            let (outputs, inputs) = match matrix.cut {
+                Cut::Inputs => (outputs, inputs / split.etp),
+                _ => (outputs / split.etp, inputs),
+            };
+            both += self.product(&self.machine.gemm, Product { rows: here, outputs, inputs, groups });
+        }
+        let sorting = if self.manner.fused_dispatch { 8.0 } else { 12.0 } * sent * width;
+        both += self.activation(here * ffn / split.etp, gate, Role::MoeTraffic);
+        both += self.memory(sorting, sorting, Role::MoeTraffic);
+        let stream = tokens * self.hidden;
+        let scores = 16.0 * tokens * experts;
+        both += self.memory(10.0 * stream + scores, 14.0 * stream + scores, Role::Traffic);
+        if biased {
+            let passes = 4.0 * self.machine.of(Role::BiasTraffic) * here * gate * ffn / split.etp;
+            both += self.memory(passes, passes, Role::Traffic);
+        }
+        let bytes = 2.0 * tokens * width;
+        let one_way = if self.manner.fused_dispatch {
+            self.machine.dispatch(split.ep_group, bytes, top_k)
+        } else {
+            self.machine.all_to_all(split.ep_group, bytes * top_k)
+        };
+        let exposed = if self.manner.overlap_ep { self.machine.of(Role::ExposedEp) } else { 1.0 };
+        let tensor = self.machine.gather(split.etp_group, 2.0 * here * width);
+        both.forward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
+        both.backward.ep += exposed * 2.0 * (one_way * split.imbalance.max(1.0) + tensor);
+        let mut beside = Both::default();
+        if shared > 0.0 {
+            beside = self.matrices(kind, |matrix| matrix.module == Module::SharedExpert);
+            beside += self.activation(split.gathered_tokens() * shared / split.tp, gate, Role::Traffic);
+            beside += self.tp(self.hidden);
+        }
+        both += beside;
+        (both, beside)
+    }
+
+    fn host(&self, kind: &KindShape) -> f64 {
+        let machine = self.machine;
+        let mut seconds = 0.0;
+        if kind.mixer != MixerShape::None {
+            seconds += machine.of(Role::HostLayer)
+                + (machine.of(Role::HostTp) + machine.of(Role::HostStalled)) * (self.split.tp - 1.0);
+        }
+        if matches!(kind.mlp, MlpShape::Experts { .. }) {
+            seconds += machine.of(Role::HostMoe);
+        }
+        if self.manner.recompute.layer > 0.0 {
+            // A third of the launches are made again.
+            seconds *= 1.0 + self.manner.recompute.layer / 3.0;
+        }
+        seconds
+    }
+}
+
+/// Final norm, output layer and loss of a micro batch.
+pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> LayerTime {
+    let work = Work { machine, split, manner, hidden: shape.hidden };
+    let tokens = split.gathered_tokens();
+    let outputs = shape.vocabulary / split.tp;
+    let product = Product { rows: tokens, outputs, inputs: shape.hidden, groups: 1.0 };
+    let mut both = work.product(&machine.gemm16, product);
+    let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
+    let loss = if manner.fused_loss { 4.0 } else { 13.0 };
+    both += work.memory(6.0 * stream + loss * logits, 10.0 * stream + loss * logits, Role::Traffic);
+    both += work.tp(shape.hidden);
+    LayerTime {
+        forward: both.forward,
+        backward: both.backward,
+        weights: both.weights,
+        again: Parts::default(),
+        host: 0.0,
+    }
+}

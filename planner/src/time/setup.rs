@@ -1,0 +1,305 @@
+//! What is computed where, put into the numbers that the formulas read.
+
+use super::collectives::Group;
+use super::constants::{Chosen, Profile, Role, table};
+use super::layer::{Manner, Recompute, Split};
+use super::machine::{Hardware, Machine, Numbers};
+use super::shape::ModelShape;
+use super::stages::Stages;
+use super::step::{DataParallel, Pipe, StepTime, Terms, step};
+use crate::cluster::{Gpu, Speeds};
+use crate::model::Architecture;
+use crate::wire::{CpKind, CudaGraphs, Schedule};
+
+/// Everything that a step's time depends on, as a plan or a published row says it.
+#[derive(Debug, Clone)]
+pub struct Inputs<'a> {
+    /// The model.
+    pub model: &'a Architecture,
+    /// Rows of the output layer.
+    pub vocabulary: u64,
+    /// The GPU.
+    pub gpu: &'a Gpu,
+    /// Its memory bandwidth in GB/s, where it differs from the catalogue's.
+    pub memory_gbs: Option<f64>,
+    /// The constant of its clock, where it differs from the catalogue's.
+    pub clock: Option<&'static str>,
+    /// GPUs joined by NVLink.
+    pub domain: u64,
+    /// Network of a GPU, Gbit/s.
+    pub nic_gbps: f64,
+    /// Ranks.
+    pub world: u64,
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Sequence parallel.
+    pub sp: bool,
+    /// Context parallel.
+    pub cp: u64,
+    /// How keys and values move.
+    pub cp_kind: CpKind,
+    /// Stages.
+    pub pp: u64,
+    /// Chunks of a stage.
+    pub vpp: u64,
+    /// Schedule.
+    pub schedule: Schedule,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Distance of neighbours in the groups tp, cp, dp, pp, etp, ep, edp.
+    pub strides: Strides,
+    /// Replicas of sharded groups.
+    pub replicas: u64,
+    /// Gathers of parameters for every micro batch: 0, 1, or 2 when they are dropped after forward.
+    pub gathers: f64,
+    /// Tokens of a sequence.
+    pub seq_len: u64,
+    /// Sequences of a micro batch.
+    pub mbs: u64,
+    /// Sequences of a step.
+    pub gbs: u64,
+    /// Format of GEMMs.
+    pub numbers: Numbers,
+    /// Bytes of a gradient's element.
+    pub gradient_bytes: f64,
+    /// Bytes of a parameter's element as it is gathered.
+    pub parameter_bytes: f64,
+    /// Whether optimizer state is split.
+    pub distributed: bool,
+    /// What is computed again.
+    pub recompute: Recompute,
+    /// Whether the loss is fused.
+    pub fused_loss: bool,
+    /// Tokens of the busiest expert rank over the mean.
+    pub imbalance: f64,
+    /// Whether only small adapters are trained.
+    pub frozen: bool,
+    /// Bytes of gathered activations over bf16's.
+    pub gathered_share: f64,
+    /// Software.
+    pub software: SoftwareFacts<'a>,
+}
+
+/// Distance of neighbours in a group, in ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Context parallel.
+    pub cp: u64,
+    /// Data parallel with context parallel.
+    pub dp: u64,
+    /// Pipeline.
+    pub pp: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Data parallel of experts.
+    pub edp: u64,
+}
+
+impl Strides {
+    /// In the usual order, tp-cp-ep-dp-pp.
+    pub fn usual(world: u64, tp: u64, pp: u64, etp: u64, ep: u64) -> Strides {
+        // Context parallelism belongs to the gradient's group, so that group's neighbours are tp apart.
+        Strides { tp: 1, cp: tp, dp: tp, pp: world / pp.max(1), etp: 1, ep: etp, edp: etp * ep }
+    }
+}
+
+/// The five facts of a software profile as they hold here.
+#[derive(Debug, Clone, Copy)]
+pub struct SoftwareFacts<'a> {
+    /// Whose constants.
+    pub profile: &'a Profile,
+    /// Attention writes its scores to memory.
+    pub unfused: bool,
+    /// CUDA graphs.
+    pub graphs: CudaGraphs,
+    /// Tokens go to experts by kernels that sort as they send.
+    pub fused_dispatch: bool,
+    /// Tensor-parallel communication hides.
+    pub overlap_tp: bool,
+    /// The all-to-all hides.
+    pub overlap_ep: bool,
+    /// Gradient reduction hides.
+    pub overlap_reduce: bool,
+    /// Parameter gathering hides.
+    pub overlap_gather: bool,
+    /// Pipeline sends hide.
+    pub overlap_p2p: bool,
+}
+
+impl<'a> SoftwareFacts<'a> {
+    /// A profile's own facts.
+    pub fn of(profile: &'a Profile) -> SoftwareFacts<'a> {
+        let overlaps = profile.overlap.as_deref().unwrap_or_default();
+        let has = |what: &str| overlaps.iter().any(|one| one == what);
+        SoftwareFacts {
+            profile,
+            unfused: profile.attention == "unfused",
+            graphs: match profile.graphs.as_deref() {
+                Some("scoped") => CudaGraphs::Scoped,
+                Some("iteration") => CudaGraphs::Iteration,
+                _ => CudaGraphs::None,
+            },
+            fused_dispatch: profile.dispatcher.as_deref() == Some("fused"),
+            overlap_tp: has("tp"),
+            overlap_ep: has("ep"),
+            overlap_reduce: has("dp"),
+            overlap_gather: has("dp"),
+            overlap_p2p: has("p2p"),
+        }
+    }
+}
+
+/// Numbers that the formulas read; constants are still free.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Sizes of the model.
+    pub shape: ModelShape,
+    /// Stages.
+    pub stages: Stages,
+    /// Figures of the GPU and its links.
+    pub hardware: Hardware,
+    /// Format of GEMMs.
+    pub numbers: Numbers,
+    /// Which constants hold.
+    pub chosen: Chosen,
+    /// How layers are split.
+    pub split: Split,
+    /// How they are computed.
+    pub manner: Manner,
+    /// The pipeline.
+    pub pipe: Pipe,
+    /// CUDA graphs.
+    pub graphs: CudaGraphs,
+    /// Data parallelism.
+    pub data: DataParallel,
+}
+
+/// What a CPU process is taken to do until it is measured: a core with vector units, shared memory, loopback.
+const PROCESS_SPEEDS: Speeds = Speeds {
+    bf16_tflops: 0.05,
+    fp8_tflops: None,
+    fp4_tflops: None,
+    memory_gb: 4.0,
+    memory_gbs: 10.0,
+    nvlink_gbs: Some(4.0),
+    peak_source: "assumed",
+    bandwidth_source: "assumed",
+};
+/// fp32 over bf16 on tensor cores (TF32 off).
+const WIDE_SHARE: f64 = 1.0 / 8.0;
+
+impl Setup {
+    /// The numbers of `inputs`, with stages as given.
+    ///
+    /// # Errors
+    /// The constant that the data file lacks, or the figure that the GPU lacks.
+    pub fn new(inputs: &Inputs<'_>, shape: ModelShape, stages: Stages) -> Result<Setup, String> {
+        let table = table();
+        let chip =
+            table.gpus.get(inputs.gpu.id).ok_or_else(|| format!("no figures for {}", inputs.gpu.id))?;
+        let mut speeds = inputs.gpu.speeds.unwrap_or(PROCESS_SPEEDS);
+        if let Some(bandwidth) = inputs.memory_gbs {
+            speeds.memory_gbs = bandwidth;
+        }
+        let domain = inputs.domain.max(1) as f64;
+        let group = |size: u64, stride: u64| Group::new(size, stride, domain);
+        let strides = inputs.strides;
+        let model_ranks = inputs.tp * inputs.cp * inputs.pp;
+        let dp = (inputs.world / model_ranks.max(1)).max(1);
+        let edp = (inputs.world / (inputs.etp * inputs.ep * inputs.pp).max(1)).max(1);
+        let replicas = inputs.replicas.max(1);
+        let inner_ranks = dp * inputs.cp / replicas;
+        let facts = &inputs.software;
+        Ok(Setup {
+            stages,
+            hardware: Hardware {
+                speeds,
+                multiprocessors: chip.multiprocessors as f64,
+                tile: if chip.family == "blackwell" { 256.0 } else { 128.0 },
+                wide_share: if inputs.gpu.speeds.is_some() { WIDE_SHARE } else { 1.0 },
+                domain,
+                nic: inputs.nic_gbps * 1e9 / 8.0,
+            },
+            numbers: inputs.numbers,
+            chosen: table.choose(chip, inputs.clock, facts.profile)?,
+            split: Split {
+                mbs: inputs.mbs as f64,
+                seq_len: inputs.seq_len as f64,
+                tp: inputs.tp as f64,
+                sp: inputs.sp && inputs.tp > 1,
+                cp: inputs.cp as f64,
+                cp_kind: inputs.cp_kind,
+                ep: inputs.ep as f64,
+                etp: inputs.etp as f64,
+                tp_group: group(inputs.tp, strides.tp),
+                cp_group: group(inputs.cp, strides.cp),
+                ep_group: group(inputs.ep, strides.ep),
+                etp_group: group(inputs.etp, strides.etp),
+                imbalance: inputs.imbalance,
+            },
+            manner: Manner {
+                unfused: facts.unfused,
+                frozen: inputs.frozen,
+                gradient_bytes: inputs.gradient_bytes,
+                fused_dispatch: facts.fused_dispatch,
+                overlap_tp: facts.overlap_tp,
+                overlap_ep: facts.overlap_ep,
+                gathered_share: inputs.gathered_share,
+                fused_loss: inputs.fused_loss,
+                recompute: inputs.recompute,
+            },
+            pipe: Pipe {
+                stages: inputs.pp as f64,
+                chunks: inputs.vpp.max(1) as f64,
+                microbatches: (inputs.gbs / (inputs.mbs * dp).max(1)).max(1) as f64,
+                schedule: inputs.schedule,
+                inside: (strides.pp.saturating_mul(inputs.pp)) as f64 <= domain,
+                overlap_sends: facts.overlap_p2p,
+                host_share: 1.0,
+            },
+            graphs: facts.graphs,
+            data: DataParallel {
+                dense: group(dp * inputs.cp, strides.dp),
+                experts: group(edp, strides.edp),
+                replicas: group(replicas, strides.dp.saturating_mul(inner_ranks)),
+                gathers: inputs.gathers,
+                gradient_bytes: inputs.gradient_bytes,
+                parameter_bytes: inputs.parameter_bytes,
+                distributed: inputs.distributed,
+                overlap_reduce: facts.overlap_reduce,
+                overlap_gather: facts.overlap_gather,
+                // Adapters are about two per cent of a model.
+                trained: if inputs.frozen { 0.02 } else { 1.0 },
+            },
+            shape,
+        })
+    }
+
+    /// The machine under these values of the constants.
+    pub fn machine(&self, values: &[f64]) -> Machine {
+        Machine::new(&self.hardware, self.numbers, &self.chosen, values)
+    }
+
+    /// The pipeline with host time as graphs leave it.
+    pub fn pipe(&self, machine: &Machine) -> Pipe {
+        let host_share = match self.graphs {
+            CudaGraphs::None => 1.0,
+            CudaGraphs::Scoped => machine.of(Role::HostScoped),
+            CudaGraphs::Iteration => machine.of(Role::HostIteration),
+        };
+        Pipe { host_share, ..self.pipe }
+    }
+
+    /// Seconds of a step under these values of the constants.
+    pub fn predict(&self, values: &[f64]) -> StepTime {
+        let machine = self.machine(values);
+        let terms = Terms::new(&machine, &self.split, &self.manner, &self.shape);
+        step(&machine, &terms, &self.stages, &self.pipe(&machine), &self.data)
+    }
+}

@@ -1,0 +1,257 @@
+//! What the time of a model's layers depends on, counted once for each model.
+
+use super::matrices::{Cut, Matrix, matrices};
+use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, layer_parameters};
+use crate::shard::Module;
+
+/// Most kinds of layers that a model may have here: mixers by feed-forward parts.
+pub(super) const MAX_KINDS: usize = 12;
+
+/// Sizes of a model, as seconds see them.
+#[derive(Debug, Clone)]
+pub struct ModelShape {
+    /// Width of the residual stream.
+    pub hidden: f64,
+    /// Width of the output layer.
+    pub vocabulary: f64,
+    /// Kinds of layers, each with how many of it the model has.
+    pub kinds: Vec<KindShape>,
+    /// Index into `kinds` of every layer, in order.
+    pub layers: Vec<u8>,
+    /// Multi-token-prediction modules.
+    pub mtp_modules: f64,
+    /// Indices into `kinds` of the layers of one such module.
+    pub mtp_layers: Vec<u8>,
+    /// Whether the output layer is the embedding.
+    pub tied: bool,
+}
+
+/// One kind of layer.
+#[derive(Debug, Clone)]
+pub struct KindShape {
+    /// Which.
+    pub kind: LayerKind,
+    /// What mixes tokens, in numbers.
+    pub mixer: MixerShape,
+    /// Its matrices.
+    pub matrices: Vec<Matrix>,
+    /// The feed-forward part.
+    pub mlp: MlpShape,
+    /// Elements that tensor parallelism cuts.
+    pub cut_elements: f64,
+    /// Elements that every tensor-parallel rank has.
+    pub whole_elements: f64,
+    /// Elements of all routed experts.
+    pub expert_elements: f64,
+}
+
+/// What mixes tokens beside its projections.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MixerShape {
+    /// Nothing.
+    None,
+    /// Softmax attention.
+    Attention {
+        /// Query heads.
+        heads: f64,
+        /// Heads with keys and values of their own.
+        kv_heads: f64,
+        /// Width of a query and key head.
+        query_dim: f64,
+        /// Width of a value head.
+        value_dim: f64,
+        /// Whether queries and keys have norms.
+        query_norm: bool,
+        /// What tensor parallelism gathers instead of the stream, where it gathers low ranks.
+        gathered: Option<f64>,
+    },
+    /// A state-space model or delta rule.
+    Recurrence {
+        /// Heads.
+        heads: f64,
+        /// Width of all heads together.
+        inner: f64,
+        /// FLOPs of the scan of one token, forward.
+        flops: f64,
+        /// Bytes of memory traffic of one token beside matrices, forward, per unit of inner width.
+        forward_bytes: f64,
+        /// The same backward.
+        backward_bytes: f64,
+    },
+}
+
+/// The feed-forward part, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum MlpShape {
+    /// None.
+    None,
+    /// Dense.
+    Dense {
+        /// Width.
+        ffn: f64,
+        /// 2 when gated, else 1.
+        gate: f64,
+    },
+    /// Experts.
+    Experts {
+        /// Number.
+        experts: f64,
+        /// Experts of a token.
+        top_k: f64,
+        /// Width of one.
+        ffn: f64,
+        /// 2 when gated, else 1.
+        gate: f64,
+        /// Width of the stream that they work in.
+        width: f64,
+        /// Width of the shared experts together.
+        shared: f64,
+        /// Whether they have biases, which keeps their activation from being one fused pass.
+        biased: bool,
+    },
+}
+
+impl ModelShape {
+    /// The shape of `model` with an output layer of `vocabulary` rows.
+    pub fn of(model: &Architecture, vocabulary: u64) -> Self {
+        let mut kinds: Vec<KindShape> = Vec::new();
+        let mut index = |kind: LayerKind| {
+            if let Some(at) = kinds.iter().position(|known| known.kind == kind) {
+                return at as u8;
+            }
+            // A model with more kinds than there is room for counts the rest as its first kind.
+            if kinds.len() == MAX_KINDS {
+                return 0;
+            }
+            kinds.push(kind_shape(model, kind));
+            (kinds.len() - 1) as u8
+        };
+        let layers = (0..model.num_layers).map(|layer| index(model.layer_kind(layer))).collect();
+        let mtp_layers = if model.mtp_layers > 0 {
+            model.mtp_kinds().into_iter().map(index).collect()
+        } else {
+            Vec::new()
+        };
+        ModelShape {
+            hidden: model.hidden_size as f64,
+            vocabulary: vocabulary as f64,
+            kinds,
+            layers,
+            mtp_modules: model.mtp_layers as f64,
+            mtp_layers,
+            tied: model.tied_embeddings,
+        }
+    }
+}
+
+fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
+    let (mut cut, mut whole, mut experts) = (0.0, 0.0, 0.0);
+    let matrices = matrices(model, kind);
+    for parameter in layer_parameters(model, kind) {
+        let elements = parameter.elements() as f64 * parameter.per_layer as f64;
+        if parameter.module == Module::Expert {
+            experts += elements;
+        } else {
+            whole += elements;
+        }
+    }
+    for matrix in matrices.iter().filter(|matrix| matrix.cut != Cut::None && matrix.module != Module::Expert)
+    {
+        cut += matrix.outputs as f64 * matrix.inputs as f64;
+    }
+    KindShape {
+        kind,
+        mixer: mixer_shape(model, kind),
+        matrices,
+        mlp: mlp_shape(model, kind),
+        cut_elements: cut,
+        whole_elements: (whole - cut).max(0.0),
+        expert_elements: experts,
+    }
+}
+
+/// FLOPs that a chunked scan spends on a token and channel beside its state, and on a state element: the study's
+/// count of the Triton kernels of Mamba-2 (chunks of 256) and of the delta rule (chunks of 64).
+const MAMBA_CHANNEL_FLOPS: f64 = 256.0;
+const MAMBA_STATE_FLOPS: f64 = 6.0;
+const DELTA_CHANNEL_FLOPS: f64 = 192.0;
+const DELTA_STATE_FLOPS: f64 = 6.0;
+
+fn mixer_shape(model: &Architecture, kind: LayerKind) -> MixerShape {
+    use crate::model::QkNorm;
+    match model.mixer(kind) {
+        None => MixerShape::None,
+        Some(MixerRef::Attention(attention)) => match *attention {
+            Attention::Gqa { heads, kv_heads, head_dim, qk_norm, .. } => MixerShape::Attention {
+                heads: heads as f64,
+                kv_heads: kv_heads as f64,
+                query_dim: head_dim as f64,
+                value_dim: head_dim as f64,
+                query_norm: qk_norm != QkNorm::None,
+                gathered: None,
+            },
+            Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, .. } => {
+                let gathered = q_lora_rank.map(|rank| (rank + kv_lora_rank + qk_rope_dim) as f64);
+                MixerShape::Attention {
+                    heads: heads as f64,
+                    kv_heads: heads as f64,
+                    query_dim: (qk_nope_dim + qk_rope_dim) as f64,
+                    value_dim: v_dim as f64,
+                    query_norm: true,
+                    gathered,
+                }
+            }
+            Attention::Shared { heads, head_dim, q_lora_rank, .. } => MixerShape::Attention {
+                heads: heads as f64,
+                kv_heads: 1.0,
+                query_dim: head_dim as f64,
+                value_dim: head_dim as f64,
+                query_norm: true,
+                gathered: Some((q_lora_rank + head_dim) as f64),
+            },
+        },
+        Some(MixerRef::Mamba2(mamba)) => {
+            let inner = (mamba.heads * mamba.head_dim) as f64;
+            MixerShape::Recurrence {
+                heads: mamba.heads as f64,
+                inner,
+                flops: inner * (MAMBA_STATE_FLOPS * mamba.state as f64 + MAMBA_CHANNEL_FLOPS),
+                forward_bytes: 28.0,
+                backward_bytes: 52.0,
+            }
+        }
+        Some(MixerRef::DeltaNet(delta)) => {
+            delta_shape(delta.value_heads as f64, delta.key_dim as f64, delta.value_dim as f64)
+        }
+        Some(MixerRef::KimiDelta(delta)) => {
+            delta_shape(delta.heads as f64, delta.head_dim as f64, delta.head_dim as f64)
+        }
+    }
+}
+
+fn delta_shape(heads: f64, key: f64, value: f64) -> MixerShape {
+    MixerShape::Recurrence {
+        heads,
+        inner: heads * value,
+        flops: heads * (DELTA_STATE_FLOPS * key * value + DELTA_CHANNEL_FLOPS * (key + value)),
+        forward_bytes: 32.0,
+        backward_bytes: 56.0,
+    }
+}
+
+fn mlp_shape(model: &Architecture, kind: LayerKind) -> MlpShape {
+    let gate = if model.gated { 2.0 } else { 1.0 };
+    match (kind.mlp, &model.moe) {
+        (Mlp::None, _) => MlpShape::None,
+        (Mlp::Moe, Some(moe)) => MlpShape::Experts {
+            experts: moe.experts as f64,
+            top_k: moe.top_k as f64,
+            ffn: moe.ffn_hidden_size as f64,
+            gate,
+            width: moe.latent_size.unwrap_or(model.hidden_size) as f64,
+            shared: moe.shared_ffn_hidden_size as f64,
+            biased: model.mlp_bias,
+        },
+        _ => MlpShape::Dense { ffn: model.ffn_hidden_size as f64, gate },
+    }
+}

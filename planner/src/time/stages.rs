@@ -1,0 +1,82 @@
+//! What every pipeline stage holds, in numbers, with equal stages counted once.
+
+use super::shape::{MAX_KINDS, ModelShape};
+use crate::layout::{Layout, chunks_of_stage};
+
+/// Stages that hold the same.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StageClass {
+    /// How many.
+    pub count: f64,
+    /// Layers of each kind.
+    pub layers: [f64; MAX_KINDS],
+    /// 1 with the embedding.
+    pub embedding: f64,
+    /// Multi-token-prediction modules.
+    pub mtp: f64,
+    /// 1 with output layer and loss.
+    pub head: f64,
+}
+
+/// The stages of a pipeline.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stages {
+    /// Kinds of stages.
+    pub classes: Vec<StageClass>,
+    /// Whether layers were spread evenly, in parts, because their places are not known.
+    pub spread: bool,
+}
+
+impl Stages {
+    /// Stages of a valid layout.
+    pub fn of(shape: &ModelShape, layout: &Layout) -> Stages {
+        let mut classes: Vec<StageClass> = Vec::new();
+        for stage in 0..layout.pp {
+            let Some(chunks) = chunks_of_stage(layout, shape.layers.len() as u64, stage) else {
+                return Stages::spread(shape, layout.pp);
+            };
+            let mut class =
+                StageClass { count: 1.0, layers: [0.0; MAX_KINDS], embedding: 0.0, mtp: 0.0, head: 0.0 };
+            for chunk in &chunks {
+                class.embedding += f64::from(u8::from(chunk.embedding));
+                class.head += f64::from(u8::from(chunk.loss));
+                class.mtp += if chunk.mtp { shape.mtp_modules } else { 0.0 };
+                for layer in chunk.layers.clone() {
+                    let kind = shape.layers.get(layer as usize).copied().unwrap_or(0);
+                    if let Some(count) = class.layers.get_mut(usize::from(kind)) {
+                        *count += 1.0;
+                    }
+                }
+            }
+            match classes.iter_mut().find(|known| StageClass { count: 1.0, ..**known } == class) {
+                Some(known) => known.count += 1.0,
+                None => classes.push(class),
+            }
+        }
+        Stages { classes, spread: false }
+    }
+
+    /// Layers in equal parts over `stages`, where only their number is known.
+    pub fn spread(shape: &ModelShape, stages: u64) -> Stages {
+        let stages = stages.max(1) as f64;
+        let mut each =
+            StageClass { count: stages, layers: [0.0; MAX_KINDS], embedding: 0.0, mtp: 0.0, head: 0.0 };
+        for &kind in &shape.layers {
+            if let Some(count) = each.layers.get_mut(usize::from(kind)) {
+                *count += 1.0 / stages;
+            }
+        }
+        let ends = StageClass { count: 1.0, ..each };
+        if stages == 1.0 {
+            let one = StageClass { embedding: 1.0, mtp: shape.mtp_modules, head: 1.0, ..ends };
+            return Stages { classes: vec![one], spread: true };
+        }
+        let first = StageClass { embedding: 1.0, ..ends };
+        let last = StageClass { mtp: shape.mtp_modules, head: 1.0, ..ends };
+        let mut classes = vec![first, last];
+        if stages > 2.0 {
+            classes.push(StageClass { count: stages - 2.0, ..each });
+        }
+        Stages { classes, spread: true }
+    }
+}
