@@ -110,6 +110,15 @@ fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
     spread
 }
 
+/// Nine significant digits, and nothing below a picosecond: more is not known, and JSON then reads back to the same
+/// number everywhere.
+pub(super) fn rounded(value: f64) -> f64 {
+    if value.abs() < 1e-12 { 0.0 } else { format!("{value:.8e}").parse().unwrap_or(value) }
+}
+
+/// Largest number of days, hours or money that is an answer.
+const MOST: f64 = 1e18;
+
 fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
     let (training, cluster) = (&plan.training, &plan.file.cluster);
     let (seconds, ranks) = (step.total(), plan.world_size() as f64);
@@ -119,38 +128,38 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
     let flops =
         model_flops(&plan.model, padded_vocabulary(plan), training.seq_len, training.global_batch_size);
     let peak = peak_flops(plan);
-    let utilisation = |flops: f64| peak.map(|peak| flops / (seconds * ranks * peak));
+    let utilisation = |flops: f64| peak.map(|peak| rounded(flops / (seconds * ranks * peak)));
     let goodput = goodput(plan);
     let share = goodput.as_ref().map_or(1.0, |goodput| goodput.share);
     let train_tokens = plan.file.training.train_tokens;
-    let finite = |value: f64| value.is_finite().then_some(value);
+    let finite = |value: f64| (value < MOST).then(|| rounded(value));
     let days = train_tokens.and_then(|tokens| finite(tokens / tokens_per_second / share / 86_400.0));
-    let gpu_hours = days.map(|days| days * 24.0 * ranks);
+    let gpu_hours = days.and_then(|days| finite(days * 24.0 * ranks));
     let cost = gpu_hours.zip(cluster.price_per_gpu_hour).and_then(|(hours, price)| finite(hours * price));
     TimeAnswer {
-        step_seconds: seconds,
-        interval_seconds: [seconds / range, seconds * range],
+        step_seconds: rounded(seconds),
+        interval_seconds: [rounded(seconds / range), rounded(seconds * range)],
         breakdown: TimeBreakdown {
-            matrix_products: step.parts.gemm,
-            attention: step.parts.attention,
-            memory_bound: step.parts.memory,
-            recompute: step.recompute,
-            tensor_parallel: step.parts.tp,
-            context_parallel: step.parts.cp,
-            expert_parallel: step.parts.ep,
-            host: step.host,
-            pipeline_sends: step.sends,
-            bubble: step.bubble,
-            data_parallel: step.data,
-            optimizer: step.optimizer,
-            fixed: step.fixed,
+            matrix_products: rounded(step.parts.gemm),
+            attention: rounded(step.parts.attention),
+            memory_bound: rounded(step.parts.memory),
+            recompute: rounded(step.recompute),
+            tensor_parallel: rounded(step.parts.tp),
+            context_parallel: rounded(step.parts.cp),
+            expert_parallel: rounded(step.parts.ep),
+            host: rounded(step.host),
+            pipeline_sends: rounded(step.sends),
+            bubble: rounded(step.bubble),
+            data_parallel: rounded(step.data),
+            optimizer: rounded(step.optimizer),
+            fixed: rounded(step.fixed),
         },
-        tokens_per_second,
-        tokens_per_second_per_gpu: tokens_per_second / ranks,
-        model_tflops_per_gpu: flops / (seconds * ranks) / 1e12,
+        tokens_per_second: rounded(tokens_per_second),
+        tokens_per_second_per_gpu: rounded(tokens_per_second / ranks),
+        model_tflops_per_gpu: rounded(flops / (seconds * ranks) / 1e12),
         mfu: utilisation(flops),
         hfu: utilisation(flops + recomputed_flops(plan)),
-        bubble: step.bubble / seconds,
+        bubble: rounded(step.bubble / seconds),
         days,
         gpu_hours,
         cost,
@@ -215,7 +224,7 @@ mod tests {
                     let parts: Vec<f64> = time.breakdown.parts().iter().map(|part| part.1).collect();
                     assert!(parts.iter().all(|&part| part >= 0.0 && part.is_finite()), "{model} {parts:?}");
                     let sum: f64 = parts.iter().sum();
-                    assert!((sum / time.step_seconds - 1.0).abs() < 1e-9, "{model} {}: {sum}", gpu.id);
+                    assert!((sum / time.step_seconds - 1.0).abs() < 1e-7, "{model} {}: {sum}", gpu.id);
                     let [low, high] = time.interval_seconds;
                     assert!(low < time.step_seconds && time.step_seconds < high);
                 }
@@ -246,7 +255,7 @@ mod tests {
             |answer| answer.time.as_ref().is_none_or(|time| time.step_seconds.is_finite()),
         );
         check(
-            "an absurd price",
+            "an absurd price and failures every moment",
             plan(
                 "h100-sxm",
                 json!({"price_per_gpu_hour": 1e308, "gpu_mtbf_hours": 1e-300}),
@@ -279,8 +288,8 @@ mod tests {
         let goodput = time.goodput.unwrap();
         assert!(goodput.share > 0.9 && goodput.share < 1.0, "{goodput:?}");
         let days = 1e12 / time.tokens_per_second / 86_400.0 / goodput.share;
-        assert!((time.days.unwrap() / days - 1.0).abs() < 1e-12);
-        assert!((time.gpu_hours.unwrap() / (days * 24.0 * 64.0) - 1.0).abs() < 1e-12);
-        assert!((time.cost.unwrap() / (2.0 * time.gpu_hours.unwrap()) - 1.0).abs() < 1e-12);
+        assert!((time.days.unwrap() / days - 1.0).abs() < 1e-7);
+        assert!((time.gpu_hours.unwrap() / (days * 24.0 * 64.0) - 1.0).abs() < 1e-7);
+        assert!((time.cost.unwrap() / (2.0 * time.gpu_hours.unwrap()) - 1.0).abs() < 1e-7);
     }
 }

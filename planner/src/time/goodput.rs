@@ -1,5 +1,6 @@
 //! What failures and checkpoints leave of a run's time.
 
+use super::answer::rounded;
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::Goodput;
@@ -25,13 +26,13 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
     let optimum = optimal_interval(write, mtbf);
     let interval = cluster.checkpoint_interval_s.filter(|interval| *interval > 0.0).unwrap_or(optimum);
     let share = share(interval, write, restart, mtbf);
-    share.is_finite().then_some(Goodput {
-        share,
-        cluster_mtbf_s: mtbf,
-        checkpoint_write_s: write,
-        checkpoint_interval_s: interval,
-        optimal_interval_s: optimum,
-        restart_s: restart,
+    share.is_finite().then(|| Goodput {
+        share: rounded(share),
+        cluster_mtbf_s: rounded(mtbf),
+        checkpoint_write_s: rounded(write),
+        checkpoint_interval_s: rounded(interval),
+        optimal_interval_s: rounded(optimum),
+        restart_s: rounded(restart),
     })
 }
 
