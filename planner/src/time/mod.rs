@@ -5,6 +5,7 @@
 
 mod answer;
 mod attention;
+mod chunk_costs;
 mod collectives;
 pub mod constants;
 pub mod flops;
@@ -17,10 +18,13 @@ mod matrices;
 mod parts;
 mod setup;
 mod shape;
+pub mod simulate;
 mod stages;
 mod step;
+pub mod trace;
 
 pub use answer::{answer, check};
+pub use chunk_costs::stage_costs;
 pub use collectives::Group;
 pub use from_plan::{default_profile, profile, select, setup};
 pub use goodput::{goodput, optimal_interval};

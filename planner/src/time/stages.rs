@@ -1,7 +1,7 @@
 //! What every pipeline stage holds, in numbers, with equal stages counted once.
 
 use super::shape::{MAX_KINDS, ModelShape};
-use crate::layout::{Layout, chunks_of_stage};
+use crate::layout::{Chunk, Layout, chunks_of_stage};
 
 /// Stages that hold the same.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,6 +16,26 @@ pub struct StageClass {
     pub mtp: f64,
     /// 1 with output layer and loss.
     pub head: f64,
+}
+
+impl StageClass {
+    /// One stage of these chunks.
+    pub fn of_chunks(shape: &ModelShape, chunks: &[Chunk]) -> StageClass {
+        let mut class =
+            StageClass { count: 1.0, layers: [0.0; MAX_KINDS], embedding: 0.0, mtp: 0.0, head: 0.0 };
+        for chunk in chunks {
+            class.embedding += f64::from(u8::from(chunk.embedding));
+            class.head += f64::from(u8::from(chunk.loss));
+            class.mtp += if chunk.mtp { shape.mtp_modules } else { 0.0 };
+            for layer in chunk.layers.clone() {
+                let kind = shape.layers.get(layer as usize).copied().unwrap_or(0);
+                if let Some(count) = class.layers.get_mut(usize::from(kind)) {
+                    *count += 1.0;
+                }
+            }
+        }
+        class
+    }
 }
 
 /// The stages of a pipeline.
@@ -35,19 +55,7 @@ impl Stages {
             let Some(chunks) = chunks_of_stage(layout, shape.layers.len() as u64, stage) else {
                 return Stages::spread(shape, layout.pp);
             };
-            let mut class =
-                StageClass { count: 1.0, layers: [0.0; MAX_KINDS], embedding: 0.0, mtp: 0.0, head: 0.0 };
-            for chunk in &chunks {
-                class.embedding += f64::from(u8::from(chunk.embedding));
-                class.head += f64::from(u8::from(chunk.loss));
-                class.mtp += if chunk.mtp { shape.mtp_modules } else { 0.0 };
-                for layer in chunk.layers.clone() {
-                    let kind = shape.layers.get(layer as usize).copied().unwrap_or(0);
-                    if let Some(count) = class.layers.get_mut(usize::from(kind)) {
-                        *count += 1.0;
-                    }
-                }
-            }
+            let class = StageClass::of_chunks(shape, &chunks);
             match classes.iter_mut().find(|known| StageClass { count: 1.0, ..**known } == class) {
                 Some(known) => known.count += 1.0,
                 None => classes.push(class),

@@ -233,6 +233,18 @@ fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass)
     StageTime { time, head, host: seconds - work, seconds: seconds + head.total() }
 }
 
+/// Forward, backward and, of the backward, weights' gradients of a micro batch in what `class` holds; the host's share
+/// lies on both passes alike.
+pub fn chunk_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> [f64; 3] {
+    let stage = stage_time(machine, terms, pipe, class);
+    let slower = 1.0 + stage.host / stage.time.total().max(1e-12);
+    [
+        stage.time.forward.total() * slower + stage.head.forward.total(),
+        stage.time.backward.total() * slower + stage.head.backward.total(),
+        stage.time.weights * slower + stage.head.weights,
+    ]
+}
+
 /// Seconds of a step.
 pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data: &DataParallel) -> StepTime {
     let mut longest = StageTime::default();

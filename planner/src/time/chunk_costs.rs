@@ -1,0 +1,57 @@
+//! What the actions of a plan's pipeline cost, for the event simulation: the closed form's own seconds, chunk by chunk.
+
+use super::constants::table;
+use super::from_plan::setup;
+use super::simulate::{ChunkSeconds, StageCosts};
+use super::stages::StageClass;
+use super::step::{Terms, chunk_time};
+use crate::layout::chunks_of_stage;
+use crate::plan::Plan;
+
+/// Seconds of every chunk of every stage of a valid plan.
+///
+/// # Errors
+/// What the data file lacks, or layers that don't divide.
+pub fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
+    let setup = setup(plan)?;
+    let machine = setup.machine(&table().values());
+    let terms = Terms::new(&machine, &setup.split, &setup.manner, &setup.shape);
+    let pipe = setup.pipe(&machine);
+    let mut chunks = Vec::new();
+    for stage in 0..plan.layout.pp {
+        let held = chunks_of_stage(&plan.layout, plan.model.num_layers, stage)
+            .ok_or("the layers don't divide over stages and chunks")?;
+        for chunk in &held {
+            let class = StageClass::of_chunks(&setup.shape, std::slice::from_ref(chunk));
+            let [forward, backward, weights] = chunk_time(&machine, &terms, &pipe, &class);
+            chunks.push(ChunkSeconds {
+                forward,
+                backward_input: (backward - weights).max(0.0),
+                backward_weight: weights,
+            });
+        }
+    }
+    let transfer = if plan.layout.pp > 1 { machine.send(pipe.inside, terms.stream_bytes) } else { 0.0 };
+    Ok(StageCosts { chunks, transfer, overlapped: pipe.overlap_sends && pipe.chunks > 1.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::parse_plan;
+
+    #[test]
+    fn chunks_sum_to_the_closed_form_without_bubble() {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
+            "layout": {"tp": 4, "pp": 4, "vpp": 5}, "training": {"global_batch_size": 64}});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        let costs = stage_costs(&plan).unwrap();
+        assert_eq!(costs.chunks.len(), 20);
+        let last: f64 = costs.chunks[15..].iter().map(|chunk| chunk.forward + chunk.backward()).sum();
+        let step = setup(&plan).unwrap().predict(&table().values());
+        let closed = step.parts.total() + step.host + step.recompute;
+        assert!((16.0 * last / closed - 1.0).abs() < 1e-9, "{} {closed}", 16.0 * last);
+    }
+}
