@@ -20,7 +20,7 @@ use crate::memory;
 use crate::model::{self, Architecture};
 use crate::shard::{self, RankShards};
 use crate::time;
-use crate::wire::{Answer, DataFile, GroupSizes, ParameterCounts, PlanFile, Runtime, VERSION};
+use crate::wire::{Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION};
 
 /// Most layers that a model may have.
 pub(crate) const MAX_LAYERS: u64 = 4096;
@@ -65,8 +65,32 @@ pub struct RunSettings {
     pub clip_grad: f64,
     /// Steps of linear warm-up.
     pub warmup_steps: u64,
+    /// How the learning rate goes on after the warm-up.
+    pub lr_schedule: LrSchedule,
+    /// Step at which a falling learning rate reaches `min_lr`.
+    pub lr_decay_steps: u64,
+    /// Where a falling learning rate ends.
+    pub min_lr: f64,
     /// Data.
     pub data: DataFile,
+}
+
+impl RunSettings {
+    /// Learning rate of a step, from 1: a linear warm-up to `lr`, then as `lr_schedule` says (Megatron-LM's
+    /// `--lr-decay-style`).
+    pub fn learning_rate(&self, step: u64) -> f64 {
+        if step < self.warmup_steps {
+            return self.lr * step as f64 / self.warmup_steps as f64;
+        }
+        let span = self.lr_decay_steps.saturating_sub(self.warmup_steps).max(1);
+        let gone = (step.saturating_sub(self.warmup_steps) as f64 / span as f64).min(1.0);
+        let left = match self.lr_schedule {
+            LrSchedule::Constant => return self.lr,
+            LrSchedule::Linear => 1.0 - gone,
+            LrSchedule::Cosine => 0.5 * (1.0 + libm::cos(std::f64::consts::PI * gone)),
+        };
+        self.min_lr + left * (self.lr - self.min_lr)
+    }
 }
 
 /// What became of a plan file.

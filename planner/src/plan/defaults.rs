@@ -11,7 +11,7 @@ use crate::finding::{Finding, nearest_names};
 use crate::layout::{Chunk, Layout, mtp_of_layout_string, parse_layout_string, parse_order};
 use crate::model::{Architecture, Attention, MixerRef};
 use crate::units::Dtype;
-use crate::wire::{CpKind, DataFile, PlanFile, Runtime, Schedule};
+use crate::wire::{CpKind, DataFile, LrSchedule, PlanFile, Runtime, Schedule};
 
 /// Largest batch, sequence and step counts.
 pub(super) const MAX_COUNT: u64 = 1 << 32;
@@ -344,19 +344,24 @@ fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u6
 
 fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
     let run = &mut file.run;
+    let steps = fill.number("run.steps", &mut run.steps, 20, 1, MAX_COUNT);
     let settings = RunSettings {
-        steps: fill.number("run.steps", &mut run.steps, 20, 1, MAX_COUNT),
+        steps,
         seed: fill.or("run.seed", &mut run.seed, 1234),
         lr: fill.or("run.lr", &mut run.lr, 3e-4),
         weight_decay: fill.or("run.weight_decay", &mut run.weight_decay, 0.1),
         clip_grad: fill.or("run.clip_grad", &mut run.clip_grad, 1.0),
         warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0, 0, MAX_COUNT),
+        lr_schedule: fill.or("run.lr_schedule", &mut run.lr_schedule, LrSchedule::Constant),
+        lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps, 1, MAX_COUNT),
+        min_lr: fill.or("run.min_lr", &mut run.min_lr, 0.0),
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
     };
     for (field, value) in [
         ("run.lr", settings.lr),
         ("run.weight_decay", settings.weight_decay),
         ("run.clip_grad", settings.clip_grad),
+        ("run.min_lr", settings.min_lr),
     ] {
         fill.real(field, Some(value), 0.0);
     }

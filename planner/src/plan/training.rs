@@ -86,17 +86,6 @@ pub struct Optimizer {
     pub instances: u64,
 }
 
-impl Optimizer {
-    /// State values per element besides the master weight.
-    pub const fn moments(&self) -> u64 {
-        match self.kind {
-            OptimizerKind::Sgd => 1,
-            // Muon keeps one for hidden matrices: memory counts those apart, buffers of shards don't.
-            OptimizerKind::Adam | OptimizerKind::Muon => 2,
-        }
-    }
-}
-
 /// Saved activations that wait on the host between forward and backward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offload {

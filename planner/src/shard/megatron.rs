@@ -5,7 +5,7 @@ use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates, embedd
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::Runtime;
+use crate::wire::{OptimizerKind, Runtime};
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
 /// (Megatron-Core param_layout).
@@ -174,9 +174,39 @@ pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
     blocks.into_iter().flat_map(|(block, count)| block_families(plan, block, count)).collect()
 }
 
-/// The two buffers of a rank, dense and (where it holds experts) expert, from the elements of its slices.
-fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) -> (BufferShard, Vec<u64>) {
+/// What goes into one buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct BufferKind {
+    expert: bool,
+    optimizer: OptimizerKind,
+}
+
+impl BufferKind {
+    /// All kinds, in the order of a rank's buffers: dense, then experts; under Muon each as Adam's and Muon's.
+    fn all(plan: &Plan) -> Vec<BufferKind> {
+        let rules = match plan.training.optimizer.kind {
+            OptimizerKind::Muon => vec![OptimizerKind::Adam, OptimizerKind::Muon],
+            other => vec![other],
+        };
+        let of = |expert| rules.iter().map(move |&optimizer| BufferKind { expert, optimizer });
+        [false, true].into_iter().flat_map(of).collect()
+    }
+
+    /// Where a parameter goes. Muon updates matrices between embedding and output layer (Megatron-Core's muon).
+    fn of(plan: &Plan, module: Module, dims: usize, decays: bool) -> BufferKind {
+        let outer = matches!(module, Module::Embedding | Module::Head);
+        let optimizer = match plan.training.optimizer.kind {
+            OptimizerKind::Muon if outer || dims < 2 || !decays => OptimizerKind::Adam,
+            other => other,
+        };
+        BufferKind { expert: module == Module::Expert, optimizer }
+    }
+}
+
+/// A buffer of a rank, from the elements of its slices.
+fn buffer(plan: &Plan, kind: BufferKind, sizes: impl Iterator<Item = (u64, u64)>) -> (BufferShard, Vec<u64>) {
     let training = &plan.training;
+    let BufferKind { expert, optimizer } = kind;
     let group = if expert { GroupKind::Edp } else { GroupKind::DpCp };
     let replicas = plan.group_size(group);
     let align = if training.optimizer.distributed { PARAM_ALIGNMENT } else { 1 };
@@ -192,6 +222,7 @@ fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) ->
     let moment_dtype = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
     let buffer = BufferShard {
         expert,
+        optimizer,
         elements,
         weight_dtype: training.dtype,
         grad_dtype: training.grad_dtype,
@@ -200,7 +231,7 @@ fn buffer(plan: &Plan, expert: bool, sizes: impl Iterator<Item = (u64, u64)>) ->
         group,
         master_dtype: matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16).then_some(Dtype::Fp32),
         moment_dtype,
-        moments: training.optimizer.moments(),
+        moments: optimizer.moments(),
         gradient_elements: None,
         step_bytes: 0,
     };
@@ -229,12 +260,15 @@ fn lcm(a: u64, b: u64) -> u64 {
 /// Buffers of a rank of `stage`, from its families: equal to those of the rank's own list.
 pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
     let families = stage_families(plan, stage);
-    [false, true]
+    BufferKind::all(plan)
         .into_iter()
-        .map(|expert| {
-            let of_kind =
-                families.iter().filter(|family| (family.parameter.module == Module::Expert) == expert);
-            buffer(plan, expert, of_kind.map(|family| (family.local_elements(), family.count))).0
+        .map(|kind| {
+            let here = |family: &&Family| {
+                let Parameter { module, shape, decays, .. } = &family.parameter;
+                BufferKind::of(plan, *module, shape.len(), *decays) == kind
+            };
+            let of_kind = families.iter().filter(here);
+            buffer(plan, kind, of_kind.map(|family| (family.local_elements(), family.count))).0
         })
         .filter(|buffer| buffer.elements > 0)
         .collect()
@@ -256,16 +290,17 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         }
     }
     let mut buffers = Vec::new();
-    for expert in [false, true] {
-        let here = |param: &ParamShard| (param.module == Module::Expert) == expert;
+    for kind in BufferKind::all(plan) {
+        let here =
+            |param: &ParamShard| BufferKind::of(plan, param.module, param.shape.len(), param.decays) == kind;
         let sizes: Vec<(u64, u64)> =
             params.iter().filter(|param| here(param)).map(|param| (param.elements(), 1)).collect();
         if sizes.is_empty() {
             continue;
         }
-        let (mut shard, starts) = buffer(plan, expert, sizes.into_iter());
+        let (mut shard, starts) = buffer(plan, kind, sizes.into_iter());
         if plan.training.optimizer.distributed {
-            let slot = if expert { at.edp } else { dp_cp_slot(plan, &at) };
+            let slot = if kind.expert { at.edp } else { dp_cp_slot(plan, &at) };
             shard.state_offset = slot * shard.state_elements;
         }
         for (param, start) in params.iter_mut().filter(|param| here(param)).zip(starts) {

@@ -77,6 +77,7 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
         (training.dtype, None, training.dtype)
     };
     BufferShard {
+        optimizer: plan.training.optimizer.kind,
         expert: false,
         elements,
         weight_dtype: training.dtype,
@@ -86,7 +87,7 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
         group: sharding_group(plan),
         master_dtype,
         moment_dtype,
-        moments: training.optimizer.moments(),
+        moments: training.optimizer.kind.moments(),
         gradient_elements: (gradients != elements).then_some(gradients),
         step_bytes: 0,
     }

@@ -28,7 +28,7 @@ use crate::layout::GroupKind;
 use crate::model::Parameter;
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::Runtime;
+use crate::wire::{OptimizerKind, Runtime};
 
 /// All parameters of a stage that look alike, on one of its ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -186,6 +186,8 @@ impl ParamShard {
 pub struct BufferShard {
     /// True for routed experts, whose gradients are reduced over `GroupKind::Edp` instead of `GroupKind::DpCp`.
     pub expert: bool,
+    /// The rule that updates it. Muon has buffers of its own for hidden matrices; the rest is Adam's.
+    pub optimizer: OptimizerKind,
     /// Elements of weights and of gradients, padding included.
     pub elements: u64,
     /// Type of the weights.

@@ -20,7 +20,7 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
     // Weights in their type, master weights and two moments: one copy of the model over all its ranks.
     let (total, _) = crate::model::count(&plan.model);
     let per_parameter =
-        plan.training.dtype.size() + Dtype::Fp32.size() * (1 + plan.training.optimizer.moments());
+        plan.training.dtype.size() + Dtype::Fp32.size() * (1 + plan.training.optimizer.kind.moments());
     let ranks = plan.world_size() as f64;
     let write = total as f64 * per_parameter as f64 / ranks / CHECKPOINT_BYTES_PER_SECOND;
     let optimum = optimal_interval(write, mtbf);

@@ -333,8 +333,26 @@ pub struct RunFile {
     pub clip_grad: Option<f64>,
     /// Steps of linear warm-up; 0.
     pub warmup_steps: Option<u64>,
+    /// How the learning rate goes on after the warm-up; constant.
+    pub lr_schedule: Option<LrSchedule>,
+    /// Step at which a falling learning rate reaches `min_lr`; the last step.
+    pub lr_decay_steps: Option<u64>,
+    /// Where a falling learning rate ends; 0.
+    pub min_lr: Option<f64>,
     /// Data.
     pub data: Option<DataFile>,
+}
+
+/// How the learning rate goes on after the warm-up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LrSchedule {
+    /// Stays.
+    Constant,
+    /// Falls along a line.
+    Linear,
+    /// Falls along half a cosine.
+    Cosine,
 }
 
 /// Where tokens come from.

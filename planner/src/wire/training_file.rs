@@ -191,6 +191,14 @@ pub enum OptimizerKind {
 }
 
 impl OptimizerKind {
+    /// State values per element of a buffer that it updates, besides the master weight.
+    pub const fn moments(self) -> u64 {
+        match self {
+            OptimizerKind::Adam => 2,
+            OptimizerKind::Sgd | OptimizerKind::Muon => 1,
+        }
+    }
+
     /// The name used in plan files.
     pub const fn name(self) -> &'static str {
         match self {

@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use planner::units::Dtype;
-use planner::wire::{DataFile, Granularity, OptimizerKind, Precision, Runtime};
+use planner::wire::{DataFile, Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 
 use super::Section;
 use crate::fields::{Choice, Decimal, FieldRow, Number, Select, Toggle};
@@ -40,6 +40,9 @@ const SHOWN: &[&str] = &[
     "run.weight_decay",
     "run.clip_grad",
     "run.warmup_steps",
+    "run.lr_schedule",
+    "run.lr_decay_steps",
+    "run.min_lr",
     "run.data",
 ];
 
@@ -73,7 +76,7 @@ pub fn TrainingSection() -> impl IntoView {
             <Choice field=field!(training.dtype) label="Precision" options=PRECISIONS/>
             <Choice field=field!(training.grad_dtype) label="Gradients" hint="Type of the main gradient buffers" options=DTYPES/>
             <Choice field=field!(training.optimizer.kind) label="Optimizer"
-                options=&[(OptimizerKind::Adam, "adam"), (OptimizerKind::Sgd, "sgd")]/>
+                options=&[(OptimizerKind::Adam, "adam"), (OptimizerKind::Sgd, "sgd"), (OptimizerKind::Muon, "muon")]/>
             <Toggle field=field!(training.optimizer.distributed) label="Distributed optimizer"
                 hint="Its state is split over the data-parallel group"/>
             <Choice field=field!(training.recompute.granularity) label="Recompute"
@@ -82,6 +85,10 @@ pub fn TrainingSection() -> impl IntoView {
             <Number field=field!(run.steps) label="Steps"/>
             <Decimal field=field!(run.lr) label="Learning rate"/>
             <Number field=field!(run.warmup_steps) label="Warm-up steps"/>
+            <Choice field=field!(run.lr_schedule) label="Then it"
+                options=&[(LrSchedule::Constant, "stays"), (LrSchedule::Linear, "falls linearly"), (LrSchedule::Cosine, "falls as a cosine")]/>
+            <Number field=field!(run.lr_decay_steps) label="Falls until step"/>
+            <Decimal field=field!(run.min_lr) label="Down to"/>
             <Decimal field=field!(run.weight_decay) label="Weight decay"/>
             <Decimal field=field!(run.clip_grad) label="Clip gradient norm" hint="0 for no clipping"/>
             <Number field=field!(run.seed) label="Seed"/>

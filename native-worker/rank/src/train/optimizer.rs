@@ -1,8 +1,11 @@
-//! AdamW and SGD with momentum, on the owned range of each buffer.
+//! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices.
 
+use planner::shard::ParamShard;
 use planner::wire::OptimizerKind;
 use tch::{Kind, Tensor};
 
+use super::muon;
+use crate::collectives::Collectives;
 use crate::state::{Buffer, Parameter, State, view};
 
 const BETA_1: f64 = 0.9;
@@ -16,8 +19,6 @@ const CHUNK: u64 = 1 << 22;
 /// Settings of one update.
 #[derive(Debug, Clone, Copy)]
 pub struct Update {
-    /// Kind of optimizer.
-    pub kind: OptimizerKind,
     /// Counts from 1.
     pub step: u64,
     /// Learning rate.
@@ -26,11 +27,6 @@ pub struct Update {
     pub weight_decay: f64,
     /// What gradients are multiplied by: 1, or less when clipped.
     pub gradient_scale: f64,
-}
-
-/// Learning rate of a step (from 1): linear warm-up, then constant.
-pub fn learning_rate(lr: f64, warmup_steps: u64, step: u64) -> f64 {
-    if step < warmup_steps { lr * step as f64 / warmup_steps as f64 } else { lr }
 }
 
 /// The part of a parameter whose state this rank keeps: first element and count, counted in the buffer.
@@ -44,17 +40,13 @@ pub fn owned_part(parameter: &Parameter, buffer: &Buffer) -> Option<(u64, u64)> 
 /// Updates weights (or masters, and weights from them) of everything that this rank owns.
 ///
 /// # Errors
-/// When libtorch fails.
-pub fn update(state: &State, settings: Update) -> anyhow::Result<()> {
+/// When libtorch fails, or a collective of Muon.
+pub fn update(state: &State, settings: Update, world: &dyn Collectives) -> anyhow::Result<()> {
     for (index, buffer) in state.buffers.iter().enumerate() {
-        for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
-            let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
-            let mut done = 0;
-            while done < elements {
-                let count = CHUNK.min(elements - done);
-                update_part(buffer, start + done, count, parameter.shard.decays, settings)?;
-                done += count;
-            }
+        if buffer.shard.optimizer == OptimizerKind::Muon {
+            muon::update(state, index, settings, world)?;
+        } else {
+            update_buffer(state, index, settings)?;
         }
         if let Some(master) = &buffer.master {
             buffer.owned(&buffer.weights)?.f_copy_(master)?;
@@ -63,31 +55,69 @@ pub fn update(state: &State, settings: Update) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Element by element.
+fn update_buffer(state: &State, index: usize, settings: Update) -> anyhow::Result<()> {
+    let buffer = &state.buffers[index];
+    for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+        let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
+        let mut done = 0;
+        while done < elements {
+            let count = CHUNK.min(elements - done);
+            update_part(buffer, start + done, count, &parameter.shard, settings)?;
+            done += count;
+        }
+    }
+    Ok(())
+}
+
+/// Decoupled weight decay.
+pub(super) fn decay(weights: &mut Tensor, shard: &ParamShard, settings: Update) -> anyhow::Result<()> {
+    if shard.decays && settings.weight_decay != 0.0 {
+        let _ = weights.f_mul_scalar_(1.0 - settings.lr * settings.weight_decay)?;
+    }
+    Ok(())
+}
+
+impl Buffer {
+    /// Owned elements of the weights as the optimizer updates them: of the masters, where there are any.
+    pub(super) fn exact_weights(&self, start: u64, elements: u64) -> anyhow::Result<Tensor> {
+        match &self.master {
+            Some(master) => view(master, start - self.shard.state_offset, elements),
+            None => view(&self.weights, start, elements),
+        }
+    }
+
+    /// Elements of the gradient, clipped, in fp32 (fp64 for fp64).
+    pub(super) fn exact_gradient(
+        &self,
+        start: u64,
+        elements: u64,
+        settings: Update,
+    ) -> anyhow::Result<Tensor> {
+        let double = self.gradients.kind() == Kind::Double;
+        let exact = if double { Kind::Double } else { Kind::Float };
+        let gradient = view(&self.gradients, start, elements)?.f_to_dtype(exact, false, false)?;
+        Ok(gradient.f_mul_scalar(settings.gradient_scale)?)
+    }
+}
+
 fn update_part(
     buffer: &Buffer,
     start: u64,
     elements: u64,
-    decays: bool,
+    shard: &ParamShard,
     settings: Update,
 ) -> anyhow::Result<()> {
     let state_start = start - buffer.shard.state_offset;
-    let mut weights = match &buffer.master {
-        Some(master) => view(master, state_start, elements)?,
-        None => view(&buffer.weights, start, elements)?,
-    };
-    let exact = if weights.kind() == Kind::Double { Kind::Double } else { Kind::Float };
-    let gradient = view(&buffer.gradients, start, elements)?
-        .f_to_dtype(exact, false, false)?
-        .f_mul_scalar(settings.gradient_scale)?;
+    let mut weights = buffer.exact_weights(start, elements)?;
+    let gradient = buffer.exact_gradient(start, elements, settings)?;
     let mut moments = buffer
         .moments
         .iter()
         .map(|moment| view(moment, state_start, elements))
         .collect::<Result<Vec<_>, _>>()?;
-    if decays && settings.weight_decay != 0.0 {
-        let _ = weights.f_mul_scalar_(1.0 - settings.lr * settings.weight_decay)?;
-    }
-    let change = match (settings.kind, moments.as_mut_slice()) {
+    decay(&mut weights, shard, settings)?;
+    let change = match (buffer.shard.optimizer, moments.as_mut_slice()) {
         (OptimizerKind::Adam, [first, second]) => adam(first, second, gradient, settings)?,
         (OptimizerKind::Sgd, [velocity]) => {
             let _ = velocity.f_mul_scalar_(MOMENTUM)?.f_add_(&gradient)?;
@@ -115,16 +145,4 @@ fn adam(
     let mut change = first.f_div(&denominator)?;
     let _ = change.f_mul_scalar_(settings.lr / (1.0 - BETA_1.powi(steps)))?;
     Ok(change)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::learning_rate;
-
-    #[test]
-    fn warm_up_is_linear_and_ends() {
-        let rates: Vec<f64> = (1..=6).map(|step| learning_rate(1.0, 4, step)).collect();
-        assert_eq!(rates, [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]);
-        assert_eq!(learning_rate(0.5, 0, 1), 0.5);
-    }
 }

@@ -10,7 +10,7 @@ use planner::wire::{MeasuredMemory, Trace};
 use tch::{Device, Tensor};
 
 use super::data::Data;
-use super::optimizer::{Update, learning_rate, update};
+use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
 use super::reduction::{Reduction, check_owned};
 use crate::collectives::Collectives;
@@ -149,18 +149,17 @@ impl<'a> Trainer<'a> {
         reduced(self)?;
         world.note(&format!("updating weights in step {step}"));
         let run = &self.plan.run;
-        let lr = learning_rate(run.lr, run.warmup_steps, step);
+        let lr = run.learning_rate(step);
         let grad_norm = clock.time(world, "optimizer", || {
             let norm = self.reduction.gradient_norm(&self.state, step)?;
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
             let settings = Update {
-                kind: self.plan.training.optimizer.kind,
                 step,
                 lr,
                 weight_decay: run.weight_decay,
                 gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 },
             };
-            update(&self.state, settings)?;
+            update(&self.state, settings, world)?;
             self.reduction.gather_weights(&self.state)?;
             Ok(norm)
         })?;

@@ -6,6 +6,7 @@ mod kills;
 mod life;
 mod memory;
 mod nccl;
+mod optimizers;
 mod parity;
 mod pipeline;
 mod reference;

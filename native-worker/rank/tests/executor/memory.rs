@@ -1,6 +1,7 @@
 //! Measured bytes of weights, gradients and optimizer state are the planner's, to the byte.
 
 use planner::Plan;
+use planner::layout::coordinates;
 use planner::wire::MeasuredMemory;
 use serde_json::Value;
 
@@ -9,7 +10,8 @@ use crate::harness::{Run, set, tiny};
 /// What the planner's buffers of a rank add up to, and what the answer says of its rank class.
 fn predicted(plan: &Value, rank: u64) -> [u64; 3] {
     let file = planner::parse_plan(&plan.to_string()).unwrap();
-    let shards = Plan::resolve(&file).plan.unwrap().rank_shards(rank);
+    let resolved = Plan::resolve(&file).plan.unwrap();
+    let (shards, stage) = (resolved.rank_shards(rank), coordinates(&resolved.layout, rank).pp);
     let sum = |bytes: fn(&planner::shard::BufferShard) -> u64| shards.buffers.iter().map(bytes).sum::<u64>();
     let of_buffers = [
         sum(|buffer| buffer.weights_bytes()),
@@ -17,8 +19,8 @@ fn predicted(plan: &Value, rank: u64) -> [u64; 3] {
         sum(|buffer| buffer.optimizer_bytes()),
     ];
     let memory = planner::estimate(&file).memory.unwrap();
-    let class = &memory.rank_classes[0];
-    assert_eq!(memory.rank_classes.len(), 1);
+    assert_eq!(memory.rank_classes.len() as u64, resolved.layout.pp);
+    let class = memory.rank_classes.iter().find(|class| class.stage == stage).unwrap();
     assert_eq!(of_buffers, [class.weights_bytes, class.gradients_bytes, class.optimizer_bytes]);
     of_buffers
 }
@@ -83,5 +85,24 @@ fn padded_vocabulary() {
     check(2, 2, |plan| {
         set(plan, "training.dtype", "bf16");
         set(plan, "model.architecture.vocab_size", 250);
+    });
+}
+
+#[test]
+fn uneven_stages_and_a_shared_embedding() {
+    check(4, 2, |plan| {
+        set(plan, "training.dtype", "bf16");
+        set(plan, "model.architecture.num_layers", 3);
+        set(plan, "model.architecture.tied_embeddings", true);
+        set(plan, "layout.pp", 2);
+        set(plan, "layout.last_stage_layers", 1);
+    });
+}
+
+#[test]
+fn momentum_of_matrices() {
+    check(4, 2, |plan| {
+        set(plan, "training.dtype", "bf16");
+        set(plan, "training.optimizer.kind", "muon");
     });
 }

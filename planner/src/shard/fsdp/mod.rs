@@ -99,6 +99,7 @@ fn buffers<'a>(
             continue;
         }
         found.push(BufferShard {
+            optimizer: plan.training.optimizer.kind,
             expert,
             elements,
             weight_dtype: settings.sharded_dtype,
@@ -108,7 +109,7 @@ fn buffers<'a>(
             group: if expert { GroupKind::EpShard } else { GroupKind::DpShardCp },
             master_dtype: None,
             moment_dtype: settings.sharded_dtype,
-            moments: plan.training.optimizer.moments(),
+            moments: plan.training.optimizer.kind.moments(),
             gradient_elements: None,
             step_bytes: match plan.training.optimizer.kind {
                 OptimizerKind::Adam | OptimizerKind::Muon => STEP_BYTES * tensors,

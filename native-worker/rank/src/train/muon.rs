@@ -1,0 +1,174 @@
+//! Muon: momentum, made orthogonal, for matrices between embedding and output layer.
+//!
+//! The mathematics needs whole matrices. Momentum is split as other optimizer state is; for each matrix in turn the
+//! ranks put the parts of its momentum together, over data parallelism and over the group that cuts it, and all do the
+//! same with the whole (Megatron-Core's mode "duplicated"). So a layout changes nothing but the order of no sum.
+
+use anyhow::{Context, ensure};
+use planner::layout::GroupKind;
+use planner::shard::{Module, ParamShard};
+use tch::{Kind, Tensor};
+
+use super::optimizer::{Update, decay, owned_part};
+use crate::collectives::{Collectives, Reduce};
+use crate::state::{Buffer, Parameter, State, view};
+
+/// Momentum of the gradient, with Nesterov's look ahead (Jordan et al., Muon).
+const MOMENTUM: f64 = 0.95;
+/// Coefficients of the quintic iteration (Jordan et al., Muon).
+const QUINTIC: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
+/// Iterations.
+const ITERATIONS: usize = 5;
+/// Keeps the norm of a matrix of zeros from being divided by.
+const EPSILON: f64 = 1e-7;
+/// Times the root of the longer side: updates as large as AdamW's, so that one learning rate serves both (Moonlight,
+/// arXiv 2502.16982).
+const SCALE: f64 = 0.2;
+
+/// Updates the weights (or masters) of a buffer of matrices.
+///
+/// # Errors
+/// When libtorch or a collective fails.
+pub fn update(state: &State, index: usize, settings: Update, world: &dyn Collectives) -> anyhow::Result<()> {
+    let buffer = &state.buffers[index];
+    for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+        let direction = momentum(buffer, parameter, settings, world)?;
+        let change = change(&direction, &parameter.shard, world)?;
+        drop(direction);
+        let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
+        let mine = view(&change, start - parameter.shard.buffer_offset, elements)?;
+        let mut weights = buffer.exact_weights(start, elements)?;
+        decay(&mut weights, &parameter.shard, settings)?;
+        let _ = weights.f_sub_(&mine.f_mul_scalar(settings.lr)?)?;
+    }
+    Ok(())
+}
+
+/// Adds the gradient to the momentum, and puts together this rank's slice of where it points.
+fn momentum(
+    buffer: &Buffer,
+    parameter: &Parameter,
+    settings: Update,
+    world: &dyn Collectives,
+) -> anyhow::Result<Tensor> {
+    let [momentum] = buffer.moments.as_slice() else {
+        anyhow::bail!("the planner gives {} moments for Muon", buffer.moments.len());
+    };
+    let shard = &parameter.shard;
+    let whole = Tensor::f_zeros([i64::try_from(shard.elements())?], (momentum.kind(), momentum.device()))?;
+    if let Some((start, elements)) = owned_part(parameter, buffer) {
+        let gradient = buffer.exact_gradient(start, elements, settings)?;
+        let mut momentum = view(momentum, start - buffer.shard.state_offset, elements)?;
+        let _ = momentum.f_lerp_(&gradient, 1.0 - MOMENTUM)?;
+        let ahead = gradient.f_lerp(&momentum, MOMENTUM)?;
+        view(&whole, start - shard.buffer_offset, elements)?.f_copy_(&ahead)?;
+    }
+    let mut whole = whole;
+    if buffer.shard.state_elements < buffer.shard.elements {
+        // Every element is one member's, and nothing on the others.
+        world.all_reduce(world.mine(buffer.shard.group)?, Reduce::Sum, &mut whole)?;
+    }
+    Ok(whole)
+}
+
+/// The dim along which a slice was cut; none when it is the whole.
+fn cut(shard: &ParamShard) -> Option<(GroupKind, usize)> {
+    let dim = shard.shape.iter().zip(&shard.local_shape).position(|(whole, local)| whole != local)?;
+    Some((shard.cut_by?, dim))
+}
+
+fn signed(shape: &[u64]) -> anyhow::Result<Vec<i64>> {
+    shape.iter().map(|&extent| i64::try_from(extent).context("an extent")).collect()
+}
+
+/// This rank's slice of the orthogonal matrix next to `direction`, scaled, as a vector.
+fn change(direction: &Tensor, shard: &ParamShard, world: &dyn Collectives) -> anyhow::Result<Tensor> {
+    let Some((kind, dim)) = cut(shard) else {
+        return Ok(
+            orthogonal_parts(direction.f_view(signed(&shard.shape)?.as_slice())?, shard)?.f_reshape([-1])?
+        );
+    };
+    let group = world.mine(kind)?;
+    let members = world.size(group) as i64;
+    let local = signed(&shard.local_shape)?;
+    let mut joined =
+        Tensor::f_empty([members, direction.numel() as i64], (direction.kind(), direction.device()))?;
+    world.all_gather(group, direction, &mut joined)?;
+    let slices = joined.f_unbind(0)?;
+    let slices = slices.iter().map(|slice| slice.f_view(local.as_slice())).collect::<Result<Vec<_>, _>>()?;
+    let whole = Tensor::f_cat(&slices, dim as i64)?;
+    drop((slices, joined));
+    let offset = i64::try_from(shard.offset[dim])?;
+    let made = orthogonal_parts(whole, shard)?;
+    Ok(made.f_narrow(dim as i64, offset, local[dim])?.f_reshape([-1])?)
+}
+
+/// Queries, keys and values are matrices of their own (Megatron-Core's `muon_split_qkv`); what is joined otherwise is one.
+fn orthogonal_parts(whole: Tensor, shard: &ParamShard) -> anyhow::Result<Tensor> {
+    let size = whole.size();
+    if shard.module == Module::Attention && size.len() == 4 {
+        let shared = size[1] - 2;
+        ensure!(shared > 0, "{} has {} rows for each key-value head", shard.name, size[1]);
+        let mut parts = Vec::with_capacity(3);
+        for (first, count) in [(0, shared), (shared, 1), (shared + 1, 1)] {
+            let part = whole.f_narrow(1, first, count)?.f_contiguous()?;
+            let matrix = part.f_view([-1, size[3]])?;
+            parts.push(orthogonal(&matrix)?.f_view(part.size().as_slice())?);
+        }
+        return Ok(Tensor::f_cat(&parts, 1)?);
+    }
+    // What writes into the residual stream lists its outputs first, all others their inputs last.
+    let columns = if shard.name.ends_with("attention.proj.weight") {
+        size[1..].iter().product()
+    } else {
+        size.last().copied().unwrap_or(1)
+    };
+    Ok(orthogonal(&whole.f_reshape([-1, columns])?)?.f_view(size.as_slice())?)
+}
+
+/// About the orthogonal matrix next to `matrix`, by Newton and Schulz' iteration, times the scale of an update.
+fn orthogonal(matrix: &Tensor) -> anyhow::Result<Tensor> {
+    let size = matrix.size();
+    let (rows, columns) = (size[0], size[1]);
+    let exact = if matrix.kind() == Kind::Double { Kind::Double } else { Kind::Float };
+    let wide = if rows > columns { matrix.f_transpose(0, 1)? } else { matrix.shallow_clone() };
+    let wide = wide.f_to_kind(exact)?;
+    let mut near = wide.f_div(&wide.f_norm()?.f_add_scalar(EPSILON)?)?;
+    let (a, b, c) = QUINTIC;
+    for _ in 0..ITERATIONS {
+        let square = near.f_matmul(&near.f_transpose(0, 1)?)?;
+        let mix = square.f_mul_scalar(b)?.f_add(&square.f_matmul(&square)?.f_mul_scalar(c)?)?;
+        near = near.f_mul_scalar(a)?.f_add(&mix.f_matmul(&near)?)?;
+    }
+    let near = if rows > columns { near.f_transpose(0, 1)?.f_contiguous()? } else { near };
+    Ok(near.f_mul_scalar(SCALE * (rows.max(columns) as f64).sqrt())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    fn check(rows: i64, columns: i64) {
+        tch::manual_seed(3);
+        let matrix = Tensor::randn([rows, columns], (Kind::Double, Device::Cpu));
+        let made = orthogonal(&matrix).unwrap().divide_scalar(SCALE * (rows.max(columns) as f64).sqrt());
+        assert_eq!(made.size(), [rows, columns]);
+        let (_, values, _) = made.svd(true, true);
+        // The quintic does not converge: it leaves singular values within some 0.3 of 1.
+        let (least, most) = (values.min().double_value(&[]), values.max().double_value(&[]));
+        assert!(least > 0.5 && most < 1.4, "{rows} x {columns}: {least} to {most}");
+        // The same singular vectors: the product with the matrix is near to symmetric and positive.
+        let product = made.transpose(0, 1).matmul(&matrix);
+        let skew = (&product - product.transpose(0, 1)).norm() / product.norm();
+        assert!(skew.double_value(&[]) < 0.3, "{skew}");
+    }
+
+    #[test]
+    fn singular_values_come_near_one() {
+        check(8, 8);
+        check(24, 8);
+        check(8, 24);
+    }
+}
