@@ -4,8 +4,12 @@
 //! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
 
 mod golden;
+mod kempnerforge;
+mod nanotron;
 mod parameters;
+mod runs;
 mod simumax;
+mod torchtitan;
 mod tracker;
 
 use serde::Serialize;
@@ -16,9 +20,12 @@ use crate::plan::{Plan, parse_plan};
 /// Evidence that is part of the project: file stem and text.
 pub const BUNDLED: &[(&str, &str)] = &[
     ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
+    ("kempnerforge_h200", include_str!("evidence/kempnerforge_h200.json")),
     ("megatron_ci_golden", include_str!("evidence/megatron_ci_golden.json")),
+    ("nanotron_ultrascale_bench", include_str!("evidence/nanotron_ultrascale_bench.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),
     ("simumax_results", include_str!("evidence/simumax_results.json")),
+    ("torchtitan_benchmarks", include_str!("evidence/torchtitan_benchmarks.json")),
 ];
 
 /// How well one quantity of one dataset is predicted. Errors are fractions of the measured value.
@@ -150,7 +157,10 @@ impl Scores {
 pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     match name {
         "fsdp_memtracker" => tracker::score(name, text),
+        "kempnerforge_h200" => kempnerforge::score(name, text),
         "megatron_ci_golden" => golden::score(name, text),
+        "nanotron_ultrascale_bench" => nanotron::score(name, text),
+        "torchtitan_benchmarks" => torchtitan::score(name, text),
         "param_counts" => parameters::score(name, text),
         "simumax_results" => simumax::score(name, text),
         _ => Ok(Vec::new()),
@@ -182,6 +192,17 @@ mod tests {
         assert_eq!((all.equal, all.unmapped), (all.n, 0), "{:#?}", all.notes);
         let wrong = &score(name, &text.replace("134225920", "134225921")).unwrap()[0];
         assert!(wrong.equal < all.n);
+    }
+
+    #[test]
+    fn no_run_of_nanotron_that_died_is_said_to_fit() {
+        let (name, text) = bundled("nanotron_ultrascale_bench");
+        let scored = score(name, text).unwrap();
+        let (fits, statics) = (&scored[0], &scored[1]);
+        assert_eq!((fits.quantity.as_str(), fits.n, fits.excluded), ("fits", 352, 48));
+        assert!(fits.median_abs_err < 0.05, "{:#?}", fits.notes);
+        assert_eq!(fits.notes.last().unwrap(), "runs that died with verdict fits: 0");
+        assert!(statics.median_abs_err < 0.005 && statics.p90_abs_err < 0.02, "{:#?}", statics.notes);
     }
 
     #[test]

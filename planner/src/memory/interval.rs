@@ -10,15 +10,20 @@ use super::outside::on_gpu;
 /// max 1.093.
 pub const RESERVED_OVER_ALLOCATED: (u64, u64) = (1038, 1000);
 /// The upper end of that ratio, for the interval.
-const RESERVED_OVER_ALLOCATED_MAX: (u64, u64) = (1093, 1000);
+pub const RESERVED_OVER_ALLOCATED_MAX: (u64, u64) = (1093, 1000);
 
 fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
     clamp(u128::from(bytes) * u128::from(over) / u128::from(under))
 }
 
-/// What the allocator takes from the device for so many allocated bytes.
-pub fn reserved(plan: &Plan, allocated: u64) -> u64 {
-    if on_gpu(plan) { ratio(allocated, RESERVED_OVER_ALLOCATED) } else { allocated }
+/// What the allocator takes from the device for so many allocated bytes: with what it is known to keep besides, or by
+/// the usual ratio, whichever is more.
+pub fn reserved(plan: &Plan, allocated: u64, cached: u64) -> u64 {
+    if on_gpu(plan) {
+        ratio(allocated, RESERVED_OVER_ALLOCATED).max(allocated.saturating_add(cached))
+    } else {
+        allocated
+    }
 }
 
 /// What a class takes from its GPU: reserved plus outside.
@@ -41,6 +46,7 @@ pub fn high_end(plan: &Plan, class: &RankClass) -> u64 {
     let estimated = class.activations_bytes.saturating_add(class.transient_bytes);
     let allocated = static_bytes(class).saturating_add(ratio(estimated, (5, 4)));
     let reserved = if on_gpu(plan) { ratio(allocated, RESERVED_OVER_ALLOCATED_MAX) } else { allocated };
+    let reserved = reserved.max(class.peak_reserved_bytes);
     reserved.saturating_add(ratio(class.outside_bytes, (4, 3)))
 }
 

@@ -25,7 +25,7 @@ struct Transients {
 /// The phases of a step of a rank of `stage`.
 pub fn phases(plan: &Plan, stage: u64, parts: &Activations) -> Vec<Phase> {
     let besides = transients(plan, stage);
-    let phase = |name, activations, transient| Phase { name, activations, transient, absent_gradients: 0 };
+    let phase = |name, activations, transient| Phase { name, activations, transient, ..Phase::default() };
     let mut found = vec![
         phase("forward", parts.saved, parts.forward + besides.head),
         phase("backward", parts.saved, parts.again + parts.backward + besides.backward),

@@ -29,7 +29,7 @@ mod workspaces;
 
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
-pub use interval::RESERVED_OVER_ALLOCATED;
+pub use interval::{RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX};
 pub use live::{live_chunks, live_of_chunk};
 pub use optimizer::Slot;
 pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
@@ -177,7 +177,11 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
         transient_bytes,
         outside_bytes: outside::outside_bytes(plan),
         peak_allocated_bytes,
-        peak_reserved_bytes: interval::reserved(plan, peak_allocated_bytes),
+        peak_reserved_bytes: interval::reserved(
+            plan,
+            peak_allocated_bytes,
+            peak.map_or(0, |phase| clamp(phase.cached)),
+        ),
         after_step_bytes: ends.map(|[after, _]| clamp(after)),
         first_step_peak_bytes: ends.map(|[_, first]| clamp(first)),
         phases: phases

@@ -24,6 +24,8 @@ pub struct Phase {
     pub transient: u128,
     /// Bytes of the main gradients that don't exist yet or any more.
     pub absent_gradients: u128,
+    /// Bytes that the allocator keeps from earlier and that nothing in this phase can use, where that is known.
+    pub cached: u128,
 }
 
 impl Phase {
@@ -40,7 +42,7 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
     let size = u128::from(plan.training.dtype.size());
     let mut found = Vec::with_capacity(7);
     let mut put = |name, activations, transient| {
-        found.push(Phase { name, activations, transient, absent_gradients: 0 });
+        found.push(Phase { name, activations, transient, ..Phase::default() });
     };
     if !native {
         // Tensors are copied into their flat buffer before the optimizer has any state.

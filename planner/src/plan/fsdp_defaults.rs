@@ -103,6 +103,7 @@ fn fill_torch(
         &["modules", "matmuls"],
     );
     settings.checkpoints_matmuls = selects == "matmuls";
+    settings.compiled = fill.or("layout.fsdp.compile", &mut fsdp.compile, false);
 }
 
 fn unknown_strategy(named: &str) -> Finding {

@@ -99,6 +99,8 @@ pub struct FsdpSettings {
     pub keeps_logits: bool,
     /// Whether selective checkpoints keep every second matrix product instead of leaving modules out (FSDP2).
     pub checkpoints_matmuls: bool,
+    /// Whether layers go through torch.compile (FSDP2).
+    pub compiled: bool,
 }
 
 impl Default for FsdpSettings {
@@ -123,6 +125,7 @@ impl Default for FsdpSettings {
             loss_dtype: Dtype::Fp32,
             keeps_logits: false,
             checkpoints_matmuls: false,
+            compiled: false,
         }
     }
 }

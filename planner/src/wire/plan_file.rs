@@ -315,6 +315,9 @@ pub struct FsdpFile {
     /// What selective checkpoints choose (FSDP2): `modules` to recompute, or every second of the `matmuls` to keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint_selects: Option<String>,
+    /// Whether layers go through torch.compile (FSDP2); false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compile: Option<bool>,
 }
 
 /// What the worker does with the plan.

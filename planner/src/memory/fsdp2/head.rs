@@ -14,6 +14,8 @@ pub struct Loss {
     pub transient: u128,
     /// Gradient of the logits in the compute type, while the output layer's backward runs.
     pub gradient: u128,
+    /// Logits that the training loop holds through backward.
+    pub held: u128,
     /// Logits of micro batches that wait for the end of the step.
     pub waiting: u128,
 }
@@ -28,12 +30,15 @@ pub fn loss(at: &Setting<'_>, modules: u64) -> Loss {
     let gathered = if at.tp > 1 { at.size * at.full * at.hidden } else { 0 };
     let output = u128::from(settings.output_dtype.size());
     let held = if settings.keeps_logits { output * logits } else { 0 };
-    // torch.distributed.pipelining keeps the output of every micro batch.
-    let waiting = if plan.layout.pp > 1 { plan.microbatches().saturating_sub(1) } else { 0 };
+    // torch.distributed.pipelining keeps the output of every micro batch, this one's too.
+    let waiting = if plan.layout.pp > 1 { plan.microbatches() } else { 0 };
+    // torch's loss over cut columns keeps the one-hot part, the exponentials and their sum beside the result.
+    let gradients = if parts > 1 { 3 } else { 2 };
     Loss {
-        saved: Saved::of(Part::Head, heads * (2 * at.stream() + gathered + wide * logits) + held),
-        transient: 2 * wide * logits,
+        saved: Saved::of(Part::Head, heads * (2 * at.stream() + gathered + wide * logits)),
+        transient: gradients * wide * logits,
         gradient: at.size * logits,
+        held,
         waiting: u128::from(waiting) * output * logits,
     }
 }

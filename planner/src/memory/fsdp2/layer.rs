@@ -44,7 +44,7 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     TorchLayer {
         saved,
         whole,
-        forward: known.forward.max(extra),
+        forward: known.forward.max(extra) + gathered(at),
         backward: known.backward + extra + gathered(at),
     }
 }
@@ -69,6 +69,9 @@ fn gathered(at: &Setting<'_>) -> u128 {
 /// padded and weighted tokens of experts.
 fn unfused(at: &Setting<'_>, kind: LayerKind) -> u128 {
     let model = &at.plan.model;
+    if at.plan.layout.fsdp.compiled {
+        return 0;
+    }
     match (kind.mlp, &model.moe) {
         (Mlp::Dense, _) if model.gated => at.size * at.full * u128::from(model.ffn_hidden_size) / at.tp,
         (Mlp::Moe, Some(moe)) => {
@@ -97,8 +100,9 @@ fn matmuls(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
     let query = at.size * at.full * heads * wide(head_dim);
     let value = at.size * at.full * wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
     let gate = at.size * at.full * wide(model.ffn_hidden_size) / at.tp;
-    // Each rank's part of the down projection is as wide as the whole sequence.
-    let down = at.size * at.full * at.hidden;
+    // Each rank's part of the down projection is as wide as the whole sequence. Backward has no use for it, which a
+    // compiler sees.
+    let down = if at.plan.layout.fsdp.compiled { 0 } else { at.size * at.full * at.hidden };
     let scattered = if at.tp > 1 { 2 * at.stream() } else { 0 };
     let mut saved = Saved::of(Part::Norms, at.stream() + scattered);
     saved.put(Part::Attention, 2 * query + value + 4 * at.full * heads);

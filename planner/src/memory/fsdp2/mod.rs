@@ -21,12 +21,14 @@ pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
 /// The phases of a step, each at its fullest moment.
 pub fn phases(terms: &Terms<'_>, stage: u64) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
+    let mut most_gathered = 0;
     for moment in moments(terms, stage) {
+        most_gathered = most_gathered.max(moment.gather);
         match found.iter_mut().find(|known| known.phase == moment.phase) {
             Some(known) if known.total() < moment.total() => *known = moment,
             Some(_) => {}
             None => found.push(moment),
         }
     }
-    found.iter().map(Moment::as_phase).collect()
+    found.iter().map(|moment| moment.as_phase(most_gathered)).collect()
 }

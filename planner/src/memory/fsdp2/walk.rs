@@ -31,6 +31,8 @@ pub struct Moment {
     pub temporaries: u128,
     /// Bytes of the sharded gradients that don't exist yet.
     pub absent: u128,
+    /// Bytes freed before that the allocator keeps in segments too small for what this moment asks for.
+    pub too_small: u128,
 }
 
 impl Moment {
@@ -44,13 +46,15 @@ impl Moment {
         i128::try_from(alive).unwrap_or(i128::MAX) - i128::try_from(self.absent).unwrap_or(0)
     }
 
-    /// As a phase of the answer.
-    pub fn as_phase(&self) -> Phase {
+    /// As a phase of the answer, where gathers took so many bytes at most. Gathers have a stream of their own, and what
+    /// the allocator keeps for one stream serves no other.
+    pub fn as_phase(&self, most_gathered: u128) -> Phase {
         Phase {
             name: self.phase,
             activations: self.activations,
             transient: self.beside(),
             absent_gradients: self.absent,
+            cached: most_gathered.saturating_sub(self.gather) + self.too_small,
         }
     }
 }
@@ -79,7 +83,7 @@ pub fn walk(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
     let settings = &plan.layout.fsdp;
     let several = plan.microbatches() > 1;
     let wrapped = pieces.root > 0 || pieces.list.iter().any(|piece| piece.gathered > 0);
-    let walk = Walk {
+    let mut walk = Walk {
         at: terms.at,
         param: u128::from(plan.training.dtype.size()),
         reduce: u128::from(settings.reduce_dtype.size()),
@@ -96,7 +100,9 @@ pub fn walk(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
     let mut found = walk.forward();
     if chunks.iter().any(|chunk| chunk.loss) {
-        found.extend(walk.head(&loss(&walk.at, modules)));
+        let loss = loss(&walk.at, modules);
+        walk.buffers += loss.held;
+        found.extend(walk.head(&loss));
     }
     found.extend(walk.backward());
     found.extend(walk.end());
@@ -174,6 +180,7 @@ impl Walk<'_> {
         at_loss.activations = self.saved(layers) + loss.saved;
         at_loss.unsharded = self.staying(layers) + unit;
         at_loss.temporaries += loss.transient + loss.waiting;
+        at_loss.too_small = loss.gradient + self.forward_temporaries();
         let mut found = vec![at_loss];
         if let Some(piece) = last {
             let output = self.pieces.output;
@@ -196,6 +203,13 @@ impl Walk<'_> {
             found.push(backward);
         }
         found
+    }
+
+    /// What the forward of a layer makes and gives back.
+    fn forward_temporaries(&self) -> u128 {
+        let of =
+            |piece: &Piece| piece.bytes.whole.saturating_sub(piece.bytes.saved.total()) + piece.bytes.forward;
+        self.list().iter().map(of).max().unwrap_or(0)
     }
 
     /// Gradient of the output layer in the root, whole until the root is reduced.
