@@ -3,110 +3,156 @@
 use serde_json::Value;
 
 use crate::finding::Finding;
-use crate::model::{Activation, Attention, Norm, QkNorm};
+use crate::model::{Architecture, Attention, Balance, LayerKind, MixerRef, Mlp, QkNorm};
 use crate::plan::Plan;
 use crate::units::Dtype;
+use crate::wire::Granularity;
 
 /// What keeps `shardplan-rank` from executing this plan; empty when it can. The page asks before it offers to run,
 /// the rank before it allocates.
 pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
+    let mut limits = model_limits(plan);
+    limits.extend(training_limits(plan));
+    limits
+}
+
+fn limit(field: &str, value: impl Into<Value>, what: impl Into<String>) -> Finding {
+    Finding::error(field, value, what.into()).rule("what shardplan-rank executes so far")
+}
+
+fn model_limits(plan: &Plan) -> Vec<Finding> {
+    let (model, tp) = (&plan.model, plan.layout.tp);
     let mut limits = Vec::new();
-    let mut limit = |field: &str, value: Value, what: String| {
-        limits.push(
-            Finding::error(field, value, what)
-                .rule("what shardplan-rank executes so far: dp x tp x pp of dense models"),
-        );
-    };
-    let layout = &plan.layout;
-    for (field, size) in [("layout.cp", layout.cp), ("layout.ep", layout.ep)] {
-        if size > 1 {
-            let name = field.trim_start_matches("layout.");
-            limit(
-                field,
-                size.into(),
-                format!(
-                    "the executor runs dp x tp x pp so far, and this plan has {name} {size}; set {name} to 1"
-                ),
-            );
-        }
+    for mixer in model.mixers() {
+        limits.extend(mixer_limit(model, mixer, tp));
     }
-    if plan.model.moe.is_some() {
-        limit(
+    if model.hyper_connections > 0 || model.attention_residuals {
+        limits.push(limit(
             "model",
-            "moe".into(),
-            "the executor runs dense models so far, and this model has experts; try the preset tiny-dense"
-                .to_owned(),
-        );
+            "residual stream",
+            "the executor adds to one residual stream, and this model mixes several or attends to earlier ones",
+        ));
     }
-    match plan.model.attention {
-        Attention::Mla { .. } => {
-            limit(
-                "model",
-                "mla".into(),
-                "the executor runs grouped-query attention so far, and this model has latent attention"
-                    .to_owned(),
-            );
-        }
-        Attention::Gqa { qk_norm: QkNorm::Full, .. } => {
-            limit(
-                "model",
-                "qk_norm".into(),
-                "the executor has no query-key norm over all heads yet".to_owned(),
-            );
-        }
-        Attention::Gqa { out_bias: true, .. } => {
-            limit(
-                "model",
-                "out_bias".into(),
-                "the executor has no bias on the attention output yet".to_owned(),
-            );
-        }
-        Attention::Gqa { sinks: true, .. } => {
-            limit("model", "sinks".into(), "the executor has no softmax sinks yet".to_owned());
-        }
-        Attention::Gqa { output_gate: true, .. } | Attention::Gqa { values_are_keys: true, .. } => {
-            limit(
-                "model",
-                "attention".into(),
-                "the executor has no gate on the attention output and no values that are the keys yet"
-                    .to_owned(),
-            );
-        }
-        Attention::Shared { .. } => {
-            limit("model", "shared".into(), "the executor has no key shared by all heads yet".to_owned());
-        }
-        Attention::Gqa { .. } => {}
-    }
-    let model = &plan.model;
-    if model.mlp_bias || !model.gated || model.norm != Norm::Rms || model.activation != Activation::Silu {
-        limit(
+    let Some(moe) = &model.moe else { return limits };
+    if moe.scaled_branches {
+        limits.push(limit(
             "model",
-            "mlp".into(),
-            "the executor runs rotary positions, RMSNorm and SwiGLU without biases so far".to_owned(),
-        );
+            "scaled_branches",
+            "the executor has no router with learned scales and no norms for dense and routed branch yet",
+        ));
     }
-    if !model.other_mixers.is_empty() || model.layer_kinds().len() > 1 {
-        limit(
-            "model",
-            "pattern".into(),
-            "the executor runs models whose layers are all alike so far; try the preset tiny-dense"
-                .to_owned(),
-        );
-    }
-    if model.post_norms || model.hyper_connections > 0 || model.attention_residuals {
-        limit(
-            "model",
-            "residual stream".into(),
-            "the executor adds to one residual stream behind one norm so far".to_owned(),
-        );
-    }
-    if plan.training.dtype == Dtype::Fp16 {
-        limit(
-            "training.dtype",
-            "fp16".into(),
-            "the executor runs bf16, fp32 and fp64; fp16 needs loss scaling, which it does not have"
-                .to_owned(),
-        );
+    let again = plan.training.recompute == Granularity::Full
+        || plan.training.recompute_modules.iter().any(|module| module == "moe");
+    if moe.routing.balance == Balance::GlobalAuxLoss && again {
+        limits.push(limit(
+            "training.recompute.granularity",
+            "moe",
+            "the executor can't recompute experts whose balancing loss follows the micro batches so far; balance with aux_loss or seq_aux_loss, or don't recompute them",
+        ));
     }
     limits
+}
+
+/// Why a mixer can't be executed.
+fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Finding> {
+    let missing = |what: &str| Some(limit("model", "attention", format!("the executor has {what} yet")));
+    match mixer {
+        MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
+            missing("no values that are the keys")
+        }
+        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::Full, kv_heads, .. }) if *kv_heads < tp => {
+            Some(limit(
+                "layout.tp",
+                tp,
+                format!(
+                    "the executor has no query-key norm over all heads where {kv_heads} key-value heads are on {tp} ranks; lower tp to a divisor of {kv_heads}"
+                ),
+            ))
+        }
+        MixerRef::Attention(Attention::Gqa { .. }) => None,
+        MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }) => {
+            missing("no sparse attention by an indexer")
+        }
+        MixerRef::Attention(Attention::Mla { .. }) => None,
+        MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
+        MixerRef::DeltaNet(_) | MixerRef::KimiDelta(_) | MixerRef::Mamba2(_) => {
+            let kinds = model.layer_kinds();
+            let kind = kinds.iter().find(|(kind, _)| model.mixer(*kind) == Some(mixer));
+            let named = LayerKind { mlp: Mlp::None, ..kind.map_or(LayerKind::DENSE, |(kind, _)| *kind) };
+            missing(&format!("no {}", model.kind_in_words(named)))
+        }
+    }
+}
+
+fn training_limits(plan: &Plan) -> Vec<Finding> {
+    let training = &plan.training;
+    let mut limits = Vec::new();
+    if training.dtype == Dtype::Fp16 {
+        limits.push(limit(
+            "training.dtype",
+            "fp16",
+            "the executor runs bf16, fp32 and fp64; fp16 needs loss scaling, which it does not have",
+        ));
+    }
+    for (field, rate) in [
+        ("training.attention_dropout", training.attention_dropout),
+        ("training.hidden_dropout", training.hidden_dropout),
+    ] {
+        if rate > 0.0 {
+            limits.push(limit(field, rate, "the executor has no dropout; set it to 0"));
+        }
+    }
+    if training.moe.capacity_factor.is_some() && plan.model.moe.is_some() {
+        limits.push(limit(
+            "training.moe.capacity_factor",
+            training.moe.capacity_factor,
+            "the executor drops no tokens; leave the capacity factor out",
+        ));
+    }
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::plan::Plan;
+
+    /// The limits of a plan with these parts.
+    fn limits(model: Value, layout: Value, training: Value) -> Vec<String> {
+        let plan = json!({"version": 1, "model": model, "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 8},
+                          "runtime": "native", "layout": layout, "training": training});
+        let file = crate::plan::parse_plan(&plan.to_string()).unwrap();
+        let resolved = Plan::resolve(&file);
+        let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+        super::executor_limits(&plan).into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[track_caller]
+    fn check(model: &str, layout: Value, training: Value, expected: &str) {
+        let found = limits(json!({"preset": model}), layout, training).join("; ");
+        assert!(if expected.is_empty() { found.is_empty() } else { found.contains(expected) }, "{found}");
+    }
+
+    #[test]
+    fn dense_mixed_and_latent_models_run() {
+        let none = || json!({});
+        check("tiny-dense", json!({"tp": 2, "cp": 2}), none(), "");
+        check("tiny-moe", json!({"tp": 2, "ep": 4, "etp": 2}), none(), "");
+        check("llama-3-8b", json!({"tp": 8}), none(), "");
+        check("deepseek-v3", json!({"ep": 8}), none(), "");
+        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "");
+        check("minimax-m2", json!({"tp": 8}), none(), "");
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let none = || json!({});
+        check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
+        check("deepseek-v4-flash", none(), none(), "no key shared by all heads");
+        check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");
+        check("gemma-4-26b-a4b", none(), none(), "no values that are the keys");
+        check("tiny-dense", none(), json!({"hidden_dropout": 0.1}), "no dropout");
+        check("tiny-dense", none(), json!({"dtype": "fp16"}), "loss scaling");
+    }
 }

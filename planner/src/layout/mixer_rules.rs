@@ -3,7 +3,6 @@
 use super::rules::Broken;
 use super::validity::Shape;
 use crate::model::{Attention, DeltaNet, Mamba2, MixerRef};
-use crate::wire::Runtime;
 
 const HEADS_RULE: &str = "heads are a multiple of tp, and kv heads divide by tp or tp by kv heads (Megatron-Core transformer_config)";
 const DELTA_RULE: &str =
@@ -39,12 +38,6 @@ fn attention_rules(shape: &Shape<'_>, attention: &Attention, broken: &mut Broken
         let rule = "groups of the output projection are a multiple of tp: a rank has whole groups";
         broken.require(tp > 0 && out_groups.is_multiple_of(tp), "layout.tp", tp, rule, || {
             format!("{out_groups} groups of the attention's output projection can't be split over tp {tp}")
-        });
-    }
-    if shape.runtime == Runtime::Native {
-        let rule = "native: whole kv groups on a rank";
-        broken.require(tp > 0 && kv_heads.is_multiple_of(tp), "layout.tp", tp, rule, || {
-            format!("{kv_heads} key-value heads can't be split over tp {tp} by the native runtime, which keeps kv groups whole")
         });
     }
 }

@@ -38,7 +38,7 @@ impl VocabularySlice {
     }
 
     /// The sum of the losses of all tokens, and the gradient of that sum times `scale` with respect to the logits
-    /// `[s, b, rows]`. Computed in fp32 (fp64 for fp64 logits).
+    /// `[s, b, rows]`; of those alone where `counted` is 1 and not 0. Computed in fp32 (fp64 for fp64 logits).
     ///
     /// # Errors
     /// When libtorch or a collective fails.
@@ -48,6 +48,7 @@ impl VocabularySlice {
         tp: GroupId,
         logits: Tensor,
         targets: &Tensor,
+        counted: Option<&Tensor>,
         scale: f64,
     ) -> anyhow::Result<(f64, Tensor)> {
         let (kind, exact, size) = (logits.kind(), exact(logits.kind()), logits.size());
@@ -69,11 +70,20 @@ impl VocabularySlice {
         let mut sums = Tensor::f_stack(&[said, total], 0)?;
         world.all_reduce(tp, Reduce::Sum, &mut sums)?;
         let (said, total) = (sums.f_get(0)?, sums.f_get(1)?);
-        let loss = total.f_log()?.f_sub(&said)?.f_sum(Kind::Double)?.f_double_value(&[])?;
+        let counted = counted.map(|counted| counted.f_reshape([-1, 1])?.f_to_kind(exact)).transpose()?;
+        let mut losses = total.f_log()?.f_sub(&said)?;
+        if let Some(counted) = &counted {
+            let _ = losses.f_mul_(counted)?;
+        }
+        let loss = losses.f_sum(Kind::Double)?.f_double_value(&[])?;
+        drop(losses);
         let _ = work.f_div_(&total)?;
         let ones = inside.f_to_kind(exact)?.f_neg()?;
         let _ = work.f_scatter_add_(1, &local, &ones)?;
         let _ = work.f_mul_scalar_(scale)?;
+        if let Some(counted) = &counted {
+            let _ = work.f_mul_(counted)?;
+        }
         let gradient = work.f_to_kind(kind)?.f_view(size.as_slice())?;
         Ok((loss, gradient))
     }

@@ -3,6 +3,7 @@
 
 use tch::{Kind, Tensor};
 
+use super::activation::Unit;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
 /// What sums are made in: fp64 for fp64, else fp32.
@@ -11,7 +12,10 @@ pub fn exact(kind: Kind) -> Kind {
 }
 
 /// `[tokens, width]`.
-fn flat(tensor: &Tensor) -> anyhow::Result<Tensor> {
+///
+/// # Errors
+/// When libtorch fails.
+pub fn flat(tensor: &Tensor) -> anyhow::Result<Tensor> {
     let width = tensor.size().last().copied().unwrap_or(1);
     Ok(tensor.f_reshape([-1, width])?)
 }
@@ -111,24 +115,31 @@ pub fn row_linear(tape: &mut Tape<'_>, input: &Flow, parameter: usize) -> anyhow
     Ok(tape.function(&[input], &[parameter], data, Box::new(backward)))
 }
 
-/// SwiGLU: `silu(gate) * up` of an input that holds gates, then ups.
+/// The non-linear part of an MLP.
 ///
 /// # Errors
 /// When libtorch fails.
-pub fn swiglu(tape: &mut Tape<'_>, both: &Flow) -> anyhow::Result<Flow> {
-    let kept = tape.keep(both);
-    let halves = |both: &Tensor| -> anyhow::Result<(Tensor, Tensor)> {
-        let half = both.size().last().copied().unwrap_or(0) / 2;
-        Ok((both.f_narrow(-1, 0, half)?, both.f_narrow(-1, half, half)?))
-    };
-    let (gate, up) = halves(both.data())?;
-    let data = gate.f_silu()?.f_mul(&up)?;
+pub fn unit(tape: &mut Tape<'_>, input: &Flow, unit: Unit) -> anyhow::Result<Flow> {
+    let kept = tape.keep(input);
+    let data = unit.forward(input.data())?;
     let backward = move |gradient: Tensor| {
-        let (gate, up) = halves(&kept.get()?)?;
-        let of_gate = gate.f_silu_backward(&gradient.f_mul(&up)?)?;
-        let of_up = gradient.f_mul(&gate.f_silu()?)?;
-        let both = Tensor::f_cat(&[of_gate, of_up], -1)?;
-        Ok(Gradients { inputs: vec![both], weights: OfWeights::Made(Vec::new()) })
+        let of_input = unit.backward(&kept.get()?, &gradient)?;
+        Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Made(Vec::new()) })
     };
-    Ok(tape.function(&[both], &[], data, Box::new(backward)))
+    Ok(tape.function(&[input], &[], data, Box::new(backward)))
+}
+
+/// Adds a vector to every token.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn add_bias(tape: &mut Tape<'_>, input: &Flow, parameter: usize) -> anyhow::Result<Flow> {
+    let exact = exact(input.data().kind());
+    let bias = tape.weight(parameter).f_detach()?.f_reshape([-1])?;
+    let data = input.data().f_add(&bias)?;
+    let backward = move |gradient: Tensor| {
+        let of_bias = flat(&gradient)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?;
+        Ok(Gradients { inputs: vec![gradient], weights: OfWeights::Made(vec![of_bias]) })
+    };
+    Ok(tape.function(&[input], &[parameter], data, Box::new(backward)))
 }

@@ -1,117 +1,186 @@
-//! One transformer layer on the tape.
+//! One transformer layer on the tape: what mixes tokens and a feed-forward part, each behind a norm, each added to the
+//! residual stream.
 
 use std::rc::Rc;
 
-use anyhow::ensure;
-use tch::Tensor;
+use anyhow::{Context, bail};
+use planner::Plan;
+use planner::model::{self, Attention, LayerKind, MixerRef};
 
-use super::functions::{column_linear, rms_norm, row_linear, swiglu};
-use super::parts::Layer;
-use super::{Model, Tables};
+use super::attention::Grouped;
+use super::latent::Latent;
+use super::mlp::Mlp;
+use super::moe::Mixture;
+use super::names::Names;
+use super::norm::Norm;
+use super::settings::{Pass, Settings};
+use crate::collectives::Collectives;
 use crate::tape::{Flow, Tape};
 
-impl Model {
-    /// The residual stream behind a layer.
-    pub(super) fn layer<'a>(
+/// A layer's parts; either may be missing.
+pub struct Layer {
+    mixer: Option<Part<Mixer>>,
+    feed: Option<Part<Feed>>,
+}
+
+/// What stands between a norm and the residual stream.
+struct Part<T> {
+    norm: Norm,
+    inner: T,
+    /// Norm of what is added.
+    after: Option<Norm>,
+}
+
+enum Mixer {
+    Grouped(Grouped),
+    Latent(Latent),
+}
+
+enum Feed {
+    Dense(Mlp),
+    Experts(Mixture),
+}
+
+impl Layer {
+    /// Finds the parts of a layer of this kind whose parameters' names start with `prefix`.
+    ///
+    /// # Errors
+    /// When one is missing, or is one that the executor does not run.
+    pub fn find(
+        plan: &Plan,
+        kind: LayerKind,
+        names: &Names<'_>,
+        prefix: &str,
+        world: &dyn Collectives,
+    ) -> anyhow::Result<Layer> {
+        let architecture = &plan.model;
+        let part = |name: &str| {
+            let norm = Norm::of_stream(architecture, names, &format!("{prefix}.{name}.norm"))?;
+            let after = architecture
+                .post_norms
+                .then(|| Norm::of_stream(architecture, names, &format!("{prefix}.{name}.post_norm")))
+                .transpose()?;
+            anyhow::Ok((norm, after))
+        };
+        let mixer = match architecture.mixer(kind) {
+            None => None,
+            Some(mixer) => {
+                let (norm, after) = part("attention")?;
+                let name = format!("{prefix}.attention");
+                let inner = match mixer {
+                    MixerRef::Attention(attention @ Attention::Gqa { .. }) => {
+                        Mixer::Grouped(Grouped::find(plan, attention, names, &name, world)?)
+                    }
+                    MixerRef::Attention(attention @ Attention::Mla { .. }) => {
+                        Mixer::Latent(Latent::find(plan, attention, names, &name)?)
+                    }
+                    _ => {
+                        bail!("the executor does not run layers of {} yet", architecture.kind_in_words(kind))
+                    }
+                };
+                Some(Part { norm, inner, after })
+            }
+        };
+        let feed = match kind.mlp {
+            model::Mlp::None => None,
+            model::Mlp::Dense => {
+                let (norm, after) = part("mlp")?;
+                let inner = Feed::Dense(Mlp::find(plan, names, &format!("{prefix}.mlp"))?);
+                Some(Part { norm, inner, after })
+            }
+            model::Mlp::Moe => {
+                let (norm, after) = part("mlp")?;
+                let moe = architecture.moe.as_ref().context("a layer of experts in a model without")?;
+                let inner = Feed::Experts(Mixture::find(plan, moe, names, prefix, world)?);
+                Some(Part { norm, inner, after })
+            }
+        };
+        Ok(Layer { mixer, feed })
+    }
+
+    /// The residual stream behind the layer.
+    ///
+    /// # Errors
+    /// When libtorch or a collective fails.
+    pub fn forward<'a>(
         &'a self,
         tape: &mut Tape<'a>,
-        layer: &'a Layer,
-        stream: Flow,
-        tables: &Rc<Tables>,
+        settings: &'a Settings,
+        pass: &Rc<Pass>,
+        mut stream: Flow,
     ) -> anyhow::Result<Flow> {
-        let normed = rms_norm(tape, &stream, layer.attention_norm, self.norm_eps)?;
-        let partial = self.attention(tape, layer, normed, tables)?;
-        let stream = self.residual(tape, stream, partial)?;
-        let mlp = move |tape: &mut Tape<'a>, stream: &Flow| {
-            let normed = rms_norm(tape, stream, layer.mlp_norm, self.norm_eps)?;
-            self.mlp(tape, layer, normed)
-        };
-        let partial = if self.recompute.module("mlp") {
-            // The norm too: its input is kept anyway.
-            tape.checkpoint(&[&stream], move |tape, inputs| mlp(tape, &inputs[0]))?
-        } else {
-            mlp(tape, &stream)?
-        };
-        self.residual(tape, stream, partial)
-    }
-
-    fn residual(&self, tape: &mut Tape<'_>, stream: Flow, partial: Flow) -> anyhow::Result<Flow> {
-        let update = tape.exchange(self.onto_stream(), partial)?;
-        tape.add(&stream, &update)
-    }
-
-    fn attention<'a>(
-        &'a self,
-        tape: &mut Tape<'a>,
-        layer: &'a Layer,
-        normed: Flow,
-        tables: &Rc<Tables>,
-    ) -> anyhow::Result<Flow> {
-        let matrix: Vec<usize> = [Some(layer.qkv), layer.qkv_bias].into_iter().flatten().collect();
-        // For each kv head: its query heads, then key, then value.
-        let size = tape.weight(layer.qkv).size();
-        let (kv_heads, rows) = (size[0], size[1]);
-        ensure!(rows > 2, "the planner gives {rows} rows for each key-value head, with no query head in it");
-        let mixed = column_linear(tape, &normed, &matrix, self.sequence_parallel)?;
-        drop(normed);
-        let tables = tables.clone();
-        let core = move |tape: &mut Tape<'a>, mixed: &Flow| {
-            self.core_attention(tape, layer, mixed, (kv_heads, rows), &tables)
-        };
-        let heads = if self.recompute.module("core_attn") {
-            tape.checkpoint(&[&mixed], move |tape, inputs| core(tape, &inputs[0]))?
-        } else {
-            core(tape, &mixed)?
-        };
-        drop(mixed);
-        row_linear(tape, &heads, layer.proj)
-    }
-
-    /// Query-key norm, rotation and attention itself.
-    fn core_attention(
-        &self,
-        tape: &mut Tape<'_>,
-        layer: &Layer,
-        mixed: &Flow,
-        (kv_heads, rows): (i64, i64),
-        tables: &Tables,
-    ) -> anyhow::Result<Flow> {
-        let (shared, Tables { cos, sin }) = (rows - 2, tables);
-        let norms: Vec<usize> = [layer.q_norm, layer.k_norm].into_iter().flatten().collect();
-        tape.segment(&[mixed], &norms, |inputs, weights| {
-            let size = inputs[0].size();
-            let (s, b, d) = (size[0], size[1], self.head_dim);
-            let mixed = inputs[0].f_view([s, b, kv_heads, rows, d])?;
-            let query = mixed.f_narrow(3, 0, shared)?.f_reshape([s, b, kv_heads * shared, d])?;
-            let key = mixed.f_select(3, shared)?;
-            // Copied, so that what is kept for backward is the values, not all that was mixed with them.
-            let value = mixed.f_select(3, shared + 1)?.f_contiguous()?;
-            let normed = |heads: Tensor, weight: Option<&Tensor>| match weight {
-                Some(weight) => heads.f_rms_norm([d], Some(weight), self.norm_eps),
-                None => Ok(heads),
+        if let Some(Part { norm, inner, after }) = &self.mixer {
+            let normed = norm.forward(tape, &stream)?;
+            let update = match inner {
+                Mixer::Grouped(grouped) => grouped.forward(tape, settings, pass, normed)?,
+                Mixer::Latent(latent) => latent.forward(tape, settings, pass, normed)?,
             };
-            let query = self.rotary.rotate(&normed(query, weights.first())?, cos, sin)?;
-            let key = self.rotary.rotate(&normed(key, weights.get(1))?, cos, sin)?;
-            let heads_first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
-            let heads = Tensor::f_scaled_dot_product_attention(
-                &heads_first(&query)?,
-                &heads_first(&key)?,
-                &heads_first(&value)?,
-                None::<&Tensor>,
-                0.0,
-                true,
-                None,
-                shared > 1,
-            )?;
-            Ok(heads.f_permute([2, 0, 1, 3])?.f_reshape([s, b, kv_heads * shared * d])?)
-        })
+            stream = add(tape, stream, update, after.as_ref())?;
+        }
+        if let Some(Part { norm, inner, after }) = &self.feed {
+            let update = inner.forward(tape, settings, pass, norm, &stream)?;
+            stream = add(tape, stream, update, after.as_ref())?;
+        }
+        Ok(stream)
     }
 
-    fn mlp(&self, tape: &mut Tape<'_>, layer: &Layer, normed: Flow) -> anyhow::Result<Flow> {
-        let both = column_linear(tape, &normed, &[layer.fc1], self.sequence_parallel)?;
-        drop(normed);
-        let activated = swiglu(tape, &both)?;
-        drop(both);
-        row_linear(tape, &activated, layer.fc2)
+    /// Ends a step: what follows the number of tokens moves.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+        match &self.feed {
+            Some(Part { inner: Feed::Experts(mixture), .. }) => mixture.end_step(world),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn add(tape: &mut Tape<'_>, stream: Flow, update: Flow, after: Option<&Norm>) -> anyhow::Result<Flow> {
+    match after {
+        Some(norm) => {
+            let normed = norm.forward(tape, &update)?;
+            tape.add(&stream, &normed)
+        }
+        None => tape.add(&stream, &update),
+    }
+}
+
+impl Feed {
+    /// What is added to the residual stream. Recomputed with its norm, whose input is kept anyway.
+    fn forward<'a>(
+        &'a self,
+        tape: &mut Tape<'a>,
+        settings: &'a Settings,
+        pass: &Rc<Pass>,
+        norm: &'a Norm,
+        stream: &Flow,
+    ) -> anyhow::Result<Flow> {
+        match self {
+            Feed::Dense(mlp) => {
+                let run = move |tape: &mut Tape<'a>, stream: &Flow| {
+                    let normed = norm.forward(tape, stream)?;
+                    mlp.partial(tape, settings, normed)
+                };
+                let partial = if settings.recompute.module("mlp") {
+                    tape.checkpoint(&[stream], move |tape, inputs| run(tape, &inputs[0]))?
+                } else {
+                    run(tape, stream)?
+                };
+                mlp.finish(tape, settings, partial)
+            }
+            Feed::Experts(mixture) => {
+                let pass = pass.clone();
+                let run = move |tape: &mut Tape<'a>, stream: &Flow| {
+                    let normed = norm.forward(tape, stream)?;
+                    mixture.forward(tape, settings, &pass, normed)
+                };
+                if settings.recompute.module("moe") {
+                    tape.checkpoint(&[stream], move |tape, inputs| run(tape, &inputs[0]))
+                } else {
+                    run(tape, stream)
+                }
+            }
+        }
     }
 }

@@ -6,59 +6,74 @@
 //!
 //! Symbols: s tokens of a sequence, b sequences, h hidden, d head width.
 
+mod activation;
+mod attention;
+mod context;
 mod cross_entropy;
 mod functions;
+mod latent;
 mod layer;
+mod mlp;
+mod moe;
+mod names;
+mod norm;
+mod parallel;
 mod parts;
+mod prediction;
+mod qk_norm;
 mod recompute;
 mod rotary;
+mod settings;
 
 use std::rc::Rc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::model::Attention;
+use planner::model::{Attention, MixerRef};
 use planner::shard::{RankShards, padded_vocabulary};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 
 use crate::collectives::{Collectives, GroupId};
-use crate::state::kind_of;
-use crate::tape::{Exchange, Flow, Tape};
+use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
 use cross_entropy::VocabularySlice;
-use functions::{column_linear, rms_norm};
-use parts::{Head, Parts};
-use recompute::Recompute;
-use rotary::Rotary;
+use functions::{column_linear, exact};
+use parts::{Embedding, Head, Parts};
+use settings::{Pass, Settings};
 
 /// The model of one rank: which parameter is which, and what is fixed from step to step.
 pub struct Model {
     tp: GroupId,
-    sequence_parallel: bool,
-    compute: Kind,
-    head_dim: i64,
-    norm_eps: f64,
-    rotary: Rotary,
+    settings: Settings,
     parts: Parts,
     vocabulary: VocabularySlice,
-    recompute: Recompute,
-    /// Tokens of a sequence, sequences of a micro batch, hidden size.
+    /// Positions of the sequence that this rank holds.
+    positions: Vec<i64>,
+    /// Tokens of a sequence on this rank, sequences of a micro batch, hidden size.
     sizes: [i64; 3],
+    /// What the losses of prediction modules weigh, for each token ahead, beside the model's own.
+    prediction_scales: Vec<f64>,
 }
 
-/// One micro batch: token ids, `[s, b]` each.
+/// One micro batch: token ids, `[s, b]` each, of the positions that a rank holds.
 pub struct Batch {
     /// What the model reads.
     pub inputs: Tensor,
     /// What it should say.
     pub targets: Tensor,
+    /// The same for each prediction module.
+    pub ahead: Vec<Ahead>,
 }
 
-/// Cosines and sines of the positions that a rank holds.
-pub(crate) struct Tables {
-    cos: Tensor,
-    sin: Tensor,
+/// What a prediction module reads and should say.
+pub struct Ahead {
+    /// Tokens further on; any beyond the end.
+    pub inputs: Tensor,
+    /// The tokens after those.
+    pub targets: Tensor,
+    /// 1 where there are such tokens, else 0.
+    pub counted: Tensor,
 }
 
 /// What a chunk's forward made.
@@ -69,31 +84,69 @@ pub enum Made {
     Loss(f64),
 }
 
+/// Widths of heads that are rotated: none with learned positions.
+fn rotary_dims(plan: &Plan) -> Vec<u64> {
+    if plan.model.learned_positions.is_some() {
+        return Vec::new();
+    }
+    let dim = |mixer: MixerRef<'_>| match mixer {
+        MixerRef::Attention(Attention::Gqa { head_dim, rotary_dim, .. }) => {
+            Some(rotary_dim.unwrap_or(*head_dim))
+        }
+        MixerRef::Attention(Attention::Mla { qk_rope_dim, .. }) => Some(*qk_rope_dim),
+        _ => None,
+    };
+    let mut dims: Vec<u64> = plan.model.mixers().into_iter().filter_map(dim).collect();
+    dims.sort_unstable();
+    dims.dedup();
+    dims
+}
+
 impl Model {
     /// The chunks of the plan's model that this rank holds, over its shards.
     ///
     /// # Errors
     /// When the shards lack a parameter or have one too many, or the model is one that the executor does not run.
     pub fn new(plan: &Plan, shards: &RankShards, world: &dyn Collectives) -> anyhow::Result<Model> {
-        let architecture = &plan.model;
-        let Attention::Gqa { head_dim, rotary_dim, .. } = architecture.attention else {
-            bail!("the executor runs grouped-query attention so far, and this model has another attention");
-        };
+        let (architecture, training) = (&plan.model, &plan.training);
         let tp = world.mine(GroupKind::Tp)?;
         let rows = padded_vocabulary(plan) / plan.layout.tp;
         let start = world.index(tp)? as u64 * rows;
-        let sizes = [plan.training.seq_len, plan.training.micro_batch_size, architecture.hidden_size];
+        let settings = Settings::new(plan, world, rotary_dims(plan))?;
+        let length = i64::try_from(training.seq_len)?;
+        if let Some(positions) = architecture.learned_positions {
+            ensure!(
+                positions >= training.seq_len,
+                "the model has {positions} positions, but sequences have {} tokens; lower training.seq_len",
+                training.seq_len
+            );
+        }
+        ensure!(
+            architecture.mtp_layers < training.seq_len,
+            "{} prediction modules look beyond sequences of {} tokens; raise training.seq_len",
+            architecture.mtp_layers,
+            training.seq_len
+        );
+        let positions = context::positions(length, world.size(settings.cp), world.index(settings.cp)?);
+        let modules = architecture.mtp_layers;
+        let prediction_scales = (1..=modules)
+            .map(|ahead| {
+                let (all, counted) = (training.seq_len as f64, (training.seq_len - ahead) as f64);
+                prediction::LOSS_SCALE / modules as f64 * all / counted
+            })
+            .collect();
         Ok(Model {
             tp,
-            sequence_parallel: plan.layout.sp && plan.layout.tp > 1,
-            compute: kind_of(plan.training.dtype),
-            head_dim: i64::try_from(head_dim)?,
-            norm_eps: architecture.norm_eps,
-            rotary: Rotary::new(rotary_dim.unwrap_or(head_dim), architecture.rope_theta)?,
+            settings,
             vocabulary: VocabularySlice::new(start, rows, architecture.vocab_size)?,
-            parts: Parts::find(plan, shards)?,
-            recompute: Recompute::of(plan),
-            sizes: [i64::try_from(sizes[0])?, i64::try_from(sizes[1])?, i64::try_from(sizes[2])?],
+            parts: Parts::find(plan, shards, world)?,
+            sizes: [
+                positions.len() as i64,
+                i64::try_from(training.micro_batch_size)?,
+                i64::try_from(architecture.hidden_size)?,
+            ],
+            positions,
+            prediction_scales,
         })
     }
 
@@ -102,14 +155,24 @@ impl Model {
         self.parts.chunks.get(chunk).is_some_and(|chunk| chunk.embedding.is_some() || chunk.head.is_some())
     }
 
+    /// Positions of the sequence that this rank holds.
+    pub fn positions(&self) -> &[i64] {
+        &self.positions
+    }
+
+    /// Prediction modules.
+    pub fn predictions(&self) -> usize {
+        self.prediction_scales.len()
+    }
+
     /// Room for a residual stream from another stage, or for its gradient.
     ///
     /// # Errors
     /// When memory runs out.
     pub fn empty_stream(&self, world: &dyn Collectives, device: Device) -> anyhow::Result<Tensor> {
         let [s, b, h] = self.sizes;
-        let slices = if self.sequence_parallel { world.size(self.tp) as i64 } else { 1 };
-        Ok(Tensor::f_empty([s / slices, b, h], (self.compute, device))?)
+        let slices = if self.settings.sequence_parallel { world.size(self.tp) as i64 } else { 1 };
+        Ok(Tensor::f_empty([s / slices, b, h], (self.settings.compute, device))?)
     }
 
     /// Forward of one chunk: records on the tape. `stream` is what the chunk before made, `batch` is there where the
@@ -129,30 +192,33 @@ impl Model {
     ) -> anyhow::Result<Made> {
         let parts = self.parts.chunks.get(chunk).with_context(|| format!("there is no chunk {chunk}"))?;
         let tokens = || batch.context("a chunk that reads tokens got none");
+        let device = match (&stream, batch) {
+            (Some(stream), _) => stream.data().device(),
+            (None, Some(batch)) => batch.inputs.device(),
+            (None, None) => bail!("a chunk got neither tokens nor a residual stream"),
+        };
+        let pass = Rc::new(self.settings.pass(self.positions.clone(), device)?);
         let mut stream = match (parts.embedding, stream) {
-            (Some(embedding), _) => self.embed(tape, embedding, tokens()?)?,
+            (Some(embedding), _) => self.embed(tape, &pass, embedding, &tokens()?.inputs)?,
             (None, Some(stream)) => stream,
             (None, None) => bail!("a chunk without an embedding got no residual stream"),
         };
-        if !parts.layers.is_empty() {
-            let (cos, sin) = self.rotary.tables(self.sizes[0], self.compute, stream.data().device())?;
-            let tables = Rc::new(Tables { cos, sin });
-            for (range, checkpoint) in self.recompute.groups(parts.layers.len()) {
-                let layers = &parts.layers[range];
-                let tables = tables.clone();
-                let run = move |tape: &mut Tape<'a>, stream: Flow| {
-                    layers.iter().try_fold(stream, |stream, layer| self.layer(tape, layer, stream, &tables))
-                };
-                stream = if checkpoint {
-                    tape.checkpoint(&[&stream], move |tape, mut inputs| run(tape, inputs.remove(0)))?
-                } else {
-                    run(tape, stream)?
-                };
-            }
+        for (range, checkpoint) in self.settings.recompute.groups(parts.layers.len()) {
+            let (layers, pass) = (&parts.layers[range], pass.clone());
+            let run = move |tape: &mut Tape<'a>, stream: Flow| {
+                layers
+                    .iter()
+                    .try_fold(stream, |stream, layer| layer.forward(tape, &self.settings, &pass, stream))
+            };
+            stream = if checkpoint {
+                tape.checkpoint(&[&stream], move |tape, mut inputs| run(tape, inputs.remove(0)))?
+            } else {
+                run(tape, stream)?
+            };
         }
         match &parts.head {
             Some(head) => {
-                Ok(Made::Loss(self.loss(tape, head, stream, &tokens()?.targets, scale, forward_done)?))
+                Ok(Made::Loss(self.loss(tape, &pass, head, stream, tokens()?, scale, forward_done)?))
             }
             None => {
                 forward_done();
@@ -161,39 +227,99 @@ impl Model {
         }
     }
 
-    /// From a row-parallel sum to the residual stream.
-    fn onto_stream(&self) -> Exchange {
-        if self.sequence_parallel { Exchange::SumScatter } else { Exchange::Sum }
+    /// Ends a step: what follows the number of tokens moves.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+        self.parts.layers().try_for_each(|layer| layer.end_step(world))
     }
 
-    fn embed(&self, tape: &mut Tape<'_>, embedding: usize, batch: &Batch) -> anyhow::Result<Flow> {
-        let (inside, local) = self.vocabulary.localize(&batch.inputs)?;
-        let words = tape.segment(&[], &[embedding], |_, weights| {
+    fn embed(
+        &self,
+        tape: &mut Tape<'_>,
+        pass: &Pass,
+        embedding: Embedding,
+        tokens: &Tensor,
+    ) -> anyhow::Result<Flow> {
+        let (inside, local) = self.vocabulary.localize(tokens)?;
+        let words = tape.segment(&[], &[embedding.words], |_, weights| {
             let rows = Tensor::f_embedding(&weights[0], &local, -1, false, false)?;
             // Words of other ranks' slices read row 0 here, which must count for nothing.
             Ok(rows.f_mul(&inside.f_unsqueeze(-1)?.f_to_kind(rows.kind())?)?)
         })?;
-        tape.exchange(self.onto_stream(), words)
+        let words = self.settings.onto_stream(tape, words, None)?;
+        match embedding.positions {
+            Some(positions) => self.add_positions(tape, pass, &words, positions),
+            None => Ok(words),
+        }
     }
 
-    fn loss(
+    /// Adds the learned embedding of every token's position.
+    fn add_positions(
         &self,
         tape: &mut Tape<'_>,
-        head: &Head,
+        pass: &Pass,
+        words: &Flow,
+        parameter: usize,
+    ) -> anyhow::Result<Flow> {
+        let places = Tensor::f_from_slice(pass.stream_positions(&self.settings, tape)?)?;
+        let places = places.f_to_device(words.data().device())?;
+        let table = tape.weight(parameter).f_detach()?;
+        let exact = exact(words.data().kind());
+        let data = words.data().f_add(&table.f_index_select(0, &places)?.f_unsqueeze(1)?)?;
+        let size = table.size();
+        let backward = move |gradient: Tensor| {
+            let summed = gradient.f_sum_dim_intlist([1_i64].as_slice(), false, exact)?;
+            let zeros = Tensor::f_zeros(&size, (exact, gradient.device()))?;
+            let of_table = zeros.f_index_add(0, &places, &summed)?;
+            Ok(Gradients { inputs: vec![gradient], weights: OfWeights::Made(vec![of_table]) })
+        };
+        Ok(tape.function(&[words], &[parameter], data, Box::new(backward)))
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what a chunk has, and what its head alone needs")]
+    fn loss<'a>(
+        &'a self,
+        tape: &mut Tape<'a>,
+        pass: &Rc<Pass>,
+        head: &'a Head,
         stream: Flow,
-        targets: &Tensor,
+        batch: &Batch,
         scale: f64,
         forward_done: impl FnOnce(),
     ) -> anyhow::Result<f64> {
-        let normed = rms_norm(tape, &stream, head.norm, self.norm_eps)?;
+        let parallel = self.settings.sequence_parallel;
+        let mut hidden = head.norm.forward(tape, &stream)?;
         drop(stream);
-        let logits = column_linear(tape, &normed, &[head.matrix], self.sequence_parallel)?;
-        drop(normed);
+        let mut outputs = vec![column_linear(tape, &hidden, &[head.matrix], parallel)?.split()];
+        for (module, ahead) in head.predictions.iter().zip(&batch.ahead) {
+            let embedding = Embedding { words: module.words, positions: None };
+            let words = self.embed(tape, pass, embedding, &ahead.inputs)?;
+            hidden = module.forward(tape, &self.settings, pass, words, &hidden)?;
+            outputs.push(column_linear(tape, &hidden, &[head.matrix], parallel)?.split());
+        }
+        drop(hidden);
         forward_done();
-        let (place, logits) = logits.split();
         let world = tape.group().world;
-        let (loss, gradient) = self.vocabulary.cross_entropy(world, self.tp, logits, targets, scale)?;
-        tape.seed(place, gradient);
+        let mut loss = 0.0;
+        for (number, (place, logits)) in outputs.into_iter().enumerate() {
+            let gradient = match number.checked_sub(1) {
+                None => {
+                    let (own, gradient) =
+                        self.vocabulary.cross_entropy(world, self.tp, logits, &batch.targets, None, scale)?;
+                    loss = own;
+                    gradient
+                }
+                Some(module) => {
+                    let ahead = &batch.ahead[module];
+                    let scale = scale * self.prediction_scales[module];
+                    let counted = Some(&ahead.counted);
+                    self.vocabulary.cross_entropy(world, self.tp, logits, &ahead.targets, counted, scale)?.1
+                }
+            };
+            tape.seed(place, gradient);
+        }
         Ok(loss)
     }
 }

@@ -18,20 +18,20 @@ impl Rotary {
         Ok(Rotary { dim: i64::try_from(dim).context("rotary width")?, theta })
     }
 
-    /// Cosines and sines for positions 0 to `sequence`, `[s, 1, 1, dim / 2]` each. Made in fp64 and rounded once.
+    /// Cosines and sines for `positions`, `[s, 1, 1, dim / 2]` each. Made in fp64 and rounded once.
     ///
     /// # Errors
     /// When libtorch fails.
-    pub fn tables(&self, sequence: i64, kind: Kind, device: Device) -> anyhow::Result<(Tensor, Tensor)> {
+    pub fn tables(&self, positions: &[i64], kind: Kind, device: Device) -> anyhow::Result<(Tensor, Tensor)> {
         let half = self.dim / 2;
-        let mut angles = Vec::with_capacity(usize::try_from(sequence * half).unwrap_or(0));
-        for position in 0..sequence {
+        let mut angles = Vec::with_capacity(positions.len() * usize::try_from(half).unwrap_or(0));
+        for &position in positions {
             for pair in 0..half {
                 let frequency = self.theta.powf(-2.0 * pair as f64 / self.dim as f64);
                 angles.push(position as f64 * frequency);
             }
         }
-        let angles = Tensor::f_from_slice(&angles)?.f_view([sequence, 1, 1, half])?;
+        let angles = Tensor::f_from_slice(&angles)?.f_view([positions.len() as i64, 1, 1, half])?;
         let table = |values: Tensor| values.f_to_device(device)?.f_to_kind(kind);
         Ok((table(angles.f_cos()?)?, table(angles.f_sin()?)?))
     }

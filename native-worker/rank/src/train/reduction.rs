@@ -113,7 +113,9 @@ impl<'a> Reduction<'a> {
                     Some(group) => !first_of(group)?,
                     None => false,
                 };
-                if copy || (parameter.shard.cut_by.is_none() && !speaks_for_replicated) {
+                // Every rank of the expert grid holds slices of its own.
+                let replicated = parameter.shard.cut_by.is_none() && !buffer.shard.expert;
+                if copy || (replicated && !speaks_for_replicated) {
                     continue;
                 }
                 if let Some((start, elements)) = owned_part(parameter, buffer) {

@@ -14,7 +14,7 @@ use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
 use super::reduction::{Reduction, check_owned};
 use crate::collectives::Collectives;
-use crate::model::{Batch, Model};
+use crate::model::{Ahead, Batch, Model};
 use crate::state::State;
 use crate::sys::memory::{Category, Tracker};
 
@@ -161,6 +161,7 @@ impl<'a> Trainer<'a> {
             };
             update(&self.state, settings, world)?;
             self.reduction.gather_weights(&self.state)?;
+            self.model.end_step(world)?;
             Ok(norm)
         })?;
         let memory = self.measured(step, activations)?;
@@ -193,10 +194,26 @@ impl<'a> Trainer<'a> {
         }
         let (s, b) = (i64::try_from(sequence)?, i64::try_from(rows)?);
         let tokens = Tensor::f_from_slice(&tokens)?.f_view([b, s + 1])?.f_transpose(0, 1)?;
-        let part = |start| -> anyhow::Result<Tensor> {
-            Ok(tokens.f_narrow(0, start, s)?.f_contiguous()?.f_to_device(self.device)?)
+        let places = Tensor::f_from_slice(self.model.positions())?;
+        // The tokens at this rank's positions, `by` further on; of those beyond the sequence, the first.
+        let part = |by: i64, beyond: Option<&Tensor>| -> anyhow::Result<Tensor> {
+            let mut places = places.f_add_scalar(by)?;
+            if let Some(beyond) = beyond {
+                places = places.f_masked_fill(beyond, 0)?;
+            }
+            Ok(tokens.f_index_select(0, &places)?.f_to_device(self.device)?)
         };
-        Ok(Batch { inputs: part(0)?, targets: part(1)? })
+        let mut ahead = Vec::new();
+        for by in 1..=self.model.predictions() as i64 {
+            let beyond = places.f_ge(s - by)?;
+            let counted = beyond.f_logical_not()?.f_unsqueeze(1)?.f_expand([-1, b], false)?;
+            ahead.push(Ahead {
+                inputs: part(by, Some(&beyond))?,
+                targets: part(by + 1, Some(&beyond))?,
+                counted: counted.f_contiguous()?.f_to_device(self.device)?,
+            });
+        }
+        Ok(Batch { inputs: part(0, None)?, targets: part(1, None)?, ahead })
     }
 
     /// Live bytes beside what the rank keeps from step to step.

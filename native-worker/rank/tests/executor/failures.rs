@@ -67,11 +67,11 @@ fn check_refused(plan: &Value, expected: &[&str]) {
 #[test]
 fn plans_beyond_the_executor_are_refused_before_anything_is_allocated() {
     let mut plan = tiny(2, 1);
-    set(&mut plan, "layout.cp", 2);
-    check_refused(&plan, &["dp x tp", "cp 2"]);
+    set(&mut plan, "training.hidden_dropout", 0.1);
+    check_refused(&plan, &["training.hidden_dropout", "no dropout"]);
     let mut plan = tiny(1, 1);
-    set(&mut plan, "model", json!({"preset": "tiny-moe"}));
-    check_refused(&plan, &["experts"]);
+    set(&mut plan, "model", json!({"preset": "deepseek-v3.2"}));
+    check_refused(&plan, &["model", "indexer"]);
     let mut plan = tiny(1, 1);
     set(&mut plan, "training.dtype", "fp16");
     check_refused(&plan, &["training.dtype", "loss scaling"]);

@@ -1,5 +1,7 @@
 //! The built `shardplan-rank`, run as processes on this machine.
 
+mod attention;
+mod experts;
 mod failures;
 mod harness;
 mod kills;

@@ -1,0 +1,241 @@
+//! Grouped-query attention: fused projections, norms of queries and keys, rotation, sinks, a gate on the output.
+
+use std::rc::Rc;
+
+use anyhow::{Context, ensure};
+use planner::Plan;
+use planner::layout::coordinates;
+use planner::model::{Attention, QkNorm};
+use tch::Tensor;
+
+use super::context::{Heads, attention};
+use super::functions::{column_linear, row_linear};
+use super::names::Names;
+use super::parallel::gather_columns;
+use super::qk_norm::full_norm;
+use super::settings::{Pass, Settings};
+use crate::collectives::Collectives;
+use crate::tape::{Flow, Tape};
+
+/// Numbers of the parameters, and how this rank's heads lie in what the fused matrix makes.
+pub struct Grouped {
+    /// Fused query, key and value matrix, and bias.
+    mixed: Vec<usize>,
+    norms: Vec<usize>,
+    norm: QkNorm,
+    norm_eps: f64,
+    sinks: Option<usize>,
+    proj: usize,
+    proj_bias: Option<usize>,
+    rows: Rows,
+    rotary_dim: u64,
+}
+
+/// Rows of the fused matrix: of each kv head its query heads, their gates, a key, a value.
+#[derive(Debug, Clone, Copy)]
+struct Rows {
+    kv_heads: i64,
+    queries: i64,
+    gated: bool,
+    dim: i64,
+    /// Where the fused matrix is cut through kv heads: this rank's kv head, and its first query head and their number.
+    own: Option<[i64; 3]>,
+}
+
+/// What a token's heads are made of, `[s, b, heads, d]` each.
+struct Parts {
+    query: Tensor,
+    gate: Option<Tensor>,
+    key: Tensor,
+    value: Tensor,
+}
+
+impl Rows {
+    fn heads(&self) -> Heads {
+        let (queries, keys) = match self.own {
+            Some([_, _, queries]) => (queries, 1),
+            None => (self.queries * self.kv_heads, self.kv_heads),
+        };
+        Heads { queries, keys, key_dim: self.dim, value_dim: self.dim }
+    }
+
+    fn apart(&self, mixed: &Tensor) -> anyhow::Result<Parts> {
+        let (size, d) = (mixed.size(), self.dim);
+        let (s, b) = (size[0], size[1]);
+        let gates = if self.gated { self.queries } else { 0 };
+        let rows = self.queries + gates + 2;
+        let all = mixed.f_view([s, b, self.kv_heads, rows, d])?;
+        let (all, first, count) = match self.own {
+            Some([kv_head, first, count]) => (all.f_narrow(2, kv_head, 1)?, first, count),
+            None => (all, 0, self.queries),
+        };
+        let flat = |start: i64| -> anyhow::Result<Tensor> {
+            Ok(all.f_narrow(3, start + first, count)?.f_reshape([s, b, -1, d])?)
+        };
+        Ok(Parts {
+            query: flat(0)?,
+            gate: self.gated.then(|| flat(self.queries)).transpose()?,
+            key: all.f_select(3, rows - 2)?,
+            value: all.f_select(3, rows - 1)?,
+        })
+    }
+}
+
+/// Heads one after the other in a token.
+fn pack(heads: &[Tensor]) -> anyhow::Result<Tensor> {
+    let flat = |heads: &Tensor| -> anyhow::Result<Tensor> {
+        let size = heads.size();
+        Ok(heads.f_reshape([size[0], size[1], size[2] * size[3]])?)
+    };
+    Ok(Tensor::f_cat(&heads.iter().map(flat).collect::<Result<Vec<_>, _>>()?, -1)?)
+}
+
+impl Grouped {
+    /// Finds the parts of the attention with this name.
+    ///
+    /// # Errors
+    /// When one is missing, or is cut as the executor can't use it.
+    pub fn find(
+        plan: &Plan,
+        attention: &Attention,
+        names: &Names<'_>,
+        name: &str,
+        world: &dyn Collectives,
+    ) -> anyhow::Result<Grouped> {
+        let &Attention::Gqa {
+            heads,
+            kv_heads,
+            head_dim,
+            rotary_dim,
+            qk_norm,
+            qkv_bias,
+            out_bias,
+            sinks,
+            output_gate,
+            values_are_keys,
+        } = attention
+        else {
+            anyhow::bail!("not grouped-query attention");
+        };
+        ensure!(!values_are_keys, "the executor has no values that are the keys yet");
+        let part = |part: &str| format!("{name}.{part}");
+        let matrix = names.take(&part("qkv.weight"))?;
+        let shard = names.shard(matrix);
+        let (tp, index) = (plan.layout.tp, coordinates(&plan.layout, world.rank() as u64).tp);
+        let queries = heads / kv_heads;
+        // The planner cuts whole kv heads, or a plain matrix of rows where there are fewer of them than ranks.
+        let own = (shard.shape.len() == 2).then(|| {
+            let ranks = tp / kv_heads;
+            [index / ranks, index % ranks * (heads / tp), heads / tp].map(|number| number as i64)
+        });
+        let local = if own.is_some() { kv_heads } else { *shard.local_shape.first().context("a shape")? };
+        let norms = ["q_norm.weight", "k_norm.weight"].into_iter().filter(|_| qk_norm != QkNorm::None);
+        Ok(Grouped {
+            mixed: [Some(matrix), names.optional(qkv_bias, &part("qkv.bias"))?]
+                .into_iter()
+                .flatten()
+                .collect(),
+            norms: norms.map(|norm| names.take(&part(norm))).collect::<Result<_, _>>()?,
+            norm: qk_norm,
+            norm_eps: plan.model.norm_eps,
+            sinks: names.optional(sinks, &part("sinks"))?,
+            proj: names.take(&part("proj.weight"))?,
+            proj_bias: names.optional(out_bias, &part("proj.bias"))?,
+            rows: Rows {
+                kv_heads: i64::try_from(local)?,
+                queries: i64::try_from(queries)?,
+                gated: output_gate,
+                dim: i64::try_from(head_dim)?,
+                own,
+            },
+            rotary_dim: rotary_dim.unwrap_or(head_dim),
+        })
+    }
+
+    /// What attention adds to the residual stream.
+    ///
+    /// # Errors
+    /// When libtorch or a collective fails.
+    pub fn forward<'a>(
+        &'a self,
+        tape: &mut Tape<'a>,
+        settings: &'a Settings,
+        pass: &Rc<Pass>,
+        normed: Flow,
+    ) -> anyhow::Result<Flow> {
+        let mut mixed = column_linear(tape, &normed, &self.mixed, settings.sequence_parallel)?;
+        drop(normed);
+        if self.rows.own.is_some() {
+            mixed = gather_columns(tape, mixed)?;
+        }
+        let gate = match self.rows.gated {
+            true => Some(tape.segment(&[&mixed], &[], |inputs, _| {
+                let parts = self.rows.apart(&inputs[0])?;
+                pack(&[parts.gate.context("a gate")?])
+            })?),
+            false => None,
+        };
+        let pass = pass.clone();
+        let core = move |tape: &mut Tape<'a>, mixed: Flow| self.core(tape, settings, &pass, mixed);
+        let mut heads = if settings.recompute.module("core_attn") {
+            tape.checkpoint(&[&mixed], move |tape, mut inputs| core(tape, inputs.remove(0)))?
+        } else {
+            core(tape, mixed)?
+        };
+        if let Some(gate) = gate {
+            heads = gated(tape, &heads, &gate)?;
+        }
+        let partial = row_linear(tape, &heads, self.proj)?;
+        drop(heads);
+        settings.onto_stream(tape, partial, self.proj_bias)
+    }
+
+    /// Query-key norm, rotation and attention itself.
+    fn core(
+        &self,
+        tape: &mut Tape<'_>,
+        settings: &Settings,
+        pass: &Pass,
+        mixed: Flow,
+    ) -> anyhow::Result<Flow> {
+        let (rows, heads) = (self.rows, self.rows.heads());
+        let tables = pass.tables(self.rotary_dim);
+        let rotated = |heads: Tensor| match tables {
+            Some(tables) => tables.rotate(&heads),
+            None => Ok(heads),
+        };
+        let packed = if self.norm == QkNorm::Full {
+            let plain = tape.segment(&[&mixed], &[], |inputs, _| {
+                let Parts { query, key, value, .. } = rows.apart(&inputs[0])?;
+                pack(&[query, key, value])
+            })?;
+            drop(mixed);
+            let normed = full_norm(tape, &plain, &self.norms, heads, self.norm_eps)?;
+            drop(plain);
+            tape.segment(&[&normed], &[], |inputs, _| {
+                let [query, key, value] = heads.parts(&inputs[0])?;
+                pack(&[rotated(query)?, rotated(key)?, value])
+            })?
+        } else {
+            tape.segment(&[&mixed], &self.norms, |inputs, weights| {
+                let Parts { query, key, value, .. } = rows.apart(&inputs[0])?;
+                let normed = |heads: Tensor, weight: Option<&Tensor>| match weight {
+                    Some(weight) => heads.f_rms_norm([rows.dim], Some(weight), self.norm_eps),
+                    None => Ok(heads),
+                };
+                let query = rotated(normed(query, weights.first())?)?;
+                let key = rotated(normed(key, weights.get(1))?)?;
+                pack(&[query, key, value])
+            })?
+        };
+        attention(tape, settings, &packed, heads, self.sinks)
+    }
+}
+
+/// Heads behind a gate: `heads * sigmoid(gate)`.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn gated(tape: &mut Tape<'_>, heads: &Flow, gate: &Flow) -> anyhow::Result<Flow> {
+    tape.segment(&[heads, gate], &[], |inputs, _| Ok(inputs[0].f_mul(&inputs[1].f_sigmoid()?)?))
+}

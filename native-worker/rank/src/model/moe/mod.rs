@@ -1,0 +1,155 @@
+//! A mixture of experts: router, routed experts in the stream's width or in a latent one, shared experts.
+
+pub mod balance;
+mod dispatch;
+mod experts;
+mod router;
+
+use std::rc::Rc;
+
+use anyhow::Context;
+use planner::Plan;
+use planner::layout::{GroupKind, coordinates};
+use planner::model::Moe;
+
+use super::activation::Unit;
+use super::functions::row_linear;
+use super::mlp::Mlp;
+use super::names::Names;
+use super::norm::Norm;
+use super::settings::{Pass, Settings};
+use crate::collectives::Collectives;
+use crate::tape::{Flow, Tape};
+use balance::{Balancer, TokenGroups};
+use dispatch::{Dispatch, ExpertGrid};
+use experts::{Expert, routed};
+use router::{Router, Tokens};
+
+/// Experts of a layer, as a rank has them.
+pub struct Mixture {
+    router: Rc<Router>,
+    experts: Vec<Expert>,
+    all_experts: i64,
+    unit: Unit,
+    grid: ExpertGrid,
+    latent_down: Option<usize>,
+    latent_norm: Option<Norm>,
+    latent_up: Option<usize>,
+    shared_gate: Option<usize>,
+    shared: Option<Mlp>,
+}
+
+impl Mixture {
+    /// Finds the parts of the layer with this name's prefix.
+    ///
+    /// # Errors
+    /// When one is missing, or the planner made no expert groups.
+    pub fn find(
+        plan: &Plan,
+        moe: &Moe,
+        names: &Names<'_>,
+        prefix: &str,
+        world: &dyn Collectives,
+    ) -> anyhow::Result<Mixture> {
+        let named = |part: &str| names.take(&format!("{prefix}.moe.{part}"));
+        let optional = |wanted: bool, part: &str| wanted.then(|| named(part)).transpose();
+        let bias = plan.model.mlp_bias;
+        let local = moe.experts / plan.layout.ep;
+        let first = coordinates(&plan.layout, world.rank() as u64).ep * local;
+        let experts = (first..first + local)
+            .map(|expert| {
+                let part = |part: &str| format!("experts.{expert}.{part}");
+                anyhow::Ok(Expert {
+                    fc1: named(&part("fc1.weight"))?,
+                    fc1_bias: optional(bias, &part("fc1.bias"))?,
+                    fc2: named(&part("fc2.weight"))?,
+                    fc2_bias: optional(bias, &part("fc2.bias"))?,
+                })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let groups = TokenGroups {
+            tp: world.mine(GroupKind::Tp)?,
+            cp: world.mine(GroupKind::Cp)?,
+            dp_cp: world.mine(GroupKind::DpCp)?,
+        };
+        let latent = moe.latent_size.is_some();
+        let epsilon = plan.model.norm_eps;
+        let latent_norm = (latent && moe.latent_norm).then(|| named("latent_norm.weight")).transpose()?;
+        Ok(Mixture {
+            router: Rc::new(Router {
+                weight: named("router.weight")?,
+                bias: optional(moe.router_bias, "router.bias")?,
+                top_k: i64::try_from(moe.top_k)?,
+                routing: moe.routing.clone(),
+                balancer: Balancer::new(groups, usize::try_from(moe.experts)?, moe.router_bias_buffer > 0),
+            }),
+            experts,
+            all_experts: i64::try_from(moe.experts)?,
+            unit: Unit::new(&plan.model),
+            grid: ExpertGrid { ep: world.mine(GroupKind::Ep)?, etp: world.mine(GroupKind::Etp)? },
+            latent_down: optional(latent, "latent_down.weight")?,
+            latent_norm: latent_norm.map(|weight| Norm { weight, bias: None, epsilon }),
+            latent_up: optional(latent, "latent_up.weight")?,
+            shared_gate: optional(moe.shared_gate, "shared.gate.weight")?,
+            shared: (moe.shared_ffn_hidden_size > 0)
+                .then(|| Mlp::find(plan, names, &format!("{prefix}.moe.shared")))
+                .transpose()?,
+        })
+    }
+
+    /// What the experts add to the residual stream, whole on this rank's tokens.
+    ///
+    /// # Errors
+    /// When libtorch or a collective fails.
+    pub fn forward(
+        &self,
+        tape: &mut Tape<'_>,
+        settings: &Settings,
+        pass: &Pass,
+        normed: Flow,
+    ) -> anyhow::Result<Flow> {
+        let world = tape.group().world;
+        let positions = pass.stream_positions(settings, tape)?;
+        let tokens = Tokens {
+            positions,
+            sequences: normed.data().size().get(1).copied().context("a stream without sequences")?,
+            loss_scale: pass.balance_scale,
+        };
+        let routing = self.router.route(tape, &normed, &tokens)?;
+        let again = settings.recompute.module("moe_act");
+        let dispatch = Dispatch::new(world, self.grid, &routing.chosen, self.all_experts)?;
+        drop(routing.chosen);
+        let mut update = match self.latent_down {
+            None => routed(tape, &self.experts, self.unit, &normed, &routing.shares, dispatch, again)?,
+            Some(down) => {
+                let latent = row_linear(tape, &normed, down)?;
+                routed(tape, &self.experts, self.unit, &latent, &routing.shares, dispatch, again)?
+            }
+        };
+        if let Some(norm) = &self.latent_norm {
+            update = norm.forward(tape, &update)?;
+        }
+        if let Some(up) = self.latent_up {
+            update = row_linear(tape, &update, up)?;
+        }
+        let Some(shared) = &self.shared else { return Ok(update) };
+        let gate = self.shared_gate.map(|gate| row_linear(tape, &normed, gate)).transpose()?;
+        let mut beside = {
+            let partial = shared.partial(tape, settings, normed)?;
+            shared.finish(tape, settings, partial)?
+        };
+        if let Some(gate) = gate {
+            beside = tape
+                .segment(&[&beside, &gate], &[], |inputs, _| Ok(inputs[0].f_mul(&inputs[1].f_sigmoid()?)?))?;
+        }
+        tape.add(&update, &beside)
+    }
+
+    /// Ends a step: moves the router's balancing bias.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
+        self.router.balancer.end_step(world, self.router.routing.bias_update_rate)
+    }
+}
