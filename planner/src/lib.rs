@@ -10,6 +10,7 @@ pub mod launch;
 pub mod layout;
 pub mod memory;
 pub mod model;
+pub mod nonuniform;
 pub mod plan;
 pub mod schedule;
 pub mod shard;

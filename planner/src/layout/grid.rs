@@ -137,35 +137,7 @@ pub fn groups(layout: &Layout, experts: bool, embedding: &[u64]) -> Vec<Group> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::parse_order;
-    use crate::wire::{CpKind, Schedule};
-
-    fn layout(tp: u64, cp: u64, pp: u64, ep: u64, etp: u64, world: u64, order: &str) -> Layout {
-        Layout {
-            tp,
-            sp: tp > 1,
-            cp,
-            cp_kind: CpKind::P2p,
-            pp,
-            vpp: 1,
-            schedule: Schedule::OneFOneB,
-            pipeline: None,
-            first_stage_layers: None,
-            last_stage_layers: None,
-            account_for_embedding: false,
-            account_for_loss: false,
-            microbatch_group_size: pp,
-            ep,
-            etp,
-            dp: world / (tp * cp * pp),
-            edp: world / (etp * ep * pp),
-            order: parse_order(order).unwrap(),
-            vocab_divisible_by: 128,
-            dp_replicate: 1,
-            fsdp: crate::shard::FsdpSettings::default(),
-            tp_plan: crate::shard::TpPlanSource::Own,
-        }
-    }
+    use crate::layout::testing::layout;
 
     /// `expected`: the first groups of each kind, as lists of ranks.
     fn check(layout: &Layout, expected: &[(GroupKind, &[&[u64]])]) {

@@ -62,6 +62,8 @@ mod rules;
 mod stages;
 mod string;
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 mod validity;
 

@@ -1,0 +1,221 @@
+//! Process groups of a world in which some replicas run with fewer tensor-parallel slots.
+//!
+//! Ranks keep the numbers that they have in the whole world; those of inactive slots are in no group and leave after
+//! the groups are made. `packed_ranks` gives the numbering without them.
+
+use std::collections::BTreeMap;
+
+use crate::layout::{Coordinates, Group, GroupKind, Layout, coordinates, groups};
+
+/// Which slots stop where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shrunk {
+    /// Slots of a healthy group.
+    pub base: u64,
+    /// Slots of a reduced one.
+    pub reduced: u64,
+    /// Inactive slots by replica and pipeline stage, sorted, `base - reduced` each. Every stage of a reduced replica
+    /// is listed, since the slowest stage sets its pace; its context-parallel slices lose the same slots.
+    pub inactive: BTreeMap<(u64, u64), Vec<u64>>,
+}
+
+/// What a rank is to nonuniform tensor parallelism.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Roles {
+    /// Leaves once groups are made.
+    Inactive,
+    /// One of the fewer slots of a reduced replica.
+    Reduced,
+    /// Of a healthy replica: sums gradients with its like of other replicas, for itself and for the extras.
+    Core,
+    /// Of a healthy replica: hands its gradients to cores and gets the sums back.
+    Extra,
+}
+
+impl Shrunk {
+    /// Inactive slots of a replica's stage.
+    fn inactive(&self, at: &Coordinates) -> &[u64] {
+        self.inactive.get(&(at.dp, at.pp)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the rank at these coordinates is.
+    pub fn role(&self, at: &Coordinates) -> Roles {
+        match self.inactive.get(&(at.dp, at.pp)) {
+            Some(slots) if slots.contains(&at.tp) => Roles::Inactive,
+            Some(_) => Roles::Reduced,
+            None if at.tp < self.reduced => Roles::Core,
+            None => Roles::Extra,
+        }
+    }
+
+    /// Its number among the slots that go on in its group.
+    fn place(&self, at: &Coordinates) -> u64 {
+        at.tp - self.inactive(at).iter().filter(|&&slot| slot < at.tp).count() as u64
+    }
+}
+
+/// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
+/// their order. Dense models only.
+pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Group> {
+    let whole = groups(layout, false);
+    let mut found: Vec<Group> = Vec::with_capacity(whole.len());
+    for of_kind in whole.chunk_by(|a, b| a.kind == b.kind) {
+        let kind = of_kind[0].kind;
+        let lists = match kind {
+            GroupKind::World | GroupKind::Tp | GroupKind::Cp | GroupKind::Model => {
+                of_kind.iter().map(|group| going_on(layout, shrunk, &group.ranks)).collect()
+            }
+            _ => across(layout, shrunk, kind, of_kind),
+        };
+        let full = lists.into_iter().filter(|ranks: &Vec<u64>| !ranks.is_empty());
+        found.extend(full.zip(0..).map(|(ranks, index)| Group { kind, index, ranks }));
+    }
+    found
+}
+
+fn going_on(layout: &Layout, shrunk: &Shrunk, ranks: &[u64]) -> Vec<u64> {
+    let goes_on = |rank: &u64| shrunk.role(&coordinates(layout, *rank)) != Roles::Inactive;
+    ranks.iter().copied().filter(goes_on).collect()
+}
+
+/// Groups across replicas or stages: the like of a slot is the one of its number among those that go on. Extras sum
+/// nothing over replicas or context-parallel slices, since their gradients travel through cores: they are alone.
+fn across(layout: &Layout, shrunk: &Shrunk, kind: GroupKind, whole: &[Group]) -> Vec<Vec<u64>> {
+    let mut joined: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    let mut alone = Vec::new();
+    let over_replicas = matches!(kind, GroupKind::Dp | GroupKind::DpCp);
+    for &rank in whole.iter().flat_map(|group| &group.ranks) {
+        let at = coordinates(layout, rank);
+        match shrunk.role(&at) {
+            Roles::Inactive => {}
+            Roles::Extra if over_replicas => alone.push(rank),
+            _ => {
+                // What the group does not vary, and where in it the rank stands.
+                let (lane, step) = match kind {
+                    GroupKind::Dp => (at.cp + layout.cp * at.pp, at.dp),
+                    GroupKind::DpCp => (at.pp, at.cp + layout.cp * at.dp),
+                    _ => (at.cp + layout.cp * at.dp, at.pp),
+                };
+                joined.entry((lane, shrunk.place(&at))).or_default().push((step, rank));
+            }
+        }
+    }
+    alone.sort_unstable();
+    let in_order = |mut members: Vec<(u64, u64)>| {
+        members.sort_unstable();
+        members.into_iter().map(|(_, rank)| rank).collect()
+    };
+    joined.into_values().map(in_order).chain(alone.into_iter().map(|rank| vec![rank])).collect()
+}
+
+/// Tensor- and context-parallel ranks of a replica's stage together, of reduced and healthy replicas.
+pub fn tp_cp_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Vec<u64>> {
+    let world = layout.tp * layout.cp * layout.pp * layout.dp;
+    let mut joined: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
+    for rank in going_on(layout, shrunk, &(0..world).collect::<Vec<u64>>()) {
+        let at = coordinates(layout, rank);
+        joined.entry((at.pp, at.dp)).or_default().push(rank);
+    }
+    joined.into_values().collect()
+}
+
+/// The ranks that go on, ascending: the place of a rank in this list is its number in a world started without the
+/// inactive ones.
+pub fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
+    let world = layout.tp * layout.cp * layout.pp * layout.dp;
+    going_on(layout, shrunk, &(0..world).collect::<Vec<u64>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::testing::layout_of;
+
+    fn shrunk(base: u64, reduced: u64, inactive: &[(u64, u64, &[u64])]) -> Shrunk {
+        let inactive = inactive.iter().map(|&(dp, pp, slots)| ((dp, pp), slots.to_vec())).collect();
+        Shrunk { base, reduced, inactive }
+    }
+
+    fn of_kind(layout: &Layout, shrunk: &Shrunk, kind: GroupKind) -> Vec<Vec<u64>> {
+        let groups = nonuniform_groups(layout, shrunk).into_iter();
+        groups.filter(|group| group.kind == kind).map(|group| group.ranks).collect()
+    }
+
+    #[test]
+    fn one_reduced_replica_of_two() {
+        let (layout, shrunk) = (layout_of(4, 1, 1, 8), shrunk(4, 2, &[(0, 0, &[2, 3])]));
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Tp), [vec![0, 1], vec![4, 5, 6, 7]]);
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Dp), [vec![0, 4], vec![1, 5], vec![6], vec![7]]);
+        assert_eq!(packed_ranks(&layout, &shrunk), [0, 1, 4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn any_slots_may_be_gone() {
+        let (layout, shrunk) = (layout_of(8, 1, 1, 16), shrunk(8, 6, &[(0, 0, &[2, 5])]));
+        let healthy: Vec<u64> = (8..16).collect();
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Tp), [vec![0, 1, 3, 4, 6, 7], healthy]);
+        let expected =
+            [vec![0, 8], vec![1, 9], vec![3, 10], vec![4, 11], vec![6, 12], vec![7, 13], vec![14], vec![15]];
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Dp), expected);
+    }
+
+    #[test]
+    fn context_parallel_slices_lose_the_same_slots() {
+        let (layout, shrunk) = (layout_of(4, 2, 1, 16), shrunk(4, 2, &[(0, 0, &[2, 3])]));
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Tp)[..2], [vec![0, 1], vec![4, 5]]);
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Cp)[..2], [vec![0, 4], vec![1, 5]]);
+        assert_eq!(tp_cp_groups(&layout, &shrunk)[0], [0, 1, 4, 5]);
+        let gone: Vec<u64> = (0..16).filter(|rank| !packed_ranks(&layout, &shrunk).contains(rank)).collect();
+        assert_eq!(gone, [2, 3, 6, 7]);
+    }
+
+    #[test]
+    fn stages_may_lose_different_slots() {
+        let (layout, shrunk) = (layout_of(2, 1, 2, 8), shrunk(2, 1, &[(0, 0, &[0]), (0, 1, &[1])]));
+        // Stage 0: replicas 0 and 1 are ranks 0..2 and 2..4; stage 1 likewise from 4.
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Pp), [vec![1, 4], vec![2, 6], vec![3, 7]]);
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Dp), [vec![1, 2], vec![4, 6], vec![3], vec![7]]);
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::Model), [vec![1, 4], vec![2, 3, 6, 7]]);
+    }
+
+    #[test]
+    fn without_failures_groups_are_the_world_s() {
+        let layout = layout_of(2, 2, 2, 32);
+        let none = Shrunk { base: 2, reduced: 2, inactive: BTreeMap::new() };
+        let sorted = |mut groups: Vec<Group>| {
+            groups.sort_by(|a, b| (a.kind, &a.ranks).cmp(&(b.kind, &b.ranks)));
+            groups.into_iter().map(|group| (group.kind, group.ranks)).collect::<Vec<_>>()
+        };
+        assert_eq!(sorted(nonuniform_groups(&layout, &none)), sorted(groups(&layout, false)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn groups_partition_the_ranks_that_go_on(
+            base in 2u64..6, cp in 1u64..3, pp in 1u64..4, dp in 2u64..5, spares in 1u64..4, first in 0u64..6, hit in 1u64..4,
+        ) {
+            let spares = spares.min(base - 1);
+            let layout = layout_of(base, cp, pp, base * cp * pp * dp);
+            let hit = hit.min(dp - 1);
+            let mut inactive = BTreeMap::new();
+            for (replica, stage) in (0..hit).flat_map(|replica| (0..pp).map(move |stage| (replica, stage))) {
+                let mut slots: Vec<u64> = (0..spares).map(|n| (first + replica + stage + n) % base).collect();
+                slots.sort_unstable();
+                inactive.insert((replica, stage), slots);
+            }
+            let shrunk = Shrunk { base, reduced: base - spares, inactive };
+            let active = packed_ranks(&layout, &shrunk);
+            proptest::prop_assert_eq!(active.len() as u64, (base * dp - spares * hit) * cp * pp);
+            let all = nonuniform_groups(&layout, &shrunk);
+            for of_kind in all.chunk_by(|a, b| a.kind == b.kind) {
+                if of_kind[0].kind == GroupKind::Embedding && pp > 2 {
+                    continue;
+                }
+                let mut ranks: Vec<u64> = of_kind.iter().flat_map(|group| group.ranks.clone()).collect();
+                ranks.sort_unstable();
+                proptest::prop_assert_eq!(&ranks, &active, "{:?}", of_kind[0].kind);
+            }
+        }
+    }
+}

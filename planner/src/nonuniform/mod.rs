@@ -1,0 +1,126 @@
+//! Nonuniform tensor parallelism: training on although GPUs of some tensor-parallel groups are dead.
+//!
+//! A replica with dead GPUs goes on with fewer tensor-parallel slots (`reduced` of `base`), all such replicas with the
+//! same number, so that one resharding serves all of them. In healthy replicas the first `reduced` slots are *core*,
+//! the others *extra*: before gradients are summed over replicas, extras send theirs to cores, which then hold the
+//! rows that a reduced rank holds; afterwards cores send them back. After Megatron-LM's pull requests 2149 and 4585
+//! and arXiv 2504.06095.
+
+mod degrees;
+mod groups;
+mod pack;
+mod reshard;
+mod slots;
+mod study;
+
+pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
+pub use groups::{Roles, Shrunk, nonuniform_groups, packed_ranks, tp_cp_groups};
+pub use pack::{Packing, failed_slots, pack};
+pub use reshard::{Reshard, canonical_rows, reshard};
+pub use slots::{active_slots, spares_with_parity};
+pub use study::{Losses, Study, StudyPoint, availability, losses, study};
+
+/// Why failed GPUs can't be planned around; the text says what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Every slot of some group would be inactive.
+    #[error(
+        "{failed} of the {base} tensor-parallel slots of replica {replica} failed, so none is left to go on with; leave out that replica instead"
+    )]
+    NothingLeft {
+        /// The replica.
+        replica: u64,
+        /// Its failed slots.
+        failed: u64,
+        /// Slots of a healthy group.
+        base: u64,
+    },
+    /// A slot that does not exist.
+    #[error("slot {slot} of replica {replica} does not exist: slots are numbered from 0 to {}", base - 1)]
+    NoSuchSlot {
+        /// The replica.
+        replica: u64,
+        /// The slot.
+        slot: u64,
+        /// Slots of a healthy group.
+        base: u64,
+    },
+    /// A slot listed twice.
+    #[error("slot {slot} of replica {replica} is listed twice; name each failed slot once")]
+    Twice {
+        /// The replica.
+        replica: u64,
+        /// The slot.
+        slot: u64,
+    },
+    /// A replica that does not exist.
+    #[error(
+        "replica {replica} does not exist: data parallelism is {replicas}, so replicas are numbered from 0"
+    )]
+    NoSuchReplica {
+        /// The replica.
+        replica: u64,
+        /// Replicas.
+        replicas: u64,
+    },
+    /// Context-parallel slices of a replica that lost different slots.
+    #[error(
+        "context-parallel slices of replica {replica} lost different slots ({first:?} and {second:?}); they must be equal, so list {} for each",
+        list(union)
+    )]
+    SlicesDiffer {
+        /// The replica.
+        replica: u64,
+        /// What one slice lost.
+        first: Vec<u64>,
+        /// What another lost.
+        second: Vec<u64>,
+        /// What both would give up.
+        union: Vec<u64>,
+    },
+    /// No replica is left healthy.
+    #[error(
+        "all {replicas} replicas would run reduced; then plain tensor parallelism of {reduced} does the same without resharding"
+    )]
+    AllReduced {
+        /// Replicas.
+        replicas: u64,
+        /// Reduced degree.
+        reduced: u64,
+    },
+    /// Something can't be cut into that many parts.
+    #[error(
+        "{what} of {count} can't be cut into {degree} parts; reduced degrees that can be: {}",
+        list(allowed)
+    )]
+    NotDivisible {
+        /// What is cut, such as `attention heads`.
+        what: &'static str,
+        /// How many there are.
+        count: u64,
+        /// Into how many parts.
+        degree: u64,
+        /// Degrees below the base that can be.
+        allowed: Vec<u64>,
+    },
+    /// Extents that are no whole number of shards.
+    #[error("a rank's {local} rows on {base} ranks are not whole shards of {shards}")]
+    Uneven {
+        /// Rows of a rank.
+        local: u64,
+        /// Ranks.
+        base: u64,
+        /// Shards in all.
+        shards: u64,
+    },
+}
+
+/// Numbers for people: `6, 4 and 2`, or `none`.
+fn list(values: &[u64]) -> String {
+    let words: Vec<String> = values.iter().map(u64::to_string).collect();
+    match words.split_last() {
+        None => "none".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}

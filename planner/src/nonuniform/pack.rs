@@ -1,0 +1,181 @@
+//! From failed GPUs to the replicas that run reduced.
+//!
+//! A *domain* is one tensor-parallel group. On a restart a job may order its domains freely, so the failed ones are
+//! packed into the fewest replicas, which come first.
+
+use std::collections::BTreeMap;
+
+use super::Refusal;
+use crate::cluster::Cluster;
+use crate::layout::{Layout, coordinates};
+use crate::wire::FailedGpu;
+
+/// Failed slots of each domain (replica, context-parallel slice, stage), where the ranks stand now. A GPU that is
+/// named twice, in whatever way, counts once.
+///
+/// # Errors
+/// A sentence for the first GPU that does not exist.
+pub fn failed_slots(
+    layout: &Layout,
+    cluster: &Cluster,
+    failed: &[FailedGpu],
+) -> Result<BTreeMap<(u64, u64, u64), Vec<u64>>, String> {
+    let mut found: BTreeMap<(u64, u64, u64), Vec<u64>> = BTreeMap::new();
+    for gpu in failed {
+        let (domain, slot) = match *gpu {
+            FailedGpu::Place { node, gpu } => {
+                if node >= cluster.nodes || gpu >= cluster.gpus_per_node {
+                    return Err(format!(
+                        "GPU {gpu} of node {node} does not exist: there are {} nodes of {} GPUs, both numbered from 0",
+                        cluster.nodes, cluster.gpus_per_node
+                    ));
+                }
+                let at = coordinates(layout, node * cluster.gpus_per_node + gpu);
+                ((at.dp, at.cp, at.pp), at.tp)
+            }
+            FailedGpu::Coordinates { dp, cp, pp, tp } => {
+                for (name, value, size) in [
+                    ("dp", dp, layout.dp),
+                    ("cp", cp, layout.cp),
+                    ("pp", pp, layout.pp),
+                    ("tp", tp, layout.tp),
+                ] {
+                    if value >= size {
+                        return Err(format!(
+                            "{name} {value} does not exist: {name} is {size}, so its coordinates are 0 to {}",
+                            size.saturating_sub(1)
+                        ));
+                    }
+                }
+                ((dp, cp, pp), tp)
+            }
+        };
+        let slots = found.entry(domain).or_default();
+        if !slots.contains(&slot) {
+            slots.push(slot);
+            slots.sort_unstable();
+        }
+    }
+    Ok(found)
+}
+
+/// How a number of failed domains is lived with.
+#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+pub struct Packing {
+    /// Slots of a healthy domain.
+    pub base: u64,
+    /// Slots of a reduced one.
+    pub reduced: u64,
+    /// Domains with at least one failed GPU.
+    pub failed_domains: u64,
+    /// Replicas that run reduced.
+    pub reduced_replicas: u64,
+    /// Replicas left out, because their domains lost more than a reduced one may.
+    pub dropped_replicas: u64,
+    /// Sequences of a reduced replica's step, of `local_batch` for a healthy one.
+    pub reduced_batch: u64,
+    /// Sequences of a healthy replica's step.
+    pub local_batch: u64,
+    /// Sequences of a step over those of the whole cluster.
+    pub throughput: f64,
+}
+
+/// The packing of the highest throughput over all `allowed` degrees: domains that lost at most `base - reduced` GPUs
+/// run reduced, the others are left out. `failures` are the failed GPUs of each failed domain.
+///
+/// # Errors
+/// When no replica could run whole, or none at all.
+pub fn pack(
+    base: u64,
+    allowed: &[u64],
+    failures: &[u64],
+    domains_per_replica: u64,
+    replicas: u64,
+    local_batch: u64,
+) -> Result<Packing, Refusal> {
+    let failed = failures.iter().filter(|&&count| count > 0);
+    let failed_domains = failed.clone().count() as u64;
+    let of = |reduced: u64| {
+        let within = failed.clone().filter(|&&count| count <= base - reduced).count() as u64;
+        let reduced_replicas = within.div_ceil(domains_per_replica);
+        // Places left in the last reduced replica take nothing from the lost domains: it would have to lose more.
+        let dropped_replicas = (failed_domains - within).div_ceil(domains_per_replica);
+        let reduced_batch = u128::from(local_batch) * u128::from(reduced) / u128::from(base);
+        let healthy = replicas.saturating_sub(reduced_replicas + dropped_replicas);
+        let sequences = u128::from(healthy) * u128::from(local_batch)
+            + u128::from(reduced_replicas.min(replicas)) * reduced_batch;
+        let whole = u128::from(replicas) * u128::from(local_batch);
+        Packing {
+            base,
+            reduced,
+            failed_domains,
+            reduced_replicas,
+            dropped_replicas,
+            reduced_batch: reduced_batch as u64,
+            local_batch,
+            throughput: if whole == 0 { 0.0 } else { sequences as f64 / whole as f64 },
+        }
+    };
+    let possible = |packing: &Packing| packing.reduced_replicas + packing.dropped_replicas < replicas;
+    // `base` itself leaves every failed domain out.
+    let all = allowed.iter().copied().filter(|&reduced| reduced > 0 && reduced < base).chain([base]).map(of);
+    let best = all.filter(possible).reduce(
+        |best, other| {
+            if other.throughput > best.throughput { other } else { best }
+        },
+    );
+    best.ok_or(Refusal::AllReduced { replicas, reduced: allowed.first().copied().unwrap_or(1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::gpu;
+    use crate::layout::testing::layout_of;
+
+    fn place(node: u64, gpu: u64) -> FailedGpu {
+        FailedGpu::Place { node, gpu }
+    }
+
+    #[test]
+    fn failed_gpus_in_either_way_of_naming() {
+        let cluster = Cluster {
+            gpu: gpu("h100-sxm").unwrap(),
+            nodes: 2,
+            gpus_per_node: 8,
+            nvlink_domain: 8,
+            nic_gbps: 400.0,
+            failed: Vec::new(),
+        };
+        let layout = layout_of(4, 2, 1, 16);
+        let same = [place(1, 6), FailedGpu::Coordinates { dp: 1, cp: 1, pp: 0, tp: 2 }, place(0, 0)];
+        let found = failed_slots(&layout, &cluster, &same).unwrap();
+        assert_eq!(found, BTreeMap::from([((0, 0, 0), vec![0]), ((1, 1, 0), vec![2])]));
+        let said = failed_slots(&layout, &cluster, &[place(2, 0)]).unwrap_err();
+        assert!(said.contains("node 2 does not exist"), "{said}");
+        let wrong = [FailedGpu::Coordinates { dp: 0, cp: 0, pp: 0, tp: 4 }];
+        let said = failed_slots(&layout, &cluster, &wrong).unwrap_err();
+        assert!(said.contains("tp is 4"), "{said}");
+    }
+
+    #[test]
+    fn failed_domains_are_packed() {
+        // 128 replicas of 8 domains of 32 GPUs; 123 domains lost one GPU each.
+        let packing = pack(32, &[16, 8], &[1; 123], 8, 128, 8).unwrap();
+        assert_eq!((packing.reduced_replicas, packing.dropped_replicas), (16, 0));
+        assert_eq!((packing.reduced, packing.reduced_batch), (16, 4));
+        // One replica of 16 goes from 8 slots to 6.
+        let packing = pack(8, &[6, 4, 2, 1], &[2], 1, 16, 8).unwrap();
+        assert_eq!(packing.reduced_batch, 6);
+        assert!((1.0 - packing.throughput - 0.015_625).abs() < 1e-12, "{packing:?}");
+    }
+
+    #[test]
+    fn a_domain_that_lost_too_much_is_left_out() {
+        let packing = pack(8, &[7, 4, 2, 1], &[1, 7, 1], 1, 16, 8).unwrap();
+        assert_eq!((packing.reduced, packing.reduced_replicas, packing.dropped_replicas), (7, 2, 1));
+        assert!(pack(8, &[4], &[1, 1], 1, 2, 8).is_err(), "no replica would be whole");
+        let none = pack(8, &[4], &[], 1, 2, 8).unwrap();
+        assert_eq!((none.throughput, none.reduced_replicas), (1.0, 0));
+    }
+}
