@@ -18,6 +18,7 @@ use crate::finding::{Finding, has_error, nearest_names};
 use crate::layout::{self, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
+use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
 use crate::shard::{self, RankShards};
 use crate::time;
 use crate::wire::{Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION};
@@ -48,6 +49,10 @@ pub struct Plan {
     pub software: Software,
     /// What the worker does with it.
     pub run: RunSettings,
+    /// How it goes on without the failed GPUs; none when there are none.
+    pub nonuniform: Option<Nonuniform>,
+    /// The ranks that this plan is for, when it is one of the views that [`Plan::of_role`] makes.
+    pub role: Option<RankRole>,
 }
 
 /// What the worker does with a plan.
@@ -156,8 +161,16 @@ impl Plan {
             return Resolved { plan: None, partial: None, findings, assumed };
         };
         let partial = defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed);
-        if let Some(plan) = &partial {
+        let mut partial = partial;
+        if let Some(plan) = &mut partial {
             findings.extend(check(plan));
+            if !has_error(&findings) {
+                match nonuniform::plan_failures(plan) {
+                    Ok(nonuniform) => plan.nonuniform = nonuniform,
+                    Err(finding) => findings.push(*finding),
+                }
+                findings.extend(nonuniform::remarks(plan));
+            }
         }
         findings.sort_by_key(|finding| finding.severity);
         let plan = partial.clone().filter(|_| !has_error(&findings));
@@ -183,7 +196,10 @@ impl Plan {
             }
             Runtime::Megatron | Runtime::Native => {
                 let embedding = layout::embedding_group(&self.layout, &self.model);
-                layout::groups(&self.layout, experts, &embedding)
+                match &self.nonuniform {
+                    None => layout::groups(&self.layout, experts, &embedding),
+                    Some(nonuniform) => nonuniform_groups(&self.layout, &nonuniform.shrunk, &embedding),
+                }
             }
         }
     }
@@ -197,6 +213,8 @@ impl Plan {
     pub fn group_size(&self, kind: GroupKind) -> u64 {
         let layout = &self.layout;
         match kind {
+            // Their gradients travel through cores.
+            GroupKind::Dp | GroupKind::DpCp if self.role == Some(RankRole::Extra) => 1,
             GroupKind::World => self.world_size(),
             GroupKind::Tp => layout.tp,
             GroupKind::Cp => layout.cp,
@@ -219,6 +237,16 @@ impl Plan {
     /// Everything that `rank` keeps from step to step.
     pub fn rank_shards(&self, rank: u64) -> RankShards {
         shard::rank_shards(self, rank)
+    }
+
+    /// The plan as ranks of one role see it, where some replicas run reduced: their tensor-parallel size, their groups.
+    pub fn of_role(&self, role: RankRole) -> Plan {
+        let mut view = self.clone();
+        view.role = Some(role);
+        if let (RankRole::Reduced, Some(nonuniform)) = (role, &self.nonuniform) {
+            view.layout.tp = nonuniform.shrunk.reduced;
+        }
+        view
     }
 
     /// The plan that the worker runs: the same layout with runtime native.
@@ -315,13 +343,6 @@ fn check(plan: &Plan) -> Vec<Finding> {
     if !has_error(&findings) {
         findings.extend(shard::check(plan));
     }
-    if !plan.cluster.failed.is_empty() {
-        findings.push(Finding::warning(
-            "cluster.failed",
-            plan.cluster.failed.len() as u64,
-            "failed GPUs are recorded but not planned around yet: the answer is for the whole cluster",
-        ));
-    }
     findings.push(
         Finding::info(
             "memory.activations_bytes",
@@ -366,6 +387,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
             edp: plan.layout.edp,
         }),
         memory: plan.map(memory::answer),
+        nonuniform: plan.and_then(nonuniform::answer),
         parameters,
         assumed: resolved.assumed,
         findings,

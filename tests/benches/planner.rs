@@ -3,7 +3,7 @@
 use criterion::{Criterion, criterion_group, criterion_main};
 use planner::schedule::Pipeline;
 use planner::time::simulate::{ChunkSeconds, StageCosts, simulate};
-use planner::wire::{PlanFile, Schedule};
+use planner::wire::{FailedGpu, PlanFile, Schedule};
 use planner::{Plan, estimate, parse_plan};
 
 fn plan(preset: &str, nodes: u64, layout: &str) -> (PlanFile, Plan) {
@@ -31,6 +31,13 @@ fn benches(criterion: &mut Criterion) {
         .bench_function("shards of one rank of DeepSeek-V3", |bench| bench.iter(|| deepseek.rank_shards(77)));
     let (_, large) = plan("llama-3.1-405b", 16_384, r#"{"tp":8,"pp":2}"#);
     criterion.bench_function("groups of 131,072 ranks", |bench| bench.iter(|| large.groups()));
+    let (mut failing, _) = plan("llama-3.1-405b", 16_384, r#"{"tp":8,"pp":2}"#);
+    // One GPU in a hundred.
+    failing.cluster.failed = Some((0..131_072).step_by(100).map(|rank| FailedGpu::Rank { rank }).collect());
+    failing.training.global_batch_size = Some(65_536);
+    criterion.bench_function("plan of 131,072 ranks with 1% failed, and its groups", |bench| {
+        bench.iter(|| Plan::resolve(&failing).plan.map(|plan| plan.groups().len()));
+    });
     let (_, even) = plan("deepseek-v3", 256, r#"{"ep":8}"#);
     criterion.bench_function("layouts of DeepSeek-V3 on 2,048 GPUs", |bench| {
         bench.iter(|| planner::layout::valid_layouts(&even));

@@ -13,6 +13,13 @@ use crate::wire::Granularity;
 pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     let mut limits = model_limits(plan);
     limits.extend(training_limits(plan));
+    if plan.nonuniform.is_some() {
+        limits.push(limit(
+            "cluster.failed",
+            plan.cluster.failed.len() as u64,
+            "the executor does not run replicas of reduced tensor parallelism yet; plan without the failed GPUs' nodes",
+        ));
+    }
     limits
 }
 

@@ -41,8 +41,9 @@ pub use state::{Held, Static};
 pub use weights::{Elements, StageElements};
 
 use crate::layout::first_rank_of_stage;
+use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::{BufferShard, Holders, holders};
+use crate::shard::{BufferShard, Holders, holders, side_gradient_bytes};
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
@@ -54,9 +55,10 @@ pub(crate) fn clamp(bytes: u128) -> u64 {
 
 /// Memory per GPU of a valid plan.
 pub fn answer(plan: &Plan) -> MemoryAnswer {
-    let terms = Terms::new(plan);
-    let rank_classes: Vec<RankClass> =
-        (0..plan.layout.pp).flat_map(|stage| rank_classes(&terms, stage)).collect();
+    let rank_classes = match &plan.nonuniform {
+        None => plan_classes(plan),
+        Some(nonuniform) => role_classes(plan, nonuniform),
+    };
     let peak_bytes = rank_classes.iter().map(interval::taken).max().unwrap_or(0);
     let low = rank_classes.iter().map(interval::low_end).max().unwrap_or(0).min(peak_bytes);
     let high =
@@ -76,6 +78,28 @@ struct Rank {
     ends: Option<[u128; 2]>,
 }
 
+fn plan_classes(plan: &Plan) -> Vec<RankClass> {
+    let terms = Terms::new(plan);
+    (0..plan.layout.pp).flat_map(|stage| rank_classes(&terms, stage)).collect()
+}
+
+/// Ranks of replicas of full and of reduced size, each by the plan as they see it.
+fn role_classes(plan: &Plan, nonuniform: &Nonuniform) -> Vec<RankClass> {
+    let mut found = Vec::new();
+    for role in [RankRole::Reduced, RankRole::Core, RankRole::Extra] {
+        for mut class in plan_classes(&plan.of_role(role)) {
+            if let Some((first, count)) = nonuniform.ranks_of(plan, role, class.stage) {
+                class.example_rank = first;
+                class.count = count;
+                class.role = Some(role);
+                found.push(class);
+            }
+        }
+    }
+    found.sort_by_key(|class| (class.stage, class.role));
+    found
+}
+
 /// Memory of the ranks of one stage by what they hold.
 fn rank_classes(terms: &Terms<'_>, stage: u64) -> Vec<RankClass> {
     ranks(terms, stage).into_iter().map(|rank| rank_class(terms.at.plan, stage, rank)).collect()
@@ -89,6 +113,7 @@ fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
             let elements = terms.elements(stage);
             let (first_rank, count) =
                 (first_rank_of_stage(&plan.layout, stage), plan.world_size() / plan.layout.pp);
+            let side = u128::from(side_gradient_bytes(plan, stage));
             let mut slots = vec![(Slot::Last, first_rank, count)];
             if optimizer::is_dealt(plan) {
                 // Whole tensors are dealt: the first and the last rank of a group are the ends of the range.
@@ -100,7 +125,8 @@ fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
             slots
                 .into_iter()
                 .map(|(slot, first_rank, count)| {
-                    let state = state::megatron(terms, stage, &elements, slot);
+                    let mut state = state::megatron(terms, stage, &elements, slot);
+                    state.gradients += side;
                     let phases = phases::replicated(plan, &parts, &elements, &state);
                     let ends = [
                         phases::after_step(terms, &state, &parts),
@@ -169,6 +195,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
         stage,
         example_rank: first_rank,
         count,
+        role: None,
         peak_phase: peak_phase.to_owned(),
         weights_bytes,
         gradients_bytes,

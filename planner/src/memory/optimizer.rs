@@ -1,5 +1,6 @@
 //! Optimizer state of Megatron-Core: bytes of an element by optimizer and types, and who holds it.
 
+use crate::layout::GroupKind;
 use crate::plan::Plan;
 use crate::shard::{Module, block_families, counted_blocks};
 use crate::units::Dtype;
@@ -57,11 +58,10 @@ impl StateBytes {
 
 /// Ranks over which the state of dense and of expert parameters is split.
 fn owners(plan: &Plan) -> [u64; 2] {
-    let layout = &plan.layout;
     let instances = plan.training.optimizer.instances.max(1);
     let split = |replicas: u64| (replicas / instances).max(1);
     if plan.training.optimizer.distributed {
-        [split(layout.dp * layout.cp), split(layout.edp)]
+        [split(plan.group_size(GroupKind::DpCp)), split(plan.group_size(GroupKind::Edp))]
     } else {
         [1, 1]
     }

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use crate::layout::{Coordinates, Group, GroupKind, Layout, coordinates, groups};
 
 /// Which slots stop where.
@@ -20,9 +22,9 @@ pub struct Shrunk {
 }
 
 /// What a rank is to nonuniform tensor parallelism.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Roles {
+pub enum RankRole {
     /// Leaves once groups are made.
     Inactive,
     /// One of the fewer slots of a reduced replica.
@@ -40,33 +42,34 @@ impl Shrunk {
     }
 
     /// What the rank at these coordinates is.
-    pub fn role(&self, at: &Coordinates) -> Roles {
+    pub fn role(&self, at: &Coordinates) -> RankRole {
         match self.inactive.get(&(at.dp, at.pp)) {
-            Some(slots) if slots.contains(&at.tp) => Roles::Inactive,
-            Some(_) => Roles::Reduced,
-            None if at.tp < self.reduced => Roles::Core,
-            None => Roles::Extra,
+            Some(slots) if slots.contains(&at.tp) => RankRole::Inactive,
+            Some(_) => RankRole::Reduced,
+            None if at.tp < self.reduced => RankRole::Core,
+            None => RankRole::Extra,
         }
     }
 
     /// Its number among the slots that go on in its group.
-    fn place(&self, at: &Coordinates) -> u64 {
+    pub fn place(&self, at: &Coordinates) -> u64 {
         at.tp - self.inactive(at).iter().filter(|&&slot| slot < at.tp).count() as u64
     }
 }
 
 /// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
-/// their order. Dense models only.
-pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Group> {
-    let whole = groups(layout, false);
+/// their order. Dense models only. `embedding`: stages of the embedding groups.
+pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk, embedding: &[u64]) -> Vec<Group> {
+    let whole = groups(layout, false, embedding);
+    let seats = Seats::new(layout, shrunk);
     let mut found: Vec<Group> = Vec::with_capacity(whole.len());
     for of_kind in whole.chunk_by(|a, b| a.kind == b.kind) {
         let kind = of_kind[0].kind;
         let lists = match kind {
             GroupKind::World | GroupKind::Tp | GroupKind::Cp | GroupKind::Model => {
-                of_kind.iter().map(|group| going_on(layout, shrunk, &group.ranks)).collect()
+                of_kind.iter().map(|group| seats.going_on(&group.ranks)).collect()
             }
-            _ => across(layout, shrunk, kind, of_kind),
+            _ => seats.across(kind, of_kind),
         };
         let full = lists.into_iter().filter(|ranks: &Vec<u64>| !ranks.is_empty());
         found.extend(full.zip(0..).map(|(ranks, index)| Group { kind, index, ranks }));
@@ -74,47 +77,70 @@ pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Group> {
     found
 }
 
-fn going_on(layout: &Layout, shrunk: &Shrunk, ranks: &[u64]) -> Vec<u64> {
-    let goes_on = |rank: &u64| shrunk.role(&coordinates(layout, *rank)) != Roles::Inactive;
-    ranks.iter().copied().filter(goes_on).collect()
+/// Where every rank stands, looked up once for all kinds of groups.
+struct Seats<'a> {
+    layout: &'a Layout,
+    /// Coordinates and role by rank, and the number among the slots that go on.
+    of: Vec<(Coordinates, RankRole, u64)>,
 }
 
-/// Groups across replicas or stages: the like of a slot is the one of its number among those that go on. Extras sum
-/// nothing over replicas or context-parallel slices, since their gradients travel through cores: they are alone.
-fn across(layout: &Layout, shrunk: &Shrunk, kind: GroupKind, whole: &[Group]) -> Vec<Vec<u64>> {
-    let mut joined: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
-    let mut alone = Vec::new();
-    let over_replicas = matches!(kind, GroupKind::Dp | GroupKind::DpCp);
-    for &rank in whole.iter().flat_map(|group| &group.ranks) {
-        let at = coordinates(layout, rank);
-        match shrunk.role(&at) {
-            Roles::Inactive => {}
-            Roles::Extra if over_replicas => alone.push(rank),
-            _ => {
-                // What the group does not vary, and where in it the rank stands.
-                let (lane, step) = match kind {
-                    GroupKind::Dp => (at.cp + layout.cp * at.pp, at.dp),
-                    GroupKind::DpCp => (at.pp, at.cp + layout.cp * at.dp),
-                    _ => (at.cp + layout.cp * at.dp, at.pp),
-                };
-                joined.entry((lane, shrunk.place(&at))).or_default().push((step, rank));
+impl Seats<'_> {
+    fn new<'a>(layout: &'a Layout, shrunk: &Shrunk) -> Seats<'a> {
+        let seat = |rank: u64| {
+            let at = coordinates(layout, rank);
+            (at, shrunk.role(&at), shrunk.place(&at))
+        };
+        Seats { layout, of: (0..world_of(layout)).map(seat).collect() }
+    }
+
+    fn going_on(&self, ranks: &[u64]) -> Vec<u64> {
+        let goes_on = |rank: &u64| self.of[*rank as usize].1 != RankRole::Inactive;
+        ranks.iter().copied().filter(goes_on).collect()
+    }
+
+    /// Groups across replicas or stages: the like of a slot is the one of its number among those that go on. Extras
+    /// sum nothing over replicas or context-parallel slices, since their gradients travel through cores: they are
+    /// alone.
+    fn across(&self, kind: GroupKind, whole: &[Group]) -> Vec<Vec<u64>> {
+        let layout = self.layout;
+        let mut joined: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+        let mut alone = Vec::new();
+        let over_replicas = matches!(kind, GroupKind::Dp | GroupKind::DpCp);
+        for &rank in whole.iter().flat_map(|group| &group.ranks) {
+            let (at, role, place) = &self.of[rank as usize];
+            match role {
+                RankRole::Inactive => {}
+                RankRole::Extra if over_replicas => alone.push(rank),
+                _ => {
+                    // What the group does not vary, and where in it the rank stands.
+                    let (lane, step) = match kind {
+                        GroupKind::Dp => (at.cp + layout.cp * at.pp, at.dp),
+                        GroupKind::DpCp => (at.pp, at.cp + layout.cp * at.dp),
+                        _ => (at.cp + layout.cp * at.dp, at.pp),
+                    };
+                    joined.entry((lane, *place)).or_default().push((step, rank));
+                }
             }
         }
+        alone.sort_unstable();
+        let in_order = |mut members: Vec<(u64, u64)>| {
+            members.sort_unstable();
+            members.into_iter().map(|(_, rank)| rank).collect()
+        };
+        joined.into_values().map(in_order).chain(alone.into_iter().map(|rank| vec![rank])).collect()
     }
-    alone.sort_unstable();
-    let in_order = |mut members: Vec<(u64, u64)>| {
-        members.sort_unstable();
-        members.into_iter().map(|(_, rank)| rank).collect()
-    };
-    joined.into_values().map(in_order).chain(alone.into_iter().map(|rank| vec![rank])).collect()
+}
+
+fn world_of(layout: &Layout) -> u64 {
+    layout.tp * layout.cp * layout.pp * layout.dp
 }
 
 /// Tensor- and context-parallel ranks of a replica's stage together, of reduced and healthy replicas.
 pub fn tp_cp_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Vec<u64>> {
-    let world = layout.tp * layout.cp * layout.pp * layout.dp;
+    let seats = Seats::new(layout, shrunk);
     let mut joined: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
-    for rank in going_on(layout, shrunk, &(0..world).collect::<Vec<u64>>()) {
-        let at = coordinates(layout, rank);
+    for rank in seats.going_on(&(0..world_of(layout)).collect::<Vec<u64>>()) {
+        let at = &seats.of[rank as usize].0;
         joined.entry((at.pp, at.dp)).or_default().push(rank);
     }
     joined.into_values().collect()
@@ -123,8 +149,7 @@ pub fn tp_cp_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Vec<u64>> {
 /// The ranks that go on, ascending: the place of a rank in this list is its number in a world started without the
 /// inactive ones.
 pub fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
-    let world = layout.tp * layout.cp * layout.pp * layout.dp;
-    going_on(layout, shrunk, &(0..world).collect::<Vec<u64>>())
+    Seats::new(layout, shrunk).going_on(&(0..world_of(layout)).collect::<Vec<u64>>())
 }
 
 #[cfg(test)]
@@ -138,7 +163,7 @@ mod tests {
     }
 
     fn of_kind(layout: &Layout, shrunk: &Shrunk, kind: GroupKind) -> Vec<Vec<u64>> {
-        let groups = nonuniform_groups(layout, shrunk).into_iter();
+        let groups = nonuniform_groups(layout, shrunk, &[0]).into_iter();
         groups.filter(|group| group.kind == kind).map(|group| group.ranks).collect()
     }
 
@@ -187,7 +212,10 @@ mod tests {
             groups.sort_by(|a, b| (a.kind, &a.ranks).cmp(&(b.kind, &b.ranks)));
             groups.into_iter().map(|group| (group.kind, group.ranks)).collect::<Vec<_>>()
         };
-        assert_eq!(sorted(nonuniform_groups(&layout, &none)), sorted(groups(&layout, false)));
+        assert_eq!(
+            sorted(nonuniform_groups(&layout, &none, &[0, 1])),
+            sorted(groups(&layout, false, &[0, 1]))
+        );
     }
 
     proptest::proptest! {
@@ -207,9 +235,9 @@ mod tests {
             let shrunk = Shrunk { base, reduced: base - spares, inactive };
             let active = packed_ranks(&layout, &shrunk);
             proptest::prop_assert_eq!(active.len() as u64, (base * dp - spares * hit) * cp * pp);
-            let all = nonuniform_groups(&layout, &shrunk);
+            let all = nonuniform_groups(&layout, &shrunk, &[0]);
             for of_kind in all.chunk_by(|a, b| a.kind == b.kind) {
-                if of_kind[0].kind == GroupKind::Embedding && pp > 2 {
+                if of_kind[0].kind == GroupKind::Embedding && pp > 1 {
                     continue;
                 }
                 let mut ranks: Vec<u64> = of_kind.iter().flat_map(|group| group.ranks.clone()).collect();

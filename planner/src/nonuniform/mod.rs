@@ -9,13 +9,17 @@
 mod degrees;
 mod groups;
 mod pack;
+mod planned;
 mod reshard;
 mod slots;
 mod study;
+#[cfg(test)]
+mod tests;
 
 pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
-pub use groups::{Roles, Shrunk, nonuniform_groups, packed_ranks, tp_cp_groups};
-pub use pack::{Packing, failed_slots, pack};
+pub use groups::{RankRole, Shrunk, nonuniform_groups, packed_ranks, tp_cp_groups};
+pub use pack::{Domain, Packing, failed_slots, pack, reduced_batch};
+pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failures, remarks};
 pub use reshard::{Reshard, canonical_rows, reshard};
 pub use slots::{active_slots, spares_with_parity};
 pub use study::{Losses, Study, StudyPoint, availability, losses, study};

@@ -10,8 +10,10 @@ use crate::cluster::Cluster;
 use crate::layout::{Layout, coordinates};
 use crate::wire::FailedGpu;
 
-/// Failed slots of each domain (replica, context-parallel slice, stage), where the ranks stand now. A GPU that is
-/// named twice, in whatever way, counts once.
+/// A tensor-parallel group by replica, context-parallel slice and stage.
+pub type Domain = (u64, u64, u64);
+
+/// Failed slots of each domain, where the ranks stand now. A GPU that is named twice, in whatever way, counts once.
 ///
 /// # Errors
 /// A sentence for the first GPU that does not exist.
@@ -19,8 +21,8 @@ pub fn failed_slots(
     layout: &Layout,
     cluster: &Cluster,
     failed: &[FailedGpu],
-) -> Result<BTreeMap<(u64, u64, u64), Vec<u64>>, String> {
-    let mut found: BTreeMap<(u64, u64, u64), Vec<u64>> = BTreeMap::new();
+) -> Result<BTreeMap<Domain, Vec<u64>>, String> {
+    let mut found: BTreeMap<Domain, Vec<u64>> = BTreeMap::new();
     for gpu in failed {
         let (domain, slot) = match *gpu {
             FailedGpu::Place { node, gpu } => {
@@ -31,6 +33,16 @@ pub fn failed_slots(
                     ));
                 }
                 let at = coordinates(layout, node * cluster.gpus_per_node + gpu);
+                ((at.dp, at.cp, at.pp), at.tp)
+            }
+            FailedGpu::Rank { rank } => {
+                if rank >= cluster.world_size() {
+                    return Err(format!(
+                        "rank {rank} does not exist: ranks are numbered from 0 to {}",
+                        cluster.world_size().saturating_sub(1)
+                    ));
+                }
+                let at = coordinates(layout, rank);
                 ((at.dp, at.cp, at.pp), at.tp)
             }
             FailedGpu::Coordinates { dp, cp, pp, tp } => {
@@ -80,6 +92,14 @@ pub struct Packing {
     pub throughput: f64,
 }
 
+/// Sequences of a reduced replica's step, when a healthy one's are `local_batch`: its share of the slots, in whole
+/// micro batches.
+pub fn reduced_batch(local_batch: u64, micro_batch: u64, base: u64, reduced: u64) -> u64 {
+    let share = u128::from(local_batch) * u128::from(reduced) / u128::from(base.max(1));
+    let micro_batch = micro_batch.max(1);
+    share as u64 / micro_batch * micro_batch
+}
+
 /// The packing of the highest throughput over all `allowed` degrees: domains that lost at most `base - reduced` GPUs
 /// run reduced, the others are left out. `failures` are the failed GPUs of each failed domain.
 ///
@@ -91,7 +111,7 @@ pub fn pack(
     failures: &[u64],
     domains_per_replica: u64,
     replicas: u64,
-    local_batch: u64,
+    (local_batch, micro_batch): (u64, u64),
 ) -> Result<Packing, Refusal> {
     let failed = failures.iter().filter(|&&count| count > 0);
     let failed_domains = failed.clone().count() as u64;
@@ -100,10 +120,10 @@ pub fn pack(
         let reduced_replicas = within.div_ceil(domains_per_replica);
         // Places left in the last reduced replica take nothing from the lost domains: it would have to lose more.
         let dropped_replicas = (failed_domains - within).div_ceil(domains_per_replica);
-        let reduced_batch = u128::from(local_batch) * u128::from(reduced) / u128::from(base);
+        let reduced_batch = reduced_batch(local_batch, micro_batch, base, reduced);
         let healthy = replicas.saturating_sub(reduced_replicas + dropped_replicas);
         let sequences = u128::from(healthy) * u128::from(local_batch)
-            + u128::from(reduced_replicas.min(replicas)) * reduced_batch;
+            + u128::from(reduced_replicas.min(replicas)) * u128::from(reduced_batch);
         let whole = u128::from(replicas) * u128::from(local_batch);
         Packing {
             base,
@@ -111,7 +131,7 @@ pub fn pack(
             failed_domains,
             reduced_replicas,
             dropped_replicas,
-            reduced_batch: reduced_batch as u64,
+            reduced_batch,
             local_batch,
             throughput: if whole == 0 { 0.0 } else { sequences as f64 / whole as f64 },
         }
@@ -148,7 +168,8 @@ mod tests {
             failed: Vec::new(),
         };
         let layout = layout_of(4, 2, 1, 16);
-        let same = [place(1, 6), FailedGpu::Coordinates { dp: 1, cp: 1, pp: 0, tp: 2 }, place(0, 0)];
+        let same =
+            [place(1, 6), FailedGpu::Coordinates { dp: 1, cp: 1, pp: 0, tp: 2 }, FailedGpu::Rank { rank: 0 }];
         let found = failed_slots(&layout, &cluster, &same).unwrap();
         assert_eq!(found, BTreeMap::from([((0, 0, 0), vec![0]), ((1, 1, 0), vec![2])]));
         let said = failed_slots(&layout, &cluster, &[place(2, 0)]).unwrap_err();
@@ -161,21 +182,29 @@ mod tests {
     #[test]
     fn failed_domains_are_packed() {
         // 128 replicas of 8 domains of 32 GPUs; 123 domains lost one GPU each.
-        let packing = pack(32, &[16, 8], &[1; 123], 8, 128, 8).unwrap();
+        let packing = pack(32, &[16, 8], &[1; 123], 8, 128, (8, 1)).unwrap();
         assert_eq!((packing.reduced_replicas, packing.dropped_replicas), (16, 0));
         assert_eq!((packing.reduced, packing.reduced_batch), (16, 4));
         // One replica of 16 goes from 8 slots to 6.
-        let packing = pack(8, &[6, 4, 2, 1], &[2], 1, 16, 8).unwrap();
+        let packing = pack(8, &[6, 4, 2, 1], &[2], 1, 16, (8, 1)).unwrap();
         assert_eq!(packing.reduced_batch, 6);
         assert!((1.0 - packing.throughput - 0.015_625).abs() < 1e-12, "{packing:?}");
     }
 
     #[test]
+    fn reduced_replicas_take_whole_micro_batches() {
+        assert_eq!(reduced_batch(8, 1, 8, 6), 6);
+        assert_eq!(reduced_batch(8, 1, 8, 7), 7);
+        assert_eq!(reduced_batch(8, 4, 8, 7), 4);
+        assert_eq!(reduced_batch(2, 2, 8, 7), 0);
+    }
+
+    #[test]
     fn a_domain_that_lost_too_much_is_left_out() {
-        let packing = pack(8, &[7, 4, 2, 1], &[1, 7, 1], 1, 16, 8).unwrap();
+        let packing = pack(8, &[7, 4, 2, 1], &[1, 7, 1], 1, 16, (8, 1)).unwrap();
         assert_eq!((packing.reduced, packing.reduced_replicas, packing.dropped_replicas), (7, 2, 1));
-        assert!(pack(8, &[4], &[1, 1], 1, 2, 8).is_err(), "no replica would be whole");
-        let none = pack(8, &[4], &[], 1, 2, 8).unwrap();
+        assert!(pack(8, &[4], &[1, 1], 1, 2, (8, 1)).is_err(), "no replica would be whole");
+        let none = pack(8, &[4], &[], 1, 2, (8, 1)).unwrap();
         assert_eq!((none.throughput, none.reduced_replicas), (1.0, 0));
     }
 }

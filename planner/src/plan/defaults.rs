@@ -192,7 +192,19 @@ pub(super) fn fill(
     let software = fill_software(&mut fill, &mut file.software);
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
-    Some(Plan { name, file, model, cluster, runtime, layout, training, software, run })
+    Some(Plan {
+        name,
+        file,
+        model,
+        cluster,
+        runtime,
+        layout,
+        training,
+        software,
+        run,
+        nonuniform: None,
+        role: None,
+    })
 }
 
 fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {

@@ -3,6 +3,7 @@
 use super::{BufferShard, Family, Module, ParamShard, RankShards};
 use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates, embedding_stages};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
+use crate::nonuniform::RankRole;
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::{OptimizerKind, Runtime};
@@ -18,7 +19,9 @@ const END_ALIGNMENT: u64 = 128;
 pub fn padded_vocabulary(plan: &Plan) -> u64 {
     match plan.runtime {
         Runtime::Megatron | Runtime::Native => {
-            plan.model.vocab_size.next_multiple_of(plan.layout.vocab_divisible_by * plan.layout.tp)
+            // All replicas pad alike, the reduced ones too.
+            let tp = plan.nonuniform.as_ref().map_or(plan.layout.tp, |nonuniform| nonuniform.shrunk.base);
+            plan.model.vocab_size.next_multiple_of(plan.layout.vocab_divisible_by * tp)
         }
         Runtime::Fsdp2 | Runtime::MegatronFsdp => plan.model.vocab_size,
     }
@@ -268,15 +271,59 @@ pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
                 BufferKind::of(plan, *module, shape.len(), *decays) == kind
             };
             let of_kind = families.iter().filter(here);
-            buffer(plan, kind, of_kind.map(|family| (family.local_elements(), family.count))).0
+            let sizes =
+                of_kind.map(|family| (family.local_elements(), family.cut.map(|cut| cut.0), family.count));
+            with_side(plan, kind, &sizes.collect::<Vec<_>>()).0
         })
         .filter(|buffer| buffer.elements > 0)
         .collect()
 }
 
+/// Bytes of gradients that a core of nonuniform tensor parallelism has for the rows of extras; 0 for all others.
+pub fn side_gradient_bytes(plan: &Plan, stage: u64) -> u64 {
+    if plan.role != Some(RankRole::Core) {
+        return 0;
+    }
+    let side = |buffer: BufferShard| buffer.gradients_bytes() - buffer.elements * buffer.grad_dtype.size();
+    stage_buffers(plan, stage).into_iter().map(side).sum()
+}
+
+/// A buffer from elements, cutting group and count of its slices. The gradients of a core of nonuniform tensor
+/// parallelism have room, behind each slice, for the rows that extras send.
+fn with_side(
+    plan: &Plan,
+    kind: BufferKind,
+    sizes: &[(u64, Option<GroupKind>, u64)],
+) -> (BufferShard, Vec<u64>) {
+    let (mut found, starts) = buffer(plan, kind, sizes.iter().map(|&(size, _, count)| (size, count)));
+    if let (Some(RankRole::Core), Some(nonuniform)) = (plan.role, &plan.nonuniform) {
+        let shrunk = &nonuniform.shrunk;
+        let whole = |(size, cut, count): &(u64, Option<GroupKind>, u64)| {
+            let side = if *cut == Some(GroupKind::Tp) {
+                size * (shrunk.base - shrunk.reduced) / shrunk.reduced
+            } else {
+                0
+            };
+            (size + side, *count)
+        };
+        found.gradient_elements = Some(buffer(plan, kind, sizes.iter().map(whole)).0.elements);
+    }
+    (found, starts)
+}
+
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     let at = coordinates(&plan.layout, rank);
+    let Some(nonuniform) = &plan.nonuniform else { return shards_at(plan, rank, at) };
+    let role = nonuniform.shrunk.role(&at);
+    match role {
+        RankRole::Inactive => RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None },
+        _ => shards_at(&plan.of_role(role), rank, Coordinates { tp: nonuniform.shrunk.place(&at), ..at }),
+    }
+}
+
+/// Everything that the rank at these coordinates keeps.
+fn shards_at(plan: &Plan, rank: u64, at: Coordinates) -> RankShards {
     let mut params = Vec::new();
     for (block, number) in blocks(plan, at.pp) {
         for parameter in parameters_of(plan, block) {
@@ -293,14 +340,21 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     for kind in BufferKind::all(plan) {
         let here =
             |param: &ParamShard| BufferKind::of(plan, param.module, param.shape.len(), param.decays) == kind;
-        let sizes: Vec<(u64, u64)> =
-            params.iter().filter(|param| here(param)).map(|param| (param.elements(), 1)).collect();
+        let sizes: Vec<(u64, Option<GroupKind>, u64)> = params
+            .iter()
+            .filter(|param| here(param))
+            .map(|param| (param.elements(), param.cut_by, 1))
+            .collect();
         if sizes.is_empty() {
             continue;
         }
-        let (mut shard, starts) = buffer(plan, kind, sizes.into_iter());
+        let (mut shard, starts) = with_side(plan, kind, &sizes);
         if plan.training.optimizer.distributed {
-            let slot = if kind.expert { at.edp } else { dp_cp_slot(plan, &at) };
+            let slot = match plan.role {
+                Some(RankRole::Extra) => 0,
+                _ if kind.expert => at.edp,
+                _ => dp_cp_slot(plan, &at),
+            };
             shard.state_offset = slot * shard.state_elements;
         }
         for (param, start) in params.iter_mut().filter(|param| here(param)).zip(starts) {

@@ -17,8 +17,8 @@ pub mod tp_plan;
 pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 
-pub use megatron::padded_vocabulary;
 pub(crate) use megatron::{Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks};
+pub use megatron::{padded_vocabulary, side_gradient_bytes};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use remarks::check;
 

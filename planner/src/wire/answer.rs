@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PlanFile;
 use crate::finding::Finding;
+use crate::nonuniform::{NonuniformAnswer, RankRole};
 
 /// Everything that planner says of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct Answer {
     pub groups: Option<GroupSizes>,
     /// Memory; none when invalid.
     pub memory: Option<MemoryAnswer>,
+    /// How it goes on without the failed GPUs; none when there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonuniform: Option<NonuniformAnswer>,
     /// Seconds of a step; none when invalid, or when a figure makes it endless.
     pub time: Option<TimeAnswer>,
 }
@@ -98,6 +102,9 @@ pub struct RankClass {
     pub example_rank: u64,
     /// How many there are.
     pub count: u64,
+    /// What they are to nonuniform tensor parallelism; none when no GPU failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<RankRole>,
     /// Phase of the step in which memory is fullest.
     pub peak_phase: String,
     /// Compute-dtype parameters.

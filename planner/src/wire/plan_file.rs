@@ -117,7 +117,7 @@ pub struct ClusterFile {
     pub restart_s: Option<f64>,
 }
 
-/// A failed GPU, by its place in the cluster or by its coordinates in the layout.
+/// A failed GPU, by its place in the cluster, by its rank or by its coordinates in the layout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum FailedGpu {
@@ -127,6 +127,11 @@ pub enum FailedGpu {
         node: u64,
         /// GPU on the node.
         gpu: u64,
+    },
+    /// Rank.
+    Rank {
+        /// Rank.
+        rank: u64,
     },
     /// Coordinates.
     Coordinates {

@@ -1,0 +1,326 @@
+//! What a plan with failed GPUs becomes: which replicas run reduced, which slots stop, what else could be done.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::pack::{Domain, failed_slots, pack, reduced_batch};
+use super::{RankRole, Refusal, Shrunk, Study, allowed_degrees, check_degree, degree_limits, losses};
+use crate::finding::Finding;
+use crate::layout::{coordinates, first_rank_of_stage};
+use crate::plan::Plan;
+use crate::shard::padded_vocabulary;
+use crate::wire::{FailedGpu, Runtime};
+
+const FIELD: &str = "cluster.failed";
+const RULE: &str = "nonuniform tensor parallelism (Megatron-LM #2149, #4585)";
+
+/// The nonuniform side of a plan.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Nonuniform {
+    /// Which slots stop where.
+    pub shrunk: Shrunk,
+    /// Degrees to which this model could be reduced, greatest first.
+    pub allowed: Vec<u64>,
+    /// Sequences of a healthy replica's step.
+    pub local_batch: u64,
+    /// Sequences of a reduced replica's step.
+    pub reduced_batch: u64,
+    /// Failed GPUs of each failed domain.
+    failures: BTreeMap<Domain, u64>,
+}
+
+impl Nonuniform {
+    /// Replicas that run reduced, ascending.
+    pub fn reduced_replicas(&self) -> Vec<u64> {
+        let mut replicas: Vec<u64> = self.shrunk.inactive.keys().map(|&(dp, _)| dp).collect();
+        replicas.dedup();
+        replicas
+    }
+
+    /// Ranks of a stage with this role, and the smallest of them; none when there are none.
+    pub fn ranks_of(&self, plan: &Plan, role: RankRole, stage: u64) -> Option<(u64, u64)> {
+        let (reduced, layout) = (self.reduced_replicas().len() as u64, &plan.layout);
+        let (replicas, slots) = match role {
+            RankRole::Reduced => (reduced, self.shrunk.reduced),
+            RankRole::Core => (layout.dp - reduced, self.shrunk.reduced),
+            RankRole::Extra => (layout.dp - reduced, self.shrunk.base - self.shrunk.reduced),
+            RankRole::Inactive => (reduced, self.shrunk.base - self.shrunk.reduced),
+        };
+        let is = |&rank: &u64| {
+            let at = coordinates(layout, rank);
+            at.pp == stage && self.shrunk.role(&at) == role
+        };
+        let first = (first_rank_of_stage(layout, stage)..plan.world_size()).find(is)?;
+        Some((first, replicas * slots * layout.cp))
+    }
+}
+
+/// Which of a plan's replicas run reduced; nothing when no GPU failed. The greatest degree is taken that the model
+/// allows and that no domain has too few GPUs for.
+///
+/// # Errors
+/// A finding that says why these failures can't be planned around, and what can.
+pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
+    let failed = &plan.cluster.failed;
+    if failed.is_empty() {
+        return Ok(None);
+    }
+    let count = failed.len() as u64;
+    let refuse = |said: String| Box::new(Finding::error(FIELD, count, said).rule(RULE));
+    let layout = &plan.layout;
+    if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
+        return Err(refuse(format!(
+            "runtime {} can't go on with fewer GPUs in some replicas; leave out the nodes with failed GPUs, or take runtime megatron",
+            plan.runtime.name()
+        )));
+    }
+    let slots = failed_slots(layout, &plan.cluster, failed).map_err(refuse)?;
+    let vocabulary = padded_vocabulary(plan);
+    let Some(limits) = degree_limits(&plan.model, vocabulary) else {
+        return Err(refuse(
+            "nonuniform tensor parallelism is known for dense models of attention and feed-forward layers only; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
+        ));
+    };
+    let refuse = |refusal: Refusal| {
+        let allowed = match &refusal {
+            Refusal::NotDivisible { allowed, .. } => allowed.clone(),
+            _ => Vec::new(),
+        };
+        Box::new(Finding::error(FIELD, count, refusal.to_string()).rule(RULE).nearest(allowed))
+    };
+    let allowed = allowed_degrees(layout.tp, &limits);
+    let lost = lost_slots(failed, &slots).map_err(refuse)?;
+    let spares = most_lost(layout.tp, &lost).map_err(refuse)?;
+    let Some(&reduced) = allowed.iter().find(|&&degree| degree <= layout.tp - spares) else {
+        let most = check_degree(layout.tp, layout.tp - spares, &limits);
+        return Err(match most {
+            Err(refusal) => refuse(refusal),
+            Ok(()) => refuse(Refusal::NothingLeft { replica: 0, failed: spares, base: layout.tp }),
+        });
+    };
+    let replicas: Vec<u64> = lost.keys().map(|&(dp, _)| dp).collect();
+    let inactive = fill(layout.tp, reduced, layout.pp, &lost);
+    if replicas.iter().collect::<std::collections::BTreeSet<_>>().len() as u64 == layout.dp {
+        return Err(refuse(Refusal::AllReduced { replicas: layout.dp, reduced }));
+    }
+    let local_batch = plan.training.global_batch_size / layout.dp;
+    let smaller = reduced_batch(local_batch, plan.training.micro_batch_size, layout.tp, reduced);
+    if smaller == 0 {
+        return Err(Box::new(
+            Finding::error(
+                "training.micro_batch_size",
+                plan.training.micro_batch_size,
+                format!(
+                    "a replica with {reduced} of {} slots should take {reduced}/{} of {local_batch} sequences, which is less than one micro batch of {}; make micro batches smaller or the global batch larger",
+                    layout.tp, layout.tp, plan.training.micro_batch_size
+                ),
+            )
+            .rule(RULE)
+            .nearest([1]),
+        ));
+    }
+    Ok(Some(Nonuniform {
+        shrunk: Shrunk { base: layout.tp, reduced, inactive },
+        allowed,
+        local_batch,
+        reduced_batch: smaller,
+        failures: slots.iter().map(|(&domain, slots)| (domain, slots.len() as u64)).collect(),
+    }))
+}
+
+/// Slots that each stage of a replica loses, over its context-parallel slices. Slices must lose the same slots: where
+/// failures are named by coordinates they must say so, where GPUs are named the slots are joined.
+fn lost_slots(
+    failed: &[FailedGpu],
+    slots: &BTreeMap<Domain, Vec<u64>>,
+) -> Result<BTreeMap<(u64, u64), Vec<u64>>, Refusal> {
+    let named = failed.iter().all(|gpu| matches!(gpu, FailedGpu::Coordinates { .. }));
+    let mut lost: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
+    let mut first: BTreeMap<(u64, u64), &Vec<u64>> = BTreeMap::new();
+    for (&(dp, _, pp), slots) in slots {
+        let union = lost.entry((dp, pp)).or_default();
+        union.extend(slots);
+        union.sort_unstable();
+        union.dedup();
+        let first = first.entry((dp, pp)).or_insert(slots);
+        if named && *first != slots {
+            return Err(Refusal::SlicesDiffer {
+                replica: dp,
+                first: first.to_vec(),
+                second: slots.clone(),
+                union: union.clone(),
+            });
+        }
+    }
+    Ok(lost)
+}
+
+/// The most slots that any stage of a replica loses, after each list was checked.
+fn most_lost(base: u64, lost: &BTreeMap<(u64, u64), Vec<u64>>) -> Result<u64, Refusal> {
+    let spares = |(&(dp, _), slots): (&(u64, u64), &Vec<u64>)| {
+        super::spares_with_parity(base, &BTreeMap::from([(dp, slots.clone())])).map(|(spares, _)| spares)
+    };
+    lost.iter().map(spares).try_fold(0, |most, spares| spares.map(|spares| spares.max(most)))
+}
+
+/// Inactive slots of every stage of the replicas that lost some: what they lost, filled up with their highest healthy
+/// slots.
+fn fill(
+    base: u64,
+    reduced: u64,
+    stages: u64,
+    lost: &BTreeMap<(u64, u64), Vec<u64>>,
+) -> BTreeMap<(u64, u64), Vec<u64>> {
+    let mut inactive = BTreeMap::new();
+    for &(dp, _) in lost.keys() {
+        for stage in 0..stages {
+            let mut slots = lost.get(&(dp, stage)).cloned().unwrap_or_default();
+            let healthy: Vec<u64> = (0..base).rev().filter(|slot| !slots.contains(slot)).collect();
+            let missing = (base - reduced).saturating_sub(slots.len() as u64);
+            slots.extend(healthy.into_iter().take(missing as usize));
+            slots.sort_unstable();
+            inactive.insert((dp, stage), slots);
+        }
+    }
+    inactive
+}
+
+/// The answer's part on failed GPUs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NonuniformAnswer {
+    /// Tensor-parallel slots of a healthy replica.
+    pub base: u64,
+    /// Of a reduced one.
+    pub reduced: u64,
+    /// Degrees to which this model could be reduced, greatest first.
+    pub allowed: Vec<u64>,
+    /// Replicas that run reduced.
+    pub reduced_replicas: Vec<u64>,
+    /// Ranks that stop, ascending, at most 1,024 of them.
+    pub inactive_ranks: Vec<u64>,
+    /// How many stop.
+    pub inactive: u64,
+    /// Sequences of a healthy replica's step.
+    pub local_batch: u64,
+    /// Of a reduced one's.
+    pub reduced_batch: u64,
+    /// More work for each GPU of a reduced replica, were its batch not smaller: base / reduced - 1. A power boost of
+    /// this much would make up for the loss.
+    pub extra_work: f64,
+    /// What could be done, and what share of throughput each loses.
+    pub alternatives: Vec<Alternative>,
+}
+
+/// One way to live with the failures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Alternative {
+    /// Its name: `nonuniform`, `nonuniform_packed`, `nonuniform_boosted`, `drop`, `drop_packed`, `spares`.
+    pub name: String,
+    /// Share of the whole cluster's throughput that is lost.
+    pub loss: f64,
+    /// What it takes or means, for people.
+    pub note: String,
+}
+
+/// Ranks listed in an answer.
+const MOST_LISTED: usize = 1024;
+
+/// The answer for a plan with failed GPUs.
+pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
+    let nonuniform = plan.nonuniform.as_ref()?;
+    let (shrunk, layout) = (&nonuniform.shrunk, &plan.layout);
+    let reduced_replicas = nonuniform.reduced_replicas();
+    let (base, reduced, replicas) = (shrunk.base, shrunk.reduced, layout.dp);
+    let is_inactive = |&rank: &u64| shrunk.role(&coordinates(layout, rank)) == RankRole::Inactive;
+    let inactive = (0..plan.world_size()).filter(is_inactive);
+    let stopped = reduced_replicas.len() as u64 * (base - reduced) * layout.cp * layout.pp;
+    let share = |sequences: u64| sequences as f64 / (nonuniform.local_batch * replicas) as f64;
+    let in_place = share((nonuniform.local_batch - nonuniform.reduced_batch) * reduced_replicas.len() as u64);
+
+    let failures: Vec<u64> = nonuniform.failures.values().copied().collect();
+    let domains = layout.cp * layout.pp;
+    let batches = (nonuniform.local_batch, plan.training.micro_batch_size);
+    let packed = pack(base, &nonuniform.allowed, &failures, domains, replicas, batches).ok();
+    let study = Study {
+        domain: base,
+        domains_per_replica: domains,
+        replicas,
+        allowed: nonuniform.allowed.clone(),
+        boost: base as f64 / reduced as f64,
+    };
+    let lost = losses(&study, &failures, reduced_replicas.len() as u64);
+    let alternative = |name: &str, loss: f64, note: String| Alternative { name: name.to_owned(), loss, note };
+    let percent = (base as f64 / reduced as f64 - 1.0) * 100.0;
+    let mut alternatives = vec![alternative(
+        "nonuniform",
+        in_place,
+        format!(
+            "replicas stay where they are; {} of {replicas} run with {reduced} of {base} slots and {} of {} sequences",
+            reduced_replicas.len(),
+            nonuniform.reduced_batch,
+            nonuniform.local_batch
+        ),
+    )];
+    if let Some(packed) = packed {
+        alternatives.push(alternative(
+            "nonuniform_packed",
+            1.0 - packed.throughput,
+            format!(
+                "after a restart with the {} failed domains together: {} replicas run with {} of {base} slots, {} are left out",
+                packed.failed_domains, packed.reduced_replicas, packed.reduced, packed.dropped_replicas
+            ),
+        ));
+    }
+    alternatives.push(alternative(
+        "nonuniform_boosted",
+        lost.nonuniform_boosted,
+        format!(
+            "the same with GPUs of reduced replicas {percent:.1}% faster, if their power limit allows it"
+        ),
+    ));
+    alternatives.push(alternative(
+        "drop",
+        lost.drop,
+        format!("{} replicas are left out where they are", reduced_replicas.len()),
+    ));
+    alternatives.push(alternative(
+        "drop_packed",
+        lost.drop_packed,
+        format!("{} replicas are left out after a restart", failures.len().div_ceil(domains as usize)),
+    ));
+    alternatives.push(alternative(
+        "spares",
+        0.0,
+        format!("{} spare domains of {base} GPUs stand by and take over", failures.len()),
+    ));
+    Some(NonuniformAnswer {
+        base,
+        reduced,
+        allowed: nonuniform.allowed.clone(),
+        reduced_replicas,
+        inactive_ranks: inactive.take(MOST_LISTED).collect(),
+        inactive: stopped,
+        local_batch: nonuniform.local_batch,
+        reduced_batch: nonuniform.reduced_batch,
+        extra_work: base as f64 / reduced as f64 - 1.0,
+        alternatives,
+    })
+}
+
+/// What to know about a plan that goes on with failed GPUs.
+pub fn remarks(plan: &Plan) -> Vec<Finding> {
+    let Some(nonuniform) = &plan.nonuniform else { return Vec::new() };
+    let shrunk = &nonuniform.shrunk;
+    let value: Value = json!(plan.cluster.failed.len());
+    let text = format!(
+        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. A run that leaves ranks out must not be ended for it: start it with srun --wait=0",
+        nonuniform.reduced_replicas().iter().take(16).collect::<Vec<_>>(),
+        shrunk.reduced,
+        shrunk.base,
+        nonuniform.reduced_batch,
+        nonuniform.local_batch
+    );
+    vec![Finding::info(FIELD, value, text).rule(RULE)]
+}

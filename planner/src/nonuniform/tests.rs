@@ -1,0 +1,166 @@
+//! Whole plans with failed GPUs.
+
+use serde_json::{Value, json};
+
+use super::{NonuniformAnswer, RankRole};
+use crate::plan::{Plan, estimate, parse_plan};
+use crate::wire::Answer;
+
+fn file(preset: &str, nodes: u64, layout: &Value, failed: &Value, batch: u64) -> crate::wire::PlanFile {
+    let plan = json!({
+        "version": 1, "model": {"preset": preset},
+        "cluster": {"gpu": "h100-sxm", "nodes": nodes, "failed": failed},
+        "layout": layout, "training": {"global_batch_size": batch}
+    });
+    parse_plan(&plan.to_string()).unwrap()
+}
+
+fn answer(preset: &str, nodes: u64, layout: Value, failed: Value) -> Answer {
+    estimate(&file(preset, nodes, &layout, &failed, 64))
+}
+
+fn refused(preset: &str, nodes: u64, layout: Value, failed: Value, part: &str) {
+    let answer = answer(preset, nodes, layout.clone(), failed.clone());
+    let said: Vec<&str> = answer
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == crate::Severity::Error)
+        .map(|finding| finding.message.as_str())
+        .collect();
+    assert!(said.iter().any(|said| said.contains(part)), "{layout} {failed}: {said:?}");
+    assert_eq!(answer.memory, None);
+}
+
+fn planned(preset: &str, nodes: u64, layout: Value, failed: Value) -> NonuniformAnswer {
+    let answer = answer(preset, nodes, layout, failed);
+    answer.nonuniform.unwrap_or_else(|| panic!("{:?}", answer.findings))
+}
+
+#[test]
+fn the_greatest_degree_that_the_model_allows_is_taken() {
+    // 32 heads of 8 key-value heads, tp 8: one GPU less leaves 7 slots, of which 4 can be used.
+    let found = planned("llama-3-8b", 8, json!({"tp": 8}), json!([{"node": 1, "gpu": 5}]));
+    assert_eq!((found.base, found.reduced, &found.reduced_replicas[..]), (8, 4, &[1][..]));
+    assert_eq!(found.allowed, [4, 2, 1]);
+    assert_eq!(found.inactive_ranks, [8 + 4, 8 + 5, 8 + 6, 8 + 7]);
+    assert_eq!((found.local_batch, found.reduced_batch), (8, 4));
+    let by_rank = planned("llama-3-8b", 8, json!({"tp": 8}), json!([{"rank": 13}]));
+    let by_place = planned("llama-3-8b", 8, json!({"tp": 8}), json!([{"dp": 1, "cp": 0, "pp": 0, "tp": 5}]));
+    assert_eq!((&by_rank, &by_place), (&found, &found));
+}
+
+#[test]
+fn failed_domains_far_apart_are_better_packed() {
+    // Four stages: two failed GPUs reduce two replicas in place, one when packed.
+    let failed = json!([{"rank": 0}, {"rank": 12}]);
+    let found = planned("llama-3-8b", 8, json!({"tp": 4, "pp": 4}), failed);
+    assert_eq!(found.reduced_replicas, [0, 3]);
+    let loss = |name: &str| found.alternatives.iter().find(|other| other.name == name).unwrap().loss;
+    assert!(loss("nonuniform_packed") < loss("nonuniform"), "{:?}", found.alternatives);
+    assert!(loss("nonuniform") < loss("drop"), "{:?}", found.alternatives);
+    assert_eq!(loss("nonuniform_boosted"), 0.0);
+}
+
+#[test]
+fn what_can_not_be_planned_around_is_refused() {
+    let one = || json!([{"node": 0, "gpu": 0}]);
+    refused("llama-3-8b", 8, json!({"tp": 8}), json!([{"node": 8, "gpu": 0}]), "node 8 does not exist");
+    refused(
+        "llama-3-8b",
+        8,
+        json!({"tp": 8}),
+        json!([{"node": 0, "gpu": 9}]),
+        "GPU 9 of node 0 does not exist",
+    );
+    refused("llama-3-8b", 8, json!({"tp": 8}), json!([{"rank": 64}]), "rank 64 does not exist");
+    refused(
+        "llama-3-8b",
+        8,
+        json!({"tp": 8}),
+        json!([{"dp": 0, "cp": 0, "pp": 0, "tp": 8}]),
+        "tp 8 does not exist",
+    );
+    refused("llama-3-8b", 8, json!({}), one(), "leave out that replica");
+    refused("llama-3-8b", 1, json!({"tp": 8}), one(), "all 1 replicas would run reduced");
+    refused("mixtral-8x7b", 8, json!({"tp": 8}), one(), "leave out the replicas");
+    let slices = json!([{"dp": 0, "cp": 0, "pp": 0, "tp": 1}, {"dp": 0, "cp": 1, "pp": 0, "tp": 2}]);
+    refused("llama-3-8b", 8, json!({"tp": 4, "cp": 2}), slices, "list 1 and 2 for each");
+    let fsdp = estimate(
+        &parse_plan(
+            &json!({
+                "version": 1, "model": {"preset": "llama-3-8b"}, "runtime": "fsdp2",
+                "cluster": {"gpu": "h100-sxm", "nodes": 2, "failed": [{"rank": 0}]}
+            })
+            .to_string(),
+        )
+        .unwrap(),
+    );
+    assert!(fsdp.findings[0].message.contains("runtime fsdp2"), "{:?}", fsdp.findings);
+    let small = estimate(&file("llama-3-8b", 8, &json!({"tp": 8}), &one(), 8));
+    assert!(small.findings[0].message.contains("less than one micro batch"), "{:?}", small.findings);
+}
+
+/// Every element of every parameter is held once in each replica, reduced or not, and buffers are as memory says.
+#[test]
+fn shards_of_reduced_and_healthy_replicas_tile_every_tensor() {
+    let failed = json!([{"node": 0, "gpu": 6}]);
+    let plan = Plan::resolve(&file("llama-3-8b", 2, &json!({"tp": 4}), &failed, 64)).plan.unwrap();
+    let nonuniform = plan.nonuniform.as_ref().unwrap();
+    assert_eq!(nonuniform.reduced_replicas(), [1]);
+    let mut held: std::collections::BTreeMap<(u64, String), u64> = std::collections::BTreeMap::new();
+    for rank in 0..plan.world_size() {
+        let at = crate::layout::coordinates(&plan.layout, rank);
+        let shards = plan.rank_shards(rank);
+        assert_eq!(
+            shards.params.is_empty(),
+            nonuniform.shrunk.role(&at) == RankRole::Inactive,
+            "rank {rank}"
+        );
+        for param in shards.params {
+            if param.cut_by.is_some() {
+                *held.entry((at.dp, param.name.clone())).or_default() += param.elements();
+                let whole: u64 = param.shape.iter().product();
+                assert_eq!(whole % param.elements(), 0);
+            }
+        }
+        for class in &crate::memory::answer(&plan).rank_classes {
+            if class.role == Some(nonuniform.shrunk.role(&at)) {
+                let buffers = &shards.buffers;
+                assert_eq!(
+                    buffers.iter().map(|buffer| buffer.weights_bytes()).sum::<u64>(),
+                    class.weights_bytes
+                );
+                assert_eq!(
+                    buffers.iter().map(|buffer| buffer.gradients_bytes()).sum::<u64>(),
+                    class.gradients_bytes
+                );
+                assert_eq!(
+                    buffers.iter().map(|buffer| buffer.optimizer_bytes()).sum::<u64>(),
+                    class.optimizer_bytes
+                );
+            }
+        }
+    }
+    let of = |replica: u64| {
+        held.iter().filter(move |((dp, _), _)| *dp == replica).map(|((_, name), &size)| (name.clone(), size))
+    };
+    for replica in 1..4 {
+        assert!(of(replica).eq(of(0)), "replica {replica} holds what replica 0 holds");
+    }
+}
+
+#[test]
+fn memory_tells_reduced_core_and_extra_ranks_apart() {
+    let failed = json!([{"node": 0, "gpu": 6}]);
+    let answer = answer("llama-3-8b", 2, json!({"tp": 4}), failed);
+    let classes = answer.memory.unwrap().rank_classes;
+    let of = |role: RankRole| classes.iter().find(|class| class.role == Some(role)).unwrap();
+    let (reduced, core, extra) = (of(RankRole::Reduced), of(RankRole::Core), of(RankRole::Extra));
+    assert_eq!((reduced.count, core.count, extra.count), (2, 6, 6));
+    assert_eq!((reduced.example_rank, core.example_rank, extra.example_rank), (4, 0, 2));
+    assert!(reduced.weights_bytes > core.weights_bytes);
+    assert_eq!(core.weights_bytes, extra.weights_bytes);
+    // Cores have room for the rows of the extras, extras keep the optimizer state of their slices alone.
+    assert!(core.gradients_bytes > extra.gradients_bytes);
+    assert!(extra.optimizer_bytes > 3 * core.optimizer_bytes);
+}
