@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use planner::Plan;
+use planner::nonuniform::{NonuniformAnswer, RankRole};
 use planner::wire::{Answer, PlanFile, TimeAnswer, Verdict};
 
 use super::{Exit, Failure, exit, input, text};
@@ -81,11 +82,24 @@ fn readable(answer: &Answer) -> String {
     if let Some(time) = &answer.time {
         out.push_str(&time_lines(time));
     }
+    if let Some(nonuniform) = &answer.nonuniform {
+        out.push('\n');
+        out.push_str(&nonuniform_table(nonuniform));
+    }
     if !answer.findings.is_empty() {
         out.push('\n');
         out.push_str(&text::findings(&answer.findings));
     }
     out
+}
+
+/// How the failed GPUs are lived with, and what else could be done.
+fn nonuniform_table(nonuniform: &NonuniformAnswer) -> String {
+    let mut rows = vec![["failed GPUs", "lost", "how"].map(str::to_owned).to_vec()];
+    rows.extend(nonuniform.alternatives.iter().map(|other| {
+        vec![other.name.replace('_', " "), format!("{:.2}%", other.loss * 100.0), other.note.clone()]
+    }));
+    text::table(&rows)
 }
 
 fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {
@@ -114,8 +128,17 @@ fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {
             class.peak_allocated_bytes,
             class.peak_reserved_bytes,
         ];
-        let mut row =
-            vec![format!("stage {}", class.stage), format!("{} x rank {}", class.count, class.example_rank)];
+        let role = match class.role {
+            None => "",
+            Some(RankRole::Reduced) => ", reduced",
+            Some(RankRole::Core) => ", core",
+            Some(RankRole::Extra) => ", extra",
+            Some(RankRole::Inactive) => ", stopped",
+        };
+        let mut row = vec![
+            format!("stage {}{role}", class.stage),
+            format!("{} x rank {}", class.count, class.example_rank),
+        ];
         row.extend(bytes.map(text::gib));
         row.push(class.peak_phase.clone());
         rows.push(row);

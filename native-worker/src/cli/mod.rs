@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 mod doctor;
 mod estimate;
 mod exit;
+mod failures;
 mod groups;
 mod input;
 mod layouts;
@@ -39,6 +40,7 @@ enum Command {
     Shards(shards::Shards),
     Groups(groups::Groups),
     Layouts(layouts::Layouts),
+    Failures(failures::Failures),
     Script(script::Script),
     Serve(serve::Serve),
     Run(run::Run),
@@ -54,6 +56,7 @@ pub fn main() -> ExitCode {
         Command::Shards(command) => command.run(json),
         Command::Groups(command) => command.run(json),
         Command::Layouts(command) => command.run(json),
+        Command::Failures(command) => command.run(json),
         Command::Script(command) => command.run(json),
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),

@@ -40,6 +40,12 @@ impl Shards {
 }
 
 fn table(shards: &RankShards) -> String {
+    if shards.params.is_empty() && shards.buffers.is_empty() {
+        return format!(
+            "rank {} stops once groups are made: its replica goes on with fewer GPUs\n",
+            shards.rank
+        );
+    }
     let mut rows =
         vec![["parameter", "whole", "here", "from", "elements", "buffer"].map(str::to_owned).to_vec()];
     for param in &shards.params {

@@ -268,8 +268,8 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
             "nonuniform_packed",
             1.0 - packed.throughput,
             format!(
-                "after a restart with the {} failed domains together: {} replicas run with {} of {base} slots, {} are left out",
-                packed.failed_domains, packed.reduced_replicas, packed.reduced, packed.dropped_replicas
+                "after a restart with failed domains ({}) together; replicas with {} of {base} slots: {}, left out: {}",
+                packed.failed_domains, packed.reduced, packed.reduced_replicas, packed.dropped_replicas
             ),
         ));
     }
@@ -283,17 +283,17 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
     alternatives.push(alternative(
         "drop",
         lost.drop,
-        format!("{} replicas are left out where they are", reduced_replicas.len()),
+        format!("replicas left out where they are: {}", reduced_replicas.len()),
     ));
     alternatives.push(alternative(
         "drop_packed",
         lost.drop_packed,
-        format!("{} replicas are left out after a restart", failures.len().div_ceil(domains as usize)),
+        format!("replicas left out after a restart: {}", failures.len().div_ceil(domains as usize)),
     ));
     alternatives.push(alternative(
         "spares",
         0.0,
-        format!("{} spare domains of {base} GPUs stand by and take over", failures.len()),
+        format!("spare domains of {base} GPUs that stand by and take over: {}", failures.len()),
     ));
     Some(NonuniformAnswer {
         base,
