@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use planner::Plan;
-use planner::nonuniform::{NonuniformAnswer, RankRole};
+use planner::nonuniform::NonuniformAnswer;
 use planner::wire::{Answer, PlanFile, TimeAnswer, Verdict};
 
 use super::{Exit, Failure, exit, input, text};
@@ -128,13 +128,7 @@ fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {
             class.peak_allocated_bytes,
             class.peak_reserved_bytes,
         ];
-        let role = match class.role {
-            None => "",
-            Some(RankRole::Reduced) => ", reduced",
-            Some(RankRole::Core) => ", core",
-            Some(RankRole::Extra) => ", extra",
-            Some(RankRole::Inactive) => ", stopped",
-        };
+        let role = class.role.map_or_else(String::new, |role| format!(", {}", role.name()));
         let mut row = vec![
             format!("stage {}{role}", class.stage),
             format!("{} x rank {}", class.count, class.example_rank),

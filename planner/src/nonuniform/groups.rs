@@ -35,6 +35,18 @@ pub enum RankRole {
     Extra,
 }
 
+impl RankRole {
+    /// The name in answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RankRole::Inactive => "inactive",
+            RankRole::Reduced => "reduced",
+            RankRole::Core => "core",
+            RankRole::Extra => "extra",
+        }
+    }
+}
+
 impl Shrunk {
     /// Inactive slots of a replica's stage.
     fn inactive(&self, at: &Coordinates) -> &[u64] {

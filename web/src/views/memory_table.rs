@@ -73,9 +73,10 @@ fn row(number: usize, class: &RankClass) -> impl IntoView + use<> {
             view! { <td><Figure key=format!("memory.{field}@{number}") text=Signal::stored(text)/></td> }
         })
         .collect_view();
+    let role = class.role.map(|role| format!(", {}", role.name()));
     view! {
         <tr>
-            <th scope="row">{class.stage}</th>
+            <th scope="row">{class.stage}{role}</th>
             <td>{format::exact(class.count)}</td>
             <td class="word">{class.peak_phase.clone()}</td>
             <td>{format!("{:.2}", class.weights_bytes as f64 / 1e9)}</td>
@@ -94,6 +95,7 @@ mod tests {
             stage: 1,
             example_rank: 4,
             count: 4,
+            role: None,
             peak_phase: "backward".to_owned(),
             weights_bytes: 116_404_000_001,
             gradients_bytes: 2,
