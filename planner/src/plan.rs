@@ -11,6 +11,7 @@ mod training;
 mod training_defaults;
 
 pub use parse::parse_plan;
+pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
 use crate::cluster::{Cluster, gpu, gpus};

@@ -32,6 +32,25 @@ impl std::iter::Sum for Bytes {
     }
 }
 
+/// A count with thousands separators.
+pub fn thousands(count: u64) -> String {
+    group_digits(&count.to_string())
+}
+
+/// The digits of a whole number, which may have a minus before them, with thousands separators.
+pub fn group_digits(number: &str) -> String {
+    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
+    let mut grouped = String::with_capacity(number.len() + digits.len() / 3);
+    grouped.push_str(sign);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
 /// The element type of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -105,5 +124,19 @@ impl LowPrecision {
             LowPrecision::Nvfp4 => 4,
             _ => 8,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{group_digits, thousands};
+
+    #[test]
+    fn digits_stand_in_groups_of_three() {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (228_689_748_992, "228,689,748,992")]
+        {
+            assert_eq!(thousands(number), text);
+        }
+        assert_eq!((group_digits("-1561"), group_digits("-156")), ("-1,561".to_owned(), "-156".to_owned()));
     }
 }

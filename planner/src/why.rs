@@ -6,6 +6,7 @@ use crate::memory::{RESERVED_OVER_ALLOCATED, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
 use crate::shard::stage_families;
+use crate::units::thousands;
 use crate::wire::{PlanFile, RankClass, Runtime};
 
 /// The origin of one number.
@@ -23,23 +24,10 @@ pub struct Why {
     pub note: String,
 }
 
-/// A whole number with thousands separators.
-fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn bytes(value: u64) -> String {
     format!(
         "{} bytes = {:.2} GiB = {:.2} GB",
-        grouped(value),
+        thousands(value),
         value as f64 / (1u64 << 30) as f64,
         value as f64 / 1e9
     )
@@ -99,7 +87,7 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
 
 fn parameters(plan: &Plan, name: &str) -> Option<Why> {
     let (total, active) = model::count(&plan.model);
-    let field = |name: &str, value: u64| (name.to_owned(), grouped(value));
+    let field = |name: &str, value: u64| (name.to_owned(), thousands(value));
     let (title, formula, value) = match name {
         "total" => (
             "Parameters of the whole model",
@@ -178,7 +166,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
                         "{} x {:?} = {} elements",
                         family.count,
                         family.local_shape,
-                        grouped(family.count * family.local_elements())
+                        thousands(family.count * family.local_elements())
                     ),
                 ));
             }
@@ -193,7 +181,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
         }
         "gradients_bytes" => {
             inputs.push(input("training.grad_dtype", training.grad_dtype.name().to_owned()));
-            inputs.push(input("elements", grouped(buffers.iter().map(|buffer| buffer.elements).sum())));
+            inputs.push(input("elements", thousands(buffers.iter().map(|buffer| buffer.elements).sum())));
             (
                 "Main gradients",
                 class.gradients_bytes,
@@ -205,7 +193,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
         "optimizer_bytes" => {
             for buffer in &buffers {
                 let group = if buffer.expert { "expert elements / edp" } else { "dense elements / (dp cp)" };
-                inputs.push(input(group, grouped(buffer.state_elements)));
+                inputs.push(input(group, thousands(buffer.state_elements)));
             }
             inputs.push(input("training.optimizer.distributed", training.optimizer.distributed.to_string()));
             (
@@ -222,8 +210,8 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
                 inputs.push(input(&part.name, bytes(part.bytes)));
             }
             inputs.push(input("live chunks", format!("{live} of 1/{chunks} stage")));
-            inputs.push(input("training.seq_len", grouped(training.seq_len)));
-            inputs.push(input("training.micro_batch_size", grouped(training.micro_batch_size)));
+            inputs.push(input("training.seq_len", thousands(training.seq_len)));
+            inputs.push(input("training.micro_batch_size", thousands(training.micro_batch_size)));
             (
                 "Activations",
                 class.activations_bytes,

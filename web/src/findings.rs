@@ -51,12 +51,13 @@ fn FindingItem(finding: Finding) -> impl IntoView {
         .iter()
         .cloned()
         .map(|value| {
+            let about = finding.clone();
             let path = finding.field.clone();
             let text = plain(&value);
             let label = format!("Set {path} to {text}");
             view! {
                 <button class="chip" data-testid=testid::FINDING_NEAREST aria-label=label
-                    on:click=move |_| store.set_path(&path, &value)>{text}</button>
+                    on:click=move |_| store.set_path(&path, &paths::mended(&store.plan_now(), &about, &value))>{text}</button>
             }
         })
         .collect_view();

@@ -1,5 +1,8 @@
 //! Numbers as people read and write them: three digits in prose, exact ones in tables, `8k` at the keyboard.
 
+use planner::units::group_digits;
+pub use planner::units::thousands as exact;
+
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// GiB with one decimal (two below 10, three below 1), without the unit.
@@ -58,11 +61,6 @@ pub fn tick(value: f64) -> String {
     }
 }
 
-/// A count with thousands separators.
-pub fn exact(count: u64) -> String {
-    group_digits(&count.to_string())
-}
-
 /// A count as `228.7 B`, `8.03 B`, `30.5 M`.
 pub fn count(value: u64) -> String {
     let v = value as f64;
@@ -82,18 +80,6 @@ pub fn signed_percent(fraction: f64) -> String {
 /// Seconds as `1.24 s` or `38.1 ms`.
 pub fn seconds(value: f64) -> String {
     if value < 1.0 { format!("{} ms", three(value * 1e3)) } else { format!("{} s", three(value)) }
-}
-
-fn group_digits(digits: &str) -> String {
-    let (sign, digits) = digits.strip_prefix('-').map_or(("", digits), |rest| ("-", rest));
-    let mut grouped = String::with_capacity(digits.len() + digits.len() / 3 + 1);
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    format!("{sign}{grouped}")
 }
 
 /// A whole number as people type it: `8192`, `8_192`, `8,192`, `8 192`, `8k` (base 1024, as sequence lengths and

@@ -24,6 +24,11 @@ pub const FINDING: &str = "finding";
 /// A clickable nearest value of a finding.
 pub const FINDING_NEAREST: &str = "finding-nearest";
 
+/// The line that opens the part `id` of a section.
+pub fn more(id: &str) -> String {
+    format!("more-{id}")
+}
+
 /// Choice of a model preset.
 pub const PRESET_SELECT: &str = "preset-select";
 /// Text box for a config.json.

@@ -3,6 +3,7 @@
 use planner::Finding;
 use planner::finding::Severity;
 use planner::units::Bytes;
+pub use planner::units::thousands;
 
 /// Bytes as GiB with two decimals; three significant digits when small.
 pub fn gib(bytes: u64) -> String {
@@ -22,19 +23,6 @@ pub fn seconds(seconds: f64) -> String {
         short if short >= 0.001 => format!("{short:.5}"),
         tiny => format!("{tiny:.7}"),
     }
-}
-
-/// A count with thousands separators.
-pub fn thousands(count: u64) -> String {
-    let digits = count.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// Rows as aligned columns: the first left, numbers right, everything else left. Ends with a newline.

@@ -1,12 +1,14 @@
 //! Controls of the form. Each edits one field of the plan file and shows that field's findings below itself.
 
 mod choice;
+mod modules;
 mod number;
 
 use leptos::prelude::*;
 use planner::finding::Finding;
 
 pub use choice::{Choice, Select, Toggle};
+pub use modules::Modules;
 pub use number::{Decimal, Number};
 
 use crate::findings::FindingList;

@@ -1,11 +1,13 @@
 //! What only the FSDP runtimes read of a layout.
 
 use leptos::prelude::*;
+use planner::Dtype;
 use planner::shard::STRATEGIES;
 use planner::wire::{PlanFile, Runtime};
 use serde_json::Value;
 
-use crate::fields::{FieldRow, Number, Select};
+use super::more::More;
+use crate::fields::{Choice, FieldRow, Number, Select, Toggle};
 use crate::state::paths::{element_id, field};
 use crate::state::store;
 
@@ -56,16 +58,92 @@ const OWN: &str = "own";
 /// Fields of this module that a runtime does not have.
 pub fn hidden(runtime: Option<Runtime>) -> &'static [&'static str] {
     match runtime {
-        Some(Runtime::Fsdp2) => &["layout.fsdp.strategy", "layout.fsdp.outer_strategy"],
-        Some(Runtime::MegatronFsdp) => &["layout.fsdp.reshard_after_forward", "layout.tp_plan"],
+        Some(Runtime::Fsdp2) => &[
+            "layout.fsdp.strategy",
+            "layout.fsdp.outer_strategy",
+            "layout.fsdp.double_buffer",
+            "layout.fsdp.nccl_ub",
+            "layout.fsdp.preserve_fp32_weights",
+            "layout.fsdp.init_meta",
+            "layout.schedule",
+            "layout.first_stage_layers",
+            "layout.last_stage_layers",
+        ],
+        Some(Runtime::MegatronFsdp) => &[
+            "layout.fsdp.reshard_after_forward",
+            "layout.tp_plan",
+            "layout.fsdp.offload",
+            "layout.fsdp.sharded_dtype",
+            "layout.fsdp.reduce_dtype",
+            "layout.fsdp.output_dtype",
+            "layout.schedule",
+            "layout.first_stage_layers",
+            "layout.last_stage_layers",
+        ],
         _ => &[
             "layout.dp_replicate",
             "layout.fsdp.strategy",
             "layout.fsdp.outer_strategy",
             "layout.fsdp.reshard_after_forward",
             "layout.tp_plan",
+            "layout.fsdp.offload",
+            "layout.fsdp.sharded_dtype",
+            "layout.fsdp.reduce_dtype",
+            "layout.fsdp.output_dtype",
+            "layout.fsdp.double_buffer",
+            "layout.fsdp.nccl_ub",
+            "layout.fsdp.preserve_fp32_weights",
+            "layout.fsdp.init_meta",
         ],
     }
+}
+
+/// Id of the part that opens.
+pub const MORE: &str = "fsdp-more";
+
+/// Fields of the part that opens.
+pub const FIELDS: &[&str] = &[
+    "layout.fsdp.offload",
+    "layout.fsdp.sharded_dtype",
+    "layout.fsdp.reduce_dtype",
+    "layout.fsdp.output_dtype",
+    "layout.fsdp.double_buffer",
+    "layout.fsdp.nccl_ub",
+    "layout.fsdp.preserve_fp32_weights",
+    "layout.fsdp.init_meta",
+];
+
+const DTYPES: &[(Dtype, &str)] =
+    &[(Dtype::Bf16, "bf16"), (Dtype::Fp16, "fp16"), (Dtype::Fp32, "fp32"), (Dtype::Fp64, "fp64")];
+
+const OFFLOAD: Words = Words {
+    path: "layout.fsdp.offload",
+    label: "Shards live on",
+    hint: "layout.fsdp.offload: none for the GPU, cpu for the host",
+    get: |file| file.layout.fsdp.offload.clone().map(Value::from),
+    set: |file, value| file.layout.fsdp.offload = value.as_str().map(str::to_owned),
+};
+
+/// Settings of the runtime that few plans change.
+fn more_fields(runtime: Option<Runtime>) -> Option<impl IntoView> {
+    let fields = match runtime? {
+        Runtime::Fsdp2 => view! {
+            <WordChoice words=&OFFLOAD options=vec![("none", "none"), ("cpu", "cpu")]/>
+            <Choice field=field!(layout.fsdp.sharded_dtype) label="Shards" hint="layout.fsdp.sharded_dtype: type of shards, their gradients and moments" options=DTYPES/>
+            <Choice field=field!(layout.fsdp.reduce_dtype) label="Reduction" hint="layout.fsdp.reduce_dtype: type in which gradients are reduced" options=DTYPES/>
+            <Choice field=field!(layout.fsdp.output_dtype) label="Output" hint="layout.fsdp.output_dtype: type that the model's output is cast to" options=DTYPES/>
+        }
+        .into_any(),
+        Runtime::MegatronFsdp => view! {
+            <Toggle field=field!(layout.fsdp.double_buffer) label="Double buffer" hint="Persistent buffers for two units"/>
+            <Toggle field=field!(layout.fsdp.nccl_ub) label="Registered buffers" hint="layout.fsdp.nccl_ub: buffers registered with NCCL"/>
+            <Toggle field=field!(layout.fsdp.preserve_fp32_weights) label="fp32 weights" hint="layout.fsdp.preserve_fp32_weights: the optimizer works on fp32 copies"/>
+            <Toggle field=field!(layout.fsdp.init_meta) label="Meta device" hint="layout.fsdp.init_meta: the model is materialised unit by unit"/>
+        }
+        .into_any(),
+        Runtime::Megatron | Runtime::Native => return None,
+    };
+    Some(view! { <More id=MORE fields=FIELDS>{fields}</More> })
 }
 
 /// The fields.
@@ -88,6 +166,7 @@ pub fn FsdpFields(runtime: Memo<Option<Runtime>>) -> impl IntoView {
             {words(&OUTER, &[("no_shard", "no_shard"), ("optim", "optim")])}
             {words(&RESHARD, &[("default", "default"), ("always", "always"), ("never", "never")])}
             {words(&TP_PLAN, &[(OWN, "runtime's own"), ("hf", "hf")])}
+            {more_fields(runtime.get())}
         }
     }
 }

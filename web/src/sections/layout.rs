@@ -49,7 +49,7 @@ pub fn LayoutSection() -> impl IntoView {
             shown=&["layout.tp", "layout.sp", "layout.pp", "layout.vpp", "layout.ep", "layout.etp", "layout.cp",
                 "layout.schedule", "layout.first_stage_layers", "layout.last_stage_layers", "layout.dp_replicate",
                 "layout.fsdp.strategy", "layout.fsdp.outer_strategy", "layout.fsdp.reshard_after_forward", "layout.tp_plan"]
-            hidden=Signal::derive(move || hidden(runtime.get()))>
+            more=super::fsdp::FIELDS hidden=Signal::derive(move || hidden(runtime.get()))>
             <Number field=field!(layout.tp) label="Tensor parallel" steps=true hint="tp: GPUs that share each matrix"/>
             <Toggle field=field!(layout.sp) label="Sequence parallel" hint="sp: norms and residuals are cut over the tensor group"/>
             <Number field=field!(layout.pp) label="Pipeline stages" steps=true hint="pp"/>
@@ -57,17 +57,24 @@ pub fn LayoutSection() -> impl IntoView {
             <Number field=field!(layout.ep) label="Expert parallel" steps=true hint="ep: GPUs that share the experts of a layer"/>
             <Number field=field!(layout.etp) label="Expert tensor" steps=true hint="etp: GPUs that share each expert"/>
             <Number field=field!(layout.cp) label="Context parallel" steps=true hint="cp: GPUs that share a sequence"/>
-            <Choice field=field!(layout.schedule) label="Schedule" options=&[
-                (Schedule::OneFOneB, "1f1b"),
-                (Schedule::Interleaved, "interleaved"),
-                (Schedule::Gpipe, "gpipe"),
-                (Schedule::ZbH1, "zb-h1"),
-                (Schedule::Zbv, "zbv"),
-            ]/>
-            <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
-            <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
+            {move || (!hidden(runtime.get()).contains(&"layout.schedule")).then(stage_fields)}
             <FsdpFields runtime=runtime/>
             {derived}
         </Section>
+    }
+}
+
+/// How layers go to stages, and micro batches through them.
+fn stage_fields() -> impl IntoView {
+    view! {
+        <Choice field=field!(layout.schedule) label="Schedule" options=&[
+            (Schedule::OneFOneB, "1f1b"),
+            (Schedule::Interleaved, "interleaved"),
+            (Schedule::Gpipe, "gpipe"),
+            (Schedule::ZbH1, "zb-h1"),
+            (Schedule::Zbv, "zbv"),
+        ]/>
+        <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
+        <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
     }
 }

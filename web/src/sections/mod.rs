@@ -4,7 +4,11 @@ mod cluster;
 mod fsdp;
 mod layout;
 mod model;
+mod more;
 mod training;
+mod training_more;
+
+pub use more::more_of;
 
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
@@ -36,7 +40,10 @@ fn Section(
     summary: Signal<String>,
     /// Fields that show their own findings; what is found elsewhere in the section is listed at its top.
     shown: &'static [&'static str],
-    /// Of these, the fields that are not there now.
+    /// Fields behind a line that opens, which show their own findings as well.
+    #[prop(optional)]
+    more: &'static [&'static str],
+    /// Of all these, the fields that are not there now.
     #[prop(optional, into)]
     hidden: Signal<&'static [&'static str]>,
     /// The fields.
@@ -70,7 +77,8 @@ fn Section(
                 .iter()
                 .filter(|finding| {
                     let field = finding.field.as_str();
-                    !shown.contains(&field) || hidden.with(|hidden| hidden.contains(&field))
+                    !(shown.contains(&field) || more.contains(&field))
+                        || hidden.with(|hidden| hidden.contains(&field))
                 })
                 .cloned()
                 .collect::<Vec<_>>()

@@ -4,8 +4,11 @@ use leptos::prelude::*;
 use planner::units::Dtype;
 use planner::wire::{DataFile, Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 
+use planner::plan::RECOMPUTE_MODULES;
+
 use super::Section;
-use crate::fields::{Choice, Decimal, FieldRow, Number, Select, Toggle};
+use super::training_more::TrainingMore;
+use crate::fields::{Choice, Decimal, FieldRow, Modules, Number, Select, Toggle, shown};
 use crate::format;
 use crate::state::paths::{element_id, field};
 use crate::state::store;
@@ -34,6 +37,9 @@ const SHOWN: &[&str] = &[
     "training.optimizer.kind",
     "training.optimizer.distributed",
     "training.recompute.granularity",
+    "training.recompute.modules",
+    "training.recompute.method",
+    "training.recompute.num_layers",
     "run.steps",
     "run.seed",
     "run.lr",
@@ -61,8 +67,10 @@ pub fn TrainingSection() -> impl IntoView {
         parts.extend(training.global_batch_size.map(|size| format!("GBS {}", format::exact(size))));
         parts.join(", ")
     });
+    let granularity = Memo::new(move |_| shown(store, field!(training.recompute.granularity)).0);
+    let hidden = Signal::derive(move || unused(granularity.get()));
     view! {
-        <Section id="training" title="Training" summary=summary shown=SHOWN>
+        <Section id="training" title="Training" summary=summary shown=SHOWN more=super::training_more::FIELDS hidden=hidden>
             <Choice field=field!(runtime) label="Runtime" hint="The framework whose rules hold"
                 options=&[
                     (Runtime::Megatron, "megatron"),
@@ -81,6 +89,8 @@ pub fn TrainingSection() -> impl IntoView {
                 hint="Its state is split over the data-parallel group"/>
             <Choice field=field!(training.recompute.granularity) label="Recompute"
                 options=&[(Granularity::None, "none"), (Granularity::Selective, "selective"), (Granularity::Full, "full")]/>
+            <RecomputeFields/>
+            <TrainingMore/>
             <h3 class="subheading">"When it is run here"</h3>
             <Number field=field!(run.steps) label="Steps"/>
             <Decimal field=field!(run.lr) label="Learning rate"/>
@@ -94,6 +104,49 @@ pub fn TrainingSection() -> impl IntoView {
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
         </Section>
+    }
+}
+
+/// Fields of recomputation that its granularity does not have.
+fn unused(granularity: Option<Granularity>) -> &'static [&'static str] {
+    match granularity {
+        Some(Granularity::Selective) => &["training.recompute.method", "training.recompute.num_layers"],
+        Some(Granularity::Full) => &["training.recompute.modules"],
+        Some(Granularity::None) | None => {
+            &["training.recompute.modules", "training.recompute.method", "training.recompute.num_layers"]
+        }
+    }
+}
+
+/// What is recomputed, as far as the granularity asks.
+#[component]
+fn RecomputeFields() -> impl IntoView {
+    const METHOD: &str = "training.recompute.method";
+    let store = store();
+    let granularity = Memo::new(move |_| shown(store, field!(training.recompute.granularity)).0);
+    let method = Signal::derive(move || store.plan().training.recompute.method.clone().unwrap_or_default());
+    let choose = move |name: String| {
+        store.edit(METHOD, |plan| plan.training.recompute.method = (!name.is_empty()).then_some(name));
+    };
+    let methods = || {
+        let options = [("", "choose"), ("uniform", "uniform"), ("block", "block")];
+        options.map(|(value, text)| (value.to_owned(), text.to_owned())).to_vec()
+    };
+    move || {
+        match granularity.get() {
+        Some(Granularity::Selective) => view! {
+            <Modules field=field!(training.recompute.modules) label="Recomputed modules" known=RECOMPUTE_MODULES/>
+        }
+        .into_any(),
+        Some(Granularity::Full) => view! {
+            <FieldRow path=METHOD label="Method" hint="uniform: a checkpoint every so many layers; block: so many layers of each chunk">
+                <Select path=METHOD hook=element_id(METHOD) options=methods() current=method choose=Callback::new(choose)/>
+            </FieldRow>
+            <Number field=field!(training.recompute.num_layers) label="Layers" hint="Layers of a checkpoint (uniform), or checkpointed layers of a chunk (block)"/>
+        }
+        .into_any(),
+        Some(Granularity::None) | None => ().into_any(),
+    }
     }
 }
 

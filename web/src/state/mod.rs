@@ -207,8 +207,11 @@ impl Store {
         let Some(section) = paths::section_of(path) else { return };
         self.sheet.set(true);
         self.open_sections.update(|open| {
-            if !open.contains(&section) {
-                open.push(section);
+            let more = crate::sections::more_of(path);
+            for part in std::iter::once(section).chain(more) {
+                if !open.contains(&part) {
+                    open.push(part);
+                }
             }
         });
         let id = paths::element_id(path);

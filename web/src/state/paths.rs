@@ -45,7 +45,7 @@ pub fn section_of(path: &str) -> Option<&'static str> {
         "model" => Some("model"),
         "cluster" => Some("cluster"),
         "layout" => Some("layout"),
-        "training" | "runtime" | "run" => Some("training"),
+        "training" | "runtime" | "run" | "software" => Some("training"),
         _ => None,
     }
 }
@@ -60,6 +60,10 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
     let mut file = serde_json::to_value(plan).map_err(|error| refused(error.to_string()))?;
     let mut place = &mut file;
     for key in path.split('.') {
+        // A part of which nothing is set is left out of the file.
+        if place.is_null() {
+            *place = Value::Object(serde_json::Map::new());
+        }
         let Value::Object(object) = place else {
             return Err(refused(format!("there is nothing below {key}")));
         };
@@ -69,10 +73,35 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
     serde_json::from_value(file).map_err(|error| refused(error.to_string()))
 }
 
+/// What takes the place of a list in which a finding is about one entry: the list with `value` for that entry. For
+/// any other field, `value` itself.
+pub fn mended(plan: &PlanFile, finding: &Finding, value: &Value) -> Value {
+    let file = serde_json::to_value(plan).unwrap_or_default();
+    let place = finding.field.split('.').try_fold(&file, |place, key| place.get(key));
+    match place {
+        Some(Value::Array(entries)) if !value.is_array() => {
+            let entry = |entry: &Value| if *entry == finding.value { value.clone() } else { entry.clone() };
+            entries.iter().map(entry).collect()
+        }
+        _ => value.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn one_entry_of_a_list_is_mended() {
+        let path = "training.recompute.modules";
+        let plan = PlanFile { version: 1, ..PlanFile::default() };
+        let plan = with_value(&plan, path, &json!(["mlp", "core_atn"])).unwrap();
+        let finding = Finding::error(path, "core_atn", "");
+        assert_eq!(mended(&plan, &finding, &json!("core_attn")), json!(["mlp", "core_attn"]));
+        let finding = Finding::error("layout.tp", 3, "");
+        assert_eq!(mended(&plan, &finding, &json!(4)), json!(4));
+    }
 
     #[test]
     fn a_field_is_set_by_its_path() {

@@ -6,7 +6,7 @@ use crate::model::Mlp;
 use crate::wire::{CudaGraphs, Granularity};
 
 /// Modules that can be captured (Megatron-Core `CudaGraphModule`).
-const MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];
+pub const MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];
 const GRAPHS: &str = "training.cuda_graphs";
 const FIELD: &str = "training.cuda_graph_modules";
 const RULE: &str = "scopes of CUDA graphs (Megatron-Core transformer_config)";

@@ -17,6 +17,9 @@ mod recompute;
 mod tests;
 
 pub(crate) use alternatives::alternatives;
+pub use graphs::MODULES as GRAPH_MODULES;
+pub use modules::MODULES as OFFLOAD_MODULES;
+pub use recompute::MODULES as RECOMPUTE_MODULES;
 
 use super::clip;
 use crate::finding::nearest_names;

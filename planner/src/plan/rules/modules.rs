@@ -5,7 +5,7 @@ use crate::layout::{Broken, Shape};
 use crate::wire::{CudaGraphs, Granularity, Implementation};
 
 /// Modules whose activations can wait on the host.
-const MODULES: &[&str] =
+pub const MODULES: &[&str] =
     &["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"];
 const FIELD: &str = "training.offload.modules";
 const RULE: &str = "fine-grained activation offload (Megatron-Core transformer_config)";

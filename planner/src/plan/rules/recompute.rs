@@ -10,7 +10,7 @@ use crate::units::LowPrecision;
 use crate::wire::Granularity;
 
 /// Modules that selective recomputation knows.
-const MODULES: &[&str] = &[
+pub const MODULES: &[&str] = &[
     "core_attn",
     "layernorm",
     "mlp",

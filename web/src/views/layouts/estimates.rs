@@ -19,6 +19,15 @@ pub struct Estimate {
     pub peak_bytes: Option<u64>,
 }
 
+/// What planner says of `file` with this layout.
+pub fn estimate(file: &PlanFile, choice: Choice) -> Estimate {
+    let answer = planner::estimate(&choice.apply(file));
+    Estimate {
+        verdict: verdict_of(&answer),
+        peak_bytes: answer.memory.as_ref().map(|memory| memory.peak_bytes),
+    }
+}
+
 /// What is known so far.
 #[derive(Clone, Copy)]
 pub struct Estimates {
@@ -50,11 +59,7 @@ impl Estimates {
                     if known.with_untracked(|known| known.contains_key(&key(&choice))) {
                         continue;
                     }
-                    let answer = planner::estimate(&choice.apply(&of_plan));
-                    let estimate = Estimate {
-                        verdict: verdict_of(&answer),
-                        peak_bytes: answer.memory.as_ref().map(|memory| memory.peak_bytes),
-                    };
+                    let estimate = estimate(&of_plan, choice);
                     known.update(|known| {
                         known.insert(key(&choice), estimate);
                     });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::finding::has_error;
 use planner::layout::{Choice, valid_layouts_of};
-use planner::wire::{PlanFile, RunFile};
+use planner::wire::{PlanFile, RunFile, Verdict};
 
 use super::NotYet;
 use super::pager::{Pager, rows_of_page};
@@ -17,7 +17,7 @@ use crate::browser;
 use crate::format;
 use crate::state::store;
 use crate::testid;
-use estimates::Estimates;
+use estimates::{Estimate, Estimates, estimate};
 use filters::{Filters, Kept};
 use row::LayoutRow;
 
@@ -58,13 +58,29 @@ fn question(file: &PlanFile) -> PlanFile {
     PlanFile { name: None, run: RunFile::default(), ..one.apply(file) }
 }
 
-fn to_csv(choices: &[Choice]) -> String {
+/// Axes, verdict and memory of the fullest GPU in bytes (empty where it can't be computed), layout by layout.
+fn to_csv(choices: &[Choice], estimate: impl Fn(&Choice) -> Estimate) -> String {
     let line = |cells: Vec<String>| cells.join(",") + "\n";
-    let mut text = line(AXES.iter().map(|(id, ..)| (*id).to_owned()).collect());
+    let heads = AXES.iter().map(|(id, ..)| *id).chain(["verdict", "peak_bytes"]);
+    let mut text = line(heads.map(str::to_owned).collect());
     for choice in choices {
-        text.push_str(&line(AXES.iter().map(|(.., read)| read(choice).to_string()).collect()));
+        let mut cells: Vec<String> = AXES.iter().map(|(.., read)| read(choice).to_string()).collect();
+        let found = estimate(choice);
+        cells.push(verdict_name(found.verdict).to_owned());
+        cells.push(found.peak_bytes.map(|bytes| bytes.to_string()).unwrap_or_default());
+        text.push_str(&line(cells));
     }
     text
+}
+
+/// The verdict as answers write it.
+fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fits => "fits",
+        Verdict::Tight => "tight",
+        Verdict::No => "no",
+        Verdict::Invalid => "invalid",
+    }
 }
 
 /// The view.
@@ -113,7 +129,11 @@ pub fn LayoutsView() -> impl IntoView {
         })
     };
     let save = move |_| {
-        kept.choices.with_untracked(|choices| browser::download("layouts.csv", "text/csv", &to_csv(choices)))
+        let file = question.get_untracked();
+        let estimate = |choice: &Choice| estimate(&file, *choice);
+        kept.choices.with_untracked(|choices| {
+            browser::download("layouts.csv", "text/csv", &to_csv(choices, estimate))
+        })
     };
     let head =
         AXES.iter().enumerate().map(|(place, (id, what, _))| kept.head(place, id, what)).collect_view();
@@ -167,6 +187,10 @@ mod tests {
     #[test]
     fn the_csv_has_the_axes_of_each_layout() {
         let choice = Choice { tp: 2, cp: 1, pp: 4, vpp: 3, ep: 16, etp: 5, dp: 8, edp: 7 };
-        assert_eq!(to_csv(&[choice]), "tp,cp,pp,vpp,ep,etp,dp,edp\n2,1,4,3,16,5,8,7\n");
+        let estimate = |_: &Choice| Estimate { verdict: Verdict::No, peak_bytes: Some(1 << 40) };
+        assert_eq!(
+            to_csv(&[choice], estimate),
+            "tp,cp,pp,vpp,ep,etp,dp,edp,verdict,peak_bytes\n2,1,4,3,16,5,8,7,no,1099511627776\n"
+        );
     }
 }

@@ -1,0 +1,60 @@
+//! A choice of several names from a list.
+
+use leptos::prelude::*;
+
+use super::shown;
+use crate::findings::FindingList;
+use crate::state::paths::{self, Field};
+use crate::state::store;
+
+/// Modules of a layer, each switched on or off. Names that a plan has besides, and planner refuses, are offered too, so
+/// that they can be switched off.
+#[component]
+pub fn Modules(
+    /// The field.
+    field: Field<Vec<String>>,
+    /// Text of the legend.
+    label: &'static str,
+    /// Names on offer.
+    known: &'static [&'static str],
+) -> impl IntoView {
+    let store = store();
+    let chosen = Memo::new(move |_| shown(store, field).0.unwrap_or_default());
+    let names = Memo::new(move |_| {
+        let others = chosen.get().into_iter().filter(|name| !known.contains(&name.as_str()));
+        known.iter().map(|name| (*name).to_owned()).chain(others).collect::<Vec<_>>()
+    });
+    let findings = Signal::derive(move || store.findings_at(field.path));
+    let id = paths::element_id(field.path);
+    let group = id.clone();
+    let boxes = move || {
+        let one = |name: String| {
+            let id = format!("{group}-{name}");
+            let (this, mine) = (name.clone(), name.clone());
+            let on = move || chosen.with(|chosen| chosen.contains(&this));
+            let toggle = move |event| {
+                let mut names = chosen.get_untracked();
+                names.retain(|other| *other != mine);
+                if event_target_checked(&event) {
+                    names.push(mine.clone());
+                }
+                store.edit(field.path, |plan| (field.set)(plan, Some(names)));
+            };
+            view! {
+                <span class="module">
+                    <input type="checkbox" id=id.clone() data-testid=id.clone() prop:checked=on on:change=toggle/>
+                    <label for=id>{name}</label>
+                </span>
+            }
+        };
+        names.get().into_iter().map(one).collect_view()
+    };
+    view! {
+        <fieldset class="field modules" id=id.clone() tabindex="-1" data-testid=id.clone() aria-describedby=format!("{id}-findings")
+            class:invalid=move || findings.with(|findings| planner::finding::has_error(findings))>
+            <legend>{label}</legend>
+            <div class="module-list">{boxes}</div>
+            <FindingList findings=findings id=format!("{id}-findings")/>
+        </fieldset>
+    }
+}
