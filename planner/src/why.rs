@@ -6,6 +6,7 @@ use crate::memory::{RESERVED_OVER_ALLOCATED, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
 use crate::shard::stage_families;
+use crate::time;
 use crate::units::thousands;
 use crate::wire::{PlanFile, RankClass, Runtime};
 
@@ -38,7 +39,7 @@ const ESTIMATE: &str = "A first estimate: dense layers within 0.5% and MoE layer
 
 /// Explains the number named `key`: `parameters.total`, `parameters.active`, `parameters.per_rank_max`,
 /// `memory.peak_bytes`, `memory.capacity_bytes`, `memory.interval_bytes`, or `memory.CATEGORY@CLASS` with a category of
-/// the answer's rank classes (such as `weights_bytes`) and the class's number. None for an unknown key or a plan with
+/// the answer's rank classes (such as `weights_bytes`) and the class's number, or `time.NAME` and `time.breakdown.PART`. None for an unknown key or a plan with
 /// errors.
 pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
     let plan = Plan::resolve(file).plan?;
@@ -49,7 +50,11 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
     if let Some(name) = key.strip_prefix("parameters.") {
         return parameters(&plan, name);
     }
-    let answer = estimate(file).memory?;
+    let answer = estimate(file);
+    if let Some(name) = key.strip_prefix("time.") {
+        return time::explain(&plan, &answer.time?, name);
+    }
+    let answer = answer.memory?;
     let input = |name: &str, value: String| (name.to_owned(), value);
     match key {
         "memory.capacity_bytes" => Some(Why {

@@ -58,7 +58,7 @@ fn simulation(criterion: &mut Criterion) {
         backward_input: 1.2e-3 * (1.0 + 0.01 * f64::from(number % 5)),
         backward_weight: 0.8e-3,
     };
-    let costs = StageCosts { chunks: (0..32).map(chunk).collect(), transfer: 1e-4, overlapped: true };
+    let costs = StageCosts { chunks: (0..32).map(chunk).collect(), transfer: 1e-4, exposed: 0.3 };
     criterion.bench_function("simulation of a step with pp 16, vpp 2, 512 micro batches", |bench| {
         bench.iter(|| simulate(&pipeline, &costs));
     });

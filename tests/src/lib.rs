@@ -5,6 +5,7 @@
 
 pub mod browser;
 pub mod hub;
+pub mod pictures;
 pub mod plans;
 pub mod process;
 pub mod programs;

@@ -9,7 +9,9 @@ use crate::hub::Hub;
 use crate::sections::Inputs;
 use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
-use crate::views::{DataView, LayoutsView, MemoryView, RanksView, RunView, ScriptView, ShardsView};
+use crate::views::{
+    DataView, LayoutsView, MemoryView, RanksView, RunView, ScriptView, ShardsView, TimelineView,
+};
 
 /// The page.
 #[component]
@@ -43,6 +45,7 @@ pub fn App() -> impl IntoView {
                 <div class="view" id="view" role="tabpanel" tabindex="-1" aria-labelledby=move || format!("tab-{}", store.view.get().id())>
                     {move || match store.view.get() {
                         View::Memory => view! { <MemoryView/> }.into_any(),
+                        View::Timeline => view! { <TimelineView/> }.into_any(),
                         View::Ranks => view! { <RanksView/> }.into_any(),
                         View::Layouts => view! { <LayoutsView/> }.into_any(),
                         View::Shards => view! { <ShardsView/> }.into_any(),

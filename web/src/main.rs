@@ -13,6 +13,7 @@ mod map;
 mod sections;
 mod state;
 mod testid;
+mod timeline;
 mod views;
 
 fn main() {

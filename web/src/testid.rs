@@ -64,6 +64,32 @@ pub const RANK_COLOUR: &str = "rank-colour";
 pub const RANK_NUMBER: &str = "rank-number";
 /// Groups of the selected rank.
 pub const RANK_GROUPS: &str = "rank-groups";
+/// The timeline. `data-renderer` is `webgpu`, `svg` or `canvas` once it is known; `data-stages`, `data-actions`,
+/// `data-measured`, `data-sight` (share of the step on screen), `data-start` (share before it) and `data-selected`
+/// (stage:micro batch) say what was drawn last.
+pub const TIMELINE: &str = "timeline";
+/// What is selected on the timeline, in words.
+pub const TIMELINE_SAYS: &str = "timeline-says";
+/// Why there is no timeline.
+pub const TIMELINE_REFUSED: &str = "timeline-refused";
+/// Lays the run that is shown over the timeline.
+pub const TIMELINE_RUN: &str = "timeline-run";
+/// Seconds of a step in the answer line, such as `3.21 s`.
+pub const ANSWER_STEP: &str = "answer-step";
+/// Tokens a second and GPU in the answer line, such as `1,561`.
+pub const ANSWER_TOKENS: &str = "answer-tokens";
+/// MFU in the answer line, such as `41.2 %`.
+pub const ANSWER_MFU: &str = "answer-mfu";
+/// Chart of what a step is spent on.
+pub const BREAKDOWN_CHART: &str = "breakdown-chart";
+/// Its table.
+pub const BREAKDOWN_TABLE: &str = "breakdown-table";
+/// Saves the trace.
+pub const TIMELINE_TRACE: &str = "timeline-trace";
+/// Lets what is not on the critical path step back.
+pub const TIMELINE_PATH: &str = "timeline-path";
+/// The table of the timeline.
+pub const TIMELINE_TABLE: &str = "timeline-table";
 /// The table of valid layouts; carries `data-count` (all of them) and `data-kept` (those that pass the filters).
 pub const LAYOUTS_TABLE: &str = "layouts-table";
 /// A row of it: a click makes it the plan. Carries `data-layout`, tp-cp-pp-vpp-ep-etp, and `aria-current` on the plan's.
@@ -123,7 +149,7 @@ pub const PREDICTED: &str = "predicted-";
 /// A residual, likewise.
 pub const RESIDUAL: &str = "residual-";
 
-/// Hook of a tab: `tab-memory`, `tab-ranks`, `tab-layouts`, `tab-shards`, `tab-script`, `tab-run`, `tab-data`.
+/// Hook of a tab: `tab-memory`, `tab-timeline`, `tab-ranks`, `tab-layouts`, `tab-shards`, `tab-script`, `tab-run`, `tab-data`.
 pub fn tab(id: &str) -> String {
     format!("tab-{id}")
 }

@@ -1,24 +1,35 @@
 //! `shardplan estimate PLAN`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use planner::Plan;
 use planner::nonuniform::NonuniformAnswer;
+use planner::time::trace::trace;
 use planner::wire::{Answer, PlanFile, TimeAnswer, Verdict};
+use planner::{Finding, Plan};
 
-use super::{Exit, Failure, exit, input, text};
+use super::{Exit, Failure, exit, input, say, text};
 
 /// Compute parameters, groups, memory per GPU and seconds of a step, and say whether it fits
 #[derive(Debug, clap::Args)]
 pub struct Estimate {
     /// Plan file, or - for standard input
     plan: PathBuf,
+    /// Write the timeline of a step to FILE, for ui.perfetto.dev or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
 }
 
 impl Estimate {
     /// Prints the answer; no when the plan does not fit or is invalid.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let answer = planner::estimate(&input::read_plan(&self.plan)?);
+        let file = input::read_plan(&self.plan)?;
+        let answer = planner::estimate(&file);
+        if let Some(path) = &self.trace {
+            match Plan::resolve(&file).plan {
+                Some(plan) => write_trace(&plan, path)?,
+                None => say(&format!("no trace is written to {}: the plan has errors", path.display())),
+            }
+        }
         if json {
             exit::print_json(&answer)?;
         } else {
@@ -36,6 +47,18 @@ impl Estimate {
 pub fn resolved(file: &PlanFile) -> anyhow::Result<Plan> {
     let resolved = Plan::resolve(file);
     resolved.plan.ok_or_else(|| Failure::Findings(resolved.findings).into())
+}
+
+/// Writes the timeline of a step.
+fn write_trace(plan: &Plan, path: &Path) -> anyhow::Result<()> {
+    let timeline = planner::time::timeline(plan).map_err(Failure::finding)?;
+    let text = trace(&timeline, &plan.name).map_err(|error| {
+        let sequences = plan.training.global_batch_size;
+        Failure::finding(Finding::error("training.global_batch_size", sequences, error.to_string()))
+    })?;
+    std::fs::write(path, text).map_err(|error| {
+        Failure::environment(format!("the trace can't be written: {error}: {}", path.display()))
+    })
 }
 
 fn readable(answer: &Answer) -> String {

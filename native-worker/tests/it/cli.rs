@@ -46,6 +46,32 @@ fn the_answer_is_the_planners_to_the_byte() {
 }
 
 #[test]
+fn a_trace_is_the_planners_to_the_byte() {
+    let shop = Workshop::new();
+    let path = shop.path("step.trace.json");
+    let path = path.to_str().expect("a path of text");
+    let answer = shop.ask(&["estimate", "tiny.json", "--trace", path]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let file = planner::parse_plan(crate::support::TINY).expect("a plan file");
+    let plan = planner::Plan::resolve(&file).plan.expect("a plan");
+    let timeline = planner::time::timeline(&plan).expect("a timeline");
+    let expected = planner::time::trace::trace(&timeline, &plan.name).expect("a trace");
+    assert_eq!(std::fs::read_to_string(path).expect("the trace"), expected);
+
+    shop.write(
+        "long.json",
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}, "layout": {"pp": 8},
+            "training": {"global_batch_size": 100000}}"#,
+    );
+    let answer = shop.ask(&["estimate", "long.json", "--trace", path]);
+    assert_eq!(answer.code, Some(1), "{answer:?}");
+    assert!(answer.stderr.contains("1600000 actions"), "{answer:?}");
+    let answer = shop.ask(&["estimate", "tiny.json", "--trace", "/no-such-folder/trace.json"]);
+    assert_eq!(answer.code, Some(3), "{answer:?}");
+    assert!(answer.stderr.contains("the trace can't be written"), "{answer:?}");
+}
+
+#[test]
 fn an_answer_for_people() {
     let shop = Workshop::new();
     shop.write(

@@ -1,10 +1,10 @@
 //! What the actions of a plan's pipeline cost, for the event simulation: the closed form's own seconds, chunk by chunk.
 
-use super::constants::table;
+use super::constants::{Role, table};
 use super::from_plan::setup;
 use super::simulate::{ChunkSeconds, StageCosts};
 use super::stages::StageClass;
-use super::step::{Terms, chunk_time};
+use super::step::{Terms, chunk_time, send_seconds, slowdown};
 use crate::layout::chunks_of_stage;
 use crate::plan::Plan;
 
@@ -17,13 +17,15 @@ pub fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
     let machine = setup.machine(&table().values());
     let terms = Terms::new(&machine, &setup.split, &setup.manner, &setup.shape);
     let pipe = setup.pipe(&machine);
+    let slower = slowdown(&machine, &terms, &setup.stages, &pipe, &setup.data);
     let mut chunks = Vec::new();
     for stage in 0..plan.layout.pp {
         let held = chunks_of_stage(&plan.layout, plan.model.num_layers, stage)
             .ok_or("the layers don't divide over stages and chunks")?;
         for chunk in &held {
             let class = StageClass::of_chunks(&setup.shape, std::slice::from_ref(chunk));
-            let [forward, backward, weights] = chunk_time(&machine, &terms, &pipe, &class);
+            let [forward, backward, weights] =
+                chunk_time(&machine, &terms, &pipe, &class).map(|seconds| slower * seconds);
             chunks.push(ChunkSeconds {
                 forward,
                 backward_input: (backward - weights).max(0.0),
@@ -31,8 +33,10 @@ pub fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
             });
         }
     }
-    let transfer = if plan.layout.pp > 1 { machine.send(pipe.inside, terms.stream_bytes) } else { 0.0 };
-    Ok(StageCosts { chunks, transfer, overlapped: pipe.overlap_sends && pipe.chunks > 1.0 })
+    let transfer = if plan.layout.pp > 1 { send_seconds(&machine, &terms, &pipe).max(0.0) } else { 0.0 };
+    let hidden = pipe.chunks > 1.0 && pipe.overlap_sends;
+    let exposed = if hidden { machine.of(Role::ExposedP2p).clamp(0.0, 1.0) } else { 1.0 };
+    Ok(StageCosts { chunks, transfer, exposed })
 }
 
 #[cfg(test)]

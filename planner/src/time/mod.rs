@@ -6,6 +6,8 @@
 mod answer;
 mod attention;
 mod chunk_costs;
+#[cfg(test)]
+mod closed_form_tests;
 mod collectives;
 pub mod constants;
 pub mod flops;
@@ -15,13 +17,16 @@ mod goodput;
 mod layer;
 mod machine;
 mod matrices;
+mod measured;
 mod parts;
 mod setup;
 mod shape;
 pub mod simulate;
 mod stages;
 mod step;
+mod timeline;
 pub mod trace;
+mod why;
 
 pub use answer::{answer, check};
 pub use chunk_costs::stage_costs;
@@ -31,8 +36,11 @@ pub use goodput::{goodput, optimal_interval};
 pub use layer::{LayerTime, Manner, Recompute, Split};
 pub use machine::{Hardware, Machine, Numbers};
 pub use matrices::{Cut, Matrix, matrices};
+pub use measured::measured;
 pub use parts::{Both, Parts};
 pub use setup::{Inputs, Setup, SoftwareFacts, Strides};
 pub use shape::{KindShape, MixerShape, MlpShape, ModelShape};
 pub use stages::{StageClass, Stages};
 pub use step::{DataParallel, Pipe, StepTime, Terms, step};
+pub use timeline::timeline;
+pub use why::explain;

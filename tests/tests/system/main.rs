@@ -7,4 +7,5 @@ mod layouts;
 mod map;
 mod memory;
 mod slurm;
+mod timeline;
 mod worker;

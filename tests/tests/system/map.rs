@@ -7,50 +7,11 @@ use serde_json::{Value, json};
 
 use system_tests::browser::{Browser, Graphics};
 use system_tests::hub::Hub;
+use system_tests::pictures::{KEEP_FRAMES, pixels};
 use system_tests::runs::Runs;
 
 /// How long the map may take to be drawn, and a key to be answered, on a machine that has no GPU and is busy.
 const SOON: Duration = Duration::from_secs(10);
-
-/// Gives each frame that the GPU draws a texture of ours: a headless browser shows none, so it can't be looked at.
-const KEEP_FRAMES: &str = "
-    if (!window.GPUCanvasContext) return;
-    const context = GPUCanvasContext.prototype, configure = context.configure;
-    context.configure = function (settings) { this.settings = settings; return configure.call(this, settings); };
-    context.getCurrentTexture = function () {
-        const { device, format } = this.settings;
-        const size = [this.canvas.width, this.canvas.height];
-        window.lastFrame = { device, format, texture: device.createTexture({ size, format, usage: 17 }) };
-        return window.lastFrame.texture;
-    };";
-
-/// A number that stands for all pixels of the map's cells, and how many colours they have.
-const PIXELS: &str = "
-    const map = document.querySelector('[data-testid=rank-grid]'), canvas = map.querySelector('canvas');
-    const { width, height } = canvas;
-    return (async () => {
-        let bytes;
-        if (map.dataset.renderer === 'webgpu') {
-            const { device, format, texture } = window.lastFrame, row = Math.ceil(width * 4 / 256) * 256;
-            const buffer = device.createBuffer({ size: row * height, usage: 9 });
-            const encoder = device.createCommandEncoder();
-            encoder.copyTextureToBuffer({ texture }, { buffer, bytesPerRow: row }, [width, height]);
-            device.queue.submit([encoder.finish()]);
-            await buffer.mapAsync(1);
-            const rows = new Uint8Array(buffer.getMappedRange()), blue = format.startsWith('bgra');
-            bytes = new Uint8Array(width * height * 4);
-            for (let y = 0; y < height; y++) bytes.set(rows.subarray(y * row, y * row + width * 4), y * width * 4);
-            if (blue) for (let i = 0; i < bytes.length; i += 4) [bytes[i], bytes[i + 2]] = [bytes[i + 2], bytes[i]];
-        } else bytes = canvas.getContext('2d').getImageData(0, 0, width, height).data;
-        let sum = 0;
-        const colours = new Set();
-        for (let i = 0; i < bytes.length; i += 4) {
-            const colour = bytes[i] << 16 | bytes[i + 1] << 8 | bytes[i + 2];
-            sum = (Math.imul(sum, 31) + colour) | 0;
-            colours.add(colour);
-        }
-        return { width, height, sum, colours: colours.size };
-    })();";
 
 /// Names of the second module's files that the browser has asked for.
 const LOADED: &str = "return performance.getEntriesByType('resource')
@@ -90,18 +51,18 @@ impl Page {
 
     /// The picture, after three views of it: the whole, a group lit, and a part from close by.
     async fn pictures(&self) -> Result<Vec<Value>> {
-        let mut pictures = vec![self.browser.script(PIXELS).await?];
+        let mut pictures = vec![pixels(&self.browser, "rank-grid").await?];
         self.key(DOWN).await?;
         self.browser.number_when("rank-grid", "data-rank", SOON, |rank| rank == 4.0).await?;
         self.browser.number_when("rank-grid", "data-lit", SOON, |lit| lit == 4.0).await?;
-        pictures.push(self.browser.script(PIXELS).await?);
+        pictures.push(pixels(&self.browser, "rank-grid").await?);
         for key in ['+', '+', 'd'] {
             self.key(key).await?;
         }
         self.browser
             .script("return new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
             .await?;
-        pictures.push(self.browser.script(PIXELS).await?);
+        pictures.push(pixels(&self.browser, "rank-grid").await?);
         Ok(pictures)
     }
 }

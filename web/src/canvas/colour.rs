@@ -21,6 +21,14 @@ pub struct Palette {
     pub muted: Rgb,
     /// The selected one.
     pub accent: Rgb,
+    /// Forward of a timeline.
+    pub forward: Rgb,
+    /// Backward, or backward of the input.
+    pub backward: Rgb,
+    /// Backward of the weights.
+    pub backward_weight: Rgb,
+    /// Communication.
+    pub communication: Rgb,
     /// The ramp.
     pub ramp: [Rgb; RAMP.len()],
 }
@@ -35,6 +43,10 @@ impl Palette {
             text: read("--text"),
             muted: read("--muted"),
             accent: read("--accent"),
+            forward: read("--forward"),
+            backward: read("--backward"),
+            backward_weight: read("--backward-weight"),
+            communication: read("--communication"),
             ramp: RAMP.map(read),
         }
     }
@@ -51,6 +63,11 @@ impl Palette {
     /// A colour that steps back behind the lit ones.
     pub fn faded(&self, colour: Rgb) -> Rgb {
         mix(self.ground, colour, 0.28)
+    }
+
+    /// A share of the ground in it.
+    pub fn paler(&self, colour: Rgb, share: f32) -> Rgb {
+        mix(colour, self.ground, share)
     }
 }
 
@@ -77,10 +94,10 @@ pub fn css([red, green, blue]: Rgb) -> String {
 }
 
 /// Black or white, whichever is read better on a colour.
-pub fn ink_on([red, green, blue]: Rgb) -> &'static str {
+pub fn ink_on([red, green, blue]: Rgb) -> Rgb {
     let linear = |byte: u8| (f32::from(byte) / 255.0).powf(2.2);
     let light = 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
-    if light > 0.179 { "#000000" } else { "#ffffff" }
+    if light > 0.179 { [0; 3] } else { [255; 3] }
 }
 
 #[cfg(test)]
@@ -105,7 +122,7 @@ mod tests {
 
     #[test]
     fn text_is_read_on_any_colour() {
-        assert_eq!(ink_on([255, 231, 76]), "#000000");
-        assert_eq!(ink_on([44, 17, 96]), "#ffffff");
+        assert_eq!(ink_on([255, 231, 76]), [0; 3]);
+        assert_eq!(ink_on([44, 17, 96]), [255; 3]);
     }
 }

@@ -5,7 +5,9 @@
 //! Text lies on a canvas above. `screen` puts these together; what a picture shows is its `Scene`.
 
 pub mod colour;
+pub mod frame;
 pub mod loader;
+pub mod pen;
 pub mod raster;
 pub mod screen;
 pub mod surface;

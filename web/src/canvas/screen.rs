@@ -34,6 +34,11 @@ impl Cells {
         self.fresh.1 = true;
     }
 
+    /// The rectangles.
+    pub fn rectangles(&self) -> &[f32] {
+        &self.rectangles
+    }
+
     /// The colours.
     pub fn colours(&self) -> &[Colour] {
         &self.colours
@@ -56,6 +61,15 @@ pub trait Scene: Default + 'static {
 
     /// What part of it is on screen, in CSS pixels; none when there is nothing to draw.
     fn view(&self) -> Option<View>;
+
+    /// Looks closer, or from further away; around a pixel, or what is selected.
+    fn zoom(&mut self, factor: f32, pixel: Option<(f32, f32)>);
+
+    /// Moves by pixels.
+    fn pan(&mut self, by: (f32, f32));
+
+    /// What is at a pixel, in words.
+    fn hint(&self, pixel: (f32, f32)) -> Option<String>;
 
     /// Draws what lies above onto a context that takes CSS pixels.
     fn write(&self, context: &CanvasRenderingContext2d);

@@ -8,13 +8,23 @@ use plotters::style::{Color, ShapeStyle};
 use super::{DrawError, Drawing, Ink, Mark, draw, text};
 use crate::format;
 
+/// What sizes are counted in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Bytes, shown in units of base 1024.
+    #[default]
+    Bytes,
+    /// Nanoseconds, shown in seconds and parts of them.
+    Nanoseconds,
+}
+
 /// One piece of a bar.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Segment {
     /// Its colour.
     pub ink: Ink,
-    /// Its size.
-    pub bytes: u64,
+    /// Its size, in the chart's unit.
+    pub size: u64,
     /// What to ask planner about it.
     pub key: String,
     /// What it says when it is pointed at.
@@ -43,6 +53,8 @@ pub struct Bars {
     pub limit: Option<(u64, String)>,
     /// Text below the axis.
     pub axis: String,
+    /// What sizes are counted in.
+    pub unit: Unit,
 }
 
 const AXIS_HEIGHT: u32 = 44;
@@ -67,7 +79,7 @@ impl Bars {
     }
 
     fn paint(&self, area: &super::Area, width: u32, height: u32) -> Result<Vec<Mark>, DrawError> {
-        let scale = Scale::of(self.largest());
+        let scale = Scale::of(self.largest(), self.unit);
         let narrow = width < 520;
         let gutter = if narrow { 84 } else { 132 };
         let rows = self.rows.len().max(1) as f64;
@@ -76,7 +88,7 @@ impl Bars {
             .margin_right(if narrow { 12 } else { 72 })
             .set_label_area_size(plotters::chart::LabelAreaPosition::Left, gutter)
             .set_label_area_size(plotters::chart::LabelAreaPosition::Bottom, AXIS_HEIGHT)
-            .build_cartesian_2d(0.0..scale.of_bytes(self.largest()).max(1e-9) * 1.02, 0.0..rows)?;
+            .build_cartesian_2d(0.0..scale.of_size(self.largest()).max(1e-9) * 1.02, 0.0..rows)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -95,9 +107,9 @@ impl Bars {
             let top = rows - number as f64;
             let (upper, lower) = (top - 0.14, top - 0.86);
             let mut start = 0u64;
-            for segment in row.segments.iter().filter(|segment| segment.bytes > 0) {
-                let end = start.saturating_add(segment.bytes);
-                let corners = [(scale.of_bytes(start), upper), (scale.of_bytes(end), lower)];
+            for segment in row.segments.iter().filter(|segment| segment.size > 0) {
+                let end = start.saturating_add(segment.size);
+                let corners = [(scale.of_size(start), upper), (scale.of_size(end), lower)];
                 let colour = segment.ink.marker();
                 let fill: ShapeStyle =
                     if row.outlined { Ink::Ground.marker().filled() } else { colour.filled() };
@@ -120,12 +132,15 @@ impl Bars {
                 });
                 start = end;
             }
-            let (end_x, middle) = chart.backend_coord(&(scale.of_bytes(start), (upper + lower) / 2.0));
+            let (end_x, middle) = chart.backend_coord(&(scale.of_size(start), (upper + lower) / 2.0));
             let (zero, _) = chart.backend_coord(&(0.0, 0.0));
             let label = if narrow { &row.short } else { &row.label };
             area.draw_text(label, &text(Ink::Text, 12.0, HPos::Right, VPos::Center), (zero - 8, middle))?;
             if !narrow {
-                let total = format::bytes(start);
+                let total = match self.unit {
+                    Unit::Bytes => format::bytes(start),
+                    Unit::Nanoseconds => format::seconds(start as f64 / 1e9),
+                };
                 area.draw_text(
                     &total,
                     &text(Ink::Text, 12.0, HPos::Left, VPos::Center),
@@ -134,7 +149,7 @@ impl Bars {
             }
         }
         if let Some((bytes, label)) = &self.limit {
-            let x = scale.of_bytes(*bytes);
+            let x = scale.of_size(*bytes);
             let line = PathElement::new([(x, 0.0), (x, rows)], Ink::Capacity.marker().stroke_width(2));
             chart.draw_series(std::iter::once(line))?;
             let (left, _) = chart.backend_coord(&(x, rows));
@@ -149,7 +164,7 @@ impl Bars {
 impl Row {
     /// Sum of its pieces.
     pub fn total(&self) -> u64 {
-        self.segments.iter().fold(0, |total, segment| total.saturating_add(segment.bytes))
+        self.segments.iter().fold(0, |total, segment| total.saturating_add(segment.size))
     }
 }
 
@@ -160,16 +175,19 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(largest: u64) -> Scale {
-        let (unit, power) = match largest {
-            0..1_048_576 => ("KiB", 10),
-            1_048_576..1_073_741_824 => ("MiB", 20),
-            _ => ("GiB", 30),
+    fn of(largest: u64, unit: Unit) -> Scale {
+        let (unit, divisor) = match (unit, largest) {
+            (Unit::Bytes, 0..1_048_576) => ("KiB", 1024.0),
+            (Unit::Bytes, 1_048_576..1_073_741_824) => ("MiB", 1_048_576.0),
+            (Unit::Bytes, _) => ("GiB", 1_073_741_824.0),
+            (Unit::Nanoseconds, 0..1_000_000) => ("us", 1e3),
+            (Unit::Nanoseconds, 1_000_000..1_000_000_000) => ("ms", 1e6),
+            (Unit::Nanoseconds, _) => ("s", 1e9),
         };
-        Scale { unit, divisor: (1u64 << power) as f64 }
+        Scale { unit, divisor }
     }
 
-    fn of_bytes(&self, bytes: u64) -> f64 {
-        bytes as f64 / self.divisor
+    fn of_size(&self, size: u64) -> f64 {
+        size as f64 / self.divisor
     }
 }

@@ -35,11 +35,17 @@ pub enum Ink {
     Measured,
     /// A curve.
     Curve,
+    /// Seconds of computing.
+    Compute,
+    /// Seconds of communication.
+    Communication,
+    /// Seconds of waiting: dotted.
+    Waiting,
 }
 
 impl Ink {
     /// All of them.
-    pub const ALL: [Ink; 14] = [
+    pub const ALL: [Ink; 17] = [
         Ink::Weights,
         Ink::Gradients,
         Ink::Optimizer,
@@ -54,6 +60,9 @@ impl Ink {
         Ink::Capacity,
         Ink::Measured,
         Ink::Curve,
+        Ink::Compute,
+        Ink::Communication,
+        Ink::Waiting,
     ];
 
     /// The marker that a drawing carries in place of the colour.
@@ -78,6 +87,9 @@ impl Ink {
             Ink::Capacity => "--capacity",
             Ink::Measured => "--measured",
             Ink::Curve => "--accent",
+            Ink::Compute => "--backward",
+            Ink::Communication => "--communication",
+            Ink::Waiting => "--outside",
         }
     }
 
@@ -98,13 +110,16 @@ impl Ink {
             Ink::Capacity => "#b3261e",
             Ink::Measured => "#111111",
             Ink::Curve => "#0b57d0",
+            Ink::Compute => "#1f6aa8",
+            Ink::Communication => "#a23b72",
+            Ink::Waiting => "#8a8f98",
         }
     }
 
     fn pattern(self) -> Option<&'static str> {
         match self {
             Ink::Transient => Some("hatch"),
-            Ink::Outside => Some("dots"),
+            Ink::Outside | Ink::Waiting => Some("dots"),
             _ => None,
         }
     }

@@ -10,7 +10,7 @@ use plotters::prelude::{DrawingArea, IntoDrawingArea, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontFamily, IntoFont, TextStyle};
 
-pub use bars::{Bars, Row, Segment};
+pub use bars::{Bars, Row, Segment, Unit};
 pub use ink::Ink;
 pub use lines::Lines;
 pub use view::{ChartView, Legend};

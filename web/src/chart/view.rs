@@ -115,7 +115,7 @@ pub fn Legend(
             let colour = format!("--ink: var({})", ink.variable());
             let pattern = match ink {
                 Ink::Transient => "hatch",
-                Ink::Outside => "dots",
+                Ink::Outside | Ink::Waiting => "dots",
                 Ink::Measured => "outline",
                 _ => "solid",
             };

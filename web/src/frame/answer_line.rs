@@ -65,6 +65,7 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
             <div class="answer-figures" role="group" aria-label="Answer">
                 <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT/>
                 <Memory/>
+                <Time/>
             </div>
             <Tools help=help/>
         </header>
@@ -127,6 +128,40 @@ fn Memory() -> impl IntoView {
             <span class="answer-note" data-testid=testid::ANSWER_HEADROOM>{headroom}{interval}</span>
         }
         .into_any()
+    }
+}
+
+/// Step time, tokens a second and GPU, MFU, and where they can be told days and cost.
+#[component]
+fn Time() -> impl IntoView {
+    let store = store();
+    move || {
+        let time = store.answer.with(|answer| answer.time.clone())?;
+        let figure = |key: &'static str, hook: &'static str, text: String| {
+            view! { <Figure key=key text=Signal::stored(text) hook=hook/> }
+        };
+        let mfu = time.mfu.map(|mfu| {
+            let text = format!("{} %", format::three(100.0 * mfu));
+            view! { ", "{figure("time.mfu", testid::ANSWER_MFU, text)}" MFU" }
+        });
+        let mut run = Vec::new();
+        if let Some(days) = time.days {
+            run.push(format!("{} days", format::three(days)));
+        }
+        if let Some(cost) = time.cost {
+            run.push(format!("costs {}", format::three(cost)));
+        }
+        let [low, high] = time.interval_seconds;
+        let likely = format!("{} to {} likely", format::seconds(low), format::seconds(high));
+        run.push(likely);
+        Some(view! {
+            <span class="answer-time">
+                {figure("time.step_seconds", testid::ANSWER_STEP, format::seconds(time.step_seconds))}" a step, "
+                {figure("time.tokens_per_second_per_gpu", testid::ANSWER_TOKENS, format::three(time.tokens_per_second_per_gpu))}
+                " tok/s/GPU"{mfu}
+            </span>
+            <span class="answer-note">{run.join(", ")}</span>
+        })
     }
 }
 

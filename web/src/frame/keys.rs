@@ -8,11 +8,12 @@ use crate::state::{Store, View};
 
 /// What `?` lists.
 pub const SHORTCUTS: &[(&str, &str)] = &[
-    ("1 to 7", "Choose a view"),
+    ("1 to 8", "Choose a view"),
     ("Ctrl Z", "Undo"),
     ("Ctrl Shift Z, Ctrl Y", "Redo"),
     ("Up, down in a number", "Step through valid values"),
     ("Arrow keys in the rank map", "Choose a rank"),
+    ("Arrow keys in the timeline", "Choose an action"),
     ("?", "This list"),
     ("Esc", "Close what is open"),
 ];

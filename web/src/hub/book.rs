@@ -3,10 +3,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use planner::wire::{Event, LogRecord, MeasuredMemory, Outcome, Step};
+use planner::wire::{Event, LogRecord, MeasuredMemory, Outcome, Step, Trace};
 
 /// Lines of output that are kept.
 const OUTPUT_LINES: usize = 500;
+
+/// Traces that are kept.
+const TRACES: usize = 512;
 
 /// A run's records, sorted out.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -17,6 +20,8 @@ pub struct RunBook {
     pub ranks: BTreeMap<u64, RankBook>,
     /// What ranks printed: rank, stream, line; the latest.
     pub output: VecDeque<(u64, String, String)>,
+    /// Schedules as executed, by step and stage: of the lowest rank of the stage that is known.
+    pub traces: BTreeMap<(u64, u64), (u64, Trace)>,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
@@ -110,6 +115,17 @@ impl RankBook {
 }
 
 impl RunBook {
+    fn take_trace(&mut self, rank: u64, trace: Trace) {
+        let key = (trace.step, trace.stage);
+        if self.traces.get(&key).is_none_or(|(known, _)| rank < *known) {
+            self.traces.insert(key, (rank, trace));
+        }
+        // The latest steps are what is looked at.
+        while self.traces.len() > TRACES {
+            self.traces.pop_first();
+        }
+    }
+
     /// Takes records in.
     pub fn add(&mut self, records: Vec<LogRecord>, caught_up: bool, merged: u64) {
         for LogRecord { log, record } in records {
@@ -146,8 +162,11 @@ impl RunBook {
                     self.take_step(rank, step);
                 }
             }
-            // The page shows no schedule as executed yet.
-            Event::Trace(_) => {}
+            Event::Trace(trace) => {
+                if let Some(rank) = writer {
+                    self.take_trace(rank, trace);
+                }
+            }
             Event::Output { rank, stream, text } => {
                 self.output.push_back((rank, stream, text));
                 if self.output.len() > OUTPUT_LINES {

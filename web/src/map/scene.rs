@@ -6,7 +6,7 @@ use web_sys::CanvasRenderingContext2d;
 
 use super::camera::Camera;
 use super::geometry::Geometry;
-use super::places::Column;
+use super::places::{Column, sentence};
 use super::text::Overlay;
 use crate::canvas::colour::{Palette, Rgb, packed};
 use crate::canvas::raster::View;
@@ -94,23 +94,6 @@ impl Map {
         }
     }
 
-    /// Looks closer, or from further away; around the selected rank when no pixel is given.
-    pub fn zoom(&mut self, factor: f32, pixel: Option<(f32, f32)>) {
-        let Some(geometry) = self.geometry else { return };
-        let [left, top, width, height] = geometry.cell(self.rank.min(geometry.world() - 1));
-        let Camera { scale, offset } = self.camera;
-        let selected = ((left + width / 2.0) * scale + offset.0, (top + height / 2.0) * scale + offset.1);
-        self.camera = self.camera.zoomed(factor, pixel.unwrap_or(selected), geometry.size(), self.screen);
-        self.part = self.camera.scale > Camera::fit(geometry.size(), self.screen).scale;
-    }
-
-    /// Moves by pixels.
-    pub fn pan(&mut self, by: (f32, f32)) {
-        if let Some(geometry) = self.geometry {
-            self.camera = self.camera.moved(by, geometry.size(), self.screen);
-        }
-    }
-
     /// Moves so that a rank is seen.
     pub fn show(&mut self, rank: u64) {
         if let Some(geometry) = self.geometry {
@@ -194,6 +177,25 @@ impl Scene for Map {
     fn view(&self) -> Option<View> {
         let Camera { scale, offset } = self.camera;
         self.geometry.map(|_| View { scale: (scale, scale), offset })
+    }
+
+    fn zoom(&mut self, factor: f32, pixel: Option<(f32, f32)>) {
+        let Some(geometry) = self.geometry else { return };
+        let [left, top, width, height] = geometry.cell(self.rank.min(geometry.world() - 1));
+        let Camera { scale, offset } = self.camera;
+        let selected = ((left + width / 2.0) * scale + offset.0, (top + height / 2.0) * scale + offset.1);
+        self.camera = self.camera.zoomed(factor, pixel.unwrap_or(selected), geometry.size(), self.screen);
+        self.part = self.camera.scale > Camera::fit(geometry.size(), self.screen).scale;
+    }
+
+    fn pan(&mut self, by: (f32, f32)) {
+        if let Some(geometry) = self.geometry {
+            self.camera = self.camera.moved(by, geometry.size(), self.screen);
+        }
+    }
+
+    fn hint(&self, pixel: (f32, f32)) -> Option<String> {
+        self.rank_at(pixel).map(|rank| sentence(&self.drawn.columns, rank))
     }
 
     fn write(&self, context: &CanvasRenderingContext2d) {

@@ -81,7 +81,7 @@ impl Overlay<'_> {
         for rank in 0..self.geometry.world() {
             let Some([x, y, width, height]) = self.on_screen(self.geometry.cell(rank)) else { continue };
             let (colour, value) = (self.cell)(rank);
-            context.set_fill_style_str(ink_on(colour));
+            context.set_fill_style_str(&css(ink_on(colour)));
             let digits = rank.to_string();
             let size = (width * 1.5 / digits.len() as f32).clamp(8.0, 13.0);
             context.set_font(&format!("{size}px ui-monospace, monospace"));

@@ -26,6 +26,8 @@ pub enum View {
     /// Memory per rank class.
     #[default]
     Memory,
+    /// Actions of a step over time.
+    Timeline,
     /// Rank grid and groups.
     Ranks,
     /// Every valid layout.
@@ -42,13 +44,22 @@ pub enum View {
 
 impl View {
     /// All of them.
-    pub const ALL: [View; 7] =
-        [View::Memory, View::Ranks, View::Layouts, View::Shards, View::Script, View::Run, View::Data];
+    pub const ALL: [View; 8] = [
+        View::Memory,
+        View::Timeline,
+        View::Ranks,
+        View::Layouts,
+        View::Shards,
+        View::Script,
+        View::Run,
+        View::Data,
+    ];
 
     /// Id in test hooks and element ids.
     pub fn id(self) -> &'static str {
         match self {
             View::Memory => "memory",
+            View::Timeline => "timeline",
             View::Ranks => "ranks",
             View::Layouts => "layouts",
             View::Shards => "shards",
@@ -73,6 +84,7 @@ impl View {
     pub fn title(self) -> &'static str {
         match self {
             View::Memory => "Memory",
+            View::Timeline => "Timeline",
             View::Ranks => "Ranks",
             View::Layouts => "Layouts",
             View::Shards => "Shards",

@@ -9,7 +9,7 @@ use planner::wire::{Answer, MemoryAnswer, RankClass};
 use super::NotYet;
 use super::memory_table::{MemoryTable, to_csv};
 use crate::browser;
-use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment};
+use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
 use crate::findings::FindingList;
 use crate::format;
 use crate::frame::Figure;
@@ -147,7 +147,7 @@ fn bars(memory: &MemoryAnswer) -> Bars {
                     let share = 100.0 * bytes as f64 / total as f64;
                     Segment {
                         ink: *ink,
-                        bytes,
+                        size: bytes,
                         key: format!("memory.{field}@{number}"),
                         label: format!(
                             "{name}: {}, {} % of stage {}",
@@ -164,7 +164,7 @@ fn bars(memory: &MemoryAnswer) -> Bars {
         .collect();
     let limit =
         memory.capacity_bytes.map(|capacity| (capacity, format!("capacity {} GiB", format::gib(capacity))));
-    Bars { rows, limit, axis: "Memory per GPU".to_owned() }
+    Bars { rows, limit, axis: "Memory per GPU".to_owned(), unit: Unit::Bytes }
 }
 
 /// The figures above the chart.
@@ -199,7 +199,8 @@ fn Facts() -> impl IntoView {
     }
 }
 
+/// A figure with its name.
 #[component]
-fn Fact(label: &'static str, children: Children) -> impl IntoView {
+pub fn Fact(label: &'static str, children: Children) -> impl IntoView {
     view! { <div class="fact"><span class="fact-label">{label}</span><span class="fact-value">{children()}</span></div> }
 }

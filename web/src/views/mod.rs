@@ -11,6 +11,7 @@ mod ranks;
 mod run;
 mod script;
 mod shards;
+mod timeline;
 
 pub use data::DataView;
 pub use layouts::LayoutsView;
@@ -19,6 +20,7 @@ pub use ranks::RanksView;
 pub use run::RunView;
 pub use script::ScriptView;
 pub use shards::ShardsView;
+pub use timeline::TimelineView;
 
 use leptos::prelude::*;
 

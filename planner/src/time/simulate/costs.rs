@@ -33,15 +33,15 @@ pub struct StageCosts {
     pub chunks: Vec<ChunkSeconds>,
     /// Seconds of one transfer between two stages.
     pub transfer: f64,
-    /// Whether a stage computes while it sends.
-    pub overlapped: bool,
+    /// Share of a transfer in which its sender can't compute: 1 where sends are not overlapped.
+    pub exposed: f64,
 }
 
 impl StageCosts {
     /// Equal chunks on all stages.
     pub fn uniform(pipeline: &Pipeline, seconds: ChunkSeconds) -> StageCosts {
         let count = pipeline.virtual_stages() as usize;
-        StageCosts { chunks: vec![seconds; count], transfer: 0.0, overlapped: true }
+        StageCosts { chunks: vec![seconds; count], transfer: 0.0, exposed: 0.0 }
     }
 
     /// Refuses what does not fit the pipeline or is no duration.
@@ -51,7 +51,7 @@ impl StageCosts {
         if found != wanted {
             return Err(SimulationError::Costs { wanted, found });
         }
-        let all = self.chunks.iter().flat_map(|chunk| chunk.by_kind()).chain([self.transfer]);
+        let all = self.chunks.iter().flat_map(|chunk| chunk.by_kind()).chain([self.transfer, self.exposed]);
         match all.into_iter().find(|seconds| !seconds.is_finite() || *seconds < 0.0) {
             Some(seconds) => Err(SimulationError::Seconds { seconds }),
             None => Ok(()),

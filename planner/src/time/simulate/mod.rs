@@ -4,9 +4,9 @@
 //! from the neighbouring virtual stage has arrived. So the timeline is the longest path through a graph without cycles,
 //! and each action is looked at once: a stage runs on until it must wait, and is woken when its neighbour sends.
 //!
-//! A transfer takes `StageCosts::transfer` seconds. Overlapped, it delays only the receiver. Otherwise it also keeps
-//! the sender from its next action, as Megatron's 1F1B does, which waits for its sends: a stage in the middle then
-//! spends two transfers on each micro batch, the first and the last stage one.
+//! A transfer takes `StageCosts::transfer` seconds. The exposed share of it keeps the sender from its next action: all of
+//! it in Megatron's 1F1B, which waits for its sends, so that a stage in the middle spends two transfers on each micro
+//! batch, the first and the last stage one. The rest only delays the receiver.
 
 mod costs;
 mod error;
@@ -45,6 +45,14 @@ pub struct StageTimeline {
     pub computing: f64,
     /// Seconds of sending, when it could not compute.
     pub sending: f64,
+}
+
+impl StageTimeline {
+    /// Seconds that the stage computes actions of a kind.
+    pub fn seconds_of(&self, kind: ActionKind) -> f64 {
+        let of_kind = self.spans.iter().filter(|span| span.action.kind == kind);
+        of_kind.map(|span| span.end - span.start).sum()
+    }
 }
 
 /// A simulated step: the pipeline alone, without optimizer and gradient reduction.
@@ -183,7 +191,7 @@ impl<'a> Run<'a> {
             activations: vec![f64::INFINITY; pairs],
             gradients: vec![f64::INFINITY; pairs],
             transfer: costs.transfer,
-            blocking: if costs.overlapped { 0.0 } else { costs.transfer },
+            blocking: costs.exposed * costs.transfer,
             // The first stage is on top: nothing starts before it.
             ready: (0..lists.len()).rev().collect(),
         }

@@ -138,8 +138,12 @@ fn any_costs(pipeline: Pipeline) -> impl Strategy<Value = StageCosts> {
     let chunk = (0.0..2.0, 0.0..2.0, 0.0..2.0).prop_map(|(forward, backward_input, backward_weight)| {
         ChunkSeconds { forward, backward_input, backward_weight }
     });
-    (proptest::collection::vec(chunk, count), prop_oneof![Just(0.0), 0.0..0.5], any::<bool>())
-        .prop_map(|(chunks, transfer, overlapped)| StageCosts { chunks, transfer, overlapped })
+    (
+        proptest::collection::vec(chunk, count),
+        prop_oneof![Just(0.0), 0.0..0.5],
+        prop_oneof![Just(0.0), Just(1.0), 0.0..1.0],
+    )
+        .prop_map(|(chunks, transfer, exposed)| StageCosts { chunks, transfer, exposed })
 }
 
 proptest! {
@@ -224,11 +228,11 @@ fn what_is_no_cost_is_refused() {
 #[test]
 fn sends_that_block_take_the_sender_and_others_do_not() {
     let pipeline = pipeline(Schedule::OneFOneB, 3, 1, 6);
-    let with = |overlapped| {
-        let costs = StageCosts { transfer: 0.5, overlapped, ..StageCosts::uniform(&pipeline, SECONDS) };
+    let with = |exposed| {
+        let costs = StageCosts { transfer: 0.5, exposed, ..StageCosts::uniform(&pipeline, SECONDS) };
         simulate(&pipeline, &costs).unwrap()
     };
-    let (blocking, overlapped) = (with(false), with(true));
+    let (blocking, overlapped) = (with(1.0), with(0.0));
     assert!(blocking.seconds > overlapped.seconds);
     assert_eq!(blocking.stages[1].sending, 6.0 * 2.0 * 0.5);
     assert_eq!(blocking.stages[0].sending, 6.0 * 0.5);

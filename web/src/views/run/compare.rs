@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::wire::{MeasuredMemory, RankClass, RunSummary};
 
-use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment};
+use crate::chart::{Bars, ChartView, Drawing, Ink, Row, Segment, Unit};
 use crate::format;
 use crate::hub::{RankBook, hub};
 use crate::testid;
@@ -178,7 +178,7 @@ fn bars(pairs: &[Pair]) -> Bars {
                 };
                 let word = if outlined { "measured" } else { "predicted" };
                 let label = format!("Rank {}, {} {word}: {}", pair.rank, category.name, format::bytes(bytes));
-                Segment { ink: category.ink, bytes, key: String::new(), label }
+                Segment { ink: category.ink, size: bytes, key: String::new(), label }
             })
             .collect();
         let label = if outlined { "measured".to_owned() } else { format!("Rank {} predicted", pair.rank) };
@@ -186,7 +186,7 @@ fn bars(pairs: &[Pair]) -> Bars {
         Row { label, short, segments, outlined }
     };
     let rows = pairs.iter().take(DRAWN).flat_map(|pair| [row(pair, false), row(pair, true)]).collect();
-    Bars { rows, limit: None, axis: "Tensor bytes".to_owned() }
+    Bars { rows, limit: None, axis: "Tensor bytes".to_owned(), unit: Unit::Bytes }
 }
 
 #[component]

@@ -1,0 +1,63 @@
+//! The timeline of a plan's step.
+
+use super::chunk_costs::stage_costs;
+use super::simulate::{Timeline, simulate};
+use crate::finding::Finding;
+use crate::plan::Plan;
+use crate::schedule::Pipeline;
+
+/// The timeline of a valid plan's step, as planner predicts it.
+///
+/// # Errors
+/// A finding: the time model lacks a figure, or the step has more actions than are simulated.
+pub fn timeline(plan: &Plan) -> Result<Timeline, Finding> {
+    let costs = stage_costs(plan).map_err(|reason| {
+        let message = format!("no timeline can be drawn: {reason}");
+        Finding::warning("time", serde_json::Value::Null, message).rule("time model")
+    })?;
+    simulate(&Pipeline::of(plan), &costs).map_err(|error| {
+        let sequences = plan.training.global_batch_size;
+        Finding::error("training.global_batch_size", sequences, error.to_string()).rule("simulation")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::{estimate, parse_plan};
+
+    /// Seconds of the simulated pipeline over those of the answer without what follows the pipeline.
+    fn check(layout: serde_json::Value, batch: u64, expected: std::ops::Range<f64>) {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
+            "layout": layout, "training": {"global_batch_size": batch}});
+        let file = parse_plan(&file.to_string()).unwrap();
+        let time = estimate(&file).time.unwrap();
+        let plan = Plan::resolve(&file).plan.unwrap();
+        let parts = &time.breakdown;
+        let pipeline = time.step_seconds - parts.data_parallel - parts.optimizer - parts.fixed;
+        let ratio = timeline(&plan).unwrap().seconds / pipeline;
+        assert!(expected.contains(&ratio), "{ratio} of {:?}", plan.layout);
+    }
+
+    #[test]
+    fn a_timeline_is_as_long_as_the_answer_says() {
+        // One stage: no transfers and no bubble.
+        check(json!({"tp": 8}), 64, 1.0 - 1e-9..1.0 + 1e-9);
+        // Transfers: the closed form counts two for each micro batch on every stage, with each other's fill and drain.
+        check(json!({"tp": 8, "pp": 4}), 64, 0.98..1.02);
+        check(json!({"tp": 4, "pp": 4, "vpp": 5}), 64, 0.98..1.02);
+        check(json!({"tp": 8, "pp": 8}), 32, 0.97..1.03);
+    }
+
+    #[test]
+    fn a_step_that_is_too_long_is_a_finding() {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
+            "layout": {"tp": 8, "pp": 8}, "training": {"global_batch_size": 1_000_000_000u64}});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        let finding = timeline(&plan).unwrap_err();
+        assert_eq!(finding.field, "training.global_batch_size");
+        assert!(finding.message.contains("16000000000 actions"), "{}", finding.message);
+    }
+}
