@@ -104,6 +104,7 @@ impl Step {
             }
             Step::Rank => {
                 let torch = build::rank_tools(place)?;
+                tools::transformers(place, &torch)?;
                 let _lock = Lock::acquire(&place.target_lock(Target::Rank))?;
                 let mut cargo = build::cargo_with(place, &torch);
                 test(cargo.args(["test", "--no-fail-fast", "--release", "--package", "shardplan-rank"]))

@@ -18,6 +18,8 @@ const TORCH_VERSION: &str = "2.11.0";
 /// The Python versions that this torch has wheels for.
 const PYTHON_MINORS: std::ops::RangeInclusive<u32> = 10..=14;
 const MARKER: &str = "installed";
+/// Whose models the executor's mathematics is compared with in tests.
+const TRANSFORMERS_VERSION: &str = "5.23.0";
 
 /// An installed torch.
 pub struct Torch {
@@ -60,6 +62,31 @@ pub fn torch(place: &Place) -> Result<Torch> {
     Ok(Torch { home: Path::new(&packages).join("torch"), python })
 }
 
+/// Makes sure of transformers beside torch, for tests that compare with its models.
+pub fn transformers(place: &Place, torch: &Torch) -> Result<()> {
+    let found = || {
+        let version = "import importlib.metadata as m; print(m.version('transformers'))";
+        let version = process::read(Command::new(&torch.python).args(["-c", version]));
+        version.is_ok_and(|version| version.trim() == TRANSFORMERS_VERSION)
+    };
+    if found() {
+        return Ok(());
+    }
+    let _lock = Lock::acquire(&place.lock_file("torch"))?;
+    if found() {
+        return Ok(());
+    }
+    let wanted = format!("transformers=={TRANSFORMERS_VERSION}");
+    timed(format_args!("installing {wanted} beside torch (once)"), || pip_install(&torch.python, &[&wanted]))
+        .with_context(|| format!("{wanted} could not be installed"))
+}
+
+fn pip_install(python: &Path, packages: &[&str]) -> Result<()> {
+    let options =
+        ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"];
+    process::run(Command::new(python).args(options).args(packages))
+}
+
 /// True when the environment's own Python imports the wanted version.
 fn imports(folder: &Path) -> bool {
     let python = folder.join("bin").join("python3");
@@ -89,17 +116,8 @@ fn install(place: &Place, folder: &Path) -> Result<()> {
         format_args!("installing torch {TORCH_VERSION} into {} (once, several GB)", folder.display()),
         || {
             process::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
-            process::run(Command::new(folder.join("bin").join("python3")).args([
-                "-m",
-                "pip",
-                "install",
-                "--no-input",
-                "--disable-pip-version-check",
-                "--progress-bar",
-                "off",
-                &format!("torch=={TORCH_VERSION}"),
-                "numpy",
-            ]))
+            let torch = format!("torch=={TORCH_VERSION}");
+            pip_install(&folder.join("bin").join("python3"), &[&torch, "numpy"])
         },
     )
     .with_context(|| format!("torch {TORCH_VERSION} could not be installed"))?;

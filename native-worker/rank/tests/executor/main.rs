@@ -12,3 +12,4 @@ mod optimizers;
 mod parity;
 mod pipeline;
 mod reference;
+mod transformers;

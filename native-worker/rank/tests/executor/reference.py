@@ -140,4 +140,5 @@ def main():
     print(f"{len(losses)} losses, gradients and weights of {len(weights)} parameters are equal")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::harness::{Run, set, tiny};
 
 /// The Python of the environment that libtorch comes from.
-fn python() -> PathBuf {
+pub fn python() -> PathBuf {
     if let Some(python) = std::env::var_os("SHARDPLAN_TORCH_PYTHON") {
         return PathBuf::from(python);
     }
