@@ -344,14 +344,21 @@ fn check(plan: &Plan) -> Vec<Finding> {
     if !has_error(&findings) {
         findings.extend(shard::check(plan));
     }
+    let message = match plan.runtime {
+        Runtime::Megatron => {
+            "memory follows rules that are scored on published runs (docs/accuracy.md); what is outside the allocator is an estimate, and the likely range says how sure the sum is"
+        }
+        Runtime::Native => {
+            "weights, gradients and optimizer state are exact, activations and transients are listed tensor by tensor; what is outside the allocator is an estimate"
+        }
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+            "weights, gradients, optimizer state and the sizes of buffers are exact; activations, which buffers are alive at once and what is outside the allocator are estimates, and the likely range says how wide"
+        }
+    };
     findings.push(
-        Finding::info(
-            "memory.activations_bytes",
-            serde_json::Value::Null,
-            "weights, gradients and optimizer state are exact; activations, transients and what is outside the allocator are a first estimate, and the likely range says how wide",
-        )
-        .rule("memory categories"),
+        Finding::info("memory.activations_bytes", serde_json::Value::Null, message).rule("memory categories"),
     );
+    findings.extend(memory::assumptions(plan));
     findings
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::memory::{RESERVED_OVER_ALLOCATED, live_chunks};
+use crate::memory::{RESERVED_OVER_ALLOCATED, interval_in_words, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
 use crate::shard::stage_families;
@@ -35,7 +35,19 @@ fn bytes(value: u64) -> String {
 }
 
 const EXACT: &str = "Exact: the sum over the same shards that the worker allocates";
-const ESTIMATE: &str = "A first estimate: dense layers within 0.5% and MoE layers within 2.5% of 23 published readings that it was made with; not yet scored on others";
+
+/// How far an estimated number can be trusted.
+fn estimate_note(plan: &Plan) -> &'static str {
+    match plan.runtime {
+        Runtime::Megatron => {
+            "Scored against published peaks by `cargo xtask accuracy`; docs/accuracy.md says how well"
+        }
+        Runtime::Native => "Held against the executor's measured bytes by its tests",
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+            "Sizes of buffers are torch's; which are alive at once is estimated"
+        }
+    }
+}
 
 /// Explains the number named `key`: `parameters.total`, `parameters.active`, `parameters.per_rank_max`,
 /// `memory.peak_bytes`, `memory.capacity_bytes`, `memory.interval_bytes`, or `memory.CATEGORY@CLASS` with a category of
@@ -74,7 +86,10 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
                 .max_by_key(|class| class.peak_reserved_bytes + class.outside_bytes)?;
             Some(Why {
                 title: format!("Peak of the fullest rank, stage {} in {}", fullest.stage, fullest.peak_phase),
-                formula: "reserved by the allocator + outside it; likely range: static + 0.8 x estimated + 0.5 x outside to 1.093 x (static + 1.25 x estimated) + 1.33 x outside".to_owned(),
+                formula: format!(
+                    "reserved by the allocator + outside it; likely range: {}",
+                    interval_in_words(&plan)
+                ),
                 inputs: vec![
                     input("allocated", bytes(fullest.peak_allocated_bytes)),
                     input("reserved", bytes(fullest.peak_reserved_bytes)),
@@ -82,8 +97,10 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
                     input("likely from", bytes(answer.interval_bytes[0])),
                     input("likely to", bytes(answer.interval_bytes[1])),
                 ],
-                source: "Reserved over allocated: median 1.038, max 1.093 of 344 rank readings (SimuMax, B200)".to_owned(),
-                note: "Activations, transients and what is outside the allocator are estimates".to_owned(),
+                source:
+                    "Reserved over allocated: median 1.038, max 1.093 of 344 rank readings (SimuMax, B200)"
+                        .to_owned(),
+                note: estimate_note(&plan).to_owned(),
             })
         }
         _ => category(&plan, answer.rank_classes.get(class)?, key.strip_prefix("memory.")?),
@@ -204,7 +221,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
             (
                 "Optimizer state",
                 class.optimizer_bytes,
-                "local elements x (4 of master weights + moments), split over data parallelism when distributed; fp32 and fp64 training keep no master copy",
+                "local elements x (bytes of master weights and moments by their types), split over data parallelism and its instances when distributed, less what is on the host; fp32 and fp64 training keep no master copy; Muon keeps one moment for hidden matrices",
                 "Megatron-Core distrib_optimizer",
                 EXACT,
             )
@@ -222,7 +239,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
                 class.activations_bytes,
                 "bytes that all layers of the stage save for one micro batch x micro batches in flight",
                 "tensors saved by Megatron-Core with TransformerEngine, layer by layer; in flight by its schedules",
-                ESTIMATE,
+                estimate_note(plan),
             )
         }
         "transient_bytes" => {
@@ -235,9 +252,9 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
             (
                 "Transient peak",
                 class.transient_bytes,
-                "the largest temporary of backward, head or optimizer step, with weight gradients outside the buffers and workspaces",
-                "Megatron-Core and TransformerEngine, cached dummy weight gradients",
-                ESTIMATE,
+                "what is held from step to step beside state (workspaces, gathered inputs, dummy weight gradients, copies of weights in low precision) + the largest temporary of the fullest phase",
+                "Megatron-Core, TransformerEngine and PyTorch: cached dummy weight gradients, one gathered input, two cuBLAS workspaces, one of TransformerEngine and four of its grouped GEMM",
+                estimate_note(plan),
             )
         }
         "outside_bytes" => (
@@ -252,7 +269,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
             class.peak_allocated_bytes,
             "weights + gradients + optimizer + activations + transient",
             "sum of the categories",
-            ESTIMATE,
+            estimate_note(plan),
         ),
         "peak_reserved_bytes" => {
             inputs.push(input(
@@ -264,7 +281,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
                 class.peak_reserved_bytes,
                 "allocated x the median of reserved over allocated",
                 "344 rank readings of SimuMax on B200: min 1.007, median 1.038, max 1.093",
-                ESTIMATE,
+                estimate_note(plan),
             )
         }
         _ => return None,

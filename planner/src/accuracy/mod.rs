@@ -7,6 +7,7 @@ mod golden;
 mod kempnerforge;
 mod nanotron;
 mod parameters;
+pub mod report;
 mod runs;
 mod simumax;
 mod torchtitan;
@@ -222,10 +223,52 @@ mod tests {
         assert!(scored[0].max_abs_err > 0.0);
     }
 
+    /// Median, p90 and bias of all rows of a quantity are below these.
+    #[track_caller]
+    fn check_within(name: &str, quantity: &str, [median, p90, bias]: [f64; 3]) {
+        let (_, text) = bundled(name);
+        let scored = score(name, text).unwrap();
+        let all = scored.iter().find(|one| one.quantity == quantity && one.split == "all").unwrap();
+        assert!(
+            all.n > 100 && all.unmapped <= 2,
+            "{} rows, {} unmapped: {:?}",
+            all.n,
+            all.unmapped,
+            all.notes
+        );
+        assert!(all.median_abs_err < median && all.p90_abs_err < p90 && all.bias.abs() < bias, "{all:#?}");
+    }
+
+    #[test]
+    fn megatrons_memory_is_its_ci_goldens() {
+        check_within("megatron_ci_golden", "static_bytes", [0.005, 0.04, 0.01]);
+        check_within("megatron_ci_golden", "peak_bytes", [0.005, 0.03, 0.01]);
+        check_within("megatron_ci_golden", "peak_bytes_step1", [0.006, 0.05, 0.01]);
+    }
+
+    #[test]
+    fn megatrons_memory_is_simumax_readings() {
+        check_within("simumax_results", "peak_bytes", [0.005, 0.01, 0.005]);
+        check_within("simumax_results", "reserved_bytes", [0.02, 0.05, 0.02]);
+    }
+
+    #[test]
+    fn splits_are_the_halves_that_rules_were_made_and_checked_on() {
+        let (name, text) = bundled("megatron_ci_golden");
+        let rows = |split: &str| {
+            let scored = score(name, text).unwrap();
+            let one = scored.iter().find(|one| one.quantity == "peak_bytes" && one.split == split).unwrap();
+            one.n + one.unmapped + one.excluded
+        };
+        assert_eq!([rows("all"), rows("train"), rows("validate")], [108, 55, 53]);
+    }
+
     #[test]
     fn other_text_is_an_error_or_nothing() {
         assert!(score("param_counts", "[]").is_err());
         assert!(score("param_counts", "nonsense").is_err());
+        assert!(score("megatron_ci_golden", "{}").is_err());
+        assert!(score("simumax_results", "[1]").is_err());
         assert_eq!(score("something_else", "nonsense").unwrap(), []);
     }
 }

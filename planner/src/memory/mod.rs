@@ -4,6 +4,7 @@
 //! Activations are counted module by module for one layer of each kind ([`Terms`]), then for a stage's chunks and the
 //! micro batches in flight; [`phases`] says what is alive beside them in each phase of a step.
 
+mod assumptions;
 mod attention;
 mod fsdp2;
 mod head;
@@ -27,9 +28,10 @@ mod unsplit;
 mod weights;
 mod workspaces;
 
+pub use assumptions::assumptions;
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
-pub use interval::{RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX};
+pub use interval::{RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words};
 pub use live::{live_chunks, live_of_chunk};
 pub use optimizer::Slot;
 pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
@@ -60,7 +62,8 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         Some(nonuniform) => role_classes(plan, nonuniform),
     };
     let peak_bytes = rank_classes.iter().map(interval::taken).max().unwrap_or(0);
-    let low = rank_classes.iter().map(interval::low_end).max().unwrap_or(0).min(peak_bytes);
+    let low =
+        rank_classes.iter().map(|class| interval::low_end(plan, class)).max().unwrap_or(0).min(peak_bytes);
     let high =
         rank_classes.iter().map(|class| interval::high_end(plan, class)).max().unwrap_or(0).max(peak_bytes);
     let capacity_bytes = plan.cluster.gpu.capacity_bytes;

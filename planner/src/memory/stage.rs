@@ -24,6 +24,8 @@ pub struct Terms<'a> {
     kinds: Vec<KindTerms>,
     mtp: LayerBytes,
     blocks: Option<Blocks>,
+    /// Chunks of every stage.
+    chunks: Vec<Vec<Chunk>>,
 }
 
 /// One kind of layer, in the recipe's precision and in the compute type.
@@ -65,7 +67,10 @@ impl<'a> Terms<'a> {
         let mtp = if plan.model.mtp_layers > 0 { mtp_module(&at) } else { LayerBytes::default() };
         let replicated = matches!(plan.runtime, Runtime::Megatron | Runtime::Native);
         let blocks = replicated.then(|| Blocks::new(plan, kinds.iter().map(|terms| terms.kind)));
-        Terms { at, kinds, mtp, blocks }
+        let chunks_of =
+            |stage| chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+        let chunks = (0..plan.layout.pp).map(chunks_of).collect();
+        Terms { at, kinds, mtp, blocks, chunks }
     }
 
     fn of_kind(&self, kind: LayerKind) -> Option<&KindTerms> {
@@ -111,14 +116,15 @@ impl<'a> Terms<'a> {
         self.mtp
     }
 
-    fn chunks(&self, stage: u64) -> Vec<Chunk> {
-        let plan = self.at.plan;
-        chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default()
+    fn chunks(&self, stage: u64) -> &[Chunk] {
+        self.chunks.get(stage as usize).map_or(&[], Vec::as_slice)
     }
 
     /// Elements that a rank of `stage` holds; nothing for a runtime that shards them.
     pub fn elements(&self, stage: u64) -> StageElements {
-        self.blocks.as_ref().map_or_else(StageElements::default, |blocks| blocks.stage(self.at.plan, stage))
+        self.blocks
+            .as_ref()
+            .map_or_else(StageElements::default, |blocks| blocks.stage(self.at.plan, self.chunks(stage)))
     }
 
     /// Elements of weights on `stage` that a low-precision recipe runs with.
@@ -128,7 +134,7 @@ impl<'a> Terms<'a> {
         let model = &self.at.plan.model;
         let mut plain = 0;
         for chunk in self.chunks(stage) {
-            for (range, _) in self.split(chunk.layers).into_iter().filter(|(_, plain)| *plain) {
+            for (range, _) in self.split(chunk.layers.clone()).into_iter().filter(|(_, plain)| *plain) {
                 plain +=
                     model.kinds_in(range).map(|(kind, count)| count * blocks.quantised(kind)).sum::<u64>();
             }
@@ -145,8 +151,8 @@ impl<'a> Terms<'a> {
     pub fn has_experts(&self, stage: u64) -> bool {
         let model = &self.at.plan.model;
         self.chunks(stage)
-            .into_iter()
-            .any(|chunk| model.kinds_in(chunk.layers).any(|(kind, _)| kind.mlp == Mlp::Moe))
+            .iter()
+            .any(|chunk| model.kinds_in(chunk.layers.clone()).any(|(kind, _)| kind.mlp == Mlp::Moe))
     }
 
     /// Activations of a rank of `stage`.

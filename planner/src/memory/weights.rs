@@ -1,8 +1,9 @@
 //! Elements that a rank holds of each kind of block, computed once for all stages of a plan.
 
+use crate::layout::Chunk;
 use crate::model::LayerKind;
 use crate::plan::Plan;
-use crate::shard::{Block, Family, Module, PARAM_ALIGNMENT, block_families, counted_blocks};
+use crate::shard::{Block, Family, Module, PARAM_ALIGNMENT, block_families, counted_blocks_of};
 
 /// Elements of one kind (dense or routed experts) on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,20 +97,22 @@ impl Blocks {
         Blocks(blocks.into_iter().map(|block| of_block(plan, block)).collect())
     }
 
-    /// What a rank of `stage` holds.
-    pub fn stage(&self, plan: &Plan, stage: u64) -> StageElements {
+    /// What a rank of a stage with these chunks holds.
+    pub fn stage(&self, plan: &Plan, chunks: &[Chunk]) -> StageElements {
         let mut found = StageElements::default();
         let mut shapes: Vec<(u64, u64)> = Vec::new();
-        for (block, count) in counted_blocks(plan, stage) {
+        for (block, count) in counted_blocks_of(plan, chunks) {
             let Some(one) = self.0.iter().find(|known| known.block == block) else { continue };
             found.dense.put(&one.dense, count);
             found.expert.put(&one.expert, count);
             if matches!(block, Block::Embedding { .. }) {
                 found.embedding = one.dense.exact;
             }
-            shapes.extend(
-                one.shapes.iter().filter(|shape| !shapes.contains(shape)).copied().collect::<Vec<_>>(),
-            );
+            for shape in &one.shapes {
+                if !shapes.contains(shape) {
+                    shapes.push(*shape);
+                }
+            }
         }
         found.distinct_shapes = shapes.iter().map(|(rows, columns)| rows * columns).sum();
         found.largest = shapes.iter().map(|(rows, columns)| rows * columns).max().unwrap_or(0);

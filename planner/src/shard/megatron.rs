@@ -1,7 +1,7 @@
 //! Cuts and buffers by Megatron-Core's rules, which the native runtime shares.
 
 use super::{BufferShard, Family, Module, ParamShard, RankShards};
-use crate::layout::{Coordinates, GroupKind, chunks_of_stage, coordinates, embedding_stages};
+use crate::layout::{Chunk, Coordinates, GroupKind, chunks_of_stage, coordinates, embedding_stages};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::nonuniform::RankRole;
 use crate::plan::Plan;
@@ -137,6 +137,11 @@ pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
 /// The pieces of a stage with the number of each, in order of appearance.
 pub(crate) fn counted_blocks(plan: &Plan, stage: u64) -> Vec<(Block, u64)> {
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    counted_blocks_of(plan, &chunks)
+}
+
+/// The same of a stage with these chunks.
+pub(crate) fn counted_blocks_of(plan: &Plan, chunks: &[Chunk]) -> Vec<(Block, u64)> {
     let mut kinds: Vec<(Block, u64)> = Vec::new();
     let mut put = |block, count| match kinds.iter_mut().find(|(known, _)| *known == block) {
         Some((_, known)) => *known += count,
@@ -148,7 +153,7 @@ pub(crate) fn counted_blocks(plan: &Plan, stage: u64) -> Vec<(Block, u64)> {
             put(Block::Embedding { copy: false }, 1);
             embedded = true;
         }
-        for (kind, count) in plan.model.kinds_in(chunk.layers) {
+        for (kind, count) in plan.model.kinds_in(chunk.layers.clone()) {
             put(Block::Layer(kind), count);
         }
         let modules = if chunk.mtp { plan.model.mtp_modules() } else { 0 };
@@ -169,6 +174,25 @@ pub(crate) fn counted_blocks(plan: &Plan, stage: u64) -> Vec<(Block, u64)> {
 /// Families of `count` pieces of a kind.
 pub(crate) fn block_families(plan: &Plan, block: Block, count: u64) -> impl Iterator<Item = Family> + '_ {
     parameters_of(plan, block).into_iter().map(move |parameter| family(parameter, plan, count))
+}
+
+/// Parameters that the fullest rank allocates, each kind of piece counted once for all stages.
+pub(super) fn parameters_per_rank_max(plan: &Plan) -> u64 {
+    let mut known: Vec<(Block, u64)> = Vec::new();
+    let mut of_block = |block: Block| {
+        if let Some((_, elements)) = known.iter().find(|(other, _)| *other == block) {
+            return *elements;
+        }
+        let families = block_families(plan, block, 1);
+        let elements = families.map(|family| family.count * family.local_elements()).sum();
+        known.push((block, elements));
+        elements
+    };
+    let mut of_stage = |stage| -> u64 {
+        let blocks = counted_blocks(plan, stage);
+        blocks.into_iter().map(|(block, count)| count * of_block(block)).sum()
+    };
+    (0..plan.layout.pp).map(&mut of_stage).max().unwrap_or(0)
 }
 
 /// Families of everything that a rank of `stage` holds.

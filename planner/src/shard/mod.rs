@@ -17,7 +17,9 @@ pub mod tp_plan;
 pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 
-pub(crate) use megatron::{Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks};
+pub(crate) use megatron::{
+    Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks, counted_blocks_of,
+};
 pub use megatron::{padded_vocabulary, side_gradient_bytes};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use remarks::check;
@@ -87,6 +89,9 @@ pub fn parameters_of_stage(plan: &Plan, stage: u64) -> u64 {
 
 /// Parameters that the fullest rank allocates, without buffer padding.
 pub fn parameters_per_rank_max(plan: &Plan) -> u64 {
+    if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
+        return megatron::parameters_per_rank_max(plan);
+    }
     (0..plan.layout.pp).map(|stage| parameters_of_stage(plan, stage)).max().unwrap_or(0)
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use planner::accuracy::report::{BEGIN, END, with_figures};
 use planner::accuracy::{BUNDLED, Dataset, score};
 
 fn main() -> ExitCode {
@@ -29,6 +30,7 @@ fn run() -> Result<()> {
             other => bail!("`{other}` is not an option; there are --evidence DIR and --json"),
         }
     }
+    let bundled = evidence.is_none();
     let mut datasets = Vec::new();
     for (name, text) in texts(evidence)? {
         datasets.extend(score(&name, &text).map_err(anyhow::Error::msg)?);
@@ -37,6 +39,21 @@ fn run() -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "datasets": datasets }))?);
     } else {
         print(&datasets);
+    }
+    if bundled { write(&datasets) } else { Ok(()) }
+}
+
+/// Writes the figures into docs/accuracy.md of the checkout; figures of other evidence are not the project's.
+fn write(datasets: &[Dataset]) -> Result<()> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/accuracy.md");
+    let document =
+        std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+    let written = with_figures(&document, datasets).with_context(|| {
+        format!("{} has no place for figures, between `{BEGIN}` and `{END}`", path.display())
+    })?;
+    if written != document {
+        std::fs::write(&path, written).with_context(|| format!("can't write {}", path.display()))?;
+        eprintln!("wrote the figures into docs/accuracy.md");
     }
     Ok(())
 }
@@ -64,14 +81,15 @@ fn texts(evidence: Option<PathBuf>) -> Result<Vec<(String, String)>> {
 #[expect(clippy::print_stdout, reason = "the scores are this program's data")]
 fn print(datasets: &[Dataset]) {
     println!(
-        "{:<28} {:<12} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "dataset", "quantity", "n", "equal", "median", "p90", "max", "bias", "unmapped"
+        "{:<28} {:<24} {:<10} {:>4} {:>6} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "dataset", "quantity", "rows", "n", "equal", "median", "p90", "max", "bias", "unmapped"
     );
     for dataset in datasets {
         println!(
-            "{:<28} {:<12} {:>4} {:>6} {:>8.2}% {:>8.2}% {:>8.2}% {:>+8.2}% {:>9}",
+            "{:<28} {:<24} {:<10} {:>4} {:>6} {:>8.2}% {:>8.2}% {:>8.2}% {:>+8.2}% {:>9}",
             dataset.name,
             dataset.quantity,
+            dataset.split,
             dataset.n,
             dataset.equal,
             100.0 * dataset.median_abs_err,
@@ -80,7 +98,11 @@ fn print(datasets: &[Dataset]) {
             100.0 * dataset.bias,
             dataset.unmapped
         );
-        for note in &dataset.notes {
+        let whole = dataset.split == "all";
+        for row in dataset.worst.iter().filter(|_| whole) {
+            println!("  {:>+8.2}% {}", 100.0 * row.error, row.row);
+        }
+        for note in dataset.notes.iter().filter(|_| whole) {
             println!("  {note}");
         }
     }

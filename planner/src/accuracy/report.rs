@@ -1,0 +1,87 @@
+//! The scores as Markdown, for docs/accuracy.md.
+
+use super::Dataset;
+
+/// Where the figures stand in the document.
+pub const BEGIN: &str = "<!-- figures written by `cargo xtask accuracy` -->";
+/// Where they end.
+pub const END: &str = "<!-- end of figures -->";
+
+/// The document with its figures replaced by those of `datasets`; none when it has no place for them.
+pub fn with_figures(document: &str, datasets: &[Dataset]) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n\n{}\n{END}{after}", figures(datasets)))
+}
+
+fn percent(fraction: f64) -> String {
+    format!("{:.2}%", 100.0 * fraction)
+}
+
+fn signed(fraction: f64) -> String {
+    format!("{:+.2}%", 100.0 * fraction)
+}
+
+/// Tables of all scores, of the worst rows, and of what could not be planned.
+pub fn figures(datasets: &[Dataset]) -> String {
+    let mut text = String::from(
+        "| dataset | quantity | rows | n | equal | mean | median | p90 | max | bias | unmapped | without it |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+    );
+    for dataset in datasets {
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            dataset.name,
+            dataset.quantity,
+            dataset.split,
+            dataset.n,
+            dataset.equal,
+            percent(dataset.mean_abs_err),
+            percent(dataset.median_abs_err),
+            percent(dataset.p90_abs_err),
+            percent(dataset.max_abs_err),
+            signed(dataset.bias),
+            dataset.unmapped,
+            dataset.excluded
+        ));
+    }
+    for dataset in datasets.iter().filter(|dataset| dataset.split == "all") {
+        if !dataset.worst.is_empty() {
+            text.push_str(&format!("\nWorst rows of {}, {}:\n\n", dataset.name, dataset.quantity));
+            for row in &dataset.worst {
+                text.push_str(&format!("- {} {}\n", signed(row.error), row.row));
+            }
+        }
+    }
+    let mut named: Vec<&str> = Vec::new();
+    let mut notes = String::new();
+    for dataset in datasets.iter().filter(|dataset| dataset.split == "all") {
+        for note in dataset.notes.iter().filter(|note| !named.contains(&note.as_str())).collect::<Vec<_>>() {
+            notes.push_str(&format!("- {}: {note}\n", dataset.name));
+            named.push(note);
+        }
+    }
+    if !notes.is_empty() {
+        text.push_str(&format!(
+            "\nRows that could not be planned, or are not equal where equality is asked:\n\n{notes}"
+        ));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_replace_figures_and_nothing_else() {
+        let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let dataset =
+            super::super::score("param_counts", include_str!("evidence/param_counts.json")).unwrap();
+        let written = with_figures(&document, &dataset).unwrap();
+        assert!(written.starts_with("before\n") && written.ends_with("after\n"), "{written}");
+        assert!(written.contains("| param_counts | parameters | all | 22 | 22 |"), "{written}");
+        assert!(!written.contains("old"));
+        assert_eq!(with_figures(&written, &dataset).unwrap(), written);
+        assert_eq!(with_figures("no place", &dataset), None);
+    }
+}

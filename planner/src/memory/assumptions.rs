@@ -1,0 +1,54 @@
+//! What an estimate of Megatron-Core takes for granted where the plan does not say.
+
+use serde_json::Value;
+
+use crate::cluster::Generation;
+use crate::finding::Finding;
+use crate::plan::Plan;
+use crate::wire::{AttentionBackend, Implementation, Runtime};
+
+use super::interval;
+use super::setting::{Kernel, Setting};
+use super::workspaces::cublas_workspace;
+
+const RULE: &str = "assumptions of the memory estimate";
+
+/// Assumptions that decide more than a per mille of a usual plan, each with what would replace it.
+pub fn assumptions(plan: &Plan) -> Vec<Finding> {
+    if plan.runtime != Runtime::Megatron {
+        return Vec::new();
+    }
+    let training = &plan.training;
+    let mut found = Vec::new();
+    let mut assume = |field: &str, value: Value, message: String| {
+        found.push(Finding::info(field, value, message).rule(RULE));
+    };
+    let engine = training.implementation == Implementation::TransformerEngine && training.dtype.size() <= 2;
+    if training.attention_backend == AttentionBackend::Auto && engine {
+        let kernel = match Setting::new(plan).kernel {
+            Kernel::Flash => "FlashAttention",
+            Kernel::Cudnn => "cuDNN's",
+            Kernel::Unfused => "the unfused one",
+        };
+        let message = format!(
+            "the attention kernel is taken as {kernel}, which TransformerEngine took on such GPUs in published runs; name one to be sure"
+        );
+        assume("training.attention_backend", "auto".into(), message);
+    }
+    let unsaid = plan.software.torch.is_none() && plan.software.cublas_workspace_bytes.is_none();
+    if unsaid && plan.cluster.gpu.generation() == Generation::Blackwell {
+        let message = format!(
+            "each of two cuBLAS workspaces is taken as {} bytes, the default on Blackwell before torch 2.12; later it is 32 MiB, so say the version or CUBLAS_WORKSPACE_CONFIG's size",
+            cublas_workspace(plan)
+        );
+        assume("software.torch", Value::Null, message);
+    }
+    if interval::load_may_grow(plan) {
+        assume(
+            "training.moe.load_imbalance",
+            training.moe.load_imbalance.into(),
+            "tokens are taken as spread evenly over expert ranks; the likely range's upper end has half as many more on the fullest one".to_owned(),
+        );
+    }
+    found
+}
