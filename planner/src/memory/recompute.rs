@@ -25,8 +25,11 @@ pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
     if plan.file.training.recompute.method.as_deref() == Some("block") {
         let again = group.min(layers);
         let middle = chunk.layers.start + again;
-        let first = checkpointed(terms, chunk.layers.start..middle, again, 1, 0);
-        return both(first, kept(terms, middle..chunk.layers.end, modules));
+        let mut first = checkpointed(terms, chunk.layers.start..middle, again, 1, 0);
+        let rest = kept(terms, middle..chunk.layers.end, modules);
+        // Backward has freed what the layers behind kept before it comes to those that are recomputed.
+        first.recomputed = first.recomputed.saturating_sub(rest.saved.total());
+        return both(first, rest);
     }
     checkpointed(terms, chunk.layers.clone(), layers.div_ceil(group), group, modules)
 }

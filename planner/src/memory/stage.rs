@@ -5,6 +5,7 @@ use std::ops::Range;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
+use crate::schedule::{self, Pipeline};
 use crate::wire::{CudaGraphs, Runtime};
 
 use super::head::{HeadBytes, head};
@@ -179,7 +180,13 @@ impl<'a> Terms<'a> {
             has_head |= chunk.loss;
         }
         found.saved += group;
-        found.head = has_head.then(|| head(&self.at, modules));
+        if has_head {
+            let head = head(&self.at, modules);
+            // Those that wait for their backward while another runs.
+            let waiting = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1);
+            found.saved += head.saved.times(u128::from(waiting));
+            found.head = Some(head);
+        }
         found
     }
 

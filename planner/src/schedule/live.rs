@@ -41,6 +41,17 @@ pub fn live_chunks(pipeline: &Pipeline, stage: u64) -> u64 {
     }
 }
 
+/// The most micro batches of which the model's last chunk, with the loss, is live at once: one where its backward follows
+/// its forward, which is everywhere but in GPipe, and in ZB-H1, whose last stage puts weight gradients off.
+pub fn live_heads(pipeline: &Pipeline) -> u64 {
+    let Pipeline { stages, microbatches, .. } = *pipeline;
+    match pipeline.schedule {
+        Schedule::Gpipe if stages > 1 => microbatches,
+        Schedule::ZbH1 => microbatches.min(stages),
+        _ => microbatches.min(1),
+    }
+}
+
 /// What one chunk of a stage keeps for one micro batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ChunkBytes {

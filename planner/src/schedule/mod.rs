@@ -14,7 +14,7 @@ mod tests;
 mod transfers;
 
 pub use lists::actions;
-pub use live::{ChunkBytes, live_chunks, peak_bytes, peak_live};
+pub use live::{ChunkBytes, live_chunks, live_heads, peak_bytes, peak_live};
 pub use transfers::{Payload, Step, Transfer, steps};
 
 use serde::{Deserialize, Serialize};

@@ -213,6 +213,10 @@ proptest! {
             .into_iter()
             .map(|(saved, kept)| ChunkBytes { saved, kept_for_weights: kept.min(saved) })
             .collect();
+        let (last, chunk) = pipeline.place(pipeline.virtual_stages() - 1);
+        let mut of_last = actions(&pipeline, last);
+        of_last.retain(|action| action.chunk == chunk);
+        prop_assert_eq!(live_heads(&pipeline), peak_live(&of_last));
         let same = [ChunkBytes { saved: 1, kept_for_weights: 1 }; 4];
         for stage in 0..pipeline.stages {
             let list = actions(&pipeline, stage);

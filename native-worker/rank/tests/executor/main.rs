@@ -2,6 +2,7 @@
 
 mod attention;
 mod experts;
+mod activations;
 mod failures;
 mod harness;
 mod kills;
