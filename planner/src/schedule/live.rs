@@ -42,10 +42,15 @@ pub fn live_chunks(pipeline: &Pipeline, stage: u64) -> u64 {
 }
 
 /// The most micro batches of which the model's last chunk, with the loss, is live at once: one where its backward follows
-/// its forward, which is everywhere but in GPipe, and in ZB-H1, whose last stage puts weight gradients off.
+/// its forward. That is not so in GPipe, in ZB-H1, whose last stage puts weight gradients off, and in the interleaved
+/// schedule's last group when it is smaller than the others: then forwards run ahead.
 pub fn live_heads(pipeline: &Pipeline) -> u64 {
-    let Pipeline { stages, microbatches, .. } = *pipeline;
+    let Pipeline { stages, chunks, microbatches, group_size, .. } = *pipeline;
     match pipeline.schedule {
+        Schedule::Interleaved if microbatches > group_size => {
+            let rest = microbatches.checked_rem(group_size).unwrap_or(0);
+            rest.min(chunks.saturating_sub(1).saturating_mul(group_size - rest) + 1).max(1)
+        }
         Schedule::Gpipe if stages > 1 => microbatches,
         Schedule::ZbH1 => microbatches.min(stages),
         _ => microbatches.min(1),

@@ -1,8 +1,8 @@
 //! The built `shardplan-rank`, run as processes on this machine.
 
+mod activations;
 mod attention;
 mod experts;
-mod activations;
 mod failures;
 mod harness;
 mod kills;
