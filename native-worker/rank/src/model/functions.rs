@@ -25,6 +25,18 @@ fn matrix(weight: &Tensor, inputs: i64) -> anyhow::Result<Tensor> {
     Ok(weight.f_detach()?.f_reshape([-1, inputs])?)
 }
 
+/// RMSNorm of `input`, and what it is divided by, inverted.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn rms(input: &Tensor, weight: &Tensor, epsilon: f64) -> anyhow::Result<(Tensor, Tensor)> {
+    let exact = exact(input.kind());
+    let wide = input.f_to_kind(exact)?;
+    let rest =
+        wide.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
+    Ok((wide.f_mul(&rest)?.f_mul(weight)?.f_to_kind(input.kind())?, rest))
+}
+
 /// RMSNorm over the last dim, computed in fp32 (fp64 for fp64).
 ///
 /// # Errors
@@ -33,11 +45,7 @@ pub fn rms_norm(tape: &mut Tape<'_>, stream: &Flow, parameter: usize, epsilon: f
     let (kind, exact) = (stream.data().kind(), exact(stream.data().kind()));
     let weight = tape.weight(parameter).f_detach()?;
     let kept = tape.keep(stream);
-    let wide = stream.data().f_to_kind(exact)?;
-    let rest =
-        wide.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
-    let data = wide.f_mul(&rest)?.f_mul(&weight)?.f_to_kind(kind)?;
-    drop(wide);
+    let (data, rest) = rms(stream.data(), &weight, epsilon)?;
     let backward = move |gradient: Tensor| {
         let normed = kept.get()?.f_to_kind(exact)?.f_mul(&rest)?;
         let gradient = gradient.f_to_kind(exact)?;

@@ -110,10 +110,16 @@ impl Layer {
         mut stream: Flow,
     ) -> anyhow::Result<Flow> {
         if let Some(Part { norm, inner, after }) = &self.mixer {
-            let normed = norm.forward(tape, &stream)?;
+            // Norms that Megatron-Core fuses with the next matrix are not recomputed by themselves.
             let update = match inner {
-                Mixer::Grouped(grouped) => grouped.forward(tape, settings, pass, normed)?,
-                Mixer::Latent(latent) => latent.forward(tape, settings, pass, normed)?,
+                Mixer::Grouped(grouped) => {
+                    let normed = norm.forward(tape, &stream)?;
+                    grouped.forward(tape, settings, pass, normed)?
+                }
+                Mixer::Latent(latent) => {
+                    let normed = norm.forward_again(tape, settings, &stream)?;
+                    latent.forward(tape, settings, pass, normed)?
+                }
             };
             stream = add(tape, stream, update, after.as_ref())?;
         }
@@ -172,7 +178,7 @@ impl Feed {
             Feed::Experts(mixture) => {
                 let pass = pass.clone();
                 let run = move |tape: &mut Tape<'a>, stream: &Flow| {
-                    let normed = norm.forward(tape, stream)?;
+                    let normed = norm.forward_again(tape, settings, stream)?;
                     mixture.forward(tape, settings, &pass, normed)
                 };
                 if settings.recompute.module("moe") {

@@ -2,8 +2,11 @@
 
 use planner::model::{self, Architecture};
 
-use super::functions::{exact, flat, rms_norm};
+use tch::Tensor;
+
+use super::functions::{exact, flat, rms, rms_norm};
 use super::names::Names;
+use super::settings::Settings;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
 /// Numbers of a norm's parameters.
@@ -38,6 +41,30 @@ impl Norm {
         Ok(Norm { weight, bias: None, epsilon: architecture.norm_eps })
     }
 
+    /// The normed values, which are made again for whoever keeps them where norms are recomputed.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn forward_again(
+        &self,
+        tape: &mut Tape<'_>,
+        settings: &Settings,
+        input: &Flow,
+    ) -> anyhow::Result<Flow> {
+        let normed = self.forward(tape, input)?;
+        if settings.recompute.module("layernorm") {
+            let kept = tape.keep(input);
+            let weight = tape.weight(self.weight).f_detach()?;
+            let bias = self.bias.map(|bias| tape.weight(bias).f_detach()).transpose()?;
+            let epsilon = self.epsilon;
+            tape.forget(&normed, move || match &bias {
+                None => Ok(rms(&kept.get()?, &weight, epsilon)?.0),
+                Some(bias) => Ok(layer(&kept.get()?, &weight, bias, epsilon)?.0),
+            });
+        }
+        Ok(normed)
+    }
+
     /// The normed values.
     ///
     /// # Errors
@@ -61,14 +88,8 @@ fn layer_norm(
     let weight = tape.weight(parameters[0]).f_detach()?;
     let bias = tape.weight(parameters[1]).f_detach()?;
     let kept = tape.keep(input);
-    let wide = input.data().f_to_kind(exact)?;
-    let mean = wide.f_mean_dim([-1_i64].as_slice(), true, exact)?;
-    let centred = wide.f_sub(&mean)?;
-    let rest =
-        centred.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
-    let data = centred.f_mul(&rest)?.f_mul(&weight)?.f_add(&bias)?.f_to_kind(kind)?;
-    drop((wide, centred));
-    let backward = move |gradient: tch::Tensor| {
+    let (data, [mean, rest]) = layer(input.data(), &weight, &bias, epsilon)?;
+    let backward = move |gradient: Tensor| {
         let normed = kept.get()?.f_to_kind(exact)?.f_sub(&mean)?.f_mul(&rest)?;
         let gradient = gradient.f_to_kind(exact)?;
         let of_weight =
@@ -81,4 +102,21 @@ fn layer_norm(
         Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Made(vec![of_weight, of_bias]) })
     };
     Ok(tape.function(&[input], &parameters, data, Box::new(backward)))
+}
+
+/// LayerNorm of `input`, with the mean and what it is divided by, inverted.
+fn layer(
+    input: &Tensor,
+    weight: &Tensor,
+    bias: &Tensor,
+    epsilon: f64,
+) -> anyhow::Result<(Tensor, [Tensor; 2])> {
+    let exact = exact(input.kind());
+    let wide = input.f_to_kind(exact)?;
+    let mean = wide.f_mean_dim([-1_i64].as_slice(), true, exact)?;
+    let centred = wide.f_sub(&mean)?;
+    let rest =
+        centred.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
+    let data = centred.f_mul(&rest)?.f_mul(weight)?.f_add(bias)?.f_to_kind(input.kind())?;
+    Ok((data, [mean, rest]))
 }

@@ -160,3 +160,20 @@ fn prediction_modules() {
 fn experts_without_any_parallelism_but_data() {
     check(2, 1, shared, same);
 }
+
+#[test]
+fn modules_recomputed_by_themselves() {
+    let again = |plan: &mut Value| {
+        let modules = ["layernorm", "moe_act", "shared_experts", "mla_up_proj"];
+        set(plan, "training.recompute", json!({"granularity": "selective", "modules": modules}));
+    };
+    check(4, 2, deepseek, |plan| {
+        again(plan);
+        layout(plan, &[("ep", 2)]);
+    });
+    check(2, 1, deepseek, |plan| {
+        again(plan);
+        layout(plan, &[("pp", 2)]);
+        set(plan, "layout.schedule", "zb-h1");
+    });
+}

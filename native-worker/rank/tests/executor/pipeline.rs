@@ -1,7 +1,10 @@
 //! Pipelines train the same model: every schedule, uneven stages, tied embeddings, recomputation, with other axes.
 
+use planner::schedule::{self, Pipeline};
+use planner::wire::Event;
 use serde_json::{Value, json};
 
+use crate::harness::{Run, set, tiny};
 use crate::parity::{check, same};
 
 /// `layers` layers and 8 sequences a step.
@@ -90,4 +93,33 @@ fn full_recomputation() {
 #[test]
 fn selective_recomputation() {
     check_recompute(json!({"granularity": "selective", "modules": ["core_attn", "mlp", "layernorm"]}));
+}
+
+#[test]
+fn the_schedule_is_executed_as_planned_and_recorded() {
+    let mut plan = tiny(2, 1);
+    model(4)(&mut plan);
+    layout(json!({"pp": 2, "vpp": 2, "schedule": "zbv"}))(&mut plan);
+    set(&mut plan, "run.steps", 4);
+    let mut run = Run::start(&plan, &[]);
+    run.succeed();
+    let file = planner::parse_plan(&plan.to_string()).unwrap();
+    let pipeline = Pipeline::of(&planner::Plan::resolve(&file).plan.unwrap());
+    for rank in 0..2 {
+        let records = run.records(rank).into_iter();
+        let traces: Vec<_> = records
+            .filter_map(|record| if let Event::Trace(trace) = record.event { Some(trace) } else { None })
+            .collect();
+        assert_eq!(traces.iter().map(|trace| trace.step).collect::<Vec<_>>(), [1, 2, 3]);
+        for (trace, step) in traces.iter().zip(run.steps(rank)) {
+            let did: Vec<schedule::Step> = trace.steps.iter().map(|step| step.did).collect();
+            assert_eq!((did, trace.left_out), (schedule::steps(&pipeline, rank as u64), 0));
+            let mut end = 0.0;
+            for traced in &trace.steps {
+                assert!(traced.start >= end && traced.seconds >= 0.0, "{traced:?}");
+                end = traced.start + traced.seconds;
+            }
+            assert!(end <= step.seconds, "{end} of {}", step.seconds);
+        }
+    }
 }

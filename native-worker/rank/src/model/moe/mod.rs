@@ -101,10 +101,10 @@ impl Mixture {
     ///
     /// # Errors
     /// When libtorch or a collective fails.
-    pub fn forward(
-        &self,
-        tape: &mut Tape<'_>,
-        settings: &Settings,
+    pub fn forward<'a>(
+        &'a self,
+        tape: &mut Tape<'a>,
+        settings: &'a Settings,
         pass: &Pass,
         normed: Flow,
     ) -> anyhow::Result<Flow> {
@@ -135,7 +135,13 @@ impl Mixture {
         let Some(shared) = &self.shared else { return Ok(update) };
         let gate = self.shared_gate.map(|gate| row_linear(tape, &normed, gate)).transpose()?;
         let mut beside = {
-            let partial = shared.partial(tape, settings, normed)?;
+            let partial = if settings.recompute.module("shared_experts") {
+                tape.checkpoint(&[&normed], move |tape, mut inputs| {
+                    shared.partial(tape, settings, inputs.remove(0))
+                })?
+            } else {
+                shared.partial(tape, settings, normed)?
+            };
             shared.finish(tape, settings, partial)?
         };
         if let Some(gate) = gate {
