@@ -6,6 +6,7 @@ mod hub;
 mod layouts;
 mod map;
 mod memory;
+mod settings;
 mod slurm;
 mod timeline;
 mod worker;
