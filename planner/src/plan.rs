@@ -373,9 +373,17 @@ pub fn estimate(file: &PlanFile) -> Answer {
     let time = plan.and_then(|plan| {
         let (time, remarks) = time::answer(plan);
         findings.extend(remarks);
-        findings.sort_by_key(|finding| finding.severity);
         time
     });
+    let memory = plan.map(memory::answer);
+    let sizing = plan.zip(memory.as_ref()).map(|(plan, memory)| memory::sizing(plan, memory));
+    findings.extend(
+        sizing
+            .as_ref()
+            .zip(memory.as_ref())
+            .and_then(|(sizing, memory)| memory::disagreement(sizing, memory)),
+    );
+    findings.sort_by_key(|finding| finding.severity);
     let parameters = counted.map(|(total, active)| ParameterCounts {
         total,
         active,
@@ -394,7 +402,8 @@ pub fn estimate(file: &PlanFile) -> Answer {
             dp: plan.layout.dp,
             edp: plan.layout.edp,
         }),
-        memory: plan.map(memory::answer),
+        memory,
+        sizing,
         nonuniform: plan.and_then(nonuniform::answer),
         parameters,
         assumed: resolved.assumed,

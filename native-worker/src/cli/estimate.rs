@@ -102,6 +102,10 @@ fn readable(answer: &Answer) -> String {
             out.push_str(&memory_table(memory));
         }
     }
+    if let Some(sizing) = &answer.sizing {
+        out.push('\n');
+        out.push_str(&sizing_lines(sizing));
+    }
     if let Some(time) = &answer.time {
         out.push_str(&time_lines(time));
     }
@@ -123,6 +127,40 @@ fn nonuniform_table(nonuniform: &NonuniformAnswer) -> String {
         vec![other.name.replace('_', " "), format!("{:.2}%", other.loss * 100.0), other.note.clone()]
     }));
     text::table(&rows)
+}
+
+/// Inference and round trip, next to the state of training.
+fn sizing_lines(sizing: &SizingAnswer) -> String {
+    let mut out = format!(
+        "inference   {} GiB: weights {}, cache {}, prefill {} (GiB; {} bytes a token)\n",
+        text::gib(sizing.inference_bytes),
+        text::gib(sizing.weights_bytes),
+        text::gib(sizing.cache_bytes),
+        text::gib(sizing.workspace_bytes),
+        text::thousands(sizing.kv_bytes_per_token)
+    );
+    if let Some(peak) = sizing.conversion_peak_bytes {
+        out.push_str(&format!(
+            "conversion  {} GiB: weights beside their source of 8 bits\n",
+            text::gib(peak)
+        ));
+    }
+    if let Some((verdict, limits)) = sizing.verdict.zip(sizing.limits.as_ref()) {
+        let serves = match verdict {
+            SizingVerdict::Training => "training",
+            SizingVerdict::Inference => "inference, not training",
+            SizingVerdict::RoundTrip => "a round trip, not inference",
+            SizingVerdict::None => "nothing on this GPU",
+        };
+        out.push_str(&format!(
+            "by weights  good for {serves} (limits {} training, {} inference, {} round trip); training state is {} GiB\n",
+            text::gib(limits.training_bytes),
+            text::gib(limits.inference_bytes),
+            text::gib(limits.round_trip_bytes),
+            text::gib(sizing.training_bytes)
+        ));
+    }
+    out
 }
 
 fn memory_table(memory: &planner::wire::MemoryAnswer) -> String {

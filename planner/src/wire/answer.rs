@@ -28,8 +28,75 @@ pub struct Answer {
     /// How it goes on without the failed GPUs; none when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonuniform: Option<NonuniformAnswer>,
+    /// Sizing for inference and for a round trip; none when invalid.
+    #[serde(default)]
+    pub sizing: Option<SizingAnswer>,
     /// Seconds of a step; none when invalid, or when a figure makes it endless.
     pub time: Option<TimeAnswer>,
+}
+
+/// Sizing for inference and for a round trip, of the rank that needs the most.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizingAnswer {
+    /// Weights in the compute type, without multi-token prediction.
+    pub weights_bytes: u64,
+    /// Keys and values, or latent vectors, of one token in all layers of the rank.
+    pub kv_bytes_per_token: u64,
+    /// States of recurrences of one sequence.
+    pub state_bytes_per_sequence: u64,
+    /// Both for a micro batch of full sequences.
+    pub cache_bytes: u64,
+    /// Tensors alive while such a micro batch is prefilled.
+    pub workspace_bytes: u64,
+    /// Weights, caches and workspace.
+    pub inference_bytes: u64,
+    /// Weights, gradients and optimizer state of training, as computed.
+    pub training_bytes: u64,
+    /// The rank's share of a checkpoint in 8 bits; none where the model's is not.
+    pub source_bytes: Option<u64>,
+    /// Weights beside that while they are converted.
+    pub conversion_peak_bytes: Option<u64>,
+    /// The most that weights are known to serve for, by the limits; none for gpu `cpu`.
+    pub verdict: Option<SizingVerdict>,
+    /// Limits on weights, scaled to the GPU's memory.
+    pub limits: Option<SizingLimits>,
+}
+
+/// Weights up to which a purpose is known to work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SizingLimits {
+    /// Import, forward and export.
+    pub round_trip_bytes: u64,
+    /// Inference.
+    pub inference_bytes: u64,
+    /// Training.
+    pub training_bytes: u64,
+}
+
+/// The most that weights are known to serve for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SizingVerdict {
+    /// Nothing.
+    None,
+    /// A round trip, not inference.
+    RoundTrip,
+    /// Inference, not training.
+    Inference,
+    /// Training.
+    Training,
+}
+
+impl SizingVerdict {
+    /// The name used in answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SizingVerdict::None => "none",
+            SizingVerdict::RoundTrip => "round_trip",
+            SizingVerdict::Inference => "inference",
+            SizingVerdict::Training => "training",
+        }
+    }
 }
 
 /// Parameter counts in elements.

@@ -1,0 +1,71 @@
+//! What a sequence keeps while it is decoded: keys and values, latent vectors, states of recurrences.
+
+use crate::layout::chunks_of_stage;
+use crate::model::{Attention, MixerRef};
+use crate::plan::Plan;
+
+/// Caches of the layers of a stage on one rank.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cache {
+    /// Bytes for every token of a sequence.
+    pub per_token: u128,
+    /// Bytes for a sequence of any length.
+    pub per_sequence: u128,
+}
+
+impl Cache {
+    /// Of the plan's sequences of a micro batch, full length.
+    pub fn bytes(&self, plan: &Plan) -> u128 {
+        let (tokens, sequences) =
+            (u128::from(plan.training.seq_len), u128::from(plan.training.micro_batch_size));
+        sequences * (tokens * self.per_token + self.per_sequence)
+    }
+}
+
+/// Caches of a stage.
+pub fn cache(plan: &Plan, stage: u64) -> Cache {
+    let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let mut found = Cache::default();
+    for (kind, count) in chunks.iter().flat_map(|chunk| plan.model.kinds_in(chunk.layers.clone())) {
+        let Some(mixer) = plan.model.mixer(kind) else { continue };
+        let one = layer(plan, mixer);
+        found.per_token += u128::from(count) * one.per_token;
+        found.per_sequence += u128::from(count) * one.per_sequence;
+    }
+    found
+}
+
+fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
+    let wide = |value: u64| u128::from(value);
+    let (size, tp) = (wide(plan.training.dtype.size()), plan.layout.tp);
+    let tokens = |elements: u128| Cache { per_token: size * elements, per_sequence: 0 };
+    let states = |elements: u128| Cache { per_token: 0, per_sequence: size * elements };
+    match mixer {
+        // With more ranks than key and value heads, heads are repeated.
+        MixerRef::Attention(&Attention::Gqa { kv_heads, head_dim, .. }) => {
+            tokens(2 * wide(kv_heads).div_ceil(wide(tp.min(kv_heads).max(1))) * wide(head_dim))
+        }
+        // One latent vector and one rotated key for all heads, on every rank.
+        MixerRef::Attention(&Attention::Mla { kv_lora_rank, qk_rope_dim, .. }) => {
+            tokens(wide(kv_lora_rank) + wide(qk_rope_dim))
+        }
+        // One key that is its own value, for so many tokens together.
+        MixerRef::Attention(&Attention::Shared { head_dim, compressed, .. }) => {
+            tokens(wide(head_dim).div_ceil(wide(compressed.unwrap_or(1).max(1))))
+        }
+        MixerRef::Mamba2(mamba) => {
+            let inner = wide(mamba.heads) * wide(mamba.head_dim);
+            let convolved = inner + 2 * wide(mamba.groups) * wide(mamba.state);
+            states((convolved * wide(mamba.conv_kernel) + inner * wide(mamba.state)) / wide(tp))
+        }
+        MixerRef::DeltaNet(delta) => {
+            let keys = wide(delta.key_heads) * wide(delta.key_dim);
+            let values = wide(delta.value_heads) * wide(delta.value_dim);
+            states(((2 * keys + values) * wide(delta.conv_kernel) + values * wide(delta.key_dim)) / wide(tp))
+        }
+        MixerRef::KimiDelta(delta) => {
+            let width = wide(delta.heads) * wide(delta.head_dim);
+            states((3 * width * wide(delta.conv_kernel) + width * wide(delta.head_dim)) / wide(tp))
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Sizing for inference and for a round trip through Megatron (import, forward, export): weights, caches, workspace of a
+//! prefill, what a conversion needs, and the usual limits on weights, shown next to the computed bytes of training.
+
+mod cache;
+#[cfg(test)]
+mod tests;
+
+use crate::finding::Finding;
+use crate::layout::chunks_of_stage;
+use crate::model::{Attention, MixerRef, Mlp};
+use crate::plan::Plan;
+use crate::shard::{fsdp, padded_vocabulary, stage_families};
+use crate::wire::{MemoryAnswer, Runtime, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
+
+use super::clamp;
+
+/// Weights up to which a GPU of 80 GB is known to serve a purpose: GB for a round trip, for inference, for training.
+const LIMITS_80_GB: [u64; 3] = [60, 40, 30];
+/// The GPU that the limits are for, GB.
+const LIMITS_OF_GB: f64 = 80.0;
+/// Limits are round figures: weights pass within one per cent.
+const TOLERANCE: f64 = 1.01;
+const GB: f64 = 1e9;
+/// Rows and columns that share a scale in checkpoints of 8 bits, and the bytes of a scale.
+const SCALE_BLOCK: (u128, u128) = (128 * 128, 4);
+
+/// Bytes of one stage's fullest rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct StageSize {
+    weights: u128,
+    cache: cache::Cache,
+    workspace: u128,
+}
+
+impl StageSize {
+    fn inference(&self, plan: &Plan) -> u128 {
+        self.weights + self.cache.bytes(plan) + self.workspace
+    }
+}
+
+/// Sizing of the rank that needs the most.
+pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
+    // Checkpoints are imported without multi-token prediction.
+    let mut imported = plan.clone();
+    imported.model.mtp_layers = 0;
+    let stages = (0..plan.layout.pp).map(|stage| stage_size(&imported, stage));
+    let fullest = stages.max_by_key(|size| size.inference(plan)).unwrap_or_default();
+    let heaviest = (0..plan.layout.pp).map(|stage| weights(&imported, stage)).max().unwrap_or(0);
+    let limits = limits(plan);
+    let training = memory
+        .rank_classes
+        .iter()
+        .map(|class| class.weights_bytes + class.gradients_bytes + class.optimizer_bytes)
+        .max()
+        .unwrap_or(0);
+    let source = is_from_8_bits(plan).then(|| {
+        let elements = heaviest / u128::from(plan.training.dtype.size());
+        let (block, scale) = SCALE_BLOCK;
+        elements + elements.div_ceil(block) * scale
+    });
+    SizingAnswer {
+        weights_bytes: clamp(heaviest),
+        kv_bytes_per_token: clamp(fullest.cache.per_token),
+        state_bytes_per_sequence: clamp(fullest.cache.per_sequence),
+        cache_bytes: clamp(fullest.cache.bytes(plan)),
+        workspace_bytes: clamp(fullest.workspace),
+        inference_bytes: clamp(fullest.inference(plan)),
+        training_bytes: training,
+        source_bytes: source.map(clamp),
+        // The source of 8 bits lies beside its copy, which takes twice as much.
+        conversion_peak_bytes: source.map(|bytes| clamp(heaviest + bytes)),
+        verdict: limits.as_ref().map(|limits| verdict(clamp(heaviest), limits)),
+        limits,
+    }
+}
+
+/// What rule of thumb and computed bytes say differently.
+pub fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Option<Finding> {
+    let computed = memory.verdict;
+    let message = match (sizing.verdict?, computed) {
+        (SizingVerdict::Training, Verdict::No) => {
+            "by the usual limit on weights this is comfortable to train, but the computed peak does not fit: what fills the GPU is not weights"
+        }
+        (SizingVerdict::None | SizingVerdict::RoundTrip | SizingVerdict::Inference, Verdict::Fits) => {
+            "by the usual limit on weights this is too much to train, but the computed peak fits: the limit knows neither sharded optimizer state nor recomputation"
+        }
+        _ => return None,
+    };
+    Some(
+        Finding::warning("sizing.verdict", sizing.verdict.map(SizingVerdict::name), message)
+            .rule("limits on weights for 80 GB GPUs"),
+    )
+}
+
+/// Weights of the fullest rank in the compute type.
+fn weights(plan: &Plan, stage: u64) -> u128 {
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => {
+            let families = stage_families(plan, stage);
+            let elements = families
+                .iter()
+                .map(|family| u128::from(family.count) * u128::from(family.local_elements()))
+                .sum::<u128>();
+            elements * u128::from(plan.training.dtype.size())
+        }
+        // Everything is gathered for inference.
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+            u128::from(fsdp::unsharded_bytes(plan, crate::layout::first_rank_of_stage(&plan.layout, stage)))
+        }
+    }
+}
+
+fn stage_size(plan: &Plan, stage: u64) -> StageSize {
+    StageSize {
+        weights: weights(plan, stage),
+        cache: cache::cache(plan, stage),
+        workspace: workspace(plan, stage),
+    }
+}
+
+/// Tensors alive while a micro batch is prefilled: residual stream before and after, the widest of a layer, logits.
+fn workspace(plan: &Plan, stage: u64) -> u128 {
+    let wide = |value: u64| u128::from(value);
+    let model = &plan.model;
+    let (size, tp) = (wide(plan.training.dtype.size()), wide(plan.layout.tp));
+    let tokens = wide(plan.training.seq_len) * wide(plan.training.micro_batch_size) / wide(plan.layout.cp);
+    let chunks = chunks_of_stage(&plan.layout, model.num_layers, stage).unwrap_or_default();
+    let first = if model.gated { 3 } else { 2 };
+    let widest = chunks
+        .iter()
+        .flat_map(|chunk| model.kinds_in(chunk.layers.clone()))
+        .map(|(kind, _)| {
+            let mixed = match model.mixer(kind) {
+                Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) => {
+                    (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim)
+                }
+                Some(MixerRef::Attention(&Attention::Mla {
+                    heads, qk_nope_dim, qk_rope_dim, v_dim, ..
+                })) => wide(heads) * (2 * (wide(qk_nope_dim) + wide(qk_rope_dim)) + wide(v_dim)),
+                _ => 3 * wide(model.hidden_size),
+            };
+            let fed = match (kind.mlp, &model.moe) {
+                (Mlp::Moe, Some(moe)) => {
+                    let routed = wide(moe.top_k) * wide(moe.ffn_hidden_size) * tp / wide(plan.layout.etp);
+                    first * (routed + wide(moe.shared_ffn_hidden_size))
+                }
+                (Mlp::Dense, _) => first * wide(model.ffn_hidden_size),
+                _ => 0,
+            };
+            mixed.max(fed)
+        })
+        .max()
+        .unwrap_or(0);
+    let logits = if chunks.iter().any(|chunk| chunk.loss) {
+        size * tokens * wide(padded_vocabulary(plan)) / tp
+    } else {
+        0
+    };
+    size * tokens * (2 * wide(model.hidden_size) + widest / tp) + logits
+}
+
+fn limits(plan: &Plan) -> Option<SizingLimits> {
+    let scale = plan.cluster.gpu.speeds.as_ref()?.memory_gb / LIMITS_OF_GB;
+    let [round_trip, inference, training] = LIMITS_80_GB.map(|gb| (gb as f64 * scale * GB) as u64);
+    Some(SizingLimits { round_trip_bytes: round_trip, inference_bytes: inference, training_bytes: training })
+}
+
+fn verdict(weights: u64, limits: &SizingLimits) -> SizingVerdict {
+    let within = |limit: u64| weights as f64 <= limit as f64 * TOLERANCE;
+    if within(limits.training_bytes) {
+        SizingVerdict::Training
+    } else if within(limits.inference_bytes) {
+        SizingVerdict::Inference
+    } else if within(limits.round_trip_bytes) {
+        SizingVerdict::RoundTrip
+    } else {
+        SizingVerdict::None
+    }
+}
+
+/// Whether the model's published weights are in 8 bits.
+fn is_from_8_bits(plan: &Plan) -> bool {
+    let method = |config: &serde_json::Map<String, serde_json::Value>| {
+        config.get("quantization_config")?.get("quant_method")?.as_str().map(|method| method == "fp8")
+    };
+    plan.file.model.hf_config.as_ref().and_then(method).unwrap_or(false)
+}
