@@ -2,10 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::nonuniform::NonuniformAnswer;
-use planner::time::trace::trace;
-use planner::wire::{Answer, PlanFile, TimeAnswer, Verdict};
-use planner::{Finding, Plan};
+use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, Verdict};
 
 use super::{Exit, Failure, exit, input, say, text};
 

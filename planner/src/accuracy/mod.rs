@@ -3,6 +3,7 @@
 //! Pure: a dataset is the text of an evidence file, an entry of the answer is what is printed. Rows that can't be
 //! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
 
+mod bridge;
 mod golden;
 mod kempnerforge;
 mod nanotron;
@@ -22,6 +23,8 @@ use crate::plan::{Plan, parse_plan};
 pub const BUNDLED: &[(&str, &str)] = &[
     ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
     ("kempnerforge_h200", include_str!("evidence/kempnerforge_h200.json")),
+    ("megatron_bridge_memory_studies", include_str!("evidence/megatron_bridge_memory_studies.json")),
+    ("megatron_bridge_model_cards", include_str!("evidence/megatron_bridge_model_cards.json")),
     ("megatron_ci_golden", include_str!("evidence/megatron_ci_golden.json")),
     ("nanotron_ultrascale_bench", include_str!("evidence/nanotron_ultrascale_bench.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),
@@ -159,6 +162,8 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     match name {
         "fsdp_memtracker" => tracker::score(name, text),
         "kempnerforge_h200" => kempnerforge::score(name, text),
+        "megatron_bridge_memory_studies" => bridge::studies(name, text),
+        "megatron_bridge_model_cards" => bridge::cards(name, text),
         "megatron_ci_golden" => golden::score(name, text),
         "nanotron_ultrascale_bench" => nanotron::score(name, text),
         "torchtitan_benchmarks" => torchtitan::score(name, text),
