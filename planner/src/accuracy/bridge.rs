@@ -1,4 +1,5 @@
-//! Megatron Bridge's memory studies and model verification cards: peaks allocated, against the fullest rank.
+//! Megatron Bridge's memory studies and model verification cards: peaks allocated, against the last
+//! pipeline stage, whose rank writes Bridge's log (its issue 3164).
 //!
 //! Studies print GB, which Bridge's log makes of 10^9 bytes (`mem-max-allocated-gigabytes`); cards print GiB. Recipes use
 //! TransformerEngine's cross entropy, no dropout, no attention mask, and reduce gradients in bf16 in performance runs.
@@ -19,7 +20,7 @@ pub(super) fn studies(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     score_peaks(
         name,
         text,
-        Column::Allocated,
+        Column::AllocatedByLast,
         |row| Some(row.real("peak_allocated_gb").or_else(|| row.real("memory_gb_approx"))? * GB),
         |row| plan(row, row.flag("grad_reduce_in_fp32")),
     )
@@ -29,7 +30,7 @@ pub(super) fn cards(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     score_peaks(
         name,
         text,
-        Column::Allocated,
+        Column::AllocatedByLast,
         |row| Some(row.real("peak_allocated_gib").or_else(|| peak_in(&sentences(row)))? * GIB),
         |row| plan(row, !row.text("item").starts_with("pretrain_performance")),
     )

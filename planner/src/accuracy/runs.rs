@@ -53,19 +53,23 @@ pub(super) enum Column {
     Allocated,
     /// Its peak of reserved bytes.
     Reserved,
+    /// The peak of allocated bytes of the last stage, whose rank writes the log.
+    AllocatedByLast,
 }
 
 impl Column {
     fn of(self, class: &RankClass) -> u64 {
         match self {
-            Column::Allocated => class.peak_allocated_bytes,
+            Column::Allocated | Column::AllocatedByLast => class.peak_allocated_bytes,
             Column::Reserved => class.peak_reserved_bytes,
         }
     }
 
-    /// Of the rank that the answer says the most of.
+    /// Of the rank that reports, or of the one that has the most.
     pub(super) fn most(self, answer: &MemoryAnswer) -> u64 {
-        answer.rank_classes.iter().map(|class| self.of(class)).max().unwrap_or(0)
+        let last = answer.rank_classes.iter().map(|class| class.stage).max().unwrap_or(0);
+        let reports = |class: &&RankClass| self != Column::AllocatedByLast || class.stage == last;
+        answer.rank_classes.iter().filter(reports).map(|class| self.of(class)).max().unwrap_or(0)
     }
 }
 
@@ -77,7 +81,7 @@ pub(super) fn rows(name: &str, text: &str) -> Result<Vec<Map<String, Value>>, St
     rows.iter().map(|row| row.as_object().cloned().ok_or_else(wrong)).collect()
 }
 
-/// Scores the peak of the fullest rank; `measured` gives a row's bytes, `plan` its plan file.
+/// Scores the peak of a column; `measured` gives a row's bytes, `plan` its plan file.
 pub(super) fn score_peaks(
     name: &str,
     text: &str,

@@ -28,6 +28,8 @@ pub struct Piece {
     pub role: Role,
     /// Elements while gathered, padding included; 0 where nothing is gathered.
     pub gathered: u128,
+    /// Of its largest parameter.
+    pub largest: u128,
     /// Elements of this rank's shard, padding included.
     pub shard: u128,
     /// Whether it stays gathered from forward to backward.
@@ -69,6 +71,10 @@ impl Pieces {
         let shard = |unit: &Unit| -> u128 {
             unit.params.iter().map(|placed| u128::from(placed.padded_elements(&mesh, &slots))).sum()
         };
+        let largest = |unit: &Unit| -> u128 {
+            let params = unit.params.iter().map(|placed| u128::from(placed.gather_buffer(&mesh, &slots)));
+            params.max().unwrap_or(0)
+        };
         let mut found = Pieces {
             list: Vec::new(),
             root: 0,
@@ -109,6 +115,7 @@ impl Pieces {
             found.list.push(Piece {
                 role,
                 gathered: whole + with,
+                largest: largest(&unit),
                 shard: own + with_shard,
                 stays: !unit.reshard,
                 bytes,

@@ -265,7 +265,9 @@ impl Walk<'_> {
         moment.activations = self.saved(index) + Saved::of(Part::Norms, self.at.stream());
         moment.unsharded = self.staying(index);
         moment.gather = ahead;
-        moment.gradients += self.root_gradient() + if self.accumulated.is_some() { 0 } else { gradients };
+        // Accumulated gradients are added to already; of the last parameter the new one is still there.
+        let fresh = if self.accumulated.is_some() { piece.largest * self.param } else { gradients };
+        moment.gradients += self.root_gradient() + fresh;
         moment.temporaries += piece.gathered * self.reduce + self.at.stream();
         moment
     }
