@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use planner::nonuniform::NonuniformAnswer;
+use planner::time::trace::trace;
 use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, Verdict};
+use planner::{Finding, Plan};
 
 use super::{Exit, Failure, exit, input, say, text};
 

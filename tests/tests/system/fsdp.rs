@@ -8,12 +8,22 @@ use system_tests::programs::{expect_code, torch_python};
 
 #[test]
 fn torch_still_cuts_parameters_as_recorded() -> Result<()> {
+    check("fsdp_shards.py", "planner/src/shard/data/torch_fsdp_shards.json")
+}
+
+#[test]
+fn torch_still_fills_memory_as_recorded() -> Result<()> {
+    check("fsdp_tracker.py", "planner/src/memory/data/torch_fsdp_tracker.json")
+}
+
+/// What a script prints is what was recorded.
+fn check(script: &str, recorded: &str) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let recorded = root.join("planner/src/shard/data/torch_fsdp_shards.json");
+    let recorded = root.join(recorded);
     let recorded =
         std::fs::read_to_string(&recorded).with_context(|| format!("cannot read {}", recorded.display()))?;
     let mut command = Command::new(torch_python()?);
-    command.arg(root.join("tests/python/fsdp_shards.py")).stdin(Stdio::null());
+    command.arg(root.join("tests/python").join(script)).stdin(Stdio::null());
     let output = expect_code(&mut command, 0)?;
     let now = String::from_utf8(output.stdout).context("the script printed something else than text")?;
     for (number, (recorded, now)) in recorded.lines().zip(now.lines()).enumerate() {
