@@ -30,6 +30,7 @@ fn joined(run: &Run, rank: usize) -> bool {
 }
 
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures, for whoever runs it with --nocapture")]
 fn a_rank_killed_at_a_random_moment_is_named_by_all_others_within_ten_seconds() {
     let (kills, seed) = asked();
     let mut slowest = Duration::ZERO;
