@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -17,6 +17,8 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --collectives C    host or nccl; by default nccl where each rank has a GPU of its own
   --timeout-s N      seconds that a rank waits for another; 300
   --dump DIR         write gradients and weights of every step, for tests
+  --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and dump folder,
+                     with tabs between, run one after the other
   --version          print versions of shardplan-rank and libtorch
   --help             print this
 
@@ -64,11 +66,32 @@ pub struct Arguments {
     pub dump: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// The same with the plans, run folders and dump folders of a batch file.
+    ///
+    /// # Errors
+    /// When the file can't be read or a line is not three paths.
+    fn batch(self, file: &Path) -> anyhow::Result<Vec<Arguments>> {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("reading --batch {}", file.display()))?;
+        let of_line = |line: &str| {
+            let mut paths = line.split('\t').map(PathBuf::from);
+            let (Some(plan), Some(run_dir), dump, None) =
+                (paths.next(), paths.next(), paths.next(), paths.next())
+            else {
+                bail!("--batch {}: {line:?} is not a plan, a run folder and a dump folder", file.display());
+            };
+            Ok(Arguments { plan, run_dir, dump, ..self.clone() })
+        };
+        text.lines().map(of_line).collect()
+    }
+}
+
 /// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// To run.
-    Run(Arguments),
+    /// To run, one after the other; one unless a batch was asked for.
+    Run(Vec<Arguments>),
     /// The usage.
     Help,
     /// The versions.
@@ -80,7 +103,7 @@ pub enum Request {
 /// # Errors
 /// When one is unknown, malformed or missing.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
-    let (mut plan, mut run_dir, mut dump) = (None, None, None);
+    let (mut plan, mut run_dir, mut dump, mut batch) = (None, None, None, None);
     let mut nccl_library = None;
     let mut device = DeviceChoice::Automatic;
     let mut collectives = CollectivesChoice::Automatic;
@@ -95,7 +118,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--help" | "-h" => return Ok(Request::Help),
             "--version" | "-V" => return Ok(Request::Version),
             "--plan" | "--run-dir" | "--device" | "--collectives" | "--nccl-library" | "--timeout-s"
-            | "--dump" => {}
+            | "--dump" | "--batch" => {}
             _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
         }
         let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
@@ -103,6 +126,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--plan" => plan = Some(PathBuf::from(value)),
             "--run-dir" => run_dir = Some(PathBuf::from(value)),
             "--dump" => dump = Some(PathBuf::from(value)),
+            "--batch" => batch = Some(PathBuf::from(value)),
             "--nccl-library" => nccl_library = Some(PathBuf::from(value)),
             "--collectives" => {
                 collectives = match value.as_str() {
@@ -131,9 +155,14 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             }
         }
     }
-    let plan = plan.context("--plan is missing; see shardplan-rank --help")?;
-    let run_dir = run_dir.context("--run-dir is missing; see shardplan-rank --help")?;
-    Ok(Request::Run(Arguments { plan, run_dir, device, collectives, nccl_library, timeout, dump }))
+    let paths = if batch.is_some() { Some(PathBuf::new()) } else { None };
+    let plan = plan.or(paths.clone()).context("--plan is missing; see shardplan-rank --help")?;
+    let run_dir = run_dir.or(paths).context("--run-dir is missing; see shardplan-rank --help")?;
+    let one = Arguments { plan, run_dir, device, collectives, nccl_library, timeout, dump };
+    Ok(Request::Run(match batch {
+        Some(file) => one.batch(&file)?,
+        None => vec![one],
+    }))
 }
 
 #[cfg(test)]
@@ -146,12 +175,16 @@ mod tests {
 
     #[test]
     fn arguments_in_both_forms() {
-        let Request::Run(run) =
+        let Request::Run(runs) =
             parsed("--plan p.json --run-dir=runs/1 --device cpu --timeout-s 2.5").unwrap()
         else {
             panic!("not a run")
         };
-        assert_eq!((run.plan, run.run_dir), (PathBuf::from("p.json"), PathBuf::from("runs/1")));
+        let [run] = runs.as_slice() else { panic!("{runs:?}") };
+        assert_eq!(
+            (run.plan.clone(), run.run_dir.clone()),
+            (PathBuf::from("p.json"), PathBuf::from("runs/1"))
+        );
         assert_eq!((run.device, run.timeout), (DeviceChoice::Cpu, Duration::from_millis(2500)));
         assert_eq!(parsed("--plan x --help").unwrap(), Request::Help);
     }

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         }
         Request::Run(arguments) => arguments,
     };
-    match run::run(&arguments, cuda) {
+    match arguments.iter().try_for_each(|arguments| run::run(arguments, cuda.clone())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shardplan-rank: {}", sys::first_lines(&format!("{error:#}")));

@@ -73,6 +73,29 @@ pub struct Start<'a> {
     pub variables: &'a [(&'a str, &'a str)],
 }
 
+fn steps_of(run: &Run) -> u64 {
+    let text = std::fs::read_to_string(run.folder().join("plan.json")).unwrap();
+    serde_json::from_str::<Value>(&text).unwrap()["run"]["steps"].as_u64().unwrap()
+}
+
+/// A rank's process, without its plan.
+fn command(start: &Start<'_>) -> Command {
+    let rank = start.rank.to_string();
+    let mut command = Command::new(start.program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_shardplan-rank"))));
+    command
+        .args(["--device", "cpu", "--timeout-s", "60"])
+        .args(start.arguments)
+        .env_remove("SLURM_NTASKS")
+        .env("RUST_BACKTRACE", "0")
+        .env("OMP_NUM_THREADS", "1")
+        .envs([("RANK", rank.as_str()), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &start.world.to_string())])
+        .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &start.port.to_string())])
+        .envs(start.variables.iter().copied())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    command
+}
+
 impl Run {
     /// Starts all ranks of `plan`, with `arguments` besides. `--dump` alone stands for the run's dump folder.
     pub fn start(plan: &Value, arguments: &[&str]) -> Run {
@@ -108,28 +131,39 @@ impl Run {
     /// Starts one rank.
     pub fn start_rank(&mut self, start: &Start<'_>) {
         let folder = self.folder.path();
-        let rank = start.rank.to_string();
         let plan = folder.join("plan.json");
         let dump: Vec<PathBuf> =
             if start.arguments.contains(&"--dump") { vec![folder.join("dump")] } else { Vec::new() };
-        let child = Command::new(start.program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_shardplan-rank"))))
-            .args(["--device", "cpu", "--timeout-s", "60"])
-            .args(start.arguments)
-            .args(dump)
-            .arg("--plan")
-            .arg(start.plan.unwrap_or(&plan))
-            .arg("--run-dir")
-            .arg(folder)
-            .env_remove("SLURM_NTASKS")
-            .env("RUST_BACKTRACE", "0")
-            .envs([("RANK", rank.as_str()), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &start.world.to_string())])
-            .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &start.port.to_string())])
-            .envs(start.variables.iter().copied())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        self.children.push(child);
+        let mut command = command(start);
+        command.args(dump).arg("--plan").arg(start.plan.unwrap_or(&plan)).arg("--run-dir").arg(folder);
+        self.children.push(command.spawn().unwrap());
+    }
+
+    /// Runs the plans of many run folders, all of `world` ranks, in one launch of processes, with dumps.
+    pub fn batch(runs: &[&Run], world: u64, patience: Duration) {
+        let Some(first) = runs.first() else { return };
+        let lines: Vec<String> = runs
+            .iter()
+            .map(|run| {
+                let path = |name: &str| run.folder().join(name).display().to_string();
+                format!("{}\t{}\t{}\n", path("plan.json"), run.folder().display(), path("dump"))
+            })
+            .collect();
+        let file = first.folder().join("batch");
+        std::fs::write(&file, lines.concat()).unwrap();
+        let (port, arguments) = (free_port(), ["--batch", file.to_str().unwrap()]);
+        let mut launch = Run::prepare(&Value::Null);
+        for rank in 0..world {
+            let start =
+                Start { rank, world, port, arguments: &arguments, program: None, plan: None, variables: &[] };
+            launch.children.push(command(&start).spawn().unwrap());
+        }
+        for (rank, finished) in launch.finish(patience).iter().enumerate() {
+            let done = runs.iter().take_while(|run| run.steps(0).len() as u64 == steps_of(run)).count();
+            let plan =
+                runs.get(done).map(|run| std::fs::read_to_string(run.folder().join("plan.json")).unwrap());
+            assert!(finished.success, "rank {rank} of {world}: {}: {plan:?}", finished.stderr);
+        }
     }
 
     /// The run folder.

@@ -6,6 +6,7 @@ mod experts;
 mod failures;
 mod harness;
 mod kills;
+mod layouts;
 mod life;
 mod memory;
 mod nccl;

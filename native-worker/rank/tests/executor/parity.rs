@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::harness::{Run, set, tiny};
 
-const STEPS: u64 = 5;
+/// Steps of a run.
+pub const STEPS: u64 = 5;
 
 fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().map(|value| value * value).sum::<f64>().sqrt()
@@ -45,7 +46,11 @@ pub fn check(world: u64, tp: u64, change: impl Fn(&mut Value), layout: impl Fn(&
     let mut many = tiny(world, tp);
     change(&mut many);
     layout(&mut many);
-    let (one, many) = (dumped_run(&one), dumped_run(&many));
+    compare(&dumped_run(&one), &dumped_run(&many), world);
+}
+
+/// A run of `world` ranks against one of one rank: losses, norms, gradients of every step.
+pub fn compare(one: &Run, many: &Run, world: u64) {
     let (expected, found) = (one.steps(0), many.steps(0));
     assert_eq!((expected.len() as u64, found.len() as u64), (STEPS, STEPS));
     for (expected, found) in expected.iter().zip(&found) {

@@ -354,6 +354,7 @@ fn reach(
     timeout: Duration,
 ) -> anyhow::Result<(TcpStream, IpAddr)> {
     let mut last = String::new();
+    let mut pause = Duration::from_millis(10);
     while Instant::now() < deadline {
         match (address, port).to_socket_addrs() {
             Err(error) => last = format!("its name can't be resolved: {error}"),
@@ -369,7 +370,8 @@ fn reach(
                 }
             }
         }
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(100));
     }
     bail!(
         "rank {} could not reach rank 0 at MASTER_ADDR:MASTER_PORT {address}:{port} within {} s: {last}",
