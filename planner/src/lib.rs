@@ -15,6 +15,7 @@ pub mod plan;
 pub mod schedule;
 pub mod shard;
 pub mod time;
+pub mod twin;
 pub mod units;
 pub mod why;
 pub mod wire;

@@ -14,6 +14,7 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --plan FILE        the plan, the same on every rank
   --run-dir DIR      the run folder; this rank appends to rank-NNNNN.log in it
   --device DEVICE    cpu or cuda; by default cuda where a GPU is visible
+  --ranks-per-gpu N  ranks that share a GPU; 1
   --collectives C    host or nccl; by default nccl where each rank has a GPU of its own
   --timeout-s N      seconds that a rank waits for another; 300
   --dump DIR         write gradients and weights of every step, for tests
@@ -56,6 +57,8 @@ pub struct Arguments {
     pub run_dir: PathBuf,
     /// The device.
     pub device: DeviceChoice,
+    /// Ranks that share a GPU.
+    pub ranks_per_gpu: usize,
     /// The collectives.
     pub collectives: CollectivesChoice,
     /// The library to take for NCCL, for tests.
@@ -104,7 +107,7 @@ pub enum Request {
 /// When one is unknown, malformed or missing.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
     let (mut plan, mut run_dir, mut dump, mut batch) = (None, None, None, None);
-    let mut nccl_library = None;
+    let (mut nccl_library, mut ranks_per_gpu) = (None, 1);
     let mut device = DeviceChoice::Automatic;
     let mut collectives = CollectivesChoice::Automatic;
     let mut timeout = Duration::from_secs(300);
@@ -117,8 +120,8 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         match name.as_str() {
             "--help" | "-h" => return Ok(Request::Help),
             "--version" | "-V" => return Ok(Request::Version),
-            "--plan" | "--run-dir" | "--device" | "--collectives" | "--nccl-library" | "--timeout-s"
-            | "--dump" | "--batch" => {}
+            "--plan" | "--run-dir" | "--device" | "--ranks-per-gpu" | "--collectives" | "--nccl-library"
+            | "--timeout-s" | "--dump" | "--batch" => {}
             _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
         }
         let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
@@ -127,6 +130,12 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--run-dir" => run_dir = Some(PathBuf::from(value)),
             "--dump" => dump = Some(PathBuf::from(value)),
             "--batch" => batch = Some(PathBuf::from(value)),
+            "--ranks-per-gpu" => {
+                ranks_per_gpu =
+                    value.parse().ok().filter(|ranks| (1..=64).contains(ranks)).with_context(|| {
+                        format!("--ranks-per-gpu is {value:?}; it must be a number from 1 to 64")
+                    })?;
+            }
             "--nccl-library" => nccl_library = Some(PathBuf::from(value)),
             "--collectives" => {
                 collectives = match value.as_str() {
@@ -158,7 +167,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
     let paths = if batch.is_some() { Some(PathBuf::new()) } else { None };
     let plan = plan.or(paths.clone()).context("--plan is missing; see shardplan-rank --help")?;
     let run_dir = run_dir.or(paths).context("--run-dir is missing; see shardplan-rank --help")?;
-    let one = Arguments { plan, run_dir, device, collectives, nccl_library, timeout, dump };
+    let one = Arguments { plan, run_dir, device, ranks_per_gpu, collectives, nccl_library, timeout, dump };
     Ok(Request::Run(match batch {
         Some(file) => one.batch(&file)?,
         None => vec![one],
@@ -197,6 +206,7 @@ mod tests {
             ("--plan", "--plan needs a value"),
             ("--rank 3", "unknown argument \"--rank\""),
             ("--device tpu", "--device is \"tpu\""),
+            ("--ranks-per-gpu 0", "--ranks-per-gpu is \"0\""),
             ("--collectives mpi", "--collectives is \"mpi\""),
             ("--timeout-s soon", "--timeout-s is \"soon\""),
             ("--timeout-s 0", "--timeout-s is \"0\""),

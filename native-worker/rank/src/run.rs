@@ -50,7 +50,7 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
         eprintln!("shardplan-rank: {warning}");
     }
     let reading = read_plan(&arguments.plan, &environment)?;
-    let device = device(arguments.device, &environment, cuda)?;
+    let device = device(arguments, &environment, cuda)?;
     check_torch()?;
     if device == Device::Cpu {
         check_room(&reading.plan, &environment)?;
@@ -164,10 +164,11 @@ fn host_memory() -> Option<u64> {
 }
 
 fn device(
-    choice: DeviceChoice,
+    arguments: &Arguments,
     environment: &Environment,
     cuda: Result<(), String>,
 ) -> anyhow::Result<Device> {
+    let choice = arguments.device;
     if choice == DeviceChoice::Cpu {
         return Ok(Device::Cpu);
     }
@@ -177,7 +178,7 @@ fn device(
         0
     };
     if gpus > 0 {
-        return Ok(Device::Cuda(environment.local_rank % gpus));
+        return Ok(Device::Cuda(environment.local_rank / arguments.ranks_per_gpu % gpus));
     }
     if choice == DeviceChoice::Cuda {
         match cuda {
@@ -285,7 +286,9 @@ fn collectives(
 ) -> anyhow::Result<Box<dyn Collectives>> {
     let library = arguments.nccl_library.as_deref();
     let alone = match device {
-        Device::Cuda(_) => environment.local_world_size as i64 <= Cuda::device_count(),
+        Device::Cuda(_) => {
+            arguments.ranks_per_gpu == 1 && environment.local_world_size as i64 <= Cuda::device_count()
+        }
         // Without a GPU there is only a library for tests.
         _ => library.is_some(),
     };

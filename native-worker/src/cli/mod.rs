@@ -16,6 +16,7 @@ mod script;
 mod serve;
 mod shards;
 mod text;
+mod verify;
 
 pub use exit::{Exit, Failure, print, say};
 
@@ -44,6 +45,7 @@ enum Command {
     Script(script::Script),
     Serve(serve::Serve),
     Run(run::Run),
+    Verify(verify::Verify),
     Doctor(doctor::Doctor),
 }
 
@@ -60,6 +62,7 @@ pub fn main() -> ExitCode {
         Command::Script(command) => command.run(json),
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),
+        Command::Verify(command) => command.run(json),
         Command::Doctor(command) => command.run(json),
     };
     match ended {

@@ -15,6 +15,9 @@ pub struct Run {
     /// Folder of run folders
     #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
+    /// Ranks that may share a GPU, where there is one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    ranks_per_gpu: u64,
     /// The rank binary; by default the one beside this program, or on PATH
     #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
     rank_binary: Option<PathBuf>,
@@ -45,6 +48,7 @@ impl Run {
             plan: input::read_plan(&self.plan)?,
             runs: self.runs,
             id: self.id,
+            ranks_per_gpu: self.ranks_per_gpu,
             rank_binary: self.rank_binary,
             torch_python: self.torch,
         })?;

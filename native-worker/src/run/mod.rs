@@ -11,6 +11,7 @@ use crate::probe::{self, RankBinary, Torch};
 
 pub mod folder;
 pub mod log;
+mod measured;
 pub mod process;
 mod progress;
 mod ranks;
@@ -22,6 +23,7 @@ use log::LogWriter;
 use progress::Progress;
 use ranks::RankCommand;
 
+pub use measured::{Measured, measured};
 pub use ranks::library_path;
 
 /// More ranks than this on one machine are a mistake, not a run.
@@ -36,6 +38,8 @@ pub struct Request {
     pub runs: PathBuf,
     /// The run's id, when the caller has chosen one.
     pub id: Option<String>,
+    /// Ranks that may share a GPU.
+    pub ranks_per_gpu: u64,
     /// `shardplan-rank`, when named.
     pub rank_binary: Option<PathBuf>,
     /// A Python that has torch, when named.
@@ -71,6 +75,9 @@ pub fn run(request: Request) -> anyhow::Result<Finished> {
     }
     let world_size = plan.world_size();
     refuse_too_many_ranks(world_size)?;
+    if let Some(finding) = too_few_gpus(world_size, probe::gpu_count() as u64, request.ranks_per_gpu) {
+        return Err(Failure::finding(finding));
+    }
     refuse_too_large(&native)?;
     let torch = probe::find_torch(request.torch_python.as_deref()).map_err(Failure::environment)?;
     let rank =
@@ -92,6 +99,7 @@ pub fn run(request: Request) -> anyhow::Result<Finished> {
         torch_lib: torch.lib,
         folder: folder.path().to_owned(),
         world_size,
+        ranks_per_gpu: request.ranks_per_gpu,
         port: ranks::free_port()?,
     };
     let mut progress = Progress::new(&folder, plan.run.steps);
@@ -124,6 +132,25 @@ fn refuse_too_many_ranks(world_size: u64) -> anyhow::Result<()> {
         )
         .rule("one process per rank"),
     ))
+}
+
+/// What is wrong when ranks outnumber the places on this machine's GPUs. Without a GPU, ranks are CPU processes.
+fn too_few_gpus(world_size: u64, gpus: u64, ranks_per_gpu: u64) -> Option<Finding> {
+    if gpus == 0 || world_size <= gpus.saturating_mul(ranks_per_gpu) {
+        return None;
+    }
+    let needed = world_size.div_ceil(gpus);
+    Some(
+        Finding::error(
+            "cluster.gpus_per_node",
+            world_size,
+            format!(
+                "this plan has {world_size} ranks, and this machine has {gpus} GPUs with {ranks_per_gpu} ranks each; \
+                 with --ranks-per-gpu {needed} they share them, by host memory instead of NCCL"
+            ),
+        )
+        .rule("a rank has a GPU of its own unless it is told to share"),
+    )
 }
 
 /// Refuses a plan whose predicted memory this machine does not have. GPUs are not asked: there the allocator says so.
@@ -172,5 +199,24 @@ fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
         launcher: Some(process::current()),
         slurm_job: None,
         world_size: plan.world_size(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::too_few_gpus;
+
+    #[test]
+    fn gpus_are_shared_only_when_asked() {
+        let check = |world, gpus, per_gpu, expected: Option<&str>| {
+            let said = too_few_gpus(world, gpus, per_gpu).map(|finding| finding.message);
+            assert_eq!(said.is_some(), expected.is_some(), "{said:?}");
+            assert!(said.unwrap_or_default().contains(expected.unwrap_or_default()));
+        };
+        check(8, 0, 1, None);
+        check(8, 8, 1, None);
+        check(8, 1, 8, None);
+        check(8, 1, 1, Some("--ranks-per-gpu 8"));
+        check(8, 3, 2, Some("--ranks-per-gpu 3"));
     }
 }

@@ -47,6 +47,8 @@ pub struct RankCommand {
     pub folder: PathBuf,
     /// Ranks in all.
     pub world_size: u64,
+    /// Ranks that share a GPU.
+    pub ranks_per_gpu: u64,
     /// Port on which rank 0 waits for the others.
     pub port: u16,
 }
@@ -71,6 +73,9 @@ impl RankCommand {
             .stderr(Stdio::piped())
             // A group of its own, so that Ctrl-C reaches the launcher alone, which then stops the ranks in order.
             .process_group(0);
+        if self.ranks_per_gpu > 1 {
+            command.arg("--ranks-per-gpu").arg(self.ranks_per_gpu.to_string());
+        }
         if std::env::var_os("OMP_NUM_THREADS").is_none() {
             let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
             command.env("OMP_NUM_THREADS", (cores / self.world_size).max(1).to_string());

@@ -1,0 +1,266 @@
+//! `shardplan verify PLAN`.
+
+use std::path::PathBuf;
+
+use planner::Plan;
+use planner::layout::executor_limits;
+use planner::twin::{Scaled, Twin, twin};
+use planner::wire::{Outcome, RankClass};
+use serde::Serialize;
+
+use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
+use crate::probe;
+use crate::run::{MAX_RANKS_HERE, Measured, Request, measured, run};
+
+/// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
+///
+/// The twin has every axis of the plan that is above 1, its kinds of layers and its settings, with fewer layers and
+/// smaller sizes; what was scaled is said. The answer is yes when weights, gradients and optimizer state have exactly
+/// the predicted bytes on every rank.
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    /// Plan file, or - for standard input
+    plan: PathBuf,
+    /// Folder to keep the run in; by default it is removed when all is well
+    #[arg(long, value_name = "DIR")]
+    runs: Option<PathBuf>,
+    /// Ranks that may share a GPU, where there is one
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    ranks_per_gpu: u64,
+    /// Ranks of the twin at most, where there is no GPU
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
+    ranks: u64,
+    /// The rank binary; by default the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
+    rank_binary: Option<PathBuf>,
+    /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
+    torch: Option<PathBuf>,
+}
+
+/// Predicted against measured.
+#[derive(Debug, Clone, Serialize, PartialEq)]
+struct Compared {
+    predicted: u64,
+    measured: u64,
+    /// (measured - predicted) / predicted.
+    error: f64,
+}
+
+impl Compared {
+    fn of(predicted: u64, measured: u64) -> Compared {
+        let error = if predicted == measured { 0.0 } else { measured as f64 / predicted.max(1) as f64 - 1.0 };
+        Compared { predicted, measured, error }
+    }
+}
+
+/// The ranks of one class.
+#[derive(Debug, Clone, Serialize, PartialEq)]
+struct Class {
+    stage: u64,
+    example_rank: u64,
+    count: u64,
+    weights_bytes: Compared,
+    gradients_bytes: Compared,
+    optimizer_bytes: Compared,
+    activations_bytes: Compared,
+    peak_allocated_bytes: Compared,
+}
+
+impl Class {
+    fn of(class: &RankClass, measured: &Measured) -> Class {
+        let memory = &measured.memory;
+        Class {
+            stage: class.stage,
+            example_rank: class.example_rank,
+            count: class.count,
+            weights_bytes: Compared::of(class.weights_bytes, memory.weights_bytes),
+            gradients_bytes: Compared::of(class.gradients_bytes, memory.gradients_bytes),
+            optimizer_bytes: Compared::of(class.optimizer_bytes, memory.optimizer_bytes),
+            activations_bytes: Compared::of(class.activations_bytes, memory.activations_bytes),
+            peak_allocated_bytes: Compared::of(class.peak_allocated_bytes, memory.peak_allocated_bytes),
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Time {
+    /// Seconds of a step; none while planner does not predict it for this device.
+    predicted: Option<f64>,
+    measured: f64,
+    note: Option<&'static str>,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Verified {
+    version: u32,
+    plan: planner::wire::PlanFile,
+    scaled: Vec<Scaled>,
+    outcome: Outcome,
+    reason: String,
+    static_bytes_equal: bool,
+    /// Ranks whose weights, gradients or optimizer state have other bytes than predicted.
+    ranks_that_differ: Vec<u64>,
+    rank_classes: Vec<Class>,
+    time: Option<Time>,
+    tokens_per_second: Option<f64>,
+    folder: Option<PathBuf>,
+}
+
+impl Verify {
+    /// Runs the twin and prints the comparison; no when static bytes differ or the run failed.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let gpus = probe::gpu_count() as u64;
+        let (gpu, most) = match gpus {
+            0 => ("cpu".to_owned(), self.ranks),
+            _ => (plan.cluster.gpu.id.to_owned(), gpus.saturating_mul(self.ranks_per_gpu)),
+        };
+        let Twin { file, scaled } = twin(&plan, &gpu, most.min(MAX_RANKS_HERE)).map_err(Failure::Findings)?;
+        let small = resolved(&file)?;
+        let limits = executor_limits(&small);
+        if planner::finding::has_error(&limits) {
+            return Err(Failure::Findings(limits).into());
+        }
+        for Scaled { field, from, to } in &scaled {
+            say(&format!("scaled {field}: {from} -> {to}"));
+        }
+        let (keep, temporary) = match self.runs {
+            Some(folder) => (folder, None),
+            None => {
+                let folder = tempfile::tempdir()
+                    .map_err(|error| Failure::environment(format!("no folder for the run: {error}")))?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let finished = run(Request {
+            plan: file.clone(),
+            runs: keep,
+            id: None,
+            ranks_per_gpu: self.ranks_per_gpu,
+            rank_binary: self.rank_binary,
+            torch_python: self.torch,
+        })?;
+        let mut verified = compare(&small, file, &finished.folder, finished.outcome, finished.reason)?;
+        verified.scaled = scaled;
+        let good = verified.static_bytes_equal && finished.outcome == Outcome::Completed;
+        // What went wrong is worth a look; what went well is in the answer.
+        verified.folder = match temporary {
+            Some(folder) if good => {
+                drop(folder);
+                None
+            }
+            Some(folder) => {
+                drop(folder.keep());
+                Some(finished.folder)
+            }
+            None => Some(finished.folder),
+        };
+        if json {
+            exit::print_json(&verified)?;
+        } else {
+            exit::print(&readable(&verified))?;
+        }
+        Ok(if good { Exit::Yes } else { Exit::No })
+    }
+}
+
+fn compare(
+    small: &Plan,
+    file: planner::wire::PlanFile,
+    folder: &std::path::Path,
+    outcome: Outcome,
+    reason: String,
+) -> anyhow::Result<Verified> {
+    let found = measured(folder, small.world_size());
+    let answer = planner::estimate(&file);
+    let memory = answer.memory.as_ref();
+    let of_rank = |rank: u64| found.get(usize::try_from(rank).ok()?)?.as_ref();
+    let rank_classes = memory.map(|memory| memory.rank_classes.as_slice()).unwrap_or_default();
+    let rank_classes: Vec<Class> = rank_classes
+        .iter()
+        .filter_map(|class| Some(Class::of(class, of_rank(class.example_rank)?)))
+        .collect();
+    let differs = |&rank: &u64| {
+        let buffers = small.rank_shards(rank).buffers;
+        let sum = |bytes: fn(&planner::shard::BufferShard) -> u64| buffers.iter().map(bytes).sum::<u64>();
+        let predicted = [
+            sum(|buffer| buffer.weights_bytes()),
+            sum(|buffer| buffer.gradients_bytes()),
+            sum(|buffer| buffer.optimizer_bytes()),
+        ];
+        of_rank(rank).is_none_or(|measured| {
+            let memory = &measured.memory;
+            predicted != [memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes]
+        })
+    };
+    let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(differs).collect();
+    let predicted = answer.time.as_ref().and_then(|time| {
+        let time = serde_json::to_value(time).ok()?;
+        time.get("step_seconds")?.as_f64()
+    });
+    let first = of_rank(0);
+    Ok(Verified {
+        version: planner::wire::VERSION,
+        plan: file,
+        scaled: Vec::new(),
+        outcome,
+        reason,
+        static_bytes_equal: ranks_that_differ.is_empty(),
+        ranks_that_differ,
+        rank_classes,
+        time: first.map(|rank| Time {
+            predicted,
+            measured: rank.seconds,
+            note: predicted.is_none().then_some("not predicted yet"),
+        }),
+        tokens_per_second: first.map(|rank| rank.tokens as f64 / rank.seconds),
+        folder: None,
+    })
+}
+
+fn readable(verified: &Verified) -> String {
+    let mut out = String::new();
+    let mut rows = vec![["", "what", "predicted", "measured", "error"].map(str::to_owned).to_vec()];
+    for class in &verified.rank_classes {
+        let mut place = format!("stage {}, {} x rank {}", class.stage, class.count, class.example_rank);
+        for (what, compared) in [
+            ("weights", &class.weights_bytes),
+            ("gradients", &class.gradients_bytes),
+            ("optimizer", &class.optimizer_bytes),
+            ("activations", &class.activations_bytes),
+            ("peak", &class.peak_allocated_bytes),
+        ] {
+            let error = if compared.error == 0.0 {
+                "equal".to_owned()
+            } else {
+                format!("{:+.2}%", 100.0 * compared.error)
+            };
+            rows.push(vec![
+                std::mem::take(&mut place),
+                what.to_owned(),
+                text::thousands(compared.predicted),
+                text::thousands(compared.measured),
+                error,
+            ]);
+        }
+    }
+    out.push_str(&text::table(&rows));
+    if let Some(time) = &verified.time {
+        let predicted = time
+            .predicted
+            .map_or_else(|| "not predicted yet".to_owned(), |seconds| format!("{seconds:.3} s predicted"));
+        out.push_str(&format!("\nstep time   {:.3} s, {predicted}\n", time.measured));
+    }
+    let verdict = match verified.ranks_that_differ.as_slice() {
+        _ if verified.outcome != Outcome::Completed => format!("The twin did not run: {}", verified.reason),
+        [] => "Static bytes are equal on every rank".to_owned(),
+        ranks => format!("Static bytes differ on ranks {ranks:?}"),
+    };
+    out.push_str(&format!("verdict     {}\n", text::one_line(&verdict)));
+    if let Some(folder) = &verified.folder {
+        out.push_str(&format!("run         {}\n", folder.display()));
+    }
+    out
+}

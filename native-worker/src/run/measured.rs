@@ -1,0 +1,44 @@
+//! What the ranks of a run measured, read from their logs.
+
+use std::path::Path;
+
+use planner::wire::{Event, MeasuredMemory};
+
+use super::log::LogReader;
+
+/// What one rank measured in its last step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// Memory; activations and peak are the largest of all its steps.
+    pub memory: MeasuredMemory,
+    /// Seconds of the last step.
+    pub seconds: f64,
+    /// Tokens of the global batch.
+    pub tokens: u64,
+}
+
+/// What each rank measured; none for one that did no step.
+pub fn measured(folder: &Path, world_size: u64) -> Vec<Option<Measured>> {
+    (0..world_size).map(|rank| of_log(&folder.join(format!("rank-{rank:05}.log")))).collect()
+}
+
+fn of_log(path: &Path) -> Option<Measured> {
+    let mut reader = LogReader::new(path.to_owned());
+    let mut found: Option<Measured> = None;
+    while let Ok(chunk) = reader.read() {
+        for record in chunk.records {
+            let Event::Step(step) = record.event else { continue };
+            let mut memory = step.memory;
+            if let Some(earlier) = &found {
+                memory.activations_bytes = memory.activations_bytes.max(earlier.memory.activations_bytes);
+                memory.peak_allocated_bytes =
+                    memory.peak_allocated_bytes.max(earlier.memory.peak_allocated_bytes);
+            }
+            found = Some(Measured { memory, seconds: step.seconds, tokens: step.tokens });
+        }
+        if !chunk.more {
+            break;
+        }
+    }
+    found
+}
