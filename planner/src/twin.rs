@@ -164,7 +164,7 @@ fn scaled_model(model: &Architecture, kinds: &[LayerKind], layers: u64, tp: u64)
     let filling = kinds.iter().copied().max_by_key(common).unwrap_or(LayerKind::DENSE);
     let mut sequence = kinds.to_vec();
     sequence.resize(usize::try_from(layers).unwrap_or(kinds.len()).max(kinds.len()), filling);
-    let pattern = fold(&sequence);
+    let pattern = if kinds.len() == 1 { model.pattern.clone() } else { fold(&sequence) };
     Architecture {
         num_layers: layers,
         hidden_size: model.hidden_size.min(HIDDEN),

@@ -9,4 +9,5 @@ mod memory;
 mod settings;
 mod slurm;
 mod timeline;
+mod verify;
 mod worker;
