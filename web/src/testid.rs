@@ -117,6 +117,10 @@ pub const PAGE_AFTER: &str = "page-after";
 pub const CURVES_TOGGLE: &str = "curves-toggle";
 /// That table.
 pub const CURVES_TABLE: &str = "curves-table";
+/// Time and memory of the last step by phase.
+pub const PHASE_TABLE: &str = "phase-table";
+/// Model FLOP/s of the latest step.
+pub const TFLOPS_VALUE: &str = "tflops-value";
 /// Text of the launch script.
 pub const SCRIPT_TEXT: &str = "script-text";
 /// Copies the script.

@@ -20,6 +20,7 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --dump DIR         write gradients and weights of every step, for tests
   --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and dump folder,
                      with tabs between, run one after the other
+  --unmeasured on    count no memory and no phases, to see what counting costs
   --version          print versions of shardplan-rank and libtorch
   --help             print this
 
@@ -65,6 +66,8 @@ pub struct Arguments {
     pub nccl_library: Option<PathBuf>,
     /// How long a rank waits for another.
     pub timeout: Duration,
+    /// Whether memory and phases are not counted.
+    pub unmeasured: bool,
     /// Where to write gradients and weights of every step.
     pub dump: Option<PathBuf>,
 }
@@ -107,7 +110,7 @@ pub enum Request {
 /// When one is unknown, malformed or missing.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
     let (mut plan, mut run_dir, mut dump, mut batch) = (None, None, None, None);
-    let (mut nccl_library, mut ranks_per_gpu) = (None, 1);
+    let (mut nccl_library, mut ranks_per_gpu, mut unmeasured) = (None, 1, false);
     let mut device = DeviceChoice::Automatic;
     let mut collectives = CollectivesChoice::Automatic;
     let mut timeout = Duration::from_secs(300);
@@ -121,7 +124,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--help" | "-h" => return Ok(Request::Help),
             "--version" | "-V" => return Ok(Request::Version),
             "--plan" | "--run-dir" | "--device" | "--ranks-per-gpu" | "--collectives" | "--nccl-library"
-            | "--timeout-s" | "--dump" | "--batch" => {}
+            | "--timeout-s" | "--dump" | "--batch" | "--unmeasured" => {}
             _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
         }
         let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
@@ -129,6 +132,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--plan" => plan = Some(PathBuf::from(value)),
             "--run-dir" => run_dir = Some(PathBuf::from(value)),
             "--dump" => dump = Some(PathBuf::from(value)),
+            "--unmeasured" => unmeasured = value == "on",
             "--batch" => batch = Some(PathBuf::from(value)),
             "--ranks-per-gpu" => {
                 ranks_per_gpu =
@@ -167,7 +171,17 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
     let paths = if batch.is_some() { Some(PathBuf::new()) } else { None };
     let plan = plan.or(paths.clone()).context("--plan is missing; see shardplan-rank --help")?;
     let run_dir = run_dir.or(paths).context("--run-dir is missing; see shardplan-rank --help")?;
-    let one = Arguments { plan, run_dir, device, ranks_per_gpu, collectives, nccl_library, timeout, dump };
+    let one = Arguments {
+        plan,
+        run_dir,
+        device,
+        ranks_per_gpu,
+        collectives,
+        nccl_library,
+        timeout,
+        unmeasured,
+        dump,
+    };
     Ok(Request::Run(match batch {
         Some(file) => one.batch(&file)?,
         None => vec![one],

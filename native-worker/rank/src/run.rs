@@ -213,6 +213,12 @@ fn gpu_model() -> Option<String> {
     Some(model.trim().to_owned())
 }
 
+/// Whether the device is the GPU that the plan names, so that the plan's peak is its peak.
+fn is_the_plans(plan: &Plan, device: Device) -> bool {
+    let chip = plan.cluster.gpu.id.split('-').next().unwrap_or_default();
+    device != Device::Cpu && gpu_model().is_some_and(|model| model.to_lowercase().contains(chip))
+}
+
 /// What tells this run apart from another on the same port: the run folder's name and the Slurm job.
 fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {
     let folder =
@@ -342,7 +348,7 @@ fn train(
     log: &SharedLog,
 ) -> anyhow::Result<(Outcome, String)> {
     let _inference = tch::no_grad_guard();
-    let tracker = Tracker::install(device)?;
+    let tracker = if arguments.unmeasured { Tracker::absent() } else { Tracker::install(device)? };
     world.note("allocating its state");
     let mut trainer = Trainer::new(plan, world, &tracker, device)?;
     lock(log).append(Event::Allocated(trainer.static_memory()))?;
@@ -363,6 +369,7 @@ fn train(
             Some(folder) => dump::gradients(folder, step, &trainer.state, world),
             None => Ok(()),
         })?;
+        let rate = planner::time::rate(plan, result.seconds);
         let record = Step {
             step,
             loss: result.loss,
@@ -371,6 +378,9 @@ fn train(
             tokens: result.tokens,
             seconds: result.seconds,
             phases: result.phases,
+            phase_peaks: result.phase_peaks,
+            model_tflops: rate.model_tflops,
+            mfu: rate.mfu.filter(|_| is_the_plans(plan, device)),
             memory: result.memory,
         };
         lock(log).append(Event::Step(record))?;

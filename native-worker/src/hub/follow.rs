@@ -152,6 +152,9 @@ mod tests {
             tokens: 8,
             seconds: 0.1,
             phases: [].into(),
+            phase_peaks: [].into(),
+            model_tflops: 0.0,
+            mfu: None,
             memory: MeasuredMemory::default(),
         })
     }

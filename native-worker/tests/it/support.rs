@@ -160,6 +160,9 @@ pub fn step(step: u64) -> Event {
         tokens: 128,
         seconds: 0.5,
         phases: [].into(),
+        phase_peaks: [].into(),
+        model_tflops: 0.0,
+        mfu: None,
         memory: MeasuredMemory::default(),
     })
 }

@@ -173,8 +173,18 @@ pub struct Step {
     pub tokens: u64,
     /// Seconds of the whole step on this rank.
     pub seconds: f64,
-    /// Seconds by phase: `forward`, `backward`, `optimizer`, `data`, and `comm.KIND` per collective kind.
+    /// Seconds by phase: `forward`, `backward`, `optimizer`, `data`, `waiting` for others, and `comm.KIND` per
+    /// collective kind.
     pub phases: BTreeMap<String, f64>,
+    /// Peak of all live tensor bytes in each phase.
+    #[serde(default)]
+    pub phase_peaks: BTreeMap<String, u64>,
+    /// Model FLOPs as Megatron-Core counts them, 10^12 a second and rank.
+    #[serde(default)]
+    pub model_tflops: f64,
+    /// Model FLOPs over the peak of the compute type; none where the device has no peak that is known.
+    #[serde(default)]
+    pub mfu: Option<f64>,
     /// Memory over the step.
     pub memory: MeasuredMemory,
 }

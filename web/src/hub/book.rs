@@ -41,6 +41,25 @@ pub struct StepPoint {
     pub seconds: f64,
     /// Tokens of the global batch.
     pub tokens: u64,
+    /// Norm of the gradient before clipping.
+    pub grad_norm: f64,
+    /// Model FLOPs, 10^12 a second and rank.
+    pub model_tflops: f64,
+    /// Those over the device's peak, where it has one.
+    pub mfu: Option<f64>,
+}
+
+/// Where the time of a step went, and how far memory rose meanwhile.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Phases {
+    /// The step.
+    pub step: u64,
+    /// Seconds of the whole step.
+    pub whole: f64,
+    /// Seconds by phase.
+    pub seconds: BTreeMap<String, f64>,
+    /// Peak of live tensor bytes by phase.
+    pub peaks: BTreeMap<String, u64>,
 }
 
 /// One rank.
@@ -54,6 +73,8 @@ pub struct RankBook {
     pub allocated: Option<MeasuredMemory>,
     /// The last step and its memory.
     pub last_step: Option<(u64, MeasuredMemory)>,
+    /// The phases of the last step.
+    pub phases: Phases,
     /// What it left behind when it failed.
     pub last_words: Option<LastWords>,
 }
@@ -205,8 +226,22 @@ impl RunBook {
         book.reach(RankStanding::Training);
         if book.last_step.as_ref().is_none_or(|(last, _)| *last <= step.step) {
             book.last_step = Some((step.step, step.memory));
+            book.phases = Phases {
+                step: step.step,
+                whole: step.seconds,
+                seconds: step.phases,
+                peaks: step.phase_peaks,
+            };
         }
-        let point = StepPoint { rank, loss: step.loss, seconds: step.seconds, tokens: step.tokens };
+        let point = StepPoint {
+            rank,
+            loss: step.loss,
+            seconds: step.seconds,
+            tokens: step.tokens,
+            grad_norm: step.grad_norm,
+            model_tflops: step.model_tflops,
+            mfu: step.mfu,
+        };
         let kept = self.steps.entry(step.step).or_insert(point);
         if rank <= kept.rank {
             *kept = point;
@@ -238,6 +273,9 @@ mod tests {
             tokens: 64,
             seconds: 0.5,
             phases: BTreeMap::new(),
+            phase_peaks: BTreeMap::new(),
+            model_tflops: 0.5,
+            mfu: None,
             memory: MeasuredMemory { weights_bytes: 10, ..MeasuredMemory::default() },
         };
         LogRecord { log: log.to_owned(), record: Record { seq, unix_ms: 0, event: Event::Step(step) } }

@@ -10,7 +10,7 @@ use leptos::prelude::*;
 use planner::wire::{PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
-pub use book::{RankBook, RankStanding, RunBook, StepPoint};
+pub use book::{Phases, RankBook, RankStanding, RunBook, StepPoint};
 
 const SHOWN_KEY: &str = "shardplan.run";
 

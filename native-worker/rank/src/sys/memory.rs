@@ -66,6 +66,7 @@ pub struct Reading {
 /// The hook, while it is in place. It belongs to the thread that installed it.
 #[derive(Debug)]
 pub struct Tracker {
+    measures: bool,
     not_send: PhantomData<*const ()>,
 }
 
@@ -77,7 +78,17 @@ impl Tracker {
     pub fn install(device: Device) -> anyhow::Result<Tracker> {
         // SAFETY: takes a flag; the returned message is ours.
         checked(unsafe { shardplan_tracker_install(device != Device::Cpu) })?;
-        Ok(Tracker { not_send: PhantomData })
+        Ok(Tracker { measures: true, not_send: PhantomData })
+    }
+
+    /// None in place: nothing is counted, and every reading is zero. For measuring what measuring costs.
+    pub fn absent() -> Tracker {
+        Tracker { measures: false, not_send: PhantomData }
+    }
+
+    /// Whether anything is counted.
+    pub fn measures(&self) -> bool {
+        self.measures
     }
 
     /// What was counted.

@@ -91,7 +91,7 @@ impl Stage {
     ///
     /// # Errors
     /// When anything fails.
-    pub(super) fn run(&self, trainer: &Trainer<'_>, step: u64, clock: &mut Clock) -> anyhow::Result<Ran> {
+    pub(super) fn run(&self, trainer: &Trainer<'_>, step: u64, clock: &mut Clock<'_>) -> anyhow::Result<Ran> {
         let start = Instant::now();
         let mut trace = Trace { step, stage: self.stage, steps: Vec::new(), left_out: 0 };
         let mut running = Running {
@@ -121,7 +121,7 @@ impl Stage {
 }
 
 impl<'r> Running<'r, '_> {
-    fn carry_out(&mut self, did: &schedule::Step, clock: &mut Clock) -> anyhow::Result<()> {
+    fn carry_out(&mut self, did: &schedule::Step, clock: &mut Clock<'_>) -> anyhow::Result<()> {
         let (world, group) = (self.trainer.world, self.stage.group);
         match did {
             schedule::Step::Receive(Transfer { payload, microbatch, chunk, peer }) => {
@@ -144,7 +144,7 @@ impl<'r> Running<'r, '_> {
         Ok(())
     }
 
-    fn compute(&mut self, action: &Action, clock: &mut Clock) -> anyhow::Result<()> {
+    fn compute(&mut self, action: &Action, clock: &mut Clock<'_>) -> anyhow::Result<()> {
         let Action { kind, microbatch, chunk } = *action;
         let (world, step, number) = (self.trainer.world, self.step, microbatch + 1);
         match kind {
@@ -168,7 +168,12 @@ impl<'r> Running<'r, '_> {
         }
     }
 
-    fn forward(&mut self, chunk: u64, microbatch: u64, clock: &mut Clock) -> anyhow::Result<Option<Tensor>> {
+    fn forward(
+        &mut self,
+        chunk: u64,
+        microbatch: u64,
+        clock: &mut Clock<'_>,
+    ) -> anyhow::Result<Option<Tensor>> {
         let Running { trainer, step, .. } = *self;
         let world = trainer.world;
         let place = usize::try_from(chunk)?;

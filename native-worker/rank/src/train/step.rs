@@ -16,7 +16,7 @@ use super::reduction::{Reduction, check_owned};
 use crate::collectives::Collectives;
 use crate::model::{Ahead, Batch, Model};
 use crate::state::State;
-use crate::sys::memory::{Category, Tracker};
+use crate::sys::memory::{Category, Reading, Tracker};
 
 /// What a step gave; the same on all ranks, but for memory and times.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct StepResult {
     pub seconds: f64,
     /// Seconds by phase, without what collectives took within it, and by `comm.KIND`.
     pub phases: BTreeMap<String, f64>,
+    /// Peak of live bytes in each phase.
+    pub phase_peaks: BTreeMap<String, u64>,
     /// Memory.
     pub memory: MeasuredMemory,
     /// The schedule as executed.
@@ -56,13 +58,20 @@ pub struct Trainer<'a> {
     pub(super) at_rest: u64,
 }
 
-/// Seconds by phase.
-#[derive(Default)]
-pub(super) struct Clock {
+/// Seconds and peaks by phase.
+pub(super) struct Clock<'a> {
+    tracker: &'a Tracker,
     phases: BTreeMap<String, f64>,
+    peaks: BTreeMap<String, u64>,
+    peak: Reading,
 }
 
-impl Clock {
+impl<'a> Clock<'a> {
+    fn new(tracker: &'a Tracker) -> Clock<'a> {
+        tracker.reset_peak();
+        Clock { tracker, phases: BTreeMap::new(), peaks: BTreeMap::new(), peak: Reading::default() }
+    }
+
     /// Runs a phase; the time of its collectives is theirs.
     pub(super) fn time<T>(
         &mut self,
@@ -70,6 +79,10 @@ impl Clock {
         phase: &str,
         run: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
+        if !self.tracker.measures() {
+            return run();
+        }
+        self.note_peak(None);
         let start = Instant::now();
         let result = run();
         let mut own = start.elapsed().as_secs_f64();
@@ -78,7 +91,21 @@ impl Clock {
             *self.phases.entry(kind).or_default() += seconds;
         }
         *self.phases.entry(phase.to_owned()).or_default() += own.max(0.0);
+        self.note_peak(Some(phase));
         result
+    }
+
+    /// Takes the peak since the last time into account, for a phase if it was one's, and starts a new one.
+    fn note_peak(&mut self, phase: Option<&str>) {
+        let reading = self.tracker.read();
+        self.tracker.reset_peak();
+        if reading.peak > self.peak.peak {
+            self.peak = reading;
+        }
+        if let Some(phase) = phase {
+            let highest = self.peaks.entry(phase.to_owned()).or_default();
+            *highest = (*highest).max(reading.peak);
+        }
     }
 }
 
@@ -138,8 +165,7 @@ impl<'a> Trainer<'a> {
     ) -> anyhow::Result<StepResult> {
         let start = Instant::now();
         self.world.take_seconds();
-        self.tracker.reset_peak();
-        let mut clock = Clock::default();
+        let mut clock = Clock::new(self.tracker);
         self.state.zero_gradients()?;
         let Ran { loss_sum, activations, trace } = self.stage.run(self, step, &mut clock)?;
         let world = self.world;
@@ -164,7 +190,8 @@ impl<'a> Trainer<'a> {
             self.model.end_step(world)?;
             Ok(norm)
         })?;
-        let memory = self.measured(step, activations)?;
+        clock.note_peak(None);
+        let memory = self.measured(step, activations, &clock.peak)?;
         Ok(StepResult {
             loss,
             grad_norm,
@@ -172,6 +199,7 @@ impl<'a> Trainer<'a> {
             tokens: self.tokens(),
             seconds: start.elapsed().as_secs_f64(),
             phases: clock.phases,
+            phase_peaks: clock.peaks,
             memory,
             trace,
         })
@@ -221,7 +249,7 @@ impl<'a> Trainer<'a> {
         self.tracker.read().live.total().saturating_sub(self.at_rest)
     }
 
-    fn measured(&mut self, step: u64, activations: u64) -> anyhow::Result<MeasuredMemory> {
+    fn measured(&mut self, step: u64, activations: u64, at_peak: &Reading) -> anyhow::Result<MeasuredMemory> {
         let reading = self.tracker.read();
         let live = reading.live.total();
         if step == 1 && self.device != Device::Cpu {
@@ -238,9 +266,9 @@ impl<'a> Trainer<'a> {
         let others = kept.weights_bytes + kept.gradients_bytes + kept.optimizer_bytes + activations;
         Ok(MeasuredMemory {
             activations_bytes: activations,
-            transient_bytes: reading.peak.saturating_sub(others),
-            peak_allocated_bytes: reading.peak,
-            peak_reserved_bytes: reading.reserved_at_peak,
+            transient_bytes: at_peak.peak.saturating_sub(others),
+            peak_allocated_bytes: at_peak.peak,
+            peak_reserved_bytes: at_peak.reserved_at_peak,
             ..kept
         })
     }

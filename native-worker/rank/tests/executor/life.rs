@@ -28,6 +28,7 @@ fn learns(dtype: &str) {
         "forward",
         "backward",
         "optimizer",
+        "waiting",
         "comm.all_reduce",
         "comm.all_gather",
         "comm.reduce_scatter",
@@ -35,7 +36,50 @@ fn learns(dtype: &str) {
         assert!(phases.contains_key(phase), "{phase} is missing in {phases:?}");
     }
     assert!(phases.values().sum::<f64>() <= steps[1].seconds);
+    let (peaks, memory) = (&steps[1].phase_peaks, &steps[1].memory);
+    // The step's peak is that of one of its phases; in each, at least what is kept is live.
+    assert_eq!(peaks.values().max(), Some(&memory.peak_allocated_bytes), "{peaks:?}");
+    let kept = memory.weights_bytes + memory.gradients_bytes + memory.optimizer_bytes;
+    assert!(peaks.len() == 4 && peaks.values().all(|&peak| peak >= kept), "{peaks:?}");
+    assert!(steps[1].model_tflops > 0.0 && steps[1].mfu.is_none(), "a CPU has no peak");
     assert_eq!(run.ended(3), (Outcome::Completed, "all 40 steps are done".to_owned()));
+}
+
+/// CPU seconds of ended children of this process so far.
+fn children_seconds() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
+    // After the name, which is in parentheses: fields 16 and 17 of proc(5), in ticks of 1/100 s.
+    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    (fields[13].parse::<f64>().unwrap() + fields[14].parse::<f64>().unwrap()) / 100.0
+}
+
+/// What measuring costs, in CPU time of the ranks, so that it can be seen on a busy machine: by hand.
+#[test]
+#[ignore = "a measurement of some minutes, for a quiet machine"]
+#[expect(clippy::print_stdout, reason = "the figure is what it is for")]
+fn what_measuring_costs() {
+    let mut plan = tiny(1, 1);
+    set(&mut plan, "model.architecture.hidden_size", 512);
+    set(&mut plan, "model.architecture.ffn_hidden_size", 1408);
+    set(&mut plan, "model.architecture.num_layers", 4);
+    set(&mut plan, "training.seq_len", 256);
+    set(&mut plan, "training.dtype", "fp32");
+    set(&mut plan, "run.steps", 15);
+    let cost = |arguments: &[&str]| {
+        let before = children_seconds();
+        Run::start(&plan, arguments).succeed();
+        children_seconds() - before
+    };
+    let mut pairs: Vec<[f64; 2]> = (0..6).map(|_| [cost(&[]), cost(&["--unmeasured", "on"])]).collect();
+    pairs.sort_by(|a, b| (a[0] / a[1]).total_cmp(&(b[0] / b[1])));
+    let sum = |which: usize| pairs.iter().map(|pair| pair[which]).sum::<f64>();
+    println!(
+        "measured {:.2} s, unmeasured {:.2} s: {:+.2}%",
+        sum(0),
+        sum(1),
+        100.0 * (sum(0) / sum(1) - 1.0)
+    );
+    println!("ratios {:?}", pairs.iter().map(|pair| pair[0] / pair[1]).collect::<Vec<_>>());
 }
 
 #[test]

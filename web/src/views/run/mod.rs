@@ -4,6 +4,7 @@ mod compare;
 mod curves;
 mod curves_table;
 mod list;
+mod phases;
 mod ranks;
 mod start;
 
@@ -16,6 +17,7 @@ use crate::testid;
 use compare::MemoryCompare;
 use curves::Curves;
 use list::RunList;
+use phases::PhaseTable;
 use ranks::{Output, RankStates};
 use start::StartCard;
 
@@ -130,6 +132,7 @@ fn RunDetail() -> impl IntoView {
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
                 <LatestFigures/>
                 <Curves/>
+                <PhaseTable/>
                 <MemoryCompare summary=summary/>
                 <RankStates/>
                 <Output/>
@@ -139,7 +142,7 @@ fn RunDetail() -> impl IntoView {
     }
 }
 
-/// Step, loss, step time, tokens per second of the latest step.
+/// Step, loss, speed and gradient norm of the latest step.
 #[component]
 fn LatestFigures() -> impl IntoView {
     let hub = hub();
@@ -168,6 +171,12 @@ fn LatestFigures() -> impl IntoView {
                 <span class="fact-value">{shown(|_, point| format::seconds(point.seconds))}</span></div>
             <div class="fact"><span class="fact-label">"Tokens per second"</span>
                 <span class="fact-value">{shown(|_, point| format::three(point.tokens as f64 / point.seconds.max(1e-9)))}</span></div>
+            <div class="fact"><span class="fact-label">"Gradient norm"</span>
+                <span class="fact-value">{shown(|_, point| format::three(point.grad_norm))}</span></div>
+            <div class="fact"><span class="fact-label">"Model TFLOP/s per rank"</span>
+                <span class="fact-value" data-testid=testid::TFLOPS_VALUE data-value=raw(|_, point| point.model_tflops.to_string())>{shown(|_, point| format::three(point.model_tflops))}</span></div>
+            <div class="fact"><span class="fact-label">"MFU"</span>
+                <span class="fact-value">{shown(|_, point| point.mfu.map_or_else(|| "no peak is known here".to_owned(), |mfu| format!("{:.1}%", 100.0 * mfu)))}</span></div>
         </div>
         {merged}
     }

@@ -1,0 +1,70 @@
+//! Where the time of the last step went, by phase, of one rank; and how far its memory rose in each.
+
+use leptos::prelude::*;
+
+use crate::format;
+use crate::hub::{Phases, hub};
+use crate::testid;
+
+/// Phases as people read them: what the rank computed, what it waited for, what it sent.
+fn title(phase: &str) -> String {
+    match phase.strip_prefix("comm.") {
+        Some(kind) => format!("{} (transfer)", kind.replace('_', "-")),
+        None if phase == "waiting" => "waiting for other ranks".to_owned(),
+        None => phase.to_owned(),
+    }
+}
+
+/// The table, of the lowest rank that is known.
+#[component]
+pub fn PhaseTable() -> impl IntoView {
+    let hub = hub();
+    let shown = Memo::new(move |_| {
+        hub.book.with(|book| {
+            let mut ranks = book.ranks.iter().filter(|(_, rank)| !rank.phases.seconds.is_empty());
+            ranks.next().map(|(number, rank)| (*number, rank.phases.clone()))
+        })
+    });
+    move || shown.get().map(|(rank, phases)| table(rank, &phases))
+}
+
+fn table(rank: u64, phases: &Phases) -> impl IntoView + use<> {
+    let mut longest: Vec<(&String, f64)> =
+        phases.seconds.iter().map(|(phase, seconds)| (phase, *seconds)).collect();
+    longest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let row = |(phase, seconds): (&String, f64)| {
+        let share = seconds / phases.whole.max(1e-9);
+        let peak = phases.peaks.get(phase).map_or_else(|| "-".to_owned(), |&bytes| format::bytes(bytes));
+        view! {
+            <tr>
+                <th scope="row">{title(phase)}</th>
+                <td data-value=seconds.to_string()>{format::seconds(seconds)}</td>
+                <td>{format!("{:.1}%", 100.0 * share)}</td>
+                <td>{peak}</td>
+            </tr>
+        }
+    };
+    view! {
+        <div class="table-box" tabindex="0" role="region" aria-label="Time by phase">
+            <table data-testid=testid::PHASE_TABLE>
+                <caption>{format!("Step {} on rank {rank}, by phase", format::exact(phases.step))}</caption>
+                <thead><tr>
+                    <th scope="col">"Phase"</th><th scope="col">"Time"</th><th scope="col">"Of the step"</th><th scope="col">"Memory at most"</th>
+                </tr></thead>
+                <tbody>{longest.into_iter().map(row).collect_view()}</tbody>
+            </table>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::title;
+
+    #[test]
+    fn phases_have_titles() {
+        assert_eq!(title("comm.all_reduce"), "all-reduce (transfer)");
+        assert_eq!(title("waiting"), "waiting for other ranks");
+        assert_eq!(title("forward"), "forward");
+    }
+}
