@@ -2,13 +2,14 @@
 //!
 //! `run` builds the page, the worker and the executor, and starts the hub. `test` is everything that CI runs.
 //! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change. `accuracy` and `bench`
-//! measure. `soak` looks for trouble for longer than `test` can.
+//! measure. `soak` looks for trouble for longer than `test` can. `gpu-bundle` packs what a GPU machine needs.
 //!
 //! What a step needs and the machine lacks is installed first: Rust's wasm target, Trunk and wasm-bindgen, torch in
 //! a virtual environment, Debian's Chromium and Slurm. Everything that can live outside the system goes into one
 //! cache folder (see `place`), so a second checkout starts warm.
 
 mod build;
+mod bundle;
 mod console;
 mod dev;
 mod fresh;
@@ -52,6 +53,8 @@ enum Command {
     Bench,
     /// Fuzz what reads other people's input, and kill ranks
     Soak(soak::Arguments),
+    /// Pack programs and scripts for a GPU machine without Rust or network
+    GpuBundle,
 }
 
 fn main() -> ExitCode {
@@ -74,5 +77,6 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Accuracy(arguments) => measure::accuracy(&place, &arguments),
         Command::Bench => measure::bench(&place),
         Command::Soak(arguments) => soak::run(&place, &arguments),
+        Command::GpuBundle => bundle::run(&place),
     }
 }

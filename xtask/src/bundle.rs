@@ -1,0 +1,103 @@
+//! `cargo xtask gpu-bundle`: what a GPU machine without Rust or network needs to run the executor and to compare it with
+//! PyTorch: stripped programs, plans and scripts, in one archive.
+
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::console::{self, timed};
+use crate::place::Place;
+use crate::{build, process};
+
+/// The most bytes that the archive may have: what small upload limits let through.
+const MAX_BYTES: u64 = 64 * 1024 * 1024;
+/// The archive's top folder.
+const NAME: &str = "shardplan-gpu";
+
+/// A dense model for one large GPU, one for a CPU, each on one rank and on four that share the device; and a plan for a
+/// cluster to verify, whose twin has four ranks.
+const PLANS: [(&str, &str); 5] = [
+    ("gpu-one", include_str!("../bundle/plans/gpu-one.json")),
+    ("gpu-shared", include_str!("../bundle/plans/gpu-shared.json")),
+    ("small-one", include_str!("../bundle/plans/small-one.json")),
+    ("small-shared", include_str!("../bundle/plans/small-shared.json")),
+    ("verify", include_str!("../bundle/plans/verify.json")),
+];
+
+const SCRIPTS: [(&str, &str); 3] = [
+    ("run.sh", include_str!("../bundle/run.sh")),
+    ("baseline.py", include_str!("../bundle/baseline.py")),
+    ("summary.py", include_str!("../bundle/summary.py")),
+];
+
+/// Runs `cargo xtask gpu-bundle`.
+pub fn run(place: &Place) -> Result<ExitCode> {
+    build::worker(place)?;
+    build::rank(place)?;
+    let parent = place.root.join("target").join("gpu-bundle");
+    let folder = parent.join(NAME);
+    if folder.exists() {
+        std::fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    for part in ["bin", "plans"] {
+        let path = folder.join(part);
+        std::fs::create_dir_all(&path).with_context(|| format!("cannot create {}", path.display()))?;
+    }
+    for program in ["shardplan", "shardplan-rank"] {
+        let stripped = folder.join("bin").join(program);
+        let built = place.programs().join(program);
+        process::run(Command::new("strip").arg("-o").arg(&stripped).arg(&built))?;
+    }
+    for (name, text) in SCRIPTS {
+        write(&folder.join(name), text)?;
+    }
+    make_executable(&folder.join("run.sh"))?;
+    for (name, plan) in PLANS {
+        write(&folder.join("plans").join(format!("{name}.json")), plan)?;
+    }
+    let archive = parent.join(format!("{NAME}.tar.gz"));
+    timed("packing", || {
+        process::run(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(&parent).arg(NAME))
+    })?;
+    let bytes =
+        std::fs::metadata(&archive).with_context(|| format!("cannot read {}", archive.display()))?.len();
+    ensure!(bytes <= MAX_BYTES, "{} has {bytes} bytes, more than {MAX_BYTES}", archive.display());
+    console::say(format_args!(
+        "{:.1} MiB; unpack it there and start {NAME}/run.sh",
+        bytes as f64 / (1 << 20) as f64
+    ));
+    console::result(archive.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn make_executable(path: &Path) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
+        .with_context(|| format!("cannot make {} executable", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_find_what_is_packed() {
+        let (_, script) = SCRIPTS[0];
+        let names = PLANS.map(|(name, _)| name);
+        for size in ["gpu", "small"] {
+            for kind in ["one", "shared"] {
+                assert!(names.contains(&format!("{size}-{kind}").as_str()));
+                assert!(script.contains(&format!("\"$size-{kind}\"")), "{kind}");
+            }
+        }
+        for (name, _) in &SCRIPTS[1..] {
+            assert!(script.contains(&format!("$here/{name}")), "{name}");
+        }
+        assert!(script.contains("plans/verify.json") && names.contains(&"verify"));
+    }
+}
