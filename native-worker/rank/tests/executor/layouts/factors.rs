@@ -83,10 +83,6 @@ const FACTORS: &[Factor] = &[
                 layout(plan, "sp", false);
             }),
             ("4", |plan| layout(plan, "tp", 4)),
-            ("4 without sp", |plan| {
-                layout(plan, "tp", 4);
-                layout(plan, "sp", false);
-            }),
         ],
     },
     Factor {
@@ -96,7 +92,6 @@ const FACTORS: &[Factor] = &[
             ("2 p2p", |plan| context(plan, 2, "p2p")),
             ("2 all_gather", |plan| context(plan, 2, "all_gather")),
             ("2 a2a", |plan| context(plan, 2, "a2a")),
-            ("4 p2p", |plan| context(plan, 4, "p2p")),
             ("4 a2a+p2p", |plan| context(plan, 4, "a2a+p2p")),
         ],
     },
@@ -147,7 +142,11 @@ const FACTORS: &[Factor] = &[
         levels: &[
             ("adam, distributed", NOTHING),
             ("adam, whole", |plan| set(plan, "training.optimizer.distributed", false)),
-            ("sgd, distributed", |plan| set(plan, "training.optimizer.kind", "sgd")),
+            ("sgd, distributed", |plan| {
+                set(plan, "training.optimizer.kind", "sgd");
+                // Without AdamW's division by its own size a gradient of norm 1 needs larger steps for the loss to fall.
+                set(plan, "run.lr", 0.1);
+            }),
             ("muon, whole", |plan| {
                 set(plan, "training.optimizer", json!({"kind": "muon", "distributed": false}));
             }),
