@@ -171,7 +171,7 @@ mod tests {
         let none = || json!({});
         let muon = || json!({"optimizer": {"kind": "muon", "distributed": false}});
         check("minimax-m2", json!({"tp": 8}), muon(), "");
-        check("gemma-3-1b", json!({"tp": 4}), muon(), "Muon where tp 4 cuts through 1 key-value heads");
+        check("qwen3-30b-a3b", json!({"tp": 8}), muon(), "Muon where tp 8 cuts through 4 key-value heads");
         check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
         check("deepseek-v4-flash", none(), none(), "no key shared by all heads");
         check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");
