@@ -4,6 +4,7 @@ use super::mlp;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
+use crate::wire::Runtime;
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
 const PRODUCT_TEMPORARIES: u128 = 3;
@@ -24,6 +25,15 @@ pub fn routed_tokens(at: &Setting<'_>) -> u128 {
     at.local * u128::from(moe.top_k) * u128::from(at.plan.layout.etp) * load / LOAD_PARTS
 }
 
+/// What the executor keeps of a router and of the way of tokens to experts: logits in fp32 (fp64 for fp64), and as whole
+/// numbers of eight bytes the chosen experts and the order of sending; of each row its place, and its weight like the
+/// logits.
+fn executor_routing(at: &Setting<'_>, experts: u128, top_k: u128, routed: u128) -> (u128, u128) {
+    const INDEX: u128 = 8;
+    let exact = at.size.max(4);
+    (at.local * (exact * experts + 2 * INDEX * top_k), routed * (INDEX + exact))
+}
+
 /// A mixture of experts, without its norm.
 pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
@@ -35,9 +45,18 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
     let stream = moe.latent_size.map_or(at.hidden, u128::from);
-    let latent = moe.latent_size.map_or(0, |latent| 2 * size * at.local * u128::from(latent));
-    let router = 3 * 4 * at.local * experts + at.local * experts;
-    let permutation = 4 * at.local * (2 * experts + 1) + 8 * routed;
+    let native = at.plan.runtime == Runtime::Native;
+    let latent = match moe.latent_size {
+        None => 0,
+        // The executor keeps the sum that is projected back, and its norm's input, but not what it sent.
+        Some(latent) if native => (1 + u128::from(moe.latent_norm)) * size * at.local * u128::from(latent),
+        Some(latent) => 2 * size * at.local * u128::from(latent),
+    };
+    let (router, permutation) = if native {
+        executor_routing(at, experts, u128::from(moe.top_k), routed)
+    } else {
+        (3 * 4 * at.local * experts + at.local * experts, 4 * at.local * (2 * experts + 1) + 8 * routed)
+    };
     let input = at.widths.input(routed * stream);
     let between = size * routed * first * width;
     let activated = at.widths.input(routed * width);
@@ -50,7 +69,11 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     bytes.keep(Part::Router, router + permutation, again);
     bytes.keep(Part::Experts, input + between + latent, again);
     bytes.keep(Part::Experts, activated + product, activation_again);
-    let shared = mlp::kept(at, at.full, u128::from(moe.shared_ffn_hidden_size) / at.tp);
+    let mut shared = mlp::kept(at, at.full, u128::from(moe.shared_ffn_hidden_size) / at.tp);
+    if native && moe.shared_gate {
+        // The gate, and the output before it.
+        shared += size * at.local * (at.hidden + 1);
+    }
     bytes.keep(Part::SharedExperts, shared, again || at.recomputes("shared_experts"));
     if at.megatron() {
         let kept = if again { 0 } else { 2 } + if activation_again { 0 } else { 1 + u128::from(loose) };
