@@ -144,16 +144,14 @@ fn Time() -> impl IntoView {
             let text = format!("{} %", format::three(100.0 * mfu));
             view! { ", "{figure("time.mfu", testid::ANSWER_MFU, text)}" MFU" }
         });
-        let mut run = Vec::new();
+        let [low, high] = time.interval_seconds;
+        let mut run = vec![format!("{} to {} likely", format::seconds(low), format::seconds(high))];
         if let Some(days) = time.days {
             run.push(format!("{} days", format::three(days)));
         }
         if let Some(cost) = time.cost {
             run.push(format!("costs {}", format::three(cost)));
         }
-        let [low, high] = time.interval_seconds;
-        let likely = format!("{} to {} likely", format::seconds(low), format::seconds(high));
-        run.push(likely);
         Some(view! {
             <span class="answer-time">
                 {figure("time.step_seconds", testid::ANSWER_STEP, format::seconds(time.step_seconds))}" a step, "
