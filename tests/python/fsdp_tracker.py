@@ -12,8 +12,6 @@ import contextlib
 import json
 import sys
 import warnings
-import os
-from copy import deepcopy
 
 import torch
 import torch.distributed as dist
