@@ -49,6 +49,8 @@ enum Command {
     Dev(dev::Arguments),
     /// Score predictions against published measurements
     Accuracy(measure::Accuracy),
+    /// Fit the time model's constants to published measurements
+    Fit(measure::Fit),
     /// Time the core (criterion)
     Bench,
     /// Fuzz what reads other people's input, and kill ranks
@@ -75,6 +77,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Build(arguments) => build::run(&place, &arguments),
         Command::Dev(arguments) => dev::run(&place, &arguments),
         Command::Accuracy(arguments) => measure::accuracy(&place, &arguments),
+        Command::Fit(arguments) => measure::fit(&place, &arguments),
         Command::Bench => measure::bench(&place),
         Command::Soak(arguments) => soak::run(&place, &arguments),
         Command::GpuBundle => bundle::run(&place),

@@ -33,6 +33,32 @@ pub fn accuracy(place: &Place, arguments: &Accuracy) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Options of `cargo xtask fit`.
+#[derive(clap::Args)]
+pub struct Fit {
+    /// Folder of evidence files, instead of those that are part of the project
+    #[arg(long)]
+    evidence: Option<std::path::PathBuf>,
+    /// Print every row with its errors and what its step is spent on
+    #[arg(long)]
+    rows: bool,
+    /// Write the constants into planner's data files
+    #[arg(long)]
+    write: bool,
+}
+
+/// Fits the constants of the time model, prints them and how well they do on rows that they have and have not seen.
+pub fn fit(place: &Place, arguments: &Fit) -> Result<ExitCode> {
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo.args(["run", "--quiet", "--release", "--package", "system-tests", "--bin", "fit", "--"]);
+    if let Some(folder) = &arguments.evidence {
+        cargo.arg("--evidence").arg(std::path::absolute(folder)?);
+    }
+    cargo.args(arguments.rows.then_some("--rows")).args(arguments.write.then_some("--write"));
+    process::run(&mut cargo)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Runs the benchmarks of the core.
 pub fn bench(place: &Place) -> Result<ExitCode> {
     process::run(build::cargo(place, Target::Native).args(["bench", "--package", "system-tests"]))?;

@@ -87,6 +87,8 @@ fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
         fused_loss: training.cross_entropy != CrossEntropy::Unfused,
+        low_attention: false,
+        low_head: false,
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
         frozen: false,
         gathered_share: 1.0,

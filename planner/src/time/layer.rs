@@ -76,6 +76,10 @@ pub struct Manner {
     pub gathered_share: f64,
     /// Whether the loss is one fused kernel.
     pub fused_loss: bool,
+    /// Attention multiplies in 8 bits.
+    pub low_attention: bool,
+    /// The output layer runs in the layers' format.
+    pub low_head: bool,
     /// What is computed again in the backward pass.
     pub recompute: Recompute,
 }
@@ -125,7 +129,7 @@ pub fn layer_time(
     kind: &KindShape,
 ) -> LayerTime {
     let work = Work { machine, split, manner, hidden: shape.hidden };
-    let mut core = mix(machine, split, &kind.mixer, manner.unfused);
+    let mut core = mix(machine, split, &kind.mixer, manner);
     let scans = core.forward.memory;
     let projections = work.matrices(kind, |matrix| matrix.module == Module::Attention);
     let up = work.matrices(kind, |matrix| matrix.up_projection);
@@ -336,7 +340,8 @@ pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &Mode
     let tokens = split.gathered_tokens();
     let outputs = shape.vocabulary / split.tp;
     let product = Product { rows: tokens, outputs, inputs: shape.hidden, groups: 1.0 };
-    let mut both = work.product(&machine.gemm16, product);
+    let rate = if manner.low_head { &machine.gemm } else { &machine.gemm16 };
+    let mut both = work.product(rate, product);
     let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
     let loss = if manner.fused_loss { 4.0 } else { 13.0 };
     both += work.memory(6.0 * stream + loss * logits, 10.0 * stream + loss * logits, Role::Traffic);

@@ -72,6 +72,10 @@ pub struct Inputs<'a> {
     pub recompute: Recompute,
     /// Whether the loss is fused.
     pub fused_loss: bool,
+    /// Whether attention multiplies in 8 bits.
+    pub low_attention: bool,
+    /// Whether the output layer runs in the layers' format.
+    pub low_head: bool,
     /// Tokens of the busiest expert rank over the mean.
     pub imbalance: f64,
     /// Whether only small adapters are trained.
@@ -252,6 +256,8 @@ impl Setup {
                 overlap_ep: facts.overlap_ep,
                 gathered_share: inputs.gathered_share,
                 fused_loss: inputs.fused_loss,
+                low_attention: inputs.low_attention,
+                low_head: inputs.low_head,
                 recompute: inputs.recompute,
             },
             pipe: Pipe {

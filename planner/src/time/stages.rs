@@ -64,6 +64,26 @@ impl Stages {
         Stages { classes, spread: false }
     }
 
+    /// As many consecutive layers on every stage, where they divide.
+    pub fn consecutive(shape: &ModelShape, stages: u64) -> Option<Stages> {
+        let layers = shape.layers.len() as u64;
+        if stages == 0 || !layers.is_multiple_of(stages) {
+            return None;
+        }
+        let each = layers / stages;
+        let classes = (0..stages).map(|stage| {
+            let last = stage + 1 == stages;
+            let chunk = Chunk {
+                embedding: stage == 0,
+                layers: stage * each..(stage + 1) * each,
+                mtp: last,
+                loss: last,
+            };
+            StageClass::of_chunks(shape, &[chunk])
+        });
+        Some(Stages { classes: classes.collect(), spread: false })
+    }
+
     /// Layers in equal parts over `stages`, where only their number is known.
     pub fn spread(shape: &ModelShape, stages: u64) -> Stages {
         let stages = stages.max(1) as f64;

@@ -47,7 +47,8 @@ impl Terms {
             mtp_elements: [0.0; 2],
             embedding: shape.vocabulary * shape.hidden / split.tp,
             tied: shape.tied,
-            stream_bytes: 2.0 * split.stream_tokens() * shape.hidden,
+            // Without sequence parallelism, each tensor-parallel rank sends its part.
+            stream_bytes: 2.0 * split.gathered_tokens() / split.tp * shape.hidden,
         };
         let slots = terms.kinds.iter_mut().zip(&mut terms.dense).zip(&mut terms.experts);
         for (((time, dense), experts), kind) in slots.zip(&shape.kinds) {
@@ -248,10 +249,11 @@ pub fn chunk_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageCl
 /// The stage that takes longest, seconds of a micro batch on all stages, and the most elements of a rank.
 fn longest(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe) -> (StageTime, f64, [f64; 2]) {
     let mut longest = StageTime::default();
-    let (mut sum, mut elements) = (0.0, [0.0; 2]);
+    let (mut sum, mut shortest, mut elements) = (0.0, f64::INFINITY, [0.0; 2]);
     for class in &stages.classes {
         let stage = stage_time(machine, terms, pipe, class);
         sum += class.count * stage.seconds;
+        shortest = stage.seconds.min(shortest);
         if stage.seconds > longest.seconds {
             longest = stage;
         }
@@ -261,7 +263,9 @@ fn longest(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe) -> (S
         }
     }
     if stages.spread && pipe.stages > 1.0 {
-        longest = even_out(longest, sum / pipe.stages);
+        let layers: f64 =
+            stages.classes.iter().map(|class| class.count * class.layers.iter().sum::<f64>()).sum();
+        longest = even_out(longest, shortest, sum / pipe.stages, layers / (pipe.stages * pipe.chunks));
     }
     (longest, sum, elements)
 }
@@ -312,9 +316,11 @@ fn shard_of(data: &DataParallel, group: Group) -> f64 {
     if data.distributed || data.gathers > 0.0 { (group.size / data.replicas.size).max(1.0) } else { 1.0 }
 }
 
-/// Whoever cuts a model by hand puts fewer layers beside the output layer, so the longest stage is little over the mean.
-fn even_out(longest: StageTime, mean: f64) -> StageTime {
-    let share = (mean.max(longest.head.total()) / longest.seconds.max(1e-12)).min(1.0);
+/// Whoever cuts a model by hand puts fewer layers beside the output layer, so the longest stage is little over the mean:
+/// as long as the output layer, or as whole layers of a stage of layers alone (`shortest`, with `each` to a chunk).
+fn even_out(longest: StageTime, shortest: f64, mean: f64, each: f64) -> StageTime {
+    let whole = shortest * (each.ceil() / each.max(1e-12));
+    let share = (mean.max(longest.head.total()).max(whole) / longest.seconds.max(1e-12)).min(1.0);
     let scale = |time: &LayerTime| {
         let mut scaled = LayerTime::default();
         scaled.add(time, share);

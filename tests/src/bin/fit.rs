@@ -1,0 +1,374 @@
+//! Fits the constants of the time model to published measurements: `cargo xtask fit [--evidence DIR] [--write]`.
+//!
+//! Bounded least squares on ln(predicted / measured), soft in its tails, with a Gaussian prior on the logarithm of
+//! every constant. Fitted once on all rows (what ships), once on the train half, and once without each family of
+//! Megatron-Bridge's models, so that scores say how the formulas do on rows that their constants have not seen.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use planner::accuracy::step_time::{Case, DATASETS, Splits, cases, train_keys};
+use planner::time::constants::table;
+
+/// Logarithm of a ratio from which a residual counts less than its square.
+const SOFT: f64 = 0.10;
+/// Standard deviation of a row's logarithm that the prior is weighed against.
+const NOISE: f64 = 0.06;
+/// Furthest that a constant goes from its prior, in widths.
+const BOUND: f64 = 3.0;
+/// Steps of the fit.
+const STEPS: usize = 60;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the constants and scores are this program's data")]
+fn run() -> Result<()> {
+    let (mut evidence, mut write, mut show) = (None, false, false);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--write" => write = true,
+            "--rows" => show = true,
+            "--evidence" => {
+                evidence = Some(PathBuf::from(arguments.next().context("--evidence needs a folder")?))
+            }
+            other => bail!("`{other}` is not an option; there are --evidence DIR, --rows and --write"),
+        }
+    }
+    let all = read(evidence)?;
+    // The layer benchmark is a short burst: an outside check, never fitted.
+    let rows: Vec<&Case> = all
+        .iter()
+        .filter(|case| case.excluded.is_none() && case.dataset != "megatron_moe_layer_bench")
+        .collect();
+    let keys = train_keys(&all);
+    let train: Vec<&Case> = rows.iter().copied().filter(|case| keys.contains(&case.key.as_str())).collect();
+    let shipped = fit(&rows);
+    let halved = fit(&train);
+    println!("{:<28} {:>10} {:>10} {:>10} {:>7}", "constant", "prior", "all", "train", "+-");
+    let spreads = posterior(&rows, &shipped);
+    for (at, constant) in table().constants.iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
+        println!(
+            "{:<28} {:>10.4e} {:>10.4e} {:>10.4e} {:>6.0}%",
+            constant.name,
+            constant.prior,
+            shipped[at],
+            halved[at],
+            100.0 * spreads[at]
+        );
+    }
+    let mut splits = Splits::from([("validate".to_owned(), named(&halved))]);
+    let mut families: Vec<&str> = all
+        .iter()
+        .filter(|case| case.dataset == "megatron_bridge_perf")
+        .map(|case| case.family.as_str())
+        .collect();
+    families.sort_unstable();
+    families.dedup();
+    for family in families {
+        let others: Vec<&Case> = rows.iter().copied().filter(|case| case.family != family).collect();
+        splits.insert(family.to_owned(), named(&fit(&others)));
+    }
+    println!(
+        "\n{:<32} {:<10} {:>4} {:>8} {:>8} {:>8} {:>8}",
+        "dataset", "rows", "n", "median", "p90", "max", "bias"
+    );
+    for &dataset in DATASETS {
+        let of = |keep: &dyn Fn(&Case) -> bool| -> Vec<&Case> {
+            all.iter()
+                .filter(|case| case.dataset == dataset && case.excluded.is_none() && keep(case))
+                .collect()
+        };
+        let is_train = |case: &Case| keys.contains(&case.key.as_str());
+        print(dataset, "all", &of(&|_| true), &|_| shipped.clone());
+        print(dataset, "train", &of(&is_train), &|_| halved.clone());
+        print(dataset, "validate", &of(&|case| !is_train(case)), &|_| halved.clone());
+        if dataset == "megatron_bridge_perf" {
+            let without = |case: &Case| splits.get(&case.family).map_or(shipped.clone(), valued);
+            print(dataset, "family_out", &of(&|_| true), &without);
+            for family in ["llama", "deepseek", "qwen", "nemotron"] {
+                print(dataset, family, &of(&|case| case.family == family), &without);
+            }
+        }
+        if show {
+            for case in of(&|_| true) {
+                let without = if dataset == "megatron_bridge_perf" {
+                    splits
+                        .get(&case.family)
+                        .map_or(0.0, |split| case.predict(&valued(split)) / case.measured - 1.0)
+                } else {
+                    0.0
+                };
+                let step = case.step(&shipped);
+                let total = step.total() / 100.0;
+                println!(
+                    "  {:>+6.1} {:>+6.1}  {:<12} gemm {:.0} att {:.0} mem {:.0} tp {:.0} cp {:.0} ep {:.0} rec {:.0} host {:.0} pp {:.0} bub {:.0} dp {:.0} opt {:.0} fix {:.0} | {} {}",
+                    100.0 * (case.predict(&shipped) / case.measured - 1.0),
+                    100.0 * without,
+                    case.id,
+                    step.parts.gemm / total,
+                    step.parts.attention / total,
+                    step.parts.memory / total,
+                    step.parts.tp / total,
+                    step.parts.cp / total,
+                    step.parts.ep / total,
+                    step.recompute / total,
+                    step.host / total,
+                    step.sends / total,
+                    step.bubble / total,
+                    step.data / total,
+                    step.optimizer / total,
+                    step.fixed / total,
+                    case.gpu,
+                    case.key
+                );
+            }
+        }
+    }
+    if write {
+        write_files(&shipped, &splits, &rows)?;
+    }
+    Ok(())
+}
+
+fn read(evidence: Option<PathBuf>) -> Result<Vec<Case>> {
+    let mut all = Vec::new();
+    for &name in DATASETS {
+        let text = match &evidence {
+            Some(folder) => {
+                let path = folder.join(format!("{name}.json"));
+                std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?
+            }
+            None => {
+                let bundled = planner::accuracy::BUNDLED.iter().find(|(known, _)| *known == name);
+                bundled.with_context(|| format!("{name} is not part of the project"))?.1.to_owned()
+            }
+        };
+        let found = cases(name, &text).map_err(anyhow::Error::msg)?;
+        for reason in &found.unmapped {
+            eprintln!("{name}: {reason}");
+        }
+        all.extend(found.cases);
+    }
+    Ok(all)
+}
+
+/// Constants that are fitted and that some row reads.
+fn free(rows: &[&Case]) -> Vec<usize> {
+    let constants = table().constants.iter().enumerate();
+    let fitted = constants.filter(|(_, constant)| constant.width > 0.0);
+    fitted.map(|(at, _)| at).filter(|&at| rows.iter().any(|row| row.reads(at))).collect()
+}
+
+fn residual(row: &Case, values: &[f64]) -> f64 {
+    (row.predict(values) / row.measured).ln()
+}
+
+/// Half the sum of squares: soft residuals over the noise, and distances from the prior over its width.
+fn cost(rows: &[&Case], free: &[usize], values: &[f64]) -> f64 {
+    let soft = |residual: f64| {
+        let scaled = residual / SOFT;
+        2.0 * SOFT * SOFT * ((1.0 + scaled * scaled).sqrt() - 1.0) / (NOISE * NOISE)
+    };
+    let data: f64 = rows.iter().map(|row| soft(residual(row, values))).sum();
+    let prior: f64 = free.iter().map(|&at| distance(at, values).powi(2)).sum();
+    0.5 * (data + prior)
+}
+
+fn distance(at: usize, values: &[f64]) -> f64 {
+    let constant = &table().constants[at];
+    (values[at] / constant.prior).ln() / constant.width
+}
+
+/// The normal equations at `values`: matrix and right-hand side, row weights softened.
+fn normal(rows: &[&Case], free: &[usize], values: &[f64]) -> (Vec<Vec<f64>>, Vec<f64>) {
+    const NUDGE: f64 = 1e-4;
+    let n = free.len();
+    let (mut matrix, mut right) = (vec![vec![0.0; n]; n], vec![0.0; n]);
+    for row in rows {
+        let here = residual(row, values);
+        let weight = 1.0 / (1.0 + (here / SOFT).powi(2)).sqrt() / (NOISE * NOISE);
+        let mut slopes = vec![0.0; n];
+        let mut nudged = values.to_vec();
+        for (slope, &at) in slopes.iter_mut().zip(free) {
+            if row.reads(at) {
+                nudged[at] = values[at] * (1.0 + NUDGE);
+                *slope = (residual(row, &nudged) - here) / NUDGE;
+                nudged[at] = values[at];
+            }
+        }
+        for i in (0..n).filter(|&i| slopes[i] != 0.0) {
+            right[i] -= weight * slopes[i] * here;
+            for j in 0..n {
+                matrix[i][j] += weight * slopes[i] * slopes[j];
+            }
+        }
+    }
+    for (place, &at) in free.iter().enumerate() {
+        let width = table().constants[at].width;
+        matrix[place][place] += 1.0 / (width * width);
+        right[place] -= distance(at, values) / width;
+    }
+    (matrix, right)
+}
+
+/// Levenberg-Marquardt on the logarithms.
+fn fit(rows: &[&Case]) -> Vec<f64> {
+    let mut values: Vec<f64> = table()
+        .constants
+        .iter()
+        .map(|constant| if constant.width > 0.0 { constant.prior } else { constant.value })
+        .collect();
+    let free = free(rows);
+    let mut damping = 1e-2;
+    let mut best = cost(rows, &free, &values);
+    for _ in 0..STEPS {
+        let (matrix, right) = normal(rows, &free, &values);
+        let mut improved = false;
+        for _ in 0..8 {
+            let mut damped = matrix.clone();
+            for (place, row) in damped.iter_mut().enumerate() {
+                row[place] *= 1.0 + damping;
+            }
+            let step = solve(damped, right.clone());
+            let mut tried = values.clone();
+            for (&at, change) in free.iter().zip(&step) {
+                let constant = &table().constants[at];
+                let limit = BOUND * constant.width;
+                let moved = (values[at] / constant.prior).ln() + change.clamp(-0.5, 0.5);
+                tried[at] = constant.prior * moved.clamp(-limit, limit).exp();
+            }
+            let found = cost(rows, &free, &tried);
+            if found < best {
+                improved = best - found > 1e-6 * best;
+                (values, best) = (tried, found);
+                damping = (damping / 4.0_f64).max(1e-9);
+                break;
+            }
+            damping *= 4.0;
+        }
+        if !improved {
+            break;
+        }
+    }
+    values
+}
+
+/// Standard deviation of every constant's logarithm after the fit; its width where no row reads it.
+fn posterior(rows: &[&Case], values: &[f64]) -> Vec<f64> {
+    let free = free(rows);
+    let (matrix, _) = normal(rows, &free, values);
+    let mut spread: Vec<f64> = table().constants.iter().map(|constant| constant.width).collect();
+    for (place, &at) in free.iter().enumerate() {
+        let mut unit = vec![0.0; free.len()];
+        unit[place] = 1.0;
+        spread[at] = solve(matrix.clone(), unit)[place].max(0.0).sqrt();
+    }
+    spread
+}
+
+/// Gauss elimination with the largest pivot.
+fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
+    let n = right.len();
+    for column in 0..n {
+        let pivot = (column..n).max_by(|&a, &b| matrix[a][column].abs().total_cmp(&matrix[b][column].abs()));
+        let Some(pivot) = pivot else { continue };
+        matrix.swap(column, pivot);
+        right.swap(column, pivot);
+        for row in column + 1..n {
+            let factor = matrix[row][column] / matrix[column][column];
+            if factor != 0.0 {
+                for at in column..n {
+                    matrix[row][at] -= factor * matrix[column][at];
+                }
+                right[row] -= factor * right[column];
+            }
+        }
+    }
+    for row in (0..n).rev() {
+        let known: f64 = (row + 1..n).map(|at| matrix[row][at] * right[at]).sum();
+        right[row] = (right[row] - known) / matrix[row][row];
+    }
+    right
+}
+
+fn named(values: &[f64]) -> BTreeMap<String, f64> {
+    let constants = table().constants.iter().zip(values).filter(|(constant, _)| constant.width > 0.0);
+    constants.map(|(constant, &value)| (constant.name.clone(), rounded(value))).collect()
+}
+
+fn valued(split: &BTreeMap<String, f64>) -> Vec<f64> {
+    table().constants.iter().map(|one| split.get(&one.name).copied().unwrap_or(one.value)).collect()
+}
+
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+fn quantile(sorted: &[f64], percent: usize) -> f64 {
+    sorted.get((sorted.len() * percent).div_ceil(100).saturating_sub(1)).copied().unwrap_or(0.0)
+}
+
+#[expect(clippy::print_stdout, reason = "the scores are this program's data")]
+fn print(dataset: &str, split: &str, rows: &[&Case], values: &dyn Fn(&Case) -> Vec<f64>) {
+    if rows.is_empty() {
+        return;
+    }
+    let signed: Vec<f64> =
+        rows.iter().map(|row| 100.0 * (row.predict(&values(row)) / row.measured - 1.0)).collect();
+    let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    println!(
+        "{:<32} {:<10} {:>4} {:>7.1}% {:>7.1}% {:>7.1}% {:>+7.1}%",
+        dataset,
+        split,
+        rows.len(),
+        quantile(&sizes, 50),
+        quantile(&sizes, 90),
+        quantile(&sizes, 100),
+        signed.iter().sum::<f64>() / signed.len() as f64
+    );
+}
+
+/// New values in the data file, line by line, and the constants of every split.
+fn write_files(shipped: &[f64], splits: &Splits, rows: &[&Case]) -> Result<()> {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/src");
+    let path = format!("{source}/time/constants.json");
+    let mut text = std::fs::read_to_string(&path)?;
+    for (at, constant) in table().constants.iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
+        let start = text
+            .find(&format!("{{\"name\": \"{}\"", constant.name))
+            .context("a constant without its line")?;
+        let end = start + text[start..].find('\n').context("a line without an end")?;
+        let mut line: serde_json::Value =
+            serde_json::from_str(text[start..end].trim_end_matches(',')).context("a constant's line")?;
+        let mut datasets: Vec<&str> =
+            rows.iter().filter(|row| row.reads(at)).map(|row| row.dataset.as_str()).collect();
+        datasets.sort_unstable();
+        datasets.dedup();
+        line["value"] = rounded(shipped[at]).into();
+        line["rows"] = datasets.join(", ").into();
+        let order = ["name", "value", "unit", "meaning", "source", "prior", "width", "rows"];
+        let fields: Vec<String> = order.iter().map(|name| format!("\"{name}\": {}", line[*name])).collect();
+        let comma = if text[start..end].ends_with(',') { "," } else { "" };
+        text.replace_range(start..end, &format!("{{{}}}{comma}", fields.join(", ")));
+    }
+    std::fs::write(&path, text)?;
+    let lines: Vec<String> = splits
+        .iter()
+        .map(|(name, split)| Ok(format!("  \"{name}\": {}", serde_json::to_string(split)?)))
+        .collect::<Result<_>>()?;
+    let splits = format!("{{\n{}\n}}\n", lines.join(",\n"));
+    std::fs::write(format!("{source}/accuracy/evidence/step_time_splits.json"), splits)?;
+    Ok(())
+}
