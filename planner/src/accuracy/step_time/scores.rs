@@ -158,3 +158,48 @@ fn ranking(name: &str, cases: &[Case], values: &[f64], split: &str) -> Option<Da
     dataset.split = split.to_owned();
     Some(dataset)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accuracy::BUNDLED;
+
+    /// The median error of a split is below a bound, and as many rows were compared.
+    fn check(name: &str, quantity: &str, split: &str, rows: u64, most: f64) {
+        let (_, text) = BUNDLED.iter().find(|(known, _)| *known == name).unwrap();
+        let scored = score(name, text, true).unwrap();
+        let found = scored
+            .iter()
+            .find(|one| one.quantity == quantity && one.split == split)
+            .unwrap_or_else(|| panic!("{name} {split}"));
+        assert_eq!(found.n, rows, "{name} {split}");
+        assert!(found.median_abs_err < most, "{name} {quantity} {split}: {}", found.median_abs_err);
+    }
+
+    #[test]
+    fn steps_are_predicted_for_models_and_layouts_that_the_constants_have_not_seen() {
+        check("megatron_bridge_perf", "step_seconds", "family_out", 137, 0.08);
+        check("megatron_bridge_perf", "step_seconds", "validate", 64, 0.08);
+        check("vtrain_ground_truth", "step_seconds", "validate", 72, 0.06);
+        check("nanotron_ultrascale_bench", "step_seconds", "validate", 52, 0.09);
+        check("simumax_results", "step_seconds", "validate", 22, 0.03);
+        check("korthikanti_2022", "step_seconds", "validate", 4, 0.02);
+        check("megatron_bridge_model_cards", "step_seconds", "all", 9, 0.15);
+        check("nanotron_ultrascale_bench", "ranking", "all", 19, 0.15);
+    }
+
+    #[test]
+    fn what_is_excluded_is_named() {
+        let (name, text) = BUNDLED.iter().find(|(name, _)| *name == "nanotron_ultrascale_bench").unwrap();
+        let all = score(name, text, false).unwrap().remove(0);
+        let apart =
+            all.notes.iter().filter(|note| note.contains("before the framework's pipeline fix")).count();
+        assert!(apart > 0 && all.excluded >= apart as u64, "{}", all.excluded);
+    }
+
+    #[test]
+    fn other_text_is_an_error() {
+        assert!(cases("vtrain_ground_truth", "nonsense").is_err());
+        assert!(cases("vtrain_ground_truth", "{\"rows\": 3}").is_err());
+    }
+}
