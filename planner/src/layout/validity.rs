@@ -211,8 +211,8 @@ fn nearest_kinds(shape: &Shape<'_>) -> Vec<&'static str> {
 fn nearest_settings(shape: &Shape<'_>, field: &str) -> Vec<Value> {
     let accepted = |(value, training): (Value, Training)| {
         let tried = Shape { training: &training, ..shape.clone() };
-        let broken = broken(&tried).into_iter().chain(broken_alone(&tried));
-        broken.into_iter().all(|violation| violation.field != field).then_some(value)
+        let mut broken = broken(&tried).into_iter().chain(broken_alone(&tried));
+        broken.all(|violation| violation.field != field).then_some(value)
     };
     rules::alternatives(shape, field).into_iter().filter_map(accepted).take(2).collect()
 }

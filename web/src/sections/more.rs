@@ -27,8 +27,8 @@ pub fn More(
     let store = store();
     let wrong = Memo::new(move |_| {
         store.answer.with(|answer| {
-            let errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error);
-            errors.into_iter().any(|finding| fields.contains(&finding.field.as_str()))
+            let mut errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error);
+            errors.any(|finding| fields.contains(&finding.field.as_str()))
         })
     });
     let wanted = move || store.open_sections.with(|open| open.contains(&id));

@@ -27,8 +27,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     if !is_megatron(shape) || layout.tp == 0 || layout.cp == 0 || layout.etp == 0 {
         return;
     }
-    if layout.pp > 0 {
-        let most = shape.architecture.num_layers / layout.pp;
+    if let Some(most) = shape.architecture.num_layers.checked_div(layout.pp) {
         for (field, layers) in [
             ("training.bf16_first_layers", training.bf16_first_layers),
             ("training.bf16_last_layers", training.bf16_last_layers),
