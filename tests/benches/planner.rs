@@ -27,6 +27,9 @@ fn benches(criterion: &mut Criterion) {
         });
     });
     criterion.bench_function("estimate of DeepSeek-V3 on 2,048 GPUs", |bench| bench.iter(|| estimate(&file)));
+    criterion.bench_function("memory of DeepSeek-V3 on 2,048 GPUs, all rank classes", |bench| {
+        bench.iter(|| planner::memory::answer(&deepseek))
+    });
     criterion
         .bench_function("shards of one rank of DeepSeek-V3", |bench| bench.iter(|| deepseek.rank_shards(77)));
     let (_, large) = plan("llama-3.1-405b", 16_384, r#"{"tp":8,"pp":2}"#);

@@ -100,6 +100,7 @@ fn readable(answer: &Answer) -> String {
                 text::gib(high)
             ));
             out.push_str(&memory_table(memory));
+            out.push_str(&fullest_table(memory));
         }
     }
     if let Some(sizing) = &answer.sizing {
@@ -247,6 +248,31 @@ fn time_lines(time: &TimeAnswer) -> String {
         }
     }
     out.push_str(&text::table(&rows));
+    out
+}
+
+/// Phases of a step on the fullest rank, and what its activations and transients are made of.
+fn fullest_table(memory: &planner::wire::MemoryAnswer) -> String {
+    let taken =
+        |class: &planner::wire::RankClass| class.peak_reserved_bytes.saturating_add(class.outside_bytes);
+    let Some(class) = memory.rank_classes.iter().max_by_key(|class| taken(class)) else {
+        return String::new();
+    };
+    let mut out = format!("\nfullest     stage {}, rank {}\n", class.stage, class.example_rank);
+    let mut rows = vec![["GiB", "activations", "transient", "allocated"].map(str::to_owned).to_vec()];
+    for phase in &class.phases {
+        let bytes = [phase.activations_bytes, phase.transient_bytes, phase.allocated_bytes].map(text::gib);
+        rows.push(std::iter::once(phase.name.clone()).chain(bytes).collect());
+    }
+    out.push_str(&text::table(&rows));
+    if !class.parts.is_empty() {
+        let parts: Vec<String> = class
+            .parts
+            .iter()
+            .map(|part| format!("{} {}", part.name.replace('_', " "), text::gib(part.bytes)))
+            .collect();
+        out.push_str(&format!("at the peak {} GiB\n", parts.join(", ")));
+    }
     out
 }
 

@@ -21,8 +21,13 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             };
             // The gate, and the output behind it.
             let gate = if output_gate { 2 * size * full * query * dim } else { 0 };
-            let core = core(at, query, query * dim);
-            LayerBytes::saved(Part::Attention, qkv + norm + gate + core)
+            let mut bytes = core(at, query, query * dim);
+            bytes.saved.put(Part::Attention, qkv + norm + gate);
+            if at.recomputes("core_attn") && !at.megatron() {
+                // The executor keeps the mixed projection, and makes queries, keys and values from it again.
+                bytes.recomputed += qkv + norm;
+            }
+            bytes
         }
         Attention::Mla {
             heads,
@@ -43,8 +48,8 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
                 size * local * (rank + 2 * latent + rope) + at.widths.input(local * (rank + latent));
             let expanded = size * full * heads * (2 * query + value);
             let gate = if output_gate { 2 * size * full * heads * value } else { 0 };
-            let mut bytes =
-                LayerBytes::saved(Part::Attention, compressed + gate + core(at, heads, heads * value));
+            let mut bytes = core(at, heads, heads * value);
+            bytes.saved.put(Part::Attention, compressed + gate);
             bytes.keep(Part::Attention, expanded, at.recomputes("mla_up_proj"));
             bytes
         }
@@ -58,7 +63,8 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
 }
 
 /// What the kernel keeps of scores and output, for `heads` of this rank with an output of `width` elements a token.
-fn core(at: &Setting<'_>, heads: u128, width: u128) -> u128 {
+/// Recomputed, scores or their statistics are made again; the projection keeps the output all the same.
+fn core(at: &Setting<'_>, heads: u128, width: u128) -> LayerBytes {
     let &Setting { size, full, .. } = at;
     let output = size * full * width;
     let scores = match at.kernel {
@@ -74,6 +80,8 @@ fn core(at: &Setting<'_>, heads: u128, width: u128) -> u128 {
     let transposed = at.kernel == Kernel::Flash && at.batch > 1;
     // All-to-all changes heads for tokens: the kernel's output and the projection's input are different tensors.
     let exchanged = at.cp > 1 && matches!(at.plan.layout.cp_kind, CpKind::A2a | CpKind::A2aP2p);
-    let copies = 1 + u128::from(transposed) + u128::from(exchanged);
-    copies * output + scores + at.widths.shared_input(full * width)
+    let copies = u128::from(transposed) + u128::from(exchanged);
+    let mut bytes = LayerBytes::saved(Part::Attention, output + at.widths.shared_input(full * width));
+    bytes.keep(Part::Attention, scores + copies * output, at.recomputes("core_attn"));
+    bytes
 }

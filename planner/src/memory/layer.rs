@@ -1,6 +1,7 @@
 //! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
 
 use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+use crate::wire::Runtime;
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;
@@ -33,6 +34,10 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let unsplit = if at.megatron() { unsplit::of_layer(at, mixer, kind.mlp) } else { 0 };
     let masks = masks + unsplit;
     let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
+    // The executor makes the norm again with its MLP: the norm's input is kept for the stream anyway.
+    if at.plan.runtime == Runtime::Native && kind.mlp == Mlp::Dense && at.recomputes("mlp") {
+        layer.recomputed += layer.saved.take(Part::Norms, norm(at) - at.stream());
+    }
     // Only norms that are not fused into the next matrix have an output of their own to recompute.
     for (module, there) in [("attn_norm", mixer.is_some()), ("mlp_norm", kind.mlp != Mlp::None)] {
         if there && at.offloads(module) {

@@ -188,6 +188,14 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
     let (peak_phase, saved, transient) = peak.map_or(("backward", Saved::default(), held), |phase| {
         (phase.name, phase.activations, phase.transient + held)
     });
+    // The executor counts what is saved when the most is, and everything else at the peak as transient.
+    let (saved, transient) = match phases.iter().max_by_key(|phase| phase.activations.total()) {
+        Some(most) if plan.runtime == Runtime::Native => {
+            let all = saved.total() + transient;
+            (most.activations, all.saturating_sub(most.activations.total()))
+        }
+        _ => (saved, transient),
+    };
     let [weights_bytes, all_gradients, optimizer_bytes] =
         [state.weights, state.gradients, state.optimizer].map(clamp);
     // Gradients that FSDP2 has not reduced yet are not there.

@@ -61,12 +61,28 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
         // The embedding's gradient is made whole, in the compute type, when no activation is left.
         put("gradient reduction", Saved::default(), size * u128::from(elements.embedding));
     }
-    put("optimizer", Saved::default(), state.gradient_copies);
+    let update = if native { executor_update(plan, elements) } else { state.gradient_copies };
+    put("optimizer", Saved::default(), update);
     if !native {
         // A tensor of every rank that has a part of it, and the whole put together.
         put(EXPORT, Saved::default(), 2 * size * u128::from(elements.largest) * u128::from(plan.layout.tp));
     }
     found
+}
+
+/// Elements that the executor updates at a time.
+const UPDATED_AT_ONCE: u64 = 1 << 22;
+/// Temporaries of an update by Adam, in the type of the moments: the gradient and its square, then what is divided.
+const UPDATE_TEMPORARIES: u128 = 2;
+
+/// Temporaries of the executor's update of its largest parameter.
+fn executor_update(plan: &Plan, elements: &StageElements) -> u128 {
+    let optimizer = &plan.training.optimizer;
+    let exact = u128::from(optimizer.exp_avg_dtype.size());
+    let owners = if optimizer.distributed { (plan.layout.dp * plan.layout.cp).max(1) } else { 1 };
+    let owned = (elements.dense.exact / owners).max(elements.expert.exact / plan.layout.edp.max(1));
+    let largest = elements.largest.max(elements.embedding).min(owned).min(UPDATED_AT_ONCE);
+    UPDATE_TEMPORARIES * exact * u128::from(largest)
 }
 
 fn static_bytes(state: &Static) -> u128 {

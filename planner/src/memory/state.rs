@@ -173,5 +173,5 @@ fn unsplit_blocks(plan: &Plan) -> u128 {
 /// without fused accumulation.
 pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> u128 {
     let loose = plan.runtime == Runtime::Native || !plan.training.fused_gradient_accumulation;
-    if loose { u128::from(elements.largest) * u128::from(plan.training.dtype.size()) } else { 0 }
+    if loose { u128::from(elements.largest_of_layers) * u128::from(plan.training.dtype.size()) } else { 0 }
 }

@@ -84,6 +84,8 @@ pub struct StageElements {
     pub distinct_shapes: u64,
     /// Elements of the largest weight.
     pub largest: u64,
+    /// Elements of the largest weight of a layer.
+    pub largest_of_layers: u64,
     /// Elements of the embedding.
     pub embedding: u64,
 }
@@ -107,6 +109,10 @@ impl Blocks {
             found.expert.put(&one.expert, count);
             if matches!(block, Block::Embedding { .. }) {
                 found.embedding = one.dense.exact;
+            }
+            if matches!(block, Block::Layer(_) | Block::Mtp) {
+                let sizes = one.shapes.iter().map(|(rows, columns)| rows * columns);
+                found.largest_of_layers = sizes.fold(found.largest_of_layers, u64::max);
             }
             for shape in &one.shapes {
                 if !shapes.contains(shape) {
