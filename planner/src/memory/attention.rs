@@ -23,10 +23,6 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             let gate = if output_gate { 2 * size * full * query * dim } else { 0 };
             let mut bytes = core(at, query, query * dim);
             bytes.saved.put(Part::Attention, qkv + norm + gate);
-            if at.recomputes("core_attn") && !at.megatron() {
-                // The executor keeps the mixed projection, and makes queries, keys and values from it again.
-                bytes.recomputed += qkv + norm;
-            }
             bytes
         }
         Attention::Mla {
@@ -82,6 +78,8 @@ fn core(at: &Setting<'_>, heads: u128, width: u128) -> LayerBytes {
     let exchanged = at.cp > 1 && matches!(at.plan.layout.cp_kind, CpKind::A2a | CpKind::A2aP2p);
     let copies = u128::from(transposed) + u128::from(exchanged);
     let mut bytes = LayerBytes::saved(Part::Attention, output + at.widths.shared_input(full * width));
-    bytes.keep(Part::Attention, scores + copies * output, at.recomputes("core_attn"));
+    // The executor keeps the mixed projection in place of queries, keys and values, and its statistics weigh little.
+    let again = at.megatron() && at.recomputes("core_attn");
+    bytes.keep(Part::Attention, scores + copies * output, again);
     bytes
 }
