@@ -3,7 +3,7 @@
 use planner::Plan;
 use planner::layout::coordinates;
 use planner::wire::MeasuredMemory;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Run, set, tiny};
 
@@ -104,5 +104,21 @@ fn momentum_of_matrices() {
     check(4, 2, |plan| {
         set(plan, "training.dtype", "bf16");
         set(plan, "training.optimizer.kind", "muon");
+    });
+}
+
+#[test]
+fn experts_latent_attention_and_prediction_modules() {
+    check(4, 2, |plan| {
+        set(plan, "training.dtype", "bf16");
+        set(
+            plan,
+            "model.architecture.attention",
+            json!({"kind": "mla", "heads": 4, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_dim": 8, "qk_rope_dim": 4, "v_dim": 6}),
+        );
+        let moe = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 16, "shared_ffn_hidden_size": 16});
+        set(plan, "model.architecture.moe", moe);
+        set(plan, "model.architecture.mtp_layers", 1);
+        set(plan, "layout.ep", 2);
     });
 }
