@@ -90,7 +90,7 @@ def main(path, mode):
         nn.utils.clip_grad_norm_(decoder.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        loss = float(loss) * parts  # waits for the GPU
+        loss = float(loss.detach()) * parts  # waits for the GPU
         seconds.append(time.perf_counter() - start)
     # The first steps compile and warm up.
     later = sorted(seconds[len(seconds) // 3 :])
