@@ -51,7 +51,7 @@ pub fn resolved(file: &PlanFile) -> anyhow::Result<Plan> {
 
 /// Writes the timeline of a step.
 fn write_trace(plan: &Plan, path: &Path) -> anyhow::Result<()> {
-    let timeline = planner::time::timeline(plan).map_err(Failure::finding)?;
+    let timeline = planner::time::timeline(plan).map_err(|finding| Failure::finding(*finding))?;
     let text = trace(&timeline, &plan.name).map_err(|error| {
         let sequences = plan.training.global_batch_size;
         Failure::finding(Finding::error("training.global_batch_size", sequences, error.to_string()))

@@ -47,9 +47,11 @@ const QUANTITIES: [Quantity; 3] = [
     ("peak_bytes_step1", |row| row.mem_max_allocated_bytes_step1, |class| class.first_step_peak_bytes),
 ];
 
+/// A split: its name, and whether the row of a configuration is in it.
+type Split = (&'static str, fn(&str) -> bool);
+
 /// All rows, and the halves in which the rules were developed and validated: by the parity of a configuration's SHA-256.
-const SPLITS: [(&str, fn(&str) -> bool); 3] =
-    [("all", |_| true), ("train", |key| !is_odd(key)), ("validate", is_odd)];
+const SPLITS: [Split; 3] = [("all", |_| true), ("train", |key| !is_odd(key)), ("validate", is_odd)];
 
 fn is_odd(key: &str) -> bool {
     Sha256::digest(key.as_bytes()).last().is_some_and(|byte| byte % 2 == 1)

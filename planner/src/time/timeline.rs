@@ -10,14 +10,15 @@ use crate::schedule::Pipeline;
 ///
 /// # Errors
 /// A finding: the time model lacks a figure, or the step has more actions than are simulated.
-pub fn timeline(plan: &Plan) -> Result<Timeline, Finding> {
+pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
     let costs = stage_costs(plan).map_err(|reason| {
         let message = format!("no timeline can be drawn: {reason}");
-        Finding::warning("time", serde_json::Value::Null, message).rule("time model")
+        Box::new(Finding::warning("time", serde_json::Value::Null, message).rule("time model"))
     })?;
     simulate(&Pipeline::of(plan), &costs).map_err(|error| {
         let sequences = plan.training.global_batch_size;
-        Finding::error("training.global_batch_size", sequences, error.to_string()).rule("simulation")
+        let finding = Finding::error("training.global_batch_size", sequences, error.to_string());
+        Box::new(finding.rule("simulation"))
     })
 }
 

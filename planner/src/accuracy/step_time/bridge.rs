@@ -161,7 +161,7 @@ pub(super) fn card(row: &Row) -> Result<Option<Case>, String> {
         inputs.imbalance = NATURAL_IMBALANCE;
     }
     let mut case = row.case(inputs, &family(row.text("model")), milliseconds / 1e3)?;
-    if !tuned && !(hybrid && item.starts_with("pretrain/")) {
+    if !(tuned || hybrid && item.starts_with("pretrain/")) {
         case.excluded = Some("a functional run, not a tuned one");
     } else if row.text("model").contains("DeepSeek-V4") {
         case.excluded = Some("compressed attention and hyper-connections are not in the formulas");

@@ -251,7 +251,7 @@ impl Row {
         placed: bool,
     ) -> Result<Case, String> {
         let ranks = inputs.tp * inputs.cp * inputs.pp;
-        if inputs.world == 0 || inputs.world % ranks != 0 {
+        if inputs.world == 0 || !inputs.world.is_multiple_of(ranks) {
             return Err(format!("{} ranks can't be split {ranks} ways", inputs.world));
         }
         inputs.strides = Strides::usual(inputs.world, inputs.tp, inputs.pp, inputs.etp, inputs.ep);

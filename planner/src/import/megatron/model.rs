@@ -33,7 +33,7 @@ pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
     let layers = arguments.number("num-layers")?.or(arguments.number("decoder-num-layers")?);
     let gated = [arguments.flag("swiglu"), arguments.flag("quick-geglu")];
     let squared = arguments.flag("squared-relu");
-    let biased = !arguments.flag("disable-bias-linear") && !arguments.take("no-add-bias-linear").is_some();
+    let biased = !arguments.flag("disable-bias-linear") && arguments.take("no-add-bias-linear").is_none();
     let usual_width = if gated[0] { 4 * hidden_size * 2 / 3 / 64 * 64 } else { 4 * hidden_size };
     let ffn_hidden_size = arguments.number("ffn-hidden-size")?.unwrap_or(usual_width);
     let norm =

@@ -293,5 +293,5 @@ impl Walk<'_> {
 
 /// Elements of a piece's shard that are of `gathered` of its elements.
 fn shard_of(piece: &Piece, gathered: u128) -> u128 {
-    if piece.gathered == 0 { 0 } else { piece.shard * gathered / piece.gathered }
+    (piece.shard * gathered).checked_div(piece.gathered).unwrap_or(0)
 }
