@@ -285,14 +285,14 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
         let Some(pivot) = pivot else { continue };
         matrix.swap(column, pivot);
         right.swap(column, pivot);
-        for row in column + 1..n {
-            let factor = matrix[row][column] / matrix[column][column];
-            if factor != 0.0 {
-                for at in column..n {
-                    matrix[row][at] -= factor * matrix[column][at];
-                }
-                right[row] -= factor * right[column];
+        let (above, below) = matrix.split_at_mut(column + 1);
+        let pivot = &above[column];
+        for (step, row) in below.iter_mut().enumerate() {
+            let factor = row[column] / pivot[column];
+            for (value, &of_pivot) in row.iter_mut().zip(pivot).skip(column) {
+                *value -= factor * of_pivot;
             }
+            right[column + 1 + step] -= factor * right[column];
         }
     }
     for row in (0..n).rev() {
