@@ -11,10 +11,13 @@ use crate::parity::STEPS;
 /// The most processes of a layout.
 pub const MAX_WORLD: u64 = 8;
 
-/// A factor: its name, and what each level does to a plan.
+/// A level of a factor: its name, and what it does to a plan.
+type Level = (&'static str, fn(&mut Value));
+
+/// A factor and its levels.
 struct Factor {
     name: &'static str,
-    levels: &'static [(&'static str, fn(&mut Value))],
+    levels: &'static [Level],
 }
 
 fn layout(plan: &mut Value, field: &str, value: impl Into<Value>) {
