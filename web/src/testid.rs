@@ -64,6 +64,12 @@ pub const RANK_COLOUR: &str = "rank-colour";
 pub const RANK_NUMBER: &str = "rank-number";
 /// Groups of the selected rank.
 pub const RANK_GROUPS: &str = "rank-groups";
+/// Marks the selected rank's GPU as failed, or as working again.
+pub const FAILED_MARK: &str = "failed-mark";
+/// Takes all failed GPUs back.
+pub const FAILED_CLEAR: &str = "failed-clear";
+/// What could be done about failed GPUs.
+pub const FAILED_TABLE: &str = "failed-table";
 /// The timeline. `data-renderer` is `webgpu`, `svg` or `canvas` once it is known; `data-stages`, `data-actions`,
 /// `data-measured`, `data-sight` (share of the step on screen), `data-start` (share before it) and `data-selected`
 /// (stage:micro batch) say what was drawn last.

@@ -83,13 +83,7 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
             "nonuniform tensor parallelism is known for dense models of attention and feed-forward layers only; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
         ));
     };
-    let refuse = |refusal: Refusal| {
-        let allowed = match &refusal {
-            Refusal::NotDivisible { allowed, .. } => allowed.clone(),
-            _ => Vec::new(),
-        };
-        Box::new(Finding::error(FIELD, count, refusal.to_string()).rule(RULE).nearest(allowed))
-    };
+    let refuse = |refusal: Refusal| refuse(refusal.to_string());
     let allowed = allowed_degrees(layout.tp, &limits);
     let lost = lost_slots(failed, &slots).map_err(refuse)?;
     let spares = most_lost(layout.tp, &lost).map_err(refuse)?;

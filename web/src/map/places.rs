@@ -2,6 +2,7 @@
 
 use planner::Plan;
 use planner::layout::{Mesh, coordinates, place};
+use planner::nonuniform::RankRole;
 use planner::wire::Runtime;
 
 /// One way to colour the map: a number for each rank.
@@ -23,6 +24,12 @@ pub fn columns(plan: &Plan, ranks: u64) -> Vec<Column> {
         Runtime::Fsdp2 | Runtime::MegatronFsdp => mesh_columns(plan, ranks),
         Runtime::Megatron | Runtime::Native => grid_columns(plan, ranks),
     };
+    if let Some(nonuniform) = &plan.nonuniform {
+        columns.extend(table(ranks, [("role", "role around failed GPUs")], |rank| {
+            let role = nonuniform.shrunk.role(&coordinates(&plan.layout, rank));
+            [ROLES.iter().position(|&known| known == role).unwrap_or(0) as u64]
+        }));
+    }
     columns.extend(table(ranks, [("node", "node"), ("nvlink", "NVLink domain")], |rank| {
         let at = place(&plan.cluster, rank);
         [at.node, at.nvlink_domain]
@@ -89,11 +96,17 @@ fn table<const N: usize>(
     columns
 }
 
+/// Names of the values of column `role`.
+const ROLES: [RankRole; 4] = [RankRole::Inactive, RankRole::Reduced, RankRole::Core, RankRole::Extra];
+
 /// Where one rank stands, as text: what varies in this plan.
 pub fn sentence(columns: &[Column], rank: u64) -> String {
     let mut parts = vec![format!("Rank {rank}")];
     for column in columns.iter().filter(|column| column.count > 1 || column.id == "node") {
-        if let Some(value) = column.values.get(rank as usize) {
+        if column.id == "role" {
+            let role = column.values.get(rank as usize).and_then(|&value| ROLES.get(value as usize));
+            parts.extend(role.map(|role| role.name().to_owned()));
+        } else if let Some(value) = column.values.get(rank as usize) {
             let name = if matches!(column.id, "node" | "nvlink") { column.name } else { column.id };
             parts.push(format!("{name} {value}"));
         }

@@ -7,6 +7,7 @@ use planner::Plan;
 use planner::layout::{Group, GroupKind};
 
 use super::NotYet;
+use super::failures::Failures;
 use super::rank_groups::{RankGroups, kind_name};
 use super::rank_map::RankMap;
 use crate::format;
@@ -86,6 +87,9 @@ pub fn RanksView() -> impl IntoView {
         <Show when=move || there.get() fallback=|| view! { <NotYet what="The rank map"/> }>
             <Head chosen=chosen axis=axis selected=selected faded=faded drawn=drawn/>
             <RankMap drawn=drawn axis=axis selected=selected members=members faded=faded says=Signal::derive(says)/>
+        </Show>
+        <Failures selected=selected/>
+        <Show when=move || there.get()>
             <RankGroups groups=groups selected=selected lit=lit/>
         </Show>
     }

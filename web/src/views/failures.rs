@@ -1,0 +1,99 @@
+//! Failed GPUs: which are dead, and what could be done about it.
+
+use leptos::prelude::*;
+use planner::layout::place;
+use planner::wire::FailedGpu;
+
+use crate::findings::FindingList;
+use crate::state::{Store, store};
+use crate::testid;
+
+const FIELD: &str = "cluster.failed";
+
+/// Below the rank map: marks the selected rank's GPU as dead or well again, and lists the alternatives side by side.
+#[component]
+pub fn Failures(selected: RwSignal<u64>) -> impl IntoView {
+    let store = store();
+    let failed = move || store.plan().cluster.failed.clone().unwrap_or_default();
+    let names = move || {
+        let rank = selected.get();
+        store.resolved.with(|plan| {
+            plan.as_ref().map(|plan| {
+                let at = place(&plan.cluster, rank);
+                [FailedGpu::Place { node: at.node, gpu: at.gpu }, FailedGpu::Rank { rank }]
+            })
+        })
+    };
+    let is_failed = move || names().is_some_and(|names| failed().iter().any(|gpu| names.contains(gpu)));
+    let mark = move |_| {
+        let Some(names) = names() else { return };
+        let was = is_failed();
+        change(store, |failed| {
+            failed.retain(|gpu| !names.contains(gpu));
+            if !was {
+                failed.push(names[0].clone());
+            }
+        });
+    };
+    let text = move || {
+        let what = if is_failed() { "works again" } else { "failed" };
+        format!("The GPU of rank {} {what}", selected.get())
+    };
+    let findings = Signal::derive(move || store.findings_at(FIELD));
+    view! {
+        <div class="row">
+            <button data-testid=testid::FAILED_MARK disabled=move || names().is_none() on:click=mark>{text}</button>
+            <Show when=move || !failed().is_empty()>
+                <button data-testid=testid::FAILED_CLEAR on:click=move |_| change(store, Vec::clear)>
+                    {move || format!("All {} failed GPUs work again", failed().len())}
+                </button>
+            </Show>
+        </div>
+        <FindingList findings=findings id=testid::field(FIELD)/>
+        <Alternatives/>
+    }
+}
+
+fn change(store: Store, edit: impl FnOnce(&mut Vec<FailedGpu>)) {
+    store.edit(FIELD, |file| {
+        let mut failed = file.cluster.failed.take().unwrap_or_default();
+        edit(&mut failed);
+        file.cluster.failed = (!failed.is_empty()).then_some(failed);
+    });
+}
+
+/// What each way to live with the failures loses.
+#[component]
+fn Alternatives() -> impl IntoView {
+    let store = store();
+    let nonuniform = Memo::new(move |_| store.answer.with(|answer| answer.nonuniform.clone()));
+    move || {
+        nonuniform.get().map(|answer| {
+            let caption = format!(
+                "{} replicas with {} of {} slots; ranks that stop: {}",
+                answer.reduced_replicas.len(),
+                answer.reduced,
+                answer.base,
+                answer.inactive
+            );
+            let rows = answer.alternatives.into_iter().map(|other| {
+                view! {
+                    <tr>
+                        <th scope="row">{other.name.replace('_', ", ")}</th>
+                        <td>{format!("{:.2} %", other.loss * 100.0)}</td>
+                        <td class="word">{other.note}</td>
+                    </tr>
+                }
+            });
+            view! {
+                <div class="table-box" tabindex="0" role="region" aria-label="Alternatives for failed GPUs">
+                    <table data-testid=testid::FAILED_TABLE>
+                        <caption>{caption}</caption>
+                        <thead><tr><th scope="col">"Way"</th><th scope="col">"Throughput lost"</th><th scope="col">"How"</th></tr></thead>
+                        <tbody>{rows.collect_view()}</tbody>
+                    </table>
+                </div>
+            }
+        })
+    }
+}
