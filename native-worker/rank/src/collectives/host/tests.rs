@@ -370,7 +370,11 @@ fn a_rank_that_dies_while_ranks_join_is_named() {
     // Rank 0 may have welcomed all three before it sees the end: then the first collective tells.
     let refusal = move |rank| match join(identity(rank, 3), port, LONG) {
         Err(error) => error.to_string(),
-        Ok(world) => format!("{:#}", world.barrier(WORLD).unwrap_err()),
+        Ok(world) => {
+            let error = format!("{:#}", world.barrier(WORLD).unwrap_err());
+            world.abort(&error);
+            error
+        }
     };
     std::thread::scope(|scope| {
         let first = scope.spawn(move || refusal(0));
