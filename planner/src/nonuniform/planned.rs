@@ -309,7 +309,7 @@ pub fn remarks(plan: &Plan) -> Vec<Finding> {
     let shrunk = &nonuniform.shrunk;
     let value: Value = json!(plan.cluster.failed.len());
     let text = format!(
-        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. A run that leaves ranks out must not be ended for it: start it with srun --wait=0",
+        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. Step time and tokens/s are still those of the whole cluster: the alternatives say what share is lost. A run that leaves ranks out must not be ended for it: start it with srun --wait=0",
         nonuniform.reduced_replicas().iter().take(16).collect::<Vec<_>>(),
         shrunk.reduced,
         shrunk.base,
