@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::pack::{Domain, failed_slots, pack, reduced_batch};
+use super::slots::fill_up;
 use super::{RankRole, Refusal, Shrunk, Study, allowed_degrees, check_degree, degree_limits, losses};
 use crate::finding::Finding;
 use crate::layout::{coordinates, first_rank_of_stage};
@@ -171,10 +172,7 @@ fn fill(
     for &(dp, _) in lost.keys() {
         for stage in 0..stages {
             let mut slots = lost.get(&(dp, stage)).cloned().unwrap_or_default();
-            let healthy: Vec<u64> = (0..base).rev().filter(|slot| !slots.contains(slot)).collect();
-            let missing = (base - reduced).saturating_sub(slots.len() as u64);
-            slots.extend(healthy.into_iter().take(missing as usize));
-            slots.sort_unstable();
+            fill_up(base, &mut slots, base - reduced);
             inactive.insert((dp, stage), slots);
         }
     }

@@ -33,12 +33,17 @@ pub fn spares_with_parity(
     }
     let spares = inactive.values().map(Vec::len).max().unwrap_or(0);
     for slots in inactive.values_mut() {
-        let healthy = (0..base).rev().filter(|slot| !slots.contains(slot));
-        let fill: Vec<u64> = healthy.take(spares - slots.len()).collect();
-        slots.extend(fill);
-        slots.sort_unstable();
+        fill_up(base, slots, spares as u64);
     }
     Ok((spares as u64, inactive))
+}
+
+/// Adds the highest healthy slots to those that stop until there are `spares`, and sorts them.
+pub(super) fn fill_up(base: u64, slots: &mut Vec<u64>, spares: u64) {
+    let healthy: Vec<u64> = (0..base).rev().filter(|slot| !slots.contains(slot)).collect();
+    let missing = spares.saturating_sub(slots.len() as u64);
+    slots.extend(healthy.into_iter().take(missing as usize));
+    slots.sort_unstable();
 }
 
 /// The slots that go on, ascending.
