@@ -11,5 +11,6 @@ pub mod process;
 pub mod programs;
 pub mod run_folder;
 pub mod runs;
+pub mod scripts;
 pub mod slurm;
 pub mod wait;
