@@ -1,6 +1,6 @@
 //! Child processes that don't outlive their test.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -29,6 +29,22 @@ impl Guarded {
         let mut guarded = Guarded::start(command.stdout(Stdio::piped()))?;
         let stdout = guarded.child.stdout.take().context("no pipe from the program's stdout")?;
         Ok((guarded, Lines::of(stdout)))
+    }
+
+    /// Starts it with its stdin and stdout piped, and gives the lines.
+    pub fn with_input_and_lines(command: &mut Command) -> Result<(Guarded, Lines)> {
+        Guarded::with_lines(command.stdin(Stdio::piped()))
+    }
+
+    /// Writes a line to its stdin, which must be piped.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let input = self.child.stdin.as_mut().with_context(|| format!("{} has no input", self.name))?;
+        writeln!(input, "{line}").with_context(|| format!("{} takes no more input", self.name))
+    }
+
+    /// Closes its stdin.
+    pub fn close_input(&mut self) {
+        self.child.stdin = None;
     }
 
     /// Its process number.

@@ -149,7 +149,16 @@ fn lint(
 
 /// The whole-system tests run against the programs as `cargo xtask run` builds them.
 fn system(place: &Place) -> Result<Count> {
-    tools::packages(place, &[Package::CHROMIUM, Package::CHROMEDRIVER, Package::SLURM, Package::MUNGE])?;
+    let browser = [Package::CHROMIUM, Package::CHROMEDRIVER];
+    let slurm = [
+        Package::SLURM,
+        Package::MUNGE,
+        Package::SLURM_HEADERS,
+        Package::PMIX,
+        Package::IPROUTE,
+        Package::COMPILER,
+    ];
+    tools::packages(place, &[&browser[..], &slurm[..]].concat())?;
     let torch = build::everything(place)?;
     let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
     test(

@@ -9,7 +9,7 @@ use crate::lock::Lock;
 use crate::place::Place;
 use crate::process;
 
-/// A Debian package and the program that shows that it (or an equal) is there.
+/// A Debian package and the program, or the file by its whole path, that shows that it (or an equal) is there.
 #[derive(Debug, Clone, Copy)]
 pub struct Package {
     name: &'static str,
@@ -29,9 +29,27 @@ impl Package {
     pub const SLURM: Package = Package { name: "slurm-wlm", program: "slurmctld" };
     /// What Slurm's parts know one another by.
     pub const MUNGE: Package = Package { name: "munge", program: "munged" };
+    /// The headers that the tests' plugin for Slurm is compiled against.
+    pub const SLURM_HEADERS: Package =
+        Package { name: "libslurm-dev", program: "/usr/include/slurm/spank.h" };
+    /// What `srun --mpi=pmix` opens.
+    pub const PMIX: Package = Package {
+        name: "libpmix2",
+        program: if cfg!(target_arch = "aarch64") {
+            "/usr/lib/aarch64-linux-gnu/libpmix.so.2"
+        } else {
+            "/usr/lib/x86_64-linux-gnu/libpmix.so.2"
+        },
+    };
+    /// `ip`, with which the Slurm tests make networks.
+    pub const IPROUTE: Package = Package { name: "iproute2", program: "ip" };
 
     fn is_there(self) -> bool {
-        !self.program.is_empty() && process::is_installed(self.program)
+        if self.program.starts_with('/') {
+            std::path::Path::new(self.program).is_file()
+        } else {
+            !self.program.is_empty() && process::is_installed(self.program)
+        }
     }
 }
 

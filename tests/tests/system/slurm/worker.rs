@@ -17,18 +17,18 @@ const STEPS: u64 = 20;
 
 #[tokio::test]
 async fn the_worker_script_runs_to_the_end_on_two_nodes() -> Result<()> {
-    let slurm = Slurm::start().await?;
-    let shared = tempfile::Builder::new().prefix("shardplan-shared-").tempdir()?;
-    let script = write_script(shared.path())?;
-    let job = slurm.submit(&script, shared.path())?;
+    let slurm = Slurm::shared()?;
+    let shared = slurm.shared_folder("worker")?;
+    let script = write_script(&shared)?;
+    let job = slurm.submit(&script, &shared)?;
     let (state, code) = slurm.finished(&job, Duration::from_secs(120)).await?;
-    let said = printed(&shared.path().join("logs"));
+    let said = printed(&shared.join("logs"));
     ensure!(
         state == "COMPLETED" && code == "0:0",
         "the job ended as {state} with {code} and printed: {said}"
     );
 
-    let run = only_run(&shared.path().join("runs")).with_context(|| format!("the job printed: {said}"))?;
+    let run = only_run(&shared.join("runs")).with_context(|| format!("the job printed: {said}"))?;
     let info: RunInfo = serde_json::from_str(&std::fs::read_to_string(run.join("run.json"))?)?;
     ensure!(info.slurm_job.as_deref() == Some(job.as_str()), "run.json names the job {:?}", info.slurm_job);
     ensure!(info.world_size == 4, "run.json counts {} ranks", info.world_size);
@@ -55,7 +55,7 @@ fn write_script(shared: &Path) -> Result<std::path::PathBuf> {
     let mut site = String::new();
     let values = [
         ("account", "research".to_owned()),
-        ("partition", "main".to_owned()),
+        ("partition", "compute".to_owned()),
         ("shared_dir", shared.display().to_string()),
         ("rank_binary", program("shardplan-rank")?.display().to_string()),
         ("torch_lib", torch_libraries()?),

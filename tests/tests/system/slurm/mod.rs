@@ -1,0 +1,4 @@
+//! A real Slurm with a login node and two compute nodes, and what runs on it.
+
+mod cluster;
+mod worker;
