@@ -66,6 +66,14 @@ pub const RANK_NUMBER: &str = "rank-number";
 pub const RANK_GROUPS: &str = "rank-groups";
 /// Marks the selected rank's GPU as failed, or as working again.
 pub const FAILED_MARK: &str = "failed-mark";
+/// Makes clicks on the map mark GPUs.
+pub const FAILED_CLICKS: &str = "failed-clicks";
+/// Opens the study of what failed GPUs cost.
+pub const STUDY: &str = "failure-study";
+/// What the study is drawn against.
+pub const STUDY_AGAINST: &str = "study-against";
+/// The study's figures.
+pub const STUDY_TABLE: &str = "study-table";
 /// Takes all failed GPUs back.
 pub const FAILED_CLEAR: &str = "failed-clear";
 /// What could be done about failed GPUs.

@@ -2,26 +2,32 @@
 
 use std::path::PathBuf;
 
-use planner::nonuniform::{Study, StudyPoint, allowed_degrees, degree_limits, study};
-use planner::shard::padded_vocabulary;
+use clap::ValueEnum;
+use planner::nonuniform::{Against, Study, StudyPoint, sweep};
 use serde::Serialize;
 
 use super::{Exit, Failure, estimate::resolved, exit, input, text};
 
-/// Shares of GPUs that are down when none are asked for.
-const RATES: [f64; 7] = [0.0005, 0.001, 0.002, 0.003, 0.004, 0.006, 0.01];
+/// Share of GPUs that are down when something else is drawn against.
+const RATE: f64 = 0.001;
 /// Seed of the draws.
 const SEED: u64 = 1;
 
-/// Study what failed GPUs cost: expected loss of throughput by share of GPUs that are down
+/// Study what failed GPUs cost: expected loss of throughput by share of GPUs that are down, size or domain
 #[derive(Debug, clap::Args)]
 pub struct Failures {
     /// Plan file, or - for standard input
     plan: PathBuf,
-    /// Share of GPUs that are down at a time, such as 0.001; may be given several times
+    /// What changes from row to row
+    #[arg(long, value_enum, default_value_t = By::Rate)]
+    against: By,
+    /// Its values, such as 8,16,32; chosen for the plan when not given
+    #[arg(long, value_delimiter = ',')]
+    values: Vec<f64>,
+    /// Share of GPUs that are down at a time, such as 0.001; several times for several rows
     #[arg(long = "rate")]
     rates: Vec<f64>,
-    /// Draws for each rate
+    /// Draws for each row
     #[arg(long, default_value_t = 200)]
     draws: u64,
     /// How much faster GPUs of a reduced group can run, such as 1.15
@@ -29,10 +35,31 @@ pub struct Failures {
     boost: f64,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
+enum By {
+    /// The share of GPUs that are down
+    Rate,
+    /// GPUs of the cluster
+    Gpus,
+    /// GPUs of a tensor-parallel group, which stand in one NVLink domain
+    Domain,
+}
+
+impl By {
+    fn against(self) -> Against {
+        match self {
+            By::Rate => Against::Rate,
+            By::Gpus => Against::Gpus,
+            By::Domain => Against::Domain,
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Report {
     version: u32,
     study: Study,
+    against: Against,
     draws: u64,
     seed: u64,
     points: Vec<StudyPoint>,
@@ -42,28 +69,36 @@ impl Failures {
     /// Prints the study.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let plan = resolved(&input::read_plan(&self.plan)?)?;
-        if let Some(rate) = self.rates.iter().find(|rate| !(0.0..=1.0).contains(*rate)) {
+        let by_rate = self.against == By::Rate;
+        let rates = if by_rate && !self.values.is_empty() { &self.values } else { &self.rates };
+        if let Some(rate) = rates.iter().chain(&self.rates).find(|rate| !(0.0..=1.0).contains(*rate)) {
             return Err(Failure::usage(format!("--rate {rate}: a share of GPUs is from 0 to 1")));
+        }
+        if !by_rate && self.rates.len() > 1 {
+            return Err(Failure::usage(format!(
+                "--rate was given {} times: against {:?}, one share of GPUs that are down is taken",
+                self.rates.len(),
+                self.against
+            )));
+        }
+        let odd = |value: &f64| !value.is_finite() || *value < 1.0;
+        if let Some(value) = self.values.iter().find(|value| !by_rate && odd(value)) {
+            return Err(Failure::usage(format!("--values {value}: a number of GPUs is 1 or more")));
         }
         if !self.boost.is_finite() || self.boost < 1.0 {
             return Err(Failure::usage(format!("--boost {}: a boost is 1 or more", self.boost)));
         }
-        let layout = &plan.layout;
-        let limits = degree_limits(&plan.model, padded_vocabulary(&plan));
-        let setting = Study {
-            domain: layout.tp,
-            domains_per_replica: layout.cp * layout.pp,
-            replicas: layout.dp,
-            allowed: limits.map(|limits| allowed_degrees(layout.tp, &limits)).unwrap_or_default(),
-            boost: self.boost,
-        };
-        let rates = if self.rates.is_empty() { RATES.to_vec() } else { self.rates };
-        let points = study(&setting, &rates, self.draws, SEED);
+        let against = self.against.against();
+        let asked = if by_rate { rates } else { &self.values };
+        let values = if asked.is_empty() { against.values(&plan) } else { asked.clone() };
+        let rate = self.rates.first().copied().unwrap_or(RATE);
+        let points = sweep(&plan, against, &values, (rate, self.boost), (self.draws, SEED));
+        let study = Study::of(&plan, self.boost);
         if json {
             let version = planner::wire::VERSION;
-            exit::print_json(&Report { version, study: setting, draws: self.draws, seed: SEED, points })?;
+            exit::print_json(&Report { version, study, against, draws: self.draws, seed: SEED, points })?;
         } else {
-            exit::print(&readable(&setting, &points))?;
+            exit::print(&readable(&study, &points))?;
         }
         Ok(Exit::Yes)
     }
@@ -82,13 +117,24 @@ fn readable(study: &Study, points: &[StudyPoint]) -> String {
             format!("{} of them", allowed.join(", "))
         }
     );
-    let header =
-        ["% down", "whole groups %", "drop %", "drop, packed %", "nonuniform %", "boosted %", "spare groups"];
+    let header = [
+        "GPUs",
+        "group",
+        "% down",
+        "whole groups %",
+        "drop %",
+        "drop, packed %",
+        "nonuniform %",
+        "boosted %",
+        "spare groups",
+    ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let percent = |share: f64| format!("{:.2}", share * 100.0);
     rows.extend(points.iter().map(|point| {
         let lost = &point.expected;
         vec![
+            text::thousands(point.gpus),
+            point.domain.to_string(),
             percent(point.rate),
             percent(point.availability),
             percent(point.drop_exact),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use planner::nonuniform::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 
@@ -72,7 +73,30 @@ fn table(shards: &RankShards) -> String {
     if let Some(fsdp) = &shards.fsdp {
         out.push_str(&units(fsdp));
     }
+    out.push_str(&exchanges(shards));
     out
+}
+
+/// Rows of gradients that go between the ranks of a healthy replica while other replicas have fewer ranks.
+fn exchanges(shards: &RankShards) -> String {
+    let mut rows = vec![
+        ["gradient of", "pieces", "rows held", "sends to slot", "receives from slot"].map(str::to_owned),
+    ];
+    for param in &shards.params {
+        let Some(slice) = &param.resharded else { continue };
+        let held: Vec<String> = slice.rows.iter().map(|[first, end]| format!("{first}..{end}")).collect();
+        let with = |others: &[SlotRows]| {
+            let each: Vec<String> =
+                others.iter().map(|other| format!("{}: {}", other.slot, other.rows)).collect();
+            each.join(", ")
+        };
+        let pieces = format!("{} of {} rows", slice.shards, slice.shard_rows);
+        rows.push([param.name.clone(), pieces, held.join(" "), with(&slice.sends), with(&slice.receives)]);
+    }
+    match rows.len() {
+        1 => String::new(),
+        _ => format!("\n{}", text::table(&rows.into_iter().map(|row| row.to_vec()).collect::<Vec<_>>())),
+    }
 }
 
 /// What an FSDP runtime gathers together, and in which order it is applied.

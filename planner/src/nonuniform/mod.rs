@@ -11,6 +11,7 @@ mod groups;
 mod pack;
 mod planned;
 mod reshard;
+mod slice;
 mod slots;
 mod study;
 #[cfg(test)]
@@ -18,11 +19,12 @@ mod tests;
 
 pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
 pub use groups::{RankRole, Shrunk, nonuniform_groups, packed_ranks, tp_cp_groups};
-pub use pack::{Domain, Packing, failed_slots, pack, reduced_batch};
+pub use pack::{Domain, Packing, failed_ranks, failed_slots, pack, reduced_batch};
 pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failures, remarks};
 pub use reshard::{Reshard, canonical_rows, reshard};
+pub use slice::{ReshardedSlice, SlotRows};
 pub use slots::{active_slots, spares_with_parity};
-pub use study::{Losses, Study, StudyPoint, availability, losses, study};
+pub use study::{Against, Losses, Study, StudyPoint, availability, losses, point, sweep};
 
 /// Why failed GPUs can't be planned around; the text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -71,6 +71,36 @@ pub fn failed_slots(
     Ok(found)
 }
 
+/// Ranks of the GPUs of `failed` that exist, ascending, as they stand now.
+pub fn failed_ranks(layout: &Layout, cluster: &Cluster, failed: &[FailedGpu]) -> Vec<u64> {
+    let world = cluster.world_size();
+    let mut wanted = Vec::new();
+    let mut found: Vec<u64> = failed
+        .iter()
+        .filter_map(|gpu| match *gpu {
+            FailedGpu::Place { node, gpu } if gpu < cluster.gpus_per_node => {
+                node.checked_mul(cluster.gpus_per_node)?.checked_add(gpu)
+            }
+            FailedGpu::Place { .. } => None,
+            FailedGpu::Rank { rank } => Some(rank),
+            FailedGpu::Coordinates { dp, cp, pp, tp } => {
+                wanted.push((dp, cp, pp, tp));
+                None
+            }
+        })
+        .filter(|&rank| rank < world)
+        .collect();
+    if !wanted.is_empty() {
+        found.extend((0..world).filter(|&rank| {
+            let at = coordinates(layout, rank);
+            wanted.contains(&(at.dp, at.cp, at.pp, at.tp))
+        }));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// How a number of failed domains is lived with.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
 pub struct Packing {
@@ -100,6 +130,47 @@ pub fn reduced_batch(local_batch: u64, micro_batch: u64, base: u64, reduced: u64
     share as u64 / micro_batch * micro_batch
 }
 
+/// Failed domains gathered in the fewest replicas.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gathered {
+    /// Slots of a reduced domain; those of a healthy one where all failed domains are left out.
+    pub reduced: u64,
+    /// Replicas that run reduced.
+    pub reduced_replicas: u64,
+    /// Replicas left out, because their domains lost more than a reduced one may.
+    pub dropped_replicas: u64,
+}
+
+impl Gathered {
+    /// Share of the throughput of `replicas` that is lost, when a reduced replica does `share` of a healthy one's work.
+    pub fn loss(&self, replicas: u64, share: f64) -> f64 {
+        let of = |count: u64| (count as f64 / replicas.max(1) as f64).min(1.0);
+        (of(self.dropped_replicas) + (1.0 - share.min(1.0)) * of(self.reduced_replicas)).min(1.0)
+    }
+}
+
+/// The ways to go on with `failures`, the failed GPUs of each failed domain, one for every degree below `base` and,
+/// last, the one that leaves all failed domains out. Places left in the last reduced replica take nothing from the
+/// domains that lost too much: it would have to lose more.
+pub(super) fn gathered(
+    base: u64,
+    allowed: &[u64],
+    failures: &[u64],
+    domains_per_replica: u64,
+) -> impl Iterator<Item = Gathered> {
+    let per = domains_per_replica.max(1);
+    let failed = failures.iter().filter(|&&count| count > 0).count() as u64;
+    let degrees = allowed.iter().copied().filter(move |&reduced| reduced > 0 && reduced < base).chain([base]);
+    degrees.map(move |reduced| {
+        let within = failures.iter().filter(|&&count| count > 0 && count <= base - reduced).count() as u64;
+        Gathered {
+            reduced,
+            reduced_replicas: within.div_ceil(per),
+            dropped_replicas: (failed - within).div_ceil(per),
+        }
+    })
+}
+
 /// The packing of the highest throughput over all `allowed` degrees: domains that lost at most `base - reduced` GPUs
 /// run reduced, the others are left out. `failures` are the failed GPUs of each failed domain.
 ///
@@ -113,18 +184,12 @@ pub fn pack(
     replicas: u64,
     (local_batch, micro_batch): (u64, u64),
 ) -> Result<Packing, Refusal> {
-    let failed = failures.iter().filter(|&&count| count > 0);
-    let failed_domains = failed.clone().count() as u64;
-    let of = |reduced: u64| {
-        let within = failed.clone().filter(|&&count| count <= base - reduced).count() as u64;
-        let reduced_replicas = within.div_ceil(domains_per_replica);
-        // Places left in the last reduced replica take nothing from the lost domains: it would have to lose more.
-        let dropped_replicas = (failed_domains - within).div_ceil(domains_per_replica);
+    let failed_domains = failures.iter().filter(|&&count| count > 0).count() as u64;
+    let of = |found: Gathered| {
+        let Gathered { reduced, reduced_replicas, dropped_replicas } = found;
         let reduced_batch = reduced_batch(local_batch, micro_batch, base, reduced);
-        let healthy = replicas.saturating_sub(reduced_replicas + dropped_replicas);
-        let sequences = u128::from(healthy) * u128::from(local_batch)
-            + u128::from(reduced_replicas.min(replicas)) * u128::from(reduced_batch);
-        let whole = u128::from(replicas) * u128::from(local_batch);
+        let share = reduced_batch as f64 / local_batch.max(1) as f64;
+        let throughput = 1.0 - found.loss(replicas, share);
         Packing {
             base,
             reduced,
@@ -133,12 +198,11 @@ pub fn pack(
             dropped_replicas,
             reduced_batch,
             local_batch,
-            throughput: if whole == 0 { 0.0 } else { sequences as f64 / whole as f64 },
+            throughput,
         }
     };
     let possible = |packing: &Packing| packing.reduced_replicas + packing.dropped_replicas < replicas;
-    // `base` itself leaves every failed domain out.
-    let all = allowed.iter().copied().filter(|&reduced| reduced > 0 && reduced < base).chain([base]).map(of);
+    let all = gathered(base, allowed, failures, domains_per_replica).map(of);
     let best = all.filter(possible).reduce(
         |best, other| {
             if other.throughput > best.throughput { other } else { best }
@@ -172,6 +236,8 @@ mod tests {
             [place(1, 6), FailedGpu::Coordinates { dp: 1, cp: 1, pp: 0, tp: 2 }, FailedGpu::Rank { rank: 0 }];
         let found = failed_slots(&layout, &cluster, &same).unwrap();
         assert_eq!(found, BTreeMap::from([((0, 0, 0), vec![0]), ((1, 1, 0), vec![2])]));
+        assert_eq!(failed_ranks(&layout, &cluster, &same), [0, 14]);
+        assert!(failed_ranks(&layout, &cluster, &[place(2, 0), place(0, 8)]).is_empty());
         let said = failed_slots(&layout, &cluster, &[place(2, 0)]).unwrap_err();
         assert!(said.contains("node 2 does not exist"), "{said}");
         let wrong = [FailedGpu::Coordinates { dp: 0, cp: 0, pp: 0, tp: 4 }];

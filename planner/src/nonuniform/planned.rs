@@ -40,6 +40,12 @@ impl Nonuniform {
         replicas
     }
 
+    /// Sequences of a step, over all `replicas`.
+    pub fn sequences(&self, replicas: u64) -> u64 {
+        let reduced = (self.reduced_replicas().len() as u64).min(replicas);
+        (replicas - reduced) * self.local_batch + reduced * self.reduced_batch
+    }
+
     /// Ranks of a stage with this role, and the smallest of them; none when there are none.
     pub fn ranks_of(&self, plan: &Plan, role: RankRole, stage: u64) -> Option<(u64, u64)> {
         let (reduced, layout) = (self.reduced_replicas().len() as u64, &plan.layout);
@@ -235,13 +241,7 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
     let domains = layout.cp * layout.pp;
     let batches = (nonuniform.local_batch, plan.training.micro_batch_size);
     let packed = pack(base, &nonuniform.allowed, &failures, domains, replicas, batches).ok();
-    let study = Study {
-        domain: base,
-        domains_per_replica: domains,
-        replicas,
-        allowed: nonuniform.allowed.clone(),
-        boost: base as f64 / reduced as f64,
-    };
+    let study = Study::of(plan, base as f64 / reduced as f64);
     let lost = losses(&study, &failures, reduced_replicas.len() as u64);
     let alternative = |name: &str, loss: f64, note: String| Alternative { name: name.to_owned(), loss, note };
     let percent = (base as f64 / reduced as f64 - 1.0) * 100.0;
@@ -307,7 +307,7 @@ pub fn remarks(plan: &Plan) -> Vec<Finding> {
     let shrunk = &nonuniform.shrunk;
     let value: Value = json!(plan.cluster.failed.len());
     let text = format!(
-        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. Step time and tokens/s are still those of the whole cluster: the alternatives say what share is lost. A run that leaves ranks out must not be ended for it: start it with srun --wait=0",
+        "replicas {:?} run with {} of {} tensor-parallel slots and {} of {} sequences; gradients are weighted by sequences. A step takes as long as the slower kind of replica; tokens/s count the sequences that are left, and figures per GPU the whole cluster. A run that leaves ranks out must not be ended for it: start it with srun --wait=0",
         nonuniform.reduced_replicas().iter().take(16).collect::<Vec<_>>(),
         shrunk.reduced,
         shrunk.base,

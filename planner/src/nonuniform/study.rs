@@ -5,6 +5,11 @@
 
 use libm::{floor, log, pow};
 
+use super::pack::{Gathered, gathered};
+use super::{allowed_degrees, degree_limits};
+use crate::plan::Plan;
+use crate::shard::padded_vocabulary;
+
 /// What a cluster looks like to the study.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct Study {
@@ -43,26 +48,24 @@ pub struct Losses {
 /// Losses of one draw: `failures` are the failed GPUs of each failed domain, `affected` the replicas that they stand
 /// in now.
 pub fn losses(study: &Study, failures: &[u64], affected: u64) -> Losses {
-    let replicas = study.replicas.max(1) as f64;
-    let per = study.domains_per_replica.max(1);
+    let replicas = study.replicas;
+    let slots = |reduced: u64| reduced as f64 / study.domain.max(1) as f64;
+    let least = |speed: f64| {
+        gathered(study.domain, &study.allowed, failures, study.domains_per_replica)
+            .map(|found| found.loss(replicas, slots(found.reduced) * speed))
+            .fold(1.0, f64::min)
+    };
     let failed = failures.len() as u64;
-    let share = |count: u64| (count as f64 / replicas).min(1.0);
-    let mut best = share(failed.div_ceil(per));
-    let mut boosted = best;
-    let allowed = study.allowed.iter().copied();
-    for reduced in allowed.filter(|&reduced| reduced > 0 && reduced < study.domain) {
-        let within = failures.iter().filter(|&&count| count <= study.domain - reduced).count() as u64;
-        let out = share((failed - within).div_ceil(per));
-        let (slots, base) = (reduced as f64, study.domain as f64);
-        let slower = |speed: f64| (1.0 - (slots * speed / base).min(1.0)) * share(within.div_ceil(per));
-        best = best.min(out + slower(1.0));
-        boosted = boosted.min(out + slower(study.boost.max(1.0)));
-    }
+    let left_out = Gathered {
+        reduced: study.domain,
+        reduced_replicas: 0,
+        dropped_replicas: failed.div_ceil(study.domains_per_replica.max(1)),
+    };
     Losses {
-        drop: share(affected),
-        drop_packed: share(failed.div_ceil(per)),
-        nonuniform: best,
-        nonuniform_boosted: boosted,
+        drop: Gathered { dropped_replicas: affected, ..left_out }.loss(replicas, 1.0),
+        drop_packed: left_out.loss(replicas, 1.0),
+        nonuniform: least(1.0),
+        nonuniform_boosted: least(study.boost.max(1.0)),
         spare_domains: failed as f64,
     }
 }
@@ -72,6 +75,10 @@ pub fn losses(study: &Study, failures: &[u64], affected: u64) -> Losses {
 pub struct StudyPoint {
     /// Share of GPUs that are down.
     pub rate: f64,
+    /// GPUs of the cluster.
+    pub gpus: u64,
+    /// GPUs of a domain.
+    pub domain: u64,
     /// Share of domains without a failed GPU, exact.
     pub availability: f64,
     /// Expected share lost when affected replicas are left out where they stand, exact.
@@ -83,39 +90,131 @@ pub struct StudyPoint {
 /// The most GPUs that one draw goes through, over all draws of a point.
 const MOST_DRAWN: u64 = 1 << 28;
 
-/// A point for every rate. The same seed gives the same figures on every platform.
-pub fn study(study: &Study, rates: &[f64], draws: u64, seed: u64) -> Vec<StudyPoint> {
-    let domains = study.domains_per_replica.saturating_mul(study.replicas);
-    let gpus = domains.saturating_mul(study.domain).max(1);
+/// What a study is drawn against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Against {
+    /// The share of GPUs that are down.
+    Rate,
+    /// GPUs of the cluster.
+    Gpus,
+    /// GPUs of a domain, in replicas and a cluster of the same size.
+    Domain,
+}
+
+/// Largest study of a sweep.
+const MOST_GPUS: u64 = 1 << 24;
+
+/// Shares of GPUs that are down, when none are asked for.
+const RATES: [f64; 7] = [0.0005, 0.001, 0.002, 0.003, 0.004, 0.006, 0.01];
+/// Sizes of domains: of NVLink domains that are sold, and of their halves.
+const DOMAINS: [f64; 6] = [4.0, 8.0, 16.0, 32.0, 64.0, 72.0];
+/// Sizes of a cluster, as multiples of the plan's.
+const SIZES: [f64; 7] = [0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+
+impl Against {
+    /// What is drawn for a plan when no values are asked for.
+    pub fn values(self, plan: &Plan) -> Vec<f64> {
+        match self {
+            Against::Rate => RATES.to_vec(),
+            Against::Domain => DOMAINS.to_vec(),
+            Against::Gpus => SIZES.map(|size| (size * plan.world_size() as f64).max(1.0)).to_vec(),
+        }
+    }
+}
+
+/// Points for `values` of what the study is drawn against, everything else as in the plan; `rate` is the share of GPUs
+/// that are down where the values are not. Values that are no sizes are taken as the nearest that is one.
+pub fn sweep(
+    plan: &Plan,
+    against: Against,
+    values: &[f64],
+    (rate, boost): (f64, f64),
+    (draws, seed): (u64, u64),
+) -> Vec<StudyPoint> {
+    let whole = Study::of(plan, boost);
+    let points = values.iter().map(|&value| match against {
+        Against::Rate => point(&whole, value, draws, seed),
+        Against::Gpus => point(&whole.with_gpus(value as u64), rate, draws, seed),
+        Against::Domain => {
+            let domain = (value as u64).clamp(1, MOST_GPUS);
+            point(&whole.with_domain(domain, degrees(plan, domain)), rate, draws, seed)
+        }
+    });
+    points.collect()
+}
+
+/// Degrees to which a plan's model goes on when its groups have `domain` GPUs; none for models that can't.
+fn degrees(plan: &Plan, domain: u64) -> Vec<u64> {
+    let limits = degree_limits(&plan.model, padded_vocabulary(plan));
+    limits.map(|limits| allowed_degrees(domain, &limits)).unwrap_or_default()
+}
+
+impl Study {
+    /// The study of a plan: its tensor-parallel groups are the domains.
+    pub fn of(plan: &Plan, boost: f64) -> Study {
+        let layout = &plan.layout;
+        Study {
+            domain: layout.tp,
+            domains_per_replica: layout.cp * layout.pp,
+            replicas: layout.dp,
+            allowed: degrees(plan, layout.tp),
+            boost,
+        }
+    }
+
+    /// GPUs of the cluster.
+    pub fn gpus(&self) -> u64 {
+        self.domain.saturating_mul(self.domains_per_replica).saturating_mul(self.replicas)
+    }
+
+    /// The same replicas on more or fewer GPUs: as many as are whole in `gpus`, at least one.
+    pub fn with_gpus(&self, gpus: u64) -> Study {
+        let replica = self.domain.saturating_mul(self.domains_per_replica).max(1);
+        Study { replicas: (gpus.min(MOST_GPUS) / replica).max(1), ..self.clone() }
+    }
+
+    /// The same cluster with domains of another size, whose degrees are `allowed`. A replica keeps its GPUs where they
+    /// are whole domains, else it takes the next larger number of them.
+    pub fn with_domain(&self, domain: u64, allowed: Vec<u64>) -> Study {
+        let (domain, gpus) = (domain.clamp(1, MOST_GPUS), self.gpus());
+        let per = self.domain.saturating_mul(self.domains_per_replica).div_ceil(domain).max(1);
+        let replicas = (gpus / domain.saturating_mul(per)).max(1);
+        Study { domain, domains_per_replica: per, replicas, allowed, boost: self.boost }
+    }
+}
+
+/// One point: means over `draws` draws. The same seed gives the same figures on every platform.
+pub fn point(study: &Study, rate: f64, draws: u64, seed: u64) -> StudyPoint {
+    let gpus = study.gpus().max(1);
     let draws = draws.clamp(1, (MOST_DRAWN / gpus).max(1));
-    let point = |&rate: &f64| {
-        let rate = if rate.is_finite() { rate.clamp(0.0, 1.0) } else { 0.0 };
-        let mut random = SplitMix(seed);
-        let mut sum = Losses::default();
-        for _ in 0..draws {
-            let (failures, affected) = draw(study, gpus, rate, &mut random);
-            let one = losses(study, &failures, affected);
-            sum.drop += one.drop;
-            sum.drop_packed += one.drop_packed;
-            sum.nonuniform += one.nonuniform;
-            sum.nonuniform_boosted += one.nonuniform_boosted;
-            sum.spare_domains += one.spare_domains;
-        }
-        let mean = |value: f64| value / draws as f64;
-        StudyPoint {
-            rate,
-            availability: availability(rate, study.domain),
-            drop_exact: 1.0 - availability(rate, study.domain.saturating_mul(study.domains_per_replica)),
-            expected: Losses {
-                drop: mean(sum.drop),
-                drop_packed: mean(sum.drop_packed),
-                nonuniform: mean(sum.nonuniform),
-                nonuniform_boosted: mean(sum.nonuniform_boosted),
-                spare_domains: mean(sum.spare_domains),
-            },
-        }
-    };
-    rates.iter().map(point).collect()
+    let rate = if rate.is_finite() { rate.clamp(0.0, 1.0) } else { 0.0 };
+    let mut random = SplitMix(seed);
+    let mut sum = Losses::default();
+    for _ in 0..draws {
+        let (failures, affected) = draw(study, gpus, rate, &mut random);
+        let one = losses(study, &failures, affected);
+        sum.drop += one.drop;
+        sum.drop_packed += one.drop_packed;
+        sum.nonuniform += one.nonuniform;
+        sum.nonuniform_boosted += one.nonuniform_boosted;
+        sum.spare_domains += one.spare_domains;
+    }
+    let mean = |value: f64| value / draws as f64;
+    StudyPoint {
+        rate,
+        gpus,
+        domain: study.domain,
+        availability: availability(rate, study.domain),
+        drop_exact: 1.0 - availability(rate, study.domain.saturating_mul(study.domains_per_replica)),
+        expected: Losses {
+            drop: mean(sum.drop),
+            drop_packed: mean(sum.drop_packed),
+            nonuniform: mean(sum.nonuniform),
+            nonuniform_boosted: mean(sum.nonuniform_boosted),
+            spare_domains: mean(sum.spare_domains),
+        },
+    }
 }
 
 /// Failed GPUs of each failed domain, and how many replicas those stand in. Gaps between failed GPUs are geometric,
@@ -196,7 +295,7 @@ mod tests {
 
     #[test]
     fn published_bounds_hold() {
-        let points = study(&paper(32.0 / 28.0), &[0.001, 0.004], 200, 7);
+        let points = [0.001, 0.004].map(|rate| point(&paper(32.0 / 28.0), rate, 200, 7));
         let most = points[1].expected;
         assert!(most.drop_packed > 0.10 && most.drop_packed < 0.13, "{most:?}");
         assert!(most.nonuniform <= 0.03 && most.nonuniform > 0.005, "{most:?}");
@@ -218,8 +317,42 @@ mod tests {
     }
 
     #[test]
+    fn other_sizes_and_domains() {
+        let smaller = paper(1.0).with_gpus(1000);
+        assert_eq!((smaller.replicas, smaller.gpus()), (3, 768));
+        assert_eq!(paper(1.0).with_gpus(1).replicas, 1);
+        let eight = paper(1.0).with_domain(8, vec![4, 2, 1]);
+        assert_eq!((eight.domains_per_replica, eight.replicas, eight.gpus()), (32, 128, 32_768));
+        let odd = paper(1.0).with_domain(72, Vec::new());
+        assert_eq!((odd.domains_per_replica, odd.replicas), (4, 113));
+        // Larger domains lose more when replicas are dropped only for whole domains.
+        let lost =
+            |domain| point(&paper(1.0).with_domain(domain, Vec::new()), 0.004, 100, 3).expected.drop_packed;
+        assert!(lost(8) < lost(32) && lost(32) < lost(72), "{} {} {}", lost(8), lost(32), lost(72));
+    }
+
+    #[test]
+    fn sweeps_of_a_plan() {
+        let file = r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 16}, "layout": {"tp": 8}}"#;
+        let plan = Plan::resolve(&crate::plan::parse_plan(file).unwrap()).plan.unwrap();
+        for against in [Against::Rate, Against::Gpus, Against::Domain] {
+            let values = against.values(&plan);
+            let points = sweep(&plan, against, &values, (0.01, 1.0), (50, 1));
+            assert_eq!(points.len(), values.len());
+            for point in &points {
+                let lost = point.expected;
+                assert!(lost.nonuniform <= lost.drop_packed && lost.drop_packed <= lost.drop, "{point:?}");
+            }
+            // More of each loses more, but for the size, whose shares stay about the same.
+            if against != Against::Gpus {
+                assert!(points.windows(2).all(|two| two[0].availability > two[1].availability), "{points:?}");
+            }
+        }
+    }
+
+    #[test]
     fn odd_rates_are_taken_as_what_they_can_be() {
-        let points = study(&paper(1.0), &[0.0, 1.0, -1.0, f64::NAN, 2.0], 2, 1);
+        let points = [0.0, 1.0, -1.0, f64::NAN, 2.0].map(|rate| point(&paper(1.0), rate, 2, 1));
         assert_eq!(points[0].expected.drop, 0.0);
         assert_eq!(points[1].expected.drop, 1.0);
         assert!(points.iter().all(|point| point.expected.nonuniform <= 1.0), "{points:?}");

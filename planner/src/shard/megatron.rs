@@ -3,7 +3,7 @@
 use super::{BufferShard, Family, Module, ParamShard, RankShards};
 use crate::layout::{Chunk, Coordinates, GroupKind, chunks_of_stage, coordinates, embedding_stages};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
-use crate::nonuniform::RankRole;
+use crate::nonuniform::{RankRole, ReshardedSlice};
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::{OptimizerKind, Runtime};
@@ -416,9 +416,17 @@ fn shard_of(
         name = name.replace("{expert}", &expert.to_string());
     }
     let mut offset = vec![0; parameter.shape.len()];
+    let mut resharded = None;
     if let Some((group, dim)) = family.cut {
         let slot = if group == GroupKind::Etp { at.etp } else { at.tp };
-        offset[dim] = slot * family.local_shape[dim];
+        if let (GroupKind::Tp, Some(role), Some(nonuniform)) = (group, plan.role, &plan.nonuniform) {
+            let rank = (&nonuniform.shrunk, role, slot);
+            resharded = ReshardedSlice::of(&plan.model, parameter.module, parameter.shape[dim], rank);
+        }
+        offset[dim] = match &resharded {
+            Some(slice) => slice.rows.first().map_or(0, |rows| rows[0]),
+            None => slot * family.local_shape[dim],
+        };
     }
     ParamShard {
         module: parameter.module,
@@ -434,6 +442,7 @@ fn shard_of(
         shape: parameter.shape.clone(),
         cut_by: family.cut.map(|(group, _)| group),
         cuts: Vec::new(),
+        resharded,
         sum_gradient_over: family.sum_gradient_over,
         shared_over: (parameter.module == Module::Embedding && parameter.role == Role::Vocabulary)
             .then_some(GroupKind::Embedding)

@@ -28,6 +28,7 @@ use serde::Serialize;
 
 use crate::layout::GroupKind;
 use crate::model::Parameter;
+use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::{OptimizerKind, Runtime};
@@ -162,6 +163,9 @@ pub struct ParamShard {
     /// All cuts in the order in which they are made, where there can be several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cuts: Vec<Cut>,
+    /// What a rank of a healthy replica holds and exchanges where other replicas run on with fewer ranks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resharded: Option<ReshardedSlice>,
     /// Groups over which a gradient must be summed besides data parallelism: the ranks hold the same values but saw
     /// different tokens (norms and router under sequence parallelism).
     pub sum_gradient_over: Option<GroupKind>,

@@ -2,8 +2,9 @@
 
 use super::constants::table;
 use super::flops::{model_flops, recomputed_flops};
-use super::from_plan::{profile, setup};
+use super::from_plan::profile;
 use super::goodput::goodput;
+use super::nonuniform::predict;
 use super::step::StepTime;
 use crate::finding::{Finding, nearest_names};
 use crate::plan::{Plan, clip};
@@ -38,8 +39,7 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
 /// Seconds of a step of a valid plan, and findings on what was assumed; none where a figure makes it endless.
 pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
     let mut findings = Vec::new();
-    let found = setup(plan).map(|setup| setup.predict(&table().values()));
-    let step = match found {
+    let step = match predict(plan, &table().values()) {
         Ok(step) => step,
         Err(reason) => {
             findings.push(
@@ -123,10 +123,14 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
     let (training, cluster) = (&plan.training, &plan.file.cluster);
     let (seconds, ranks) = (step.total(), plan.world_size() as f64);
     let range = libm::exp(RANGE * spread);
-    let tokens = training.seq_len as f64 * training.global_batch_size as f64;
+    let sequences = match &plan.nonuniform {
+        Some(nonuniform) => nonuniform.sequences(plan.layout.dp),
+        None => training.global_batch_size,
+    };
+    let share_of_batch = sequences as f64 / training.global_batch_size.max(1) as f64;
+    let tokens = training.seq_len as f64 * sequences as f64;
     let tokens_per_second = tokens / seconds;
-    let flops =
-        model_flops(&plan.model, padded_vocabulary(plan), training.seq_len, training.global_batch_size);
+    let flops = model_flops(&plan.model, padded_vocabulary(plan), training.seq_len, sequences);
     let peak = peak_flops(plan);
     let utilisation = |flops: f64| peak.map(|peak| rounded(flops / (seconds * ranks * peak)));
     let goodput = goodput(plan);
@@ -158,7 +162,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
         tokens_per_second_per_gpu: rounded(tokens_per_second / ranks),
         model_tflops_per_gpu: rounded(flops / (seconds * ranks) / 1e12),
         mfu: utilisation(flops),
-        hfu: utilisation(flops + recomputed_flops(plan)),
+        hfu: utilisation(flops + recomputed_flops(plan) * share_of_batch),
         bubble: rounded(step.bubble / seconds),
         days,
         gpu_hours,

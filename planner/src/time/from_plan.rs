@@ -8,6 +8,7 @@ use super::setup::{Inputs, Setup, SoftwareFacts, Strides};
 use super::shape::ModelShape;
 use super::stages::Stages;
 use crate::layout::Axis;
+use crate::nonuniform::RankRole;
 use crate::plan::Plan;
 use crate::shard::{Reshard, Strategy, padded_vocabulary};
 use crate::units::{Dtype, LowPrecision};
@@ -53,6 +54,13 @@ fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
     let dtype_bytes = training.dtype.size() as f64;
     let gradient =
         if plan.runtime == Runtime::Fsdp2 { layout.fsdp.reduce_dtype } else { training.grad_dtype };
+    // As reduced replicas see it, all of them are reduced: as many of them, with a smaller batch each.
+    let (world, gbs) = match (plan.role, &plan.nonuniform) {
+        (Some(RankRole::Reduced), Some(nonuniform)) => {
+            (layout.tp * layout.cp * layout.pp * layout.dp, nonuniform.reduced_batch * layout.dp)
+        }
+        _ => (cluster.world_size(), training.global_batch_size),
+    };
     Inputs {
         model: &plan.model,
         vocabulary: padded_vocabulary(plan),
@@ -61,7 +69,7 @@ fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         clock: None,
         domain: cluster.nvlink_domain,
         nic_gbps: cluster.nic_gbps,
-        world: cluster.world_size(),
+        world,
         tp: layout.tp,
         sp: layout.sp,
         cp: layout.cp,
@@ -80,7 +88,7 @@ fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         },
         seq_len: training.seq_len,
         mbs: training.micro_batch_size,
-        gbs: training.global_batch_size,
+        gbs,
         numbers,
         gradient_bytes: gradient.size() as f64,
         parameter_bytes: if low && training.fp8_param_gather { 1.0 } else { dtype_bytes.min(4.0) },

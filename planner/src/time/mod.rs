@@ -18,6 +18,7 @@ mod layer;
 mod machine;
 mod matrices;
 mod measured;
+mod nonuniform;
 mod parts;
 mod rate;
 mod setup;

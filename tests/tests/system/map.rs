@@ -69,6 +69,7 @@ impl Page {
 
 /// WebDriver's names of keys.
 const DOWN: char = '\u{e015}';
+const RIGHT: char = '\u{e014}';
 const END: char = '\u{e010}';
 
 #[tokio::test]
@@ -125,5 +126,70 @@ async fn the_map_of_131072_gpus_answers_at_once() -> Result<()> {
     page.browser.choose("rank-colour", "node").await?;
     page.browser.text_when("rank-says", SOON, |text| text.contains("tensor group")).await?;
     page.browser.screenshot("rank-map-of-131072").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
+    let page = Page::open(Graphics::None).await?;
+    page.map("canvas").await?;
+    let plan = json!({
+        "version": 1,
+        "model": { "preset": "llama-3-8b" },
+        "cluster": { "gpu": "h100-sxm", "nodes": 4, "gpus_per_node": 8 },
+        "layout": { "tp": 8 },
+        "training": { "global_batch_size": 128 },
+    });
+    page.browser.paste("config-paste", &plan.to_string()).await?;
+    page.browser.click("config-apply").await?;
+    page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 32.0).await?;
+
+    // By keyboard: rank 1 is dead, so its replica goes on with 4 of 8 slots.
+    page.key(RIGHT).await?;
+    page.browser.number_when("rank-grid", "data-rank", SOON, |rank| rank == 1.0).await?;
+    page.key('x').await?;
+    let table =
+        page.browser.text_when("failed-table", SOON, |text| text.contains("1 replicas with 4 of 8")).await?;
+    ensure!(table.contains("12.50 %") && table.contains("25.00 %"), "{table}");
+    page.browser
+        .text_when("rank-says", SOON, |text| text.contains("inactive") && text.contains("failed"))
+        .await?;
+
+    // By a click, once clicks mark: the middle of the map is some rank.
+    page.browser.click("failed-clicks").await?;
+    page.browser.click("rank-grid").await?;
+    page.browser.text_when("failed-clear", SOON, |text| text.contains("All 2 failed GPUs")).await?;
+    page.browser.click("rank-grid").await?;
+    page.browser.text_when("failed-clear", SOON, |text| text.contains("All 1 failed GPUs")).await?;
+    page.browser.click("failed-clicks").await?;
+
+    // Where no replica is whole, nothing can be planned; the map stays, so that a GPU can be taken back.
+    let nowhere = json!({
+        "version": 1,
+        "model": { "preset": "llama-3-8b" },
+        "cluster": { "gpu": "h100-sxm", "nodes": 1, "failed": [{"node": 0, "gpu": 3}] },
+        "layout": { "tp": 8 },
+    });
+    page.browser.paste("config-paste", &nowhere.to_string()).await?;
+    page.browser.click("config-apply").await?;
+    page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 8.0).await?;
+    page.browser.text_when("field-cluster-failed", SOON, |text| text.contains("replicas")).await?;
+    page.browser.paste("config-paste", &plan.to_string()).await?;
+    page.browser.click("config-apply").await?;
+    page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 32.0).await?;
+    page.key('x').await?;
+    page.browser.element("failed-table").await?;
+
+    page.browser.click("failure-study").await?;
+    let study = page.browser.text_when("study-table", SOON, |text| text.lines().count() >= 8).await?;
+    ensure!(study.contains("99.20 %"), "{study}");
+    page.browser.choose("study-against", "2").await?;
+    page.browser.text_when("study-table", SOON, |text| text.contains("93.05 %")).await?;
+    page.browser.scroll_to("failure-study").await?;
+    page.browser.screenshot("failure-study").await?;
+    page.browser.click("failed-clear").await?;
+    page.browser.scroll_to("rank-grid").await?;
+    let errors = page.browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())
 }

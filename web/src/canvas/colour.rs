@@ -29,6 +29,8 @@ pub struct Palette {
     pub backward_weight: Rgb,
     /// Communication.
     pub communication: Rgb,
+    /// What is dead.
+    pub failed: Rgb,
     /// The ramp.
     pub ramp: [Rgb; RAMP.len()],
 }
@@ -47,6 +49,7 @@ impl Palette {
             backward: read("--backward"),
             backward_weight: read("--backward-weight"),
             communication: read("--communication"),
+            failed: read("--capacity"),
             ramp: RAMP.map(read),
         }
     }

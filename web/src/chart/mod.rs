@@ -1,6 +1,7 @@
 //! Charts as SVG text. This module alone knows plotters; the rest of the page gives it figures and gets a drawing.
 
 mod bars;
+mod curves;
 pub mod ink;
 mod lines;
 mod view;
@@ -11,6 +12,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{Color, FontFamily, IntoFont, TextStyle};
 
 pub use bars::{Bars, Row, Segment, Unit};
+pub use curves::Curves;
 pub use ink::Ink;
 pub use lines::Lines;
 pub use view::{ChartView, Legend};

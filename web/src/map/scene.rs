@@ -26,6 +26,16 @@ pub struct Drawn {
     pub columns: Vec<Column>,
     /// All groups.
     pub groups: Vec<Group>,
+    /// Ranks whose GPUs are dead, ascending.
+    pub failed: Vec<u64>,
+}
+
+impl Drawn {
+    /// Where a rank stands and whether its GPU is dead, as text.
+    pub fn sentence(&self, rank: u64) -> String {
+        let place = sentence(&self.columns, rank);
+        if self.failed.binary_search(&rank).is_ok() { format!("{place}, failed") } else { place }
+    }
 }
 
 /// The map.
@@ -142,6 +152,11 @@ impl Map {
                 colours[at] = colour;
             }
         }
+        for &rank in &self.drawn.failed {
+            if let Some(colour) = colours.get_mut(blocks + nodes + rank as usize) {
+                *colour = packed(self.palette.failed);
+            }
+        }
         self.cells.set_colours(colours);
     }
 
@@ -195,7 +210,7 @@ impl Scene for Map {
     }
 
     fn hint(&self, pixel: (f32, f32)) -> Option<String> {
-        self.rank_at(pixel).map(|rank| sentence(&self.drawn.columns, rank))
+        self.rank_at(pixel).map(|rank| self.drawn.sentence(rank))
     }
 
     fn write(&self, context: &CanvasRenderingContext2d) {
@@ -217,6 +232,7 @@ impl Scene for Map {
             palette: &self.palette,
             selected: self.rank,
             lit: &self.lit,
+            failed: &self.drawn.failed,
             cell: &cell,
         };
         overlay.draw(context);

@@ -23,6 +23,8 @@ pub struct Overlay<'a> {
     pub selected: u64,
     /// The ranks of the group that is lit.
     pub lit: &'a [u64],
+    /// Ranks whose GPUs are dead: crossed out, so that it is not said by colour alone.
+    pub failed: &'a [u64],
     /// Colour and value of a rank's cell.
     pub cell: &'a dyn Fn(u64) -> (Rgb, u32),
 }
@@ -38,6 +40,7 @@ impl Overlay<'_> {
                 self.outline(context, self.geometry.cell(rank), &css(self.palette.text), width, 0.0);
             }
         }
+        self.crosses(context);
         if self.selected < self.geometry.world() {
             let cell = self.geometry.cell(self.selected);
             self.outline(context, cell, &css(self.palette.ground), 5.0, 2.0);
@@ -93,6 +96,25 @@ impl Overlay<'_> {
                 let _ = context.fill_text(&value.to_string(), middle.0, middle.1 + f64::from(height) * 0.24);
             }
         }
+    }
+
+    fn crosses(&self, context: &CanvasRenderingContext2d) {
+        if self.camera.scale < 5.0 {
+            return;
+        }
+        context.set_stroke_style_str(&css(ink_on(self.palette.failed)));
+        context.set_line_width(1.5);
+        context.begin_path();
+        for &rank in self.failed.iter().filter(|&&rank| rank < self.geometry.world()) {
+            let Some([x, y, width, height]) = self.on_screen(self.geometry.cell(rank)) else { continue };
+            let (x, y, right, below) =
+                (f64::from(x), f64::from(y), f64::from(x + width), f64::from(y + height));
+            context.move_to(x, y);
+            context.line_to(right, below);
+            context.move_to(right, y);
+            context.line_to(x, below);
+        }
+        context.stroke();
     }
 
     fn outline(

@@ -1,9 +1,13 @@
 //! Failed GPUs: which are dead, and what could be done about it.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
-use planner::layout::place;
+use planner::Plan;
+use planner::layout::{Coordinates, coordinates, place};
 use planner::wire::FailedGpu;
 
+use super::failure_study::FailureStudy;
 use crate::findings::FindingList;
 use crate::state::{Store, store};
 use crate::testid;
@@ -12,28 +16,18 @@ const FIELD: &str = "cluster.failed";
 
 /// Below the rank map: marks the selected rank's GPU as dead or well again, and lists the alternatives side by side.
 #[component]
-pub fn Failures(selected: RwSignal<u64>) -> impl IntoView {
+pub fn Failures(
+    /// The selected rank.
+    selected: RwSignal<u64>,
+    /// The plan whose ranks are shown.
+    shown: Memo<Option<Arc<Plan>>>,
+) -> impl IntoView {
     let store = store();
     let failed = move || store.plan().cluster.failed.clone().unwrap_or_default();
-    let names = move || {
-        let rank = selected.get();
-        store.resolved.with(|plan| {
-            plan.as_ref().map(|plan| {
-                let at = place(&plan.cluster, rank);
-                [FailedGpu::Place { node: at.node, gpu: at.gpu }, FailedGpu::Rank { rank }]
-            })
-        })
-    };
-    let is_failed = move || names().is_some_and(|names| failed().iter().any(|gpu| names.contains(gpu)));
-    let mark = move |_| {
-        let Some(names) = names() else { return };
-        let was = is_failed();
-        change(store, |failed| {
-            failed.retain(|gpu| !names.contains(gpu));
-            if !was {
-                failed.push(names[0].clone());
-            }
-        });
+    let there = move || shown.with(Option::is_some);
+    let is_failed = move || {
+        let names = names(shown, selected.get());
+        names.is_some_and(|names| failed().iter().any(|gpu| names.contains(gpu)))
     };
     let text = move || {
         let what = if is_failed() { "works again" } else { "failed" };
@@ -42,7 +36,8 @@ pub fn Failures(selected: RwSignal<u64>) -> impl IntoView {
     let findings = Signal::derive(move || store.findings_at(FIELD));
     view! {
         <div class="row">
-            <button data-testid=testid::FAILED_MARK disabled=move || names().is_none() on:click=mark>{text}</button>
+            <button data-testid=testid::FAILED_MARK disabled=move || !there()
+                on:click=move |_| toggle(store, shown, selected.get_untracked())>{text}</button>
             <Show when=move || !failed().is_empty()>
                 <button data-testid=testid::FAILED_CLEAR on:click=move |_| change(store, Vec::clear)>
                     {move || format!("All {} failed GPUs work again", failed().len())}
@@ -51,7 +46,37 @@ pub fn Failures(selected: RwSignal<u64>) -> impl IntoView {
         </div>
         <FindingList findings=findings id=testid::field(FIELD)/>
         <Alternatives/>
+        <Show when=there>
+            <FailureStudy shown=shown/>
+        </Show>
     }
+}
+
+/// All names of the GPU of a rank, the one that is written first.
+fn names(shown: Memo<Option<Arc<Plan>>>, rank: u64) -> Option<[FailedGpu; 3]> {
+    shown.with(|plan| {
+        plan.as_ref().map(|plan| {
+            let at = place(&plan.cluster, rank);
+            let Coordinates { dp, cp, pp, tp, .. } = coordinates(&plan.layout, rank);
+            [
+                FailedGpu::Place { node: at.node, gpu: at.gpu },
+                FailedGpu::Rank { rank },
+                FailedGpu::Coordinates { dp, cp, pp, tp },
+            ]
+        })
+    })
+}
+
+/// Marks the GPU of a rank as failed, or as working again.
+pub fn toggle(store: Store, shown: Memo<Option<Arc<Plan>>>, rank: u64) {
+    let Some(names) = untrack(|| names(shown, rank)) else { return };
+    change(store, |failed| {
+        let before = failed.len();
+        failed.retain(|gpu| !names.contains(gpu));
+        if failed.len() == before {
+            failed.push(names[0].clone());
+        }
+    });
 }
 
 fn change(store: Store, edit: impl FnOnce(&mut Vec<FailedGpu>)) {

@@ -1,6 +1,7 @@
 //! The views, one at a time.
 
 mod data;
+mod failure_study;
 mod failures;
 mod layouts;
 mod memory;

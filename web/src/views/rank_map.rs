@@ -30,6 +30,10 @@ pub fn RankMap(
     members: Memo<Vec<u64>>,
     /// Whether the others step back.
     faded: RwSignal<bool>,
+    /// Whether a click marks a GPU as failed, or as working again.
+    marking: RwSignal<bool>,
+    /// Marks a rank's GPU.
+    mark: Callback<u64>,
     /// What is selected, in words.
     #[prop(into)]
     says: Signal<String>,
@@ -69,6 +73,9 @@ pub fn RankMap(
             _ => {
                 if key == "Escape" {
                     faded.set(false);
+                } else if key.eq_ignore_ascii_case("x") {
+                    mark.run(current);
+                    event.prevent_default();
                 } else if look(stage, &key) {
                     event.prevent_default();
                 }
@@ -84,6 +91,9 @@ pub fn RankMap(
     let click = move |at: (f32, f32)| {
         if let Some(rank) = stage.with_value(|stage| stage.scene.rank_at(at)) {
             select(rank);
+            if marking.get_untracked() {
+                mark.run(rank);
+            }
         }
     };
     let button = move |key: &'static str, text: &'static str, label: &'static str| {
@@ -95,6 +105,10 @@ pub fn RankMap(
         <div class="row picture-tools">
             <p class="note" id="rank-map-says" aria-live="polite" data-testid=testid::RANK_SAYS>{says}</p>
             <div class="row">
+                <button class="quiet" data-testid=testid::FAILED_CLICKS aria-pressed=move || marking.get().to_string()
+                    on:click=move |_| marking.update(|marking| *marking = !*marking)>
+                    "Clicks mark failed GPUs"
+                </button>
                 {button("-", "-", "Zoom out")}
                 {button("+", "+", "Zoom in")}
                 {button("0", "Whole", "Show the whole cluster")}
@@ -102,7 +116,7 @@ pub fn RankMap(
         </div>
         <PictureFrame screen=stage labels=LABELS keys=keys click=click/>
         <p class="note" id="rank-map-keys">
-            "Arrow keys choose a rank, Page up and down the next node; W A S D move, + and - zoom, 0 shows all, Esc gives the others their colour back"
+            "Arrow keys choose a rank, Page up and down the next node; X marks its GPU as failed or working; W A S D move, + and - zoom, 0 shows all, Esc gives the others their colour back"
         </p>
     }
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::Plan;
 use planner::layout::{Group, GroupKind};
+use planner::nonuniform::failed_ranks;
 
 use super::NotYet;
-use super::failures::Failures;
+use super::failures::{self, Failures};
 use super::rank_groups::{RankGroups, kind_name};
 use super::rank_map::RankMap;
 use crate::format;
@@ -23,7 +24,8 @@ const DRAWN: u64 = 1 << 17;
 #[component]
 pub fn RanksView() -> impl IntoView {
     let store = store();
-    let drawn = drawn(store);
+    let shown = shown(store);
+    let drawn = drawn(store, shown);
     // The first axis that has something to show.
     let (first, kind) = store.answer.with_untracked(|answer| match &answer.groups {
         Some(groups) if groups.tp > 1 => ("tp", GroupKind::Tp),
@@ -76,34 +78,52 @@ pub fn RanksView() -> impl IntoView {
     });
     let says = move || {
         let members = members.with(Vec::len);
-        let place = drawn.with(|drawn| places::sentence(&drawn.columns, selected.get()));
+        let place = drawn.with(|drawn| drawn.sentence(selected.get()));
         match members {
             0 | 1 => place,
             _ => format!("{place}; its {} of {} is lit", kind_name(lit.get()), format::exact(members as u64)),
         }
     };
-    let there = Memo::new(move |_| store.resolved.with(Option::is_some));
+    let there = Memo::new(move |_| shown.with(Option::is_some));
+    let marking = RwSignal::new(false);
+    let mark = Callback::new(move |rank: u64| failures::toggle(store, shown, rank));
     view! {
         <Show when=move || there.get() fallback=|| view! { <NotYet what="The rank map"/> }>
             <Head chosen=chosen axis=axis selected=selected faded=faded drawn=drawn/>
-            <RankMap drawn=drawn axis=axis selected=selected members=members faded=faded says=Signal::derive(says)/>
+            <RankMap drawn=drawn axis=axis selected=selected members=members faded=faded marking=marking mark=mark says=Signal::derive(says)/>
         </Show>
-        <Failures selected=selected/>
+        <Failures selected=selected shown=shown/>
         <Show when=move || there.get()>
             <RankGroups groups=groups selected=selected lit=lit/>
         </Show>
     }
 }
 
+/// The plan whose ranks are shown: where its failed GPUs can't be planned around, the plan without them, so that they
+/// can still be marked as working.
+fn shown(store: Store) -> Memo<Option<Arc<Plan>>> {
+    Memo::new_with_compare(
+        move |_| {
+            store.resolved.get().or_else(|| {
+                let mut file = (*store.plan()).clone();
+                file.cluster.failed.take()?;
+                Plan::resolve(&file).plan.map(Arc::new)
+            })
+        },
+        |_, _| true,
+    )
+}
+
 /// What the map draws of the plan. An edit that moves no rank draws nothing anew.
-fn drawn(store: Store) -> Memo<Arc<Drawn>> {
+fn drawn(store: Store, shown: Memo<Option<Arc<Plan>>>) -> Memo<Arc<Drawn>> {
     let placed = Memo::new_with_compare(
-        move |_| store.resolved.get(),
+        move |_| shown.get(),
         |before, now| match (before.and_then(Option::as_ref), now.and_then(Option::as_ref)) {
             (Some(before), Some(now)) => !same_places(before, now),
             (before, now) => before.is_some() != now.is_some(),
         },
     );
+    let failed = Memo::new(move |_| store.plan().cluster.failed.clone().unwrap_or_default());
     Memo::new_with_compare(
         move |_| {
             placed.with(|plan| {
@@ -115,6 +135,7 @@ fn drawn(store: Store) -> Memo<Arc<Drawn>> {
                     joined: places::nodes_of_domain(plan),
                     columns: places::columns(plan, ranks),
                     groups: if plan.world_size() <= DRAWN { plan.groups() } else { Vec::new() },
+                    failed: failed.with(|failed| failed_ranks(&plan.layout, &plan.cluster, failed)),
                 })
             })
         },

@@ -185,6 +185,7 @@ pub(super) fn shard_of(
         shape: parameter.shape.clone(),
         cut_by: placed.cuts.last().map(|&(group, _)| group),
         cuts: placed.cuts.iter().map(|&(group, dim)| Cut { group, dim }).collect(),
+        resharded: None,
         sum_gradient_over: partial(plan, placed),
         shared_over: None,
         init: parameter.init,

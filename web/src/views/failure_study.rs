@@ -1,0 +1,143 @@
+//! What failed GPUs cost a cluster like the plan's, against their share, the size of the cluster and of its domains.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::Plan;
+use planner::nonuniform::{Against, StudyPoint, sweep};
+
+use crate::chart::{ChartView, Curves, Drawing, Ink, Legend};
+use crate::format;
+use crate::testid;
+
+/// Draws for a point; the command's default.
+const DRAWS: u64 = 200;
+const SEED: u64 = 1;
+/// Share of GPUs that are down when something else is drawn against; the command's default.
+const RATE: f64 = 0.001;
+const HEIGHT: u32 = 260;
+
+const LEGEND: &[(Ink, &str)] = &[
+    (Ink::Capacity, "Replicas dropped"),
+    (Ink::Activations, "Dropped, packed"),
+    (Ink::Curve, "Nonuniform"),
+    (Ink::Gradients, "Nonuniform, boosted"),
+];
+
+const CHOICES: [(Against, &str, &str); 3] = [
+    (Against::Rate, "share of GPUs that are down", "GPUs that are down, %"),
+    (Against::Gpus, "GPUs of the cluster", "GPUs, 0.1 % of them down"),
+    (Against::Domain, "GPUs of a tensor-parallel group", "GPUs of a group, 0.1 % of all down"),
+];
+
+fn losses(point: &StudyPoint) -> [f64; 4] {
+    let lost = point.expected;
+    [point.drop_exact, lost.drop_packed, lost.nonuniform, lost.nonuniform_boosted]
+}
+
+fn place(against: Against, point: &StudyPoint) -> String {
+    match against {
+        Against::Rate => format::tick(point.rate * 100.0),
+        Against::Gpus => format::exact(point.gpus),
+        Against::Domain => point.domain.to_string(),
+    }
+}
+
+/// The study; figures are drawn when it is opened.
+#[component]
+pub fn FailureStudy(
+    /// The plan that is studied.
+    shown: Memo<Option<Arc<Plan>>>,
+) -> impl IntoView {
+    let open = RwSignal::new(false);
+    view! {
+        <details on:toggle=move |event| open.set(is_open(&event))>
+            <summary data-testid=testid::STUDY>"What failed GPUs cost a cluster like this one"</summary>
+            <Show when=move || open.get()><Study shown=shown/></Show>
+        </details>
+    }
+}
+
+fn is_open(event: &web_sys::Event) -> bool {
+    event_target::<web_sys::Element>(event).has_attribute("open")
+}
+
+#[component]
+fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
+    let chosen = RwSignal::new(0usize);
+    let points = Memo::new(move |_| {
+        let (against, ..) = CHOICES[chosen.get()];
+        shown.with(|plan| match plan {
+            Some(plan) => {
+                let boost = plan.nonuniform.as_ref().map_or(1.0, |nonuniform| {
+                    nonuniform.shrunk.base as f64 / nonuniform.shrunk.reduced.max(1) as f64
+                });
+                sweep(plan, against, &against.values(plan), (RATE, boost), (DRAWS, SEED))
+            }
+            None => Vec::new(),
+        })
+    });
+    let title = Signal::derive(move || {
+        points.with(|points| match points.iter().max_by(|a, b| a.drop_exact.total_cmp(&b.drop_exact)) {
+            Some(worst) => {
+                let [dropped, _, nonuniform, _] = losses(worst).map(|share| share * 100.0);
+                format!(
+                    "Up to {dropped:.1} % is lost by leaving replicas out, {nonuniform:.1} % by nonuniform tensor parallelism"
+                )
+            }
+            None => "Nothing to study".to_owned(),
+        })
+    });
+    let alternative =
+        Signal::derive(move || format!("Four curves over {}. {}", CHOICES[chosen.get()].1, title.get()));
+    let draw = Signal::derive(move || {
+        let (against, _, axis) = CHOICES[chosen.get()];
+        let curves = points.with(|points| Curves {
+            places: points.iter().map(|point| place(against, point)).collect(),
+            curves: LEGEND
+                .iter()
+                .enumerate()
+                .map(|(at, &(ink, _))| (ink, points.iter().map(|point| losses(point)[at]).collect()))
+                .collect(),
+            axis: axis.to_owned(),
+        });
+        Arc::new(move |width| curves.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
+    });
+    let rows = move || {
+        points.with(|points| {
+            let row = |point: &StudyPoint| {
+                let cells = losses(point).map(|share| view! { <td>{format!("{:.2} %", share * 100.0)}</td> });
+                view! {
+                    <tr>
+                        <td>{format::exact(point.gpus)}</td>
+                        <td>{point.domain}</td>
+                        <td>{format!("{:.2} %", point.rate * 100.0)}</td>
+                        <td>{format!("{:.2} %", point.availability * 100.0)}</td>
+                        {cells.collect_view()}
+                    </tr>
+                }
+            };
+            points.iter().map(row).collect_view()
+        })
+    };
+    let headers =
+        ["GPUs", "Group", "Down", "Whole groups"].into_iter().chain(LEGEND.iter().map(|(_, name)| *name));
+    let headers = headers.map(|name| view! { <th scope="col">{name}</th> }).collect_view();
+    view! {
+        <label>"Against "
+            <select data-testid=testid::STUDY_AGAINST
+                on:change=move |event| chosen.set(event_target_value(&event).parse().unwrap_or(0).min(CHOICES.len() - 1))>
+                {CHOICES.iter().enumerate().map(|(at, (_, name, _))| view! { <option value=at.to_string()>{*name}</option> }).collect_view()}
+            </select>
+        </label>
+        <Legend items=LEGEND/>
+        <ChartView id="failure-curves" title=title alternative=alternative draw=draw export=true/>
+        <div class="table-box" tabindex="0" role="region" aria-label="Failure study">
+            <table data-testid=testid::STUDY_TABLE>
+                <caption>{format!("Expected loss of throughput; means of {DRAWS} draws with seed {SEED}, replicas dropped exactly")}</caption>
+                <thead><tr>{headers}</tr></thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+    }
+}
