@@ -21,5 +21,5 @@ pub mod why;
 pub mod wire;
 
 pub use finding::{Finding, Severity};
-pub use plan::{Plan, Resolved, estimate, parse_plan};
+pub use plan::{Plan, Resolved, advise, estimate, parse_plan};
 pub use units::{Bytes, Dtype};

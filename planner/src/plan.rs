@@ -1,6 +1,7 @@
 //! The plan: a plain value, made from a plan file by filling defaults and checking every rule once.
 
 mod defaults;
+mod edit;
 mod fsdp_defaults;
 mod parse;
 pub(crate) mod rules;
@@ -10,6 +11,7 @@ mod tests;
 mod training;
 mod training_defaults;
 
+pub use edit::with_value;
 pub use parse::parse_plan;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
@@ -22,7 +24,9 @@ use crate::model::{self, Architecture};
 use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
 use crate::shard::{self, RankShards};
 use crate::time;
-use crate::wire::{Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION};
+use crate::wire::{
+    Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION, Verdict,
+};
 
 /// Most layers that a model may have.
 pub(crate) const MAX_LAYERS: u64 = 4096;
@@ -410,4 +414,15 @@ pub fn estimate(file: &PlanFile) -> Answer {
         findings,
         time,
     }
+}
+
+/// The answer to a plan file with advice: for a plan that does not fit or is tight, and with `always` for every plan.
+pub fn advise(file: &PlanFile, always: bool) -> Answer {
+    let mut answer = estimate(file);
+    if let Some(memory) = &mut answer.memory
+        && (always || matches!(memory.verdict, Verdict::No | Verdict::Tight))
+    {
+        memory.advice = Some(memory::advice(file));
+    }
+    answer
 }

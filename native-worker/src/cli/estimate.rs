@@ -7,7 +7,7 @@ use planner::time::trace::trace;
 use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, Verdict};
 use planner::{Finding, Plan};
 
-use super::{Exit, Failure, exit, input, say, text};
+use super::{Exit, Failure, advice, exit, input, say, text};
 
 /// Compute parameters, groups, memory per GPU and seconds of a step, and say whether it fits
 #[derive(Debug, clap::Args)]
@@ -17,13 +17,16 @@ pub struct Estimate {
     /// Write the timeline of a step to FILE, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Say what would make it fit, or what its room could buy, also for a plan that fits
+    #[arg(long)]
+    advice: bool,
 }
 
 impl Estimate {
     /// Prints the answer; no when the plan does not fit or is invalid.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let file = input::read_plan(&self.plan)?;
-        let answer = planner::estimate(&file);
+        let answer = planner::advise(&file, self.advice);
         if let Some(path) = &self.trace {
             match Plan::resolve(&file).plan {
                 Some(plan) => write_trace(&plan, path)?,
@@ -101,6 +104,9 @@ fn readable(answer: &Answer) -> String {
             ));
             out.push_str(&memory_table(memory));
             out.push_str(&fullest_table(memory));
+            if let Some(advice) = &memory.advice {
+                out.push_str(&advice::lines(advice, memory));
+            }
         }
     }
     if let Some(sizing) = &answer.sizing {

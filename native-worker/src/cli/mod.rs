@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod advice;
 mod doctor;
 mod estimate;
 mod exit;

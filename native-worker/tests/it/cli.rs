@@ -46,6 +46,30 @@ fn the_answer_is_the_planners_to_the_byte() {
 }
 
 #[test]
+fn advice_is_asked_for_or_given_where_a_plan_does_not_fit() {
+    let shop = Workshop::new();
+    let plan = |tp: u64| {
+        format!(
+            r#"{{"version": 1, "model": {{"preset": "llama-3-8b"}}, "cluster": {{"gpu": "h100-sxm"}}, "layout": {{"tp": {tp}}}}}"#
+        )
+    };
+    for (tp, options, code, always) in
+        [(1, &["--json"][..], 1, false), (8, &["--json"], 0, false), (8, &["--json", "--advice"], 0, true)]
+    {
+        shop.write("plan.json", &plan(tp));
+        let answer = shop.ask(&[&["estimate", "plan.json"], options].concat());
+        assert_eq!(answer.code, Some(code), "{answer:?}");
+        let file = planner::parse_plan(&plan(tp)).expect("a plan file");
+        let expected = serde_json::to_string_pretty(&planner::advise(&file, always)).expect("JSON") + "\n";
+        assert_eq!(answer.stdout, expected);
+    }
+    let answer = shop.ask(&["estimate", "plan.json", "--advice"]);
+    assert!(
+        answer.stdout.contains("what lowers the peak") && answer.stdout.contains("what the room could buy")
+    );
+}
+
+#[test]
 fn a_trace_is_the_planners_to_the_byte() {
     let shop = Workshop::new();
     let path = shop.path("step.trace.json");

@@ -4,6 +4,7 @@
 //! Activations are counted module by module for one layer of each kind ([`Terms`]), then for a stage's chunks and the
 //! micro batches in flight; [`phases`] says what is alive beside them in each phase of a step.
 
+mod advice;
 mod assumptions;
 mod attention;
 mod fsdp2;
@@ -29,6 +30,7 @@ mod unsplit;
 mod weights;
 mod workspaces;
 
+pub use advice::advice;
 pub use assumptions::assumptions;
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
@@ -70,7 +72,14 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         rank_classes.iter().map(|class| interval::high_end(plan, class)).max().unwrap_or(0).max(peak_bytes);
     let capacity_bytes = plan.cluster.gpu.capacity_bytes;
     let verdict = interval::verdict(capacity_bytes, peak_bytes, high);
-    MemoryAnswer { capacity_bytes, verdict, peak_bytes, interval_bytes: [low, high], rank_classes }
+    MemoryAnswer {
+        capacity_bytes,
+        verdict,
+        peak_bytes,
+        interval_bytes: [low, high],
+        rank_classes,
+        advice: None,
+    }
 }
 
 /// What a rank has, for its class.

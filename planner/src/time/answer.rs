@@ -112,7 +112,7 @@ fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
 
 /// Nine significant digits, and nothing below a picosecond: more is not known, and JSON then reads back to the same
 /// number everywhere.
-pub(super) fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     if value.abs() < 1e-12 { 0.0 } else { format!("{value:.8e}").parse().unwrap_or(value) }
 }
 

@@ -30,6 +30,7 @@ mod timeline;
 pub mod trace;
 mod why;
 
+pub(crate) use answer::rounded;
 pub use answer::{answer, check};
 pub use chunk_costs::stage_costs;
 pub use collectives::Group;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::PlanFile;
+use super::{AdviceAnswer, PlanFile};
 use crate::finding::Finding;
 use crate::nonuniform::{NonuniformAnswer, RankRole};
 
@@ -158,6 +158,9 @@ pub struct MemoryAnswer {
     pub interval_bytes: [u64; 2],
     /// Ranks that hold the same, in pipeline order.
     pub rank_classes: Vec<RankClass>,
+    /// What would make it fit, or what its room could buy; none where it was not asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advice: Option<AdviceAnswer>,
 }
 
 /// Ranks whose memory is equal.

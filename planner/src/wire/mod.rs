@@ -2,6 +2,7 @@
 //!
 //! Domain types live elsewhere and are converted explicitly; nothing here computes.
 
+mod advice;
 mod answer;
 mod hub;
 mod link;
@@ -10,6 +11,7 @@ mod record;
 mod software_file;
 mod training_file;
 
+pub use advice::*;
 pub use answer::*;
 pub use hub::*;
 pub use link::{LinkError, decode_link, encode_link};

@@ -55,22 +55,7 @@ pub fn section_of(path: &str) -> Option<&'static str> {
 /// # Errors
 /// When there is no such field, or the value does not suit it.
 pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile, Finding> {
-    let refused =
-        |why: String| Finding::error(path, value.clone(), format!("{value} can't be put into {path}: {why}"));
-    let mut file = serde_json::to_value(plan).map_err(|error| refused(error.to_string()))?;
-    let mut place = &mut file;
-    for key in path.split('.') {
-        // A part of which nothing is set is left out of the file.
-        if place.is_null() {
-            *place = Value::Object(serde_json::Map::new());
-        }
-        let Value::Object(object) = place else {
-            return Err(refused(format!("there is nothing below {key}")));
-        };
-        place = object.entry(key).or_insert(Value::Null);
-    }
-    *place = value.clone();
-    serde_json::from_value(file).map_err(|error| refused(error.to_string()))
+    planner::plan::with_value(plan, path, value).map_err(|finding| *finding)
 }
 
 /// What takes the place of a list in which a finding is about one entry: the list with `value` for that entry. For

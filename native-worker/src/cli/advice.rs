@@ -1,0 +1,70 @@
+//! Advice as lines of text.
+
+use planner::wire::{Advice, AdviceAnswer, MemoryAnswer, Verdict};
+
+use super::text;
+
+/// Most pieces of advice of a kind that are printed; the JSON has all.
+const MOST: usize = 12;
+
+/// What would make a plan fit, and what its room could buy.
+pub fn lines(advice: &AdviceAnswer, memory: &MemoryAnswer) -> String {
+    let mut out = String::new();
+    let fits = memory.verdict == Verdict::Fits;
+    if !advice.savings.is_empty() {
+        let head = if fits { "what lowers the peak" } else { "what would make it fit" };
+        out.push_str(&format!("\n{head}, the fastest first of those that do\n{}", table(&advice.savings)));
+    }
+    if !advice.headroom.is_empty() {
+        out.push_str(&format!("\nwhat the room could buy\n{}", table(&advice.headroom)));
+    }
+    if advice.savings.is_empty() && !fits {
+        out.push_str("\nno change of layout or settings lowers the peak; take a GPU with more memory\n");
+    }
+    let mut notes: Vec<&str> = Vec::new();
+    for note in advice.savings.iter().chain(&advice.headroom).flat_map(|advice| &advice.notes) {
+        if !notes.contains(&note.as_str()) {
+            notes.push(note);
+        }
+    }
+    if advice.savings.iter().chain(&advice.headroom).any(|advice| advice.changes_training) {
+        out.push_str("* changes the numbers that training computes\n");
+    }
+    for note in notes {
+        out.push_str(&format!("note: {note}\n"));
+    }
+    out
+}
+
+fn table(advice: &[Advice]) -> String {
+    let head = ["saves GiB", "peak GiB", "verdict", "step", "change"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(advice.iter().take(MOST).map(row));
+    let mut out = text::table(&rows);
+    if let Some(more) = advice.len().checked_sub(MOST).filter(|&more| more > 0) {
+        out.push_str(&format!("and {more} more, with --json\n"));
+    }
+    out
+}
+
+fn row(advice: &Advice) -> Vec<String> {
+    let saved = match u64::try_from(advice.saved_bytes) {
+        Ok(bytes) => text::gib(bytes),
+        Err(_) => format!("-{}", text::gib(advice.saved_bytes.unsigned_abs())),
+    };
+    let verdict = match advice.verdict {
+        Verdict::Fits => "fits",
+        Verdict::Tight => "tight",
+        Verdict::No | Verdict::Invalid => "no",
+    };
+    let mut step =
+        advice.step_seconds.map_or_else(|| "unknown".to_owned(), |step| format!("{} s", text::seconds(step)));
+    if let Some(ratio) = advice.step_ratio {
+        step.push_str(&format!(" ({:+.1} %)", 100.0 * (ratio - 1.0)));
+    }
+    if advice.host_seconds > 0.0 {
+        step.push_str(&format!(" + up to {} s of copies", text::seconds(advice.host_seconds)));
+    }
+    let star = if advice.changes_training { " *" } else { "" };
+    vec![saved, text::gib(advice.peak_bytes), verdict.to_owned(), step, format!("{}{star}", advice.title)]
+}
