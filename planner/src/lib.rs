@@ -13,6 +13,7 @@ pub mod model;
 pub mod nonuniform;
 pub mod plan;
 pub mod schedule;
+pub mod search;
 pub mod shard;
 pub mod time;
 pub mod twin;

@@ -116,6 +116,16 @@ pub struct Resolved {
     pub assumed: Vec<String>,
 }
 
+/// A plan file with defaults filled and no rule checked.
+pub(crate) struct Filled {
+    /// The plan, where model and cluster could be read.
+    pub(crate) plan: Option<Plan>,
+    /// What can't be read or is out of range.
+    pub(crate) findings: Vec<Finding>,
+    /// Paths of the fields that were filled by a default.
+    assumed: Vec<String>,
+}
+
 impl Resolved {
     /// The plan, or what of it could be made out although rules are broken.
     pub(crate) fn plan_or_shape(self) -> Option<Plan> {
@@ -136,6 +146,24 @@ impl Resolved {
 impl Plan {
     /// Fills every default of `file` and checks every rule.
     pub fn resolve(file: &PlanFile) -> Resolved {
+        let Filled { plan: mut partial, mut findings, assumed } = Plan::fill(file);
+        if let Some(plan) = &mut partial {
+            findings.extend(check(plan));
+            if !has_error(&findings) {
+                match nonuniform::plan_failures(plan) {
+                    Ok(nonuniform) => plan.nonuniform = nonuniform,
+                    Err(finding) => findings.push(*finding),
+                }
+                findings.extend(nonuniform::remarks(plan));
+            }
+        }
+        findings.sort_by_key(|finding| finding.severity);
+        let plan = partial.clone().filter(|_| !has_error(&findings));
+        Resolved { plan, partial, findings, assumed }
+    }
+
+    /// Fills every default of `file`, without a look at the rules.
+    pub(crate) fn fill(file: &PlanFile) -> Filled {
         let mut findings = Vec::new();
         let mut assumed = Vec::new();
         if file.version != VERSION {
@@ -162,24 +190,13 @@ impl Plan {
                 Finding::error("cluster.gpu", clip(wanted), message).nearest(nearest_names(wanted, ids, 3)),
             );
         }
-        let (Some((model, title)), Some(gpu)) = (model, gpu) else {
-            return Resolved { plan: None, partial: None, findings, assumed };
-        };
-        let partial = defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed);
-        let mut partial = partial;
-        if let Some(plan) = &mut partial {
-            findings.extend(check(plan));
-            if !has_error(&findings) {
-                match nonuniform::plan_failures(plan) {
-                    Ok(nonuniform) => plan.nonuniform = nonuniform,
-                    Err(finding) => findings.push(*finding),
-                }
-                findings.extend(nonuniform::remarks(plan));
+        let plan = match (model, gpu) {
+            (Some((model, title)), Some(gpu)) => {
+                defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed)
             }
-        }
-        findings.sort_by_key(|finding| finding.severity);
-        let plan = partial.clone().filter(|_| !has_error(&findings));
-        Resolved { plan, partial, findings, assumed }
+            _ => None,
+        };
+        Filled { plan, findings, assumed }
     }
 
     /// Ranks in all.

@@ -14,6 +14,7 @@ mod input;
 mod layouts;
 mod run;
 mod script;
+mod search;
 mod serve;
 mod shards;
 mod text;
@@ -44,6 +45,7 @@ enum Command {
     Layouts(layouts::Layouts),
     Failures(failures::Failures),
     Script(script::Script),
+    Search(search::SearchCommand),
     Serve(serve::Serve),
     Run(run::Run),
     Verify(verify::Verify),
@@ -61,6 +63,7 @@ pub fn main() -> ExitCode {
         Command::Layouts(command) => command.run(json),
         Command::Failures(command) => command.run(json),
         Command::Script(command) => command.run(json),
+        Command::Search(command) => command.run(json),
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),
         Command::Verify(command) => command.run(json),

@@ -68,21 +68,51 @@ const INTERLEAVED_RULE: &str = "interleaved schedule: pp <= microbatch_group_siz
 /// Every rule that the shape breaks.
 pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
     let mut broken = Broken::default();
-    if matches!(shape.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
-        world_rules(shape, &mut broken);
-        mesh_rules(shape, &mut broken);
-        sequence_rules(shape, &mut broken);
-        stage_rules(shape, &mut broken);
-        batch_rules(shape, &mut broken);
-        rules::with_layout(shape, &mut broken);
-        return broken.0;
-    }
-    axis_rules(shape, &mut broken);
-    expert_rules(shape, &mut broken);
+    rank_rules(shape, &mut broken);
     stage_rules(shape, &mut broken);
     batch_rules(shape, &mut broken);
     rules::with_layout(shape, &mut broken);
     broken.0
+}
+
+/// What the rules look at, so that whoever tries many layouts asks each of them once for what it depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Aspect {
+    /// Axes of the rank grid, sequence parallelism, and the tokens of a micro batch.
+    Grid,
+    /// Stages, chunks and schedule.
+    Pipeline,
+    /// Stages and chunks with the axes and the communication that is to hide.
+    Overlap,
+    /// Numbers of micro batches.
+    Batch,
+}
+
+/// The first rule of an aspect that the shape breaks, with its field. The aspects together are all rules of `broken`.
+pub(crate) fn first_broken(shape: &Shape<'_>, aspect: Aspect) -> Option<(&'static str, &'static str)> {
+    let mut broken = Broken::default();
+    match aspect {
+        Aspect::Grid => {
+            rank_rules(shape, &mut broken);
+            rules::with_grid(shape, &mut broken);
+        }
+        Aspect::Pipeline => stage_rules(shape, &mut broken),
+        Aspect::Overlap => rules::with_pipeline(shape, &mut broken),
+        Aspect::Batch => batch_rules(shape, &mut broken),
+    }
+    broken.0.first().map(|violation| (violation.rule, violation.field))
+}
+
+/// Rules of the rank grid: axes, experts, sequence, or the device mesh.
+fn rank_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    if matches!(shape.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
+        world_rules(shape, broken);
+        mesh_rules(shape, broken);
+        sequence_rules(shape, broken);
+    } else {
+        axis_rules(shape, broken);
+        expert_rules(shape, broken);
+    }
 }
 
 /// Whole numbers of ranks on every axis.

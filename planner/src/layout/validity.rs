@@ -96,7 +96,7 @@ impl<'a> Shape<'a> {
     }
 
     /// Values worth trying for a field.
-    pub(super) fn candidates(&self, field: &str) -> Vec<u64> {
+    pub(crate) fn candidates(&self, field: &str) -> Vec<u64> {
         let step = |unit: u64, around: u64| -> Vec<u64> {
             let unit = unit.max(1);
             let at = around / unit;
@@ -141,7 +141,7 @@ impl<'a> Shape<'a> {
         (model > 0 && self.world.is_multiple_of(model)).then(|| self.world / model)
     }
 
-    pub(super) fn microbatches(&self) -> Option<u64> {
+    pub(crate) fn microbatches(&self) -> Option<u64> {
         let unit = self.micro_batch_size.checked_mul(self.dp()?)?;
         (unit > 0 && self.global_batch_size.is_multiple_of(unit)).then(|| self.global_batch_size / unit)
     }
@@ -195,6 +195,11 @@ fn broken_alone(shape: &Shape<'_>) -> Vec<Violation> {
     let mut broken = Broken::default();
     rules::alone(shape, &mut broken);
     broken.into_violations()
+}
+
+/// The first of them that is broken, with its field.
+pub(crate) fn first_broken_alone(shape: &Shape<'_>) -> Option<(&'static str, &'static str)> {
+    broken_alone(shape).first().map(|violation| (violation.rule, violation.field))
 }
 
 /// Kinds of context parallelism that break no rule of theirs.

@@ -22,7 +22,7 @@ pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
     }
     let group = training.recompute_layers.unwrap_or(1).max(1);
     let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
-    if plan.file.training.recompute.method.as_deref() == Some("block") {
+    if plan.training.recompute_method.as_deref() == Some("block") {
         let again = group.min(layers);
         let middle = chunk.layers.start + again;
         let mut first = checkpointed(terms, chunk.layers.start..middle, again, 1, 0);

@@ -191,7 +191,7 @@ fn selected(
 
 /// Layers that full recomputation runs again: all, or by method `block` the first of every chunk.
 pub(super) fn recomputed_layers(plan: &Plan) -> Vec<u64> {
-    let block = plan.file.training.recompute.method.as_deref() == Some("block");
+    let block = plan.training.recompute_method.as_deref() == Some("block");
     let layers = plan.model.num_layers;
     if !block {
         return (0..layers).collect();

@@ -46,5 +46,5 @@ pub use setup::{Inputs, Setup, SoftwareFacts, Strides};
 pub use shape::{KindShape, MixerShape, MlpShape, ModelShape};
 pub use stages::{StageClass, Stages};
 pub use step::{DataParallel, Pipe, StepTime, Terms, step};
-pub use timeline::timeline;
+pub use timeline::{simulated_seconds, timeline};
 pub use why::explain;

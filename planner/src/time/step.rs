@@ -192,6 +192,8 @@ pub struct StepTime {
     pub bubble: f64,
     /// Exposed reduction of gradients and gathering of parameters.
     pub data: f64,
+    /// Of that, what gathering for every micro batch adds to them.
+    pub gathering: f64,
     /// Optimizer.
     pub optimizer: f64,
     /// What a step takes besides.
@@ -209,6 +211,13 @@ impl StepTime {
             + self.data
             + self.optimizer
             + self.fixed
+    }
+}
+
+impl StepTime {
+    /// What a step takes besides its pipeline.
+    pub fn outside_pipeline(&self) -> f64 {
+        self.data - self.gathering + self.optimizer + self.fixed
     }
 }
 
@@ -293,7 +302,8 @@ pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data
     found.parts = (work + longest.time.again.times(-1.0)).times(microbatches);
     found.recompute = microbatches * longest.time.again.total();
     found.host = microbatches * longest.host;
-    found.data = microbatches * sharded;
+    found.gathering = microbatches * sharded;
+    found.data = found.gathering;
     found.bubble =
         bubble(pipe, &longest, (sum - longest.seconds).max(0.0) * slowed / longest.seconds.max(1e-12));
     found.sends = sends(machine, terms, pipe);

@@ -1,6 +1,8 @@
 //! The timeline of a plan's step.
 
 use super::chunk_costs::stage_costs;
+use super::constants::table;
+use super::from_plan::setup;
 use super::simulate::{Timeline, simulate};
 use crate::finding::Finding;
 use crate::plan::Plan;
@@ -20,6 +22,17 @@ pub fn timeline(plan: &Plan) -> Result<Timeline, Box<Finding>> {
         let finding = Finding::error("training.global_batch_size", sequences, error.to_string());
         Box::new(finding.rule("simulation"))
     })
+}
+
+/// Seconds of a valid plan's whole step, its pipeline simulated.
+///
+/// # Errors
+/// As [`timeline`].
+pub fn simulated_seconds(plan: &Plan) -> Result<f64, Box<Finding>> {
+    let pipeline = timeline(plan)?.seconds;
+    // A plan with a timeline has a setup.
+    let step = setup(plan).map(|setup| setup.predict(&table().values())).unwrap_or_default();
+    Ok(pipeline + step.outside_pipeline())
 }
 
 #[cfg(test)]

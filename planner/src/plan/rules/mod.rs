@@ -36,6 +36,20 @@ pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     model::with_layout(shape, broken);
 }
 
+/// Of those, the ones that look at the rank grid and the micro batch.
+pub(crate) fn with_grid(shape: &Shape<'_>, broken: &mut Broken) {
+    precision::with_layout(shape, broken);
+    optimizer::with_layout(shape, broken);
+    recompute::with_layout(shape, broken);
+    experts::with_layout(shape, broken);
+    model::with_layout(shape, broken);
+}
+
+/// Of those, the ones that look at the chunks of a stage too.
+pub(crate) fn with_pipeline(shape: &Shape<'_>, broken: &mut Broken) {
+    overlap::with_layout(shape, broken);
+}
+
 /// Rules that hold or not whatever the layout is.
 pub(crate) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     precision::alone(shape, broken);

@@ -1,0 +1,290 @@
+//! `shardplan search PLAN`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use planner::search::{Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot};
+use planner::wire::Verdict;
+
+use super::{Exit, Failure, exit, input, say, text};
+
+/// Parts that a thread takes at a time.
+const PARTS_AT_ONCE: u64 = 8;
+/// Time between lines of progress.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+/// Find the best layouts and settings for a plan's model, cluster and batch
+///
+/// Every valid layout is tried: its memory and its step's time are computed, the best are simulated, and the simulation
+/// has the last word. The plan's own layout is not looked at; every other setting is taken as it is.
+#[derive(Debug, clap::Args)]
+pub struct SearchCommand {
+    /// Plan file, or - for standard input
+    plan: PathBuf,
+    /// What is best: fastest, cheapest, fewest_gpus, most_headroom or deadline
+    #[arg(long, default_value = "fastest", value_parser = objective)]
+    objective: Objective,
+    /// Days within which training.train_tokens must be done, for the objective deadline
+    #[arg(long, value_name = "DAYS")]
+    deadline_days: Option<f64>,
+    /// Axes with their values, such as tp=8,recompute=none|full
+    #[arg(long, value_name = "AXIS=VALUE", value_delimiter = ',')]
+    fix: Vec<String>,
+    /// Axes with their bounds, such as pp=1..16,nodes=8..64
+    #[arg(long, value_name = "AXIS=MIN..MAX", value_delimiter = ',')]
+    bound: Vec<String>,
+    /// Rows of the answer
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: u64,
+    /// Plans that are simulated
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    simulate: u64,
+    /// Candidates that are looked at, at most
+    #[arg(long, value_name = "N")]
+    most: Option<u64>,
+    /// Print the plan file of row K instead of the answer
+    #[arg(long = "plan", value_name = "K")]
+    row: Option<u64>,
+    /// Say why a plan is not the best: settings changed against the best row's, such as tp=4,pp=2
+    #[arg(long, value_name = "SETTINGS")]
+    why: Option<String>,
+    /// Threads; one for each core
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+}
+
+fn objective(text: &str) -> Result<Objective, String> {
+    let names: Vec<&str> = Objective::ALL.iter().map(|objective| objective.name()).collect();
+    let found = Objective::ALL.into_iter().find(|objective| objective.name() == text.replace('-', "_"));
+    found.ok_or_else(|| format!("it must be one of {}", names.join(", ")))
+}
+
+impl SearchCommand {
+    /// Prints the answer; no when nothing fits.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let search = Search::new(&self.request()?).map_err(Failure::Findings)?;
+        let threads =
+            self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let started = Instant::now();
+        let answer = find(&search, threads.clamp(1, 1024));
+        say(&format!(
+            "{} candidates, {} evaluated, {} simulated in {:.2} s",
+            text::thousands(answer.counts.candidates),
+            text::thousands(answer.counts.evaluated),
+            text::thousands(answer.counts.simulated),
+            started.elapsed().as_secs_f64()
+        ));
+        if let Some(wanted) = &self.why {
+            let Some(best) = answer.rows.first() else {
+                exit::print(&readable(&answer))?;
+                return Ok(Exit::No);
+            };
+            let why =
+                search.why_not(wanted, best).map_err(|error| Failure::usage(format!("--why: {error}")))?;
+            if json {
+                exit::print_json(&why)?;
+            } else {
+                exit::print(&reasons(&why))?;
+            }
+            return Ok(Exit::Yes);
+        }
+        if let Some(place) = self.row {
+            let Some(row) = answer.rows.iter().find(|row| row.place == place) else {
+                return Err(Failure::usage(format!("--plan {place}: there are {} rows", answer.rows.len())));
+            };
+            exit::print_json(&row.apply(&search.request().plan))?;
+        } else if json {
+            exit::print_json(&answer)?;
+        } else {
+            exit::print(&readable(&answer))?;
+        }
+        Ok(if answer.rows.is_empty() { Exit::No } else { Exit::Yes })
+    }
+
+    fn request(&self) -> anyhow::Result<Request> {
+        let mut request = Request::new(input::read_plan(&self.plan)?);
+        request.objective = self.objective;
+        request.deadline_days = self.deadline_days;
+        request.limits.rows = self.top.max(self.row.unwrap_or(0));
+        request.limits.simulated = self.simulate;
+        request.limits.candidates = self.most.unwrap_or(request.limits.candidates);
+        let pair = |option: &str, text: &str| {
+            let pair =
+                text.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+            pair.ok_or_else(|| Failure::usage(format!("{option} {text}: it must be of the form axis=value")))
+        };
+        for text in &self.fix {
+            let (name, value) = pair("--fix", text)?;
+            request.axes.fix(&name, &value).map_err(|error| Failure::usage(format!("--fix: {error}")))?;
+        }
+        for text in &self.bound {
+            let (name, value) = pair("--bound", text)?;
+            request.axes.bound(&name, &value).map_err(|error| Failure::usage(format!("--bound: {error}")))?;
+        }
+        Ok(request)
+    }
+}
+
+/// Works on all parts on so many threads, simulates the best on them, and puts the answer together.
+pub fn find(search: &Search, threads: usize) -> SearchAnswer {
+    let next = AtomicU64::new(0);
+    let parts = search.parts();
+    let mut partial = Partial::default();
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut worker = search.worker();
+            let mut found = Partial::default();
+            loop {
+                let from = next.fetch_add(PARTS_AT_ONCE, Ordering::Relaxed);
+                if from >= parts.max(1) {
+                    return found;
+                }
+                (from..from + PARTS_AT_ONCE).for_each(|part| worker.run(part, &mut found));
+            }
+        };
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        if std::io::stderr().is_terminal() {
+            while handles.iter().any(|handle| !handle.is_finished()) {
+                std::thread::park_timeout(PROGRESS);
+                let done = next.load(Ordering::Relaxed).min(parts);
+                say(&format!("{done} of {parts} parts"));
+            }
+        }
+        for handle in handles {
+            // A thread that panicked has said so; what the others found is still true of their parts.
+            if let Ok(found) = handle.join() {
+                search.merge(&mut partial, &found);
+            }
+        }
+    });
+    let shortlist = search.shortlist(&partial);
+    let share = shortlist.len().div_ceil(threads).max(1);
+    let simulated: Vec<Simulated> = std::thread::scope(|scope| {
+        let handles: Vec<_> = shortlist
+            .chunks(share)
+            .map(|slice| {
+                scope.spawn(move || slice.iter().map(|one| search.simulate(one)).collect::<Vec<_>>())
+            })
+            .collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).flatten().collect()
+    });
+    search.finish(&partial, &simulated)
+}
+
+fn readable(answer: &SearchAnswer) -> String {
+    let mut out = String::new();
+    if !answer.rows.is_empty() {
+        out.push_str(&table(&answer.rows));
+    }
+    if let Some(nearest) = &answer.nearest {
+        out.push_str(&format!(
+            "\nnearest     {}: {:.1} % faster, but it needs {}\n",
+            text::one_line(&settings(&nearest.settings)),
+            100.0 * (nearest.speedup - 1.0),
+            nearest.needs
+        ));
+    }
+    if let Some(relief) = &answer.relief {
+        out.push_str("nothing fits\n");
+        if let Some(smallest) = &relief.smallest {
+            out.push_str(&format!(
+                "smallest    {}: it needs {}\n",
+                text::one_line(&settings(&smallest.settings)),
+                smallest.needs
+            ));
+        }
+        for suggestion in &relief.suggestions {
+            out.push_str(&format!("would help  {}\n", text::one_line(suggestion)));
+        }
+    }
+    let counts = &answer.counts;
+    out.push_str(&format!(
+        "\ncandidates  {}: {} refused by rules, {} too large, {} fit\n",
+        text::thousands(counts.candidates),
+        text::thousands(counts.refused),
+        text::thousands(counts.too_large),
+        text::thousands(counts.fitting)
+    ));
+    for rule in &counts.rules {
+        out.push_str(&format!(
+            "  {:>14}  {}\n",
+            text::thousands(rule.candidates),
+            text::one_line(&rule.rule)
+        ));
+    }
+    for left in &answer.left_out {
+        out.push_str(&format!("left out    {}\n", text::one_line(left)));
+    }
+    out
+}
+
+fn table(rows: &[Row]) -> String {
+    let header = [
+        "place",
+        "seconds",
+        "tokens/s/GPU",
+        "GPUs",
+        "tp",
+        "cp",
+        "pp",
+        "vpp",
+        "ep",
+        "etp",
+        "dp",
+        "mbs",
+        "GiB",
+        "left",
+        "fits",
+        "schedule",
+        "recompute",
+        "stages",
+    ];
+    let mut all = vec![header.map(str::to_owned).to_vec()];
+    for row in rows {
+        let chosen = &row.settings;
+        let sizes = [chosen.tp, chosen.cp, chosen.pp, chosen.vpp, chosen.ep, chosen.etp, chosen.dp];
+        let mut cells = vec![
+            row.place.to_string(),
+            text::seconds(row.step_seconds),
+            format!("{:.0}", row.tokens_per_second_per_gpu),
+            row.gpus.to_string(),
+        ];
+        cells.extend(sizes.map(|size| size.to_string()));
+        cells.push(chosen.micro_batch_size.to_string());
+        cells.push(text::gib(row.peak_bytes));
+        cells.push(row.headroom_bytes.map_or("unknown".to_owned(), |left| text::gib(left.max(0) as u64)));
+        cells.push(if row.verdict == Verdict::Tight { "tight" } else { "yes" }.to_owned());
+        cells.push(chosen.schedule.name().to_owned());
+        cells.push(text::one_line(&chosen.recompute.0));
+        cells.push(chosen.pipeline_layout.clone().unwrap_or_else(|| "even".to_owned()));
+        all.push(cells);
+    }
+    text::table(&all)
+}
+
+fn settings(chosen: &planner::search::Settings) -> String {
+    format!(
+        "tp {} cp {} pp {} vpp {} ep {} etp {} micro batch {} {} recompute {} on {} nodes of {}",
+        chosen.tp,
+        chosen.cp,
+        chosen.pp,
+        chosen.vpp,
+        chosen.ep,
+        chosen.etp,
+        chosen.micro_batch_size,
+        chosen.schedule.name(),
+        chosen.recompute.0,
+        chosen.nodes,
+        chosen.gpu
+    )
+}
+
+fn reasons(why: &WhyNot) -> String {
+    let mut out = format!("{}\n", text::one_line(&settings(&why.settings)));
+    for reason in &why.reasons {
+        out.push_str(&format!("  {}\n", text::one_line(reason)));
+    }
+    out
+}

@@ -1,0 +1,141 @@
+//! The answer of a search: ranked rows, the front, counts, and what stands in the way of better ones.
+
+use serde::{Deserialize, Serialize};
+
+use super::request::Objective;
+use super::settings::Settings;
+use crate::wire::{PlanFile, Verdict};
+
+/// The answer, version 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchAnswer {
+    /// Format version: 1.
+    pub version: u32,
+    /// What was wanted.
+    pub objective: Objective,
+    /// The best plans, the best first: those that were simulated in the order of the simulation, then others.
+    pub rows: Vec<Row>,
+    /// Plans that no other beats in step time, memory left and cost; fastest first.
+    pub front: Vec<Row>,
+    /// How many candidates there were, and what became of them.
+    pub counts: Counts,
+    /// The nearest plan that is faster than the best and does not fit, with what it lacks.
+    pub nearest: Option<Beyond>,
+    /// Where nothing fits, what would.
+    pub relief: Option<Relief>,
+    /// What was not looked at because the space is too large, in words.
+    pub left_out: Vec<String>,
+}
+
+/// A plan of an answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Place, from 1; places of the front are those by seconds.
+    pub place: u64,
+    /// What was chosen.
+    pub settings: Settings,
+    /// GPUs.
+    pub gpus: u64,
+    /// Seconds of a step: the simulation's where it was simulated, else the closed form's.
+    pub step_seconds: f64,
+    /// Whether it was simulated. One stage needs no simulation: there it is the closed form.
+    pub simulated: bool,
+    /// Seconds of a step by the closed form.
+    pub closed_form_seconds: f64,
+    /// Likely range of the closed form's.
+    pub interval_seconds: [f64; 2],
+    /// Tokens per second and GPU.
+    pub tokens_per_second_per_gpu: f64,
+    /// Model FLOPs utilisation, where the GPU's peak is known.
+    pub mfu: Option<f64>,
+    /// Bytes that the fullest rank takes.
+    pub peak_bytes: u64,
+    /// Likely range of them.
+    pub interval_bytes: [u64; 2],
+    /// Bytes of the GPU that are left; none where its memory is not known.
+    pub headroom_bytes: Option<i64>,
+    /// Fits, or tight: it fits, but the upper end of the likely range does not.
+    pub verdict: Verdict,
+    /// GPU hours of a step.
+    pub gpu_hours: f64,
+    /// Cost of a step, where a price is known.
+    pub cost: Option<f64>,
+    /// Days of training, where the plan says how many tokens.
+    pub days: Option<f64>,
+}
+
+impl Row {
+    /// The full plan file of this row, from the one that was searched for.
+    pub fn apply(&self, file: &PlanFile) -> PlanFile {
+        self.settings.apply(file)
+    }
+}
+
+/// How many candidates there were.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Counts {
+    /// In all: refused and evaluated.
+    pub candidates: u64,
+    /// Refused by a rule.
+    pub refused: u64,
+    /// By which, the most first.
+    pub rules: Vec<RuleCount>,
+    /// Valid by every rule, each with memory and time computed.
+    pub evaluated: u64,
+    /// Of them, those that don't fit into the GPU's memory.
+    pub too_large: u64,
+    /// Of them, those whose step would never end.
+    pub endless: u64,
+    /// Of them, those that fit.
+    pub fitting: u64,
+    /// Of them, those that were simulated.
+    pub simulated: u64,
+}
+
+/// Candidates that one rule refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCount {
+    /// The rule, and where it comes from.
+    pub rule: String,
+    /// How many.
+    pub candidates: u64,
+}
+
+/// A plan that does not fit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Beyond {
+    /// What would have to be chosen.
+    pub settings: Settings,
+    /// Seconds of a step.
+    pub step_seconds: f64,
+    /// The best row's seconds over these.
+    pub speedup: f64,
+    /// Bytes that its fullest rank takes.
+    pub peak_bytes: u64,
+    /// Bytes that it lacks.
+    pub missing_bytes: u64,
+    /// What it would need, in a sentence.
+    pub needs: String,
+}
+
+/// What would fit, where nothing does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Relief {
+    /// The valid plan that takes the least memory; none where no candidate is valid.
+    pub smallest: Option<Beyond>,
+    /// What would help, each in a sentence; the least change first.
+    pub suggestions: Vec<String>,
+}
+
+/// Why a plan is not the best.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WhyNot {
+    /// The settings that were asked about.
+    pub settings: Settings,
+    /// Seconds of a step, where it is valid.
+    pub step_seconds: Option<f64>,
+    /// Bytes that its fullest rank takes, where it is valid.
+    pub peak_bytes: Option<u64>,
+    /// What stands in the way or how far it is behind, each in a sentence.
+    pub reasons: Vec<String>,
+}

@@ -1,0 +1,115 @@
+//! Fixing and bounding axes by name, as command lines and links write them.
+
+use super::request::{Axes, Axis, Bounds, Recompute};
+use crate::finding::nearest_names;
+use crate::plan::clip;
+
+/// Axes that are numbers.
+const NUMBERS: [&str; 9] =
+    ["tp", "cp", "pp", "vpp", "ep", "etp", "dp_replicate", "micro_batch_size", "nodes"];
+/// Axes that are names or switches.
+const NAMES: [&str; 8] =
+    ["schedule", "recompute", "sp", "distributed_optimizer", "precision", "runtime", "gpu", "uneven_stages"];
+
+impl Axes {
+    /// Fixes an axis: `tp` to `8`, or to one of several as in `4|8`. `mbs` stands for `micro_batch_size`.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn fix(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let texts: Vec<&str> = text.split('|').map(str::trim).collect();
+        if let Some(axis) = self.number(name) {
+            let read = |text: &&str| {
+                text.parse::<u64>()
+                    .map_err(|_| format!("{name} must be a whole number, and it is `{}`", clip(text)))
+            };
+            let values = texts.iter().map(read).collect::<Result<Vec<u64>, String>>()?;
+            *axis = Some(match values[..] {
+                [one] => Axis::Fixed(one),
+                _ => Axis::Values(values),
+            });
+            return Ok(());
+        }
+        match name {
+            "schedule" => self.schedule = Some(named(name, &texts)?),
+            "precision" => self.precision = Some(named(name, &texts)?),
+            "runtime" => self.runtime = Some(named(name, &texts)?),
+            "recompute" => {
+                self.recompute = Some(texts.iter().map(|text| Recompute((*text).to_owned())).collect());
+            }
+            "gpu" => self.gpu = Some(texts.iter().map(|text| (*text).to_owned()).collect()),
+            "sp" => self.sp = Some(flags(name, &texts)?),
+            "distributed_optimizer" => self.distributed_optimizer = Some(flags(name, &texts)?),
+            "uneven_stages" => self.uneven_stages = flags(name, &texts)?.first().copied(),
+            other => return Err(unknown(other)),
+        }
+        Ok(())
+    }
+
+    /// Bounds an axis: `pp` to `1..16`, both included; either end may be left out.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn bound(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let wrong = || format!("bounds of {name} are of the form 1..16, and they are `{}`", clip(text));
+        let Some(axis) = self.number(name) else {
+            return Err(if NAMES.contains(&name) {
+                format!("{name} has no bounds; name its values, such as {name}=a|b")
+            } else {
+                unknown(name)
+            });
+        };
+        let (least, most) = text.split_once("..").ok_or_else(wrong)?;
+        let read = |text: &str, absent: u64| match text.trim() {
+            "" => Ok(absent),
+            text => text.parse::<u64>().map_err(|_| wrong()),
+        };
+        let bounds = Bounds { min: read(least, 0)?, max: read(most, u64::MAX)? };
+        if bounds.min > bounds.max {
+            return Err(format!("bounds of {name} are upside down: {} is above {}", bounds.min, bounds.max));
+        }
+        *axis = Some(Axis::Bounds(bounds));
+        Ok(())
+    }
+
+    fn number(&mut self, name: &str) -> Option<&mut Option<Axis>> {
+        Some(match name {
+            "tp" => &mut self.tp,
+            "cp" => &mut self.cp,
+            "pp" => &mut self.pp,
+            "vpp" => &mut self.vpp,
+            "ep" => &mut self.ep,
+            "etp" => &mut self.etp,
+            "dp_replicate" => &mut self.dp_replicate,
+            "mbs" | "micro_batch_size" => &mut self.micro_batch_size,
+            "nodes" => &mut self.nodes,
+            _ => return None,
+        })
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let near = nearest_names(name, NUMBERS.into_iter().chain(NAMES), 1);
+    format!(
+        "`{}` is no axis of a search; did you mean `{}`?",
+        clip(name),
+        near.first().copied().unwrap_or("tp")
+    )
+}
+
+fn named<T: serde::de::DeserializeOwned>(name: &str, texts: &[&str]) -> Result<Vec<T>, String> {
+    let read = |text: &&str| {
+        serde_json::from_value(serde_json::Value::String((*text).to_owned()))
+            .map_err(|error| format!("{name} can't be `{}`: {error}", clip(text)))
+    };
+    texts.iter().map(read).collect()
+}
+
+fn flags(name: &str, texts: &[&str]) -> Result<Vec<bool>, String> {
+    let read = |text: &&str| match *text {
+        "true" | "on" | "yes" => Ok(true),
+        "false" | "off" | "no" => Ok(false),
+        other => Err(format!("{name} must be true or false, and it is `{}`", clip(other))),
+    };
+    texts.iter().map(read).collect()
+}

@@ -1,0 +1,100 @@
+//! A candidate in numbers, and what was found of it.
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::request::Objective;
+
+/// A candidate: values of the axes, and indices into its corner's lists. Ordered by them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The corner.
+    pub corner: u32,
+    /// Tensor parallel.
+    pub tp: u32,
+    /// Context parallel.
+    pub cp: u32,
+    /// Expert parallel.
+    pub ep: u32,
+    /// Expert tensor parallel.
+    pub etp: u32,
+    /// Sequence parallel.
+    pub sp: bool,
+    /// Which number of stages.
+    pub stages: u16,
+    /// Which pipeline of that number.
+    pub pipe: u16,
+    /// Replicas of FSDP runtimes.
+    pub replicas: u32,
+    /// Sequences of a micro batch.
+    pub micro_batch: u32,
+    /// Which set is recomputed.
+    pub recompute: u16,
+}
+
+/// A candidate with its step by the closed form and its fullest rank.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Scored {
+    /// Which.
+    pub candidate: Candidate,
+    /// Seconds of a step.
+    #[serde(with = "exact")]
+    pub seconds: f64,
+    /// Bytes that its fullest rank takes.
+    pub peak_bytes: u64,
+}
+
+/// What an objective looks at beside a candidate itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Terms {
+    /// GPUs.
+    pub gpus: f64,
+    /// Price of a GPU for an hour.
+    pub price: f64,
+    /// Bytes of a GPU.
+    pub capacity: f64,
+    /// Longest step that meets the deadline; infinite without one.
+    pub deadline: f64,
+}
+
+/// How good a candidate is: less is better, number by number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Key([f64; 3]);
+
+impl Key {
+    /// Of a step of so many seconds, with so many bytes on the fullest rank.
+    pub fn of(objective: Objective, terms: &Terms, seconds: f64, peak_bytes: u64) -> Key {
+        let (peak, cost) = (peak_bytes as f64, seconds * terms.gpus * terms.price);
+        Key(match objective {
+            Objective::Fastest => [seconds, peak, 0.0],
+            Objective::Cheapest => [cost, seconds, peak],
+            Objective::FewestGpus => [terms.gpus, seconds, peak],
+            Objective::MostHeadroom => [peak - terms.capacity, seconds, 0.0],
+            Objective::Deadline if seconds <= terms.deadline => [0.0, cost, seconds],
+            Objective::Deadline => [1.0, seconds, cost],
+        })
+    }
+
+    /// Which of two comes first.
+    pub fn compare(&self, other: &Key) -> Ordering {
+        let pairs = self.0.iter().zip(&other.0);
+        pairs.map(|(one, other)| one.total_cmp(other)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+}
+
+/// Numbers as text: what is read is what was written, to the last bit.
+pub mod exact {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    /// Writes the shortest text that reads as the same number.
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")))
+    }
+}

@@ -1,0 +1,303 @@
+//! Search: every valid layout and setting of a model on a cluster, evaluated and ranked.
+//!
+//! A [`Search`] is made of a [`Request`] and cut into parts that don't depend on each other. Whoever drives it decides
+//! where parts are worked on: threads, Web Workers, one after the other. A [`Worker`] takes parts and keeps tables between
+//! them; parts of one number after another share the most. Partial results are merged in any order. The best of the
+//! merged [`Partial`] are then simulated, again one by one wherever wanted, and [`Search::finish`] puts the answer
+//! together. Nothing here waits, so a search is cancelled by not calling on.
+//!
+//! ```text
+//! let search = Search::new(&request)?;
+//! let mut worker = search.worker();
+//! let mut partial = Partial::default();
+//! for part in 0..search.parts() { worker.run(part, &mut partial); }      // in any order, anywhere, then search.merge
+//! let simulated = search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
+//! let answer = search.finish(&partial, &simulated);
+//! ```
+
+mod answer;
+mod axes;
+mod candidate;
+mod finish;
+mod partial;
+mod request;
+mod settings;
+mod space;
+mod stages;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod why;
+mod worker;
+
+pub use answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer, WhyNot};
+pub use candidate::{Candidate, Scored};
+pub use partial::{Front, Partial};
+pub use request::{Axes, Axis, Bounds, Limits, Objective, Recompute, Request};
+pub use settings::Settings;
+pub use tally::Tally;
+pub use worker::Worker;
+
+use candidate::{Key, Terms};
+use request::MOST_KEPT;
+use serde::{Deserialize, Serialize};
+use space::Space;
+
+use crate::finding::Finding;
+use crate::plan::Plan;
+use crate::time::{constants, simulated_seconds};
+use crate::wire::VERSION;
+
+/// A search that is ready to be worked on.
+#[derive(Debug, Clone)]
+pub struct Search {
+    request: Request,
+    space: Space,
+    /// The cluster of each corner: corners of equal GPUs and nodes are one.
+    clusters: Vec<u32>,
+    /// What the objective looks at, by corner.
+    terms: Vec<Terms>,
+    /// What was left out of a space that is too large.
+    left_out: Vec<String>,
+    /// Values of the time model's constants.
+    values: Vec<f64>,
+}
+
+/// A candidate's seconds by the simulation.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Simulated {
+    /// Which.
+    pub candidate: Candidate,
+    /// Seconds of a step; none where the step has more actions than are simulated.
+    pub seconds: Option<f64>,
+}
+
+impl Search {
+    /// Reads a request, and cuts its space into parts.
+    ///
+    /// # Errors
+    /// Findings on the plan or the request; paths begin at the plan file, or with `search.`.
+    pub fn new(request: &Request) -> Result<Search, Vec<Finding>> {
+        check(request)?;
+        let mut request = request.clone();
+        request.limits.rows = request.limits.rows.clamp(1, MOST_KEPT);
+        request.limits.simulated = request.limits.simulated.clamp(request.limits.rows, MOST_KEPT);
+        let (space, left_out) = bounded(&mut request)?;
+        let mut known: Vec<(&str, u64)> = Vec::new();
+        let mut clusters = Vec::new();
+        let mut terms = Vec::new();
+        for corner in &space.corners {
+            let cluster = (corner.plan.cluster.gpu.id, corner.plan.world_size());
+            let at = known.iter().position(|one| *one == cluster).unwrap_or_else(|| {
+                known.push(cluster);
+                known.len() - 1
+            });
+            clusters.push(at as u32);
+            terms.push(Terms {
+                gpus: corner.plan.world_size() as f64,
+                price: corner.price,
+                capacity: corner.plan.cluster.gpu.capacity_bytes.map_or(f64::INFINITY, |bytes| bytes as f64),
+                deadline: deadline(&request, &corner.plan),
+            });
+        }
+        Ok(Search { request, space, clusters, terms, left_out, values: constants::table().values() })
+    }
+
+    /// The request, with limits as they hold.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// Parts of the space. Each takes some milliseconds at most, most of them far less.
+    pub fn parts(&self) -> u64 {
+        self.space.parts.len() as u64
+    }
+
+    /// Candidates of all parts, as far as they are counted before any part is worked on.
+    pub fn candidates(&self) -> u64 {
+        self.space.candidates()
+    }
+
+    /// Someone who works on parts, with tables that are kept between them.
+    pub fn worker(&self) -> Worker<'_> {
+        Worker::new(self)
+    }
+
+    /// One part by itself.
+    pub fn run_part(&self, part: u64) -> Partial {
+        let mut partial = Partial::default();
+        self.worker().run(part, &mut partial);
+        partial
+    }
+
+    /// Adds what was found elsewhere.
+    pub fn merge(&self, into: &mut Partial, other: &Partial) {
+        into.merge(other, self.kept(), |scored| self.key(scored));
+    }
+
+    /// The candidates to simulate: the best by the closed form, and those of the front.
+    pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
+        partial.best.clone()
+    }
+
+    /// Simulates a candidate.
+    pub fn simulate(&self, scored: &Scored) -> Simulated {
+        let plan = self.plan(&scored.candidate);
+        let seconds = plan.and_then(|plan| match plan.layout.pp {
+            1 => Some(scored.seconds),
+            _ => simulated_seconds(&plan).ok(),
+        });
+        Simulated { candidate: scored.candidate, seconds }
+    }
+
+    /// The settings of a candidate of this search; none for one of another.
+    pub fn settings(&self, candidate: &Candidate) -> Option<Settings> {
+        let corner = self.space.corners.get(candidate.corner as usize)?;
+        let pipe = corner.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
+        let (recompute, _) = corner.recompute.get(usize::from(candidate.recompute))?;
+        let world = corner.plan.world_size();
+        let [tp, cp, ep, etp] = [candidate.tp, candidate.cp, candidate.ep, candidate.etp].map(u64::from);
+        let of = |ranks: u64| world.checked_div(ranks.saturating_mul(pipe.pp)).unwrap_or(1);
+        Some(Settings {
+            gpu: corner.plan.cluster.gpu.id.to_owned(),
+            nodes: corner.plan.cluster.nodes,
+            runtime: corner.plan.runtime,
+            precision: corner.precision,
+            tp,
+            sp: candidate.sp,
+            cp,
+            pp: pipe.pp,
+            vpp: pipe.vpp,
+            schedule: pipe.schedule,
+            pipeline_layout: pipe.uneven.as_ref().map(|(text, _)| text.clone()),
+            ep,
+            etp,
+            dp: of(tp.saturating_mul(cp)),
+            edp: of(etp.saturating_mul(ep)),
+            dp_replicate: u64::from(candidate.replicas),
+            micro_batch_size: u64::from(candidate.micro_batch),
+            recompute: recompute.clone(),
+            distributed_optimizer: corner.plan.training.optimizer.distributed,
+        })
+    }
+
+    /// The plan of a candidate.
+    fn plan(&self, candidate: &Candidate) -> Option<Plan> {
+        Plan::resolve(&self.settings(candidate)?.apply(&self.request.plan)).plan
+    }
+
+    fn key(&self, scored: &Scored) -> Key {
+        let terms = self.terms.get(scored.candidate.corner as usize).copied();
+        let terms = terms.unwrap_or(Terms { gpus: 0.0, price: 0.0, capacity: 0.0, deadline: 0.0 });
+        Key::of(self.request.objective, &terms, scored.seconds, scored.peak_bytes)
+    }
+
+    fn kept(&self) -> usize {
+        self.request.limits.simulated as usize
+    }
+}
+
+/// Longest step that meets the deadline.
+fn deadline(request: &Request, plan: &Plan) -> f64 {
+    let Some(days) = request.deadline_days else { return f64::INFINITY };
+    let tokens = plan.training.seq_len as f64 * plan.training.global_batch_size as f64;
+    request.plan.training.train_tokens.map_or(f64::INFINITY, |all| days * 86_400.0 * tokens / all)
+}
+
+/// What is wrong with a request beside its plan.
+fn check(request: &Request) -> Result<(), Vec<Finding>> {
+    let mut findings = Vec::new();
+    if request.version != VERSION {
+        let message =
+            format!("search requests are of version {VERSION}, and this one says {}", request.version);
+        findings.push(Finding::error("search.version", request.version, message).nearest([VERSION]));
+    }
+    if request.objective == Objective::Deadline {
+        let days = request.deadline_days;
+        if !days.is_some_and(|days| days.is_finite() && days > 0.0) {
+            let message = "the objective deadline needs deadline_days, a number above 0";
+            findings.push(Finding::error("search.deadline_days", days, message));
+        }
+        if request.plan.training.train_tokens.is_none() {
+            let message =
+                "the objective deadline needs to know how much is trained: set training.train_tokens";
+            findings.push(Finding::error("training.train_tokens", serde_json::Value::Null, message));
+        }
+    }
+    for (gpu, price) in &request.prices {
+        if !(price.is_finite() && *price >= 0.0) {
+            let message = format!(
+                "the price of `{}` is {price}; it must be a number of at least 0",
+                crate::plan::clip(gpu)
+            );
+            findings.push(Finding::error("search.prices", *price, message));
+        }
+    }
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+/// The space, cut down until it has at most `limits.candidates` candidates, and what was left out for that.
+fn bounded(request: &mut Request) -> Result<(Space, Vec<String>), Vec<Finding>> {
+    let most = request.limits.candidates.max(1);
+    let mut left_out = Vec::new();
+    let mut space = Space::of(request)?;
+    let axes = request.axes.clone();
+    for cut in 0..6u8 {
+        if space.candidates() <= most {
+            break;
+        }
+        let said = match cut {
+            0 if axes.recompute.is_none() => {
+                let own = Recompute::of(&request.plan.training.recompute);
+                let mut kept = vec![Recompute::none(), Recompute::full()];
+                if !kept.contains(&own) {
+                    kept.push(own);
+                }
+                request.axes.recompute = Some(kept);
+                "recomputation of single modules"
+            }
+            1 if axes.micro_batch_size.is_none() => {
+                request.axes.micro_batch_size = Some(Axis::Bounds(Bounds { min: 1, max: 16 }));
+                "micro batches of more than 16 sequences"
+            }
+            2 if axes.etp.is_none() => {
+                request.axes.etp = Some(Axis::Fixed(1));
+                "expert tensor parallelism"
+            }
+            3 if axes.vpp.is_none() => {
+                request.axes.vpp = Some(Axis::Bounds(Bounds { min: 1, max: 8 }));
+                "more than 8 chunks of a stage"
+            }
+            4 if axes.cp.is_none() => {
+                request.axes.cp = Some(Axis::Bounds(Bounds { min: 1, max: 16 }));
+                "context parallelism above 16"
+            }
+            5 if axes.tp.is_none() => {
+                request.axes.tp = Some(Axis::Bounds(Bounds { min: 1, max: 64 }));
+                "tensor parallelism above 64"
+            }
+            _ => continue,
+        };
+        left_out.push(said.to_owned());
+        space = Space::of(request)?;
+    }
+    if space.candidates() > most {
+        let each = |part: &space::Part| space.corners[part.corner].candidates_of_grid();
+        let (mut sum, mut kept) = (0u64, 0);
+        for part in &space.parts {
+            sum = sum.saturating_add(each(part));
+            if sum > most {
+                break;
+            }
+            kept += 1;
+        }
+        if kept < space.parts.len() {
+            let dropped: u64 = space.parts[kept..].iter().map(each).fold(0, u64::saturating_add);
+            left_out.push(format!(
+                "the last {dropped} candidates in the order of the axes, which begins with GPU, runtime, nodes, precision and tp; bound some axis to look at them"
+            ));
+            space.parts.truncate(kept);
+        }
+    }
+    Ok((space, left_out))
+}

@@ -1,0 +1,258 @@
+//! What is searched: which axes are free within which bounds, what is best, how much is kept.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::{Granularity, PlanFile, Precision, RecomputeFile, Runtime, Schedule, VERSION};
+
+/// A search request, version 1. Unknown fields are refused; what is absent is free or, where said, as in the plan.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    /// Format version: 1.
+    #[serde(default = "version")]
+    pub version: u32,
+    /// Model, cluster, batch and every setting that is not an axis. Its own layout is not looked at.
+    pub plan: PlanFile,
+    /// What is best.
+    #[serde(default)]
+    pub objective: Objective,
+    /// Days within which `training.train_tokens` must be done; for the objective `deadline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_days: Option<f64>,
+    /// Axes that are fixed or bounded.
+    #[serde(default)]
+    pub axes: Axes,
+    /// Prices of a GPU for an hour by the GPU's id, where several are searched; else the plan's price.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prices: BTreeMap<String, f64>,
+    /// How much is kept.
+    #[serde(default)]
+    pub limits: Limits,
+}
+
+const fn version() -> u32 {
+    VERSION
+}
+
+impl Request {
+    /// Everything free for a plan, the fastest wanted.
+    pub fn new(plan: PlanFile) -> Request {
+        Request {
+            version: VERSION,
+            plan,
+            objective: Objective::default(),
+            deadline_days: None,
+            axes: Axes::default(),
+            prices: BTreeMap::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What is best. Of equals the faster, then the smaller, then the first in the order of the axes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Objective {
+    /// Least seconds of a step.
+    #[default]
+    Fastest,
+    /// Least GPU hours of a step, at their prices.
+    Cheapest,
+    /// Least GPUs.
+    FewestGpus,
+    /// Most memory left on the fullest GPU.
+    MostHeadroom,
+    /// Cheapest of those that are done in `deadline_days`; the fastest where none is.
+    Deadline,
+}
+
+impl Objective {
+    /// All of them.
+    pub const ALL: [Objective; 5] = [
+        Objective::Fastest,
+        Objective::Cheapest,
+        Objective::FewestGpus,
+        Objective::MostHeadroom,
+        Objective::Deadline,
+    ];
+
+    /// The name used in requests.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Objective::Fastest => "fastest",
+            Objective::Cheapest => "cheapest",
+            Objective::FewestGpus => "fewest_gpus",
+            Objective::MostHeadroom => "most_headroom",
+            Objective::Deadline => "deadline",
+        }
+    }
+}
+
+/// Values that a number may take: one, some, or all within bounds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Axis {
+    /// One value.
+    Fixed(u64),
+    /// Some values.
+    Values(Vec<u64>),
+    /// All that the rules allow within bounds, both included.
+    Bounds(Bounds),
+}
+
+/// Bounds of an axis.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bounds {
+    /// Least.
+    #[serde(default)]
+    pub min: u64,
+    /// Most.
+    #[serde(default = "no_bound")]
+    pub max: u64,
+}
+
+const fn no_bound() -> u64 {
+    u64::MAX
+}
+
+impl Axis {
+    /// Those of `usual` within the bounds; named values as named, rising, each once.
+    pub(super) fn values(of: Option<&Axis>, usual: Vec<u64>) -> Vec<u64> {
+        let mut values = match of {
+            None => usual,
+            Some(Axis::Fixed(value)) => vec![*value],
+            Some(Axis::Values(values)) => values.clone(),
+            Some(Axis::Bounds(bounds)) => {
+                usual.into_iter().filter(|value| (bounds.min..=bounds.max).contains(value)).collect()
+            }
+        };
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+}
+
+/// Axes of the space; none for free, or as in the plan where that is said.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Axes {
+    /// Tensor parallel.
+    pub tp: Option<Axis>,
+    /// Context parallel.
+    pub cp: Option<Axis>,
+    /// Pipeline stages.
+    pub pp: Option<Axis>,
+    /// Model chunks of a stage.
+    pub vpp: Option<Axis>,
+    /// Expert parallel.
+    pub ep: Option<Axis>,
+    /// Expert tensor parallel.
+    pub etp: Option<Axis>,
+    /// Replicas of FSDP runtimes.
+    pub dp_replicate: Option<Axis>,
+    /// Sequences of a micro batch.
+    pub micro_batch_size: Option<Axis>,
+    /// Nodes; as in the plan when absent. Within bounds: both of them, and the lower one doubled as often as fits.
+    pub nodes: Option<Axis>,
+    /// Pipeline schedules; those that the runtime has.
+    pub schedule: Option<Vec<Schedule>>,
+    /// What is recomputed; nothing, everything, each single module and what the plan says.
+    pub recompute: Option<Vec<Recompute>>,
+    /// Sequence parallel; on where tp is above 1.
+    pub sp: Option<Vec<bool>>,
+    /// Whether the optimizer's state is split over data parallelism; as in the plan.
+    pub distributed_optimizer: Option<Vec<bool>>,
+    /// Precision; as in the plan.
+    pub precision: Option<Vec<Precision>>,
+    /// Runtime; as in the plan.
+    pub runtime: Option<Vec<Runtime>>,
+    /// GPUs by id; as in the plan.
+    pub gpu: Option<Vec<String>>,
+    /// Whether stages of unequal numbers of layers are made (by a layout string) where layers don't divide; yes.
+    pub uneven_stages: Option<bool>,
+}
+
+/// What is recomputed: `none`, `full`, or modules joined by `+`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Recompute(pub String);
+
+impl Recompute {
+    /// Nothing.
+    pub fn none() -> Recompute {
+        Recompute("none".to_owned())
+    }
+
+    /// Whole layers.
+    pub fn full() -> Recompute {
+        Recompute("full".to_owned())
+    }
+
+    /// What a plan file says.
+    pub fn of(file: &RecomputeFile) -> Recompute {
+        match file.granularity {
+            Some(Granularity::Full) => Recompute::full(),
+            Some(Granularity::Selective) => Recompute(file.modules.clone().unwrap_or_default().join("+")),
+            Some(Granularity::None) | None => Recompute::none(),
+        }
+    }
+
+    /// How much is recomputed.
+    pub fn granularity(&self) -> Granularity {
+        match self.0.as_str() {
+            "none" => Granularity::None,
+            "full" => Granularity::Full,
+            _ => Granularity::Selective,
+        }
+    }
+
+    /// The modules, where some are named.
+    pub fn modules(&self) -> Vec<String> {
+        match self.granularity() {
+            Granularity::Selective => {
+                self.0.split('+').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+            }
+            Granularity::None | Granularity::Full => Vec::new(),
+        }
+    }
+
+    /// The plan file's part. A plan that recomputes in full keeps its own method and number of layers.
+    pub(super) fn apply(&self, file: &mut RecomputeFile) {
+        let kept = std::mem::take(file);
+        let granularity = self.granularity();
+        *file = RecomputeFile { granularity: Some(granularity), ..RecomputeFile::default() };
+        match granularity {
+            Granularity::Full if kept.granularity == Some(Granularity::Full) => {
+                (file.method, file.num_layers) = (kept.method, kept.num_layers);
+                file.distribute_saved_activations = kept.distribute_saved_activations;
+            }
+            Granularity::Full => (file.method, file.num_layers) = (Some("uniform".to_owned()), Some(1)),
+            Granularity::Selective => file.modules = Some(self.modules()),
+            Granularity::None => {}
+        }
+    }
+}
+
+/// How much is kept and looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Rows of the answer; 20.
+    pub rows: u64,
+    /// Plans that are simulated, the best by the closed form; 200.
+    pub simulated: u64,
+    /// Candidates that are looked at, at most; 500 million. What is left out is named.
+    pub candidates: u64,
+}
+
+/// Most rows, and most simulated plans, that a request may ask for.
+pub(super) const MOST_KEPT: u64 = 10_000;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { rows: 20, simulated: 200, candidates: 500_000_000 }
+    }
+}

@@ -1,0 +1,101 @@
+//! The settings of one candidate, from which a full plan file follows.
+
+use serde::{Deserialize, Serialize};
+
+use super::request::Recompute;
+use crate::wire::{PlanFile, Precision, Runtime, Schedule};
+
+/// Everything that a search chose for one plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Settings {
+    /// GPU.
+    pub gpu: String,
+    /// Nodes.
+    pub nodes: u64,
+    /// Runtime.
+    pub runtime: Runtime,
+    /// Precision.
+    pub precision: Precision,
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Sequence parallel.
+    pub sp: bool,
+    /// Context parallel.
+    pub cp: u64,
+    /// Pipeline stages.
+    pub pp: u64,
+    /// Model chunks of a stage.
+    pub vpp: u64,
+    /// Schedule.
+    pub schedule: Schedule,
+    /// Layout string, where stages have unequal numbers of layers.
+    pub pipeline_layout: Option<String>,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Data parallel.
+    pub dp: u64,
+    /// Data parallel of experts.
+    pub edp: u64,
+    /// Replicas of FSDP runtimes.
+    pub dp_replicate: u64,
+    /// Sequences of a micro batch.
+    pub micro_batch_size: u64,
+    /// What is recomputed.
+    pub recompute: Recompute,
+    /// Whether the optimizer's state is split.
+    pub distributed_optimizer: bool,
+}
+
+impl Settings {
+    /// GPUs in all.
+    pub fn gpus(&self, file: &PlanFile) -> u64 {
+        self.nodes.saturating_mul(file.cluster.gpus_per_node.unwrap_or(8))
+    }
+
+    /// `file` with these settings. What only fitted the old layout goes back to its default.
+    pub fn apply(&self, file: &PlanFile) -> PlanFile {
+        let mut file = neutral(file, &self.gpu, self.runtime);
+        file.cluster.nodes = Some(self.nodes);
+        let layout = &mut file.layout;
+        layout.tp = Some(self.tp);
+        layout.sp = Some(self.sp);
+        layout.cp = Some(self.cp);
+        layout.pp = Some(self.pp);
+        layout.vpp = Some(self.vpp);
+        layout.schedule = Some(self.schedule);
+        layout.pipeline_layout.clone_from(&self.pipeline_layout);
+        layout.ep = Some(self.ep);
+        layout.etp = Some(self.etp);
+        layout.dp_replicate = Some(self.dp_replicate);
+        let training = &mut file.training;
+        training.micro_batch_size = Some(self.micro_batch_size);
+        training.dtype = Some(self.precision);
+        training.optimizer.distributed = Some(self.distributed_optimizer);
+        self.recompute.apply(&mut training.recompute);
+        file
+    }
+}
+
+/// `file` on another GPU and runtime, with nothing left of its layout but what says how axes are laid out. The name goes,
+/// because it says what the old plan was; so do failed GPUs, around which no search plans.
+pub(super) fn neutral(file: &PlanFile, gpu: &str, runtime: Runtime) -> PlanFile {
+    let mut file = file.clone();
+    file.name = None;
+    file.runtime = Some(runtime);
+    let cluster = &mut file.cluster;
+    cluster.failed = None;
+    if cluster.gpu != gpu {
+        cluster.gpu = gpu.to_owned();
+        // Links and price are the other GPU's.
+        (cluster.nvlink_domain, cluster.nic_gbps, cluster.price_per_gpu_hour) = (None, None, None);
+    }
+    let layout = &mut file.layout;
+    (layout.tp, layout.sp, layout.cp, layout.pp, layout.vpp) = (None, None, None, None, None);
+    (layout.ep, layout.etp, layout.dp_replicate) = (None, None, None);
+    (layout.schedule, layout.microbatch_group_size, layout.pipeline_layout) = (None, None, None);
+    (layout.first_stage_layers, layout.last_stage_layers) = (None, None);
+    (layout.account_for_embedding, layout.account_for_loss) = (None, None);
+    file
+}

@@ -1,0 +1,318 @@
+//! The space: settings that hold for a whole corner of it, values of each axis, and the parts that it is cut into.
+
+use super::request::{Axis, Recompute, Request};
+use super::settings::neutral;
+use super::stages::{Pipe, chunk_counts, pipes};
+use super::tally::Tally;
+use crate::finding::{Finding, divisors, has_error};
+use crate::layout::{Aspect, Shape, first_broken, first_broken_alone};
+use crate::plan::{Plan, RECOMPUTE_MODULES, Training};
+use crate::shard::TpPlanSource;
+use crate::wire::{Precision, Runtime, Schedule};
+
+/// Longest sequence times micro batch that a plan takes (the same bound as for plan files).
+const MOST_TOKENS: u64 = 1 << 32;
+/// Largest micro batch that a plan takes.
+const MOST_SEQUENCES: u64 = 1 << 20;
+
+/// What one corner of the space has in common: GPU, nodes, runtime, precision, optimizer. Its axes are all values that
+/// are looked at.
+#[derive(Debug, Clone)]
+pub struct Corner {
+    /// The plan with no layout: what candidates are made from.
+    pub plan: Plan,
+    /// Precision.
+    pub precision: Precision,
+    /// Stages.
+    pub stages: Vec<u64>,
+    /// Pipelines of each number of stages that no rule of theirs refuses, in the order of `stages`.
+    pub pipes: Vec<Vec<Pipe>>,
+    /// Rules that refused other pipelines, by number of stages, each with how many.
+    pub refused_pipes: Vec<Vec<(&'static str, u64)>>,
+    /// What is recomputed, and the settings with it.
+    pub recompute: Vec<(Recompute, Training)>,
+    /// Rules that refused other sets, each with how many.
+    pub refused_recompute: Vec<(&'static str, u64)>,
+    /// Sequences of a micro batch.
+    pub micro_batches: Vec<u64>,
+    /// Sequence parallelism, where it is asked for; else it follows tp.
+    pub sp: Option<Vec<bool>>,
+    /// Replicas of FSDP runtimes, where they are asked for.
+    pub replicas: Option<Axis>,
+    /// Price of a GPU for an hour; 1 where none is known.
+    pub price: f64,
+    /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
+    pub usual_sync: bool,
+}
+
+/// A part of the space: one corner, one grid of ranks but for its stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// The corner.
+    pub corner: usize,
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Context parallel.
+    pub cp: u64,
+}
+
+/// All corners and parts, and what was refused on the way.
+#[derive(Debug, Clone, Default)]
+pub struct Space {
+    /// Corners.
+    pub corners: Vec<Corner>,
+    /// Parts, those of a corner together.
+    pub parts: Vec<Part>,
+    /// Candidates that were refused with a whole axis value or corner.
+    pub refused: Tally,
+}
+
+impl Corner {
+    /// Candidates on every grid of ranks.
+    pub fn candidates_of_grid(&self) -> u64 {
+        let pipes = self.pipes.iter().map(Vec::len).sum::<usize>() as u64;
+        let refused: u64 = self.refused_pipes.iter().flatten().map(|(_, count)| count).sum();
+        (pipes + refused).saturating_mul(self.candidates_of_pipe())
+    }
+
+    /// Candidates of one pipeline on one grid of ranks.
+    pub fn candidates_of_pipe(&self) -> u64 {
+        let refused: u64 = self.refused_recompute.iter().map(|(_, count)| count).sum();
+        let sp = self.sp.as_ref().map_or(1, |sp| sp.len() as u64);
+        (self.micro_batches.len() as u64)
+            .saturating_mul(self.recompute.len() as u64 + refused)
+            .saturating_mul(sp)
+    }
+
+    /// Whether sequence parallelism is on by default at this tensor parallelism.
+    pub fn usual_sp(&self, tp: u64) -> bool {
+        let own_plan =
+            self.plan.runtime == Runtime::Fsdp2 && self.plan.layout.tp_plan == TpPlanSource::HuggingFace;
+        tp > 1 && !own_plan
+    }
+}
+
+impl Space {
+    /// The space of a request.
+    ///
+    /// # Errors
+    /// Findings, where the request's own plan can't be read.
+    pub fn of(request: &Request) -> Result<Space, Vec<Finding>> {
+        let mut space = Space::default();
+        let file = &request.plan;
+        let axes = &request.axes;
+        let own = Plan::fill(file);
+        let Some(own) = own.plan.filter(|_| !has_error(&own.findings)) else { return Err(own.findings) };
+        let gpus = axes.gpu.clone().unwrap_or_else(|| vec![file.cluster.gpu.clone()]);
+        let runtimes = axes.runtime.clone().unwrap_or_else(|| vec![own.runtime]);
+        let precisions = axes
+            .precision
+            .clone()
+            .unwrap_or_else(|| vec![own.file.training.dtype.unwrap_or(Precision::Bf16)]);
+        let distributed =
+            axes.distributed_optimizer.clone().unwrap_or_else(|| vec![own.training.optimizer.distributed]);
+        let nodes = nodes(axes.nodes.as_ref(), own.cluster.nodes);
+        for gpu in &gpus {
+            for &runtime in &runtimes {
+                for &nodes in &nodes {
+                    for &precision in &precisions {
+                        for &distributed in &distributed {
+                            let mut file = neutral(file, gpu, runtime);
+                            file.cluster.nodes = Some(nodes);
+                            file.training.dtype = Some(precision);
+                            file.training.optimizer.distributed = Some(distributed);
+                            file.training.micro_batch_size = Some(1);
+                            let filled = Plan::fill(&file);
+                            match filled.plan.filter(|_| !has_error(&filled.findings)) {
+                                Some(plan) => space.add(request, plan, precision),
+                                None => return Err(filled.findings),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        Ok(space)
+    }
+
+    fn add(&mut self, request: &Request, plan: Plan, precision: Precision) {
+        let axes = &request.axes;
+        let world = plan.world_size();
+        let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
+        let stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
+        let schedules = axes.schedule.clone().unwrap_or_else(|| schedules(plan.runtime));
+        let micro_batches: Vec<u64> = {
+            let values =
+                Axis::values(axes.micro_batch_size.as_ref(), usual(&plan, "training.micro_batch_size"));
+            let fits = |size: &u64| {
+                (1..=MOST_SEQUENCES).contains(size)
+                    && size.saturating_mul(plan.training.seq_len) <= MOST_TOKENS
+            };
+            values.into_iter().filter(fits).collect()
+        };
+        let price = plan.file.cluster.price_per_gpu_hour;
+        let price = request.prices.get(plan.cluster.gpu.id).copied().or(price).unwrap_or(1.0);
+        let mut corner = Corner {
+            precision,
+            stages,
+            pipes: Vec::new(),
+            refused_pipes: Vec::new(),
+            recompute: Vec::new(),
+            refused_recompute: Vec::new(),
+            micro_batches,
+            sp: axes.sp.clone(),
+            replicas: axes.dp_replicate.clone(),
+            price,
+            usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
+            plan,
+        };
+        corner.fill_pipes(request, &schedules);
+        corner.fill_recompute(request);
+        let plan = corner.plan.clone();
+        let moe = plan.model.moe.is_some();
+        let tp = Axis::values(axes.tp.as_ref(), usual(&plan, "layout.tp"));
+        let cp = Axis::values(axes.cp.as_ref(), usual(&plan, "layout.cp"));
+        let ep = Axis::values(axes.ep.as_ref(), usual(&plan, "layout.ep"));
+        let etp = if moe { Axis::values(axes.etp.as_ref(), usual(&plan, "layout.etp")) } else { vec![1] };
+        let each = corner.candidates_of_grid();
+        let (grids, number) = (ep.len() as u64 * etp.len() as u64, self.corners.len());
+        let mut scratch = plan.clone();
+        for &tp in &tp {
+            // A size that breaks a rule of its own with all other axes at 1 breaks it with any.
+            let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, 1, 1, if moe { 1 } else { tp }]);
+            if let Some((rule, "layout.tp")) = alone {
+                self.refused.add(rule, each.saturating_mul(grids).saturating_mul(cp.len() as u64));
+                continue;
+            }
+            for &ep in &ep {
+                for &etp in &etp {
+                    let etp = if moe { etp } else { tp };
+                    let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, 1, ep, etp]);
+                    if let Some((rule, "layout.ep" | "layout.etp")) = alone {
+                        self.refused.add(rule, each.saturating_mul(cp.len() as u64));
+                        continue;
+                    }
+                    for &cp in &cp {
+                        if tp.checked_mul(cp).is_none_or(|ranks| !world.is_multiple_of(ranks)) {
+                            let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, cp, ep, etp]);
+                            self.refused.add(alone.map_or("", |(rule, _)| rule), each);
+                            continue;
+                        }
+                        self.parts.push(Part { corner: number, tp, ep, etp, cp });
+                    }
+                }
+            }
+        }
+        self.corners.push(corner);
+    }
+
+    /// Candidates of all parts.
+    pub fn candidates(&self) -> u64 {
+        let of_part = |part: &Part| self.corners[part.corner].candidates_of_grid();
+        self.parts.iter().map(of_part).fold(0, u64::saturating_add)
+    }
+}
+
+/// The first rule of the grid that a layout without stages breaks.
+fn first_of(plan: &mut Plan, sp: bool, [tp, cp, ep, etp]: [u64; 4]) -> Option<(&'static str, &'static str)> {
+    let layout = &mut plan.layout;
+    (layout.tp, layout.cp, layout.ep, layout.etp, layout.sp) = (tp, cp, ep, etp, sp);
+    first_broken(&Shape::of(plan), Aspect::Grid)
+}
+
+impl Corner {
+    fn fill_pipes(&mut self, request: &Request, schedules: &[Schedule]) {
+        let uneven = request.axes.uneven_stages.unwrap_or(true);
+        let mut scratch = self.plan.clone();
+        for &pp in &self.stages {
+            let usual = chunk_counts(scratch.model.num_layers, pp, uneven);
+            let (mut kept, mut refused) = (Vec::new(), Vec::new());
+            for vpp in Axis::values(request.axes.vpp.as_ref(), usual) {
+                for pipe in pipes(&scratch.model, pp, vpp, schedules, uneven) {
+                    set_pipe(&mut scratch, &pipe);
+                    match first_broken(&Shape::of(&scratch), Aspect::Pipeline) {
+                        None => kept.push(pipe),
+                        Some((rule, _)) => note(&mut refused, rule),
+                    }
+                }
+            }
+            self.pipes.push(kept);
+            self.refused_pipes.push(refused);
+        }
+    }
+
+    fn fill_recompute(&mut self, request: &Request) {
+        let own = Recompute::of(&request.plan.training.recompute);
+        let listed = request.axes.recompute.clone().unwrap_or_else(|| {
+            let single = RECOMPUTE_MODULES.iter().map(|module| Recompute((*module).to_owned()));
+            let mut all: Vec<Recompute> =
+                [Recompute::none(), Recompute::full()].into_iter().chain(single).collect();
+            if !all.contains(&own) {
+                all.push(own);
+            }
+            all
+        });
+        for recompute in listed {
+            let mut file = self.plan.file.clone();
+            file.training.recompute = request.plan.training.recompute.clone();
+            recompute.apply(&mut file.training.recompute);
+            let filled = Plan::fill(&file);
+            let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
+                note(&mut self.refused_recompute, "range of plan files");
+                continue;
+            };
+            match first_broken_alone(&Shape::of(&plan)) {
+                None => self.recompute.push((recompute, plan.training)),
+                Some((rule, _)) => note(&mut self.refused_recompute, rule),
+            }
+        }
+    }
+}
+
+fn note(refused: &mut Vec<(&'static str, u64)>, rule: &'static str) {
+    match refused.iter_mut().find(|(known, _)| *known == rule) {
+        Some((_, count)) => *count += 1,
+        None => refused.push((rule, 1)),
+    }
+}
+
+/// Puts a pipeline into a plan.
+pub fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
+    let layout = &mut plan.layout;
+    (layout.pp, layout.vpp, layout.schedule) = (pipe.pp, pipe.vpp, pipe.schedule);
+    layout.microbatch_group_size = pipe.pp;
+    layout.pipeline = pipe.uneven.as_ref().map(|(_, chunks)| chunks.clone());
+}
+
+/// Schedules that a runtime has: Megatron-Core two, torch's pipelining and the executor all.
+fn schedules(runtime: Runtime) -> Vec<Schedule> {
+    match runtime {
+        Runtime::Megatron | Runtime::MegatronFsdp => vec![Schedule::OneFOneB, Schedule::Interleaved],
+        Runtime::Fsdp2 | Runtime::Native => {
+            vec![Schedule::OneFOneB, Schedule::Interleaved, Schedule::Gpipe, Schedule::ZbH1, Schedule::Zbv]
+        }
+    }
+}
+
+/// Numbers of nodes: as in the plan, as named, or both bounds and the lower one doubled in between.
+fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
+    match axis {
+        None => vec![own],
+        Some(Axis::Bounds(bounds)) => {
+            let most = bounds.max.min(crate::plan::MAX_WORLD);
+            let doubled = std::iter::successors(Some(bounds.min.max(1)), |nodes| nodes.checked_mul(2));
+            let usual = doubled.take_while(|nodes| *nodes < most).chain([most.max(1)]).collect();
+            Axis::values(None, usual)
+        }
+        named => Axis::values(named, vec![own]),
+    }
+}
+
+/// Replicas worth trying at a data parallelism: those of FSDP runtimes alone have any.
+pub fn replicas(axis: Option<&Axis>, fsdp: bool, dp: u64) -> Vec<u64> {
+    if fsdp { Axis::values(axis, divisors(dp)) } else { vec![1] }
+}

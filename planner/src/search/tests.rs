@@ -1,0 +1,220 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plan::{estimate, parse_plan};
+use crate::wire::{PlanFile, Runtime, Schedule, Verdict};
+
+pub(super) fn file(preset: &str, runtime: &str, cluster: Value, training: Value) -> PlanFile {
+    let file = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime, "cluster": cluster,
+        "training": training});
+    parse_plan(&file.to_string()).unwrap()
+}
+
+fn gpus(count: u64) -> Value {
+    json!({"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": count})
+}
+
+pub(super) fn all_of(search: &Search) -> Partial {
+    let mut worker = search.worker();
+    let mut partial = Partial::default();
+    (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
+    partial
+}
+
+fn whole(search: &Search) -> SearchAnswer {
+    let partial = all_of(search);
+    let simulated: Vec<Simulated> =
+        search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
+    search.finish(&partial, &simulated)
+}
+
+/// Every candidate of small axes by brute force: what resolves without an error, with the estimate's memory and time.
+fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
+    request.limits.simulated = MOST_KEPT;
+    request.limits.rows = MOST_KEPT;
+    request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
+    let schedules = request.axes.schedule.clone().unwrap();
+    let sets = ["none", "full", "core_attn", "moe"];
+    request.axes.recompute = Some(sets.map(|set| Recompute(set.to_owned())).to_vec());
+    let search = Search::new(&request).unwrap();
+    let partial = all_of(&search);
+    let dense = Plan::fill(file).plan.unwrap().model.moe.is_none();
+    let mut brute: Vec<(Settings, u64, u64)> = Vec::new();
+    let mut evaluated = 0;
+    let one = whole(&search).rows.first().map(|row| row.settings.clone()).unwrap();
+    for &tp in sizes {
+        for &cp in sizes {
+            for &pp in sizes {
+                for vpp in [1, 2, 3, 4, 8] {
+                    for &ep in sizes {
+                        for &etp in sizes {
+                            for &schedule in &schedules {
+                                for micro_batch_size in [1, 2] {
+                                    for set in sets {
+                                        if (dense && etp != tp) || (pp == 1 && schedule != Schedule::OneFOneB)
+                                        {
+                                            continue;
+                                        }
+                                        let settings = Settings {
+                                            tp,
+                                            sp: tp > 1,
+                                            cp,
+                                            pp,
+                                            vpp,
+                                            ep,
+                                            etp,
+                                            schedule,
+                                            micro_batch_size,
+                                            recompute: Recompute(set.to_owned()),
+                                            pipeline_layout: None,
+                                            ..one.clone()
+                                        };
+                                        let Some(plan) = Plan::resolve(&settings.apply(file)).plan else {
+                                            continue;
+                                        };
+                                        let memory = crate::memory::answer(&plan);
+                                        let seconds = crate::time::setup(&plan)
+                                            .unwrap()
+                                            .predict(&search.values)
+                                            .total();
+                                        let settings =
+                                            Settings { dp: plan.layout.dp, edp: plan.layout.edp, ..settings };
+                                        evaluated += 1;
+                                        if memory.verdict != Verdict::No {
+                                            brute.push((settings, seconds.to_bits(), memory.peak_bytes));
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    let mut found: Vec<(Settings, u64, u64)> = partial
+        .best
+        .iter()
+        .map(|scored| {
+            (search.settings(&scored.candidate).unwrap(), scored.seconds.to_bits(), scored.peak_bytes)
+        })
+        .collect();
+    let order =
+        |all: &mut Vec<(Settings, u64, u64)>| all.sort_by_key(|(settings, ..)| format!("{settings:?}"));
+    order(&mut found);
+    order(&mut brute);
+    assert!(brute.len() > 20, "{}", brute.len());
+    assert_eq!(partial.evaluated, evaluated);
+    if let Some((found, brute)) = found.iter().zip(&brute).find(|(found, brute)| found != brute) {
+        panic!("{found:?}\n{brute:?}");
+    }
+    assert_eq!(found.len(), brute.len());
+}
+
+fn even(file: &PlanFile, schedules: &[Schedule]) -> Request {
+    let mut request = Request::new(file.clone());
+    request.axes.uneven_stages = Some(false);
+    request.axes.schedule = Some(schedules.to_vec());
+    request.axes.dp_replicate = Some(Axis::Fixed(1));
+    request
+}
+
+const ALL: [Schedule; 5] =
+    [Schedule::OneFOneB, Schedule::Interleaved, Schedule::Gpipe, Schedule::ZbH1, Schedule::Zbv];
+
+#[test]
+fn candidates_are_those_that_brute_force_finds_with_the_estimates_memory_and_time() {
+    let dense = file("tiny-dense", "megatron", gpus(4), json!({"global_batch_size": 8}));
+    check_by_brute_force(&dense, &[1, 2, 4], even(&dense, &ALL));
+    let moe = file("tiny-moe", "megatron", gpus(4), json!({"global_batch_size": 16}));
+    check_by_brute_force(&moe, &[1, 2, 4], even(&moe, &ALL[..2]));
+    let native = file("tiny-dense", "native", gpus(4), json!({"global_batch_size": 8}));
+    check_by_brute_force(&native, &[1, 2, 4], even(&native, &ALL));
+    let fsdp = file("tiny-moe", "fsdp2", gpus(4), json!({"global_batch_size": 8}));
+    check_by_brute_force(&fsdp, &[1, 2, 4], even(&fsdp, &ALL[..2]));
+    let megatron_fsdp = file("tiny-dense", "megatron_fsdp", gpus(4), json!({"global_batch_size": 8}));
+    check_by_brute_force(&megatron_fsdp, &[1, 2, 4], even(&megatron_fsdp, &ALL[..1]));
+}
+
+#[test]
+fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
+    let cluster = json!({"gpu": "h100-sxm", "nodes": 4});
+    let file = file("qwen3-30b-a3b", "megatron", cluster, json!({"global_batch_size": 64}));
+    let mut request = Request::new(file.clone());
+    request.axes.tp = Some(Axis::Values(vec![1, 2, 4]));
+    request.axes.cp = Some(Axis::Fixed(1));
+    request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
+    let search = Search::new(&request).unwrap();
+    let answer = whole(&search);
+    assert_eq!(answer.rows.len(), 20);
+    assert!(answer.rows.is_sorted_by(|one, other| one.step_seconds <= other.step_seconds));
+    for row in answer.rows.iter().chain(&answer.front) {
+        let estimate = estimate(&row.apply(&file));
+        let memory = estimate.memory.unwrap();
+        assert_eq!(memory.peak_bytes, row.peak_bytes);
+        assert_eq!(memory.verdict, row.verdict);
+        let closed = estimate.time.unwrap().step_seconds;
+        assert!((closed / row.closed_form_seconds - 1.0).abs() < 1e-7);
+        assert_eq!(estimate.plan.unwrap().runtime, Some(Runtime::Megatron));
+    }
+    let counts = &answer.counts;
+    assert_eq!(counts.candidates, counts.refused + counts.evaluated);
+    assert_eq!(counts.evaluated, counts.too_large + counts.endless + counts.fitting);
+    assert!(answer.front.windows(2).all(|pair| pair[0].peak_bytes > pair[1].peak_bytes));
+}
+
+#[test]
+fn parts_merge_to_the_same_answer_in_any_order() {
+    let file = file("tiny-moe", "megatron", gpus(8), json!({"global_batch_size": 16}));
+    let search = Search::new(&Request::new(file)).unwrap();
+    let forward = all_of(&search);
+    let mut backward = Partial::default();
+    for part in (0..search.parts()).rev() {
+        let text = serde_json::to_string(&search.run_part(part)).unwrap();
+        search.merge(&mut backward, &serde_json::from_str(&text).unwrap());
+    }
+    assert!(forward.evaluated > 100);
+    assert!(forward == backward);
+}
+
+#[test]
+fn where_nothing_fits_it_says_what_would() {
+    let file = file("llama-3.1-405b", "megatron", gpus(8), json!({"global_batch_size": 64}));
+    let mut request = Request::new(file);
+    request.axes.recompute = Some(vec![Recompute::none()]);
+    let answer = whole(&Search::new(&request).unwrap());
+    assert!(answer.rows.is_empty());
+    let relief = answer.relief.unwrap();
+    assert!(relief.smallest.unwrap().missing_bytes > 0);
+    insta::assert_snapshot!(relief.suggestions.join("\n"), @"no number of GPUs up to 64 times as many makes this layout fit");
+}
+
+#[test]
+fn a_space_that_is_too_large_is_cut_down_and_says_so() {
+    let file = file("tiny-moe", "megatron", gpus(8), json!({"global_batch_size": 64}));
+    let mut request = Request::new(file);
+    request.limits.candidates = 3000;
+    let search = Search::new(&request).unwrap();
+    assert!(search.candidates() <= 3000, "{}", search.candidates());
+    let answer = whole(&search);
+    assert_eq!(answer.left_out.first().map(String::as_str), Some("recomputation of single modules"));
+    assert!(!answer.rows.is_empty());
+}
+
+#[test]
+fn bad_requests_are_findings() {
+    let check = |change: fn(&mut Request), field: &str| {
+        let mut request = Request::new(file("tiny-moe", "megatron", gpus(8), json!({})));
+        change(&mut request);
+        let findings = Search::new(&request).unwrap_err();
+        assert_eq!(findings[0].field, field, "{findings:?}");
+    };
+    check(|request| request.version = 2, "search.version");
+    check(|request| request.objective = Objective::Deadline, "search.deadline_days");
+    check(|request| request.plan.cluster.gpu = "abacus".to_owned(), "cluster.gpu");
+    check(|request| request.axes.gpu = Some(vec!["abacus".to_owned()]), "cluster.gpu");
+    check(|request| request.plan.training.seq_len = Some(0), "training.seq_len");
+    check(|request| request.prices.extend([("h100-sxm".to_owned(), -1.0)]), "search.prices");
+    let text = json!({"plan": {"version": 1, "model": {"preset": "tiny-moe"}, "cluster": {"gpu": "cpu"}}, "axis": {}});
+    assert!(serde_json::from_value::<Request>(text).is_err());
+}

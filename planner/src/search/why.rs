@@ -1,0 +1,206 @@
+//! "Why not this one": what stands in the way of settings that somebody had in mind.
+
+use super::Search;
+use super::answer::{Row, WhyNot};
+use super::request::Recompute;
+use super::settings::Settings;
+use super::stages::layout_string;
+use crate::finding::{Severity, nearest_names};
+use crate::memory;
+use crate::model::Architecture;
+use crate::plan::{Plan, clip};
+use crate::time;
+use crate::units::Bytes;
+use crate::wire::Schedule;
+
+/// Differences that are told, the largest first.
+const DIFFERENCES: usize = 3;
+/// Names that `set` takes.
+const NAMES: [&str; 17] = [
+    "tp",
+    "sp",
+    "cp",
+    "pp",
+    "vpp",
+    "schedule",
+    "ep",
+    "etp",
+    "dp_replicate",
+    "micro_batch_size",
+    "recompute",
+    "distributed_optimizer",
+    "precision",
+    "runtime",
+    "gpu",
+    "nodes",
+    "pipeline_layout",
+];
+
+impl Settings {
+    /// Sets one of them by name, as `tp` to `8`; `mbs` stands for `micro_batch_size`.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| format!("{name} must be a whole number, and it is `{}`", clip(value)))
+        };
+        let quoted = serde_json::Value::String(value.to_owned());
+        let unknown = |error: serde_json::Error| format!("{name} can't be `{}`: {error}", clip(value));
+        let flag = || match value {
+            "true" | "on" | "yes" => Ok(true),
+            "false" | "off" | "no" => Ok(false),
+            _ => Err(format!("{name} must be true or false, and it is `{}`", clip(value))),
+        };
+        match name {
+            "tp" => {
+                self.tp = number()?;
+                self.sp = self.tp > 1;
+            }
+            "sp" => self.sp = flag()?,
+            "cp" => self.cp = number()?,
+            "pp" => self.pp = number()?,
+            "vpp" => self.vpp = number()?,
+            "schedule" => self.schedule = serde_json::from_value(quoted).map_err(unknown)?,
+            "ep" => self.ep = number()?,
+            "etp" => self.etp = number()?,
+            "dp_replicate" => self.dp_replicate = number()?,
+            "mbs" | "micro_batch_size" => self.micro_batch_size = number()?,
+            "recompute" => self.recompute = Recompute(value.to_owned()),
+            "distributed_optimizer" => self.distributed_optimizer = flag()?,
+            "precision" => self.precision = serde_json::from_value(quoted).map_err(unknown)?,
+            "runtime" => self.runtime = serde_json::from_value(quoted).map_err(unknown)?,
+            "gpu" => value.clone_into(&mut self.gpu),
+            "nodes" => self.nodes = number()?,
+            "pipeline_layout" => self.pipeline_layout = Some(value.to_owned()),
+            other => {
+                let near = nearest_names(other, NAMES, 1);
+                return Err(format!(
+                    "`{}` is no setting of a search; did you mean `{}`?",
+                    clip(other),
+                    near.first().copied().unwrap_or("tp")
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// What follows from the others where `named` does not say it: schedule, layout string, etp of a dense model.
+    fn follow(&mut self, model: &Architecture, named: &[&str]) {
+        let says = |name: &str| named.contains(&name);
+        if !says("vpp") && self.pp == 1 {
+            self.vpp = 1;
+        }
+        let fits = match self.schedule {
+            Schedule::Interleaved => self.vpp > 1,
+            Schedule::Zbv => self.vpp == 2,
+            Schedule::OneFOneB | Schedule::Gpipe | Schedule::ZbH1 => self.vpp == 1,
+        };
+        if !says("schedule") && !fits {
+            self.schedule = if self.vpp > 1 { Schedule::Interleaved } else { Schedule::OneFOneB };
+        }
+        if !says("pipeline_layout") {
+            let stages = self.pp.saturating_mul(self.vpp);
+            let even = stages > 0 && model.num_layers.is_multiple_of(stages);
+            self.pipeline_layout = if even { None } else { layout_string(model, stages) };
+        }
+        if model.moe.is_none() && !says("etp") {
+            self.etp = self.tp;
+        }
+    }
+}
+
+impl Search {
+    /// Why a plan is not the best: the best row's settings changed as `wanted` says, such as `tp=4,pp=2`.
+    ///
+    /// # Errors
+    /// A sentence, where `wanted` can't be read.
+    pub fn why_not(&self, wanted: &str, best: &Row) -> Result<WhyNot, String> {
+        let mut settings = best.settings.clone();
+        let mut named = Vec::new();
+        for pair in wanted.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or_else(|| format!("`{}` is not of the form name=value", clip(pair)))?;
+            settings.set(name.trim(), value.trim())?;
+            named.push(name.trim());
+        }
+        if let Some(corner) = self.space.corners.first() {
+            settings.follow(&corner.plan.model, &named);
+        }
+        let resolved = Plan::resolve(&settings.apply(&self.request.plan));
+        let Some(plan) = resolved.plan else {
+            let errors = resolved.findings.iter().filter(|finding| finding.severity == Severity::Error);
+            let reasons = errors
+                .map(|finding| {
+                    let rule =
+                        if finding.rule.is_empty() { String::new() } else { format!(" ({})", finding.rule) };
+                    format!("it is invalid: {}{rule}", finding.message)
+                })
+                .collect();
+            return Ok(WhyNot { settings, step_seconds: None, peak_bytes: None, reasons });
+        };
+        (settings.dp, settings.edp) = (plan.layout.dp, plan.layout.edp);
+        Ok(self.compared(settings, &plan, best))
+    }
+
+    fn compared(&self, settings: Settings, plan: &Plan, best: &Row) -> WhyNot {
+        let mut reasons = Vec::new();
+        let memory = memory::answer(plan);
+        if let Some(capacity) = memory.capacity_bytes.filter(|capacity| *capacity < memory.peak_bytes) {
+            let fullest = memory.rank_classes.iter().max_by_key(|class| class.peak_reserved_bytes);
+            reasons.push(format!(
+                "it does not fit: stage {} takes {:.2} GiB, {:.2} more than the GPU has",
+                fullest.map_or(0, |class| class.stage),
+                Bytes(memory.peak_bytes).gib(),
+                Bytes(memory.peak_bytes - capacity).gib()
+            ));
+        }
+        let (time, _) = time::answer(plan);
+        let bests =
+            Plan::resolve(&best.apply(&self.request.plan)).plan.and_then(|best| time::answer(&best).0);
+        match (&time, &bests) {
+            (None, _) => reasons.push("no time can be told: a step would never end".to_owned()),
+            (Some(time), Some(bests)) if time.step_seconds > bests.step_seconds => {
+                reasons.push(format!(
+                    "its step takes {:.1} % longer than the best's by the closed form ({:.4} s over {:.4} s)",
+                    100.0 * (time.step_seconds / bests.step_seconds - 1.0),
+                    time.step_seconds,
+                    bests.step_seconds
+                ));
+                let mut parts: Vec<(&str, f64)> = time
+                    .breakdown
+                    .parts()
+                    .iter()
+                    .zip(bests.breakdown.parts())
+                    .map(|(mine, theirs)| (mine.0, mine.1 - theirs.1))
+                    .filter(|(_, more)| *more > 0.0)
+                    .collect();
+                parts.sort_by(|one, other| other.1.total_cmp(&one.1));
+                for (name, more) in parts.into_iter().take(DIFFERENCES) {
+                    reasons.push(format!("{more:.4} s more of {}", name.replace('_', " ")));
+                }
+            }
+            (Some(time), Some(bests)) if reasons.is_empty() => {
+                let same = time.step_seconds == bests.step_seconds;
+                reasons.push(if same {
+                    "it is as fast as the best by the closed form".to_owned()
+                } else {
+                    format!(
+                        "by the closed form it is faster ({:.4} s and {:.4} s): the simulation, the objective or bounds put the other first",
+                        time.step_seconds, bests.step_seconds
+                    )
+                });
+            }
+            _ => {}
+        }
+        WhyNot {
+            settings,
+            step_seconds: time.map(|time| time.step_seconds),
+            peak_bytes: Some(memory.peak_bytes),
+            reasons,
+        }
+    }
+}
