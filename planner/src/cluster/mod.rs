@@ -2,9 +2,11 @@
 
 mod generation;
 mod gpu;
+mod node_list;
 
 pub use generation::Generation;
 pub use gpu::{Gpu, Speeds, gpu, gpus};
+pub use node_list::{MAX_NODES, NodeListError, first_node, node_names};
 
 use crate::wire::FailedGpu;
 

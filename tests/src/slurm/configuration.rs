@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{ADDRESSES, CLOUD_NODES, GPUS_PER_NODE, NODES, PARTITIONS};
+use super::{ADDRESSES, CLOUD_NODES, GPUS_PER_NODE, LARGE, NODES, PARTITIONS, SMALL_NODES};
 use crate::programs::{expect_code, system_program};
 
 /// Writes everything that the daemons read, and makes the folders that they write to.
@@ -113,10 +113,12 @@ fn slurm_conf(folder: &Path) -> String {
         "PartitionName=compute Nodes={} Default=YES MaxTime=INFINITE State=UP",
         NODES.join(",")
     );
-    for name in PARTITIONS {
+    // The controller looks at every node of a partition for each job, so most have few.
+    let sizes = PARTITIONS.iter().map(|name| (*name, SMALL_NODES)).chain([(LARGE, CLOUD_NODES)]);
+    for (name, size) in sizes {
         let _ = writeln!(
             text,
-            "PartitionName={name} Nodes=cloud8-[1-{CLOUD_NODES}],cloud4-[1-{CLOUD_NODES}] MaxTime=INFINITE State=UP"
+            "PartitionName={name} Nodes=cloud8-[1-{size}],cloud4-[1-{size}] MaxTime=INFINITE State=UP"
         );
     }
     text

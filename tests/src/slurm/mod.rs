@@ -32,7 +32,11 @@ pub const ADDRESSES: [&str; 2] = ["10.77.0.11", "10.77.0.12"];
 pub const GPUS_PER_NODE: u64 = 2;
 /// Nodes of each kind that exist for `--test-only` alone.
 pub const CLOUD_NODES: u64 = 2048;
-/// Partitions of those nodes. `compute`, the default, has the compute nodes.
+/// The partition of all of them.
+pub const LARGE: &str = "large";
+/// Nodes of each kind in the other partitions.
+pub const SMALL_NODES: u64 = 128;
+/// Those other partitions. `compute`, the default, has the compute nodes.
 pub const PARTITIONS: [&str; 5] = ["main", "batch", "gpu", "interactive", "debug"];
 
 const START_LIMIT: Duration = Duration::from_secs(30);

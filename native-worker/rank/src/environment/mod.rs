@@ -1,12 +1,9 @@
 //! Who this rank is: torchrun's variables, or Slurm's own.
 
-mod nodelist;
-
 use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
-
-pub use nodelist::first_host;
+use planner::cluster::first_node;
 
 /// The variables of a process.
 pub type Variables = BTreeMap<String, String>;
@@ -113,7 +110,7 @@ fn master_addr(reader: &Reader<'_>) -> anyhow::Result<Option<String>> {
     let Some(list) = reader.get("SLURM_NODELIST").or_else(|| reader.get("SLURM_JOB_NODELIST")) else {
         return Ok(None);
     };
-    let host = first_host(list).with_context(|| {
+    let host = first_node(list).with_context(|| {
         format!("no host can be read from Slurm's node list {list:?}; set MASTER_ADDR to rank 0's host")
     })?;
     Ok(Some(host))

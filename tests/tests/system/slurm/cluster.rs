@@ -125,7 +125,7 @@ fn the_largest_plan_fits_the_nodes_for_test_only() -> Result<()> {
     let slurm = Slurm::shared()?;
     for (nodes, gpus, fits) in [(2048, 8, true), (2048, 4, true), (1, 16, false), (2049, 8, false)] {
         let mut sbatch = slurm.command("sbatch")?;
-        sbatch.args(["--test-only", "--partition=batch", "--exclusive", "--wrap=true"]);
+        sbatch.args(["--test-only", "--partition=large", "--exclusive", "--wrap=true"]);
         sbatch.arg(format!("--nodes={nodes}")).arg(format!("--gpus-per-node={gpus}"));
         let took = succeeded(&mut sbatch);
         ensure!(took.is_ok() == fits, "{nodes} nodes of {gpus} GPUs: {took:?}");
