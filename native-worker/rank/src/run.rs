@@ -257,6 +257,7 @@ fn joined(
     let joined = Joined {
         rank: identity.rank as u64,
         world_size: identity.world_size as u64,
+        attempt: environment.attempt,
         host: identity.host.clone(),
         pid: identity.pid,
         device: device_name(device),

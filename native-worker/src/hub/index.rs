@@ -51,6 +51,8 @@ struct Index {
 /// What need not be read again of a run.
 struct Known {
     info: RunInfo,
+    /// When `run.json` was written: another attempt of a Slurm job writes it anew.
+    written: Option<SystemTime>,
     plan: PlanFile,
     /// Sizes of logs when their ends were read, and what stood there.
     ends: HashMap<String, (u64, Option<(Outcome, String)>)>,
@@ -74,11 +76,13 @@ impl Index {
 
     fn summary(&mut self, id: &str) -> Option<RunSummary> {
         let folder = RunFolder::at(&self.runs, id)?;
-        if !self.known.contains_key(id) {
+        let written = written(&folder, "run.json");
+        if self.known.get(id).is_none_or(|known| known.written != written) {
             let (info, plan) = (folder.info()?, folder.plan()?);
             // A folder that was renamed or copied is another run.
             let info = RunInfo { id: id.to_owned(), ..info };
-            self.known.insert(id.to_owned(), Known { info, plan, ends: HashMap::new(), slurm: None });
+            let fresh = Known { info, written, plan, ends: HashMap::new(), slurm: None };
+            self.known.insert(id.to_owned(), fresh);
         }
         let known = self.known.get_mut(id)?;
         let evidence = known.evidence(&folder);
@@ -160,10 +164,13 @@ fn last_record(path: PathBuf) -> Option<Event> {
     reader.read().ok()?.records.pop().map(|record| record.event)
 }
 
+fn written(folder: &RunFolder, name: &str) -> Option<SystemTime> {
+    std::fs::metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok()
+}
+
 fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
-    let written =
-        |name: &str| std::fs::metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok();
-    let last = logs.iter().map(String::as_str).chain(["run.json"]).filter_map(written).max();
+    let last =
+        logs.iter().map(String::as_str).chain(["run.json"]).filter_map(|name| written(folder, name)).max();
     last.and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default()
 }
 

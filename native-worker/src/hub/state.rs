@@ -110,6 +110,7 @@ mod tests {
             launcher: (!slurm).then(|| ProcessId { pid: 7, start_ticks: 1, boot_id: "b".into() }),
             slurm_job: slurm.then(|| "42".into()),
             world_size: 2,
+            attempts: 1,
         }
     }
 

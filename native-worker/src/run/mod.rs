@@ -199,6 +199,7 @@ fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
         launcher: Some(process::current()),
         slurm_job: None,
         world_size: plan.world_size(),
+        attempts: 1,
     }
 }
 

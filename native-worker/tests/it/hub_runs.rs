@@ -36,6 +36,7 @@ fn prepare_with(shop: &Workshop, id: &str, slurm_job: Option<&str>, logs: &[(&st
         launcher: slurm_job.is_none().then_some(launcher),
         slurm_job: slurm_job.map(str::to_owned),
         world_size: 2,
+        attempts: 1,
     };
     let folder = format!("runs/{id}");
     shop.write(&format!("{folder}/plan.json"), TINY);

@@ -35,6 +35,14 @@ pub struct RunInfo {
     pub slurm_job: Option<String>,
     /// Ranks of the run.
     pub world_size: u64,
+    /// Times that it was started: more than 1 when Slurm has requeued its job.
+    #[serde(default = "first_attempt")]
+    pub attempts: u64,
+}
+
+/// What a record without an attempt belongs to.
+const fn first_attempt() -> u64 {
+    1
 }
 
 /// A process, told apart from a later one with the same number by its start time.
@@ -127,6 +135,9 @@ pub struct Joined {
     pub rank: u64,
     /// Ranks in all.
     pub world_size: u64,
+    /// Which start of the run this is, from 1. What follows in the log belongs to it, up to the next such record.
+    #[serde(default = "first_attempt")]
+    pub attempt: u64,
     /// Its host.
     pub host: String,
     /// Its process.

@@ -22,6 +22,8 @@ pub struct RunBook {
     pub output: VecDeque<(u64, String, String)>,
     /// Schedules as executed, by step and stage: of the lowest rank of the stage that is known.
     pub traces: BTreeMap<(u64, u64), (u64, Trace)>,
+    /// The latest attempt that a rank has joined; steps and traces are of that one. 0 before any has.
+    pub attempt: u64,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
@@ -67,6 +69,8 @@ pub struct Phases {
 pub struct RankBook {
     /// How it stands.
     pub standing: RankStanding,
+    /// The attempt that it has joined; 0 before.
+    pub attempt: u64,
     /// Host and device, once it has joined.
     pub place: Option<(String, String)>,
     /// Static bytes after allocation.
@@ -167,7 +171,17 @@ impl RunBook {
                 self.ranks.entry(rank).or_default();
             }
             Event::Joined(joined) => {
+                // A requeued job trains from its first step again, and all that was told of its ranks is of before.
+                if joined.attempt > self.attempt.max(1) {
+                    self.steps.clear();
+                    self.traces.clear();
+                }
+                self.attempt = self.attempt.max(joined.attempt);
                 let book = self.ranks.entry(joined.rank).or_default();
+                if joined.attempt > book.attempt.max(1) {
+                    *book = RankBook::default();
+                }
+                book.attempt = joined.attempt;
                 book.reach(RankStanding::Joined);
                 book.place = Some((joined.host, joined.device));
             }
@@ -184,7 +198,10 @@ impl RunBook {
                 }
             }
             Event::Trace(trace) => {
-                if let Some(rank) = writer {
+                let attempt = |rank| self.ranks.get(&rank).map_or(0, |book| book.attempt);
+                if let Some(rank) = writer
+                    && attempt(rank).max(1) >= self.attempt
+                {
                     self.take_trace(rank, trace);
                 }
             }
@@ -233,6 +250,9 @@ impl RunBook {
                 peaks: step.phase_peaks,
             };
         }
+        if book.attempt.max(1) < self.attempt {
+            return;
+        }
         let point = StepPoint {
             rank,
             loss: step.loss,
@@ -262,7 +282,7 @@ fn rank_of(log: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planner::wire::Record;
+    use planner::wire::{Joined, Record};
 
     fn step(log: &str, seq: u64, number: u64, loss: f64) -> LogRecord {
         let step = Step {
@@ -295,6 +315,53 @@ mod tests {
         assert_eq!(once, twice);
         assert_eq!(once.latest().map(|(number, point)| (number, point.loss, point.rank)), Some((2, 4.0, 0)));
         assert_eq!(once.ranks.len(), 2);
+    }
+
+    #[test]
+    fn a_requeued_job_begins_anew_though_the_logs_come_one_after_the_other() {
+        let joined = |log: &str, seq, rank, attempt| {
+            let joined = Joined {
+                rank,
+                world_size: 2,
+                attempt,
+                host: "node".into(),
+                pid: 1,
+                device: "cpu".into(),
+                torch: "2.11.0".into(),
+                plan_sha256: String::new(),
+            };
+            LogRecord {
+                log: log.to_owned(),
+                record: Record { seq, unix_ms: 0, event: Event::Joined(joined) },
+            }
+        };
+        let stopped = |log: &str, seq| LogRecord {
+            log: log.to_owned(),
+            record: Record {
+                seq,
+                unix_ms: 0,
+                event: Event::Ended { outcome: Outcome::Stopped, reason: "the time is over".into() },
+            },
+        };
+        let mut book = RunBook::default();
+        // All of rank 0, then all of rank 1, as a replay has them.
+        for (rank, log) in [(0, "rank-00000.log"), (1, "rank-00001.log")] {
+            let records = vec![
+                joined(log, 0, rank, 1),
+                step(log, 1, 1, 5.0),
+                step(log, 2, 2, 4.0),
+                stopped(log, 3),
+                joined(log, 4, rank, 2),
+                step(log, 5, 1, 5.0),
+            ];
+            book.add(records, true, 0);
+        }
+        assert_eq!(book.attempt, 2);
+        assert_eq!(book.steps.keys().copied().collect::<Vec<_>>(), [1], "step 2 is of the first attempt");
+        for rank in book.ranks.values() {
+            assert_eq!((rank.standing, rank.attempt), (RankStanding::Training, 2));
+            assert_eq!(rank.last_step.as_ref().map(|(number, _)| *number), Some(1));
+        }
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct Environment {
     pub master_port: u16,
     /// The Slurm job, with its restart count, so that two runs of one job are told apart.
     pub job: String,
+    /// Which start of the run this is, from 1: Slurm counts a job's restarts, torchrun its own.
+    pub attempt: u64,
     /// What had to be assumed, as sentences.
     pub warnings: Vec<String>,
 }
@@ -80,6 +82,7 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
         .filter_map(|name| reader.get(name))
         .collect::<Vec<_>>();
     let job = job.join(".");
+    let restarts = reader.number("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")?.unwrap_or(0);
     let rank = reader.assume("RANK", rank, 0);
     let world_size = reader.assume("WORLD_SIZE", world_size, 1);
     let master_addr = reader.assume("MASTER_ADDR", master_addr, "localhost".to_owned());
@@ -96,6 +99,7 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
         master_addr,
         master_port,
         job,
+        attempt: (restarts as u64).saturating_add(1),
         warnings: reader.warnings,
     })
 }

@@ -71,6 +71,15 @@ fn without_slurm_and_variables_there_is_one_rank_and_a_warning_for_each_guess() 
 }
 
 #[test]
+fn restarts_are_counted_as_attempts() {
+    let slurm = ("SLURM_NTASKS", "1");
+    assert_eq!(found(&[slurm]).attempt, 1);
+    assert_eq!(found(&[slurm, ("SLURM_RESTART_COUNT", "2")]).attempt, 3);
+    assert_eq!(found(&[("TORCHELASTIC_RESTART_COUNT", "1")]).attempt, 2);
+    check_error(&[slurm, ("SLURM_RESTART_COUNT", "twice")], "SLURM_RESTART_COUNT is \"twice\"");
+}
+
+#[test]
 fn torchruns_own_store_keeps_its_port() {
     let pairs = [("MASTER_PORT", "29500"), ("TORCHELASTIC_USE_AGENT_STORE", "True")];
     assert_eq!(found(&pairs).master_port, 29501);

@@ -41,10 +41,15 @@ fn Item(run: RunSummary) -> impl IntoView {
                 aria-current=move || current().then_some("true") on:click=move |_| hub.show(&asked)>
                 <span class="run-name">{run.info.name.clone()}</span>
                 <span class=format!("state {}", state_word(run.state))>{state_word(run.state)}</span>
-                <span class="quiet-text">{age(run.info.started_unix_ms)}", "{run.info.world_size}" ranks"</span>
+                <span class="quiet-text">{age(run.info.started_unix_ms)}", "{run.info.world_size}" ranks"{attempt(run.info.attempts)}</span>
             </button>
         </li>
     }
+}
+
+/// Which start this is, where it is not the first.
+fn attempt(number: u64) -> String {
+    if number > 1 { format!(", attempt {number}") } else { String::new() }
 }
 
 /// How long ago, in the largest unit that fits.
