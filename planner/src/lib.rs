@@ -12,6 +12,7 @@ pub mod memory;
 pub mod model;
 pub mod nonuniform;
 pub mod plan;
+pub mod runspec;
 pub mod schedule;
 pub mod search;
 pub mod shard;

@@ -7,7 +7,7 @@
 mod bridge;
 mod header;
 mod site;
-mod text;
+pub(crate) mod text;
 mod worker;
 mod writer;
 
