@@ -4,6 +4,7 @@
 
 mod cli;
 mod hub;
+mod launch;
 mod probe;
 mod run;
 

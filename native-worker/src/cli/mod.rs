@@ -11,6 +11,7 @@ mod exit;
 mod failures;
 mod groups;
 mod input;
+mod launch;
 mod layouts;
 mod run;
 mod script;
@@ -21,6 +22,7 @@ mod text;
 mod verify;
 
 pub use exit::{Exit, Failure, print, say};
+pub use text::one_line;
 
 /// Plan, script, run and watch large-model training
 ///
@@ -49,6 +51,7 @@ enum Command {
     Serve(serve::Serve),
     Run(run::Run),
     Verify(verify::Verify),
+    Launch(launch::Launch),
     Doctor(doctor::Doctor),
 }
 
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),
         Command::Verify(command) => command.run(json),
+        Command::Launch(command) => command.run(json),
         Command::Doctor(command) => command.run(json),
     };
     match ended {

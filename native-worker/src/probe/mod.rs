@@ -4,14 +4,18 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+mod accelerator;
 pub mod gpu;
+mod interpreter;
 mod machine;
 mod rank;
 mod torch;
 
+pub use accelerator::accelerator;
+pub use interpreter::{Interpreter, interpreter};
 pub use machine::{driver_version, gpu_count, gpu_names, host_memory, program};
 pub use rank::{RankBinary, find_rank};
-pub use torch::{Torch, find_torch, python_version};
+pub use torch::{Torch, cache_folder, find_torch, python_version};
 
 /// Runs a program that should answer at once, with its output; it is ended when it does not.
 ///

@@ -95,7 +95,7 @@ pub fn torch_candidates(named: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// Shardplan's cache, as `cargo xtask` fills it.
-fn cache_folder() -> Option<PathBuf> {
+pub fn cache_folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("SHARDPLAN_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("shardplan")))

@@ -4,6 +4,7 @@
 mod cli;
 mod hub;
 mod hub_runs;
+mod launch;
 mod run;
 mod script;
 mod support;

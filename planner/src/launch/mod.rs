@@ -12,6 +12,7 @@ mod worker;
 mod writer;
 
 pub use site::{GpuRequest, Site};
+pub use text::is_variable;
 
 use serde::{Deserialize, Serialize};
 

@@ -9,6 +9,9 @@ use super::spec::Launch;
 use crate::finding::Finding;
 use crate::launch::text;
 
+/// What stands for a secret.
+const HIDDEN: &str = "<SECRET>";
+
 /// A program to run: its words, its folder, and how its environment differs from ours.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Invocation {
@@ -213,7 +216,6 @@ pub fn shell_line(words: &[String]) -> String {
 
 /// Words for people's eyes: what holds a secret, by the name before it or by how it begins, is replaced.
 fn without_secrets(words: &[String]) -> Vec<String> {
-    const HIDDEN: &str = "<SECRET>";
     let bare = |name: &str| name.trim_start_matches(['-', '+']).replace(['-', '.'], "_");
     let mut after_name = false;
     let mut shown = Vec::with_capacity(words.len());
@@ -232,17 +234,23 @@ fn without_secrets(words: &[String]) -> Vec<String> {
     shown
 }
 
+/// Variables for people's eyes: secrets are replaced.
+pub fn shown_variables(variables: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let shown = |(name, value): (&String, &String)| {
+        let value = if text::is_secret(name, value) { HIDDEN.to_owned() } else { value.clone() };
+        (name.clone(), value)
+    };
+    variables.iter().map(shown).collect()
+}
+
 impl Invocation {
     /// This with secrets replaced, for people's eyes.
     #[must_use]
     pub fn shown(&self) -> Invocation {
-        let mut shown = self.clone();
-        shown.command = without_secrets(&self.command);
-        for (name, value) in &mut shown.set {
-            if text::is_secret(name, value) {
-                "<SECRET>".clone_into(value);
-            }
+        Invocation {
+            command: without_secrets(&self.command),
+            set: shown_variables(&self.set),
+            ..self.clone()
         }
-        shown
     }
 }

@@ -22,7 +22,9 @@ mod torch;
 
 pub use accelerator::{Accelerator, Detected, OperatingSystem, Source, detect};
 pub use block::{Block, script_block};
-pub use command::{Invocation, Plain, Repo, UvRun, launcher_arguments, plain, shell_line, sync, uv_run};
+pub use command::{
+    Invocation, Plain, Repo, UvRun, launcher_arguments, plain, shell_line, shown_variables, sync, uv_run,
+};
 pub use config::{ConfigFile, config_file};
 pub use container::{Container, container_project, container_steps};
 pub use cuda::{Choice, DriverVersion, choose_extra, needs_detection, pinned_backend, supports};

@@ -82,6 +82,8 @@ pub struct Settings {
     pub gpus_per_node: Option<Gpus>,
     /// Processes of each node under torchrun.
     pub processes: Processes,
+    /// Processes under torchrun where there is no stage: one, unless the profile says otherwise.
+    pub plain_processes: Processes,
     /// Container image.
     pub image: Option<String>,
     /// Shell commands before the run, in order.
@@ -124,14 +126,12 @@ pub fn settings(spec: &Runspec, profile: Option<&Profile>, batch: bool) -> Resul
     let empty = toml::Table::new();
     let fields = profile.map_or(Fields::new(&empty, "profile"), Profile::fields);
     let gpus_per_node = spec::gpus(fields, "gpus_per_node")?.or(Some(spec.gpus_per_node));
-    let processes = match loose(fields, "nproc_per_node")? {
-        Some(text) => Processes::parse(&text)?,
-        None => match gpus_per_node {
-            Some(Gpus::All(_)) => Processes::Each("gpu".to_owned()),
-            Some(Gpus::Count(count)) => Processes::Count(count.max(1)),
-            None => Processes::Count(1),
-        },
-    };
+    let asked = fields.loose_text("nproc_per_node")?.map(|text| Processes::parse(&text)).transpose()?;
+    let processes = asked.clone().unwrap_or(match gpus_per_node {
+        Some(Gpus::All(_)) => Processes::Each("gpu".to_owned()),
+        Some(Gpus::Count(count)) => Processes::Count(count.max(1)),
+        None => Processes::Count(1),
+    });
     let mut env = spec.env.clone();
     env.extend(spec::variables(fields, "env_vars")?);
     let found = Settings {
@@ -139,6 +139,7 @@ pub fn settings(spec: &Runspec, profile: Option<&Profile>, batch: bool) -> Resul
         nodes: fields.number("nodes", 1, MAX_NODES)?.unwrap_or(spec.nodes),
         gpus_per_node,
         processes,
+        plain_processes: asked.unwrap_or(Processes::Count(1)),
         image: fields.text("container_image")?.or(fields.text("container")?).or_else(|| spec.image.clone()),
         startup_commands: fields.texts("startup_commands")?.unwrap_or_default(),
         env,
@@ -159,10 +160,6 @@ fn executor(fields: Fields<'_>) -> Result<Executor, Box<Finding>> {
         ))),
         Some(other) => Err(fields.unknown_word("executor", other, &EXECUTORS)),
     }
-}
-
-fn loose(fields: Fields<'_>, key: &str) -> Result<Option<String>, Box<Finding>> {
-    fields.loose_text(key)
 }
 
 fn slurm(fields: Fields<'_>, gpus: Option<Gpus>, batch: bool) -> Result<SlurmSettings, Box<Finding>> {
@@ -188,7 +185,7 @@ fn slurm(fields: Fields<'_>, gpus: Option<Gpus>, batch: bool) -> Result<SlurmSet
         account: fields.text("account")?,
         partition: fields.text(partition)?.or(fields.text("partition")?),
         time: fields.text("time")?.or_else(|| has_profile.then(|| "04:00:00".to_owned())),
-        mem: loose(fields, "mem")?,
+        mem: fields.loose_text("mem")?,
         ntasks_per_node: fields.number("ntasks_per_node", 1, 4096)?.or(tasks),
         cpus_per_task: fields.number("cpus_per_task", 1, 4096)?,
         exclusive: fields.flag("exclusive")?.unwrap_or(false),
