@@ -4,6 +4,7 @@
 
 pub mod accuracy;
 pub mod cluster;
+pub mod diagnose;
 pub mod finding;
 pub mod import;
 pub mod launch;

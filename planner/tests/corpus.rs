@@ -47,3 +47,8 @@ fn plan_file() {
 fn link() {
     replay("link", properties::link);
 }
+
+#[test]
+fn diagnose() {
+    replay("diagnose", properties::diagnose);
+}

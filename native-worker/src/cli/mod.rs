@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod advice;
+mod diagnose;
 mod doctor;
 mod estimate;
 mod exit;
@@ -52,6 +53,7 @@ enum Command {
     Run(run::Run),
     Verify(verify::Verify),
     Launch(launch::Launch),
+    Diagnose(diagnose::Diagnose),
     Doctor(doctor::Doctor),
 }
 
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
         Command::Run(command) => command.run(json),
         Command::Verify(command) => command.run(json),
         Command::Launch(command) => command.run(json),
+        Command::Diagnose(command) => command.run(json),
         Command::Doctor(command) => command.run(json),
     };
     match ended {

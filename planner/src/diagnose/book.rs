@@ -1,0 +1,550 @@
+//! What was seen so far: for each thing that can end a run its first line, how often, by whom. Bounded, whatever the
+//! log says.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::answer::Evidence;
+use super::causes::{Role, Weight};
+use super::exception::{self, Exception};
+use super::exits::{self, Block, ProcessEnd};
+use super::oom::{self, OutOfMemory};
+use super::origin::{self, Format, Origin};
+use super::progress;
+use super::reader::{Found, Listener};
+use super::redact;
+use super::scan::SCANNER;
+use super::stamp::{Stamp, stamp_in};
+use super::xid;
+
+/// Ranks that are told apart.
+const MOST_RANKS: usize = 1 << 16;
+/// Things of one kind (exceptions, Xids) that are told apart.
+const MOST_KINDS: usize = 24;
+/// Lines kept as evidence of one thing.
+const MOST_EVIDENCE: usize = 5;
+/// Ends of processes that are kept.
+const MOST_ENDS: usize = 64;
+/// Files that are told apart.
+const MOST_FILES: usize = 4096;
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Key {
+    /// A cause of the tables.
+    Cause(u16),
+    /// A driver's report by number.
+    Xid(u32),
+    /// An exception by class.
+    Exception(String),
+}
+
+/// When and where a line was.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    pub(super) stamp: Option<Stamp>,
+    pub(super) file: usize,
+    pub(super) line: u64,
+}
+
+impl Moment {
+    /// By time where both have one, else by file and line.
+    pub(super) fn order(self, other: Moment) -> Ordering {
+        let by_time = match (self.stamp, other.stamp) {
+            (Some(one), Some(two)) => one.order(two),
+            _ => Ordering::Equal,
+        };
+        by_time.then((self.file, self.line).cmp(&(other.file, other.line)))
+    }
+}
+
+/// Something that was seen.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) weight: Weight,
+    pub(super) count: u64,
+    /// The earliest.
+    pub(super) first: Moment,
+    /// Where the earliest comes from.
+    pub(super) origin: Origin,
+    /// The latest in the order of reading.
+    pub(super) last: (usize, u64),
+    pub(super) ranks: BTreeSet<u32>,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) out_of_memory: Option<OutOfMemory>,
+    /// What an exception says.
+    pub(super) text: String,
+}
+
+/// A file.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FileSeen {
+    pub(super) name: String,
+    pub(super) bytes: u64,
+    pub(super) lines: u64,
+    /// The last three lines that are steps, the newest last.
+    pub(super) steps: [u64; 3],
+    pub(super) last_step: Option<Stamp>,
+    pub(super) done: Option<u64>,
+    pub(super) traceback: Option<u64>,
+    is_gzip: bool,
+    is_binary: bool,
+    origin: Origin,
+}
+
+/// All that was seen.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub(super) files: Vec<FileSeen>,
+    pub(super) more_files: u64,
+    pub(super) seen: BTreeMap<Key, Seen>,
+    pub(super) ends: Vec<(ProcessEnd, Moment)>,
+    /// What torchrun calls the root cause.
+    pub(super) root: Option<(ProcessEnd, Moment)>,
+    pub(super) ranks: BTreeSet<u32>,
+    pub(super) formats: BTreeSet<Format>,
+    pub(super) times: Option<[Stamp; 2]>,
+    pub(super) lines_read: u64,
+    /// Work that each rank had enqueued when a collective timed out.
+    pub(super) enqueued: BTreeMap<u32, u64>,
+    /// Ranks that report a collective that did not complete.
+    pub(super) waiting: BTreeSet<u32>,
+    block: Block,
+    bytes_seen: u64,
+}
+
+impl Book {
+    /// Begins a file.
+    pub(super) fn open(&mut self, name: &str) {
+        self.block = Block::default();
+        self.bytes_seen = 0;
+        if self.files.len() < MOST_FILES {
+            self.files.push(FileSeen {
+                name: redact::shown(name),
+                origin: origin::of_file(name),
+                ..FileSeen::default()
+            });
+        } else {
+            self.more_files += 1;
+        }
+    }
+
+    /// Looks at the very first bytes of a file.
+    pub(super) fn begin(&mut self, bytes: &[u8]) {
+        let already = self.bytes_seen;
+        self.bytes_seen = already.saturating_add(bytes.len() as u64);
+        if already >= 512 {
+            return;
+        }
+        let bytes = &bytes[..bytes.len().min(512 - already as usize)];
+        let Some(file) = self.files.last_mut() else { return };
+        if already == 0 && bytes.first() == Some(&0x1f) {
+            file.is_gzip = true;
+        }
+        if already <= 1
+            && let Some(&second) = bytes.get(1 - already as usize)
+        {
+            file.is_gzip &= second == 0x8b;
+        }
+        file.is_binary |= bytes.contains(&0);
+    }
+
+    /// Ends a file.
+    pub(super) fn close(&mut self, (bytes, lines): (u64, u64)) {
+        if let Some(file) = self.files.last_mut() {
+            file.bytes = file.bytes.saturating_add(bytes);
+            file.lines = file.lines.saturating_add(lines);
+        }
+    }
+
+    fn file(&self) -> usize {
+        self.files.len().saturating_sub(1)
+    }
+
+    /// Marks of a line: who wrote it and when, for what was looked at.
+    fn note_marks(&mut self, line: &str) -> (Origin, usize) {
+        let formats = &mut self.formats;
+        let (origin, at) = origin::read(line, &mut |format| {
+            formats.insert(format);
+        });
+        if let Some(rank) = origin.rank
+            && self.ranks.len() < MOST_RANKS
+        {
+            self.ranks.insert(rank);
+        }
+        (origin, at)
+    }
+
+    fn note_time(&mut self, stamp: Option<Stamp>) {
+        let Some(stamp) = stamp else { return };
+        let [first, last] = self.times.get_or_insert([stamp; 2]);
+        if stamp.order(*first) == Ordering::Less {
+            *first = stamp;
+        }
+        if stamp.order(*last) == Ordering::Greater {
+            *last = stamp;
+        }
+    }
+
+    fn end(&mut self, end: ProcessEnd, moment: Moment) {
+        if end.code != Some(0) && self.ends.len() < MOST_ENDS {
+            self.ends.push((end, moment));
+        }
+    }
+
+    /// Notes that something was seen.
+    fn record(&mut self, key: Key, weight: Weight, line: &Line, text: &str) {
+        let kinds = self
+            .seen
+            .keys()
+            .filter(|known| std::mem::discriminant(*known) == std::mem::discriminant(&key))
+            .count();
+        if !matches!(key, Key::Cause(_)) && kinds >= MOST_KINDS && !self.seen.contains_key(&key) {
+            return;
+        }
+        // Looking above a line for its time is for the first few of a kind: a flood has its time elsewhere.
+        let look_above = self.seen.get(&key).is_none_or(|seen| seen.count < 64);
+        let stamp = line.stamp.or_else(|| if look_above { stamp_above(line.before) } else { None });
+        let moment = Moment { stamp, file: line.file, line: line.number };
+        let mut origin = line.origin.clone();
+        if let Some(rank) = origin.rank
+            && self.ranks.len() < MOST_RANKS
+        {
+            self.ranks.insert(rank);
+        }
+        self.note_time(stamp);
+        let out_of_memory = oom::read(text);
+        if out_of_memory.is_some() {
+            origin.gpu = oom::gpu(text).or(origin.gpu);
+        }
+        let known = self.seen.get(&key);
+        let is_earlier = known.is_none_or(|seen| moment.order(seen.first) == Ordering::Less);
+        let wanted = known.is_none_or(|seen| {
+            let is_new_rank = origin.rank.is_some_and(|rank| !seen.ranks.contains(&rank));
+            is_earlier || seen.evidence.len() < 2 || (is_new_rank && seen.evidence.len() < MOST_EVIDENCE)
+        });
+        let evidence = wanted.then(|| Evidence {
+            file: self.files.get(line.file).map(|file| file.name.clone()).unwrap_or_default(),
+            line: line.number,
+            text: redact::shown(text),
+            rank: origin.rank,
+        });
+        let said = if is_earlier { redact::shown(text) } else { String::new() };
+        let seen = self.seen.entry(key).or_insert_with(|| Seen {
+            weight,
+            count: 0,
+            first: moment,
+            origin: origin.clone(),
+            last: (line.file, line.number),
+            ranks: BTreeSet::new(),
+            evidence: Vec::new(),
+            out_of_memory: None,
+            text: said.clone(),
+        });
+        seen.weight = seen.weight.max(weight);
+        seen.count += 1;
+        seen.last = (line.file, line.number);
+        if is_earlier && seen.count > 1 {
+            (seen.first, seen.origin, seen.text) = (moment, origin.clone(), said);
+            seen.out_of_memory = out_of_memory.clone().or(seen.out_of_memory.take());
+        }
+        seen.out_of_memory = seen.out_of_memory.take().or(out_of_memory);
+        if seen.origin.rank == origin.rank && origin.rank.is_some() {
+            seen.origin = std::mem::take(&mut seen.origin).or(&origin);
+        }
+        if let Some(rank) = origin.rank
+            && seen.ranks.len() < MOST_RANKS
+        {
+            seen.ranks.insert(rank);
+        }
+        if let Some(evidence) = evidence {
+            if is_earlier {
+                seen.evidence.insert(0, evidence);
+            } else {
+                seen.evidence.push(evidence);
+            }
+            seen.evidence.truncate(MOST_EVIDENCE);
+        }
+    }
+
+    /// What launchers tell of ended processes on this line.
+    fn note_ends(&mut self, line: &Line, text: &str, message: &str) {
+        let moment = Moment { stamp: line.stamp, file: line.file, line: line.number };
+        if text.contains("srun: error: ")
+            && let Some(end) = exits::of_srun(text)
+        {
+            self.formats.insert(Format::Slurm);
+            let stamp = stamp_above(line.before);
+            self.end(end, Moment { stamp: moment.stamp.or(stamp), ..moment });
+        } else if let Some(end) = exits::of_mpirun(text) {
+            self.end(end, moment);
+        } else if let Some(end) = exits::of_elastic(text) {
+            self.formats.insert(Format::Torch);
+            self.end(end, moment);
+        }
+        if message.starts_with("host") {
+            self.block.at(stamp_above(line.before));
+        }
+        if let Some(told) = self.block.read(message) {
+            self.formats.insert(Format::Torch);
+            let moment = Moment { stamp: told.stamp, ..moment };
+            self.note_time(told.stamp);
+            if told.is_root {
+                self.root.get_or_insert((told.end.clone(), moment));
+            }
+            self.end(told.end, moment);
+        }
+    }
+
+    /// Things that one line shows; of several the one that says most of why.
+    fn note_signs(&mut self, line: &Line, text: &str, at: usize) {
+        let message = &text[at..];
+        if exception::is_code(message) || text.contains("NCCL INFO") {
+            return;
+        }
+        let raised = exception::read(message);
+        let is_remark = exception::is_remark(text) && raised.is_none();
+        let in_error = raised.is_some()
+            || message.starts_with("assert ")
+            || ["Error:", "error:", "ERROR", "Exception:"].iter().any(|word| text.contains(word));
+        let mut best: Option<(Role, u16, Weight)> = None;
+        for ready in SCANNER.signs_in(text) {
+            if ready.sign.raised && !in_error || !ready.pattern.matches(text, at) {
+                continue;
+            }
+            let weight = match ready.sign.weight {
+                _ if is_remark => Weight::Weak,
+                Weight::Strong if raised.is_some() => Weight::Fatal,
+                weight => weight,
+            };
+            let role = match SCANNER.causes[usize::from(ready.cause)].role {
+                // What may be nothing does not hide what is something.
+                _ if weight == Weight::Weak => Role::Cascade,
+                role => role,
+            };
+            let is_better = match best {
+                None => true,
+                Some((known, cause, known_weight)) => {
+                    role < known || (cause == ready.cause && weight > known_weight)
+                }
+            };
+            if is_better {
+                best = Some((role, ready.cause, weight));
+            }
+        }
+        if let Some((_, cause, weight)) = best {
+            let id = SCANNER.causes[usize::from(cause)].id;
+            if id == "nccl-timeout" {
+                self.note_waiting(line, text);
+            }
+            self.record(Key::Cause(cause), weight, line, text);
+            if weight > Weight::Weak {
+                return;
+            }
+        }
+        if let Some(exception) = raised.filter(|exception| !exception.is_wrapper()) {
+            self.note_exception(line, text, &exception);
+        }
+    }
+
+    fn note_waiting(&mut self, line: &Line, text: &str) {
+        let Some(rank) = line.origin.rank else { return };
+        if self.waiting.len() >= MOST_RANKS {
+            return;
+        }
+        self.waiting.insert(rank);
+        let number = |words: &str| {
+            text.split_once(words)
+                .and_then(|(_, rest)| origin::long_digits(rest.trim_start()))
+                .map(|(number, _)| number)
+        };
+        if let Some(work) = number("last enqueued work:").or_else(|| number("last enqueued NCCL work:")) {
+            self.enqueued.entry(rank).and_modify(|known| *known = work.max(*known)).or_insert(work);
+        }
+    }
+
+    fn note_exception(&mut self, line: &Line, text: &str, exception: &Exception) {
+        let has_traceback = self.files.get(line.file).is_some_and(|file| file.traceback.is_some());
+        let weight = if has_traceback { Weight::Fatal } else { Weight::Weak };
+        let key = Key::Exception(exception.name.chars().take(80).collect());
+        let is_new = !self.seen.contains_key(&key);
+        self.record(key.clone(), weight, line, text);
+        if is_new
+            && let Some((text, above)) = frame_above(line.before, line.origin.rank)
+            && let Some(seen) = self.seen.get_mut(&key)
+        {
+            seen.evidence.insert(
+                0,
+                Evidence {
+                    file: self.files.get(line.file).map(|file| file.name.clone()).unwrap_or_default(),
+                    line: line.number.saturating_sub(above),
+                    text: redact::shown(&text),
+                    rank: line.origin.rank,
+                },
+            );
+        }
+    }
+}
+
+/// A line with what its marks say.
+struct Line<'a> {
+    file: usize,
+    number: u64,
+    origin: Origin,
+    stamp: Option<Stamp>,
+    before: &'a [u8],
+}
+
+impl Listener for Book {
+    fn found(&mut self, found: &Found) {
+        self.lines_read += 1;
+        let head = clean(found.head);
+        let (mut origin, at) = self.note_marks(&head);
+        let text = clean(found.piece);
+        // Of a piece from the middle of a long line, all is message.
+        let at = if found.is_start && text.is_char_boundary(at) { at } else { 0 };
+        let file = self.file();
+        let message = text[at..].trim_end();
+        if message.starts_with("Traceback (most recent call last)") {
+            self.formats.insert(Format::Traceback);
+            if let Some(file) = self.files.get_mut(file) {
+                file.traceback = Some(found.number);
+            }
+            return;
+        }
+        if origin.rank.is_none() {
+            origin.rank = origin::rank_in_text(&text);
+        }
+        let (node, gpu) = places_in_text(&text);
+        origin.node = origin.node.or(node);
+        origin.gpu = origin.gpu.or(gpu);
+        if text.contains("slurmstepd") || text.contains("srun: ") {
+            self.formats.insert(Format::Slurm);
+        }
+        if let Some(file) = self.files.get(file) {
+            origin = origin.or(&file.origin);
+        }
+        let stamp = stamp_in(&head).or_else(|| stamp_in(&text));
+        let line = Line { file, number: found.number, origin, stamp, before: found.before };
+        if text.contains("last enqueued work:") && line.origin.rank.is_some() {
+            self.note_waiting(&line, &text);
+        }
+        self.note_ends(&line, &text, message);
+        if let Some((number, address)) = xid::read(&text) {
+            self.formats.insert(Format::Kernel);
+            let origin =
+                Origin { gpu: address.or(line.origin.gpu.clone()), rank: None, ..line.origin.clone() };
+            self.record(Key::Xid(number), Weight::Fatal, &Line { origin, ..line }, &text);
+            return;
+        }
+        self.note_signs(&line, &text, at);
+    }
+
+    fn sampled(&mut self, number: u64, line: &[u8]) {
+        let text = clean(line);
+        self.note_marks(&text);
+        let stamp = stamp_in(&text);
+        self.note_time(stamp);
+        let file = self.file();
+        let is_step = progress::is_step(&text);
+        if is_step {
+            self.formats.insert(Format::Steps);
+        }
+        let Some(file) = self.files.get_mut(file) else { return };
+        if is_step {
+            if file.steps[2] != number {
+                file.steps = [file.steps[1], file.steps[2], number];
+            }
+            file.last_step = stamp.or(file.last_step);
+        }
+        if progress::is_done(&text) {
+            file.done = Some(number);
+        }
+    }
+}
+
+impl FileSeen {
+    /// What kind of file it is, when it is none of text.
+    pub(super) fn is_no_text(&self) -> Option<&'static str> {
+        match self {
+            FileSeen { is_gzip: true, .. } => {
+                Some("is compressed (gzip); give its text: zcat FILE | shardplan diagnose -")
+            }
+            FileSeen { is_binary: true, .. } => Some("is not text"),
+            _ => None,
+        }
+    }
+}
+
+/// Text without colours, whatever the bytes are.
+fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    if !text.contains('\u{1b}') {
+        return text.into_owned();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_ref();
+    while let Some(place) = rest.find('\u{1b}') {
+        out.push_str(&rest[..place]);
+        rest = &rest[place + 1..];
+        if let Some(inside) = rest.strip_prefix('[') {
+            let end =
+                inside.find(|letter: char| ('@'..='~').contains(&letter)).map_or(inside.len(), |end| end + 1);
+            rest = inside.get(end..).unwrap_or("");
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// The time of the nearest line above that has one.
+fn stamp_above(before: &[u8]) -> Option<Stamp> {
+    before
+        .rsplit(|&byte| byte == b'\n')
+        .take(80)
+        .find_map(|line| stamp_in(&clean(&line[..line.len().min(512)])))
+}
+
+/// The nearest frame of a traceback above, of the same rank, and how many lines above it is.
+fn frame_above(before: &[u8], rank: Option<u32>) -> Option<(String, u64)> {
+    before.rsplit(|&byte| byte == b'\n').enumerate().take(60).find_map(|(above, line)| {
+        let text = clean(&line[..line.len().min(1024)]);
+        let (origin, at) = origin::read(&text, &mut |_| {});
+        (text[at..].starts_with("File \"") && (origin.rank.is_none() || origin.rank == rank))
+            .then_some((text, above as u64))
+    })
+}
+
+/// Node and GPU that a text names.
+fn places_in_text(text: &str) -> (Option<String>, Option<String>) {
+    let word = |before: &str| {
+        let (_, rest) = text.split_once(before)?;
+        let name: String = rest
+            .chars()
+            .take_while(|letter| letter.is_ascii_alphanumeric() || "-._".contains(*letter))
+            .take(80)
+            .collect();
+        let name = name.trim_end_matches('.').to_owned();
+        name.bytes().any(|byte| byte.is_ascii_alphanumeric()).then_some(name)
+    };
+    let is_step = text.contains("CANCELLED") || text.contains("REQUEUED");
+    let node = is_step
+        .then(|| word(" ON "))
+        .flatten()
+        .or_else(|| word("Node failure on "))
+        .or_else(|| word(", node: "))
+        .or_else(|| word(", node "))
+        .or_else(|| word("slurmstepd-"))
+        .or_else(|| {
+            let (_, rest) = text.split_once("srun: error: ")?;
+            let (name, rest) = rest.split_once(": ")?;
+            let is_name = rest.starts_with("task")
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+            is_name.then(|| name.to_owned())
+        });
+    let number = |before: &str| {
+        let (_, rest) = text.split_once(before)?;
+        origin::digits(rest).map(|(number, _)| number.to_string())
+    };
+    (node, number("Device: ").or_else(|| number(", device ")))
+}

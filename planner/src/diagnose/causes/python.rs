@@ -1,0 +1,115 @@
+//! Python errors that name their own reason; other exceptions are read by [`super::super::exception`].
+
+use super::{Cause, Role::*, fatal, raised, strong, weak};
+
+pub(super) const CAUSES: &[Cause] = &[
+    Cause {
+        id: "python-syntax",
+        family: "python",
+        title: "the program can't be parsed",
+        role: Root,
+        meaning: "A syntax error, or a Python that is too old for the code",
+        next: &["python --version on the node; check the last edit of the file that is named"],
+        signs: &[fatal("^SyntaxError:"), fatal("^IndentationError:"), fatal("^TabError:")],
+    },
+    Cause {
+        id: "script-missing",
+        family: "python",
+        title: "the program or a file was not found",
+        role: Root,
+        meaning: "A path does not exist on that node or in the container",
+        next: &[
+            "give absolute paths; check mounts and the working folder (--container-workdir, cd) on the node that is named",
+        ],
+        signs: &[
+            fatal("can't open file '"),
+            fatal("can't find '__main__' module in"),
+            fatal("FileNotFoundError: [Errno 2]"),
+            fatal("No such file or directory (os error 2)"),
+            fatal("execve(): *: No such file or directory"),
+            fatal("failed to execute: *: No such file or directory"),
+            fatal(": command not found"),
+            fatal("exec: *: not found"),
+            fatal("executable file not found in $PATH"),
+            strong(": No such file or directory"),
+        ],
+    },
+    Cause {
+        id: "shape-mismatch",
+        family: "python",
+        title: "tensor shapes, types or devices do not fit",
+        role: Root,
+        meaning: "An operation met tensors of other shapes, dtypes or devices than it takes",
+        next: &[
+            "the last frames of the traceback name the module; compare the config's sizes with the checkpoint's and the layout's",
+        ],
+        signs: &[
+            fatal("mat1 and mat2 shapes cannot be multiplied"),
+            fatal("must match the size of tensor"),
+            fatal("Sizes of tensors must match except in dimension"),
+            fatal("Expected all tensors to be on the same device"),
+            raised("shape '*' is invalid for input of size"),
+            fatal("mat1 and mat2 must have the same dtype"),
+            fatal("expected scalar type"),
+            fatal("got mixed torch.Tensor and DTensor"),
+            fatal("Expected input batch_size (#) to match target batch_size"),
+            fatal("index # is out of bounds for dimension"),
+            fatal("split_with_sizes expects split_sizes to sum exactly"),
+            strong("The size of tensor a"),
+        ],
+    },
+    Cause {
+        id: "autograd",
+        family: "python",
+        title: "the backward pass could not run",
+        role: Root,
+        meaning: "A tensor that backward needs was changed, freed, or does not require gradients",
+        next: &[
+            "torch.autograd.set_detect_anomaly(True) on a small run; check frozen parameters and recomputation",
+        ],
+        signs: &[
+            fatal(
+                "one of the variables needed for gradient computation has been modified by an inplace operation",
+            ),
+            fatal("Trying to backward through the graph a second time"),
+            fatal("element 0 of tensors does not require grad"),
+            fatal("Recomputed values for the following tensors have different metadata"),
+            fatal("A different number of tensors was saved during the original forward and recomputation"),
+        ],
+    },
+    Cause {
+        id: "not-allowed-pickle",
+        family: "python",
+        title: "an object could not be sent to another process",
+        role: Root,
+        meaning: "Pickling failed: a lambda or an open handle in what is saved or handed to workers",
+        next: &["define functions at the top of a module; open files and locks in the worker itself"],
+        signs: &[
+            fatal("Can't pickle"),
+            fatal("cannot pickle"),
+            fatal("PicklingError"),
+            weak("Can't get local object"),
+        ],
+    },
+    Cause {
+        id: "recursion-threads",
+        family: "python",
+        title: "a limit of the system on processes, threads or files was reached",
+        role: Root,
+        meaning: "ulimit or the cgroup's pids limit: too many open files, threads or processes",
+        next: &[
+            "ulimit -n 65536 and ulimit -u unlimited before the run; fewer data loader workers; torch.multiprocessing.set_sharing_strategy('file_system')",
+        ],
+        signs: &[
+            fatal("Too many open files"),
+            fatal("[Errno 24]"),
+            fatal("can't start new thread"),
+            fatal("Resource temporarily unavailable"),
+            fatal("received 0 items of ancdata"),
+            fatal("pthread_create failed"),
+            strong("fork: retry: Resource temporarily unavailable"),
+            strong("OpenBLAS blas_thread_init: pthread_create failed"),
+            strong("RecursionError: maximum recursion depth exceeded"),
+        ],
+    },
+];

@@ -1,0 +1,170 @@
+//! Text that may be shown: bounded, without control characters, without secrets.
+
+/// Longest text of one line of evidence, in characters.
+const LONGEST: usize = 320;
+
+/// Beginnings of values that are secrets wherever they stand.
+const TOKENS: [&str; 15] = [
+    "hf_",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "github_pat_",
+    "glpat-",
+    "sk-",
+    "nvapi-",
+    "AKIA",
+    "ASIA",
+    "xoxb-",
+    "xoxp-",
+    "eyJ",
+    "npm_",
+    "pypi-",
+];
+
+/// Endings of names whose value is a secret.
+const NAMES: [&str; 8] =
+    ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "APIKEY", "CREDENTIAL", "ACCESS_KEY"];
+
+/// What stands for a secret.
+const GONE: &str = "[redacted]";
+
+/// The line as it may be shown.
+pub(super) fn shown(line: &str) -> String {
+    let clean: String = line
+        .trim()
+        .chars()
+        .take(LONGEST * 4)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect();
+    let safe = without_secrets(&clean);
+    if safe.chars().count() <= LONGEST {
+        return safe;
+    }
+    safe.chars().take(LONGEST).collect::<String>() + "..."
+}
+
+/// The text without what looks like a secret.
+fn without_secrets(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut hide_next = false;
+    // A name in quotes has its colon behind the quote.
+    let mut named = false;
+    for word in text.split_inclusive([' ', ',', ';', '"', '\'', '(', ')', '[', ']', '<', '>']) {
+        let end = word.trim_end_matches([' ', ',', ';', '"', '\'', '(', ')', '[', ']', '<', '>']).len();
+        let (body, after) = word.split_at(end);
+        if body.is_empty() {
+            out.push_str(after);
+            continue;
+        }
+        if hide_next {
+            out.push_str(GONE);
+            hide_next = is_scheme(body);
+        } else if named && matches!(body, ":" | "=") {
+            out.push_str(body);
+            hide_next = true;
+        } else {
+            let (shown, next) = safe_word(body);
+            out.push_str(&shown);
+            hide_next = next;
+        }
+        named = is_secret_name(body);
+        out.push_str(after);
+    }
+    out
+}
+
+fn is_scheme(word: &str) -> bool {
+    matches!(word.to_ascii_lowercase().as_str(), "bearer" | "basic" | "token")
+}
+
+/// A word as it may be shown, and whether the next one is a secret.
+fn safe_word(word: &str) -> (String, bool) {
+    if let Some(place) = word.find(['=', ':'])
+        && is_secret_name(&word[..place])
+    {
+        let value = &word[place + 1..];
+        return match value {
+            "" => (word.to_owned(), true),
+            _ => (format!("{}{GONE}", &word[..=place]), is_scheme(value)),
+        };
+    }
+    if is_secret_name(word.trim_start_matches('-')) && word.starts_with("--") {
+        return (word.to_owned(), true);
+    }
+    if word.eq_ignore_ascii_case("bearer") {
+        return (word.to_owned(), true);
+    }
+    // user:password@host
+    if let Some((scheme, rest)) = word.split_once("://")
+        && let Some((login, host)) = rest.split_once('@')
+        && login.contains(':')
+    {
+        return (format!("{scheme}://{GONE}@{host}"), false);
+    }
+    let value = word.rsplit(['=', '/']).next().unwrap_or(word);
+    for token in TOKENS {
+        if let Some(place) = value.find(token)
+            && (place == 0 || !value.as_bytes()[place - 1].is_ascii_alphanumeric())
+            && is_random(&value[place + token.len()..])
+        {
+            let before = word.len() - value.len() + place;
+            return (format!("{}{GONE}", &word[..before]), false);
+        }
+    }
+    // Keys of Weights & Biases have forty hexadecimal digits; so have commits, and hiding those does no harm.
+    if value.len() == 40 && value.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return (format!("{}{GONE}", &word[..word.len() - value.len()]), false);
+    }
+    (word.to_owned(), false)
+}
+
+fn is_secret_name(name: &str) -> bool {
+    let upper = name.trim_matches(['"', '\'', '-', '$', '{', '}']).to_ascii_uppercase().replace('-', "_");
+    upper == "AUTHORIZATION" || NAMES.iter().any(|ending| upper.ends_with(ending))
+}
+
+/// Whether this can be the rest of a token: a run of letters and digits that is longer than words are.
+fn is_random(rest: &str) -> bool {
+    let end = rest.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(byte)).count();
+    rest[..end].split(['_', '-', '.']).any(|run| run.len() >= 14)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::shown;
+
+    #[test]
+    fn secrets_are_gone() {
+        for line in [
+            "export HF_TOKEN=hf_abcdefghijklmnopqrst and",
+            "token hf_abcdefghijklmnopqrst",
+            "Authorization: Bearer abcdefghijklmnopqrst",
+            "--api-key abcdefghijklmnopqrst",
+            "{\"api_key\": \"abcdefghijklmnopqrst\"}",
+            "https://me:abcdefghijklmnopqrst@host/x",
+            "WANDB_API_KEY: abcdefghijklmnopqrst",
+            "git clone https://x/ghp_abcdefghijklmnopqrst",
+        ] {
+            let text = shown(line);
+            assert!(!text.contains("abcdefghijklmnopqrst"), "{text}");
+            assert!(text.contains("[redacted]"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_rest_stays() {
+        for line in [
+            "ValueError: x=3",
+            "task-1 failed",
+            "sk-1",
+            "the token is missing",
+            "tokenizer: gpt2",
+            "hf_hub_download",
+        ] {
+            assert_eq!(shown(line), line);
+        }
+        assert_eq!(shown("a\u{1b}[2Jb\tc"), "a [2Jb c");
+        assert!(shown(&"x".repeat(10_000)).chars().count() < 330);
+    }
+}

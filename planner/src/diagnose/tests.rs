@@ -1,0 +1,59 @@
+use super::*;
+use crate::wire::PlanFile;
+
+fn plan(json: &str) -> Plan {
+    let file: PlanFile = crate::plan::parse_plan(json).expect("a plan");
+    Plan::resolve(&file).plan.expect("a plan without errors")
+}
+
+fn of(text: &str, plan: Option<&Plan>) -> Answer {
+    let mut diagnosis = Diagnosis::new(plan);
+    diagnosis.feed(text.as_bytes());
+    diagnosis.finish()
+}
+
+const OOM: &str = "[rank9]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 1 has a total capacity of \
+                   79.11 GiB of which 1.33 GiB is free. Including non-PyTorch memory, this process has 77.77 GiB memory in use. Of \
+                   the allocated memory 71.02 GiB is allocated by PyTorch, and 4.98 GiB is reserved by PyTorch but unallocated.\n";
+
+#[test]
+fn an_out_of_memory_error_is_set_against_its_plan() {
+    let plan = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 2},
+            "layout": {"tp": 2, "pp": 2}, "training": {"micro_batch_size": 2, "global_batch_size": 64}}"#,
+    );
+    let answer = of(OOM, Some(&plan));
+    let against = answer.verdicts[0].against_plan.as_ref().expect("set against the plan");
+    // Rank 9 is of the second stage, and the plan says what its ranks need.
+    let memory = crate::memory::answer(&plan);
+    let class = memory.rank_classes.iter().find(|class| class.stage == 1).expect("a second stage");
+    assert_eq!(against.predicted_allocated_bytes, class.peak_allocated_bytes);
+    let found = answer.verdicts[0].out_of_memory.as_ref().expect("figures");
+    assert_eq!(against.needed_bytes, Some(found.allocated_bytes.unwrap() + found.tried_bytes.unwrap()));
+    assert!(!against.advice.is_empty(), "{against:?}");
+    assert_eq!(answer.verdicts[0].next[0], against.advice[0]);
+}
+
+#[test]
+fn secrets_of_a_log_are_not_in_the_answer() {
+    let text = format!(
+        "export HF_TOKEN=hf_{0} RuntimeError: CUDA out of memory {0}\nHF_TOKEN=hf_{0} Killed process 1 Out of memory: Kill\n",
+        "q".repeat(30)
+    );
+    let written = serde_json::to_string(&of(&text, None)).expect("JSON");
+    assert!(!written.contains(&format!("hf_{}", "q".repeat(30))), "{written}");
+}
+
+#[test]
+fn floods_are_bounded() {
+    let mut text = String::new();
+    for number in 0..3000 {
+        text.push_str(&format!(
+            "[rank{number}]: Traceback (most recent call last)\n[rank{number}]: Kind{number}Error: x\n"
+        ));
+    }
+    let answer = of(&text, None);
+    assert!(answer.verdicts.len() <= 12);
+    assert!(answer.verdicts.iter().all(|verdict| verdict.evidence.len() <= 6 && verdict.ranks.len() <= 16));
+    assert_eq!(answer.looked_at.ranks, 3000);
+}
