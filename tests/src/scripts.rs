@@ -3,7 +3,9 @@
 
 use anyhow::{Result, ensure};
 use planner::finding::has_error;
-use planner::launch::{Body, GpuRequest, ScriptOptions, Site, script};
+use planner::launch::{
+    Body, Container, Environment, GpuRequest, Mode, Profile, ScriptOptions, Site, Task, script,
+};
 use planner::{Plan, parse_plan};
 use serde_json::{Value, json};
 
@@ -22,6 +24,10 @@ pub struct Written {
 
 /// Every combination that planner writes without an error, byte for byte the same each time.
 pub fn combinations() -> Result<Vec<Written>> {
+    written(kinds)
+}
+
+fn written(kinds: impl Fn() -> Vec<(String, ScriptOptions)>) -> Result<Vec<Written>> {
     let mut all = Vec::new();
     for (plan_name, value) in plans() {
         let file = parse_plan(&value.to_string())
@@ -32,7 +38,7 @@ pub fn combinations() -> Result<Vec<Written>> {
         let has_gpus = plan.cluster.gpu.id != "cpu";
         for (site_name, site) in sites() {
             for (kind, options) in kinds() {
-                let (script, findings) = script(&plan, &site, options);
+                let (script, findings) = script(&plan, &site, &options);
                 if !has_error(&findings) {
                     all.push(Written {
                         name: format!("{plan_name} {site_name} {kind}"),
@@ -82,22 +88,89 @@ fn sites() -> Vec<(&'static str, Site)> {
         shared_dir: Some("/lustre/team".into()),
         rank_binary: Some("/lustre/team/bin/shardplan-rank".into()),
         torch_lib: Some("/lustre/team/torch/lib".into()),
+        workdir: Some("/lustre/team/src".into()),
         recipe: Some("some_recipe".into()),
+        hf_model: Some("MiniMaxAI/MiniMax-M2".into()),
+        config: Some("examples/llm_pretrain/recipe.yaml".into()),
+        titan_module: Some("llama3".into()),
+        titan_config: Some("llama3_8b".into()),
         ..Site::default()
     };
     let pyxis = Site {
         image: Some("/lustre/team/images/train.sqsh".into()),
         mounts: vec!["/lustre/team:/lustre/team".into(), "/lustre/team/src:/opt/Megatron-Bridge".into()],
+        environment: Some(Environment::NodeLocal),
+        required_env: vec!["HF_TOKEN".into()],
         ..plain.clone()
     };
-    let gres =
-        Site { gpus: GpuRequest::Gres, mpi: Some("none".into()), exclusive: Some(false), ..plain.clone() };
-    vec![("empty", Site::default()), ("plain", plain), ("pyxis", pyxis), ("gres", gres)]
+    let gres = Site {
+        gpus: GpuRequest::Gres,
+        mpi: Some("none".into()),
+        exclusive: Some(false),
+        requeue: Some(true),
+        retries: 2,
+        signal: Some("TERM@120".into()),
+        modules: vec!["cuda/12.9".into()],
+        ..plain.clone()
+    };
+    let apptainer = Site {
+        image: Some("/lustre/team/images/train.sif".into()),
+        container: Some(Container::Apptainer),
+        gpus: GpuRequest::Nothing,
+        numa_bind: true,
+        cpus_per_task: Some(4),
+        ..plain.clone()
+    };
+    let runspec = Site {
+        profile: Some(Profile::NemoRunspec),
+        required_env: vec!["HF_TOKEN".into(), "WANDB_API_KEY".into()],
+        image: Some("/lustre/team/images/train.sqsh".into()),
+        ..plain.clone()
+    };
+    vec![
+        ("empty", Site::default()),
+        ("plain", plain),
+        ("pyxis", pyxis),
+        ("gres", gres),
+        ("apptainer", apptainer),
+        ("nemo-runspec", runspec),
+    ]
 }
 
-fn kinds() -> Vec<(&'static str, ScriptOptions)> {
-    vec![
-        ("srun worker", ScriptOptions { body: Body::Worker, ..ScriptOptions::default() }),
-        ("srun bridge", ScriptOptions { body: Body::Bridge, ..ScriptOptions::default() }),
-    ]
+/// Modes, bodies, tasks, an array and two components. Steps of an interactive allocation are not for sbatch, but are
+/// scripts all the same.
+fn kinds() -> Vec<(String, ScriptOptions)> {
+    let mut all = Vec::new();
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        for body in Body::ALL {
+            let command = if body == Body::Command {
+                ["python", "train.py", "--steps", "3"].map(str::to_owned).to_vec()
+            } else {
+                Vec::new()
+            };
+            let options = ScriptOptions { mode, body, command, ..ScriptOptions::default() };
+            all.push((format!("{} {}", mode.name(), body.name()), options));
+        }
+    }
+    for task in [Task::Convert, Task::Generate] {
+        let options = ScriptOptions { body: Body::Bridge, task, ..ScriptOptions::default() };
+        all.push((format!("srun bridge {}", task.name()), options));
+    }
+    for body in [Body::Bridge, Body::Mlm] {
+        let options = ScriptOptions { body, array: Some("0-3%2".into()), ..ScriptOptions::default() };
+        all.push((format!("array {}", body.name()), options));
+    }
+    all
+}
+
+/// The steps of interactive allocations, by the same plans and sites.
+pub fn salloc_steps() -> Result<Vec<Written>> {
+    written(|| {
+        let steps = |body: Body| {
+            let command = if body == Body::Command { vec!["./train".to_owned()] } else { Vec::new() };
+            let options = ScriptOptions { mode: Mode::Salloc, body, command, ..ScriptOptions::default() };
+            (format!("salloc {}", body.name()), options)
+        };
+        Body::ALL.map(steps).to_vec()
+    })
 }

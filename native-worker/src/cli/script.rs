@@ -22,44 +22,96 @@ pub struct Script {
     /// What they run
     #[arg(long, value_enum, default_value_t = Body::Worker)]
     body: Body,
+    /// What Megatron Bridge does (body bridge)
+    #[arg(long, value_enum, default_value_t = Task::Train)]
+    task: Task,
+    /// Numbers of a job array, such as 0-3 or 0-7%2
+    #[arg(long, value_name = "LIST")]
+    array: Option<String>,
+    /// Components of a heterogeneous job: nodes and their partition, such as 2:left,6:right
+    #[arg(long, value_name = "NODES:PARTITION,...")]
+    het: Option<String>,
     /// Values of the site: account, partition, shared_dir, image, ... (TOML)
     #[arg(long, value_name = "SITE.toml")]
     site: Option<PathBuf>,
     /// Refuse to write a script with placeholders
     #[arg(long)]
     strict: bool,
+    /// The command, after -- (body command)
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Mode {
     /// Slurm starts one task per GPU
     Srun,
+    /// Slurm starts one task per node, and torchrun a process per GPU
+    Torchrun,
+    /// Steps to paste into an interactive allocation
+    Salloc,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Body {
     /// Shardplan's own executor
     Worker,
-    /// A recipe of Megatron Bridge
+    /// Megatron Bridge
     Bridge,
+    /// Megatron-LM's pretrain_gpt.py
+    Mlm,
+    /// A recipe of NeMo Automodel
+    Automodel,
+    /// torchtitan
+    Torchtitan,
+    /// Any command
+    Command,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Task {
+    /// Train by a recipe
+    Train,
+    /// Convert weights from Hugging Face and back, and compare
+    Convert,
+    /// Generate text
+    Generate,
 }
 
 impl Script {
-    /// Prints the script; no when it can't be used as it stands.
-    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
-        let options = ScriptOptions {
+    /// The options as planner takes them.
+    fn options(&self) -> ScriptOptions {
+        ScriptOptions {
             mode: match self.mode {
                 Mode::Srun => launch::Mode::Srun,
+                Mode::Torchrun => launch::Mode::Torchrun,
+                Mode::Salloc => launch::Mode::Salloc,
             },
             body: match self.body {
                 Body::Worker => launch::Body::Worker,
                 Body::Bridge => launch::Body::Bridge,
+                Body::Mlm => launch::Body::Mlm,
+                Body::Automodel => launch::Body::Automodel,
+                Body::Torchtitan => launch::Body::Torchtitan,
+                Body::Command => launch::Body::Command,
             },
+            task: match self.task {
+                Task::Train => launch::Task::Train,
+                Task::Convert => launch::Task::Convert,
+                Task::Generate => launch::Task::Generate,
+            },
+            array: self.array.clone(),
+            het: self.het.clone(),
+            command: self.command.clone(),
             strict: self.strict,
-        };
-        let (script, findings) = launch::script(&plan, &site, options);
+        }
+    }
+
+    /// Prints the script; no when it can't be used as it stands.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
+        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let (script, findings) = launch::script(&plan, &site, &self.options());
         let refused = has_error(&findings);
         if json {
             let script = (!refused).then_some(&script);

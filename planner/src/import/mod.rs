@@ -4,4 +4,5 @@ mod arguments;
 mod megatron;
 
 pub use arguments::Arguments;
+pub(crate) use megatron::names as megatron_names;
 pub use megatron::{Imported, Job, import_megatron_job};

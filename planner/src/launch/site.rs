@@ -4,55 +4,105 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::profile::Profile;
+
 /// A site's values. All may be absent; what is needed and absent becomes a placeholder.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Site {
+    /// A known launcher whose defaults hold where this site says nothing.
+    pub profile: Option<Profile>,
     /// Slurm account.
     pub account: Option<String>,
-    /// Partition; `batch`.
+    /// Partition; `batch`, for salloc `interactive`.
     pub partition: Option<String>,
     /// Quality of service.
     pub qos: Option<String>,
-    /// Time limit; `00:30:00`.
+    /// Reservation.
+    pub reservation: Option<String>,
+    /// Features that nodes must have, as `--constraint` takes them.
+    pub constraint: Option<String>,
+    /// Nodes to leave out, as `--exclude` takes them.
+    pub exclude: Option<String>,
+    /// What to wait for, as `--dependency` takes it.
+    pub dependency: Option<String>,
+    /// Time limit; `00:30:00`, for salloc `04:00:00`.
     pub time: Option<String>,
     /// Job name; made from the plan's name.
     pub job_name: Option<String>,
+    /// Whether Slurm may start the job again after a node failed or it was preempted; as the cluster is set.
+    pub requeue: Option<bool>,
+    /// How often a job that fails asks to be queued again; never.
+    pub retries: u64,
+    /// Signal before the time limit, `SIGNAL@SECONDS`.
+    pub signal: Option<String>,
     /// Folder on the shared filesystem, for run folders, logs and caches.
     pub shared_dir: Option<String>,
     /// Container image; none where programs run on the nodes themselves.
     pub image: Option<String>,
+    /// What runs the image; pyxis.
+    pub container: Option<Container>,
     /// Container mounts, `source:target[:flags]`.
     pub mounts: Vec<String>,
     /// Whether the container's own filesystem may be written.
     pub container_writable: bool,
+    /// Variables whose value in the job wins over the image's, besides those that the script exports (pyxis).
+    pub container_env: Vec<String>,
     /// How GPUs are asked for.
     pub gpus: GpuRequest,
-    /// MPI plugin of srun, or `none`; `pmix` for bridge, none for worker.
+    /// Type of GPU in the request, as the cluster calls it.
+    pub gpu_type: Option<String>,
+    /// MPI plugin of srun, or `none`; `pmix` for Megatron, none for the rest.
     pub mpi: Option<String>,
     /// Whether nodes are shared with no other job; yes.
     pub exclusive: Option<bool>,
     /// Memory of a node, as Slurm writes it; `0` is all of it.
     pub mem: Option<String>,
+    /// Cores of a task.
+    pub cpus_per_task: Option<u64>,
+    /// Tasks of a node; the mode decides, and any other number is refused.
+    pub ntasks_per_node: Option<u64>,
     /// Whether nodes of one NVLink domain are asked for together where the hardware has such; yes.
     pub segment: Option<bool>,
+    /// Whether tasks are bound to the memory next to their GPU by numactl; no.
+    pub numa_bind: bool,
+    /// Environment modules to load.
+    pub modules: Vec<String>,
     /// Variables to export. A value that is a secret does not belong here: name it in `required_env`.
     pub env: BTreeMap<String, String>,
     /// Variables that must be set when the job is submitted, such as `HF_TOKEN`.
     pub required_env: Vec<String>,
+    /// File that sets secrets, readable by its owner alone: sourced untraced, deleted when the job has succeeded.
+    pub secrets_file: Option<String>,
+    /// Where the Python environment lies; the body decides.
+    pub environment: Option<Environment>,
     /// `shardplan-rank`, as the nodes see it (body worker).
     pub rank_binary: Option<String>,
     /// Folder of libtorch 2.11, as the nodes see it (body worker).
     pub torch_lib: Option<String>,
-    /// Folder of Megatron Bridge, as the tasks see it; `/opt/Megatron-Bridge` (body bridge).
+    /// Folder that the command starts in, as the tasks see it; where the framework lies in its images.
     pub workdir: Option<String>,
     /// Recipe of Megatron Bridge (body bridge).
     pub recipe: Option<String>,
-    /// Cache of Hugging Face; under `shared_dir` (body bridge).
+    /// Id of the model on Hugging Face, or its folder (conversion and generation by Megatron Bridge).
+    pub hf_model: Option<String>,
+    /// Folder of Megatron-LM under `workdir`; `3rdparty/Megatron-LM` (body mlm).
+    pub megatron_lm: Option<String>,
+    /// Tokenized data without its ending; mock data when none is given (body mlm).
+    pub data_path: Option<String>,
+    /// Tokenizer on Hugging Face, or its folder; none, with the plan's vocabulary (body mlm).
+    pub tokenizer: Option<String>,
+    /// Recipe file of NeMo Automodel (body automodel).
+    pub config: Option<String>,
+    /// Module of torchtitan that holds the configuration, such as `llama3` (body torchtitan).
+    pub titan_module: Option<String>,
+    /// The configuration, such as `llama3_8b` (body torchtitan).
+    pub titan_config: Option<String>,
+    /// Cache of Hugging Face; under `shared_dir`.
     pub hf_home: Option<String>,
-    /// Cache of uv; under `shared_dir` (body bridge).
+    /// Cache of uv; under `shared_dir`.
     pub uv_cache_dir: Option<String>,
-    /// Home of NeMo; under `shared_dir` (body bridge).
+    /// Home of NeMo; under `shared_dir`.
     pub nemo_home: Option<String>,
 }
 
@@ -69,4 +119,61 @@ pub enum GpuRequest {
     /// Not at all: whole nodes are given anyway.
     #[serde(rename = "none")]
     Nothing,
+}
+
+impl GpuRequest {
+    /// The name used in site files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            GpuRequest::GpusPerNode => "gpus-per-node",
+            GpuRequest::Gres => "gres",
+            GpuRequest::Nothing => "none",
+        }
+    }
+}
+
+/// What runs a container image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Container {
+    /// srun itself, by the pyxis plugin and enroot.
+    Pyxis,
+    /// Apptainer, as a command of each task.
+    Apptainer,
+    /// Nothing: programs run on the nodes, whatever the image.
+    None,
+}
+
+impl Container {
+    /// The name used in site files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Container::Pyxis => "pyxis",
+            Container::Apptainer => "apptainer",
+            Container::None => "none",
+        }
+    }
+}
+
+/// Where the Python environment of a framework lies, and so who may sync it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Environment {
+    /// Made by uv on a filesystem that all nodes see: one task syncs it before the others start.
+    Shared,
+    /// Made by uv on each node, or in each container: one task of each node syncs it, the others wait.
+    NodeLocal,
+    /// There already: `python` is it.
+    None,
+}
+
+impl Environment {
+    /// The name used in site files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Environment::Shared => "shared",
+            Environment::NodeLocal => "node-local",
+            Environment::None => "none",
+        }
+    }
 }

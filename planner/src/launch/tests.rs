@@ -54,32 +54,32 @@ fn directives(script: &str) -> Vec<&str> {
 #[test]
 fn worker_on_plain_nodes() {
     let site = Site { image: None, mounts: Vec::new(), ..site() };
-    let (script, findings) = script(&tiny(), &site, body(Body::Worker));
+    let (script, findings) = script(&tiny(), &site, &body(Body::Worker));
     assert!(!has_error(&findings), "{findings:?}");
     insta::assert_snapshot!("worker_on_plain_nodes", script);
 }
 
 #[test]
 fn worker_in_a_container() {
-    let (script, _) = script(&minimax(), &site(), body(Body::Worker));
+    let (script, _) = script(&minimax(), &site(), &body(Body::Worker));
     assert!(script.contains("--container-image=\"$IMAGE\""), "{script}");
     assert!(script.contains("#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n"), "{script}");
 }
 
 #[test]
 fn bridge() {
-    let (script, findings) = script(&minimax(), &site(), body(Body::Bridge));
+    let (script, findings) = script(&minimax(), &site(), &body(Body::Bridge));
     assert_eq!(findings, []);
     insta::assert_snapshot!("bridge", script);
 }
 
 #[test]
 fn nothing_known_of_the_site() {
-    let (text, findings) = script(&minimax(), &Site::default(), body(Body::Bridge));
+    let (text, findings) = script(&minimax(), &Site::default(), &body(Body::Bridge));
     insta::assert_snapshot!("bridge_with_placeholders", text);
     assert!(!findings.is_empty() && !has_error(&findings), "{findings:?}");
     let strict = ScriptOptions { strict: true, ..body(Body::Bridge) };
-    let (_, findings) = script(&minimax(), &Site::default(), strict);
+    let (_, findings) = script(&minimax(), &Site::default(), &strict);
     let fields: Vec<&str> = findings.iter().map(|finding| finding.field.as_str()).collect();
     assert!(has_error(&findings));
     for field in ["site.account", "site.shared_dir", "site.image", "site.mounts", "site.recipe"] {
@@ -93,13 +93,13 @@ fn habits_of_sites() {
     site.gpus = GpuRequest::Gres;
     site.mpi = Some("none".into());
     site.exclusive = Some(false);
-    let (text, _) = script(&minimax(), &site, body(Body::Bridge));
+    let (text, _) = script(&minimax(), &site, &body(Body::Bridge));
     assert!(text.contains("#SBATCH --gres=gpu:8\n"), "{text}");
     for absent in ["--gpus-per-node", "--mpi", "--exclusive", "--no-kill", "torch.distributed", "TRAIN_CMD"] {
         assert!(!text.contains(absent), "{absent} in {text}");
     }
     site.gpus = GpuRequest::Nothing;
-    let (text, _) = script(&minimax(), &site, body(Body::Bridge));
+    let (text, _) = script(&minimax(), &site, &body(Body::Bridge));
     assert!(!text.contains("--gres") && !text.contains("--gpus"), "{text}");
 }
 
@@ -111,7 +111,7 @@ fn segments_of_nvlink_racks() {
                 "cluster": {{"gpu": "gb200", "nodes": {nodes}, "gpus_per_node": 4, "nvlink_domain": 72}}}}"#,
             nodes * 4
         ));
-        let (text, _) = script(&plan, &site(), body(Body::Worker));
+        let (text, _) = script(&plan, &site(), &body(Body::Worker));
         assert!(text.contains(&format!("#SBATCH --segment={segment}\n")), "{nodes}: {text}");
     }
 }
@@ -122,7 +122,7 @@ fn secrets_stay_out() {
     site.env.insert("HF_TOKEN".into(), "hf_supersecretvalue0000".into());
     site.env.insert("HARMLESS".into(), "hf_supersecretvalue1111".into());
     site.env.insert("TRANSFORMERS_OFFLINE".into(), "1".into());
-    let (text, findings) = script(&minimax(), &site, body(Body::Bridge));
+    let (text, findings) = script(&minimax(), &site, &body(Body::Bridge));
     assert!(!text.contains("supersecret"), "{text}");
     assert!(text.contains(": \"${HF_TOKEN:?"), "{text}");
     assert!(text.contains("export TRANSFORMERS_OFFLINE=1\n"), "{text}");
@@ -161,7 +161,7 @@ fn hostile_values() {
         ..Site::default()
     };
     for kind in [Body::Worker, Body::Bridge] {
-        let (text, findings) = script(&plan, &site, body(kind));
+        let (text, findings) = script(&plan, &site, &body(kind));
         assert!(has_error(&findings));
         assert!(!directives(&text).iter().any(|line| line.contains("uid")), "{text}");
         let ends = text.lines().filter(|line| *line == "SHARDPLAN_PLAN_JSON").count();
@@ -174,7 +174,7 @@ fn hostile_values() {
 fn the_shell_reads_quoted_values_back() {
     let awkward = "it's $HOME `id` \"x\" \\ end";
     let site = Site { recipe: Some(awkward.into()), ..site() };
-    let (text, findings) = script(&minimax(), &site, body(Body::Bridge));
+    let (text, findings) = script(&minimax(), &site, &body(Body::Bridge));
     assert!(!has_error(&findings), "{findings:?}");
     let line = text.lines().find(|line| line.trim_start().starts_with("--recipe")).expect("a recipe");
     let words = shlex::split(line.trim_end_matches('\\')).expect("words of the shell");

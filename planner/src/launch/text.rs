@@ -38,12 +38,68 @@ pub fn is_secret(name: &str, value: &str) -> bool {
         || SECRET_PREFIXES.iter().any(|prefix| value.starts_with(prefix) && value.len() >= prefix.len() + 12)
 }
 
-/// `value` as one word of the shell; none when it holds a control character.
+/// Whether one word of a command line gives a secret away: `TOKEN=value`, `--api-key=value`, or a token as it stands.
+/// A value that names a variable gives nothing away.
+pub fn gives_secret(word: &str) -> bool {
+    let (name, value) = word.split_once('=').unwrap_or(("", word));
+    let name = name.trim_start_matches('-').replace(['-', '.'], "_");
+    !value.is_empty() && !value.starts_with('$') && is_secret(&name, value)
+}
+
+/// Whether an option such as `--hf-token` is followed by a secret.
+pub fn takes_secret(option: &str) -> bool {
+    option.starts_with('-')
+        && !option.contains('=')
+        && is_secret(&option.trim_start_matches('-').replace(['-', '.'], "_"), "")
+}
+
+/// Longest value that a script holds, in bytes.
+const LONGEST: usize = 4096;
+
+/// `value` as one word of the shell; none when it holds a control character, turns the direction of text, or is too
+/// long.
 pub fn quoted(value: &str) -> Option<String> {
-    if value.chars().any(char::is_control) {
+    let turns = |character: char| matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    if value.len() > LONGEST || value.chars().any(|character| character.is_control() || turns(character)) {
         return None;
     }
     shlex::try_quote(value).ok().map(std::borrow::Cow::into_owned)
+}
+
+/// Whether `value` numbers a job array: numbers and ranges with steps, and how many run at once.
+pub fn is_array(value: &str) -> bool {
+    let number = |text: &str| (1..=7).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (list, at_once) = value.split_once('%').map_or((value, None), |(list, most)| (list, Some(most)));
+    let item = |text: &str| {
+        let (range, step) = text.split_once(':').map_or((text, None), |(range, step)| (range, Some(step)));
+        match range.split_once('-') {
+            Some((first, last)) => number(first) && number(last) && step.is_none_or(number),
+            None => number(range) && step.is_none(),
+        }
+    };
+    value.len() <= 256 && at_once.is_none_or(number) && list.split(',').all(item)
+}
+
+/// Whether `value` is a signal before the time limit: `USR1@180`, `B:TERM@60`, or without seconds.
+pub fn is_signal(value: &str) -> bool {
+    let value = value.strip_prefix("B:").unwrap_or(value);
+    let (name, seconds) = value.split_once('@').map_or((value, None), |(name, rest)| (name, Some(rest)));
+    (1..=12).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit())
+        && seconds.is_none_or(|text| {
+            (1..=5).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
+/// Components of a heterogeneous job: nodes and, after a colon, their partition; none when it is no such list.
+pub fn components(value: &str) -> Option<Vec<(u64, Option<String>)>> {
+    let component = |text: &str| {
+        let (nodes, partition) =
+            text.split_once(':').map_or((text, None), |(nodes, rest)| (nodes, Some(rest)));
+        let nodes = nodes.parse::<u64>().ok().filter(|nodes| *nodes > 0)?;
+        partition.is_none_or(is_directive_value).then(|| (nodes, partition.map(str::to_owned)))
+    };
+    value.split(',').map(component).collect::<Option<Vec<_>>>().filter(|list| (2..=16).contains(&list.len()))
 }
 
 /// `text` for a comment: nothing in it can end the line.
@@ -94,6 +150,39 @@ mod tests {
         for bad in ["", "a b", "-x", "a\nb", "$(x)", "a#b", "a'b", "a\\b", "ä"] {
             assert!(!is_directive_value(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn arrays_signals_and_components() {
+        for good in ["0", "0-3", "1,3,5", "0-15:4", "0-7%2"] {
+            assert!(is_array(good), "{good}");
+        }
+        for bad in ["", "a", "0-", "1:2", "0-3%", "0-3\n", "$(x)", "-1"] {
+            assert!(!is_array(bad), "{bad}");
+        }
+        for good in ["USR1@180", "TERM", "B:USR1@300", "10@60"] {
+            assert!(is_signal(good), "{good}");
+        }
+        for bad in ["", "usr1", "USR1@", "USR1@x", "B:", "USR1@180 "] {
+            assert!(!is_signal(bad), "{bad}");
+        }
+        assert_eq!(components("2:left,6"), Some(vec![(2, Some("left".to_owned())), (6, None)]));
+        for bad in ["", "8", "0,8", "2:,6", "2:a b,6", "x,y"] {
+            assert_eq!(components(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn words_that_give_secrets_away() {
+        for secret in
+            ["HF_TOKEN=abc", "--wandb-api-key=abc", "hf_abcdefghijklmnopqrst", "x=hf_abcdefghijklmnopqrst"]
+        {
+            assert!(gives_secret(secret), "{secret}");
+        }
+        for harmless in ["HF_TOKEN=$HF_TOKEN", "--tokenizer=gpt2", "--seq-length", "key", "train.py"] {
+            assert!(!gives_secret(harmless), "{harmless}");
+        }
+        assert!(takes_secret("--hf-token") && !takes_secret("--tokenizer-type"));
     }
 
     #[test]

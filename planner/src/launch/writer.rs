@@ -1,8 +1,10 @@
-//! What all scripts share: the header, the container flags, and values that are checked as they are written.
+//! Values that are checked as they are written, and what is to be said about them.
 
 use serde_json::Value;
 
-use super::{Body, ScriptOptions, Site, text};
+use super::options::{Body, Mode, ScriptOptions};
+use super::site::{Container, Environment, Site};
+use super::text;
 use crate::finding::Finding;
 use crate::plan::Plan;
 
@@ -12,15 +14,18 @@ pub struct Writer<'a> {
     pub plan: &'a Plan,
     /// The site.
     pub site: &'a Site,
-    options: ScriptOptions,
+    /// What kind of script is wanted.
+    pub options: &'a ScriptOptions,
     findings: Vec<Finding>,
+    notes: Vec<String>,
 }
 
 impl<'a> Writer<'a> {
     /// A writer with nothing written.
-    pub fn new(plan: &'a Plan, site: &'a Site, options: ScriptOptions) -> Self {
-        let mut writer = Writer { plan, site, options, findings: Vec::new() };
+    pub fn new(plan: &'a Plan, site: &'a Site, options: &'a ScriptOptions) -> Self {
+        let mut writer = Writer { plan, site, options, findings: Vec::new(), notes: Vec::new() };
         writer.check_site();
+        writer.check_options();
         writer
     }
 
@@ -36,9 +41,54 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Says in the script and in a finding what of the plan the framework's flags can't express.
+    pub fn cannot(&mut self, field: &str, value: impl Into<Value>, what: &str) {
+        let framework = self.options.body.title();
+        self.notes.push(format!("{field}: {what}"));
+        let message = format!("{framework} has no flag for this: {what}");
+        self.note(Finding::warning(field, value, message).rule("the plan as flags of a framework"));
+    }
+
+    /// What the flags can't express, as comments; empty when they express it all.
+    pub fn notes(&self) -> String {
+        let mut out = String::new();
+        if !self.notes.is_empty() {
+            out.push_str(&format!("# Not expressed by {}'s flags:\n", self.options.body.title()));
+        }
+        for note in &self.notes {
+            out.push_str(&format!("#   {}\n", text::comment(note)));
+        }
+        out
+    }
+
     /// Whether the plan's ranks have GPUs.
     pub fn has_gpus(&self) -> bool {
         self.plan.cluster.gpu.id != "cpu"
+    }
+
+    /// Tasks that Slurm starts on a node.
+    pub fn tasks_per_node(&self) -> u64 {
+        if self.options.mode == Mode::Torchrun { 1 } else { self.plan.cluster.gpus_per_node }
+    }
+
+    /// What runs the image; none where programs run on the nodes.
+    pub fn container(&self) -> Option<Container> {
+        match self.site.container {
+            Some(Container::None) => None,
+            Some(kind) => Some(kind),
+            None => {
+                let lives_in_images = matches!(self.options.body, Body::Bridge);
+                (lives_in_images || self.site.image.is_some()).then_some(Container::Pyxis)
+            }
+        }
+    }
+
+    /// Where the Python environment lies.
+    pub fn environment_kind(&self) -> Environment {
+        self.site.environment.unwrap_or(match self.options.body {
+            Body::Bridge | Body::Mlm | Body::Automodel => Environment::Shared,
+            Body::Worker | Body::Torchtitan | Body::Command => Environment::None,
+        })
     }
 
     /// The job's name.
@@ -62,140 +112,39 @@ impl<'a> Writer<'a> {
             self.missing(field, &placeholder);
             return placeholder;
         };
-        match text::quoted(value) {
-            Some(quoted) => quoted,
-            None => {
-                self.refuse(field, value, "holds a control character, such as a line break");
-                placeholder
-            }
+        if text::gives_secret(value) {
+            self.refuse_secret(field);
+            return placeholder;
         }
+        if value.starts_with('-') {
+            self.refuse(field, value, "starts with a dash and would be read as an option");
+            return placeholder;
+        }
+        self.quoted(field, value).unwrap_or(placeholder)
     }
 
-    /// `SHARED_DIR=...` and the folders that must be there before anything writes into them.
-    pub fn shared_dir(&mut self) -> String {
-        let value = self.shell("shared_dir", self.site.shared_dir.as_deref(), None, "<SHARED_DIR>");
-        format!(
-            "SHARED_DIR={value}\ncase \"$SHARED_DIR\" in\n  /*) ;;\n  *) echo \"SHARED_DIR must be a folder that all nodes \
-             see, from /: $SHARED_DIR\" >&2; exit 1 ;;\nesac\nmkdir -p \"$SHARED_DIR/logs\"\n"
-        )
+    /// A value quoted for the shell; none, with a finding, when it can't be.
+    pub fn quoted(&mut self, field: &str, value: &str) -> Option<String> {
+        let quoted = text::quoted(value);
+        if quoted.is_none() {
+            self.refuse(
+                field,
+                value,
+                "holds a control character, such as a line break, or has more than 4096 bytes",
+            );
+        }
+        quoted
     }
 
-    /// Tests that variables are set, and exports those that the site gives.
-    pub fn environment(&mut self) -> String {
-        let mut out = String::new();
-        let mut required = Vec::new();
-        for name in &self.site.required_env {
-            if text::is_variable(name) {
-                required.push(name.clone());
-            } else {
-                self.refuse("required_env", name, "is not a variable's name");
-            }
-        }
-        for (name, value) in &self.site.env {
-            if !text::is_variable(name) {
-                self.refuse("env", name, "is not a variable's name");
-            } else if text::is_secret(name, value) {
-                self.note(
-                    Finding::error(
-                        "site.env",
-                        name.as_str(),
-                        format!(
-                            "{name} holds a secret, and secrets never enter a script: remove it from env, name it in \
-                             required_env, and export it in the shell that submits"
-                        ),
-                    )
-                    .rule("scripts are shared, logged and kept by Slurm"),
-                );
-                required.push(name.clone());
-            } else if let Some(value) = text::quoted(value) {
-                out.push_str(&format!("export {name}={value}\n"));
-            } else {
-                self.refuse("env", name, "holds a control character, such as a line break");
-            }
-        }
-        required.sort();
-        required.dedup();
-        for name in required {
-            out.push_str(&format!(
-                ": \"${{{name}:?{name} must be exported before the job is submitted}}\"\n"
-            ));
-        }
-        out
-    }
-
-    /// The address at which rank 0 waits. `sed` reads all that it is given: `head` would end early, and a long list
-    /// of hosts would then end the script.
-    pub fn endpoint(&self) -> &'static str {
-        "MASTER_ADDR=\"$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p)\"\n\
-         MASTER_PORT=\"$((15000 + SLURM_JOB_ID % 10000))\"\n\
-         export MASTER_ADDR MASTER_PORT\n"
-    }
-
-    /// Definitions of the container's variables; empty without a container.
-    pub fn container_variables(&mut self) -> String {
-        if !self.has_container() {
-            return String::new();
-        }
-        let image = self.shell("image", self.site.image.as_deref(), None, "<IMAGE>");
-        let mounts = self.mounts();
-        format!("IMAGE={image}\nMOUNTS={mounts}\n")
-    }
-
-    /// Container flags of one srun line, a line each; empty without a container.
-    pub fn container_flags(&self) -> String {
-        if !self.has_container() {
-            return String::new();
-        }
-        let mut out = String::from(
-            "  --container-image=\"$IMAGE\" \\\n  --container-mounts=\"$MOUNTS\" \\\n  --no-container-mount-home \\\n",
-        );
-        if self.site.container_writable {
-            out.push_str("  --container-writable \\\n");
-        }
-        out
-    }
-
-    /// `--mpi=PLUGIN ` or nothing.
-    pub fn mpi(&mut self) -> String {
-        let default = if self.options.body == Body::Bridge { "pmix" } else { "none" };
-        match self.site.mpi.as_deref().unwrap_or(default) {
-            "none" => String::new(),
-            plugin => format!("--mpi={} ", self.directive("mpi", Some(plugin), "none")),
-        }
-    }
-
-    fn has_container(&self) -> bool {
-        self.options.body == Body::Bridge || self.site.image.is_some()
-    }
-
-    fn mounts(&mut self) -> String {
-        for mount in &self.site.mounts {
-            let mut parts = mount.split(':');
-            let source = parts.next().unwrap_or("");
-            let target = parts.next().unwrap_or("");
-            let known = source.starts_with(['/', '.']) || ["tmpfs", "umount"].contains(&source);
-            if !known || !target.starts_with('/') || parts.count() > 1 || mount.contains(',') {
-                self.refuse("mounts", mount, "is not source:target[:flags] with absolute paths");
-            }
-        }
-        let given = self.site.mounts.join(",");
-        if !given.is_empty() {
-            return self.shell("mounts", Some(&given), None, "<MOUNTS>");
-        }
-        let shared =
-            self.site.shared_dir.as_deref().filter(|shared| !shared.is_empty()).unwrap_or("<SHARED_DIR>");
-        let mut mounts = format!("{shared}:{shared}");
-        if self.options.body == Body::Bridge {
-            self.missing("mounts", "<MEGATRON_BRIDGE_CHECKOUT>");
-            mounts.push_str(",<MEGATRON_BRIDGE_CHECKOUT>:/opt/Megatron-Bridge");
-        }
-        self.shell("mounts", Some(&mounts), None, "<MOUNTS>")
-    }
-
-    pub(super) fn directive(&mut self, field: &str, value: Option<&str>, placeholder: &str) -> String {
+    /// A value for an `#SBATCH` line or a flag that Slurm reads as it stands.
+    pub fn directive(&mut self, field: &str, value: Option<&str>, placeholder: &str) -> String {
         match value {
             None | Some("") => {
                 self.missing(field, placeholder);
+                placeholder.to_owned()
+            }
+            Some(value) if text::gives_secret(value) => {
+                self.refuse_secret(field);
                 placeholder.to_owned()
             }
             Some(value) if text::is_directive_value(value) => value.to_owned(),
@@ -211,7 +160,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn missing(&mut self, field: &str, placeholder: &str) {
+    /// Says that a value of the site is missing.
+    pub fn missing(&mut self, field: &str, placeholder: &str) {
         let path = format!("site.{field}");
         let message = format!(
             "{field} of the site is not given: {} stands in its place",
@@ -224,9 +174,27 @@ impl<'a> Writer<'a> {
         });
     }
 
-    pub(super) fn refuse(&mut self, field: &str, value: &str, why: &str) {
+    /// Refuses a value of the site.
+    pub fn refuse(&mut self, field: &str, value: &str, why: &str) {
         let shown: String = value.chars().take(80).collect();
         let message = format!("{field} of the site {why}: {shown:?}");
         self.note(Finding::error(&format!("site.{field}"), shown, message));
+    }
+
+    /// Refuses a choice of the kind of script.
+    pub fn refuse_option(&mut self, field: &str, value: impl Into<Value>, why: impl Into<String>) {
+        self.note(Finding::error(&format!("script.{field}"), value, why));
+    }
+
+    /// Refuses a value that is a secret, without showing it.
+    pub fn refuse_secret(&mut self, field: &str) {
+        let message = format!(
+            "{field} of the site holds a secret, and secrets never enter a script: export it as a variable in the shell \
+             that submits, and name the variable in required_env"
+        );
+        self.note(
+            Finding::error(&format!("site.{field}"), Value::Null, message)
+                .rule("scripts are shared, logged and kept by Slurm"),
+        );
     }
 }

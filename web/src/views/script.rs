@@ -57,7 +57,7 @@ pub fn ScriptView() -> impl IntoView {
     });
     let written = Memo::new(move |_| {
         let options = ScriptOptions { body: body.get(), ..ScriptOptions::default() };
-        store.resolved.get().map(|plan| site.with(|site| script(&plan, site, options)))
+        store.resolved.get().map(|plan| site.with(|site| script(&plan, site, &options)))
     });
     let text = Memo::new(move |_| {
         written.with(|written| written.as_ref().map(|(text, _)| text.clone()).unwrap_or_default())

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::Arguments;
+use super::names;
 use crate::model::Architecture;
 
 /// The layout section of a plan file.
@@ -92,13 +93,10 @@ pub fn layout(
 }
 
 fn cp_kind(arguments: &mut Arguments) -> Result<Value, String> {
-    match arguments.word("cp-comm-type").as_deref() {
-        None => Ok(Value::Null),
-        Some("p2p") => Ok("p2p".into()),
-        Some("a2a") => Ok("a2a".into()),
-        Some("allgather" | "all_gather") => Ok("all_gather".into()),
-        Some("a2a+p2p") => Ok("a2a+p2p".into()),
-        Some(other) => Err(format!("--cp-comm-type is `{other}`; there are p2p, a2a, allgather and a2a+p2p")),
+    let Some(word) = arguments.word("cp-comm-type") else { return Ok(Value::Null) };
+    match names::cp_kind(&word) {
+        Some(kind) => Ok(kind.name().into()),
+        None => Err(format!("--cp-comm-type is `{word}`; there are p2p, a2a, allgather and a2a+p2p")),
     }
 }
 

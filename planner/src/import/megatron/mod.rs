@@ -6,6 +6,8 @@
 mod known;
 mod layout;
 mod model;
+pub(crate) mod names;
+mod run;
 #[cfg(test)]
 mod tests;
 mod training;
@@ -96,6 +98,7 @@ fn plan(arguments: &mut Arguments, job: &Job<'_>, findings: &mut Vec<Finding>) -
     let layout = layout::layout(arguments, &architecture.architecture, pattern)?;
     let fsdp = layout.fsdp;
     let training = training::training(arguments, job, &architecture.architecture, fsdp)?;
+    let run = run::run(arguments);
     Ok(json!({
         "version": 1,
         "model": {"architecture": architecture.architecture},
@@ -104,6 +107,7 @@ fn plan(arguments: &mut Arguments, job: &Job<'_>, findings: &mut Vec<Finding>) -
         "layout": layout.section,
         "training": training,
         "software": software(job)?,
+        "run": run,
     }))
 }
 

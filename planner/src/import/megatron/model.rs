@@ -78,8 +78,8 @@ pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
         },
         mlp_bias: biased,
         norm,
-        norm_eps: 1e-5,
-        rope_theta: 10_000.0,
+        norm_eps: arguments.real("norm-epsilon")?.unwrap_or(1e-5),
+        rope_theta: arguments.real("rotary-base")?.unwrap_or(10_000.0),
         tied_embeddings: !arguments.flag("untie-embeddings-and-output-weights"),
         learned_positions: positions.filter(|_| learned),
         mtp_layers: modules,
@@ -98,6 +98,7 @@ fn attention(arguments: &mut Arguments, hidden: u64, heads: u64, biased: bool) -
     let groups = arguments.number("num-query-groups")?;
     let normed = arguments.flag("qk-layernorm");
     let gate = arguments.flag("attention-output-gate");
+    let rotary = arguments.real("rotary-percent")?.filter(|part| *part > 0.0 && *part < 1.0);
     let qkv_bias = arguments.flag("add-qkv-bias");
     let sinks = arguments.word("softmax-type").as_deref() == Some("learnable");
     let ranks = [
@@ -124,7 +125,7 @@ fn attention(arguments: &mut Arguments, hidden: u64, heads: u64, biased: bool) -
         // Without --group-query-attention the number of groups says nothing.
         kv_heads: if grouped { groups.unwrap_or(1) } else { heads },
         head_dim: channels,
-        rotary_dim: None,
+        rotary_dim: rotary.map(|part| (part * channels as f64) as u64),
         qk_norm: if normed { QkNorm::PerHead } else { QkNorm::None },
         qkv_bias: biased || qkv_bias,
         out_bias: biased,
@@ -205,12 +206,16 @@ fn vocabulary(arguments: &mut Arguments) -> Result<u64, String> {
     let tokenizer = arguments.word("tokenizer-type");
     let words = arguments.number("vocab-size")?;
     let padded = arguments.number("padded-vocab-size")?;
+    // Versions that know this option count the end of a document among the words.
+    let counted = arguments.take("null-tokenizer-eod-id").is_some();
     if let Some(padded) = padded {
         return Ok(padded);
     }
     match (tokenizer.as_deref(), words) {
         // One more word, for the end of a document.
-        (Some("NullTokenizer" | "NullMultimodalTokenizer"), Some(words)) => Ok(words + 1),
+        (Some("NullTokenizer" | "NullMultimodalTokenizer"), Some(words)) if !counted => {
+            Ok(words.saturating_add(1))
+        }
         (_, Some(words)) => Ok(words),
         (None | Some("GPT2BPETokenizer"), None) => Ok(GPT2_WORDS),
         (Some(other), None) => Err(format!(

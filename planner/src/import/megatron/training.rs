@@ -3,8 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::super::Arguments;
-use super::Job;
+use super::{Job, names};
 use crate::model::Architecture;
+use crate::wire::{AttentionBackend, Precision};
 
 /// The training section of a plan file.
 ///
@@ -83,12 +84,7 @@ pub fn training(
 }
 
 fn dtype_name(text: &str) -> &'static str {
-    match text {
-        "bf16" => "bf16",
-        "fp16" => "fp16",
-        "fp8" => "fp8",
-        _ => "fp32",
-    }
+    names::dtype_of(text).name()
 }
 
 fn precision(arguments: &mut Arguments, bf16: bool, fp16: bool) -> Result<Value, String> {
@@ -96,22 +92,23 @@ fn precision(arguments: &mut Arguments, bf16: bool, fp16: bool) -> Result<Value,
     let fp8 = arguments.word("fp8-format").or(arguments.word("fp8")).is_some();
     let fp4 = arguments.word("fp4-format").or(arguments.word("fp4")).is_some();
     arguments.take("fp4-recipe");
-    Ok(match recipe.as_deref() {
-        _ if fp4 => "nvfp4",
-        None | Some("delayed") if fp8 => "fp8_delayed",
-        Some("tensorwise") if fp8 => "fp8_current",
-        Some("blockwise") if fp8 => "fp8_blockwise",
-        Some("mxfp8") if fp8 => "mxfp8",
-        Some(other) if fp8 => {
-            return Err(format!(
-                "--fp8-recipe is `{other}`; there are delayed, tensorwise, blockwise and mxfp8"
-            ));
-        }
-        _ if bf16 => "bf16",
-        _ if fp16 => "fp16",
-        _ => "fp32",
+    if fp4 {
+        return Ok(Precision::Nvfp4.name().into());
     }
-    .into())
+    if fp8 {
+        let word = recipe.as_deref().unwrap_or("delayed");
+        return names::fp8_precision(word).map(|precision| precision.name().into()).ok_or_else(|| {
+            format!("--fp8-recipe is `{word}`; there are delayed, tensorwise, blockwise and mxfp8")
+        });
+    }
+    let plain = if bf16 {
+        Precision::Bf16
+    } else if fp16 {
+        Precision::Fp16
+    } else {
+        Precision::Fp32
+    };
+    Ok(plain.name().into())
 }
 
 fn optimizer(arguments: &mut Arguments, fsdp: bool) -> Result<Value, String> {
@@ -187,12 +184,11 @@ fn offload(arguments: &mut Arguments) -> Result<Value, String> {
 fn backend(arguments: &mut Arguments, job: &Job<'_>) -> &'static str {
     let off = |name: &str| job.variable(name) == Some("0");
     let flash = arguments.flag("use-flash-attn");
-    match arguments.word("attention-backend").as_deref() {
-        Some("flash") => "flash",
-        Some("fused") => "fused",
-        Some("unfused" | "local") => "unfused",
-        _ if flash => "flash",
-        _ => match (off("NVTE_FLASH_ATTN"), off("NVTE_FUSED_ATTN")) {
+    let said = arguments.word("attention-backend").and_then(|word| names::backend_of(&word));
+    match said.filter(|backend| *backend != AttentionBackend::Auto) {
+        Some(backend) => backend.name(),
+        None if flash => "flash",
+        None => match (off("NVTE_FLASH_ATTN"), off("NVTE_FUSED_ATTN")) {
             (true, true) => "unfused",
             (true, false) => "fused",
             (false, true) => "flash",
@@ -231,6 +227,7 @@ fn moe(arguments: &mut Arguments, model: &Architecture) -> Result<Value, String>
     let permute = arguments.flag("moe-permute-fusion");
     let fuser = arguments.flag("use-transformer-engine-op-fuser");
     let squared = arguments.flag("use-fused-weighted-squared-relu");
+    let overlap = arguments.flag("moe-shared-expert-overlap");
     if model.moe.is_none() {
         return Ok(Value::Null);
     }
@@ -246,6 +243,7 @@ fn moe(arguments: &mut Arguments, model: &Architecture) -> Result<Value, String>
         "permute_fusion": permute,
         "pad_to_capacity": padded,
         "fused_activation": model.gated || squared || fuser,
+        "shared_expert_overlap": overlap,
     });
     if let Some(capacity) = capacity {
         section["capacity_factor"] = capacity.into();

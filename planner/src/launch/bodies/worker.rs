@@ -1,26 +1,32 @@
-//! The body that runs `shardplan-rank`. The plan travels inside the script, so that pasting one file is enough.
+//! `shardplan-rank`, Shardplan's own executor. The plan travels inside the script, so that pasting one file is enough.
 
-use super::text;
-use super::writer::Writer;
+use super::super::options::Mode;
+use super::super::writer::Writer;
+use super::super::{footer, salloc, text};
 use crate::finding::Finding;
 use crate::wire::VERSION;
 
 /// The line that ends the plan. JSON has no such line: strings can't hold line breaks.
 const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
 
-/// Everything after the header.
-pub fn body(writer: &mut Writer<'_>) -> String {
+/// Variables whose value in the job must win over the image's.
+const VARIABLES: [&str; 3] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"];
+
+/// The whole script.
+pub fn script(writer: &mut Writer<'_>) -> String {
     for finding in crate::layout::executor_limits(writer.plan) {
         writer.note(finding);
     }
+    let interactive = writer.options.mode == Mode::Salloc;
+    let mut out = if interactive { salloc::request(writer) } else { writer.header() };
     let rank = writer.shell("rank_binary", writer.site.rank_binary.as_deref(), None, "<SHARDPLAN_RANK>");
     let torch = writer.shell("torch_lib", writer.site.torch_lib.as_deref(), None, "<TORCH_LIB>");
-    let mut out = String::from("\n# What runs: Shardplan's executor on libtorch 2.11\n");
+    out.push_str("\n# What runs: Shardplan's executor on libtorch 2.11\n");
     out.push_str(&format!("SHARDPLAN_RANK={rank}\nSHARDPLAN_TORCH_LIB={torch}\n"));
     out.push_str(&writer.shared_dir());
     out.push_str(&writer.container_variables());
     out.push_str(&writer.environment());
-    if writer.site.image.is_none() {
+    if writer.container().is_none() && !interactive {
         out.push_str(
             "if [ ! -x \"$SHARDPLAN_RANK\" ]; then\n  \
              echo \"shardplan-rank is not at $SHARDPLAN_RANK: copy it to the shared filesystem and give its path as \
@@ -40,13 +46,21 @@ pub fn body(writer: &mut Writer<'_>) -> String {
     out.push_str(writer.endpoint());
     out.push_str("export OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-1}\"\necho \"run folder: $RUN_DIR\"\n\n");
     let mpi = writer.mpi();
-    let flags = writer.container_flags();
+    let flags = writer.container_flags(&VARIABLES);
+    let prefix = writer.container_prefix();
+    let groups = writer.het_groups();
+    let end = if interactive { "\n" } else { " \\\n  || status=$?\n" };
+    if !interactive {
+        out.push_str("status=0\n");
+    }
     out.push_str(&format!(
-        "srun {mpi}--kill-on-bad-exit=1 --wait=30 --distribution=block --label \\\n{flags}  \
+        "srun {mpi}{groups}--kill-on-bad-exit=1 --wait=30 --distribution=block --label \\\n{flags}{prefix}  \
          env \"LD_LIBRARY_PATH=$SHARDPLAN_TORCH_LIB${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" \\\n  \
-         \"$SHARDPLAN_RANK\" --plan \"$RUN_DIR/plan.json\" --run-dir \"$RUN_DIR\"\n"
+         \"$SHARDPLAN_RANK\" --plan \"$RUN_DIR/plan.json\" --run-dir \"$RUN_DIR\"{end}"
     ));
-    out.push_str("\n# Afterwards: sacct -j JOB --format=JobID,State,ExitCode,Elapsed,MaxRSS\n");
+    if !interactive {
+        out.push_str(&footer::footer(writer, false));
+    }
     out
 }
 

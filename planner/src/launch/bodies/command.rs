@@ -1,0 +1,89 @@
+//! Any command, once for every rank.
+
+use super::super::options::Mode;
+use super::super::payload::{Entry, Payload};
+use super::super::site::Environment;
+use super::super::text;
+use super::super::writer::Writer;
+use crate::finding::Finding;
+
+/// Most words of a command.
+const MOST_WORDS: usize = 1024;
+
+/// The command.
+pub fn payload(writer: &mut Writer<'_>) -> Payload {
+    let given = writer.site.workdir.as_deref();
+    let workdir = match given {
+        Some(folder) => writer.shell("workdir", Some(folder), None, "<WORKDIR>"),
+        None => "\"$SHARED_DIR\"".to_owned(),
+    };
+    let mut words = words(writer);
+    let python = matches!(words.first().map(String::as_str), Some("python" | "python3"));
+    let uv = writer.environment_kind() != Environment::None;
+    let entry = if python && words.len() > 1 && (uv || writer.options.mode == Mode::Torchrun) {
+        words.remove(0);
+        if words.first().is_some_and(|word| word == "-m") && words.len() > 1 {
+            words.remove(0);
+            Entry::Module(words.remove(0))
+        } else {
+            Entry::Script(words.remove(0))
+        }
+    } else {
+        Entry::Words(std::mem::take(&mut words))
+    };
+    let mut payload = Payload::new(entry, workdir);
+    if !words.is_empty() {
+        payload.arguments.push(words.join(" "));
+    }
+    payload.exports = super::mlm::environment::of_hardware(writer);
+    payload.wants_ranks = true;
+    payload
+}
+
+fn words(writer: &mut Writer<'_>) -> Vec<String> {
+    let command = &writer.options.command;
+    if command.is_empty() {
+        writer.missing("command", "<COMMAND>");
+        return vec!["'<COMMAND>'".to_owned()];
+    }
+    if command.len() > MOST_WORDS {
+        writer.refuse_option(
+            "command",
+            command.len() as u64,
+            format!("a command has at most {MOST_WORDS} words"),
+        );
+        return vec!["'<COMMAND>'".to_owned()];
+    }
+    let mut out = Vec::new();
+    let mut after_secret = false;
+    for word in command {
+        if text::gives_secret(word) || (after_secret && !word.starts_with(['-', '$'])) {
+            writer.note(
+                Finding::error(
+                    "script.command",
+                    serde_json::Value::Null,
+                    "the command holds a secret, and secrets never enter a script: export it as a variable that the \
+                     program reads, and name the variable in required_env",
+                )
+                .rule("scripts are shared, logged and kept by Slurm"),
+            );
+            out.push("'<SECRET>'".to_owned());
+        } else if let Some(quoted) = text::quoted(word) {
+            out.push(quoted);
+        } else {
+            let shown = text::comment(word).chars().take(80).collect::<String>();
+            writer.refuse_option(
+                "command",
+                shown,
+                "a word of the command holds a control character, such as a line break, or has more than 4096 bytes",
+            );
+            out.push("'<WORD>'".to_owned());
+        }
+        after_secret = text::takes_secret(word);
+    }
+    if out.first().is_some_and(|word| word.starts_with('-')) {
+        writer.refuse_option("command", "", "the command starts with a dash and would be read as an option");
+        return vec!["'<COMMAND>'".to_owned()];
+    }
+    out
+}

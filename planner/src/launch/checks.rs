@@ -1,0 +1,216 @@
+//! What can be said of the site's values and of the kind of script before anything is written.
+
+use super::options::{Body, Mode, Task};
+use super::text;
+use super::writer::Writer;
+use crate::finding::Finding;
+use crate::wire::Runtime;
+
+impl Writer<'_> {
+    /// What can be said of the site.
+    pub(super) fn check_site(&mut self) {
+        let site = self.site;
+        for (field, path) in [
+            ("shared_dir", &site.shared_dir),
+            ("torch_lib", &site.torch_lib),
+            ("workdir", &site.workdir),
+            ("secrets_file", &site.secrets_file),
+        ] {
+            if let Some(path) = path
+                && !path.is_empty()
+                && !path.starts_with('/')
+            {
+                self.refuse(field, path, "is not an absolute path");
+            }
+        }
+        self.check_shared();
+        if let Some(signal) = &site.signal {
+            self.check_signal(signal);
+        }
+        if let Some(wanted) = site.ntasks_per_node
+            && wanted != self.tasks_per_node()
+        {
+            self.check_tasks(wanted);
+        }
+        for name in &site.container_env {
+            if !text::is_variable(name) {
+                self.refuse("container_env", name, "is not a variable's name");
+            }
+        }
+    }
+
+    /// Caches and images that not every node sees.
+    fn check_shared(&mut self) {
+        let site = self.site;
+        let several = self.plan.cluster.nodes > 1;
+        let shared = site.shared_dir.as_deref().unwrap_or("");
+        for (field, path) in
+            [("hf_home", &site.hf_home), ("uv_cache_dir", &site.uv_cache_dir), ("nemo_home", &site.nemo_home)]
+        {
+            let Some(path) = path else { continue };
+            let mounted =
+                site.mounts.iter().filter_map(|mount| mount.split(':').nth(1)).any(|to| is_under(path, to));
+            if several && !is_under(path, shared) && !mounted {
+                self.note(Finding::warning(
+                    &format!("site.{field}"),
+                    clipped(path),
+                    format!(
+                        "{} is neither under shared_dir nor mounted, so every node would see a folder of its own",
+                        clipped(path)
+                    ),
+                ));
+            }
+        }
+        if let Some(image) = &site.image
+            && several
+            && image.starts_with('/')
+            && !is_under(image, shared)
+        {
+            self.note(Finding::warning(
+                "site.image",
+                clipped(image),
+                format!("{} is not under shared_dir; every node must see it", clipped(image)),
+            ));
+        }
+    }
+
+    fn check_signal(&mut self, signal: &str) {
+        if !text::is_signal(signal) {
+            self.refuse("signal", signal, "is not a signal before the time limit, such as USR1@180");
+        } else if signal.starts_with("B:") {
+            self.refuse(
+                "signal",
+                signal,
+                "goes to the batch shell alone, which passes it on to nobody; without `B:` Slurm signals the ranks",
+            );
+        } else if self.options.mode == Mode::Torchrun && !signal.starts_with("TERM") {
+            self.note(Finding::warning(
+                "site.signal",
+                signal,
+                format!(
+                    "torchrun does not pass {signal} on and ends by it; choose TERM, or let srun start the ranks"
+                ),
+            ));
+        }
+    }
+
+    fn check_tasks(&mut self, wanted: u64) {
+        let per_node = self.plan.cluster.gpus_per_node;
+        let message = if self.options.mode == Mode::Torchrun {
+            format!(
+                "torchrun with {wanted} tasks a node starts {wanted} x {per_node} = {} processes on each, which fight for the \
+                 same ports (EADDRINUSE); it wants one task a node",
+                wanted.saturating_mul(per_node)
+            )
+        } else {
+            format!(
+                "srun starts every rank itself, so a node of {per_node} GPUs wants {per_node} tasks and not {wanted}"
+            )
+        };
+        let rule = "tasks of a node x processes of a task = ranks of a node";
+        let finding = Finding::error("site.ntasks_per_node", wanted, message).rule(rule);
+        self.note(finding.nearest([self.tasks_per_node()]));
+    }
+
+    /// What can be said of the kind of script.
+    pub(super) fn check_options(&mut self) {
+        let options = self.options;
+        if let Some(array) = &options.array {
+            let shown: String = array.chars().take(80).collect();
+            if !text::is_array(array) {
+                self.refuse_option(
+                    "array",
+                    shown,
+                    "array is not a list of numbers and ranges, such as 0-3 or 0-7%2",
+                );
+            } else if options.mode == Mode::Salloc {
+                self.refuse_option(
+                    "array",
+                    shown,
+                    "an interactive allocation is no job array; write a batch script",
+                );
+            } else if options.het.is_some() {
+                self.refuse_option(
+                    "array",
+                    shown,
+                    "Slurm has no arrays of heterogeneous jobs; choose one of the two",
+                );
+            }
+        }
+        if let Some(het) = &options.het {
+            self.check_het(het);
+        }
+        if options.body == Body::Worker && options.mode == Mode::Torchrun {
+            self.refuse_option(
+                "mode",
+                "torchrun",
+                "shardplan-rank takes its number from Slurm and needs no torchrun; choose srun",
+            );
+        }
+        if options.body != Body::Bridge && options.task != Task::Train {
+            self.refuse_option(
+                "task",
+                options.task.name(),
+                "conversion and generation are Megatron Bridge's; choose body bridge",
+            );
+        }
+        self.check_runtime();
+    }
+
+    fn check_het(&mut self, het: &str) {
+        let shown: String = het.chars().take(80).collect();
+        let nodes = self.plan.cluster.nodes;
+        let Some(list) = text::components(het) else {
+            let why =
+                "het is not a list of components, nodes and then their partition, such as 2:left,6:right";
+            return self.refuse_option("het", shown, why);
+        };
+        let sum = list.iter().map(|(nodes, _)| *nodes).fold(0, u64::saturating_add);
+        if sum != nodes {
+            self.refuse_option(
+                "het",
+                shown,
+                format!("the components have {sum} nodes, and the plan has {nodes}"),
+            );
+        } else if self.options.mode != Mode::Srun {
+            let why = "components of a heterogeneous job share one step only under srun; choose mode srun";
+            self.refuse_option("het", shown, why);
+        }
+    }
+
+    /// A framework that does not run the plan's runtime.
+    fn check_runtime(&mut self) {
+        let runtime = self.plan.runtime;
+        let runs = match self.options.body {
+            Body::Worker | Body::Command => return,
+            // Megatron Bridge and Megatron-LM start what the native executor imitates.
+            Body::Bridge | Body::Mlm => runtime != Runtime::Fsdp2,
+            Body::Automodel => matches!(runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp),
+            Body::Torchtitan => runtime == Runtime::Fsdp2,
+        };
+        if !runs {
+            let title = self.options.body.title();
+            self.note(
+                Finding::warning(
+                    "runtime",
+                    runtime.name(),
+                    format!(
+                        "{title} does not run {}, so the prediction is of something else",
+                        runtime.name()
+                    ),
+                )
+                .rule("runtimes of frameworks"),
+            );
+        }
+    }
+}
+
+fn clipped(text: &str) -> String {
+    text::comment(text).chars().take(80).collect()
+}
+
+fn is_under(path: &str, folder: &str) -> bool {
+    let folder = folder.trim_end_matches('/');
+    !folder.is_empty()
+        && path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

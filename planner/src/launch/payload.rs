@@ -1,0 +1,55 @@
+//! What a body gives: the command of a framework, and what it needs around it.
+
+/// What Python, or the shell, is given to run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// A script of Python, quoted for the shell.
+    Script(String),
+    /// A module of Python.
+    Module(String),
+    /// A command that needs no Python of ours; quoted words.
+    Words(Vec<String>),
+}
+
+/// The command of a framework, and what it needs around it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Payload {
+    /// What is run.
+    pub entry: Entry,
+    /// Its options and values, quoted for the shell, as they stand together on a line.
+    pub arguments: Vec<String>,
+    /// The folder that it starts in, quoted.
+    pub workdir: String,
+    /// Definitions that the arguments use, one a line.
+    pub definitions: Vec<String>,
+    /// Variables of every task that the batch script exports.
+    pub exports: Vec<(&'static str, &'static str)>,
+    /// Variables that each task sets for itself, inside the container.
+    pub task_exports: Vec<(&'static str, &'static str)>,
+    /// The variable of the batch script that holds a folder to be put before `PYTHONPATH`.
+    pub python_path: Option<&'static str>,
+    /// What one task removes before the others start.
+    pub stale: Option<&'static str>,
+    /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
+    pub wants_ranks: bool,
+    /// Whether losses stand in the log as Megatron prints them.
+    pub prints_losses: bool,
+}
+
+impl Payload {
+    /// A command with nothing around it.
+    pub fn new(entry: Entry, workdir: String) -> Payload {
+        Payload {
+            entry,
+            workdir,
+            arguments: Vec::new(),
+            definitions: Vec::new(),
+            exports: Vec::new(),
+            task_exports: Vec::new(),
+            python_path: None,
+            stale: None,
+            wants_ranks: false,
+            prints_losses: false,
+        }
+    }
+}
