@@ -79,6 +79,7 @@ pub fn ScriptView() -> impl IntoView {
         let body_fields = move || match body.get() {
             Body::Worker => WORKER_FIELDS,
             Body::Bridge => BRIDGE_FIELDS,
+            Body::Mlm | Body::Automodel | Body::Torchtitan | Body::Command => &[],
         };
         view! {
             <div class="view-head">
