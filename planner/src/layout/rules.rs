@@ -348,6 +348,24 @@ fn describe_extra(layout: &Layout) -> String {
     text
 }
 
+/// Whether the interleaved schedule takes so many micro batches in groups of `group`.
+fn groups_fit(group: u64, stages: u64, microbatches: u64) -> bool {
+    let rest = microbatches.checked_rem(group).unwrap_or(0);
+    group >= stages && group <= microbatches && (rest == 0 || rest >= stages)
+}
+
+/// The batch rule that a pipeline breaks whose micro batches come in groups of its stages; the same as `Aspect::Batch`,
+/// from numbers alone.
+pub(crate) fn broken_batch(
+    (micro, global, dp): (u64, u64, u64),
+    (schedule, stages, chunks): (Schedule, u64, u64),
+) -> Option<&'static str> {
+    let unit = micro.checked_mul(dp).filter(|unit| *unit > 0 && global.is_multiple_of(*unit));
+    let Some(unit) = unit else { return Some(BATCH_RULE) };
+    let grouped = schedule == Schedule::Interleaved && chunks > 1;
+    (grouped && !groups_fit(stages, stages, global / unit)).then_some(INTERLEAVED_RULE)
+}
+
 fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let Some(dp) = shape.dp() else { return };
     let (micro, global) = (shape.micro_batch_size, shape.global_batch_size);
@@ -362,8 +380,7 @@ fn batch_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let (true, Some(microbatches)) = (holds, microbatches) else { return };
     if shape.layout.schedule == Schedule::Interleaved && shape.layout.vpp > 1 {
         let (group, stages) = (shape.layout.microbatch_group_size, shape.layout.pp);
-        let rest = microbatches.checked_rem(group).unwrap_or(0);
-        let fits = group >= stages && group <= microbatches && (rest == 0 || rest >= stages);
+        let fits = groups_fit(group, stages, microbatches);
         let field =
             if group == stages { "training.global_batch_size" } else { "layout.microbatch_group_size" };
         let value = if group == stages { global } else { group };

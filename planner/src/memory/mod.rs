@@ -10,6 +10,7 @@ mod attention;
 mod fsdp2;
 mod head;
 mod interval;
+pub(crate) mod kept;
 mod layer;
 mod live;
 mod low_precision;

@@ -6,7 +6,7 @@ use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
 use super::low_precision::quantised_weights;
 use super::optimizer::{Slot, StateBytes, state};
-use super::setting::Kernel;
+use super::setting::{Kernel, Setting};
 use super::stage::Terms;
 use super::weights::StageElements;
 use super::workspaces::workspaces;
@@ -76,7 +76,18 @@ pub struct Static {
 
 /// State of a rank of Megatron-Core on `stage`.
 pub fn megatron(terms: &Terms<'_>, stage: u64, elements: &StageElements, slot: Slot) -> Static {
-    let plan = terms.at.plan;
+    let at = &terms.at;
+    let layout = &at.plan.layout;
+    let quantised = terms.quantised_elements(stage, elements);
+    let mut state = of_grid(at.plan, stage, elements, quantised, slot);
+    state.held.gather_buffer = gather_buffer(at, terms.has_head(stage), terms.has_experts(stage));
+    state.held.boundary_tensors = boundary_count(layout.pp, layout.vpp) * at.stream();
+    state
+}
+
+/// What of it does not depend on the micro batch: all but the buffer of gathered inputs and boundary tensors. `quantised`
+/// are elements that a low-precision recipe runs with.
+pub fn of_grid(plan: &Plan, stage: u64, elements: &StageElements, quantised: u64, slot: Slot) -> Static {
     let (training, optimizer) = (&plan.training, &plan.training.optimizer);
     let kinds = [&elements.dense, &elements.expert];
     let mut buffers = [0, 0];
@@ -84,7 +95,7 @@ pub fn megatron(terms: &Terms<'_>, stage: u64, elements: &StageElements, slot: S
         buffers[number] = buffer_elements(plan, number == 1, kind.padded, kind.exact);
     }
     let in_buffers = u128::from(buffers[0]) + u128::from(buffers[1]);
-    let quantised = quantised_weights(plan, terms.quantised_elements(stage, elements));
+    let quantised = quantised_weights(plan, quantised);
     let state = state(plan, stage, elements, buffers, slot);
     let kept = 1.0 - optimizer.offload_fraction.clamp(0.0, 1.0);
     let moments = part(state.moments, kept);
@@ -98,11 +109,10 @@ pub fn megatron(terms: &Terms<'_>, stage: u64, elements: &StageElements, slot: S
         gradient_copies: part(gradient_copies(plan, &state), kept),
         held: Held {
             workspaces: u128::from(workspaces(plan)),
-            gather_buffer: gather_buffer(terms, stage),
             dummy_weight_gradients: dummy_weight_gradients(plan, elements),
             quantised_weights: if gather { 0 } else { quantised.copies },
-            boundary_tensors: boundary_tensors(terms),
             unsplit_blocks: unsplit_blocks(plan),
+            ..Held::default()
         },
     }
 }
@@ -121,12 +131,11 @@ fn gradient_copies(plan: &Plan, state: &StateBytes) -> u128 {
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
 /// scores of Megatron-Core's own attention, tokens gathered for the experts.
-fn gather_buffer(terms: &Terms<'_>, stage: u64) -> u128 {
-    let at = &terms.at;
+pub fn gather_buffer(at: &Setting<'_>, has_head: bool, has_experts: bool) -> u128 {
     let plan = at.plan;
     let layout = &plan.layout;
     let local = plan.training.implementation == Implementation::Local;
-    let head = terms.has_head(stage) && layout.sp && layout.tp > 1;
+    let head = has_head && layout.sp && layout.tp > 1;
     let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { 0 };
     let scores = if local && at.kernel == Kernel::Unfused {
         at.size * at.batch * u128::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
@@ -134,8 +143,7 @@ fn gather_buffer(terms: &Terms<'_>, stage: u64) -> u128 {
         0
     };
     let group = u128::from(layout.ep) * u128::from(layout.etp);
-    let gathers =
-        plan.training.moe.dispatcher == Dispatcher::AllGather && terms.has_experts(stage) && group > 1;
+    let gathers = plan.training.moe.dispatcher == Dispatcher::AllGather && has_experts && group > 1;
     let tokens = if gathers { at.size * at.local * group * at.hidden } else { 0 };
     output.max(scores).max(tokens)
 }
@@ -151,12 +159,12 @@ fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> u128 {
     }
 }
 
-fn boundary_tensors(terms: &Terms<'_>) -> u128 {
-    let layout = &terms.at.plan.layout;
-    match (layout.pp, layout.vpp) {
+/// Boundary tensors that outlive a step on so many stages of so many chunks.
+pub fn boundary_count(pp: u64, vpp: u64) -> u128 {
+    match (pp, vpp) {
         (1, _) => 0,
-        (_, 1) => BOUNDARY_TENSORS * terms.at.stream(),
-        _ => BOUNDARY_TENSORS_INTERLEAVED * terms.at.stream(),
+        (_, 1) => BOUNDARY_TENSORS,
+        _ => BOUNDARY_TENSORS_INTERLEAVED,
     }
 }
 

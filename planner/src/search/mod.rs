@@ -18,12 +18,15 @@
 mod answer;
 mod axes;
 mod candidate;
+mod fast;
 mod finish;
 mod partial;
 mod request;
 mod settings;
+mod sink;
 mod space;
 mod stages;
+mod tables;
 mod tally;
 #[cfg(test)]
 mod tests;

@@ -55,64 +55,44 @@ impl Front {
 }
 
 impl Partial {
-    /// Notes an evaluated candidate of a cluster. `most` candidates are kept as the best.
-    pub fn put(
-        &mut self,
-        scored: &Scored,
-        cluster: u32,
-        fits: bool,
-        most: usize,
-        key: impl Fn(&Scored) -> Key,
-    ) {
-        self.evaluated += 1;
-        if !scored.seconds.is_finite() {
-            self.endless += 1;
+    /// Puts candidates that fit among the best, of which `most` are kept. `found` are in the order of their keys.
+    pub(super) fn put_best(&mut self, found: &[Scored], most: usize, key: impl Fn(&Scored) -> Key) {
+        if found.is_empty() {
             return;
         }
-        match self.smallest.get_mut(&cluster) {
-            Some(known) => {
-                let order = scored.peak_bytes.cmp(&known.peak_bytes);
-                if order.then(scored.candidate.cmp(&known.candidate)).is_lt() {
-                    *known = *scored;
-                }
+        let known = std::mem::take(&mut self.best);
+        self.best = Vec::with_capacity(most.min(known.len() + found.len()));
+        let order = |one: &Scored, other: &Scored| {
+            key(one).compare(&key(other)).then_with(|| one.candidate.cmp(&other.candidate))
+        };
+        let (mut mine, mut theirs) = (known.iter().peekable(), found.iter().peekable());
+        while self.best.len() < most {
+            let next = match (mine.peek(), theirs.peek()) {
+                (Some(one), Some(other)) => match order(one, other) {
+                    Ordering::Less => mine.next(),
+                    Ordering::Greater => theirs.next(),
+                    Ordering::Equal => {
+                        theirs.next();
+                        mine.next()
+                    }
+                },
+                (Some(_), None) => mine.next(),
+                (None, _) => theirs.next(),
+            };
+            match next {
+                Some(scored) => self.best.push(*scored),
+                None => break,
             }
-            None => {
-                self.smallest.insert(cluster, *scored);
-            }
         }
-        if !fits {
-            self.beyond.entry(cluster).or_default().put(scored);
-            return;
-        }
-        self.fitting += 1;
-        self.fronts.entry(cluster).or_default().put(scored);
-        self.put_best(scored, most, key);
-    }
-
-    fn put_best(&mut self, scored: &Scored, most: usize, key: impl Fn(&Scored) -> Key) {
-        let mine = key(scored);
-        let order =
-            |other: &Scored| key(other).compare(&mine).then_with(|| other.candidate.cmp(&scored.candidate));
-        if self.best.len() >= most && self.best.last().is_none_or(|last| order(last) != Ordering::Greater) {
-            return;
-        }
-        let at = self.best.partition_point(|known| order(known) == Ordering::Less);
-        if self.best.get(at).is_some_and(|known| known.candidate == scored.candidate) {
-            return;
-        }
-        self.best.insert(at, *scored);
-        self.best.truncate(most);
     }
 
     /// Adds what was found in other parts.
-    pub fn merge(&mut self, other: &Partial, most: usize, key: impl Fn(&Scored) -> Key) {
+    pub(super) fn merge(&mut self, other: &Partial, most: usize, key: impl Fn(&Scored) -> Key) {
         self.refused.merge(&other.refused);
         self.evaluated += other.evaluated;
         self.fitting += other.fitting;
         self.endless += other.endless;
-        for scored in &other.best {
-            self.put_best(scored, most, &key);
-        }
+        self.put_best(&other.best, most, &key);
         for (mine, theirs) in [(&mut self.fronts, &other.fronts), (&mut self.beyond, &other.beyond)] {
             for (cluster, front) in theirs {
                 let into = mine.entry(*cluster).or_default();

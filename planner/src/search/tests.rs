@@ -136,6 +136,42 @@ fn candidates_are_those_that_brute_force_finds_with_the_estimates_memory_and_tim
     check_by_brute_force(&megatron_fsdp, &[1, 2, 4], even(&megatron_fsdp, &ALL[..1]));
 }
 
+/// Kept terms and plans computed one by one come to the same.
+fn check_kept(preset: &str, nodes: u64, training: Value, change: impl Fn(&mut Request)) {
+    let cluster = json!({"gpu": "h100-sxm", "nodes": nodes});
+    let mut request = Request::new(file(preset, "megatron", cluster, training));
+    change(&mut request);
+    let search = Search::new(&request).unwrap();
+    let kept = all_of(&search);
+    let mut worker = Worker::one_by_one(&search);
+    let mut single = Partial::default();
+    (0..search.parts()).for_each(|part| worker.run(part, &mut single));
+    assert!(kept.evaluated > 100, "{}", kept.evaluated);
+    assert_eq!(kept.refused, single.refused);
+    assert_eq!((kept.evaluated, kept.fitting), (single.evaluated, single.fitting));
+    for (kept, single) in kept.best.iter().zip(&single.best) {
+        assert_eq!(kept, single, "{:?}", search.settings(&single.candidate));
+    }
+    assert!(kept == single);
+}
+
+#[test]
+fn kept_terms_come_to_what_plans_come_to_one_by_one() {
+    let narrow = |request: &mut Request| {
+        request.axes.tp = Some(Axis::Values(vec![1, 4]));
+        request.axes.cp = Some(Axis::Values(vec![1, 2]));
+        request.axes.micro_batch_size = Some(Axis::Values(vec![1, 4]));
+        request.axes.schedule = Some(ALL.to_vec());
+        request.axes.vpp = Some(Axis::Bounds(Bounds { min: 1, max: 3 }));
+        request.axes.ep = Some(Axis::Values(vec![1, 8]));
+        request.axes.etp = Some(Axis::Values(vec![1, 2]));
+    };
+    check_kept("llama-3-8b", 2, json!({"global_batch_size": 32}), narrow);
+    check_kept("deepseek-v3", 4, json!({"global_batch_size": 64}), narrow);
+    let fp8 = json!({"global_batch_size": 64, "dtype": "fp8_current", "bf16_first_layers": 2, "bf16_last_layers": 1});
+    check_kept("qwen3-30b-a3b", 2, fp8, narrow);
+}
+
 #[test]
 fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     let cluster = json!({"gpu": "h100-sxm", "nodes": 4});

@@ -3,11 +3,14 @@
 use super::Search;
 use super::candidate::{Candidate, Scored};
 use super::partial::Partial;
+use super::sink::Sink;
 use super::space::{Corner, Part, replicas, set_pipe};
 use super::stages::Pipe;
+use super::tables::Tables;
+use super::tally::Tally;
 use crate::layout::{Aspect, Shape, first_broken};
 use crate::memory;
-use crate::plan::Plan;
+use crate::plan::{Plan, Training};
 use crate::shard;
 use crate::time;
 use crate::wire::Runtime;
@@ -19,162 +22,220 @@ const MOST_SECONDS: f64 = 1e9;
 #[derive(Debug)]
 pub struct Worker<'a> {
     search: &'a Search,
-    /// The plan that is tried, and the corner that it was made from.
-    plan: Option<(usize, Plan)>,
+    /// What was made for the corner that was worked on last.
+    desk: Option<Desk>,
+    /// Whether plans are computed one by one although kept terms cover them; for tests.
+    one_by_one: bool,
+}
+
+#[derive(Debug)]
+struct Desk {
+    corner: usize,
+    plan: Plan,
+    tables: Option<Box<Tables>>,
 }
 
 impl<'a> Worker<'a> {
     pub(super) fn new(search: &'a Search) -> Worker<'a> {
-        Worker { search, plan: None }
+        Worker { search, desk: None, one_by_one: false }
+    }
+
+    /// Someone who computes each plan as if it were the only one.
+    #[cfg(test)]
+    pub(super) fn one_by_one(search: &'a Search) -> Worker<'a> {
+        Worker { search, desk: None, one_by_one: true }
     }
 
     /// Adds what a part holds; nothing for a number that is no part's.
     pub fn run(&mut self, part: u64, into: &mut Partial) {
+        let search = self.search;
         if part == 0 {
             // What was refused with whole axis values belongs to no part, and is counted once.
-            into.refused.merge(&self.search.space.refused);
+            into.refused.merge(&search.space.refused);
         }
-        let Some(&part) = usize::try_from(part).ok().and_then(|part| self.search.space.parts.get(part))
-        else {
+        let Some(&part) = usize::try_from(part).ok().and_then(|part| search.space.parts.get(part)) else {
             return;
         };
-        let Some(corner) = self.search.space.corners.get(part.corner) else { return };
-        let mut plan = match self.plan.take() {
-            Some((number, plan)) if number == part.corner => plan,
-            _ => corner.plan.clone(),
+        let Some(corner) = search.space.corners.get(part.corner) else { return };
+        let mut desk = match self.desk.take() {
+            Some(desk) if desk.corner == part.corner => desk,
+            _ => Desk {
+                corner: part.corner,
+                plan: corner.plan.clone(),
+                tables: (!self.one_by_one)
+                    .then(|| Tables::of(corner, &search.values).map(Box::new))
+                    .flatten(),
+            },
         };
-        Grids { search: self.search, corner, part, plan: &mut plan, into }.run();
-        self.plan = Some((part.corner, plan));
+        let Some(mut sink) = Sink::of(search, part.corner, into) else { return };
+        let mut grids = Grids {
+            corner,
+            part,
+            values: &search.values,
+            plan: &mut desk.plan,
+            refused: &mut into.refused,
+            sink: &mut sink,
+        };
+        match &mut desk.tables {
+            Some(tables) => grids.run_kept(tables),
+            None => grids.run(),
+        }
+        sink.give(search, into);
+        self.desk = Some(desk);
     }
 }
 
 /// The grids of a part.
-struct Grids<'a> {
-    search: &'a Search,
-    corner: &'a Corner,
-    part: Part,
-    plan: &'a mut Plan,
-    into: &'a mut Partial,
+pub(super) struct Grids<'a> {
+    pub(super) corner: &'a Corner,
+    pub(super) part: Part,
+    pub(super) values: &'a [f64],
+    /// The plan that is tried.
+    pub(super) plan: &'a mut Plan,
+    pub(super) refused: &'a mut Tally,
+    pub(super) sink: &'a mut Sink,
 }
 
 impl Grids<'_> {
+    /// Computes every plan for itself.
     fn run(&mut self) {
-        let Part { tp, ep, etp, cp, .. } = self.part;
-        let usual = [self.corner.usual_sp(tp)];
+        let usual = [self.corner.usual_sp(self.part.tp)];
         let corner = self.corner;
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
             for (stages, &pp) in corner.stages.iter().enumerate() {
-                let world = self.plan.world_size();
-                let layout = &mut self.plan.layout;
-                (layout.tp, layout.cp, layout.ep, layout.etp, layout.sp) = (tp, cp, ep, etp, sp);
-                (layout.pp, layout.vpp, layout.pipeline) = (pp, 1, None);
-                layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
-                layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
-                if corner.usual_sync && self.plan.runtime == Runtime::Fsdp2 {
-                    layout.fsdp.sync_last = pp > 1;
-                }
-                let dp = layout.dp;
+                self.set_grid(pp, sp);
                 let fsdp = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-                for size in replicas(corner.replicas.as_ref(), fsdp, dp) {
+                for size in replicas(corner.replicas.as_ref(), fsdp, self.plan.layout.dp) {
                     self.plan.layout.dp_replicate = size;
-                    self.grid(stages, size, sp);
+                    self.grid(stages);
                 }
             }
         }
     }
 
+    /// Puts a grid of ranks into the plan, its pipeline the plainest.
+    pub(super) fn set_grid(&mut self, pp: u64, sp: bool) {
+        let Part { tp, ep, etp, cp, .. } = self.part;
+        let world = self.plan.world_size();
+        let layout = &mut self.plan.layout;
+        (layout.tp, layout.cp, layout.ep, layout.etp, layout.sp) = (tp, cp, ep, etp, sp);
+        (layout.pp, layout.vpp, layout.pipeline) = (pp, 1, None);
+        layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
+        layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
+        if self.corner.usual_sync && self.plan.runtime == Runtime::Fsdp2 {
+            layout.fsdp.sync_last = pp > 1;
+        }
+    }
+
+    /// Candidates of one pipeline, micro batch and grid: valid or not by themselves.
+    pub(super) fn sets(&self) -> u64 {
+        let refused = self.corner.refused_recompute.iter().map(|(_, count)| count).sum::<u64>();
+        self.corner.recompute.len() as u64 + refused
+    }
+
+    /// Candidates of one micro batch and grid.
+    pub(super) fn sets_and_pipes(&self, stages: usize) -> u64 {
+        let pipes = self.corner.pipes.get(stages).map_or(0, Vec::len) as u64;
+        let refused: u64 =
+            self.corner.refused_pipes.get(stages).into_iter().flatten().map(|(_, count)| count).sum();
+        (pipes + refused).saturating_mul(self.sets())
+    }
+
+    /// Counts the pipelines of a number of stages that rules of theirs refuse.
+    pub(super) fn refuse_pipes(&mut self, stages: usize) {
+        let sets = self.sets();
+        for (rule, count) in self.corner.refused_pipes.get(stages).into_iter().flatten() {
+            self.refused.add(rule, count.saturating_mul(sets));
+        }
+    }
+
+    /// Counts the sets that rules of theirs refuse.
+    pub(super) fn refuse_sets(&mut self) {
+        for (rule, count) in &self.corner.refused_recompute {
+            self.refused.add(rule, *count);
+        }
+    }
+
     /// All pipelines, micro batches and sets of one grid.
-    fn grid(&mut self, stages: usize, replicas: u64, sp: bool) {
+    fn grid(&mut self, stages: usize) {
         let corner = self.corner;
-        let (pipes, refused_pipes) = (&corner.pipes[stages], &corner.refused_pipes[stages]);
-        let sets = corner.recompute.len() as u64
-            + corner.refused_recompute.iter().map(|(_, count)| count).sum::<u64>();
-        let refused: u64 = refused_pipes.iter().map(|(_, count)| count).sum();
-        let of_size = (pipes.len() as u64 + refused).saturating_mul(sets);
+        let Some(pipes) = corner.pipes.get(stages) else { return };
         for &micro_batch in &corner.micro_batches {
             self.plan.training.micro_batch_size = micro_batch;
             if let Some((_, training)) = corner.recompute.first() {
                 self.set_recompute(training);
             }
-            if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
-                self.into.refused.add(rule, of_size);
+            let broken = first_broken(&Shape::of(self.plan), Aspect::Grid).map(|(rule, _)| rule.to_owned());
+            if let Some(rule) = broken.or_else(|| self.broken_shards()) {
+                self.refused.add(&rule, self.sets_and_pipes(stages));
                 continue;
             }
-            if let Some(rule) = self.broken_shards() {
-                self.into.refused.add(&rule, of_size);
-                continue;
-            }
-            for (rule, count) in refused_pipes {
-                self.into.refused.add(rule, count.saturating_mul(sets));
-            }
+            self.refuse_pipes(stages);
             for (number, pipe) in pipes.iter().enumerate() {
-                self.pipe(stages, number, pipe, replicas, sp, sets);
+                self.pipe(stages, number, pipe);
             }
         }
     }
 
     /// Rules that look at shards; only a tensor-parallel plan of an FSDP runtime has any.
     fn broken_shards(&self) -> Option<String> {
-        let plans = self.plan.runtime == Runtime::Fsdp2 || self.plan.runtime == Runtime::MegatronFsdp;
+        let plans = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
         let findings = if plans { shard::tp_plan::check(self.plan) } else { Vec::new() };
         findings.into_iter().find(|one| one.severity == crate::Severity::Error).map(|one| one.rule)
     }
 
-    fn set_recompute(&mut self, training: &crate::plan::Training) {
+    /// Puts settings into the plan, but for the micro batch.
+    pub(super) fn set_recompute(&mut self, training: &Training) {
         let micro_batch_size = self.plan.training.micro_batch_size;
         self.plan.training.clone_from(training);
         self.plan.training.micro_batch_size = micro_batch_size;
     }
 
-    fn pipe(&mut self, stages: usize, number: usize, pipe: &Pipe, replicas: u64, sp: bool, sets: u64) {
+    fn pipe(&mut self, stages: usize, number: usize, pipe: &Pipe) {
         let corner = self.corner;
         set_pipe(self.plan, pipe);
         for aspect in [Aspect::Overlap, Aspect::Batch] {
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), aspect) {
-                self.into.refused.add(rule, sets);
+                self.refused.add(rule, self.sets());
                 return;
             }
         }
-        for (rule, count) in &corner.refused_recompute {
-            self.into.refused.add(rule, *count);
-        }
+        self.refuse_sets();
         for (set, (_, training)) in corner.recompute.iter().enumerate() {
             self.set_recompute(training);
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
-                self.into.refused.add(rule, 1);
+                self.refused.add(rule, 1);
                 continue;
             }
-            let layout = &self.plan.layout;
-            let candidate = Candidate {
-                corner: self.part.corner as u32,
-                tp: layout.tp as u32,
-                cp: layout.cp as u32,
-                ep: layout.ep as u32,
-                etp: layout.etp as u32,
-                sp,
-                stages: stages as u16,
-                pipe: number as u16,
-                replicas: replicas as u32,
-                micro_batch: self.plan.training.micro_batch_size as u32,
-                recompute: set as u16,
-            };
-            let (seconds, peak_bytes) = evaluate(self.plan, &self.search.values);
-            self.put(&Scored { candidate, seconds, peak_bytes });
+            let candidate = Candidate { recompute: set as u16, ..self.candidate(stages, number) };
+            let seconds = time::setup(self.plan)
+                .map_or(f64::INFINITY, |setup| seconds(setup.predict(self.values).total()));
+            let peak_bytes = memory::answer(self.plan).peak_bytes;
+            self.sink.put(&Scored { candidate, seconds, peak_bytes });
         }
     }
 
-    fn put(&mut self, scored: &Scored) {
-        let search = self.search;
-        let capacity = self.corner.plan.cluster.gpu.capacity_bytes.unwrap_or(u64::MAX);
-        let cluster = search.clusters.get(self.part.corner).copied().unwrap_or(0);
-        let fits = scored.peak_bytes <= capacity;
-        self.into.put(scored, cluster, fits, search.kept(), |scored| search.key(scored));
+    /// The candidate that the plan is, with the first set.
+    pub(super) fn candidate(&self, stages: usize, pipe: usize) -> Candidate {
+        let layout = &self.plan.layout;
+        Candidate {
+            corner: self.part.corner as u32,
+            tp: layout.tp as u32,
+            cp: layout.cp as u32,
+            ep: layout.ep as u32,
+            etp: layout.etp as u32,
+            sp: layout.sp,
+            stages: stages as u16,
+            pipe: pipe as u16,
+            replicas: layout.dp_replicate as u32,
+            micro_batch: self.plan.training.micro_batch_size as u32,
+            recompute: 0,
+        }
     }
 }
 
-/// Seconds of a step by the closed form (infinite where it never ends), and bytes of the fullest rank.
-pub(super) fn evaluate(plan: &Plan, values: &[f64]) -> (f64, u64) {
-    let seconds = time::setup(plan).map_or(f64::INFINITY, |setup| setup.predict(values).total());
-    let ends = seconds > 0.0 && seconds < MOST_SECONDS;
-    (if ends { seconds } else { f64::INFINITY }, memory::answer(plan).peak_bytes)
+/// Seconds of a step, infinite where it never ends.
+#[inline]
+pub(super) fn seconds(found: f64) -> f64 {
+    if found > 0.0 && found < MOST_SECONDS { found } else { f64::INFINITY }
 }

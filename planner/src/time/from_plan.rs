@@ -42,7 +42,8 @@ pub fn setup(plan: &Plan) -> Result<Setup, String> {
     Setup::new(&inputs, shape, stages)
 }
 
-fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
+/// What a plan says, in the time model's words.
+pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
     let (layout, training, cluster) = (&plan.layout, &plan.training, &plan.cluster);
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
     let strategy = layout.fsdp.strategy;
@@ -187,7 +188,11 @@ fn recompute(plan: &Plan) -> Recompute {
         Granularity::None => {}
         Granularity::Full => {
             let layers = plan.model.num_layers.max(1) as f64;
-            recompute.layer = recomputed_layers(plan).len() as f64 / layers;
+            let again = match training.recompute_method.as_deref() {
+                Some("block") => recomputed_layers(plan).len() as f64,
+                _ => layers,
+            };
+            recompute.layer = again / layers;
         }
         Granularity::Selective => {
             for module in &training.recompute_modules {

@@ -198,6 +198,90 @@ const PROCESS_SPEEDS: Speeds = Speeds {
 /// fp32 over bf16 on tensor cores (TF32 off).
 const WIDE_SHARE: f64 = 1.0 / 8.0;
 
+impl Inputs<'_> {
+    fn group(&self, size: u64, stride: u64) -> Group {
+        Group::new(size, stride, self.domain.max(1) as f64)
+    }
+
+    /// Data parallel, without context parallelism.
+    fn dp(&self) -> u64 {
+        (self.world / (self.tp * self.cp * self.pp).max(1)).max(1)
+    }
+
+    /// How layers are split. Pipeline and data parallelism have no part in it where they are the slowest axes.
+    pub fn split(&self) -> Split {
+        let strides = self.strides;
+        Split {
+            mbs: self.mbs as f64,
+            seq_len: self.seq_len as f64,
+            tp: self.tp as f64,
+            sp: self.sp && self.tp > 1,
+            cp: self.cp as f64,
+            cp_kind: self.cp_kind,
+            ep: self.ep as f64,
+            etp: self.etp as f64,
+            tp_group: self.group(self.tp, strides.tp),
+            cp_group: self.group(self.cp, strides.cp),
+            ep_group: self.group(self.ep, strides.ep),
+            etp_group: self.group(self.etp, strides.etp),
+            imbalance: self.imbalance,
+        }
+    }
+
+    /// How layers are computed.
+    pub fn manner(&self) -> Manner {
+        let facts = &self.software;
+        Manner {
+            unfused: facts.unfused,
+            frozen: self.frozen,
+            gradient_bytes: self.gradient_bytes,
+            fused_dispatch: facts.fused_dispatch,
+            overlap_tp: facts.overlap_tp,
+            overlap_ep: facts.overlap_ep,
+            gathered_share: self.gathered_share,
+            fused_loss: self.fused_loss,
+            low_attention: self.low_attention,
+            low_head: self.low_head,
+            recompute: self.recompute,
+        }
+    }
+
+    /// The pipeline, host time as it is without graphs.
+    pub fn pipe(&self) -> Pipe {
+        Pipe {
+            stages: self.pp as f64,
+            chunks: self.vpp.max(1) as f64,
+            microbatches: (self.gbs / (self.mbs * self.dp()).max(1)).max(1) as f64,
+            schedule: self.schedule,
+            inside: (self.strides.pp.saturating_mul(self.pp)) as f64 <= self.domain.max(1) as f64,
+            overlap_sends: self.software.overlap_p2p,
+            host_share: 1.0,
+        }
+    }
+
+    /// Data parallelism.
+    pub fn data(&self) -> DataParallel {
+        let (facts, strides) = (&self.software, self.strides);
+        let dp = self.dp();
+        let edp = (self.world / (self.etp * self.ep * self.pp).max(1)).max(1);
+        let replicas = self.replicas.max(1);
+        let inner_ranks = dp * self.cp / replicas;
+        DataParallel {
+            dense: self.group(dp * self.cp, strides.dp),
+            experts: self.group(edp, strides.edp),
+            replicas: self.group(replicas, strides.dp.saturating_mul(inner_ranks)),
+            gathers: self.gathers,
+            gradient_bytes: self.gradient_bytes,
+            parameter_bytes: self.parameter_bytes,
+            distributed: self.distributed,
+            overlap_reduce: facts.overlap_reduce,
+            overlap_gather: facts.overlap_gather,
+            // Adapters are about two per cent of a model.
+            trained: if self.frozen { 0.02 } else { 1.0 },
+        }
+    }
+}
+
 impl Setup {
     /// The numbers of `inputs`, with stages as given.
     ///
@@ -211,14 +295,6 @@ impl Setup {
         if let Some(bandwidth) = inputs.memory_gbs {
             speeds.memory_gbs = bandwidth;
         }
-        let domain = inputs.domain.max(1) as f64;
-        let group = |size: u64, stride: u64| Group::new(size, stride, domain);
-        let strides = inputs.strides;
-        let model_ranks = inputs.tp * inputs.cp * inputs.pp;
-        let dp = (inputs.world / model_ranks.max(1)).max(1);
-        let edp = (inputs.world / (inputs.etp * inputs.ep * inputs.pp).max(1)).max(1);
-        let replicas = inputs.replicas.max(1);
-        let inner_ranks = dp * inputs.cp / replicas;
         let facts = &inputs.software;
         Ok(Setup {
             stages,
@@ -227,62 +303,16 @@ impl Setup {
                 multiprocessors: chip.multiprocessors as f64,
                 tile: if chip.family == "blackwell" { 256.0 } else { 128.0 },
                 wide_share: if inputs.gpu.speeds.is_some() { WIDE_SHARE } else { 1.0 },
-                domain,
+                domain: inputs.domain.max(1) as f64,
                 nic: inputs.nic_gbps * 1e9 / 8.0,
             },
             numbers: inputs.numbers,
             chosen: table.choose(chip, inputs.clock, facts.profile)?,
-            split: Split {
-                mbs: inputs.mbs as f64,
-                seq_len: inputs.seq_len as f64,
-                tp: inputs.tp as f64,
-                sp: inputs.sp && inputs.tp > 1,
-                cp: inputs.cp as f64,
-                cp_kind: inputs.cp_kind,
-                ep: inputs.ep as f64,
-                etp: inputs.etp as f64,
-                tp_group: group(inputs.tp, strides.tp),
-                cp_group: group(inputs.cp, strides.cp),
-                ep_group: group(inputs.ep, strides.ep),
-                etp_group: group(inputs.etp, strides.etp),
-                imbalance: inputs.imbalance,
-            },
-            manner: Manner {
-                unfused: facts.unfused,
-                frozen: inputs.frozen,
-                gradient_bytes: inputs.gradient_bytes,
-                fused_dispatch: facts.fused_dispatch,
-                overlap_tp: facts.overlap_tp,
-                overlap_ep: facts.overlap_ep,
-                gathered_share: inputs.gathered_share,
-                fused_loss: inputs.fused_loss,
-                low_attention: inputs.low_attention,
-                low_head: inputs.low_head,
-                recompute: inputs.recompute,
-            },
-            pipe: Pipe {
-                stages: inputs.pp as f64,
-                chunks: inputs.vpp.max(1) as f64,
-                microbatches: (inputs.gbs / (inputs.mbs * dp).max(1)).max(1) as f64,
-                schedule: inputs.schedule,
-                inside: (strides.pp.saturating_mul(inputs.pp)) as f64 <= domain,
-                overlap_sends: facts.overlap_p2p,
-                host_share: 1.0,
-            },
+            split: inputs.split(),
+            manner: inputs.manner(),
+            pipe: inputs.pipe(),
             graphs: facts.graphs,
-            data: DataParallel {
-                dense: group(dp * inputs.cp, strides.dp),
-                experts: group(edp, strides.edp),
-                replicas: group(replicas, strides.dp.saturating_mul(inner_ranks)),
-                gathers: inputs.gathers,
-                gradient_bytes: inputs.gradient_bytes,
-                parameter_bytes: inputs.parameter_bytes,
-                distributed: inputs.distributed,
-                overlap_reduce: facts.overlap_reduce,
-                overlap_gather: facts.overlap_gather,
-                // Adapters are about two per cent of a model.
-                trained: if inputs.frozen { 0.02 } else { 1.0 },
-            },
+            data: inputs.data(),
             shape,
         })
     }

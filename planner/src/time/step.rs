@@ -255,28 +255,39 @@ pub fn chunk_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageCl
     ]
 }
 
-/// The stage that takes longest, seconds of a micro batch on all stages, and the most elements of a rank.
-fn longest(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe) -> (StageTime, f64, [f64; 2]) {
-    let mut longest = StageTime::default();
-    let (mut sum, mut shortest, mut elements) = (0.0, f64::INFINITY, [0.0; 2]);
-    for class in &stages.classes {
-        let stage = stage_time(machine, terms, pipe, class);
-        sum += class.count * stage.seconds;
-        shortest = stage.seconds.min(shortest);
-        if stage.seconds > longest.seconds {
-            longest = stage;
+/// The stage that takes longest, seconds of a micro batch on all stages, and the most elements of a rank: what a step's
+/// time takes from its layers. It depends neither on the schedule nor on the number of micro batches.
+#[derive(Debug, Clone, Copy)]
+pub struct Longest {
+    stage: StageTime,
+    sum: f64,
+    elements: [f64; 2],
+}
+
+impl Longest {
+    /// Of stages.
+    pub fn of(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe) -> Longest {
+        let mut longest = StageTime::default();
+        let (mut sum, mut shortest, mut elements) = (0.0, f64::INFINITY, [0.0; 2]);
+        for class in &stages.classes {
+            let stage = stage_time(machine, terms, pipe, class);
+            sum += class.count * stage.seconds;
+            shortest = stage.seconds.min(shortest);
+            if stage.seconds > longest.seconds {
+                longest = stage;
+            }
+            let here = terms.elements(class, pipe.stages);
+            if here[0] + here[1] > elements[0] + elements[1] {
+                elements = here;
+            }
         }
-        let here = terms.elements(class, pipe.stages);
-        if here[0] + here[1] > elements[0] + elements[1] {
-            elements = here;
+        if stages.spread && pipe.stages > 1.0 {
+            let layers: f64 =
+                stages.classes.iter().map(|class| class.count * class.layers.iter().sum::<f64>()).sum();
+            longest = even_out(longest, shortest, sum / pipe.stages, layers / (pipe.stages * pipe.chunks));
         }
+        Longest { stage: longest, sum, elements }
     }
-    if stages.spread && pipe.stages > 1.0 {
-        let layers: f64 =
-            stages.classes.iter().map(|class| class.count * class.layers.iter().sum::<f64>()).sum();
-        longest = even_out(longest, shortest, sum / pipe.stages, layers / (pipe.stages * pipe.chunks));
-    }
-    (longest, sum, elements)
 }
 
 /// How many times longer a micro batch takes because parameters are gathered for it.
@@ -287,13 +298,25 @@ pub(super) fn slowdown(
     pipe: &Pipe,
     data: &DataParallel,
 ) -> f64 {
-    let (longest, _, elements) = longest(machine, terms, stages, pipe);
-    1.0 + sharded(machine, stages, data, longest.seconds, elements) / longest.seconds.max(1e-12)
+    let Longest { stage, elements, .. } = Longest::of(machine, terms, stages, pipe);
+    1.0 + sharded(machine, stages, data, stage.seconds, elements) / stage.seconds.max(1e-12)
 }
 
 /// Seconds of a step.
 pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data: &DataParallel) -> StepTime {
-    let (longest, sum, elements) = longest(machine, terms, stages, pipe);
+    step_of(machine, terms, &Longest::of(machine, terms, stages, pipe), stages, pipe, data)
+}
+
+/// Seconds of a step whose longest stage is known.
+pub fn step_of(
+    machine: &Machine,
+    terms: &Terms,
+    longest: &Longest,
+    stages: &Stages,
+    pipe: &Pipe,
+    data: &DataParallel,
+) -> StepTime {
+    let Longest { stage: longest, sum, elements } = *longest;
     let mut found = StepTime::default();
     let microbatches = pipe.microbatches;
     let sharded = sharded(machine, stages, data, longest.seconds, elements);

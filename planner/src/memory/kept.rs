@@ -1,0 +1,360 @@
+//! Memory of Megatron-Core's ranks from kept terms, for whoever asks for millions of plans.
+//!
+//! The peak of a stage is a sum and a maximum of few numbers. What does not depend on the pipeline is in [`LayerTerms`]
+//! (one layer of each kind, output layer, buffers), what does not depend on the micro batch in [`GridTerms`] (state of a
+//! stage's ranks), and which layers are alive how often in [`Alive`]. All are made by the functions that make the answer
+//! of a plan, and [`peak_bytes`] equals that answer's to the byte, as long as it is below 2^53 bytes. Offloaded activations,
+//! checkpoints of several layers, dealt optimizer state and reduced replicas are not covered: see [`covers`].
+
+use crate::layout::{Axis, Chunk, chunks_of_stage};
+use crate::model::LayerKind;
+use crate::plan::{Plan, Training};
+use crate::schedule::{self, Pipeline};
+use crate::shard::{Block, counted_blocks_of};
+use crate::wire::{Granularity, OptimizerKind, Runtime};
+
+use super::head::head;
+use super::interval::reserved;
+use super::layer::{layer, mtp_module};
+use super::live::{live_chunks, live_of_chunk};
+use super::low_precision::Widths;
+use super::optimizer::Slot;
+use super::outside::outside_bytes;
+use super::parts::LayerBytes;
+use super::setting::Setting;
+use super::state::{self, loose_weight_gradient};
+pub use super::weights::Blocks;
+use super::weights::StageElements;
+
+/// Most kinds of layers, those that stay in the compute type counted apart.
+const SLOTS: usize = 8;
+
+/// Whether plans like this one, with these settings of training, are computed from kept terms.
+pub fn covers(plan: &Plan, training: &Training) -> bool {
+    let usual = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp, Axis::Pp];
+    let checkpoints = match training.recompute {
+        Granularity::Full => {
+            training.recompute_method.as_deref() == Some("uniform")
+                && training.recompute_layers == Some(1)
+                && !training.distribute_saved_activations
+        }
+        Granularity::None | Granularity::Selective => !training.distribute_saved_activations,
+    };
+    plan.runtime == Runtime::Megatron
+        && plan.nonuniform.is_none()
+        && plan.role.is_none()
+        && plan.layout.order == usual
+        && training.optimizer.kind != OptimizerKind::Muon
+        && training.offload.modules.is_empty()
+        && checkpoints
+        && 2 * kinds(plan).len() <= SLOTS
+}
+
+/// Kinds of layers of a plan, each once.
+pub fn kinds(plan: &Plan) -> Vec<LayerKind> {
+    let mut found: Vec<LayerKind> = Vec::new();
+    for (kind, _) in plan.model.kinds_in(0..plan.model.num_layers) {
+        if !found.contains(&kind) {
+            found.push(kind);
+        }
+    }
+    found
+}
+
+/// Bytes of a layer, or of a module of multi-token prediction.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Bytes {
+    saved: f64,
+    whole: f64,
+    recomputed: f64,
+    forward: f64,
+    backward: f64,
+}
+
+impl Bytes {
+    fn of(layer: &LayerBytes) -> Bytes {
+        Bytes {
+            saved: layer.saved.total() as f64,
+            whole: layer.whole() as f64,
+            recomputed: layer.recomputed as f64,
+            forward: layer.forward as f64,
+            backward: layer.backward as f64,
+        }
+    }
+}
+
+/// What depends on tensor, context and expert parallelism, on the micro batch and on what is recomputed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LayerTerms {
+    layers: [Bytes; SLOTS],
+    module: Bytes,
+    /// The residual stream.
+    stream: f64,
+    /// The embedding's dropout mask.
+    mask: f64,
+    /// Output layer: saved and transient, without and with modules of multi-token prediction.
+    heads: [[f64; 2]; 2],
+    /// The buffer of gathered inputs: by head, and by experts.
+    gathered: [[f64; 2]; 2],
+    full: bool,
+}
+
+impl LayerTerms {
+    /// The terms of a plan; its pipeline is not looked at. `kinds` are all of the model's.
+    pub fn new(plan: &Plan, kinds: &[LayerKind]) -> LayerTerms {
+        let at = Setting::new(plan);
+        let exact = Setting { widths: Widths::plain(plan), ..at };
+        let mut layers = [Bytes::default(); SLOTS];
+        for (number, &kind) in kinds.iter().enumerate() {
+            let usual = layer(&at, kind);
+            let plain = if at.widths.quantised { layer(&exact, kind) } else { usual };
+            for (slot, bytes) in [(number, usual), (kinds.len() + number, plain)] {
+                if let Some(place) = layers.get_mut(slot) {
+                    *place = Bytes::of(&bytes);
+                }
+            }
+        }
+        let modules = plan.model.mtp_layers;
+        let head_of = |modules: u64| {
+            let head = head(&at, modules);
+            [head.saved.total() as f64, head.transient as f64]
+        };
+        let gathered = |head: bool, experts: bool| state::gather_buffer(&at, head, experts) as f64;
+        LayerTerms {
+            layers,
+            module: if modules > 0 { Bytes::of(&mtp_module(&at)) } else { Bytes::default() },
+            stream: at.stream() as f64,
+            mask: if at.hidden_dropout { (at.local * at.hidden) as f64 } else { 0.0 },
+            heads: [head_of(0), head_of(modules)],
+            gathered: [
+                [gathered(false, false), gathered(false, true)],
+                [gathered(true, false), gathered(true, true)],
+            ],
+            full: plan.training.recompute == Granularity::Full,
+        }
+    }
+}
+
+/// Stages of a pipeline that hold the same.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StageKind {
+    stages: Vec<u64>,
+    chunks: Vec<ChunkKind>,
+    /// Its pieces, which decide the state of its ranks.
+    blocks: Vec<(Block, u64)>,
+    /// Chunks of one of its stages.
+    example: Vec<Chunk>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct ChunkKind {
+    layers: [f64; SLOTS],
+    embedding: bool,
+    modules: f64,
+    loss: bool,
+}
+
+/// The kinds of stages of a plan's pipeline, whatever its other axes are.
+pub fn stage_kinds(plan: &Plan, kinds: &[LayerKind]) -> Vec<StageKind> {
+    let mut found: Vec<StageKind> = Vec::new();
+    for stage in 0..plan.layout.pp {
+        let example = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+        let chunks: Vec<ChunkKind> = example.iter().map(|chunk| chunk_kind(plan, kinds, chunk)).collect();
+        match found.iter_mut().find(|known| known.chunks == chunks) {
+            Some(known) => known.stages.push(stage),
+            None => {
+                let blocks = counted_blocks_of(plan, &example);
+                found.push(StageKind { stages: vec![stage], chunks, blocks, example });
+            }
+        }
+    }
+    found
+}
+
+fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
+    let (model, training) = (&plan.model, &plan.training);
+    let mut layers = [0.0; SLOTS];
+    let quantised = training.low_precision.is_some();
+    let first = if quantised { training.bf16_first_layers } else { 0 };
+    let last = model.num_layers.saturating_sub(if quantised { training.bf16_last_layers } else { 0 });
+    for number in chunk.layers.clone() {
+        let plain = number < first || number >= last;
+        let kind = model.layer_kind(number);
+        let at = kinds.iter().position(|known| *known == kind).unwrap_or(0);
+        if let Some(count) = layers.get_mut(at + if plain { kinds.len() } else { 0 }) {
+            *count += 1.0;
+        }
+    }
+    ChunkKind {
+        layers,
+        embedding: chunk.embedding,
+        modules: if chunk.mtp { model.mtp_layers as f64 } else { 0.0 },
+        loss: chunk.loss,
+    }
+}
+
+impl StageKind {
+    /// Whether state of its ranks is that of another's.
+    pub fn same_state(&self, other: &StageKind) -> bool {
+        let sum = |kind: &StageKind, slot: usize| -> f64 {
+            kind.chunks.iter().map(|chunk| chunk.layers[slot]).sum()
+        };
+        self.blocks == other.blocks && (0..SLOTS).all(|slot| sum(self, slot) == sum(other, slot))
+    }
+}
+
+/// Which layers of a kind of stage are alive how often, when the most are.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alive {
+    layers: [f64; SLOTS],
+    /// Bits of the slots with layers.
+    mask: u32,
+    /// Layers that full recomputation keeps the input of.
+    inputs: f64,
+    embeddings: f64,
+    modules: f64,
+    /// Heads that wait for their backward; none without an output layer.
+    head: Option<f64>,
+    has_modules: bool,
+    has_experts: bool,
+    /// Boundary tensors that outlive a step.
+    boundary: f64,
+}
+
+impl Alive {
+    /// Of a plan with this kind of stage; only its pipeline and its number of micro batches are looked at.
+    pub fn of(plan: &Plan, kinds: &[LayerKind], kind: &StageKind) -> Alive {
+        let most = kind.stages.iter().map(|&stage| live_chunks(plan, stage).0).max().unwrap_or(0);
+        let mut found = Alive {
+            layers: [0.0; SLOTS],
+            mask: 0,
+            inputs: 0.0,
+            embeddings: 0.0,
+            modules: 0.0,
+            head: None,
+            has_modules: false,
+            has_experts: false,
+            boundary: state::boundary_count(plan.layout.pp, plan.layout.vpp) as f64,
+        };
+        for (number, chunk) in kind.chunks.iter().enumerate() {
+            let live = live_of_chunk(plan, most, number as u64) as f64;
+            for (slot, &count) in chunk.layers.iter().enumerate() {
+                if count > 0.0 {
+                    found.layers[slot] += live * count;
+                    found.inputs += live * count;
+                    found.mask |= 1 << slot;
+                    let kind = kinds.get(slot % kinds.len().max(1));
+                    found.has_experts |= kind.is_some_and(|kind| kind.mlp == crate::model::Mlp::Moe);
+                }
+            }
+            found.embeddings += if chunk.embedding { live } else { 0.0 };
+            found.modules += live * chunk.modules;
+            found.has_modules |= chunk.modules > 0.0;
+            if chunk.loss {
+                let waiting = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1);
+                found.head = Some(waiting as f64);
+            }
+        }
+        found
+    }
+}
+
+/// State of the ranks of a kind of stage, which depends on the rank grid alone.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct GridTerms {
+    /// Weights, gradients, optimizer state, and what is held beside them.
+    always: f64,
+    /// The most of the phases without activations.
+    least: f64,
+    /// A weight gradient that is not added where it is made.
+    weight_gradient: f64,
+}
+
+/// Elements of the blocks of a plan, which depend on tensor and expert parallelism alone.
+pub fn blocks(plan: &Plan, kinds: &[LayerKind]) -> Blocks {
+    Blocks::new(plan, kinds.iter().copied())
+}
+
+/// What a rank of a kind of stage holds: elements, and those of low-precision matrices.
+pub fn elements(plan: &Plan, blocks: &Blocks, kinds: &[LayerKind], kind: &StageKind) -> (StageElements, u64) {
+    let elements = blocks.stage(plan, &kind.example);
+    let all = elements.dense.quantised + elements.expert.quantised;
+    if plan.training.low_precision.is_none() {
+        return (elements, all);
+    }
+    let mut plain = 0;
+    for chunk in &kind.chunks {
+        for (number, kind) in kinds.iter().enumerate() {
+            plain += chunk.layers.get(kinds.len() + number).map_or(0, |count| *count as u64)
+                * blocks.quantised(*kind);
+        }
+    }
+    (elements, all - plain.min(all))
+}
+
+impl GridTerms {
+    /// Of a plan's grid of ranks.
+    pub fn new(plan: &Plan, elements: &StageElements, quantised: u64) -> GridTerms {
+        let state = state::of_grid(plan, 0, elements, quantised, Slot::Last);
+        let held = state.weights + state.gradients + state.optimizer;
+        let load = (2 * state.weights + state.gradients).saturating_sub(held);
+        let embedding = u128::from(plan.training.dtype.size()) * u128::from(elements.embedding);
+        GridTerms {
+            always: (held + state.held.total()) as f64,
+            least: load.max(embedding).max(state.gradient_copies) as f64,
+            weight_gradient: loose_weight_gradient(plan, elements) as f64,
+        }
+    }
+}
+
+/// Allocated bytes of a rank at its peak.
+#[inline]
+pub fn allocated(terms: &LayerTerms, grid: &GridTerms, alive: &Alive) -> f64 {
+    let mut bits = alive.mask;
+    let (mut saved, mut again, mut forward, mut backward) = (0.0, 0.0f64, 0.0f64, 0.0f64);
+    while bits != 0 {
+        let slot = bits.trailing_zeros() as usize % SLOTS;
+        bits &= bits - 1;
+        let layer = &terms.layers[slot];
+        saved += alive.layers[slot] * layer.saved;
+        again = again.max(if terms.full { layer.whole } else { layer.recomputed });
+        forward = forward.max(layer.forward);
+        backward = backward.max(layer.backward);
+    }
+    if terms.full {
+        saved = alive.inputs * terms.stream;
+    }
+    if alive.has_modules {
+        backward = backward.max(terms.module.backward);
+        if terms.full {
+            saved += 2.0 * terms.stream * alive.modules;
+            again = again.max(terms.module.whole);
+        } else {
+            saved += alive.modules * terms.module.saved;
+            again = again.max(terms.module.recomputed);
+            forward = forward.max(terms.module.forward);
+        }
+    }
+    saved += alive.embeddings * terms.mask;
+    let mut most = grid.least;
+    if let Some(waiting) = alive.head {
+        let [kept, transient] = terms.heads[usize::from(alive.has_modules)];
+        saved += waiting * kept;
+        most = most.max(saved + kept + transient);
+    }
+    most = most.max(saved + forward).max(saved + again + backward + grid.weight_gradient);
+    let gathered = terms.gathered[usize::from(alive.head.is_some())][usize::from(alive.has_experts)];
+    grid.always + gathered + alive.boundary * terms.stream + most
+}
+
+/// Bytes of a plan's ranks outside the allocator.
+pub fn outside(plan: &Plan) -> u64 {
+    outside_bytes(plan)
+}
+
+/// Bytes that a rank takes from its GPU with so many allocated, and so many outside the allocator.
+#[inline]
+pub fn taken(plan: &Plan, allocated: f64, outside: u64) -> u64 {
+    // Casts of floats saturate, and what is that large fits nowhere.
+    reserved(plan, (allocated as u64).min(super::MOST as u64), 0).saturating_add(outside)
+}
