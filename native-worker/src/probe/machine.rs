@@ -1,9 +1,6 @@
 //! GPUs, driver, memory and programs of this machine.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use super::ask;
 
 /// Physical memory in bytes.
 pub fn host_memory() -> Option<u64> {
@@ -18,25 +15,6 @@ pub fn gpu_count() -> usize {
         return 0;
     }
     std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count())
-}
-
-/// GPUs by name, as `nvidia-smi -L` lists them; empty without it.
-pub fn gpu_names() -> Vec<String> {
-    let Some(smi) = program("nvidia-smi") else { return Vec::new() };
-    let answer = ask(
-        &smi,
-        |command| {
-            command.arg("-L");
-        },
-        Duration::from_secs(10),
-    );
-    let Ok(output) = answer else { return Vec::new() };
-    String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter(|line| line.starts_with("GPU "))
-        // The UUID names the machine, not the kind.
-        .map(|line| line.split(" (UUID").next().unwrap_or(line).to_owned())
-        .collect()
 }
 
 /// Version of the NVIDIA driver, such as `580.65.06`; none without one.

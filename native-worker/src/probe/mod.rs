@@ -5,17 +5,24 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 mod accelerator;
+mod checks;
+mod fabric;
+mod facts;
 pub mod gpu;
 mod interpreter;
 mod machine;
 mod rank;
+mod storage;
 mod torch;
 
 pub use accelerator::accelerator;
+pub use checks::{Check, State, checks};
+pub use facts::facts;
 pub use interpreter::{Interpreter, interpreter};
-pub use machine::{driver_version, gpu_count, gpu_names, host_memory, program};
+use machine::driver_version;
+pub use machine::{gpu_count, host_memory, program};
 pub use rank::{RankBinary, find_rank};
-pub use torch::{Torch, cache_folder, find_torch, python_version};
+pub use torch::{Torch, cache_folder, find_torch};
 
 /// Runs a program that should answer at once, with its output; it is ended when it does not.
 ///

@@ -162,19 +162,6 @@ fn sentence(problems: &[(PathBuf, TorchProblem)]) -> String {
     format!("torch {NEEDED} is needed to run, and {}; {way_out}", found.join(", "))
 }
 
-/// Version of a Python, such as `3.12.3`.
-pub fn python_version(python: &Path) -> Option<String> {
-    let output = ask(
-        python,
-        |command| {
-            command.arg("--version");
-        },
-        Duration::from_secs(10),
-    )
-    .ok()?;
-    String::from_utf8_lossy(&output.stdout).trim().strip_prefix("Python ").map(str::to_owned)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

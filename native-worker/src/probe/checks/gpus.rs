@@ -1,0 +1,223 @@
+//! GPUs, the driver, and whether torch fits them.
+
+use std::collections::BTreeMap;
+
+use planner::runspec::supports;
+use planner::units::Bytes;
+
+use super::{Check, absent, doubtful, missing, ok};
+use crate::probe::Torch;
+use crate::probe::facts::{Facts, Machine};
+use crate::probe::gpu::{Gpu, GpuError};
+
+/// Memory in use by others that an idle GPU does not have, in bytes.
+const IN_USE: u64 = 1 << 30;
+
+/// GPUs, which of them are visible, and how they are.
+pub fn gpus(facts: &Facts, checks: &mut Vec<Check>) {
+    let machine = match &facts.gpus {
+        Some(Ok(machine)) => machine,
+        Some(Err(GpuError::Broken(sentence))) => return checks.push(missing("gpu", sentence)),
+        Some(Err(GpuError::NoDriver(_))) | None => {
+            return checks.push(absent("gpu", "no NVIDIA GPU is visible, so ranks run on the CPU", ""));
+        }
+    };
+    if machine.gpus.is_empty() {
+        return checks.push(absent("gpu", "the driver shows no GPU, so ranks run on the CPU", ""));
+    }
+    checks.push(ok("gpu", kinds(&machine.gpus)));
+    hidden(facts, machine, checks);
+    for (gpu, reading) in machine.gpus.iter().zip(&machine.readings) {
+        let Some(reading) = reading else {
+            checks.push(doubtful(
+                "gpu",
+                format!("GPU {} does not answer", gpu.index),
+                "look for Xid lines in the kernel's log (dmesg), and drain this node",
+            ));
+            continue;
+        };
+        if let Some(errors) = reading.ecc_uncorrected.filter(|errors| *errors > 0) {
+            checks.push(doubtful(
+                "gpu",
+                format!("GPU {} had {errors} memory errors that could not be corrected", gpu.index),
+                "drain this node and have the GPU reset",
+            ));
+        }
+        if let Some(bytes) = reading.memory_used_bytes.filter(|bytes| *bytes > IN_USE) {
+            checks.push(doubtful(
+                "gpu",
+                format!("{:.1} GiB of GPU {} are in use", Bytes(bytes).gib(), gpu.index),
+                "look with nvidia-smi whose process it is; a run of yours that is left over can be ended",
+            ));
+        }
+        // The kernel and the board slow a hot or badly fed GPU down: nvml.h, nvmlClocksThrottleReasons.
+        const HARDWARE: u64 = 0x8 | 0x40 | 0x80;
+        if reading.throttle_reasons.is_some_and(|reasons| reasons & HARDWARE != 0) {
+            checks.push(doubtful(
+                "gpu",
+                format!("GPU {} is slowed down by its hardware: heat or power", gpu.index),
+                "have cooling and power supply looked at; a slow GPU holds up all others",
+            ));
+        }
+    }
+    one_by_one(&machine.gpus, checks);
+}
+
+fn one_by_one(gpus: &[Gpu], checks: &mut Vec<Check>) {
+    for gpu in gpus {
+        if gpu.mig {
+            checks.push(doubtful(
+                "gpu",
+                format!("GPU {} is split into MIG instances, between which NCCL does not run", gpu.index),
+                "use whole GPUs, or one rank per job",
+            ));
+        }
+        if gpu.ecc == Some(false) {
+            checks.push(doubtful(
+                "gpu",
+                format!("GPU {} runs without error correction of its memory", gpu.index),
+                "have it switched on: nvidia-smi -e 1, then a restart",
+            ));
+        }
+        if let Some(pcie) = gpu.pcie.filter(|pcie| pcie.width < pcie.max_width) {
+            checks.push(doubtful(
+                "gpu",
+                format!("GPU {} runs on {} of {} PCIe lanes", gpu.index, pcie.width, pcie.max_width),
+                "have it seated anew; transfers to the host are slower by that much",
+            ));
+        }
+    }
+}
+
+/// Counts by kind, such as `8 x NVIDIA H100 80GB HBM3, 80 GiB, compute capability 9.0`.
+fn kinds(gpus: &[Gpu]) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for gpu in gpus {
+        let capability = gpu
+            .compute_capability
+            .map_or_else(String::new, |(major, minor)| format!(", compute capability {major}.{minor}"));
+        let kind = format!("{}, {:.1} GiB{capability}", gpu.name, Bytes(gpu.memory_bytes).gib());
+        *counts.entry(kind).or_default() += 1;
+    }
+    let counted: Vec<String> = counts.iter().map(|(kind, count)| format!("{count} x {kind}")).collect();
+    counted.join("; ")
+}
+
+/// What `CUDA_VISIBLE_DEVICES` makes of them.
+fn hidden(facts: &Facts, machine: &Machine, checks: &mut Vec<Check>) {
+    let Some(variable) = facts.variables.get("CUDA_VISIBLE_DEVICES") else { return };
+    let (seen, all) = (machine.visible.indices.len(), machine.gpus.len());
+    if !machine.visible.unknown.is_empty() {
+        checks.push(doubtful(
+            "gpu",
+            format!(
+                "CUDA_VISIBLE_DEVICES is {variable:?}, and names no GPU of this machine from {} on; CUDA sees {seen}",
+                machine.visible.unknown[0]
+            ),
+            "set it to numbers or UUIDs that nvidia-smi -L lists, or unset it",
+        ));
+    } else if seen == 0 {
+        checks.push(doubtful(
+            "gpu",
+            format!("CUDA_VISIBLE_DEVICES is {variable:?} and hides all {all} GPUs"),
+            "unset it to use them",
+        ));
+    } else if seen < all {
+        checks.push(ok("gpu", format!("CUDA_VISIBLE_DEVICES shows {seen} of {all} GPUs")));
+    }
+    if !machine.visible.certain {
+        checks.push(doubtful(
+            "gpu",
+            "GPUs are of several kinds, and CUDA numbers the fastest first, unlike nvidia-smi",
+            "set CUDA_DEVICE_ORDER=PCI_BUS_ID, so that both count alike",
+        ));
+    }
+}
+
+/// The driver, its CUDA, and the torches that are there.
+pub fn driver(facts: &Facts, checks: &mut Vec<Check>) {
+    let torch = facts.torch.as_ref().and_then(|torch| torch.as_ref().ok());
+    let Some(Ok(machine)) = &facts.gpus else {
+        return checks.push(match &facts.kernel_driver {
+            None => absent("driver", "no NVIDIA driver is loaded", ""),
+            Some(version) => doubtful(
+                "driver",
+                format!("{version} is loaded in the kernel, and its library libnvidia-ml.so.1 does not answer"),
+                "start the container with the NVIDIA runtime (--gpus all), or install the driver's libraries of that version",
+            ),
+        });
+    };
+    let driver = &machine.driver;
+    let major: Option<u32> = driver.version.split('.').next().and_then(|major| major.parse().ok());
+    let cuda = driver.cuda.as_ref().map_or_else(String::new, |cuda| format!(", runs CUDA up to {cuda}"));
+    match (torch.and_then(Torch::needed_driver), major) {
+        (Some(needed), Some(major)) if major < needed => checks.push(missing(
+            "driver",
+            &format!(
+                "{} is older than {needed}, which the CUDA of this torch needs; update the driver, or name a Python \
+                 with a torch 2.11 for an older CUDA with --torch PYTHON",
+                driver.version
+            ),
+        )),
+        _ => checks.push(ok("driver", format!("{}{cuda}", driver.version))),
+    }
+    let own = facts
+        .python
+        .iter()
+        .flatten()
+        .filter_map(|python| Some(("python3", python.torch.as_deref()?, python.torch_cuda.as_deref())));
+    let executors = torch.map(|torch| ("the executor", torch.version.as_str(), torch.cuda.as_deref()));
+    let mut said: Vec<&str> = Vec::new();
+    for (whose, version, cuda) in executors.into_iter().chain(own) {
+        if said.contains(&version) {
+            continue;
+        }
+        said.push(version);
+        checks.extend(fits(machine, whose, version, cuda));
+    }
+}
+
+/// Whether a torch uses these GPUs.
+fn fits(machine: &Machine, whose: &str, version: &str, cuda: Option<&str>) -> Option<Check> {
+    let Some(cuda) = cuda else {
+        return Some(doubtful(
+            "cuda",
+            format!("torch {version} of {whose} is built without CUDA, and this machine has GPUs"),
+            "install a build for the driver, such as one from https://download.pytorch.org/whl/cu130",
+        ));
+    };
+    // 13.0 is cu130.
+    let extra = format!("cu{}", cuda.replace('.', ""));
+    let unsupported = machine
+        .gpus
+        .iter()
+        .find(|gpu| gpu.compute_capability.is_some_and(|capability| !supports(&extra, capability)));
+    if let Some((gpu, (major, minor))) = unsupported.and_then(|gpu| Some((gpu, gpu.compute_capability?))) {
+        return Some(doubtful(
+            "cuda",
+            format!(
+                "torch {version} of {whose} is built for CUDA {cuda}, which has no kernels for {} (compute capability \
+                 {major}.{minor})",
+                gpu.name
+            ),
+            "install a build for another CUDA: Blackwell needs 12.8 or newer, Volta and older 12.6 or older",
+        ));
+    }
+    let number = |text: &str| -> Option<(u32, u32)> {
+        let (major, minor) = text.split_once('.')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    };
+    // Within a major version an older driver runs newer builds.
+    let (built, runs) = (number(cuda)?, number(machine.driver.cuda.as_deref()?)?);
+    if built.0 > runs.0 {
+        return Some(doubtful(
+            "cuda",
+            format!(
+                "torch {version} of {whose} is built for CUDA {cuda}, and the driver runs CUDA up to {}.{}",
+                runs.0, runs.1
+            ),
+            "update the driver, or install a build for an older CUDA",
+        ));
+    }
+    Some(ok("cuda", format!("torch {version} of {whose}, built for CUDA {cuda}, fits driver and GPUs")))
+}
