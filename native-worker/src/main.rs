@@ -7,6 +7,7 @@ mod hub;
 mod launch;
 mod probe;
 mod run;
+mod wrap;
 
 fn main() -> std::process::ExitCode {
     cli::main()

@@ -9,6 +9,7 @@ pub mod finding;
 pub mod import;
 pub mod launch;
 pub mod layout;
+pub mod logs;
 pub mod memory;
 pub mod model;
 pub mod nonuniform;

@@ -19,10 +19,12 @@ mod script;
 mod search;
 mod serve;
 mod shards;
-mod text;
+pub mod text;
 mod verify;
+mod wrap;
 
 pub use exit::{Exit, Failure, print, say};
+pub use input::read_plan;
 pub use text::one_line;
 
 /// Plan, script, run and watch large-model training
@@ -54,11 +56,18 @@ enum Command {
     Verify(verify::Verify),
     Launch(launch::Launch),
     Diagnose(diagnose::Diagnose),
+    Wrap(wrap::Wrap),
     Doctor(doctor::Doctor),
 }
 
 /// Reads the command line, does what it says, and turns the end into an exit code.
 pub fn main() -> ExitCode {
+    // Two small processes that `wrap` starts of itself.
+    match std::env::args_os().nth(1) {
+        Some(name) if name == crate::wrap::WITNESS => return crate::wrap::witness(),
+        Some(name) if name == crate::wrap::DRAIN => return crate::wrap::drain(),
+        _ => {}
+    }
     let arguments = Arguments::parse();
     let json = arguments.json;
     let ended = match arguments.command {
@@ -74,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Verify(command) => command.run(json),
         Command::Launch(command) => command.run(json),
         Command::Diagnose(command) => command.run(json),
+        Command::Wrap(command) => command.run(json),
         Command::Doctor(command) => command.run(json),
     };
     match ended {

@@ -78,7 +78,13 @@ impl Index {
         let folder = RunFolder::at(&self.runs, id)?;
         let written = written(&folder, "run.json");
         if self.known.get(id).is_none_or(|known| known.written != written) {
-            let (info, plan) = (folder.info()?, folder.plan()?);
+            let info = folder.info()?;
+            // A run that was only watched may have no plan.
+            let plan = match (folder.plan(), &info.source) {
+                (Some(plan), _) => plan,
+                (None, Some(_)) => PlanFile::default(),
+                (None, None) => return None,
+            };
             // A folder that was renamed or copied is another run.
             let info = RunInfo { id: id.to_owned(), ..info };
             let fresh = Known { info, written, plan, ends: HashMap::new(), slurm: None };

@@ -25,6 +25,8 @@ mod server;
 mod socket;
 mod state;
 
+pub use control::is_job_id;
+
 /// What `shardplan serve` was told.
 #[derive(Debug, Clone)]
 pub struct Settings {

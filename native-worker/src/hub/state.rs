@@ -28,14 +28,15 @@ pub fn derive(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
         return (state_of(*outcome), reason.clone());
     }
     let ended = evidence.rank_ends.len() as u64;
+    let writers = info.source.as_ref().map_or(info.world_size, |source| source.writers);
     let failed = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Failed);
-    if evidence.starter_lives == Some(true) && (info.launcher.is_some() || ended < info.world_size) {
+    if evidence.starter_lives == Some(true) && (info.launcher.is_some() || ended < writers) {
         return (RunState::Running, String::new());
     }
     if let Some((log, _, reason)) = failed {
         return (RunState::Failed, format!("{}: {reason}", log.trim_end_matches(".log")));
     }
-    if ended >= info.world_size {
+    if ended >= writers {
         let stopped = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Stopped);
         return match stopped {
             Some((_, _, reason)) => (RunState::Stopped, reason.clone()),
@@ -111,6 +112,7 @@ mod tests {
             slurm_job: slurm.then(|| "42".into()),
             world_size: 2,
             attempts: 1,
+            source: None,
         }
     }
 

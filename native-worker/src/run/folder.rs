@@ -39,6 +39,19 @@ impl RunFolder {
         Ok(RunFolder { path })
     }
 
+    /// The folder of a run that several processes record: the first makes it.
+    ///
+    /// # Errors
+    /// When it can't be made.
+    pub fn join(runs: &Path, id: &str) -> anyhow::Result<Self> {
+        anyhow::ensure!(is_id(id), "a run's id has letters, digits, `.`, `_` and `-` only: {id:?}");
+        let path = runs.join(id);
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
+        let path = path.canonicalize().unwrap_or(path);
+        Ok(RunFolder { path })
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -105,7 +118,11 @@ impl RunFolder {
         names
     }
 
-    fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
+    /// Writes a file of this folder, so that a reader never sees half of it.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path.join(name);
         write_atomically(&path, text)
             .with_context(|| format!("this file can't be written: {}", path.display()))

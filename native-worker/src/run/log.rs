@@ -13,6 +13,8 @@ use super::folder::unix_ms;
 pub struct LogWriter {
     file: File,
     seq: u64,
+    /// The last line may have no end: the disk was full, say.
+    torn: bool,
 }
 
 impl LogWriter {
@@ -22,7 +24,7 @@ impl LogWriter {
     /// When the file can't be opened.
     pub fn create(path: &Path) -> std::io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
-        Ok(LogWriter { file, seq: 0 })
+        Ok(LogWriter { file, seq: 0, torn: false })
     }
 
     /// Appends an event.
@@ -32,7 +34,10 @@ impl LogWriter {
     pub fn append(&mut self, event: Event) -> std::io::Result<()> {
         let record = Record { seq: self.seq, unix_ms: unix_ms(), event };
         self.seq += 1;
-        self.file.write_all(encode_record(&record).as_bytes())
+        let torn = if self.torn { "\n" } else { "" };
+        let written = self.file.write_all(format!("{torn}{}", encode_record(&record)).as_bytes());
+        self.torn = written.is_err();
+        written
     }
 }
 

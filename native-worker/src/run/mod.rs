@@ -200,6 +200,7 @@ fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
         slurm_job: None,
         world_size: plan.world_size(),
         attempts: 1,
+        source: None,
     }
 }
 

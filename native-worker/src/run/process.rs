@@ -50,6 +50,14 @@ pub fn user_name() -> String {
     user.map_or_else(|| format!("uid {uid}"), |user| user.name)
 }
 
+/// When a process was started, in seconds since 1970.
+pub fn started_unix(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted: u64 = text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok()??;
+    Some(booted + stat(pid)?.start_ticks / u64::try_from(ticks).ok()?.max(1))
+}
+
 fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }

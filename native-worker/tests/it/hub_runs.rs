@@ -37,6 +37,7 @@ fn prepare_with(shop: &Workshop, id: &str, slurm_job: Option<&str>, logs: &[(&st
         slurm_job: slurm_job.map(str::to_owned),
         world_size: 2,
         attempts: 1,
+        source: None,
     };
     let folder = format!("runs/{id}");
     shop.write(&format!("{folder}/plan.json"), TINY);
@@ -56,7 +57,7 @@ async fn runs(socket: &mut Socket) -> Vec<RunSummary> {
 }
 
 /// Waits until the list shows this run in a state that is good.
-async fn wait_state(socket: &mut Socket, id: &str, good: impl Fn(RunState) -> bool) -> RunSummary {
+pub async fn wait_state(socket: &mut Socket, id: &str, good: impl Fn(RunState) -> bool) -> RunSummary {
     let deadline = Instant::now() + Duration::from_secs(40);
     let mut list = runs(socket).await;
     loop {

@@ -8,3 +8,4 @@ mod launch;
 mod run;
 mod script;
 mod support;
+mod wrap;

@@ -1,8 +1,14 @@
 //! Plans from what a job of another framework was started with.
 
 mod arguments;
+mod command;
+mod device;
+mod job;
 mod megatron;
 
 pub use arguments::Arguments;
+pub use command::{Launched, unwrap};
+pub use device::gpu_of_driver;
+pub use job::{Recognised, import, recognise};
 pub(crate) use megatron::names as megatron_names;
 pub use megatron::{Imported, Job, import_megatron_job};

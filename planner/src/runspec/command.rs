@@ -215,7 +215,7 @@ pub fn shell_line(words: &[String]) -> String {
 }
 
 /// Words for people's eyes: what holds a secret, by the name before it or by how it begins, is replaced.
-fn without_secrets(words: &[String]) -> Vec<String> {
+pub fn without_secrets(words: &[String]) -> Vec<String> {
     let bare = |name: &str| name.trim_start_matches(['-', '+']).replace(['-', '.'], "_");
     let mut after_name = false;
     let mut shown = Vec::with_capacity(words.len());

@@ -24,6 +24,7 @@ pub use accelerator::{Accelerator, Detected, OperatingSystem, Source, detect};
 pub use block::{Block, script_block};
 pub use command::{
     Invocation, Plain, Repo, UvRun, launcher_arguments, plain, shell_line, shown_variables, sync, uv_run,
+    without_secrets,
 };
 pub use config::{ConfigFile, config_file};
 pub use container::{Container, container_project, container_steps};

@@ -38,11 +38,40 @@ pub struct RunInfo {
     /// Times that it was started: more than 1 when Slurm has requeued its job.
     #[serde(default = "first_attempt")]
     pub attempts: u64,
+    /// Set where the run is another framework's, watched from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<RunSource>,
 }
 
 /// What a record without an attempt belongs to.
 const fn first_attempt() -> u64 {
     1
+}
+
+/// A run that Shardplan did not execute but watched: what it is, and where its plan is from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSource {
+    /// The framework by its name in [`Iteration::framework`], as the command line tells; `unknown` until a line does.
+    pub framework: String,
+    /// Where the plan is from.
+    pub plan: PlanOrigin,
+    /// Processes that write a log into this folder, one for each command that is watched.
+    pub writers: u64,
+    /// What was read for the plan and could not be mapped, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+}
+
+/// Where the plan of a watched run is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlanOrigin {
+    /// A plan file that was named.
+    File,
+    /// The command line, or the configuration that it names.
+    Recovered,
+    /// There is none.
+    None,
 }
 
 /// A process, told apart from a later one with the same number by its start time.
@@ -106,6 +135,17 @@ pub enum Event {
         signal: Option<i32>,
         /// Its last lines, oldest first.
         last_lines: Vec<String>,
+    },
+    /// What a training framework printed about its iterations.
+    Iteration(Iteration),
+    /// What a GPU did at a moment.
+    Gpu(GpuSample),
+    /// What the host did at a moment.
+    Host(HostSample),
+    /// Output that was passed on but not looked at, because it came faster than it could be read.
+    Unread {
+        /// Bytes.
+        bytes: u64,
     },
     /// This writer is done. The last record of a log.
     Ended {
@@ -198,6 +238,150 @@ pub struct Step {
     pub mfu: Option<f64>,
     /// Memory over the step.
     pub memory: MeasuredMemory,
+}
+
+/// What a framework printed about one iteration, as far as it says: absent is unsaid.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Iteration {
+    /// The framework, such as `megatron`.
+    pub framework: String,
+    /// The rank that printed it, where the line says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u64>,
+    /// The iteration, counted as the framework does.
+    pub step: u64,
+    /// Iterations of the whole training.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u64>,
+    /// Training loss.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// The loss was printed as NaN or infinite.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub loss_not_finite: bool,
+    /// Norm of the gradient.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grad_norm: Option<f64>,
+    /// Learning rate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lr: Option<f64>,
+    /// Seconds of an iteration as the framework printed them, a mean over its interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
+    /// Seconds of an iteration by the watcher's clock: between this line and the one before, over their distance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_seconds: Option<f64>,
+    /// Tokens a second of the whole job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second: Option<f64>,
+    /// Tokens a second of one GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens_per_second_per_gpu: Option<f64>,
+    /// Sequences a second of the whole job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples_per_second: Option<f64>,
+    /// 10^12 floating-point operations a second of one GPU, as the framework counts them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tflops_per_gpu: Option<f64>,
+    /// Model FLOPs utilisation, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mfu: Option<f64>,
+    /// Sequences of a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global_batch_size: Option<u64>,
+    /// Largest tensor bytes of a GPU so far (torch's `max_memory_allocated`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_allocated_bytes: Option<u64>,
+    /// Largest bytes held from a GPU so far (torch's `max_memory_reserved`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_reserved_bytes: Option<u64>,
+}
+
+/// A GPU at a moment, as its driver tells; absent is unknown.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GpuSample {
+    /// Number on its host.
+    pub gpu: u64,
+    /// Host.
+    pub host: String,
+    /// Name.
+    pub name: String,
+    /// Memory in use, by everybody.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_used_bytes: Option<u64>,
+    /// Memory in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_total_bytes: Option<u64>,
+    /// Share of the last second in which a kernel ran, 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<f64>,
+    /// Clock of the multiprocessors, MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sm_clock_mhz: Option<u64>,
+    /// Clock of the memory, MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u64>,
+    /// Power, watts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub power_watts: Option<f64>,
+    /// Temperature, degrees Celsius.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature_c: Option<f64>,
+    /// Bytes a second received over PCIe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_rx_bytes_per_second: Option<f64>,
+    /// Bytes a second sent over PCIe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_tx_bytes_per_second: Option<f64>,
+    /// Bytes a second received over all NVLinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink_rx_bytes_per_second: Option<f64>,
+    /// Bytes a second sent over all NVLinks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink_tx_bytes_per_second: Option<f64>,
+    /// NVLinks that are up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlinks_active: Option<u64>,
+    /// Corrected memory errors since the driver was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_corrected: Option<u64>,
+    /// Uncorrected memory errors since the driver was loaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ecc_uncorrected: Option<u64>,
+    /// Xid error codes seen since the sample before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub xids: Vec<u64>,
+    /// Why the clocks are held down, in the driver's words.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub throttled_by: Vec<String>,
+}
+
+/// The host at a moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostSample {
+    /// Host.
+    pub host: String,
+    /// Mean number of processes that ran or wanted to, over a minute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_1m: Option<f64>,
+    /// Memory in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_total_bytes: Option<u64>,
+    /// Memory that could still be had.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_available_bytes: Option<u64>,
+    /// Resident memory of the watched command and everything that it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree_resident_bytes: Option<u64>,
+    /// Processes of that tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree_processes: Option<u64>,
+    /// Seconds of processor time that the tree has used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tree_cpu_seconds: Option<f64>,
 }
 
 /// A stage's schedule as executed, in the form of the planned one (`schedule::steps`).

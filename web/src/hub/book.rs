@@ -3,7 +3,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use planner::wire::{Event, LogRecord, MeasuredMemory, Outcome, Step, Trace};
+use planner::wire::{Event, Iteration, LogRecord, MeasuredMemory, Outcome, Step, Trace};
+
+use super::watched::Watched;
 
 /// Lines of output that are kept.
 const OUTPUT_LINES: usize = 500;
@@ -28,6 +30,8 @@ pub struct RunBook {
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
     pub merged: u64,
+    /// What was seen of a framework's own run.
+    pub watched: Watched,
     /// Highest record number of each log, so that nothing is taken twice.
     seen: BTreeMap<String, u64>,
 }
@@ -225,6 +229,14 @@ impl RunBook {
                 }
                 book.last_words = Some(LastWords { how, lines: last_lines });
             }
+            Event::Iteration(iteration) => self.take_iteration(iteration),
+            Event::Gpu(sample) => self.watched.take_gpu(sample),
+            Event::Host(sample) => {
+                self.watched.hosts.insert(sample.host.clone(), sample);
+            }
+            Event::Unread { bytes } => {
+                self.watched.unread_bytes = self.watched.unread_bytes.saturating_add(bytes)
+            }
             Event::Ended { outcome, .. } => {
                 if let Some(rank) = writer {
                     let book = self.ranks.entry(rank).or_default();
@@ -235,6 +247,27 @@ impl RunBook {
                     });
                 }
             }
+        }
+    }
+
+    /// Takes what a framework printed. The curves show it once it says loss and time.
+    fn take_iteration(&mut self, iteration: Iteration) {
+        let step = iteration.step;
+        self.watched.take_iteration(iteration);
+        let Some(known) = self.watched.iterations.get(&step) else { return };
+        let seconds = known.seconds.or(known.clock_seconds);
+        if let (Some(loss), Some(seconds)) = (known.loss, seconds) {
+            let tokens = known.tokens_per_second.map_or(0, |rate| (rate * seconds).max(0.0) as u64);
+            let point = StepPoint {
+                rank: known.rank.unwrap_or(0),
+                loss,
+                seconds,
+                tokens,
+                grad_norm: known.grad_norm.unwrap_or(f64::NAN),
+                model_tflops: known.tflops_per_gpu.unwrap_or(f64::NAN),
+                mfu: known.mfu,
+            };
+            self.steps.insert(step, point);
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod book;
 mod socket;
+mod watched;
 
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use planner::wire::{PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
 pub use book::{Phases, RankBook, RankStanding, RunBook, StepPoint};
+pub use watched::Watched;
 
 const SHOWN_KEY: &str = "shardplan.run";
 

@@ -1,0 +1,115 @@
+//! Starting a command as a shell would, and ending as it ended.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{PipeReader, pipe};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal, raise};
+
+/// Exit code of a shell for a command that it does not find.
+const NOT_FOUND: i32 = 127;
+/// Exit code of a shell for a file that it can't execute.
+const NOT_EXECUTABLE: i32 = 126;
+
+/// A command that was started, and the ends of its output.
+pub struct Started {
+    /// The process.
+    pub child: Child,
+    /// Its standard output; standard error too where both go to the same place.
+    pub out: PipeReader,
+    /// Its standard error, where that goes elsewhere.
+    pub error: Option<PipeReader>,
+}
+
+/// Why a command could not be started.
+pub struct NotStarted {
+    /// The exit code that a shell gives.
+    pub code: i32,
+    /// What to say.
+    pub message: String,
+}
+
+/// Starts a command in this process's group, with its standard input, and with pipes for its output: one for both where
+/// both go to the same file, so that what it prints stays in order.
+///
+/// # Errors
+/// When there is no such command or it can't be executed.
+pub fn start(words: &[OsString]) -> Result<Started, NotStarted> {
+    let (program, arguments) = words
+        .split_first()
+        .ok_or_else(|| NotStarted { code: 2, message: "there is no command after --".to_owned() })?;
+    let failed = |error: std::io::Error| not_started(program, &error);
+    let (out, out_writer) = pipe().map_err(failed)?;
+    let (error, error_writer) = if same_file() {
+        (None, out_writer.try_clone().map_err(failed)?)
+    } else {
+        let (reader, writer) = pipe().map_err(failed)?;
+        (Some(reader), writer)
+    };
+    let (second_out, second_error) =
+        (out_writer.try_clone().map_err(failed)?, error_writer.try_clone().map_err(failed)?);
+    let spawned = Command::new(program).args(arguments).stdout(out_writer).stderr(error_writer).spawn();
+    let child = match spawned {
+        // A script without a `#!` line is the shell's.
+        Err(error) if error.raw_os_error() == Some(nix::libc::ENOEXEC) => Command::new("/bin/sh")
+            .arg(program)
+            .args(arguments)
+            .stdout(second_out)
+            .stderr(second_error)
+            .spawn()
+            .map_err(failed)?,
+        other => other.map_err(failed)?,
+    };
+    Ok(Started { child, out, error })
+}
+
+/// Whether standard output and standard error are the same file, terminal or pipe.
+fn same_file() -> bool {
+    let file = |fd: &dyn std::os::fd::AsFd| {
+        nix::sys::stat::fstat(fd.as_fd()).ok().map(|stat| (stat.st_dev, stat.st_ino, stat.st_rdev))
+    };
+    match (file(&std::io::stdout()), file(&std::io::stderr())) {
+        (Some(out), Some(error)) => out == error,
+        _ => false,
+    }
+}
+
+fn not_started(program: &OsStr, error: &std::io::Error) -> NotStarted {
+    let name = program.to_string_lossy();
+    match error.kind() {
+        std::io::ErrorKind::NotFound if !Path::new(program).exists() => {
+            NotStarted { code: NOT_FOUND, message: format!("{name}: command not found") }
+        }
+        std::io::ErrorKind::NotFound => NotStarted {
+            code: NOT_EXECUTABLE,
+            message: format!("{name}: the interpreter that its first line names is not there"),
+        },
+        _ => NotStarted { code: NOT_EXECUTABLE, message: format!("{name}: can't be executed: {error}") },
+    }
+}
+
+/// Ends this process as the command ended: with its exit code, or by the signal that ended it.
+pub fn end_like(status: ExitStatus) -> ! {
+    if let Some(code) = status.code() {
+        std::process::exit(code);
+    }
+    let number = status.signal().unwrap_or(nix::libc::SIGKILL);
+    // The command has left a core file, if one is wanted.
+    let _ = setrlimit(Resource::RLIMIT_CORE, 0, 0);
+    if let Ok(signal) = Signal::try_from(number) {
+        let mut set = SigSet::empty();
+        set.add(signal);
+        let _ = set.thread_unblock();
+        // The first of some signals only takes away the runtime's own handler.
+        for _ in 0..2 {
+            let _ = raise(signal);
+        }
+    }
+    // Signals that this process ignores or has no name for end a shell that takes its place.
+    let _ =
+        Command::new("/bin/sh").args(["-c", &format!("kill -{number} $$")]).stdin(Stdio::inherit()).exec();
+    std::process::exit(128 + number)
+}

@@ -1,0 +1,185 @@
+//! The plan of a watched command: the file that was named, or what its command line and configuration say.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use planner::import::{self, Job, Launched, Recognised};
+use planner::wire::{PlanFile, PlanOrigin};
+
+use super::place::Variables;
+
+/// The largest configuration that is read, in bytes.
+const MAX_CONFIG_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What is known of the machine that the plan is for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Id of the GPU in the catalogue, as the user says or the driver's name tells.
+    pub gpu: Option<String>,
+    /// The driver's name for it.
+    pub gpu_name: String,
+    /// GPUs that the command sees here.
+    pub gpus: u64,
+}
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The plan.
+    pub plan: Option<PlanFile>,
+    /// Where it is from.
+    pub origin: PlanOrigin,
+    /// The framework that was recognised, by its name in records.
+    pub framework: String,
+    /// What to know about it, as sentences.
+    pub remarks: Vec<String>,
+}
+
+/// Reads the plan that `named` names, or recovers one from the command.
+pub fn find(named: Option<&Path>, words: &[String], variables: &Variables, machine: &Machine) -> Found {
+    let launched = import::unwrap(words);
+    let recognised = import::recognise(&launched);
+    let framework = recognised.framework().to_owned();
+    if let Some(path) = named {
+        return match crate::cli::read_plan(path) {
+            Ok(plan) => Found { plan: Some(plan), origin: PlanOrigin::File, framework, remarks: Vec::new() },
+            Err(error) => {
+                let remark = format!("the plan can't be read, so there is none: {error:#}");
+                Found { plan: None, origin: PlanOrigin::None, framework, remarks: vec![remark] }
+            }
+        };
+    }
+    recover(&launched, &recognised, variables, machine)
+}
+
+fn recover(launched: &Launched, recognised: &Recognised, variables: &Variables, machine: &Machine) -> Found {
+    let mut remarks = Vec::new();
+    let config = recognised.config().and_then(|path| match read(Path::new(path)) {
+        Ok(text) => Some(text),
+        Err(error) => {
+            remarks.push(format!("the configuration can't be read: {error}: {path}"));
+            None
+        }
+    });
+    let (nodes, gpus_per_node) = shape(launched, variables, machine);
+    let gpu = gpu(machine, &mut remarks);
+    let environment: Vec<(String, String)> = variables
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .chain(launched.environment.clone())
+        .collect();
+    let job = Job { gpu: &gpu, nodes, gpus_per_node, environment: &environment };
+    let imported = import::import(launched, recognised, config.as_deref(), &job);
+    remarks.extend(imported.findings.iter().map(|finding| finding.message.clone()));
+    if !imported.unknown.is_empty() {
+        remarks.push(format!("options that nothing here knows: {}", imported.unknown.join(", ")));
+    }
+    let origin = if imported.file.is_some() { PlanOrigin::Recovered } else { PlanOrigin::None };
+    Found { plan: imported.file, origin, framework: recognised.framework().to_owned(), remarks }
+}
+
+/// Nodes and GPUs of each: what a launcher on the command line says, else what one outside has set, else this machine.
+fn shape(launched: &Launched, variables: &Variables, machine: &Machine) -> (u64, u64) {
+    let number =
+        |name: &str| variables.get(name).and_then(|value| value.parse::<u64>().ok()).filter(|&n| n > 0);
+    let here = launched.processes_per_node.or(number("LOCAL_WORLD_SIZE"));
+    let world = number("WORLD_SIZE");
+    let nodes = launched
+        .nodes
+        .or(number("GROUP_WORLD_SIZE"))
+        .or(number("SLURM_STEP_NUM_NODES"))
+        .or(number("SLURM_NNODES"))
+        .or(world.zip(here).map(|(world, here)| world.div_ceil(here)))
+        .unwrap_or(1)
+        .max(1);
+    let tasks = number("SLURM_STEP_NUM_TASKS").filter(|&tasks| tasks > nodes);
+    let per_node = here
+        .or(world.map(|world| world.div_ceil(nodes)))
+        .or(tasks.map(|tasks| tasks.div_ceil(nodes)))
+        .or(Some(machine.gpus).filter(|&gpus| gpus > 0))
+        .unwrap_or(1);
+    (nodes, per_node.max(1))
+}
+
+fn gpu(machine: &Machine, remarks: &mut Vec<String>) -> String {
+    if let Some(gpu) = &machine.gpu {
+        return gpu.clone();
+    }
+    if let Some(id) = import::gpu_of_driver(&machine.gpu_name) {
+        return id.to_owned();
+    }
+    if machine.gpu_name.is_empty() {
+        remarks
+            .push("no GPU was found here, so the plan is for the CPU; name another with --gpu ID".to_owned());
+        return "cpu".to_owned();
+    }
+    remarks.push(format!(
+        "{} is not in the catalogue, so the plan is for an h100-sxm; name another with --gpu ID",
+        machine.gpu_name
+    ));
+    "h100-sxm".to_owned()
+}
+
+/// A file's text, bounded; a pipe or device is not waited for.
+fn read(path: &Path) -> Result<String, String> {
+    let sentence = |error: std::io::Error| error.to_string();
+    let path: PathBuf = path.to_owned();
+    let kind = std::fs::metadata(&path).map_err(sentence)?;
+    if !kind.is_file() {
+        return Err("it is no file".to_owned());
+    }
+    if kind.len() > MAX_CONFIG_BYTES {
+        return Err(format!("it has {} bytes, and at most {MAX_CONFIG_BYTES} are read", kind.len()));
+    }
+    let mut bytes = Vec::new();
+    File::open(&path).map_err(sentence)?.take(MAX_CONFIG_BYTES).read_to_end(&mut bytes).map_err(sentence)?;
+    String::from_utf8(bytes).map_err(|_| "it is no text".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_and_processes() {
+        let check = |line: &str, set: &[(&str, &str)], gpus, expected| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let variables =
+                set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let machine = Machine { gpus, ..Machine::default() };
+            assert_eq!(shape(&import::unwrap(&words), &variables, &machine), expected, "{line} {set:?}");
+        };
+        check("python t.py", &[], 0, (1, 1));
+        check("python t.py", &[], 8, (1, 8));
+        check("torchrun --nproc_per_node 4 --nnodes 2 t.py", &[], 8, (2, 4));
+        check("torchrun --nproc_per_node gpu t.py", &[("SLURM_NNODES", "4")], 8, (4, 8));
+        check("python t.py", &[("SLURM_NNODES", "2"), ("SLURM_STEP_NUM_TASKS", "16")], 0, (2, 8));
+        check("python t.py", &[("WORLD_SIZE", "16"), ("LOCAL_WORLD_SIZE", "8")], 0, (2, 8));
+    }
+
+    #[test]
+    fn only_files_of_text_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("c.toml");
+        std::fs::write(&path, [0xff, 0xfe]).expect("written");
+        assert!(read(&path).is_err_and(|error| error.contains("no text")));
+        assert!(read(folder.path()).is_err_and(|error| error.contains("no file")));
+        assert!(read(Path::new("/dev/zero")).is_err_and(|error| error.contains("no file")));
+        std::fs::File::create(&path).and_then(|file| file.set_len(MAX_CONFIG_BYTES + 1)).expect("made");
+        assert!(read(&path).is_err_and(|error| error.contains("at most")));
+    }
+
+    #[test]
+    fn a_megatron_job_has_a_plan() {
+        let line = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 \
+                    --seq-length 1024 --max-position-embeddings 1024 --global-batch-size 32 --bf16";
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let machine = Machine { gpu: Some("h100-sxm".into()), ..Machine::default() };
+        let found = find(None, &words, &Variables::new(), &machine);
+        assert_eq!((found.origin, found.framework.as_str()), (PlanOrigin::Recovered, "megatron"));
+        assert_eq!(found.plan.expect("a plan").cluster.gpus_per_node, Some(8));
+        let found = find(None, &["sleep".into(), "1".into()], &Variables::new(), &machine);
+        assert_eq!((found.origin, found.plan), (PlanOrigin::None, None));
+    }
+}

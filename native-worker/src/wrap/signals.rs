@@ -1,0 +1,196 @@
+//! Handing on the signals that ask for something, once.
+//!
+//! A signal may be meant for this process (`kill PID`, a container's end) or for its whole process group (a terminal,
+//! srun, timeout). In the second case the command, which stays in the group, has it from the kernel already. To tell the
+//! two apart a witness, a process that does nothing else, waits in the same group and says what reached it.
+
+use std::collections::BTreeMap;
+use std::io::{PipeReader, Read, Write, pipe};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::Pid;
+
+/// The signals that are handed on. Those of job control act on each process of the group by themselves.
+const HANDED_ON: &[Signal] = &[
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGALRM,
+    Signal::SIGTERM,
+    Signal::SIGXCPU,
+    Signal::SIGXFSZ,
+    Signal::SIGVTALRM,
+    Signal::SIGPROF,
+    Signal::SIGWINCH,
+    Signal::SIGIO,
+    Signal::SIGPWR,
+];
+
+/// How long the witness may take to say that a signal reached it too.
+const WITNESS_LIMIT: Duration = Duration::from_millis(100);
+
+/// Name of the witness's command.
+pub const WITNESS: &str = "wrap-witness";
+
+/// The signals of this process, read instead of handled, so that what was ignored before stays ignored.
+pub struct Signals {
+    descriptor: SignalFd,
+    /// What is blocked besides, and was before.
+    original: SigSet,
+    blocked: SigSet,
+}
+
+impl Signals {
+    /// Blocks the signals. To be called before there is a second thread.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn block() -> nix::Result<Signals> {
+        let mut set: SigSet = HANDED_ON.iter().copied().collect();
+        set.add(Signal::SIGCHLD);
+        let original = set.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+        let descriptor = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+        Ok(Signals { descriptor, original, blocked: set })
+    }
+
+    /// Does something as it would be done without us: processes that are started inherit what is blocked.
+    pub fn unblocked<T>(&self, act: impl FnOnce() -> T) -> T {
+        let _ = self.original.thread_set_mask();
+        let done = act();
+        let _ = self.blocked.thread_block();
+        done
+    }
+
+    /// Waits until a signal has come, at most so long, and gives it; none for a child's end or when nothing came.
+    fn next(&mut self, limit: Duration) -> Option<Signal> {
+        let mut wait = [PollFd::new(self.descriptor.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
+        if poll(&mut wait, limit).unwrap_or(0) == 0 {
+            return None;
+        }
+        let read = self.descriptor.read_signal().ok()??;
+        Signal::try_from(i32::try_from(read.ssi_signo).ok()?).ok().filter(|signal| *signal != Signal::SIGCHLD)
+    }
+
+    /// Waits for the child's end, and hands signals on to it meanwhile.
+    ///
+    /// # Errors
+    /// When the system can't say how it ended.
+    pub fn wait(&mut self, child: &mut Child) -> std::io::Result<std::process::ExitStatus> {
+        let mut witness = Witness::start();
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if let Some(signal) = self.next(Duration::from_secs(1))
+                && !witness.as_mut().is_some_and(|witness| witness.saw(signal) && in_our_group(child))
+            {
+                hand_on(child, signal);
+            }
+        }
+    }
+}
+
+/// Whether the kernel sends the command what it sends to our group.
+fn in_our_group(child: &Child) -> bool {
+    nix::unistd::getpgid(pid(child)).is_ok_and(|group| group == nix::unistd::getpgrp())
+}
+
+fn pid(child: &Child) -> Option<Pid> {
+    i32::try_from(child.id()).ok().map(Pid::from_raw)
+}
+
+/// Sends a signal to a child that was not waited for yet, so the number is still its own.
+fn hand_on(child: &Child, signal: Signal) {
+    if let Some(pid) = pid(child) {
+        let _ = kill(pid, signal);
+    }
+}
+
+/// The process that says what reached the group.
+struct Witness {
+    process: Child,
+    says: PipeReader,
+    /// When it last said so of each signal.
+    heard: BTreeMap<i32, Instant>,
+}
+
+impl Witness {
+    fn start() -> Option<Witness> {
+        let (says, writer) = pipe().ok()?;
+        let process = Command::new("/proc/self/exe")
+            .arg(WITNESS)
+            .stdin(Stdio::null())
+            .stdout(writer)
+            .stderr(Stdio::null())
+            .spawn()
+            .ok()?;
+        Some(Witness { process, says, heard: BTreeMap::new() })
+    }
+
+    /// Whether this signal reached the witness too, just now.
+    fn saw(&mut self, signal: Signal) -> bool {
+        let until = Instant::now() + WITNESS_LIMIT;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if self.heard.remove(&(signal as i32)).is_some_and(|at| at.elapsed() < WITNESS_LIMIT) {
+                return true;
+            }
+            if left.is_zero() || !self.listen(left) {
+                return false;
+            }
+        }
+    }
+
+    /// Reads what it has to say; false when it has gone.
+    fn listen(&mut self, limit: Duration) -> bool {
+        let mut wait = [PollFd::new(self.says.as_fd(), PollFlags::POLLIN)];
+        let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO);
+        if poll(&mut wait, limit).unwrap_or(0) == 0 {
+            return true;
+        }
+        let mut said = [0u8; 64];
+        let count = self.says.read(&mut said).unwrap_or(0);
+        let now = Instant::now();
+        self.heard.extend(said[..count].iter().map(|&signal| (i32::from(signal), now)));
+        count > 0
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// What the witness does: says each signal that reaches it, until nobody listens.
+pub fn witness() -> std::process::ExitCode {
+    let Ok(mut signals) = Signals::block() else { return std::process::ExitCode::FAILURE };
+    let mut out = std::io::stdout();
+    loop {
+        let gone = {
+            let mut both = [
+                PollFd::new(signals.descriptor.as_fd(), PollFlags::POLLIN),
+                PollFd::new(out.as_fd(), PollFlags::empty()),
+            ];
+            let _ = poll(&mut both, PollTimeout::NONE);
+            both[1].revents().is_some_and(|events| !events.is_empty())
+        };
+        if gone {
+            return std::process::ExitCode::SUCCESS;
+        }
+        let Some(signal) = signals.next(Duration::ZERO) else { continue };
+        let said = u8::try_from(signal as i32).unwrap_or(0);
+        if out.write_all(&[said]).and_then(|()| out.flush()).is_err() {
+            return std::process::ExitCode::SUCCESS;
+        }
+    }
+}

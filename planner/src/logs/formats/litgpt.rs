@@ -1,0 +1,33 @@
+//! LitGPT: Lightning-AI/litgpt, `litgpt/pretrain.py` (`fit`), commit 0363060b9b9952baada5e5e91c5f2ca1030acd35. Its time is that
+//! of a micro batch, so the step's is left to the clock.
+
+use super::super::field::Quantity::*;
+use super::super::field::Unit::*;
+use super::super::field::field;
+use super::super::format::{Format, Kind};
+
+/// Its lines.
+pub const FORMATS: &[Format] = &[Format {
+    framework: "litgpt",
+    kind: Kind::Whole,
+    anchor: "| loss train:",
+    also: &["iter ", "iter time:"],
+    never: &[],
+    closed: false,
+    fields: &[field("step ", Step, One), field("| loss train:", Loss, One)],
+}];
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::testing::check;
+
+    #[test]
+    fn lines() {
+        check(
+            &[
+                "Epoch 1 | iter 64 step 16 | loss train: 7.125, val: n/a | iter time: 351.25 ms (step) remaining time: 0:12:05",
+            ],
+            &["litgpt step 16 loss 7.125"],
+        );
+    }
+}
