@@ -10,7 +10,8 @@ use crate::sections::Inputs;
 use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
 use crate::views::{
-    DataView, LayoutsView, MemoryView, RanksView, RunView, ScriptView, ShardsView, TimelineView,
+    DataView, DiagnoseState, DiagnoseView, LayoutsView, MemoryView, RanksView, RunView, ScriptView,
+    ShardsView, TimelineView,
 };
 
 /// The page.
@@ -21,6 +22,7 @@ pub fn App() -> impl IntoView {
     provide_context(store);
     let hub = Hub::new();
     provide_context(hub);
+    provide_context(DiagnoseState::new());
     start::keep_address(store, hub);
     hub.connect();
     Effect::new(move |_| store.view.get().keep());
@@ -51,6 +53,7 @@ pub fn App() -> impl IntoView {
                         View::Shards => view! { <ShardsView/> }.into_any(),
                         View::Script => view! { <ScriptView/> }.into_any(),
                         View::Run => view! { <RunView/> }.into_any(),
+                        View::Diagnose => view! { <DiagnoseView/> }.into_any(),
                         View::Data => view! { <DataView/> }.into_any(),
                     }}
                 </div>

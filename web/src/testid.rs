@@ -141,6 +141,26 @@ pub const SCRIPT_TEXT: &str = "script-text";
 pub const SCRIPT_COPY: &str = "script-copy";
 /// Downloads the script.
 pub const SCRIPT_DOWNLOAD: &str = "script-download";
+/// Box for a pasted log.
+pub const DIAGNOSE_PASTE: &str = "diagnose-paste";
+/// Reads what was typed there.
+pub const DIAGNOSE_READ: &str = "diagnose-read";
+/// Chooses log files.
+pub const DIAGNOSE_FILES: &str = "diagnose-files";
+/// Whether the plan on the page is the run's.
+pub const DIAGNOSE_PLAN: &str = "diagnose-plan";
+/// How far reading is; carries `data-longest`, the most milliseconds that one slice took.
+pub const DIAGNOSE_STATE: &str = "diagnose-state";
+/// The diagnosis; carries `data-found`.
+pub const DIAGNOSE_RESULT: &str = "diagnose-result";
+/// Its cause; carries `data-cause` and `data-rank`.
+pub const DIAGNOSE_CAUSE: &str = "diagnose-cause";
+/// An out-of-memory error beside the plan.
+pub const DIAGNOSE_AGAINST: &str = "diagnose-against";
+/// Lines of the logs.
+pub const DIAGNOSE_EVIDENCE: &str = "diagnose-evidence";
+/// What was looked at.
+pub const DIAGNOSE_LOOKED: &str = "diagnose-looked";
 /// The answer as JSON.
 pub const DATA_JSON: &str = "data-json";
 
@@ -167,7 +187,7 @@ pub const PREDICTED: &str = "predicted-";
 /// A residual, likewise.
 pub const RESIDUAL: &str = "residual-";
 
-/// Hook of a tab: `tab-memory`, `tab-timeline`, `tab-ranks`, `tab-layouts`, `tab-shards`, `tab-script`, `tab-run`, `tab-data`.
+/// Hook of a tab: `tab-memory`, `tab-timeline`, `tab-ranks`, `tab-layouts`, `tab-shards`, `tab-script`, `tab-run`, `tab-diagnose`, `tab-data`.
 pub fn tab(id: &str) -> String {
     format!("tab-{id}")
 }

@@ -7,7 +7,10 @@ use crate::layout::coordinates;
 use crate::memory;
 use crate::plan::Plan;
 use crate::units::Bytes;
-use crate::wire::{Granularity, PlanFile, RankClass, Runtime};
+use crate::wire::{RankClass, Runtime};
+
+/// Changes that are told.
+const MOST_ADVICE: usize = 4;
 
 /// Figures of the error beside the plan's.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +25,7 @@ pub struct AgainstPlan {
     pub needed_bytes: Option<u64>,
     /// What that says, in sentences.
     pub said: String,
-    /// Changes of the plan that lower its prediction, the largest saving first.
+    /// Changes of the plan that lower its prediction: those after which it fits first, the fastest first.
     pub advice: Vec<String>,
 }
 
@@ -63,7 +66,7 @@ pub(super) fn compare(found: &OutOfMemory, plan: &Plan, rank: Option<u32>) -> Op
         capacity_bytes: answer.capacity_bytes,
         needed_bytes: needed,
         said,
-        advice: advice(plan, answer.peak_bytes),
+        advice: advice(plan),
     })
 }
 
@@ -81,49 +84,19 @@ fn class_of<'a>(plan: &Plan, classes: &'a [RankClass], rank: Option<u32>) -> Opt
     }
 }
 
-/// Changes that lower the peak, tried with the plan's own rules.
-fn advice(plan: &Plan, peak: u64) -> Vec<String> {
-    let file = &plan.file;
-    let mut tries: Vec<(String, PlanFile)> = Vec::new();
-    let mut change = |what: String, edit: &dyn Fn(&mut PlanFile)| {
-        let mut other = file.clone();
-        edit(&mut other);
-        tries.push((what, other));
-    };
-    change("recompute whole layers (training.recompute.granularity full)".to_owned(), &|file| {
-        let recompute = &mut file.training.recompute;
-        (recompute.granularity, recompute.modules) = (Some(Granularity::Full), None);
-        (recompute.method, recompute.num_layers) = (Some("uniform".to_owned()), Some(1));
-    });
-    if plan.training.micro_batch_size > 1 {
-        let half = plan.training.micro_batch_size / 2;
-        change(format!("training.micro_batch_size {half}"), &|file| {
-            file.training.micro_batch_size = Some(half)
-        });
-    }
-    let sizes = &plan.layout;
-    if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        let (tp, pp, cp, ep) = (sizes.tp * 2, sizes.pp * 2, sizes.cp * 2, sizes.ep * 2);
-        change(format!("layout.tp {tp} with sp"), &|file| {
-            (file.layout.tp, file.layout.sp) = (Some(tp), Some(true));
-        });
-        change(format!("layout.pp {pp}"), &|file| file.layout.pp = Some(pp));
-        change(format!("layout.cp {cp}"), &|file| file.layout.cp = Some(cp));
-        if plan.model.moe.is_some() {
-            change(format!("layout.ep {ep}"), &|file| file.layout.ep = Some(ep));
-        }
-    }
-    let mut found: Vec<(u64, String)> = tries
-        .into_iter()
-        .filter_map(|(what, file)| {
-            let lowered = memory::answer(&Plan::resolve(&file).plan?).peak_bytes;
-            (lowered < peak).then(|| {
-                let saved = Bytes(peak - lowered).gib();
-                (lowered, format!("{what}: predicted {:.2} GiB, {saved:.2} less", Bytes(lowered).gib()))
-            })
+/// The planner's own advice, in words.
+fn advice(plan: &Plan) -> Vec<String> {
+    let savings = memory::advice(&plan.file).savings;
+    let lowering = savings.iter().filter(|advice| advice.saved_bytes > 0);
+    lowering
+        .take(MOST_ADVICE)
+        .map(|advice| {
+            let saved = Bytes(advice.saved_bytes.unsigned_abs()).gib();
+            let peak = Bytes(advice.peak_bytes).gib();
+            format!(
+                "{}: the plan then predicts {peak:.2} GiB for the fullest GPU, {saved:.2} GiB less",
+                advice.title
+            )
         })
-        .collect();
-    found.sort();
-    found.truncate(4);
-    found.into_iter().map(|(_, text)| text).collect()
+        .collect()
 }

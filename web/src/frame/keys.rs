@@ -8,7 +8,7 @@ use crate::state::{Store, View};
 
 /// What `?` lists.
 pub const SHORTCUTS: &[(&str, &str)] = &[
-    ("1 to 8", "Choose a view"),
+    ("1 to 9", "Choose a view"),
     ("Ctrl Z", "Undo"),
     ("Ctrl Shift Z, Ctrl Y", "Redo"),
     ("Up, down in a number", "Step through valid values"),

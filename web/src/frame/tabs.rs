@@ -7,7 +7,7 @@ use crate::browser;
 use crate::state::{View, store};
 use crate::testid;
 
-/// One tab per view; keys 1 to 8, and the arrow keys while a tab has the focus.
+/// One tab per view; keys 1 to 9, and the arrow keys while a tab has the focus.
 #[component]
 pub fn Tabs() -> impl IntoView {
     let store = store();

@@ -38,13 +38,15 @@ pub enum View {
     Script,
     /// Runs, live and past.
     Run,
+    /// Why a run ended.
+    Diagnose,
     /// Plan and answer as files.
     Data,
 }
 
 impl View {
     /// All of them.
-    pub const ALL: [View; 8] = [
+    pub const ALL: [View; 9] = [
         View::Memory,
         View::Timeline,
         View::Ranks,
@@ -52,6 +54,7 @@ impl View {
         View::Shards,
         View::Script,
         View::Run,
+        View::Diagnose,
         View::Data,
     ];
 
@@ -65,6 +68,7 @@ impl View {
             View::Shards => "shards",
             View::Script => "script",
             View::Run => "run",
+            View::Diagnose => "diagnose",
             View::Data => "data",
         }
     }
@@ -90,6 +94,7 @@ impl View {
             View::Shards => "Shards",
             View::Script => "Script",
             View::Run => "Run",
+            View::Diagnose => "Diagnose",
             View::Data => "Data",
         }
     }

@@ -1,6 +1,7 @@
 //! The views, one at a time.
 
 mod data;
+mod diagnose;
 mod failure_study;
 mod failures;
 mod layouts;
@@ -16,6 +17,7 @@ mod shards;
 mod timeline;
 
 pub use data::DataView;
+pub use diagnose::{DiagnoseState, DiagnoseView};
 pub use layouts::LayoutsView;
 pub use memory::MemoryView;
 pub use ranks::RanksView;
