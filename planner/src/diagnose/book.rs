@@ -281,6 +281,8 @@ impl Book {
         } else if let Some(end) = exits::of_elastic(text) {
             self.formats.insert(Format::Torch);
             self.end(end, moment);
+        } else if let Some(end) = exits::of_others(text) {
+            self.end(end, moment);
         }
         if message.starts_with("host") {
             self.block.at(stamp_above(line.before));

@@ -24,7 +24,7 @@ pub struct ProcessEnd {
 impl ProcessEnd {
     /// Whether it was told to end, which says nothing of why.
     pub(super) fn was_told(&self) -> bool {
-        self.code == Some(143)
+        matches!(self.code, Some(143 | 15))
     }
 }
 
@@ -116,6 +116,26 @@ pub(super) fn of_elastic(line: &str) -> Option<ProcessEnd> {
         ..Origin::default()
     };
     Some(ended(origin, code, "torchrun"))
+}
+
+/// Reads DeepSpeed's `[..., '--local_rank=3', ...] exits with return code = -9`, Lightning's `[rank: 1] Child process with
+/// PID 12 terminated with code 1` and torch.multiprocessing's `-- Process 3 terminated with the following error`.
+pub(super) fn of_others(line: &str) -> Option<ProcessEnd> {
+    if let Some((command, rest)) = line.split_once("exits with return code = ") {
+        let local = command.rsplit_once("--local_rank=").or_else(|| command.rsplit_once("--local-rank="));
+        let local_rank = local.and_then(|(_, rest)| digits(rest)).map(|(rank, _)| rank);
+        return Some(ended(Origin { local_rank, ..Origin::default() }, signed(rest)?, "DeepSpeed"));
+    }
+    if let Some((before, rest)) = line.split_once("Child process with PID ") {
+        let (pid, rest) = super::origin::long_digits(rest)?;
+        let code = signed(rest.strip_prefix(" terminated with code ")?)?;
+        let rank = super::origin::rank_in_text(before);
+        return Some(ended(Origin { rank, pid: Some(pid), ..Origin::default() }, code, "Lightning"));
+    }
+    let (_, rest) = line.split_once("-- Process ")?;
+    let (rank, rest) = digits(rest)?;
+    rest.starts_with(" terminated with the following error")
+        .then(|| ended(Origin { rank: Some(rank), ..Origin::default() }, 1, "torch.multiprocessing"))
 }
 
 /// The fields of one failure in torchrun's block, line by line.

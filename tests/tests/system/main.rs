@@ -1,6 +1,7 @@
 //! Whole-system tests, one binary: against the programs as `cargo xtask run` builds them.
 
 mod browser;
+mod diagnose;
 mod fsdp;
 mod hub;
 mod layouts;

@@ -50,6 +50,7 @@ pub(super) const CAUSES: &[Cause] = &[
         signs: &[
             fatal("enroot-mount: failed to mount"),
             fatal("pyxis: * failed to mount"),
+            fatal("source path does not exist"),
             fatal("pyxis: --container-mounts"),
             fatal("pyxis: container-mounts"),
             fatal("invalid mount config for type"),
@@ -71,10 +72,7 @@ pub(super) const CAUSES: &[Cause] = &[
             "the same on one node only: --exclude=NODE",
         ],
         signs: &[
-            fatal("pyxis: container start failed"),
-            fatal("pyxis: couldn't start container"),
-            fatal("pyxis: seccomp filter failed"),
-            fatal("pyxis: couldn't"),
+            fatal("error: pyxis: "),
             fatal("required plugin spank_pyxis.so"),
             fatal("Failed to invoke spank plugin stack"),
             fatal("enroot-nsenter: failed"),
@@ -109,7 +107,8 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("salloc: unrecognized option '--"),
             fatal("srun: invalid option"),
             fatal("pyxis: --container-*was specified"),
-            fatal("pyxis: * specified more than once"),
+            fatal("pyxis: * specified multiple times"),
+            fatal("pyxis: both --"),
         ],
     },
     Cause {

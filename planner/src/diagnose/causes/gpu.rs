@@ -45,6 +45,7 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("CUDA error: unspecified launch failure*fallen"),
             strong("nvidia-smi*No devices were found"),
             strong("NVML: GPU is lost"),
+            strong("amdgpu: GPU reset begin"),
             strong("NVMLError_GpuIsLost"),
         ],
     },
@@ -128,6 +129,7 @@ pub(super) const CAUSES: &[Cause] = &[
         signs: &[
             fatal("no kernel image is available for execution on the device"),
             fatal("cudaErrorNoKernelImageForDevice"),
+            fatal("hipErrorNoBinaryForGpu"),
             fatal("is not compatible with the current PyTorch installation*capabilit"),
             strong("with CUDA capability sm_# is not compatible"),
             strong("ptxas fatal*Value 'sm_"),
@@ -176,6 +178,9 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("CUDA error: invalid device ordinal"),
             fatal("cudaErrorInvalidDevice"),
             fatal("Found no NVIDIA driver on your system"),
+            fatal("couldn't communicate with the NVIDIA driver"),
+            strong("CUDA driver initialization failed, you might not have a CUDA gpu"),
+            fatal("No HIP GPUs are available"),
             fatal("Torch not compiled with CUDA enabled"),
             fatal("Cannot find GPU specification"),
             fatal("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False"),
@@ -202,6 +207,7 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("cudaErrorDevicesUnavailable"),
             fatal("Duplicate GPU detected"),
             fatal("detected duplicate GPU"),
+            fatal("Multiple Ranks are using the same GPU"),
         ],
     },
     Cause {
@@ -245,6 +251,7 @@ pub(super) const CAUSES: &[Cause] = &[
             strong("CUDA error:"),
             strong("Cuda failure"),
             strong("cudaErrorLaunchFailure"),
+            strong("HSA_STATUS_ERROR"),
         ],
     },
 ];

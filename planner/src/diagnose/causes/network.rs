@@ -107,6 +107,8 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("sendBytes failed"),
             raised("recvBytes"),
             strong("Failed to recv, got 0 bytes"),
+            strong("gloo/transport/tcp"),
+            strong("Application timeout caused pair closure"),
             strong("failed to check the \"should dump\" flag on TCPStore"),
             strong("TCPStore server has shut down"),
             strong("TCPStore is not available"),

@@ -103,6 +103,8 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("Possible persistent error"),
             fatal("Possible transient error"),
             strong("Unexpected result"),
+            strong("Second rerun: unexpected result"),
+            strong("First rerun: unexpected result is not reproducible"),
             weak("Spiky loss"),
         ],
     },

@@ -88,6 +88,8 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("return code -9"),
             fatal("^Killed$"),
             strong("# Killed "),
+            strong("Exited with exit code 9$"),
+            strong("terminated with signal SIGKILL"),
             strong("task*: Killed"),
         ],
     },
@@ -167,6 +169,9 @@ pub(super) const CAUSES: &[Cause] = &[
             strong("noticed that process rank"),
             strong("MPI_ABORT was invoked on rank"),
             strong("Killing subprocess"),
+            strong("Child process with PID * terminated with code"),
+            strong("-- Process # terminated with the following error"),
+            strong("process # terminated with exit code"),
         ],
     },
     Cause {
