@@ -141,6 +141,12 @@ pub const SCRIPT_TEXT: &str = "script-text";
 pub const SCRIPT_COPY: &str = "script-copy";
 /// Downloads the script.
 pub const SCRIPT_DOWNLOAD: &str = "script-download";
+/// Copies the command that writes the script.
+pub const SCRIPT_COMMAND: &str = "script-command-copy";
+/// Opens the habits of the cluster.
+pub const SCRIPT_CLUSTER: &str = "script-cluster";
+/// Opens container, environment and variables.
+pub const SCRIPT_SOFTWARE: &str = "script-software";
 /// Box for a pasted log.
 pub const DIAGNOSE_PASTE: &str = "diagnose-paste";
 /// Reads what was typed there.

@@ -158,3 +158,72 @@ fn read_site(path: &Path) -> anyhow::Result<Site> {
         Failure::finding(finding)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        script: Script,
+    }
+
+    /// Checks that the command which is copied is read as the options that it was made from.
+    #[track_caller]
+    fn check(options: &ScriptOptions) {
+        let words = launch::command_words(options, true);
+        // Without the program, whose place the subcommand takes.
+        let parsed = <Only as clap::Parser>::try_parse_from(&words[1..]).expect("a command line");
+        assert_eq!(&parsed.script.options(), options);
+        assert_eq!(parsed.script.site.as_deref(), Some(Path::new("site.toml")));
+        assert_eq!(parsed.script.plan, Path::new("plan.json"));
+    }
+
+    #[test]
+    fn a_copied_command_is_read_as_its_options() {
+        for example in launch::examples() {
+            check(&example.options);
+            let site = Site { retries: 2, modules: vec!["cuda".into()], ..example.on(&Site::default()) };
+            let read: Site = toml::from_str(&launch::site_toml(&site)).expect("a site file");
+            assert_eq!(read, site);
+        }
+        for mode in launch::Mode::ALL {
+            for body in launch::Body::ALL {
+                let command = if body == launch::Body::Command {
+                    ["python", "-m", "pkg", "--x", "a b", "--", "-y"].map(str::to_owned).to_vec()
+                } else {
+                    Vec::new()
+                };
+                let options = ScriptOptions {
+                    mode,
+                    body,
+                    command,
+                    array: Some("0-3%2".into()),
+                    het: Some("2:left,6".into()),
+                    task: launch::Task::Generate,
+                    strict: true,
+                };
+                check(&options);
+            }
+        }
+    }
+
+    #[test]
+    fn any_site_is_read_back_from_its_file() {
+        let awkward = "a \"b\" \\ \u{7f} \u{1} \n $x #";
+        let site = Site {
+            account: Some(awkward.into()),
+            mounts: vec![awkward.into(), "/a:/b".into()],
+            env: [(awkward.to_owned(), awkward.to_owned())].into(),
+            gpus: launch::GpuRequest::Nothing,
+            container: Some(launch::Container::Apptainer),
+            environment: Some(launch::Environment::NodeLocal),
+            profile: Some(launch::Profile::NemoRunspec),
+            exclusive: Some(false),
+            cpus_per_task: Some(4),
+            ..Site::default()
+        };
+        assert_eq!(toml::from_str::<Site>(&launch::site_toml(&site)).expect("a site file"), site);
+    }
+}

@@ -7,6 +7,8 @@
 
 mod bodies;
 mod checks;
+mod cli;
+mod examples;
 mod footer;
 mod frame;
 mod header;
@@ -20,6 +22,8 @@ mod step;
 pub(crate) mod text;
 mod writer;
 
+pub use cli::{as_command_line, command_words, site_toml, words};
+pub use examples::{Example, examples};
 pub use options::{Body, Mode, ScriptOptions, Task};
 pub use profile::Profile;
 pub use site::{Container, Environment, GpuRequest, Site};

@@ -1,5 +1,8 @@
 //! Scripts as users read them, and scripts that somebody tries to break.
 
+mod modes;
+mod round_trip;
+
 use super::*;
 use crate::finding::has_error;
 

@@ -157,6 +157,7 @@ fn system(place: &Place) -> Result<Count> {
         Package::PMIX,
         Package::IPROUTE,
         Package::COMPILER,
+        Package::SHELLCHECK,
     ];
     tools::packages(place, &[&browser[..], &slurm[..]].concat())?;
     let torch = build::everything(place)?;

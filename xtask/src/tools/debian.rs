@@ -27,6 +27,8 @@ impl Package {
     pub const CHROMEDRIVER: Package = Package { name: "chromium-driver", program: "chromedriver" };
     /// The controller, daemon and commands of the Slurm tests.
     pub const SLURM: Package = Package { name: "slurm-wlm", program: "slurmctld" };
+    /// Reads the launch scripts that planner writes.
+    pub const SHELLCHECK: Package = Package { name: "shellcheck", program: "shellcheck" };
     /// What Slurm's parts know one another by.
     pub const MUNGE: Package = Package { name: "munge", program: "munged" };
     /// The headers that the tests' plugin for Slurm is compiled against.

@@ -159,6 +159,7 @@ const NAMES: &[&str] = &[
     "replication-jump",
     "reset-attention-mask",
     "reset-position-ids",
+    "reuse-grad-buf-for-mxfp8-param-ag",
     "rope-scaling-factor",
     "rope-type",
     "rotary-base",

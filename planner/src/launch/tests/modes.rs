@@ -1,0 +1,394 @@
+//! Modes, bodies and habits: what must stand in a script, and what must not.
+
+use super::*;
+
+const H100: &str = r#""gpu": "h100-sxm", "gpus_per_node": 8"#;
+
+fn of(preset: &str, nodes: u64, layout: &str) -> Plan {
+    plan(&format!(
+        r#"{{"version": 1, "model": {{"preset": "{preset}"}}, "cluster": {{{H100}, "nodes": {nodes}}}, "layout": {layout}}}"#
+    ))
+}
+
+fn kind(mode: Mode, body: Body) -> ScriptOptions {
+    ScriptOptions { mode, body, ..ScriptOptions::default() }
+}
+
+/// Checks that a script has no error and holds `there` and nothing of `absent`.
+#[track_caller]
+fn check(plan: &Plan, site: &Site, options: &ScriptOptions, there: &[&str], absent: &[&str]) -> String {
+    let (text, findings) = script(plan, site, options);
+    assert!(!has_error(&findings), "{findings:?}");
+    for part in there {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    for part in absent {
+        assert!(!text.contains(part), "{part} is in\n{text}");
+    }
+    text
+}
+
+/// Checks that there is an error at `field` that says `part`.
+#[track_caller]
+fn refused(plan: &Plan, site: &Site, options: &ScriptOptions, field: &str, part: &str) {
+    let (_, findings) = script(plan, site, options);
+    let found = findings.iter().find(|finding| finding.field == field && finding.message.contains(part));
+    assert!(found.is_some_and(|found| found.severity == crate::Severity::Error), "{findings:?}");
+}
+
+#[test]
+fn a_conversion_is_two_phases_of_srun() {
+    let site = Site { hf_model: Some("MiniMaxAI/MiniMax-M2".into()), ..site() };
+    let options = ScriptOptions { task: Task::Convert, ..kind(Mode::Srun, Body::Bridge) };
+    let text = check(
+        &of("minimax-m2", 2, r#"{"tp": 2, "ep": 8}"#),
+        &site,
+        &options,
+        &[
+            "#SBATCH --ntasks-per-node=8\n",
+            "srun --mpi=pmix -N 1 --ntasks=1 ",
+            "--tp 2 --pp 1 --ep 8 --etp 1",
+            "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+            "export NCCL_NVLS_ENABLE=0",
+            "# Weights of a rank: 60.2 GB",
+        ],
+        &["TRAIN_CMD", "torch.distributed", "--no-kill", "\\$"],
+    );
+    let second = text.split("# Phase 2").nth(1).expect("a second phase");
+    for part in ["--mpi=pmix", "--container-image=", "--container-mounts=", "--no-container-mount-home"] {
+        assert!(second.contains(part), "{part}");
+    }
+    assert!(!second.contains("uv sync"), "{second}");
+}
+
+#[test]
+fn a_recipe_by_torchrun() {
+    let text = check(
+        &of("llama-3-70b", 4, r#"{"tp": 2, "pp": 4}"#),
+        &site(),
+        &kind(Mode::Torchrun, Body::Bridge),
+        &[
+            "#SBATCH --ntasks-per-node=1\n",
+            "TRAIN_CMD=\"",
+            "--nproc_per_node=8 --nnodes=\\${SLURM_JOB_NUM_NODES} --node_rank=\\${SLURM_NODEID}",
+            "--master_addr=\\${MASTER_ADDR} --master_port=\\${MASTER_PORT}",
+            "model.tensor_model_parallel_size=2",
+            "model.pipeline_model_parallel_size=4",
+            "dp 4",
+            "--no-kill",
+            "2>&1 | tee \"$LOG\"",
+            "lm loss|reduced_train_loss",
+            "export CUDA_DEVICE_MAX_CONNECTIONS=1",
+        ],
+        &[],
+    );
+    let removed = text.find("rm -rf nemo_experiments").expect("what a run would resume from");
+    assert!(removed < text.find("TRAIN_CMD").expect("a command"), "{text}");
+    insta::assert_snapshot!("torchrun_bridge", text);
+}
+
+#[test]
+fn megatron_lm_by_torchrun() {
+    let text = check(
+        &minimax(),
+        &site(),
+        &kind(Mode::Torchrun, Body::Mlm),
+        &[
+            "export PYTHONPATH=\\\"\\$2:\\${PYTHONPATH:-}\\\"",
+            "MEGATRON_LM=\"$WORKDIR\"/3rdparty/Megatron-LM",
+            "pretrain_gpt.py",
+            "--expert-tensor-parallel-size 1",
+            "--expert-model-parallel-size 32",
+            "--num-experts 256",
+            "# Not expressed by Megatron-LM's flags:\n#   model.attention.qk_norm",
+        ],
+        &["nemo_experiments"],
+    );
+    insta::assert_snapshot!("torchrun_mlm", text);
+}
+
+#[test]
+fn inference_syncs_once_on_each_node() {
+    let site = Site {
+        hf_model: Some("MiniMaxAI/MiniMax-M2".into()),
+        environment: Some(Environment::NodeLocal),
+        ..site()
+    };
+    let options = ScriptOptions { task: Task::Generate, ..kind(Mode::Srun, Body::Bridge) };
+    let text = check(
+        &of("minimax-m2", 2, r#"{"tp": 1, "ep": 16}"#),
+        &site,
+        &options,
+        &[
+            "# Weights of a rank: 36.1 GB",
+            "[ \"$SLURM_LOCALID\" -eq 0 ]",
+            "flock 9",
+            "touch \"$ready\"",
+            "16 ranks",
+        ],
+        &["Phase 1"],
+    );
+    insta::assert_snapshot!("srun_generate_node_local", text);
+}
+
+#[test]
+fn torchrun_wants_one_task_a_node() {
+    let site = Site { ntasks_per_node: Some(8), ..site() };
+    refused(
+        &minimax(),
+        &site,
+        &kind(Mode::Torchrun, Body::Mlm),
+        "site.ntasks_per_node",
+        "8 x 8 = 64 processes",
+    );
+    refused(&minimax(), &site, &kind(Mode::Torchrun, Body::Mlm), "site.ntasks_per_node", "EADDRINUSE");
+    check(&minimax(), &site, &kind(Mode::Srun, Body::Bridge), &["--ntasks-per-node=8"], &[]);
+    let site = Site { ntasks_per_node: Some(4), ..site };
+    refused(&minimax(), &site, &kind(Mode::Srun, Body::Bridge), "site.ntasks_per_node", "wants 8 tasks");
+}
+
+#[test]
+fn one_node_needs_no_address() {
+    check(
+        &of("llama-3-8b", 1, "{}"),
+        &site(),
+        &kind(Mode::Torchrun, Body::Mlm),
+        &["--nnodes=1 --standalone"],
+        &["--master_addr"],
+    );
+}
+
+#[test]
+fn arrays() {
+    let options = ScriptOptions { array: Some("0-3%2".into()), ..kind(Mode::Srun, Body::Bridge) };
+    check(
+        &minimax(),
+        &site(),
+        &options,
+        &[
+            "#SBATCH --array=0-3%2\n",
+            "_%A_%a.log\n",
+            "15000 + SLURM_JOB_ID % 10000",
+            "rng.seed=\"$((1234 + SLURM_ARRAY_TASK_ID))\"",
+        ],
+        &["rm -rf"],
+    );
+    refused(
+        &minimax(),
+        &site(),
+        &ScriptOptions { array: Some("0-3; id".into()), ..kind(Mode::Srun, Body::Bridge) },
+        "script.array",
+        "not a list",
+    );
+    let both = ScriptOptions { het: Some("4,4".into()), ..options };
+    refused(&minimax(), &site(), &both, "script.array", "heterogeneous");
+}
+
+#[test]
+fn components_of_a_heterogeneous_job() {
+    let het = |text: &str| ScriptOptions { het: Some(text.into()), ..kind(Mode::Srun, Body::Mlm) };
+    let text =
+        check(&minimax(), &site(), &het("2:left,6:right"), &["#SBATCH hetjob\n", "--het-group=0-1 "], &[]);
+    let nodes: Vec<&str> = directives(&text)
+        .into_iter()
+        .filter(|line| line.starts_with("--nodes") || line.starts_with("--part"))
+        .collect();
+    assert_eq!(nodes, ["--nodes=2", "--partition=left", "--nodes=6", "--partition=right"]);
+    refused(&minimax(), &site(), &het("2,2"), "script.het", "4 nodes");
+    refused(&minimax(), &site(), &het("8"), "script.het", "not a list");
+    let torchrun = ScriptOptions { mode: Mode::Torchrun, ..het("4,4") };
+    refused(&minimax(), &site(), &torchrun, "script.het", "only under srun");
+}
+
+#[test]
+fn steps_of_an_interactive_allocation() {
+    let site = Site { hf_model: Some("Qwen/Qwen3-30B-A3B".into()), ..site() };
+    let options = ScriptOptions { task: Task::Generate, ..kind(Mode::Salloc, Body::Bridge) };
+    let text = check(
+        &of("qwen3-30b-a3b", 1, r#"{"ep": 8}"#),
+        &site,
+        &options,
+        &["\nsalloc \\\n", "--pty", "--time=04:00:00", ": \"${SLURM_JOB_ID:?"],
+        &["#SBATCH", "set -euo", "exit 1"],
+    );
+    insta::assert_snapshot!("salloc_generate", text);
+    check(&tiny(), &site, &kind(Mode::Salloc, Body::Worker), &["salloc"], &["#SBATCH", "exit 1"]);
+}
+
+#[test]
+fn other_frameworks() {
+    let fsdp = plan(&format!(
+        r#"{{"version": 1, "model": {{"preset": "llama-3-8b"}}, "runtime": "fsdp2", "cluster": {{{H100}, "nodes": 2}},
+            "layout": {{"tp": 2}}, "training": {{"micro_batch_size": 2, "global_batch_size": 64}}}}"#
+    ));
+    let site = Site {
+        image: None,
+        mounts: Vec::new(),
+        workdir: Some("/lustre/team/src".into()),
+        config: Some("recipe.yaml".into()),
+        titan_module: Some("llama3".into()),
+        titan_config: Some("llama3_8b".into()),
+        ..site()
+    };
+    let text = check(
+        &fsdp,
+        &site,
+        &kind(Mode::Torchrun, Body::Torchtitan),
+        &[
+            "--module llama3 --config llama3_8b",
+            "--parallelism.data_parallel_shard_degree 8",
+            "--training.num_tokens_per_microbatch_per_dp_rank 8192",
+            "--training.num_tokens_per_train_step 262144",
+            "activation-checkpoint:none",
+        ],
+        &["uv "],
+    );
+    insta::assert_snapshot!("torchrun_torchtitan", text);
+    let text = check(
+        &fsdp,
+        &site,
+        &kind(Mode::Srun, Body::Automodel),
+        &["-m nemo_automodel.cli.app", "--distributed.dp_size 8", "export TORCHELASTIC_RUN_ID=", "uv sync"],
+        &[],
+    );
+    insta::assert_snapshot!("srun_automodel", text);
+    let (_, findings) = script(&minimax(), &site, &kind(Mode::Srun, Body::Torchtitan));
+    assert!(findings.iter().any(|finding| finding.field == "runtime"), "{findings:?}");
+}
+
+#[test]
+fn any_command() {
+    let site = Site { image: None, mounts: Vec::new(), ..site() };
+    let command = |words: &[&str], mode: Mode| ScriptOptions {
+        command: words.iter().map(|&word| word.to_owned()).collect(),
+        ..kind(mode, Body::Command)
+    };
+    let plan = of("llama-3-8b", 2, "{}");
+    check(
+        &plan,
+        &site,
+        &command(&["./train", "a b"], Mode::Srun),
+        &["./train 'a b'", "export RANK="],
+        &["uv "],
+    );
+    check(
+        &plan,
+        &site,
+        &command(&["python", "-m", "pkg", "--x"], Mode::Torchrun),
+        &["-m pkg \\\n  --x"],
+        &["--no-python", "export RANK="],
+    );
+    check(&plan, &site, &command(&["./train"], Mode::Torchrun), &["--no-python ./train"], &[]);
+    for words in
+        [&["env", "HF_TOKEN=abc"][..], &["train", "--api-key", "abc"], &["x", "hf_abcdefghijklmnopqrst"]]
+    {
+        refused(&plan, &site, &command(words, Mode::Srun), "script.command", "secret");
+        let (text, findings) = script(&plan, &site, &command(words, Mode::Srun));
+        assert!(!text.contains("abc") && !format!("{findings:?}").contains("abc"), "{text}");
+    }
+}
+
+#[test]
+fn a_site_profile() {
+    let site = Site {
+        profile: Some(Profile::NemoRunspec),
+        required_env: vec!["HF_TOKEN".into()],
+        mounts: Vec::new(),
+        ..site()
+    };
+    let text = check(
+        &minimax(),
+        &site,
+        &kind(Mode::Srun, Body::Bridge),
+        &[
+            "#SBATCH --time=04:00:00\n",
+            "MOUNTS='/lustre:/lustre,/lustre/team/ray_temp:/ray-cluster'",
+            "mkdir -p \"$SHARED_DIR/ray_temp\"",
+            "export HF_HOME=/lustre/team/hf",
+            "SECRETS_FILE=/lustre/team/.shardplan-secrets/job.env",
+            "set +vx\n",
+            "!= 600",
+        ],
+        &["--exclusive", "--mpi"],
+    );
+    insta::assert_snapshot!("nemo_runspec", text);
+    let said = Site { time: Some("1-00".into()), exclusive: Some(true), ..site };
+    check(&minimax(), &said, &kind(Mode::Srun, Body::Bridge), &["--time=1-00\n", "--exclusive"], &[]);
+}
+
+#[test]
+fn habits_besides() {
+    let site = Site {
+        qos: Some("high".into()),
+        reservation: Some("team".into()),
+        constraint: Some("h100".into()),
+        requeue: Some(true),
+        signal: Some("USR1@180".into()),
+        modules: vec!["cuda/12.9".into()],
+        retries: 2,
+        container: Some(Container::Apptainer),
+        numa_bind: true,
+        ..site()
+    };
+    check(
+        &minimax(),
+        &site,
+        &kind(Mode::Srun, Body::Bridge),
+        &[
+            "#SBATCH --qos=high\n",
+            "#SBATCH --reservation=team\n",
+            "#SBATCH --constraint=h100\n",
+            "#SBATCH --requeue\n#SBATCH --open-mode=append\n",
+            "#SBATCH --signal=USR1@180\n",
+            "module load cuda/12.9",
+            "apptainer exec --nv --bind \"$MOUNTS\" \"$IMAGE\"",
+            "numactl --cpunodebind=\"$((SLURM_LOCALID / 4))\"",
+            "-lt 2 ]",
+        ],
+        &["--container-image"],
+    );
+    let shell = Site { signal: Some("B:USR1@300".into()), ..site.clone() };
+    refused(&minimax(), &shell, &kind(Mode::Srun, Body::Bridge), "site.signal", "batch shell alone");
+    let (_, findings) = script(&minimax(), &site, &kind(Mode::Torchrun, Body::Bridge));
+    assert!(findings.iter().any(|finding| finding.field == "site.signal"), "{findings:?}");
+}
+
+#[test]
+fn every_example_is_a_script() {
+    let examples = examples();
+    assert_eq!(examples.len(), 7);
+    for example in examples {
+        let plan = Plan::resolve(&example.plan).plan.expect(example.title);
+        let site = example.on(&site());
+        let (text, findings) = script(&plan, &site, &example.options);
+        assert!(!has_error(&findings), "{}: {findings:?}", example.title);
+        let pasted = as_command_line(&example.plan, &site, &example.options).expect("a command line");
+        assert!(pasted.contains("shardplan script plan.json --mode"), "{pasted}");
+        assert!(text.starts_with("#!/bin/bash\n"));
+    }
+    let secret = Site { env: [("HF_TOKEN".to_owned(), "abc".to_owned())].into(), ..site() };
+    let file = super::minimax().file;
+    assert_eq!(as_command_line(&file, &secret, &body(Body::Bridge)), None);
+}
+
+#[test]
+fn a_site_as_its_file() {
+    let site = Site {
+        account: Some("re\"search".into()),
+        mounts: vec!["/a:/a".into()],
+        retries: 1,
+        env: [("X".to_owned(), "1".to_owned())].into(),
+        gpus: GpuRequest::Gres,
+        ..Site::default()
+    };
+    insta::assert_snapshot!(site_toml(&site), @r#"
+    account = "re\"search"
+    gpus = "gres"
+    mounts = ["/a:/a"]
+    retries = 1
+
+    [env]
+    "X" = "1"
+    "#);
+    assert_eq!(site_toml(&Site::default()), "");
+}

@@ -1,0 +1,202 @@
+//! The launch script: one file to paste on a cluster. The site's values are typed here and kept in this browser.
+
+mod fields;
+mod inputs;
+mod tools;
+
+use gloo::storage::{LocalStorage, Storage};
+use leptos::prelude::*;
+use planner::finding::{Finding, Severity};
+use planner::launch::{Body, Mode, ScriptOptions, Site, Task, as_command_line, examples, script};
+use planner::layout::executor_limits;
+
+use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
+use self::inputs::{Choice, OptionInput, SiteInput};
+use self::tools::Tools;
+use super::NotYet;
+use crate::findings::FindingList;
+use crate::state::{Store, store};
+use crate::testid;
+
+const SITE_KEY: &str = "shardplan.site";
+
+/// What is chosen besides the site.
+#[derive(Clone, Copy)]
+struct Chosen {
+    site: RwSignal<Site>,
+    body: RwSignal<Option<Body>>,
+    mode: RwSignal<Mode>,
+    task: RwSignal<Task>,
+    array: RwSignal<String>,
+    het: RwSignal<String>,
+    command: RwSignal<String>,
+    /// Changes when an example has filled the form.
+    filled: RwSignal<u64>,
+}
+
+impl Chosen {
+    fn new() -> Chosen {
+        Chosen {
+            site: RwSignal::new(LocalStorage::get::<Site>(SITE_KEY).unwrap_or_default()),
+            body: RwSignal::new(None),
+            mode: RwSignal::new(Mode::default()),
+            task: RwSignal::new(Task::default()),
+            array: RwSignal::new(String::new()),
+            het: RwSignal::new(String::new()),
+            command: RwSignal::new(String::new()),
+            filled: RwSignal::new(0),
+        }
+    }
+
+    fn options(self, body: Body) -> ScriptOptions {
+        let text =
+            |signal: RwSignal<String>| Some(signal.get().trim().to_owned()).filter(|text| !text.is_empty());
+        let command = self.command.get();
+        ScriptOptions {
+            mode: self.mode.get(),
+            body,
+            task: if body == Body::Bridge { self.task.get() } else { Task::Train },
+            array: text(self.array),
+            het: text(self.het),
+            // What is not words of a shell yet is one word.
+            command: planner::launch::words(&command),
+            strict: false,
+        }
+    }
+
+    fn follow(self, store: Store, title: &str) {
+        let Some(example) = examples().into_iter().find(|example| example.title == title) else { return };
+        store.replace(example.plan.clone());
+        self.site.update(|site| *site = example.on(site));
+        self.body.set(Some(example.options.body));
+        self.mode.set(example.options.mode);
+        self.task.set(example.options.task);
+        for text in [self.array, self.het, self.command] {
+            text.set(String::new());
+        }
+        self.filled.update(|count| *count += 1);
+    }
+}
+
+/// The view.
+#[component]
+pub fn ScriptView() -> impl IntoView {
+    let store = store();
+    let chosen = Chosen::new();
+    let site = chosen.site;
+    // Until somebody chooses: our own executor where it can run the plan.
+    let body = Memo::new(move |_| {
+        chosen.body.get().unwrap_or_else(|| match store.resolved.get() {
+            Some(plan) if planner::finding::has_error(&executor_limits(&plan)) => Body::Bridge,
+            _ => Body::Worker,
+        })
+    });
+    Effect::new(move |first: Option<()>| {
+        site.track();
+        if first.is_some() {
+            // Without storage the values hold for this visit.
+            let _ = site.with(|site| LocalStorage::set(SITE_KEY, site));
+        }
+    });
+    let written = Memo::new(move |_| {
+        let options = chosen.options(body.get());
+        store.resolved.get().map(|plan| site.with(|site| script(&plan, site, &options)))
+    });
+    let text = Memo::new(move |_| {
+        written.with(|written| written.as_ref().map(|(text, _)| text.clone()).unwrap_or_default())
+    });
+    let findings = Signal::derive(move || {
+        written.with(|written| written.as_ref().map(|(_, found)| found.clone()).unwrap_or_default())
+    });
+    // A value that is only missing is said at its box; the rest above the script.
+    let is_remark =
+        |finding: &Finding| finding.severity == Severity::Info && finding.field.starts_with("site.");
+    let remarks = Signal::derive(move || findings.get().into_iter().filter(is_remark).collect::<Vec<_>>());
+    let serious =
+        Signal::derive(move || findings.get().into_iter().filter(|f| !is_remark(f)).collect::<Vec<_>>());
+    let command = Callback::new(move |()| {
+        let options = untrack(|| chosen.options(body.get()));
+        site.with_untracked(|site| as_command_line(&store.plan_now(), site, &options))
+    });
+    let present = Memo::new(move |_| written.with(Option::is_some));
+    move || {
+        if !present.get() {
+            return view! { <NotYet what="The script"/> }.into_any();
+        }
+        view! {
+            <div class="view-head">
+                <h3>"Batch script for Slurm"</h3>
+                <Tools text=text command=command/>
+            </div>
+            <Kind chosen=chosen body=body/>
+            {move || {
+                chosen.filled.track();
+                view! { <SiteForm chosen=chosen body=body remarks=remarks/> }
+            }}
+            <FindingList findings=serious/>
+            <pre class="code" tabindex="0" aria-label="The script" data-testid=testid::SCRIPT_TEXT>{text}</pre>
+        }
+        .into_any()
+    }
+}
+
+/// What kind of script is wanted.
+#[component]
+fn Kind(chosen: Chosen, body: Memo<Body>) -> impl IntoView {
+    let store = store();
+    let mut titles = vec![("", "none")];
+    titles.extend(examples().into_iter().map(|example| (example.title, example.title)));
+    let bodies = Body::ALL.map(|body| (body.name(), body.title())).to_vec();
+    let modes = vec![("srun", "srun"), ("torchrun", "torchrun"), ("salloc", "salloc, step by step")];
+    let tasks =
+        vec![("train", "trains"), ("convert", "converts weights and back"), ("generate", "generates text")];
+    view! {
+        <div class="site">
+            <Choice id="script-example" label="Example" options=titles chosen=Signal::derive(|| "")
+                choose=move |title| chosen.follow(store, &title)/>
+            <Choice id="script-body" label="Runs" options=bodies chosen=Signal::derive(move || body.get().name())
+                choose=move |name| chosen.body.set(Body::ALL.into_iter().find(|body| body.name() == name))/>
+            <Choice id="script-mode" label="Started by" options=modes chosen=Signal::derive(move || chosen.mode.get().name())
+                choose=move |name| {
+                    chosen.mode.set(Mode::ALL.into_iter().find(|mode| mode.name() == name).unwrap_or_default());
+                }/>
+            <Show when=move || body.get() == Body::Bridge>
+                <Choice id="script-task" label="Megatron Bridge" options=tasks.clone()
+                    chosen=Signal::derive(move || chosen.task.get().name())
+                    choose=move |name| {
+                        chosen.task.set(Task::ALL.into_iter().find(|task| task.name() == name).unwrap_or_default());
+                    }/>
+            </Show>
+            <Show when=move || body.get() == Body::Command>
+                <OptionInput id="script-command" label="Command" hint="python train.py" text=chosen.command/>
+            </Show>
+            <OptionInput id="script-array" label="Job array" hint="0-3" text=chosen.array/>
+            <OptionInput id="script-het" label="Components" hint="2:left,6:right" text=chosen.het/>
+        </div>
+    }
+}
+
+/// The site's values.
+#[component]
+fn SiteForm(chosen: Chosen, body: Memo<Body>, remarks: Signal<Vec<Finding>>) -> impl IntoView {
+    let inputs = move |fields: &'static [Field]| {
+        fields
+            .iter()
+            .map(|field| view! { <SiteInput field=*field site=chosen.site remarks=remarks/> })
+            .collect_view()
+    };
+    view! {
+        <div class="site">
+            {inputs(USUAL)}
+            {move || inputs(of_body(body.get(), chosen.task.get()))}
+        </div>
+        <details>
+            <summary data-testid=testid::SCRIPT_CLUSTER>"Habits of the cluster"</summary>
+            <div class="site">{inputs(CLUSTER)}</div>
+        </details>
+        <details>
+            <summary data-testid=testid::SCRIPT_SOFTWARE>"Container, environment, variables"</summary>
+            <div class="site">{inputs(SOFTWARE)}</div>
+        </details>
+    }
+}
