@@ -1,7 +1,8 @@
 //! Speed of planner's core: `cargo xtask bench`.
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use planner::schedule::Pipeline;
+use planner::search::{Partial, Request, Search};
 use planner::time::simulate::{ChunkSeconds, StageCosts, simulate};
 use planner::wire::{FailedGpu, PlanFile, Schedule};
 use planner::{Plan, estimate, parse_plan};
@@ -86,5 +87,30 @@ fn closed_form(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(planner_core, benches, closed_form, simulation);
+/// Every candidate of the parts of one tensor parallelism: rules, memory of the fullest rank and step time.
+fn search(criterion: &mut Criterion) {
+    let all = [Schedule::OneFOneB, Schedule::Interleaved, Schedule::Gpipe, Schedule::ZbH1, Schedule::Zbv];
+    for (name, preset, nodes) in [
+        ("DeepSeek-V3 on 2,048 GPUs", "deepseek-v3", 256),
+        ("Llama-3.1-405B on 16,384 GPUs", "llama-3.1-405b", 2048),
+    ] {
+        let (file, _) = plan(preset, nodes, "{}");
+        let mut request = Request::new(file);
+        request.axes.schedule = Some(all.to_vec());
+        let whole = Search::new(&request).unwrap_or_else(|findings| panic!("{findings:?}"));
+        let evaluated = |search: &Search| {
+            let mut worker = search.worker();
+            let mut partial = Partial::default();
+            (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
+            partial.evaluated
+        };
+        let mut group = criterion.benchmark_group("search");
+        group.throughput(Throughput::Elements(evaluated(&whole)));
+        group.sample_size(10);
+        group.bench_function(name, |bench| bench.iter(|| evaluated(&whole)));
+        group.finish();
+    }
+}
+
+criterion_group!(planner_core, benches, closed_form, simulation, search);
 criterion_main!(planner_core);

@@ -13,6 +13,9 @@ pub struct Accuracy {
     /// Folder of evidence files, instead of those that are part of the project
     #[arg(long)]
     evidence: Option<std::path::PathBuf>,
+    /// Look up published layouts among all plans of a search for their model and cluster, instead
+    #[arg(long)]
+    search: bool,
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
@@ -21,7 +24,10 @@ pub struct Accuracy {
 /// Scores planner's predictions against published measurements.
 pub fn accuracy(place: &Place, arguments: &Accuracy) -> Result<ExitCode> {
     let mut cargo = build::cargo(place, Target::Native);
-    cargo.args(["run", "--quiet", "--package", "system-tests", "--bin", "accuracy", "--"]);
+    cargo.args(["run", "--quiet", "--package", "system-tests", "--bin", "accuracy"]);
+    // Some hundred million plans.
+    cargo.args(arguments.search.then_some("--release")).arg("--");
+    cargo.args(arguments.search.then_some("--search"));
     if let Some(folder) = &arguments.evidence {
         // The program runs in the checkout; a path that was meant from elsewhere still holds.
         cargo.arg("--evidence").arg(std::path::absolute(folder)?);

@@ -96,7 +96,8 @@ fn optimizer(preset: &str) -> Value {
     }
 }
 
-fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String> {
+/// The plan of a row.
+pub(super) fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String> {
     if row.text("task") == "LoRA" {
         return Err("LoRA is not planned".to_owned());
     }

@@ -14,6 +14,7 @@ mod simumax;
 pub mod step_time;
 mod torchtitan;
 mod tracker;
+pub mod winners;
 
 use serde::Serialize;
 use serde_json::Value;

@@ -3,18 +3,20 @@
 use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
 use super::candidate::{Key, Scored};
 use super::partial::Partial;
-use super::request::Recompute;
+use super::request::{Axis, Limits, Objective, Request};
 use super::settings::Settings;
 use super::{Search, Simulated};
-use crate::cluster::gpus;
+use crate::cluster::{Gpu, gpus};
 use crate::memory;
 use crate::plan::Plan;
 use crate::time;
 use crate::units::Bytes;
-use crate::wire::{Granularity, VERSION, Verdict};
+use crate::wire::VERSION;
 
 /// Rows of a front, at most; of more, some are left out evenly.
 const MOST_OF_FRONT: usize = 100;
+/// Candidates that are looked at for one way out.
+const MOST_FOR_RELIEF: u64 = 100_000;
 /// How often the nodes are doubled to find out when the smallest plan fits.
 const DOUBLINGS: u32 = 6;
 
@@ -186,48 +188,62 @@ impl Search {
             return Relief { smallest: None, suggestions };
         };
         let Some(found) = self.beyond(smallest, 1.0) else { return Relief { smallest: None, suggestions } };
-        let settings = &found.settings;
-        if settings.recompute.granularity() != Granularity::Full {
-            let full = Settings { recompute: Recompute::full(), ..settings.clone() };
-            if let Some(bytes) = self.fits(&full) {
-                suggestions.push(format!("full recomputation: then it takes {:.2} GiB", Bytes(bytes).gib()));
-            }
-        }
-        let more = (1..=DOUBLINGS).find_map(|doubling| {
-            let nodes = settings.nodes.checked_mul(1 << doubling)?;
-            let more = Settings { nodes, ..settings.clone() };
-            Some((more.gpus(&self.request.plan), self.fits(&more)?))
-        });
-        match more {
-            Some((gpus, bytes)) => suggestions.push(format!(
-                "{gpus} GPUs: then the smallest plan takes {:.2} GiB on each",
-                Bytes(bytes).gib()
-            )),
-            None => suggestions.push(format!(
-                "no number of GPUs up to {} times as many makes this layout fit",
-                1u64 << DOUBLINGS
-            )),
-        }
-        let larger = gpus()
-            .iter()
-            .filter(|gpu| gpu.capacity_bytes.is_some_and(|bytes| bytes >= found.peak_bytes))
-            .min_by_key(|gpu| gpu.capacity_bytes);
-        if let Some(gpu) = larger {
+        let of_search = |change: &dyn Fn(&mut Request)| self.smallest_that_fits(change);
+        if self.request.axes.recompute.is_some()
+            && let Some((settings, bytes)) = of_search(&|request| request.axes.recompute = None)
+        {
             suggestions.push(format!(
-                "GPUs of {:.2} GiB, such as {}: the smallest plan takes {:.2} GiB on each",
-                Bytes(gpu.capacity_bytes.unwrap_or(0)).gib(),
-                gpu.id,
-                Bytes(found.peak_bytes).gib()
+                "recomputation {}: then a plan takes {:.2} GiB",
+                settings.recompute.0,
+                Bytes(bytes).gib()
+            ));
+        }
+        let nodes = self.space.corners.iter().map(|corner| corner.plan.cluster.nodes).max().unwrap_or(1);
+        let more = (1..=DOUBLINGS).filter_map(|doubling| nodes.checked_mul(1 << doubling));
+        let more = more
+            .into_iter()
+            .find_map(|nodes| of_search(&|request| request.axes.nodes = Some(Axis::Fixed(nodes))));
+        suggestions.push(match more {
+            Some((settings, bytes)) => format!(
+                "{} GPUs: then a plan takes {:.2} GiB on each",
+                settings.gpus(&self.request.plan),
+                Bytes(bytes).gib()
+            ),
+            None => format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS),
+        });
+        let largest =
+            self.space.corners.iter().filter_map(|corner| corner.plan.cluster.gpu.capacity_bytes).max();
+        let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
+        larger.sort_by_key(|gpu| gpu.capacity_bytes);
+        let larger = larger
+            .into_iter()
+            .find_map(|gpu| of_search(&|request| request.axes.gpu = Some(vec![gpu.id.to_owned()])));
+        if let Some((settings, bytes)) = larger {
+            suggestions.push(format!(
+                "GPUs with more memory, such as {}: then a plan takes {:.2} GiB on each",
+                settings.gpu,
+                Bytes(bytes).gib()
             ));
         }
         Relief { smallest: Some(found), suggestions }
     }
 
-    /// Bytes of the fullest rank of a plan that is valid and fits.
-    fn fits(&self, settings: &Settings) -> Option<u64> {
-        let plan = Plan::resolve(&settings.apply(&self.request.plan)).plan?;
-        let memory = memory::answer(&plan);
-        matches!(memory.verdict, Verdict::Fits | Verdict::Tight).then_some(memory.peak_bytes)
+    /// The plan with the most memory left that fits when the request is changed, with its bytes. Chunks and micro batches
+    /// only take more, so one of each is tried unless they are asked for.
+    fn smallest_that_fits(&self, change: &dyn Fn(&mut Request)) -> Option<(Settings, u64)> {
+        let mut request = self.request.clone();
+        request.objective = Objective::MostHeadroom;
+        request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
+        for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
+            axis.get_or_insert(Axis::Fixed(1));
+        }
+        change(&mut request);
+        let search = Search::new(&request).ok()?;
+        let mut partial = Partial::default();
+        let mut worker = search.worker();
+        (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
+        let best = partial.best.first()?;
+        Some((search.settings(&best.candidate)?, best.peak_bytes))
     }
 }
 

@@ -18,6 +18,9 @@ pub struct Partial {
     pub evaluated: u64,
     /// Of them, those that fit.
     pub fitting: u64,
+    /// Of those that fit, the ones that are faster than the search's mark.
+    #[serde(default)]
+    pub faster: u64,
     /// Of them, those whose step would never end.
     pub endless: u64,
     /// The best that fit, the best first.
@@ -92,6 +95,7 @@ impl Partial {
         self.evaluated += other.evaluated;
         self.fitting += other.fitting;
         self.endless += other.endless;
+        self.faster += other.faster;
         self.put_best(&other.best, most, &key);
         for (mine, theirs) in [(&mut self.fronts, &other.fronts), (&mut self.beyond, &other.beyond)] {
             for (cluster, front) in theirs {

@@ -16,6 +16,8 @@ pub struct Sink {
     evaluated: u64,
     fitting: u64,
     endless: u64,
+    mark: f64,
+    faster: u64,
     front: Front,
     beyond: Front,
     smallest: Option<Scored>,
@@ -41,6 +43,8 @@ impl Sink {
             evaluated: 0,
             fitting: 0,
             endless: 0,
+            mark: search.mark,
+            faster: 0,
             front: partial.fronts.remove(&cluster).unwrap_or_default(),
             beyond: partial.beyond.remove(&cluster).unwrap_or_default(),
             smallest: partial.smallest.remove(&cluster),
@@ -68,6 +72,7 @@ impl Sink {
             return;
         }
         self.fitting += 1;
+        self.faster += u64::from(scored.seconds < self.mark);
         self.front.put(scored);
         let key = Key::of(self.objective, &self.terms, scored.seconds, scored.peak_bytes);
         // Of equals the first in the order of the axes is kept, so they are looked at too.
@@ -99,6 +104,7 @@ impl Sink {
         partial.evaluated += self.evaluated;
         partial.fitting += self.fitting;
         partial.endless += self.endless;
+        partial.faster += self.faster;
         partial.put_best(&self.best, self.most, |scored| search.key(scored));
         for (front, into) in [(self.front, &mut partial.fronts), (self.beyond, &mut partial.beyond)] {
             if !front.0.is_empty() {

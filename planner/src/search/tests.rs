@@ -172,6 +172,47 @@ fn kept_terms_come_to_what_plans_come_to_one_by_one() {
     check_kept("qwen3-30b-a3b", 2, fp8, narrow);
 }
 
+/// Candidates of a search, computed again as plans.
+fn check_estimates(search: &Search, partial: &Partial, every: usize) -> usize {
+    let fronts = partial.fronts.values().chain(partial.beyond.values()).flat_map(|front| &front.0);
+    let sample = partial.best.iter().chain(fronts).chain(partial.smallest.values()).step_by(every);
+    sample
+        .map(|scored| {
+            let settings = search.settings(&scored.candidate).unwrap();
+            let resolved = Plan::resolve(&settings.apply(&search.request.plan));
+            let plan = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
+            let seconds = crate::time::setup(&plan).unwrap().predict(&search.values).total();
+            assert_eq!(seconds.to_bits(), scored.seconds.to_bits(), "{settings:?}");
+            assert_eq!(crate::memory::answer(&plan).peak_bytes, scored.peak_bytes, "{settings:?}");
+        })
+        .count()
+}
+
+#[test]
+fn memory_and_time_of_candidates_are_those_of_estimates_for_every_model() {
+    let mut checked = 0;
+    for (number, preset) in crate::model::presets().iter().enumerate() {
+        let training = [
+            json!({"global_batch_size": 64}),
+            json!({"global_batch_size": 128, "dtype": "fp8_current", "fp8_param_gather": true}),
+            json!({"global_batch_size": 48, "seq_len": 8192, "optimizer": {"distributed": false},
+                   "overlap": {"param_gather": false}, "fused_gradient_accumulation": false, "hidden_dropout": 0.1}),
+            json!({"global_batch_size": 64, "moe": {"dispatcher": "allgather"}, "cross_entropy": "native",
+                   "optimizer": {"precision_aware": true, "exp_avg_dtype": "bf16"}}),
+        ];
+        let cluster = json!({"gpu": (["h100-sxm", "b200"][number % 2]), "nodes": 1 + number % 4});
+        let mut request = Request::new(file(&preset.id, "megatron", cluster, training[number % 4].clone()));
+        request.axes.schedule = Some(ALL.to_vec());
+        request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
+        request.axes.cp = Some(Axis::Values(vec![1, 2]));
+        request.axes.vpp = Some(Axis::Bounds(Bounds { min: 1, max: 4 }));
+        let search = Search::new(&request).unwrap();
+        let partial = all_of(&search);
+        checked += check_estimates(&search, &partial, 5);
+    }
+    assert!(checked > 1000, "{checked}");
+}
+
 #[test]
 fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     let cluster = json!({"gpu": "h100-sxm", "nodes": 4});
@@ -222,7 +263,7 @@ fn where_nothing_fits_it_says_what_would() {
     assert!(answer.rows.is_empty());
     let relief = answer.relief.unwrap();
     assert!(relief.smallest.unwrap().missing_bytes > 0);
-    insta::assert_snapshot!(relief.suggestions.join("\n"), @"no number of GPUs up to 64 times as many makes this layout fit");
+    insta::assert_snapshot!(relief.suggestions.join("\n"), @"128 GPUs: then a plan takes 59.25 GiB on each");
 }
 
 #[test]

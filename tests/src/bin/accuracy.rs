@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use planner::accuracy::report::{BEGIN, END, with_figures};
+use planner::accuracy::winners::winners;
 use planner::accuracy::{BUNDLED, Dataset, score};
 
 fn main() -> ExitCode {
@@ -19,16 +20,20 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stdout, reason = "the scores are this program's data")]
 fn run() -> Result<()> {
-    let (mut evidence, mut json) = (None, false);
+    let (mut evidence, mut json, mut search) = (None, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--json" => json = true,
+            "--search" => search = true,
             "--evidence" => {
                 evidence = Some(PathBuf::from(arguments.next().context("--evidence needs a folder")?));
             }
-            other => bail!("`{other}` is not an option; there are --evidence DIR and --json"),
+            other => bail!("`{other}` is not an option; there are --evidence DIR, --search and --json"),
         }
+    }
+    if search {
+        return places(evidence, json);
     }
     let bundled = evidence.is_none();
     let mut datasets = Vec::new();
@@ -43,6 +48,41 @@ fn run() -> Result<()> {
         print(&datasets);
     }
     if bundled { write(&datasets) } else { Ok(()) }
+}
+
+/// Prints where published layouts stand among all plans of their search.
+#[expect(clippy::print_stdout, reason = "the places are this program's data")]
+fn places(evidence: Option<PathBuf>, json: bool) -> Result<()> {
+    let all = texts(evidence)?;
+    let (_, text) = all
+        .iter()
+        .find(|(name, _)| name == "megatron_bridge_perf")
+        .context("no megatron_bridge_perf.json")?;
+    let found = winners(text).map_err(anyhow::Error::msg)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "winners": found }))?);
+        return Ok(());
+    }
+    let mut placed = 0;
+    let mut top = 0;
+    for winner in &found {
+        match (winner.place, winner.share(), &winner.reason) {
+            (Some(place), Some(share), _) => {
+                placed += 1;
+                top += u64::from(share <= 0.05);
+                let over = 100.0 * (winner.over_best.unwrap_or(1.0) - 1.0);
+                println!(
+                    "{:6.2} %  {place} of {}, {over:.1} % over the best  {}",
+                    100.0 * share,
+                    winner.fitting,
+                    winner.row
+                );
+            }
+            (.., reason) => println!("   none   {}  {}", reason.as_deref().unwrap_or_default(), winner.row),
+        }
+    }
+    println!("{top} of {placed} placed layouts are in the top 5 %; {} have no place", found.len() - placed);
+    Ok(())
 }
 
 /// Writes the figures into docs/accuracy.md of the checkout; figures of other evidence are not the project's.
