@@ -21,6 +21,11 @@ pub async fn rest(milliseconds: u32) {
     drop(timeout);
 }
 
+/// Whether the `details` element that an event came from is open.
+pub fn is_open(event: &web_sys::Event) -> bool {
+    event.target().is_some_and(|target| target.unchecked_into::<web_sys::Element>().has_attribute("open"))
+}
+
 /// The fragment of the address, with its `#`.
 pub fn fragment() -> String {
     window().location().hash().unwrap_or_default()

@@ -50,6 +50,22 @@ pub const MEMORY_CHART: &str = "memory-chart";
 pub const TABLE_TOGGLE: &str = "table-toggle";
 /// The table with exact bytes.
 pub const MEMORY_TABLE: &str = "memory-table";
+/// Advice: changes that make the plan fit, or that use its room.
+pub const ADVICE: &str = "advice";
+/// One change.
+pub const ADVICE_ROW: &str = "advice-row";
+/// Makes it.
+pub const ADVICE_APPLY: &str = "advice-apply";
+/// The chart of memory by phase; its SVG has role img.
+pub const PHASES_CHART: &str = "phases-chart";
+/// Choice of the ranks that it shows.
+pub const PHASES_CLASS: &str = "phases-class";
+/// Opens the table of expert-parallel sizes.
+pub const SIZING: &str = "sizing";
+/// That table.
+pub const SIZING_TABLE: &str = "sizing-table";
+/// One of its rows; `data-layout` is TP-EP-GPUs.
+pub const SIZING_ROW: &str = "sizing-row";
 /// The panel that says where a number comes from.
 pub const WHY_PANEL: &str = "why-panel";
 

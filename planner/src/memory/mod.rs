@@ -42,7 +42,7 @@ pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
 pub use parts::{LayerBytes, PARTS, Part, Saved};
 pub use phases::Phase;
 pub use setting::{Kernel, Setting};
-pub use sizing::{disagreement, sizing};
+pub use sizing::{SizingRow, disagreement, sizing, sizing_rows};
 pub use stage::{Activations, Terms};
 pub use state::{Held, Static};
 pub use weights::{Elements, StageElements};

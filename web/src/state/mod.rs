@@ -185,6 +185,17 @@ impl Store {
         }
     }
 
+    /// Makes the changes of a piece of advice, as one edit.
+    pub fn apply(self, changes: &[planner::wire::Change]) {
+        let changed = changes.iter().try_fold(PlanFile::clone(&self.plan_now()), |file, change| {
+            paths::with_value(&file, &change.field, &change.to)
+        });
+        match changed {
+            Ok(plan) => self.replace(plan),
+            Err(finding) => self.notices.set(vec![finding]),
+        }
+    }
+
     /// Takes the last edit back.
     pub fn undo(self) {
         self.step(History::undo);

@@ -16,7 +16,7 @@ fn to_text<T: serde::Serialize>(value: &T) -> String {
 #[component]
 pub fn DataView() -> impl IntoView {
     let store = store();
-    let answer = Memo::new(move |_| store.answer.with(|answer| to_text(&**answer)));
+    let answer = Memo::new(move |_| to_text(&planner::advise(&store.plan(), false)));
     let plan = Memo::new(move |_| to_text(&*store.plan()));
     let stem = move || {
         let named =

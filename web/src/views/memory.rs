@@ -7,6 +7,9 @@ use planner::finding::{Finding, Severity};
 use planner::wire::{Answer, MemoryAnswer, RankClass};
 
 use super::NotYet;
+use super::memory_advice::MemoryAdvice;
+use super::memory_phases::MemoryPhases;
+use super::memory_sizing::MemorySizing;
 use super::memory_table::{MemoryTable, to_csv};
 use crate::browser;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
@@ -44,7 +47,7 @@ const LEGEND: &[(Ink, &str)] = &[
 ];
 
 /// Bytes that a class takes from its GPU.
-fn taken(class: &RankClass) -> u64 {
+pub fn taken(class: &RankClass) -> u64 {
     class.peak_reserved_bytes.saturating_add(class.outside_bytes)
 }
 
@@ -87,6 +90,9 @@ pub fn MemoryView() -> impl IntoView {
             </ChartView>
             <Legend items=LEGEND/>
             {move || table.get().then(|| view! { <MemoryTable memory=memory/> })}
+            <MemoryAdvice/>
+            <MemoryPhases memory=memory/>
+            <MemorySizing/>
             <Remarks/>
         }
         .into_any()
