@@ -3,6 +3,7 @@
 //! No I/O, no clock, no threads, no unsafe, no panic on user input. Native and wasm32 give the same bytes.
 
 pub mod accuracy;
+pub mod calibration;
 pub mod cluster;
 pub mod diagnose;
 pub mod finding;

@@ -21,7 +21,7 @@ const ASSUMED_SPREAD: f64 = 0.42;
 
 /// What can be said against a plan's time settings, before its time is computed.
 pub fn check(plan: &Plan) -> Vec<Finding> {
-    let mut findings = Vec::new();
+    let mut findings = super::calibrated::check(plan);
     if let Some(name) = &plan.software.profile
         && table().profile(name).is_none()
     {
@@ -79,6 +79,9 @@ fn endless(plan: &Plan) -> (&'static str, serde_json::Value, &'static str) {
 
 /// Spread of the logarithm of measured over predicted, with a finding where it was widened.
 fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
+    if let Ok(Some(calibration)) = super::calibrated::calibration(plan) {
+        return calibration.spread;
+    }
     let (table, gpu) = (table(), plan.cluster.gpu);
     let class = profile(plan).map_or("native", |profile| profile.class.as_str());
     let mixture = plan.model.moe.is_some() || !plan.model.other_mixers.is_empty();
@@ -169,6 +172,10 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
         cost,
         goodput,
         profile: profile(plan).map(|profile| profile.name.clone()).unwrap_or_default(),
+        calibration: super::calibrated::calibration(plan)
+            .ok()
+            .flatten()
+            .map(|calibration| clip(&calibration.name)),
     }
 }
 

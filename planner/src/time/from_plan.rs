@@ -39,7 +39,9 @@ pub fn setup(plan: &Plan) -> Result<Setup, String> {
     let inputs = inputs(plan, profile);
     let shape = ModelShape::of(&plan.model, inputs.vocabulary);
     let stages = Stages::of(&shape, &plan.layout);
-    Setup::new(&inputs, shape, stages)
+    let mut setup = Setup::new(&inputs, shape, stages)?;
+    super::calibrated::calibrate(&mut setup, plan);
+    Ok(setup)
 }
 
 /// What a plan says, in the time model's words.

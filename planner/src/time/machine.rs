@@ -66,6 +66,8 @@ pub struct Hardware {
     pub domain: f64,
     /// Network bytes/s of a GPU.
     pub nic: f64,
+    /// What multiplies the constant of each role: a calibration's factors.
+    pub factors: [f64; ROLES],
 }
 
 /// GEMMs of one number format.
@@ -110,8 +112,8 @@ impl Machine {
     /// `values` are the table's, in its order; `chosen` says which of them hold here.
     pub fn new(hardware: &Hardware, numbers: Numbers, chosen: &Chosen, values: &[f64]) -> Machine {
         let mut roles = [0.0; ROLES];
-        for (slot, &at) in roles.iter_mut().zip(chosen) {
-            *slot = values.get(usize::from(at)).copied().unwrap_or(1.0);
+        for ((slot, &at), factor) in roles.iter_mut().zip(chosen).zip(hardware.factors) {
+            *slot = values.get(usize::from(at)).copied().unwrap_or(1.0) * factor;
         }
         let of = |role: Role| roles.get(role as usize).copied().unwrap_or(1.0);
         let (speeds, clock) = (hardware.speeds, of(Role::Clock));

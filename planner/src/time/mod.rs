@@ -5,6 +5,7 @@
 
 mod answer;
 mod attention;
+mod calibrated;
 mod chunk_costs;
 #[cfg(test)]
 mod closed_form_tests;
@@ -32,6 +33,7 @@ mod why;
 
 pub(crate) use answer::rounded;
 pub use answer::{answer, check};
+pub use calibrated::{MachinePart, PARTS, calibration};
 pub use chunk_costs::stage_costs;
 pub use collectives::Group;
 pub(crate) use from_plan::inputs;

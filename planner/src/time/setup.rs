@@ -305,6 +305,7 @@ impl Setup {
                 wide_share: if inputs.gpu.speeds.is_some() { WIDE_SHARE } else { 1.0 },
                 domain: inputs.domain.max(1) as f64,
                 nic: inputs.nic_gbps * 1e9 / 8.0,
+                factors: super::calibrated::NO_FACTORS,
             },
             numbers: inputs.numbers,
             chosen: table.choose(chip, inputs.clock, facts.profile)?,

@@ -262,6 +262,9 @@ pub struct TimeAnswer {
     pub goodput: Option<Goodput>,
     /// Software profile whose constants hold.
     pub profile: String,
+    /// Name of the calibration that they are multiplied by; none without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<String>,
 }
 
 /// Seconds of a step by what the longest stage spends them on.

@@ -4,6 +4,7 @@
 
 mod advice;
 mod answer;
+mod calibration;
 mod hub;
 mod link;
 mod plan_file;
@@ -13,6 +14,7 @@ mod training_file;
 
 pub use advice::*;
 pub use answer::*;
+pub use calibration::*;
 pub use hub::*;
 pub use link::{LinkError, decode_link, encode_link};
 pub use plan_file::*;

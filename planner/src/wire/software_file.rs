@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Calibration;
+
 /// What is installed where the plan runs.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SoftwareFile {
     /// Name of a software profile; null for the one that the GPU suggests.
@@ -14,6 +16,9 @@ pub struct SoftwareFile {
     pub cublas_workspace_bytes: Option<u64>,
     /// Whether torch's allocator grows segments (`expandable_segments:True`); false.
     pub expandable_segments: Option<bool>,
+    /// What the machine was measured to do; null for the constants of the time model as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<Box<Calibration>>,
 }
 
 impl SoftwareFile {

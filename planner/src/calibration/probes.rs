@@ -1,0 +1,101 @@
+//! Plans that are run to measure a machine: each makes another part of it weigh.
+
+use serde_json::json;
+
+use crate::wire::PlanFile;
+
+/// A plan to run for a calibration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probe {
+    /// What it measures, in words.
+    pub name: &'static str,
+    /// The plan.
+    pub file: PlanFile,
+}
+
+/// Sizes of a probe's model.
+struct Sizes {
+    layers: u64,
+    hidden: u64,
+    ffn: u64,
+    heads: u64,
+    vocabulary: u64,
+    experts: u64,
+}
+
+const USUAL: Sizes = Sizes { layers: 4, hidden: 256, ffn: 1024, heads: 4, vocabulary: 4096, experts: 0 };
+
+/// Probes for a machine that starts up to `ranks` ranks of this GPU (or `cpu`): GEMMs, attention, what streams through
+/// memory, the host's launches, experts, the optimizer, and with several ranks the links between them. On a GPU sizes
+/// are larger, so that kernels and not launches take the time where they should.
+pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
+    let scale = if gpu == "cpu" { 1 } else { 4 };
+    let wide = Sizes { layers: 2, hidden: 512, ffn: 4096, ..USUAL };
+    let deep = Sizes { layers: 24, hidden: 64, ffn: 128, heads: 2, vocabulary: 512, experts: 0 };
+    let output = Sizes { layers: 1, hidden: 256, ffn: 512, vocabulary: 16_384, ..USUAL };
+    let mixed = Sizes { experts: 8, ffn: 256, ..USUAL };
+    let one = |name, sizes: &Sizes, seq, micro, batch| {
+        probe(name, gpu, scale, sizes, 1, [1, 1, 1], [seq, micro, batch])
+    };
+    let mut found = vec![
+        one("GEMMs of a wide MLP", &wide, 128, 2, 4),
+        one("attention over long sequences", &USUAL, 1024, 1, 2),
+        one("launches: many thin layers", &deep, 32, 1, 8),
+        one("output layer and loss", &output, 128, 2, 4),
+        one("optimizer: one short micro batch", &wide, 16, 1, 1),
+        one("experts", &mixed, 128, 2, 4),
+    ];
+    if ranks >= 2 {
+        found.push(probe("two replicas", gpu, scale, &wide, 2, [1, 1, 1], [64, 1, 2]));
+        found.push(probe("tensor parallel over two", gpu, scale, &USUAL, 2, [2, 1, 1], [128, 2, 4]));
+        found.push(probe("two pipeline stages", gpu, scale, &USUAL, 2, [1, 2, 1], [128, 2, 8]));
+        found.push(probe("experts over two", gpu, scale, &mixed, 2, [1, 1, 2], [128, 2, 4]));
+    }
+    if ranks >= 4 {
+        found.push(probe(
+            "tensor parallel and replicas, two each",
+            gpu,
+            scale,
+            &USUAL,
+            4,
+            [2, 1, 1],
+            [128, 2, 8],
+        ));
+    }
+    found
+}
+
+fn probe(
+    name: &'static str,
+    gpu: &str,
+    scale: u64,
+    sizes: &Sizes,
+    ranks: u64,
+    [tp, pp, ep]: [u64; 3],
+    [seq_len, micro, batch]: [u64; 3],
+) -> Probe {
+    let hidden = sizes.hidden * scale;
+    let mut config = json!({
+        "model_type": if sizes.experts > 0 { "qwen3_moe" } else { "llama" },
+        "hidden_size": hidden, "intermediate_size": sizes.ffn * scale, "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads, "head_dim": hidden / sizes.heads,
+        "vocab_size": sizes.vocabulary * scale, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
+        "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": false,
+    });
+    if let (Some(config), true) = (config.as_object_mut(), sizes.experts > 0) {
+        let experts = json!({
+            "num_experts": sizes.experts, "num_experts_per_tok": 2, "moe_intermediate_size": sizes.ffn * scale,
+            "decoder_sparse_step": 1, "mlp_only_layers": [], "norm_topk_prob": true, "router_aux_loss_coef": 0.001,
+        });
+        config.extend(experts.as_object().cloned().unwrap_or_default());
+    }
+    let file = json!({
+        "version": 1, "name": name, "model": {"hf_config": config}, "runtime": "native",
+        "cluster": {"gpu": gpu, "nodes": 1, "gpus_per_node": ranks},
+        "layout": {"tp": tp, "pp": pp, "ep": ep},
+        "training": {"seq_len": seq_len * scale, "micro_batch_size": micro, "global_batch_size": batch * ranks / tp / pp},
+        "run": {"steps": 6},
+    });
+    // Written here, so it reads: a test resolves every probe.
+    Probe { name, file: serde_json::from_value(file).unwrap_or_default() }
+}
