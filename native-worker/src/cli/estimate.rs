@@ -17,6 +17,9 @@ pub struct Estimate {
     /// Write the timeline of a step to FILE, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Take seconds as `shardplan calibrate` measured this machine: the profile that it wrote
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
     /// Say what would make it fit, or what its room could buy, also for a plan that fits
     #[arg(long)]
     advice: bool,
@@ -25,7 +28,10 @@ pub struct Estimate {
 impl Estimate {
     /// Prints the answer; no when the plan does not fit or is invalid.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let file = input::read_plan(&self.plan)?;
+        let mut file = input::read_plan(&self.plan)?;
+        if let Some(path) = &self.profile {
+            file.software.calibration = Some(Box::new(input::read_calibration(path)?.calibration));
+        }
         let answer = planner::advise(&file, self.advice);
         if let Some(path) = &self.trace {
             match Plan::resolve(&file).plan {
@@ -229,6 +235,9 @@ fn time_lines(time: &TimeAnswer) -> String {
         percent(Some(time.bubble)),
         time.profile
     ));
+    if let Some(name) = &time.calibration {
+        out.push_str(&format!("calibrated  by {}\n", text::one_line(name)));
+    }
     if let (Some(days), Some(hours)) = (time.days, time.gpu_hours) {
         let cost = time.cost.map_or(String::new(), |cost| format!(", cost {cost:.0}"));
         out.push_str(&format!("run         {days:.1} days, {hours:.0} GPU hours{cost}\n"));

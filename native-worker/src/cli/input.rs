@@ -46,6 +46,20 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
     Ok(plan)
 }
 
+/// Reads the calibration profile at `path`.
+///
+/// # Errors
+/// When it can't be read, is too large, or is not a profile.
+pub fn read_calibration(path: &Path) -> anyhow::Result<planner::wire::CalibrationFile> {
+    let file = File::open(path).map_err(|error| {
+        Failure::usage(format!("the profile can't be opened: {error}: {}", path.display()))
+    })?;
+    refuse_folder(&file, path)?;
+    refuse_large(file_size(&file), "software.calibration", "the profile")?;
+    let text = read_bounded(file, "software.calibration", "the profile")?;
+    planner::calibration::parse(&text).map_err(|finding| Failure::finding(*finding))
+}
+
 /// The JSON object in the file that a plan names in `field`; `what` says what it should be. A relative path is taken
 /// from the plan's folder.
 fn read_object(

@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 mod advice;
 mod diagnose;
+mod calibrate;
 mod doctor;
 mod estimate;
 mod exit;
@@ -57,6 +58,7 @@ enum Command {
     Launch(launch::Launch),
     Diagnose(diagnose::Diagnose),
     Wrap(wrap::Wrap),
+    Calibrate(calibrate::Calibrate),
     Doctor(doctor::Doctor),
 }
 
@@ -84,6 +86,7 @@ pub fn main() -> ExitCode {
         Command::Launch(command) => command.run(json),
         Command::Diagnose(command) => command.run(json),
         Command::Wrap(command) => command.run(json),
+        Command::Calibrate(command) => command.run(json),
         Command::Doctor(command) => command.run(json),
     };
     match ended {

@@ -10,6 +10,7 @@ use crate::cli::{Failure, say};
 use crate::probe::{self, RankBinary, Torch};
 
 pub mod folder;
+mod history;
 pub mod log;
 mod measured;
 pub mod process;
@@ -23,6 +24,7 @@ use log::LogWriter;
 use progress::Progress;
 use ranks::RankCommand;
 
+pub use history::history;
 pub use measured::{Measured, measured};
 pub use ranks::library_path;
 

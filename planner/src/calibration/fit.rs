@@ -119,7 +119,7 @@ fn solve(mut matrix: Matrix, mut right: [f64; COUNT]) -> Option<[f64; COUNT]> {
         matrix.swap(column, pivot);
         right.swap(column, pivot);
         let (row, value) = (matrix[column], right[column]);
-        if !(row[column].abs() > 1e-300) {
+        if row[column].is_nan() || row[column].abs() <= 1e-300 {
             return None;
         }
         for below in column + 1..COUNT {

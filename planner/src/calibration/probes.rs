@@ -23,33 +23,33 @@ struct Sizes {
     experts: u64,
 }
 
-const USUAL: Sizes = Sizes { layers: 4, hidden: 256, ffn: 1024, heads: 4, vocabulary: 4096, experts: 0 };
+const USUAL: Sizes = Sizes { layers: 4, hidden: 128, ffn: 512, heads: 2, vocabulary: 1024, experts: 0 };
 
 /// Probes for a machine that starts up to `ranks` ranks of this GPU (or `cpu`): GEMMs, attention, what streams through
 /// memory, the host's launches, experts, the optimizer, and with several ranks the links between them. On a GPU sizes
 /// are larger, so that kernels and not launches take the time where they should.
 pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
-    let scale = if gpu == "cpu" { 1 } else { 4 };
-    let wide = Sizes { layers: 2, hidden: 512, ffn: 4096, ..USUAL };
-    let deep = Sizes { layers: 24, hidden: 64, ffn: 128, heads: 2, vocabulary: 512, experts: 0 };
-    let output = Sizes { layers: 1, hidden: 256, ffn: 512, vocabulary: 16_384, ..USUAL };
-    let mixed = Sizes { experts: 8, ffn: 256, ..USUAL };
+    let scale = if gpu == "cpu" { 1 } else { 8 };
+    let wide = Sizes { layers: 2, hidden: 256, ffn: 2048, ..USUAL };
+    let deep = Sizes { layers: 24, hidden: 32, ffn: 64, heads: 2, vocabulary: 256, experts: 0 };
+    let output = Sizes { layers: 1, vocabulary: 16_384, ..USUAL };
+    let mixed = Sizes { experts: 8, ffn: 128, ..USUAL };
     let one = |name, sizes: &Sizes, seq, micro, batch| {
         probe(name, gpu, scale, sizes, 1, [1, 1, 1], [seq, micro, batch])
     };
     let mut found = vec![
-        one("GEMMs of a wide MLP", &wide, 128, 2, 4),
-        one("attention over long sequences", &USUAL, 1024, 1, 2),
-        one("launches: many thin layers", &deep, 32, 1, 8),
-        one("output layer and loss", &output, 128, 2, 4),
+        one("GEMMs of a wide MLP", &wide, 64, 2, 4),
+        one("attention over long sequences", &USUAL, 512, 1, 2),
+        one("launches: many thin layers", &deep, 16, 1, 4),
+        one("output layer and loss", &output, 64, 2, 4),
         one("optimizer: one short micro batch", &wide, 16, 1, 1),
-        one("experts", &mixed, 128, 2, 4),
+        one("experts", &mixed, 64, 2, 4),
     ];
     if ranks >= 2 {
-        found.push(probe("two replicas", gpu, scale, &wide, 2, [1, 1, 1], [64, 1, 2]));
-        found.push(probe("tensor parallel over two", gpu, scale, &USUAL, 2, [2, 1, 1], [128, 2, 4]));
-        found.push(probe("two pipeline stages", gpu, scale, &USUAL, 2, [1, 2, 1], [128, 2, 8]));
-        found.push(probe("experts over two", gpu, scale, &mixed, 2, [1, 1, 2], [128, 2, 4]));
+        found.push(probe("two replicas", gpu, scale, &wide, 2, [1, 1, 1], [32, 1, 2]));
+        found.push(probe("tensor parallel over two", gpu, scale, &USUAL, 2, [2, 1, 1], [64, 2, 4]));
+        found.push(probe("two pipeline stages", gpu, scale, &USUAL, 2, [1, 2, 1], [64, 2, 8]));
+        found.push(probe("experts over two", gpu, scale, &mixed, 2, [1, 1, 2], [64, 2, 4]));
     }
     if ranks >= 4 {
         found.push(probe(
@@ -59,7 +59,7 @@ pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
             &USUAL,
             4,
             [2, 1, 1],
-            [128, 2, 8],
+            [64, 2, 8],
         ));
     }
     found

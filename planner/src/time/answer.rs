@@ -3,7 +3,7 @@
 use super::constants::table;
 use super::flops::{model_flops, recomputed_flops};
 use super::from_plan::profile;
-use super::goodput::goodput;
+use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
 use super::step::StepTime;
 use crate::finding::{Finding, nearest_names};
@@ -58,7 +58,11 @@ pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
         return (None, findings);
     }
     let spread = spread(plan, &mut findings);
-    (Some(put_together(plan, &step, spread)), findings)
+    let answer = put_together(plan, &step, spread);
+    if answer.goodput.is_some() {
+        findings.extend(assumed(plan));
+    }
+    (Some(answer), findings)
 }
 
 fn endless(plan: &Plan) -> (&'static str, serde_json::Value, &'static str) {
@@ -298,6 +302,13 @@ mod tests {
         let time = answer(&file).time.unwrap();
         let goodput = time.goodput.unwrap();
         assert!(goodput.share > 0.9 && goodput.share < 1.0, "{goodput:?}");
+        let mut unsaid = file.clone();
+        unsaid["cluster"]["restart_s"] = json!(null);
+        for (file, count) in [(&file, 1), (&unsaid, 2)] {
+            let found =
+                answer(file).findings.into_iter().filter(|finding| finding.rule.starts_with("goodput"));
+            assert_eq!(found.count(), count);
+        }
         let days = 1e12 / time.tokens_per_second / 86_400.0 / goodput.share;
         assert!((time.days.unwrap() / days - 1.0).abs() < 1e-7);
         assert!((time.gpu_hours.unwrap() / (days * 24.0 * 64.0) - 1.0).abs() < 1e-7);

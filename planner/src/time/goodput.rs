@@ -1,6 +1,7 @@
 //! What failures and checkpoints leave of a run's time.
 
 use super::answer::rounded;
+use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::Goodput;
@@ -34,6 +35,25 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
         optimal_interval_s: rounded(optimum),
         restart_s: rounded(restart),
     })
+}
+
+/// What a goodput rests on that nobody gave.
+pub(super) fn assumed(plan: &Plan) -> Vec<Finding> {
+    let cluster = &plan.file.cluster;
+    let rule = "goodput: Young and Daly";
+    let rate = format!(
+        "goodput takes checkpoints to be written at {:.0} GB/s by each GPU while training waits: no rate was measured here, and a slower one lowers it",
+        CHECKPOINT_BYTES_PER_SECOND / 1e9
+    );
+    let mut findings =
+        vec![Finding::info("cluster.checkpoint_interval_s", cluster.checkpoint_interval_s, rate).rule(rule)];
+    if cluster.restart_s.is_none() {
+        let message = format!(
+            "goodput takes {RESTART_SECONDS:.0} s from a failure to the first new step; give cluster.restart_s to be sure"
+        );
+        findings.push(Finding::info("cluster.restart_s", serde_json::Value::Null, message).rule(rule));
+    }
+    findings
 }
 
 /// Daly's higher-order optimum of the time between checkpoints (Young's is its first term).

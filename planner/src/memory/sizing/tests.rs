@@ -95,23 +95,18 @@ fn sizes_of_experts_beside_each_other() {
     let file = json!({"version": 1, "model": {"preset": "minimax-m2"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
         "layout": {"tp": 2, "ep": 32}});
     let rows = crate::memory::sizing_rows(&parse_plan(&file.to_string()).unwrap());
-    let found: Vec<(u64, u64, u64, String, Option<SizingVerdict>, Verdict, bool)> = rows
-        .iter()
-        .filter(|row| [(2, 4), (2, 8), (1, 16), (2, 32)].contains(&(row.tp, row.ep)))
-        .map(|row| {
-            let weights = format!("{:.2}", row.weights_bytes as f64 / 1e9);
-            (row.tp, row.ep, row.gpus, weights, row.rule, row.verdict, row.agrees)
-        })
-        .collect();
-    assert_eq!(
-        found,
-        [
-            (1, 16, 16, "36.10".to_owned(), Some(SizingVerdict::Inference), Verdict::No, true),
-            (2, 4, 8, "116.40".to_owned(), Some(SizingVerdict::None), Verdict::No, true),
-            (2, 8, 16, "60.23".to_owned(), Some(SizingVerdict::RoundTrip), Verdict::No, true),
-            (2, 32, 64, "18.10".to_owned(), Some(SizingVerdict::Training), Verdict::No, false),
-        ]
-    );
+    let row = |(tp, ep)| rows.iter().find(|row| (row.tp, row.ep) == (tp, ep)).unwrap();
+    for (size, gpus, weights, rule, agrees) in [
+        ((2, 4), 8, "116.40", SizingVerdict::None, true),
+        ((2, 8), 16, "60.23", SizingVerdict::RoundTrip, true),
+        ((1, 16), 16, "36.10", SizingVerdict::Inference, true),
+        ((2, 32), 64, "18.10", SizingVerdict::Training, false),
+    ] {
+        let row = row(size);
+        let found = format!("{:.2}", row.weights_bytes as f64 / 1e9);
+        assert_eq!((row.gpus, found.as_str(), row.rule), (gpus, weights, Some(rule)));
+        assert_eq!((row.verdict, row.agrees), (Verdict::No, agrees));
+    }
     let dense = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});
     assert!(crate::memory::sizing_rows(&parse_plan(&dense.to_string()).unwrap()).is_empty());
 }

@@ -1,0 +1,216 @@
+//! `shardplan calibrate [FOLDER...]`.
+
+use std::path::{Path, PathBuf};
+
+use planner::calibration::{Measured, as_it_ran, calibrate, probes};
+use planner::time::PARTS;
+use planner::wire::{CalibrationFile, Outcome, PlanFile};
+use serde::Serialize;
+
+use super::{Exit, Failure, exit, say, text};
+use crate::probe;
+use crate::run::{MAX_RANKS_HERE, Request, history, run};
+
+/// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
+///
+/// Without folders, probes are run here: some ten tiny plans, each of which makes another part of the machine weigh.
+#[derive(Debug, clap::Args)]
+pub struct Calibrate {
+    /// Run folders to fit to, instead of running probes
+    folders: Vec<PathBuf>,
+    /// Run folders that are not fitted to but predicted, to see how far the profile carries
+    #[arg(long, value_name = "FOLDER")]
+    score: Vec<PathBuf>,
+    /// Write the profile to FILE
+    #[arg(long, value_name = "FILE", default_value = "calibration.json")]
+    output: PathBuf,
+    /// Most ranks of a probe; by default as many as there are GPUs, or cores, at most 4
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
+    ranks: Option<u64>,
+    /// GPU of the catalogue that this machine has, for probes
+    #[arg(long, value_name = "ID")]
+    gpu: Option<String>,
+    /// Keep the probes' run folders in DIR
+    #[arg(long, value_name = "DIR", env = "SHARDPLAN_RUNS", hide_env_values = true)]
+    runs: Option<PathBuf>,
+    /// The rank binary; by default the one beside this program, or on PATH
+    #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
+    rank_binary: Option<PathBuf>,
+    /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
+    #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
+    torch: Option<PathBuf>,
+}
+
+/// What is printed.
+#[derive(Debug, Serialize)]
+struct Calibrated {
+    version: u32,
+    profile: PathBuf,
+    #[serde(flatten)]
+    file: CalibrationFile,
+    scored: Vec<Scored>,
+}
+
+/// A run that the fit had no part in.
+#[derive(Debug, Serialize)]
+struct Scored {
+    name: String,
+    measured: f64,
+    before: Option<f64>,
+    predicted: Option<f64>,
+}
+
+impl Calibrate {
+    /// Writes the profile and prints how well it fits.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        let measured = if self.folders.is_empty() { self.probe(cores)? } else { all(&self.folders)? };
+        let name = match self.folders.len() {
+            0 => format!("{} probes", measured.len()),
+            1 => format!("run {}", measured.first().map_or("", |run| run.name.as_str())),
+            runs => format!("{runs} runs"),
+        };
+        let file = calibrate(&measured, &name, cores).map_err(|finding| Failure::finding(*finding))?;
+        let scored = all(&self.score)?.iter().map(|run| scored(run, &file)).collect();
+        let written = serde_json::to_string_pretty(&file)? + "\n";
+        std::fs::write(&self.output, written).map_err(|error| {
+            Failure::environment(format!("the profile can't be written: {error}: {}", self.output.display()))
+        })?;
+        let calibrated = Calibrated { version: planner::wire::VERSION, profile: self.output, file, scored };
+        if json {
+            exit::print_json(&calibrated)?;
+        } else {
+            exit::print(&readable(&calibrated))?;
+        }
+        Ok(Exit::Yes)
+    }
+
+    /// Runs the probes.
+    fn probe(&self, cores: u64) -> anyhow::Result<Vec<Measured>> {
+        let gpus = probe::gpu_count() as u64;
+        let gpu = match (&self.gpu, gpus) {
+            (Some(gpu), _) => gpu.clone(),
+            (None, 0) => "cpu".to_owned(),
+            (None, _) => {
+                return Err(Failure::usage(
+                    "name this machine's GPU with --gpu, by its id in the catalogue such as h100-sxm",
+                ));
+            }
+        };
+        let ranks = self.ranks.unwrap_or(if gpus > 0 { gpus } else { cores.max(2).min(4) });
+        let (folder, _temporary) = match &self.runs {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let folder = tempfile::tempdir()
+                    .map_err(|error| Failure::environment(format!("no folder for the probes: {error}")))?;
+                (folder.path().to_owned(), Some(folder))
+            }
+        };
+        let probes = probes(&gpu, ranks);
+        let count = probes.len();
+        let mut measured = Vec::new();
+        for (at, probe) in probes.into_iter().enumerate() {
+            say(&format!("probe {} of {count}: {}", at + 1, probe.name));
+            let finished = run(Request {
+                plan: probe.file,
+                runs: folder.clone(),
+                id: None,
+                ranks_per_gpu: 1,
+                rank_binary: self.rank_binary.clone(),
+                torch_python: self.torch.clone(),
+            })?;
+            if finished.outcome != Outcome::Completed {
+                return Err(Failure::environment(format!("this probe did not run: {}", finished.reason)));
+            }
+            measured.push(history(&finished.folder)?);
+        }
+        Ok(measured)
+    }
+}
+
+fn all(folders: &[PathBuf]) -> anyhow::Result<Vec<Measured>> {
+    folders.iter().map(|folder: &PathBuf| history(Path::new(folder))).collect()
+}
+
+/// The seconds that planner says without and with a profile.
+fn scored(run: &Measured, profile: &CalibrationFile) -> Scored {
+    let seconds = |file: &PlanFile| planner::estimate(file).time.map(|time| time.step_seconds);
+    let plain = as_it_ran(&run.file, "", false);
+    let mut calibrated = plain.clone();
+    calibrated.software.calibration = Some(Box::new(profile.calibration.clone()));
+    Scored {
+        name: run.name.clone(),
+        measured: run.seconds,
+        before: seconds(&plain),
+        predicted: seconds(&calibrated),
+    }
+}
+
+fn readable(calibrated: &Calibrated) -> String {
+    let CalibrationFile { calibration, fit, points, .. } = &calibrated.file;
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let error = |predicted: Option<f64>, measured: f64| {
+        predicted.map_or_else(
+            || "-".to_owned(),
+            |predicted| format!("{:+.1} %", 100.0 * (predicted / measured - 1.0)),
+        )
+    };
+    let mut rows =
+        vec![["measured", "ranks", "seconds", "before", "fitted", "left out"].map(str::to_owned).to_vec()];
+    rows.extend(points.iter().map(|point| {
+        vec![
+            text::one_line(&point.name),
+            point.ranks.to_string(),
+            text::seconds(point.measured),
+            error(Some(point.before), point.measured),
+            error(Some(point.fitted), point.measured),
+            error(point.held_out, point.measured),
+        ]
+    }));
+    let mut out = text::table(&rows);
+    out.push('\n');
+    let mut rows = vec![["factor", "value", "on the"].map(str::to_owned).to_vec()];
+    for part in &PARTS {
+        if let Some(factor) = calibration.factors.get(part.name) {
+            rows.push(vec![part.name.to_owned(), format!("{factor:.4}"), part.meaning.to_owned()]);
+        }
+    }
+    out.push_str(&text::table(&rows));
+    let held_out = fit.median_held_out.zip(fit.max_held_out).map_or_else(
+        || "one point: no error of steps that were left out; the likely range stays wide".to_owned(),
+        |(median, most)| format!("left out: median {}, worst {}", percent(median), percent(most)),
+    );
+    out.push_str(&format!(
+        "\nfit         {} points, {} before, {} after (worst {}); {held_out}\n",
+        fit.points,
+        percent(fit.median_before),
+        percent(fit.median),
+        percent(fit.max)
+    ));
+    for run in &calibrated.scored {
+        out.push_str(&format!(
+            "scored      {}: {} s, {} before, {} with the profile\n",
+            text::one_line(&run.name),
+            text::seconds(run.measured),
+            error(run.before, run.measured),
+            error(run.predicted, run.measured)
+        ));
+    }
+    let mut errors: Vec<f64> = calibrated
+        .scored
+        .iter()
+        .filter_map(|run| Some((run.predicted? / run.measured - 1.0).abs()))
+        .collect();
+    errors.sort_by(f64::total_cmp);
+    if let (Some(middle), Some(most)) = (errors.get(errors.len() / 2), errors.last()) {
+        out.push_str(&format!("            median {}, worst {}\n", percent(*middle), percent(*most)));
+    }
+    out.push_str(&format!(
+        "profile     {}: for {}, {}, {}\n",
+        calibrated.profile.display(),
+        calibration.gpu,
+        calibration.profile,
+        calibration.dtype.name()
+    ));
+    out
+}

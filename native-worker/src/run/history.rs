@@ -1,0 +1,55 @@
+//! What a run folder says of its steps: the plan as it ran, the device, the seconds.
+
+use std::path::Path;
+
+use planner::calibration::{Measured, as_it_ran, typical_seconds};
+use planner::wire::{Event, Step};
+
+use super::folder::RunFolder;
+use super::log::LogReader;
+use crate::cli::Failure;
+
+/// Steps of rank 0 that are read at most; a calibration needs a few.
+const MOST_STEPS: usize = 100_000;
+
+/// A run as a measured step.
+///
+/// # Errors
+/// When the folder is not that of a run, or has no step.
+pub fn history(path: &Path) -> anyhow::Result<Measured> {
+    let path = path.canonicalize().map_err(|error| {
+        Failure::usage(format!("this run folder can't be opened: {error}: {}", path.display()))
+    })?;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let missing = |what: &str| Failure::usage(format!("{what}: {}", path.display()));
+    let folder = path
+        .parent()
+        .and_then(|runs| RunFolder::at(runs, &name))
+        .ok_or_else(|| missing("this is not a run folder"))?;
+    let plan =
+        folder.plan().ok_or_else(|| missing("there is no plan.json of this version in this folder"))?;
+    let info = folder.info().ok_or_else(|| missing("there is no run.json of this version in this folder"))?;
+    let (device, steps) = first_rank(&path.join("rank-00000.log"));
+    let seconds =
+        typical_seconds(&steps).ok_or_else(|| missing("rank 0 has recorded no step in this folder"))?;
+    let file = as_it_ran(&plan, &device, info.slurm_job.is_none());
+    Ok(Measured { name: info.name, file, seconds })
+}
+
+fn first_rank(path: &Path) -> (String, Vec<Step>) {
+    let mut reader = LogReader::new(path.to_owned());
+    let (mut device, mut steps) = (String::new(), Vec::new());
+    while let Ok(chunk) = reader.read() {
+        for record in chunk.records {
+            match record.event {
+                Event::Joined(joined) => device = joined.device,
+                Event::Step(step) if steps.len() < MOST_STEPS => steps.push(step),
+                _ => {}
+            }
+        }
+        if !chunk.more {
+            break;
+        }
+    }
+    (device, steps)
+}
