@@ -50,6 +50,14 @@ pub const MEMORY_CHART: &str = "memory-chart";
 pub const TABLE_TOGGLE: &str = "table-toggle";
 /// The table with exact bytes.
 pub const MEMORY_TABLE: &str = "memory-table";
+/// Measured and predicted seconds of the shown run's step.
+pub const STEP_COMPARE: &str = "step-compare";
+/// Takes the shown run as the plan's calibration.
+pub const USE_CALIBRATION: &str = "use-calibration";
+/// What calibrates the plan's seconds; with a button that takes it away.
+pub const CALIBRATION: &str = "calibration";
+/// That button.
+pub const CALIBRATION_REMOVE: &str = "calibration-remove";
 /// Advice: changes that make the plan fit, or that use its room.
 pub const ADVICE: &str = "advice";
 /// One change.

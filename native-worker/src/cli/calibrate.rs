@@ -97,7 +97,7 @@ impl Calibrate {
                 ));
             }
         };
-        let ranks = self.ranks.unwrap_or(if gpus > 0 { gpus } else { cores.max(2).min(4) });
+        let ranks = self.ranks.unwrap_or(if gpus > 0 { gpus } else { cores.clamp(2, 4) });
         let (folder, _temporary) = match &self.runs {
             Some(folder) => (folder.clone(), None),
             None => {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use planner::calibration::{Measured, as_it_ran, typical_seconds};
-use planner::wire::{Event, Step};
+use planner::wire::Event;
 
 use super::folder::RunFolder;
 use super::log::LogReader;
@@ -31,19 +31,19 @@ pub fn history(path: &Path) -> anyhow::Result<Measured> {
     let info = folder.info().ok_or_else(|| missing("there is no run.json of this version in this folder"))?;
     let (device, steps) = first_rank(&path.join("rank-00000.log"));
     let seconds =
-        typical_seconds(&steps).ok_or_else(|| missing("rank 0 has recorded no step in this folder"))?;
+        typical_seconds(steps).ok_or_else(|| missing("rank 0 has recorded no step in this folder"))?;
     let file = as_it_ran(&plan, &device, info.slurm_job.is_none());
     Ok(Measured { name: info.name, file, seconds })
 }
 
-fn first_rank(path: &Path) -> (String, Vec<Step>) {
+fn first_rank(path: &Path) -> (String, Vec<(u64, f64)>) {
     let mut reader = LogReader::new(path.to_owned());
     let (mut device, mut steps) = (String::new(), Vec::new());
     while let Ok(chunk) = reader.read() {
         for record in chunk.records {
             match record.event {
                 Event::Joined(joined) => device = joined.device,
-                Event::Step(step) if steps.len() < MOST_STEPS => steps.push(step),
+                Event::Step(step) if steps.len() < MOST_STEPS => steps.push((step.step, step.seconds)),
                 _ => {}
             }
         }

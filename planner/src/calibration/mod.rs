@@ -17,7 +17,7 @@ use crate::finding::Finding;
 use crate::plan::{Plan, clip};
 use crate::time::{PARTS, Setup, default_profile, rounded, setup};
 use crate::wire::{
-    Calibration, CalibrationFile, CalibrationFit, CalibrationPoint, PlanFile, Precision, Step, VERSION,
+    Calibration, CalibrationFile, CalibrationFit, CalibrationPoint, PlanFile, Precision, VERSION,
 };
 use fit::{Case, fit};
 
@@ -41,13 +41,10 @@ pub struct Measured {
     pub seconds: f64,
 }
 
-/// The median of a run's steps after the first, which pays for what happens once; of a single step, that one.
-pub fn typical_seconds<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Option<f64> {
-    let mut steps: Vec<(u64, f64)> = steps
-        .into_iter()
-        .map(|step| (step.step, step.seconds))
-        .filter(|(_, seconds)| seconds.is_finite() && *seconds > 0.0)
-        .collect();
+/// The median of a run's steps, given by number and seconds, after the first, which pays for what happens once; of a single step, that one.
+pub fn typical_seconds(steps: impl IntoIterator<Item = (u64, f64)>) -> Option<f64> {
+    let mut steps: Vec<(u64, f64)> =
+        steps.into_iter().filter(|(_, seconds)| seconds.is_finite() && *seconds > 0.0).collect();
     steps.sort_by_key(|(step, _)| *step);
     let later = if steps.len() > 1 { steps.get(1..)? } else { steps.get(..)? };
     median(later.iter().map(|(_, seconds)| *seconds).collect())

@@ -44,11 +44,22 @@ pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
         one("output layer and loss", &output, 64, 2, 4),
         one("optimizer: one short micro batch", &wide, 16, 1, 1),
         one("experts", &mixed, 64, 2, 4),
+        one("a plain model", &USUAL, 64, 4, 8),
+        one("experts, short micro batches", &mixed, 16, 1, 4),
     ];
     if ranks >= 2 {
         found.push(probe("two replicas", gpu, scale, &wide, 2, [1, 1, 1], [32, 1, 2]));
         found.push(probe("tensor parallel over two", gpu, scale, &USUAL, 2, [2, 1, 1], [64, 2, 4]));
         found.push(probe("two pipeline stages", gpu, scale, &USUAL, 2, [1, 2, 1], [64, 2, 8]));
+        found.push(probe(
+            "two pipeline stages, few micro batches",
+            gpu,
+            scale,
+            &USUAL,
+            2,
+            [1, 2, 1],
+            [64, 2, 4],
+        ));
         found.push(probe("experts over two", gpu, scale, &mixed, 2, [1, 1, 2], [64, 2, 4]));
     }
     if ranks >= 4 {
@@ -94,7 +105,7 @@ fn probe(
         "cluster": {"gpu": gpu, "nodes": 1, "gpus_per_node": ranks},
         "layout": {"tp": tp, "pp": pp, "ep": ep},
         "training": {"seq_len": seq_len * scale, "micro_batch_size": micro, "global_batch_size": batch * ranks / tp / pp},
-        "run": {"steps": 6},
+        "run": {"steps": 10},
     });
     // Written here, so it reads: a test resolves every probe.
     Probe { name, file: serde_json::from_value(file).unwrap_or_default() }

@@ -21,12 +21,18 @@ pub struct MachinePart {
 }
 
 /// The parts.
-pub const PARTS: [MachinePart; 6] = [
+pub const PARTS: [MachinePart; 8] = [
     MachinePart {
         name: "compute",
-        meaning: "rate of matrix products and attention",
+        meaning: "rate of matrix products and, beside its own factor, of attention",
         roles: &[Role::Clock],
         width: 0.2,
+    },
+    MachinePart {
+        name: "attention",
+        meaning: "rate of attention and scans over that of matrix products",
+        roles: &[Role::Attention, Role::Bmm, Role::Scan],
+        width: 0.15,
     },
     MachinePart {
         name: "memory",
@@ -36,8 +42,14 @@ pub const PARTS: [MachinePart; 6] = [
     },
     MachinePart {
         name: "host",
-        meaning: "time to launch a layer's work",
-        roles: &[Role::HostLayer, Role::HostMoe],
+        meaning: "time to launch a layer's mixer and dense part",
+        roles: &[Role::HostLayer],
+        width: 0.3,
+    },
+    MachinePart {
+        name: "experts",
+        meaning: "time to launch a layer's experts",
+        roles: &[Role::HostMoe],
         width: 0.3,
     },
     MachinePart {
@@ -101,6 +113,12 @@ impl Setup {
         ];
         for role in of_one_thread {
             self.multiply_role(role, waiting);
+        }
+        // A stage that waits leaves its share to the others: cores idle only while fewer stages than cores have work,
+        // as the pipeline fills and drains.
+        let (cores, stages) = (cores as f64, self.pipe.stages);
+        if stages > cores {
+            self.idle_share = cores * (cores - 1.0) / (stages * (stages - 1.0));
         }
     }
 }

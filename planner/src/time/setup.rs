@@ -182,6 +182,8 @@ pub struct Setup {
     pub graphs: CudaGraphs,
     /// Data parallelism.
     pub data: DataParallel,
+    /// Share of the pipeline's waiting in which nobody else uses what waits: 1 but where CPU ranks share cores.
+    pub idle_share: f64,
 }
 
 /// What a CPU process is taken to do until it is measured: a core with vector units, shared memory, loopback.
@@ -315,6 +317,7 @@ impl Setup {
             graphs: facts.graphs,
             data: inputs.data(),
             shape,
+            idle_share: 1.0,
         })
     }
 
@@ -337,6 +340,8 @@ impl Setup {
     pub fn predict(&self, values: &[f64]) -> StepTime {
         let machine = self.machine(values);
         let terms = Terms::new(&machine, &self.split, &self.manner, &self.shape);
-        step(&machine, &terms, &self.stages, &self.pipe(&machine), &self.data)
+        let mut found = step(&machine, &terms, &self.stages, &self.pipe(&machine), &self.data);
+        found.bubble *= self.idle_share;
+        found
     }
 }

@@ -89,6 +89,11 @@ fn ConfigBox() -> impl IntoView {
             store.say("Plan opened");
             findings.set(Vec::new());
         }
+        Ok(Intake::Calibration(calibration)) => {
+            store.edit("software.calibration", |plan| plan.software.calibration = Some(calibration));
+            store.say("The plan's seconds are calibrated by this profile");
+            findings.set(Vec::new());
+        }
         Err(found) => findings.set(found),
     };
     let open_file = move |file: web_sys::File| {

@@ -1,7 +1,7 @@
 //! Text that somebody pasted or dropped: a config.json or a plan file. It may be anything.
 
 use planner::finding::Finding;
-use planner::wire::{ModelFile, PlanFile};
+use planner::wire::{Calibration, ModelFile, PlanFile};
 use serde_json::{Map, Value};
 
 use crate::format::{bytes, quoted};
@@ -16,6 +16,8 @@ pub enum Intake {
     Config(Map<String, Value>),
     /// A plan file.
     Plan(Box<PlanFile>),
+    /// A calibration profile.
+    Calibration(Box<Calibration>),
 }
 
 /// The field that a model's findings are shown at.
@@ -58,6 +60,10 @@ pub fn read(text: &str) -> Result<Intake, Vec<Finding>> {
         Value::Object(object) if object.contains_key("version") && object.contains_key("cluster") => {
             planner::parse_plan(text).map(|plan| Intake::Plan(Box::new(plan)))
         }
+        Value::Object(object) if object.contains_key("version") && object.contains_key("calibration") => {
+            let profile = planner::calibration::parse(text).map_err(|finding| vec![*finding])?;
+            Ok(Intake::Calibration(Box::new(profile.calibration)))
+        }
         Value::Object(object) => Ok(Intake::Config(object)),
         other => {
             let kind = match other {
@@ -85,6 +91,17 @@ mod tests {
         assert!(matches!(read(r#"{"model_type": "llama"}"#), Ok(Intake::Config(_))));
         let plan = r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}}"#;
         assert!(matches!(read(plan), Ok(Intake::Plan(_))), "{:?}", read(plan));
+    }
+
+    #[test]
+    fn a_calibration_profile_is_told_apart() {
+        let runs = planner::calibration::probes("cpu", 1).into_iter().map(|probe| {
+            planner::calibration::Measured { name: probe.name.to_owned(), file: probe.file, seconds: 0.1 }
+        });
+        let profile = planner::calibration::calibrate(&runs.collect::<Vec<_>>(), "probes", 2).unwrap();
+        let text = serde_json::to_string(&profile).unwrap();
+        assert_eq!(read(&text), Ok(Intake::Calibration(Box::new(profile.calibration))));
+        assert!(read(r#"{"version": 1, "calibration": {}}"#).is_err());
     }
 
     #[test]

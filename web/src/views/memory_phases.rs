@@ -110,9 +110,7 @@ pub fn MemoryPhases(memory: Memo<Option<MemoryAnswer>>) -> impl IntoView {
                     on:change=move |event| chosen.set(event_target_value(&event).parse().ok())>{options}</select>
             </div>
         </div>
-        <ChartView id=testid::PHASES_CHART title=title alternative=of(in_words) draw=draw export=true>
-            {()}
-        </ChartView>
+        <ChartView id=testid::PHASES_CHART title=title alternative=of(in_words) draw=draw export=true/>
         <p class="note">"At the peak: "{of(peak_parts)}</p>
     }
 }

@@ -1,5 +1,6 @@
 //! Runs: start the plan here, watch it beside its prediction, and look at earlier ones.
 
+mod calibrate;
 mod compare;
 mod curves;
 mod curves_table;
@@ -14,6 +15,7 @@ use planner::wire::RunState;
 use crate::format;
 use crate::hub::{Connection, hub, state_word};
 use crate::testid;
+use calibrate::StepCompare;
 use compare::MemoryCompare;
 use curves::Curves;
 use list::RunList;
@@ -131,6 +133,7 @@ fn RunDetail() -> impl IntoView {
                 </div>
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
                 <LatestFigures/>
+                <StepCompare summary=summary/>
                 <Curves/>
                 <PhaseTable/>
                 <MemoryCompare summary=summary/>

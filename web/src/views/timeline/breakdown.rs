@@ -86,7 +86,29 @@ pub fn TimeFacts() -> impl IntoView {
                 view! { <Fact label=label><Figure key=key text=Signal::stored(text)/>{note}</Fact> }
             })
             .collect_view();
-        Some(view! { <div class="fact-strip">{facts}</div> })
+        Some(view! { <div class="fact-strip">{facts}</div><CalibrationNote/> })
+    }
+}
+
+/// What calibrates the plan's seconds, or would if it were for this plan; with a way to take it off.
+#[component]
+fn CalibrationNote() -> impl IntoView {
+    let store = store();
+    move || {
+        let name = store.plan().software.calibration.as_ref().map(|calibration| calibration.name.clone())?;
+        let used =
+            store.answer.with(|answer| answer.time.as_ref().is_some_and(|time| time.calibration.is_some()));
+        let text = match used {
+            true => format!("Seconds are calibrated by {name}"),
+            false => format!("The calibration {name} is not for this plan and changes nothing"),
+        };
+        let remove = move |_| store.edit("software.calibration", |plan| plan.software.calibration = None);
+        Some(view! {
+            <p class="note">
+                <span data-testid=testid::CALIBRATION>{text}</span>" "
+                <button class="link" data-testid=testid::CALIBRATION_REMOVE on:click=remove>"Remove"</button>
+            </p>
+        })
     }
 }
 

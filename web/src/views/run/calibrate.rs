@@ -1,0 +1,85 @@
+//! The measured step beside the predicted one, and the run as a calibration of the plan.
+
+use leptos::prelude::*;
+use planner::calibration::{Measured, as_it_ran, calibrate, typical_seconds};
+use planner::finding::Finding;
+use planner::wire::{PlanFile, RunSummary};
+
+use crate::findings::FindingList;
+use crate::format;
+use crate::hub::hub;
+use crate::state::store;
+use crate::testid;
+
+/// Seconds that planner predicts for a plan.
+fn predicted(file: &PlanFile) -> Option<f64> {
+    planner::estimate(file).time.map(|time| time.step_seconds)
+}
+
+/// The comparison and the button.
+#[component]
+pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
+    let (store, hub) = (store(), hub());
+    let findings = RwSignal::new(Vec::<Finding>::new());
+    let seconds = Memo::new(move |_| {
+        hub.book.with(|book| typical_seconds(book.steps.iter().map(|(step, point)| (*step, point.seconds))))
+    });
+    let ran = Memo::new(move |_| {
+        let device = hub.book.with(|book| {
+            book.ranks.values().find_map(|rank| rank.place.as_ref().map(|(_, device)| device.clone()))
+        })?;
+        summary.with(|summary| {
+            let summary = summary.as_ref()?;
+            let here = summary.info.slurm_job.is_none();
+            Some((summary.info.name.clone(), as_it_ran(&summary.plan, &device, here)))
+        })
+    });
+    let expected = Memo::new(move |_| {
+        // With the calibration that the plan has now, so that it can be seen at work.
+        let calibration = store.plan().software.calibration.clone();
+        ran.with(|ran| {
+            let mut file = ran.as_ref().map(|(_, file)| file.clone())?;
+            file.software.calibration = calibration;
+            predicted(&file)
+        })
+    });
+    let line = move || {
+        let measured = seconds.get()?;
+        let text = match expected.get() {
+            Some(expected) => format!(
+                "{} a step, the middle of those after the first; {} predicted ({})",
+                format::seconds(measured),
+                format::seconds(expected),
+                format::signed_percent(expected / measured - 1.0)
+            ),
+            None => format!("{} a step, the middle of those after the first", format::seconds(measured)),
+        };
+        Some(view! { <span data-testid=testid::STEP_COMPARE>{text}</span> })
+    };
+    let take = move |_| {
+        let (Some(seconds), Some((name, file))) = (seconds.get_untracked(), ran.get_untracked()) else {
+            return;
+        };
+        // The page does not know the cores of another machine: ranks are taken to have one each.
+        let cores = file.cluster.gpus_per_node.unwrap_or(1);
+        let runs = [Measured { name: name.clone(), file, seconds }];
+        match calibrate(&runs, &format!("run {name}"), cores) {
+            Ok(profile) => {
+                store.edit("software.calibration", |plan| {
+                    plan.software.calibration = Some(Box::new(profile.calibration));
+                });
+                findings.set(Vec::new());
+                store.say("The plan's seconds are calibrated by this run; undo takes it back");
+            }
+            Err(finding) => findings.set(vec![*finding]),
+        }
+    };
+    let present = Memo::new(move |_| seconds.with(Option::is_some) && ran.with(Option::is_some));
+    view! {
+        <div class="row" hidden=move || !present.get()>
+            <p class="note">{line}</p>
+            <button data-testid=testid::USE_CALIBRATION on:click=take>"Use as calibration"</button>
+        </div>
+        <FindingList findings=findings/>
+    }
+}
