@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod advice;
-mod diagnose;
 mod calibrate;
+mod diagnose;
 mod doctor;
 mod estimate;
 mod exit;

@@ -11,9 +11,19 @@ fn check(arguments: &[&str], code: i32) -> crate::support::Answer {
 #[test]
 fn help() {
     insta::assert_snapshot!("help", check(&["--help"], 0).stdout);
-    for command in
-        ["estimate", "shards", "groups", "layouts", "script", "serve", "run", "verify", "launch", "calibrate", "doctor"]
-    {
+    for command in [
+        "estimate",
+        "shards",
+        "groups",
+        "layouts",
+        "script",
+        "serve",
+        "run",
+        "verify",
+        "launch",
+        "calibrate",
+        "doctor",
+    ] {
         insta::assert_snapshot!(format!("help_{command}"), check(&[command, "--help"], 0).stdout);
     }
 }
