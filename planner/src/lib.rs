@@ -10,6 +10,7 @@ pub mod finding;
 pub mod import;
 pub mod launch;
 pub mod layout;
+pub mod lint;
 pub mod logs;
 pub mod memory;
 pub mod model;

@@ -52,3 +52,8 @@ fn link() {
 fn diagnose() {
     replay("diagnose", properties::diagnose);
 }
+
+#[test]
+fn lint() {
+    replay("lint", properties::lint);
+}

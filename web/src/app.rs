@@ -10,8 +10,8 @@ use crate::sections::Inputs;
 use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
 use crate::views::{
-    DataView, DiagnoseState, DiagnoseView, LayoutsView, MemoryView, RanksView, RunView, ScriptView,
-    ShardsView, TimelineView,
+    DataView, DiagnoseState, DiagnoseView, LayoutsView, LintPanel, MemoryView, RanksView, RunView,
+    ScriptView, ShardsView, TimelineView,
 };
 
 /// The page.
@@ -51,7 +51,7 @@ pub fn App() -> impl IntoView {
                         View::Ranks => view! { <RanksView/> }.into_any(),
                         View::Layouts => view! { <LayoutsView/> }.into_any(),
                         View::Shards => view! { <ShardsView/> }.into_any(),
-                        View::Script => view! { <ScriptView/> }.into_any(),
+                        View::Script => view! { <ScriptView/><LintPanel/> }.into_any(),
                         View::Run => view! { <RunView/> }.into_any(),
                         View::Diagnose => view! { <DiagnoseView/> }.into_any(),
                         View::Data => view! { <DataView/> }.into_any(),

@@ -191,6 +191,16 @@ pub const DIAGNOSE_AGAINST: &str = "diagnose-against";
 pub const DIAGNOSE_EVIDENCE: &str = "diagnose-evidence";
 /// What was looked at.
 pub const DIAGNOSE_LOOKED: &str = "diagnose-looked";
+/// A batch script to look at.
+pub const LINT_TEXT: &str = "lint-text";
+/// File choice for it.
+pub const LINT_FILE: &str = "lint-file";
+/// How much was found in it, in words.
+pub const LINT_SUMMARY: &str = "lint-summary";
+/// What was found.
+pub const LINT_FINDINGS: &str = "lint-findings";
+/// One of these; carries `data-rule`, `data-line` and `data-severity`.
+pub const LINT_FINDING: &str = "lint-finding";
 /// The answer as JSON.
 pub const DATA_JSON: &str = "data-json";
 

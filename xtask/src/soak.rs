@@ -26,7 +26,7 @@ pub enum Part {
 }
 
 /// The targets: programs of `tests/fuzz`, folders of `tests/corpus`.
-const TARGETS: [&str; 5] = ["hf_config", "layout_string", "plan_file", "link", "diagnose"];
+const TARGETS: [&str; 6] = ["hf_config", "layout_string", "lint", "plan_file", "link", "diagnose"];
 /// Seconds that one input may take.
 const SLOWEST: u32 = 10;
 

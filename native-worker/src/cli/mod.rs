@@ -15,6 +15,7 @@ mod groups;
 mod input;
 mod launch;
 mod layouts;
+mod lint;
 mod run;
 mod script;
 mod search;
@@ -50,6 +51,7 @@ enum Command {
     Groups(groups::Groups),
     Layouts(layouts::Layouts),
     Failures(failures::Failures),
+    Lint(lint::Lint),
     Script(script::Script),
     Search(search::SearchCommand),
     Serve(serve::Serve),
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Shards(command) => command.run(json),
         Command::Groups(command) => command.run(json),
         Command::Layouts(command) => command.run(json),
+        Command::Lint(command) => command.run(json),
         Command::Failures(command) => command.run(json),
         Command::Script(command) => command.run(json),
         Command::Search(command) => command.run(json),

@@ -5,6 +5,7 @@ mod cli;
 mod hub;
 mod hub_runs;
 mod launch;
+mod lint;
 mod run;
 mod script;
 mod support;

@@ -117,6 +117,19 @@ pub fn link(bytes: &[u8]) {
     check_link(&format!("p=1.{}", URL_SAFE_NO_PAD.encode(bytes)));
 }
 
+/// Any bytes have a report, the same each time, whose places lie in the script and which repeats no token.
+pub fn lint(bytes: &[u8]) {
+    let report = planner::lint::lint(bytes);
+    let lines = String::from_utf8_lossy(bytes).split('\n').count() as u64;
+    for finding in &report.findings {
+        assert!((1..=lines).contains(&finding.line) && finding.column >= 1, "{finding:?}");
+        assert!(!finding.excerpt.contains(char::is_control), "{finding:?}");
+        assert!(!finding.message.is_empty() && !finding.fix.is_empty(), "{finding:?}");
+    }
+    assert!(!planner::lint::readable(&report, "script").is_empty());
+    assert_eq!(report, planner::lint::lint(bytes));
+}
+
 fn check_link(text: &str) {
     match decode_link(text) {
         Err(error) => assert!(!error.to_string().is_empty()),

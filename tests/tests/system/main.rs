@@ -5,6 +5,7 @@ mod diagnose;
 mod fsdp;
 mod hub;
 mod layouts;
+mod lint;
 mod map;
 mod memory;
 mod settings;

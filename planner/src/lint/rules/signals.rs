@@ -1,0 +1,143 @@
+//! Signals before the time limit, and requeueing.
+
+use super::super::notes::Notes;
+use super::super::options;
+use super::Context;
+
+/// Looks at --signal, trap and requeue.
+pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+    let traps: Vec<_> =
+        context.facts.calls.iter().filter(|call| call.name() == "trap" && call.step.is_none()).collect();
+    let requeues = context.facts.calls.iter().find(|call| {
+        call.name() == "scontrol" && call.arguments().first().is_some_and(|field| field.is("requeue"))
+    });
+    if let (Some(call), Some(given)) = (requeues, context.job.option("no-requeue")) {
+        notes.note(
+            "requeue-refused",
+            given.at,
+            given.end,
+            format!("line {} asks Slurm to requeue the job, and this forbids it", notes.line_of(call.at)),
+            "write #SBATCH --requeue".to_owned(),
+        );
+    }
+    let Some(given) = context.job.option("signal") else { return };
+    let Some(value) = context.job.text("signal") else { return };
+    let (target, rest) = match value.split_once(':') {
+        Some((target, rest)) => (target, rest),
+        None => ("", value),
+    };
+    let to_batch = target.contains('B');
+    let (signal, seconds) = rest.split_once('@').unwrap_or((rest, "60"));
+    let name = signal.trim_start_matches("SIG").to_ascii_uppercase();
+    let seconds = seconds.parse::<u64>().ok();
+    if let (Some(seconds), Some(limit)) = (seconds, context.job.text("time").and_then(limit_seconds))
+        && seconds >= limit
+    {
+        notes.note(
+            "signal-after-limit",
+            given.at,
+            given.end,
+            format!("the signal comes {seconds} s before a limit of {limit} s: at once"),
+            "give fewer seconds, or a longer --time".to_owned(),
+        );
+    }
+    let traps_it = |call: &&&super::super::facts::Call| {
+        call.arguments().iter().skip(1).any(|field| {
+            let known = field.text.known().unwrap_or_default();
+            known.trim_start_matches("SIG").eq_ignore_ascii_case(&name) || known == number(&name)
+        })
+    };
+    let trap = traps.iter().find(traps_it);
+    match trap {
+        None if to_batch && !context.facts.sources => {
+            notes.note(
+                "signal-without-trap",
+                given.at,
+                given.end,
+                format!("B: sends {name} to the batch script, which has no trap for it and ends there, and the job with it"),
+                format!("add trap 'handler' {name}, start srun with & and wait for it; or leave B: out, so that the tasks get it"),
+            );
+        }
+        Some(trap) if !to_batch => {
+            notes.note(
+                "signal-not-to-batch",
+                given.at,
+                given.end,
+                format!(
+                    "without B: only the tasks get {name}, and the trap on line {} never runs",
+                    notes.line_of(trap.at)
+                ),
+                format!("write --signal=B:{signal}@{}", seconds.unwrap_or(60)),
+            );
+        }
+        Some(trap) => {
+            let foreground = context.steps.iter().map(|step| context.call(step.call)).find(|call| {
+                !call.place.background && !call.place.function && !call.place.substituted && call.at > trap.at
+            });
+            let last = context
+                .steps
+                .iter()
+                .map(|step| context.call(step.call))
+                .rfind(|call| !call.place.substituted && !call.place.function);
+            if let (Some(call), Some(last)) = (foreground, last)
+                && last.at == call.at
+                && options::last(&call.options, "pty").is_none()
+            {
+                notes.note(
+                    "trap-waits",
+                    call.at,
+                    call.at + 4,
+                    format!("bash runs the trap for {name} only when this srun has ended"),
+                    "start it with &, and then wait".to_owned(),
+                );
+            }
+        }
+        None => {}
+    }
+}
+
+/// Numbers that people use for signals.
+fn number(name: &str) -> &'static str {
+    match name {
+        "HUP" => "1",
+        "INT" => "2",
+        "USR1" => "10",
+        "USR2" => "12",
+        "TERM" => "15",
+        _ => "-",
+    }
+}
+
+/// Seconds of a time limit.
+fn limit_seconds(text: &str) -> Option<u64> {
+    if !crate::launch::text::is_time_limit(text) {
+        return None;
+    }
+    let (days, clock) = match text.split_once('-') {
+        Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
+        None => (0, text),
+    };
+    let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let seconds = match (text.contains('-'), parts.as_slice()) {
+        (true, [hours]) => hours * 3600,
+        (true, [hours, minutes]) => hours * 3600 + minutes * 60,
+        (false, [minutes]) => minutes * 60,
+        (false, [minutes, seconds]) => minutes * 60 + seconds,
+        (_, [hours, minutes, seconds]) => hours * 3600 + minutes * 60 + seconds,
+        _ => return None,
+    };
+    Some(days * 86400 + seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn limits() {
+        for (text, seconds) in
+            [("30", 1800), ("30:30", 1830), ("1:00:00", 3600), ("1-0", 86400), ("1-12:30", 131_400)]
+        {
+            assert_eq!(super::limit_seconds(text), Some(seconds), "{text}");
+        }
+        assert_eq!(super::limit_seconds("soon"), None);
+    }
+}

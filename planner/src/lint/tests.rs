@@ -1,0 +1,485 @@
+//! Rules by their examples in docs/lint.md, scripts as they are found, our own, and what nobody meant to be a script.
+
+// Tests read files; planner itself does not.
+#![allow(clippy::disallowed_methods)]
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::launch::{Body, GpuRequest, ScriptOptions, Site, script};
+
+/// Names of the rules that a script breaks.
+fn broken(text: &str) -> Vec<&'static str> {
+    let mut rules: Vec<&str> = lint(text.as_bytes()).findings.iter().map(|finding| finding.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    rules
+}
+
+/// A script of these lines breaks these rules, in any order.
+#[track_caller]
+fn check(text: &str, expected: &[&str]) {
+    let mut expected = expected.to_vec();
+    expected.sort_unstable();
+    assert_eq!(broken(text), expected, "{}", readable(&lint(text.as_bytes()), "script"));
+}
+
+/// A job of two nodes with eight GPUs each, and this many tasks on a node.
+fn job(tasks: u64, body: &str) -> String {
+    format!(
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node={tasks}\n#SBATCH --gpus-per-node=8\n{body}\n"
+    )
+}
+
+/// Rule, how its text begins, and its two examples, as docs/lint.md has them.
+fn documented() -> Vec<(String, String, Vec<u8>, Vec<u8>)> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lint.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let mut found = Vec::new();
+    for section in document.split("\n### `").skip(1) {
+        let (rule, text) = section.split_once('`').unwrap();
+        let severity = text.trim_start().split(':').next().unwrap().to_owned();
+        let mut examples = text.split("```bash\n").skip(1).map(|part| part.split("```").next().unwrap());
+        let (bad, good) = (examples.next().unwrap(), examples.next().unwrap());
+        found.push((rule.to_owned(), severity, example(rule, bad, true), example(rule, good, false)));
+    }
+    found
+}
+
+fn example(rule: &str, text: &str, bad: bool) -> Vec<u8> {
+    let mut text = text.replace('\u{240d}', "\r").replace('\u{2400}', "\0");
+    let stands_alone = bad && matches!(rule, "no-shebang" | "empty-script");
+    if !text.starts_with("#!") && !stands_alone {
+        text.insert_str(0, "#!/bin/bash\n");
+    }
+    if bad && rule == "script-too-large" {
+        text.push_str(&"# padding\n".repeat(500_000));
+    }
+    text.into_bytes()
+}
+
+#[test]
+fn every_rule_is_documented_and_its_examples_hold() {
+    let documented = documented();
+    let names: Vec<&str> = documented.iter().map(|(rule, ..)| rule.as_str()).collect();
+    let known: Vec<&str> = rules().iter().map(|rule| rule.id).collect();
+    assert_eq!(names, known);
+    for (rule, severity, bad, good) in &documented {
+        let entry = table::find(rule).unwrap();
+        let word = match entry.severity {
+            Severity::Error => "Error",
+            Severity::Warning => "Warning",
+            Severity::Info => "Remark",
+        };
+        assert_eq!(severity, word, "{rule}");
+        let found = lint(bad);
+        let text = readable(&found, rule);
+        assert!(!found.findings.is_empty(), "{rule}: nothing was found in its first example");
+        assert!(found.findings.iter().all(|finding| finding.rule == rule), "{text}");
+        let found = lint(good);
+        assert!(found.findings.is_empty(), "{rule}, second example: {}", readable(&found, rule));
+    }
+}
+
+#[test]
+fn the_document_says_why() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/lint.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    for rule in rules() {
+        assert!(document.contains(rule.why), "{}: {}", rule.id, rule.why);
+    }
+}
+
+/// A template of the shape that guides show: a command in double quotes, a step that prepares, a step that trains.
+const GUIDE: &str = r#"#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=1   # the launcher starts the rest
+#SBATCH --gpus-per-node=8
+#SBATCH --time=00:30:00
+#SBATCH --output=train_%j.log
+#SBATCH --exclusive
+
+IMAGE=/lustre/images/train.sqsh
+MOUNTS=/lustre:/lustre
+LOGDIR=/lustre/logs/first
+WORKDIR=/lustre/code
+export UV_CACHE_DIR=/lustre/uv
+
+BODY="
+export HF_TOKEN=$HF_TOKEN && \
+mkdir -p $LOGDIR && \
+cd $WORKDIR && \
+uv sync && \
+uv run --no-sync python -m torch.distributed.run \
+  --nproc_per_node=8 \
+  --nnodes=\${SLURM_JOB_NUM_NODES} \
+  --node_rank=\${SLURM_NODEID} \
+  train.py
+"
+
+echo \"Job \$SLURM_JOB_ID\"
+
+srun --mpi=pmix -N 1 --ntasks=1 --container-image="$IMAGE" --container-mounts="$MOUNTS" --no-container-mount-home \
+  bash -c "cd $WORKDIR && uv sync"
+
+srun --mpi=pmix --container-image="$IMAGE" --container-mounts="$MOUNTS" --no-container-mount-home \
+  bash -c "$BODY" 2>&1 | tee "$LOGDIR/train_${SLURM_JOB_ID}.log"
+
+grep -E "iteration" "$LOGDIR/train_${SLURM_JOB_ID}.log" | head -25
+"#;
+
+#[test]
+fn a_template_of_a_guide() {
+    check(
+        GUIDE,
+        &[
+            "no-endpoint",
+            "escape-outside-string",
+            "mkdir-in-task",
+            "sync-in-every-task",
+            "secret-expanded",
+            "pipe-hides-exit",
+            "failure-not-checked",
+            "footer-hides-exit",
+        ],
+    );
+    let report = lint(GUIDE.as_bytes());
+    insta::assert_snapshot!("guide", readable(&report, "guide.sbatch"));
+    insta::assert_snapshot!("guide_json", serde_json::to_string_pretty(&report).unwrap());
+}
+
+#[test]
+fn a_guide_with_eight_tasks_of_eight_processes() {
+    let text = GUIDE.replace("--ntasks-per-node=1 ", "--ntasks-per-node=8 ");
+    assert!(broken(&text).contains(&"double-spawn"));
+    let text = GUIDE.replace("\\${SLURM_NODEID}", "${SLURM_NODEID}");
+    let report = lint(text.as_bytes());
+    let found = report.findings.iter().find(|finding| finding.rule == "expanded-on-batch-host").unwrap();
+    assert_eq!((found.line, found.column), (23, 15));
+    assert_eq!(found.replacement.as_deref(), Some("  --node_rank=\\${SLURM_NODEID} \\"));
+}
+
+#[test]
+fn names_are_followed_through_variables_and_lists() {
+    // By a variable, by a list, by a list that grew.
+    check(
+        &job(
+            1,
+            "export MASTER_ADDR=a MASTER_PORT=15000\nRANK_OF_NODE=$SLURM_NODEID\nARGS=(--nnodes 2 --nproc_per_node=8 --master_addr $MASTER_ADDR)\nARGS+=(--node_rank $RANK_OF_NODE)\nsrun torchrun \"${ARGS[@]}\" train.py",
+        ),
+        &["expanded-on-batch-host"],
+    );
+    check(
+        &job(
+            8,
+            "GPUS=8\nNODES=$SLURM_NNODES\nLAUNCH=\"torchrun --nproc_per_node $GPUS --nnodes $NODES --rdzv_endpoint h:1024\"\nsrun $LAUNCH train.py",
+        ),
+        &["double-spawn"],
+    );
+    check(
+        &job(
+            8,
+            "WORLD=$((SLURM_NNODES * 8))\nTP=3\nsrun python pretrain_gpt.py --world $WORLD --tensor-model-parallel-size $TP",
+        ),
+        &["parallel-sizes"],
+    );
+    // What a branch says may not be what runs.
+    check(
+        &job(
+            8,
+            "if [ -n \"$BIG\" ]; then TP=3; fi\nsrun python pretrain_gpt.py --tensor-model-parallel-size $TP",
+        ),
+        &[],
+    );
+    // A default counts: it is what runs unless somebody says otherwise.
+    check(
+        &job(8, "TP=${TP:-3}\nsrun python pretrain_gpt.py --tensor-model-parallel-size $TP"),
+        &["parallel-sizes"],
+    );
+}
+
+#[test]
+fn strings_that_are_scripts() {
+    // Handed over as arguments, shifted, and run.
+    check(
+        &job(8, "srun bash -c 'cd \"$1\" && shift && exec \"$@\"' bash /lustre/code uv run python train.py"),
+        &["sync-in-every-task"],
+    );
+    check(
+        &job(
+            8,
+            "srun bash -c 'cd \"$1\" && shift && exec \"$@\"' bash /lustre/code uv run --no-sync python train.py",
+        ),
+        &[],
+    );
+    // eval, twice nested, and a here-document that becomes a script.
+    check(&job(8, "eval \"srun --export=A=1 python train.py\""), &["export-drops-environment"]);
+    check(&job(8, "srun bash -c \"bash -c 'uv sync'\""), &["sync-in-every-task"]);
+    check(
+        &job(1, "cat > run.sh <<EOF\n#!/bin/bash\necho $SLURM_NODEID\nEOF\nsrun bash run.sh"),
+        &["expanded-on-batch-host"],
+    );
+    check(&job(1, "cat > run.sh <<'EOF'\n#!/bin/bash\necho $SLURM_NODEID\nEOF\nsrun bash run.sh"), &[]);
+}
+
+#[test]
+fn guards_and_locks() {
+    for guarded in [
+        "if [ \"$SLURM_LOCALID\" = 0 ]; then uv sync; fi",
+        "[ \"$SLURM_PROCID\" -ne 0 ] || uv sync",
+        "test $SLURM_LOCALID -eq 0 && uv sync",
+        "if ((SLURM_LOCALID == 0)) && [ $LOCAL_RANK = 0 ]; then pip install x; fi",
+        "case $SLURM_PROCID in 0) uv sync ;; esac",
+        "flock /tmp/lock uv sync",
+    ] {
+        check(&job(8, &format!("srun bash -c '{guarded}'")), &[]);
+    }
+}
+
+#[test]
+fn secrets_are_found_and_never_repeated() {
+    let token = format!("{}{}", "hf_", "AbCdEf0123456789AbCdEf0123456789");
+    let key = "0123456789abcdef0123456789abcdef01234567";
+    let text = job(
+        8,
+        &format!(
+            "# {token}\nexport HF_TOKEN={token}\nexport WANDB_API_KEY='{key}'\nwandb login {key}\nsrun python train.py --api {token} --output=/tmp/{key}"
+        ),
+    );
+    let report = lint(text.as_bytes());
+    assert_eq!(broken(&text), ["secret-value"]);
+    assert!(report.findings.len() >= 5, "{}", readable(&report, "x"));
+    for said in [readable(&report, "x"), serde_json::to_string(&report).unwrap()] {
+        assert!(!said.contains(&token[3..]) && !said.contains(key), "{said}");
+    }
+    // Names, placeholders, files and checks are none.
+    for harmless in [
+        "export HF_TOKEN=${HF_TOKEN}",
+        "export HF_TOKEN='<TOKEN>'",
+        "export HF_TOKEN_PATH=/lustre/token",
+        ": \"${HF_TOKEN:?}\"",
+        "export WANDB_API_KEY=your_key_here",
+        "export TOKENIZER=hf_tokenizer",
+    ] {
+        let rules = broken(&job(8, harmless));
+        assert!(!rules.iter().any(|rule| rule.starts_with("secret")), "{harmless}: {rules:?}");
+    }
+}
+
+fn site() -> Site {
+    Site {
+        account: Some("research".into()),
+        partition: Some("gpu".into()),
+        shared_dir: Some("/lustre/team".into()),
+        rank_binary: Some("/lustre/team/bin/shardplan-rank".into()),
+        torch_lib: Some("/lustre/team/torch/lib".into()),
+        recipe: Some("minimax_m2_pretrain".into()),
+        image: Some("/lustre/team/images/bridge.sqsh".into()),
+        mounts: vec!["/lustre/team:/lustre/team".into(), "/lustre/team/bridge:/opt/Megatron-Bridge".into()],
+        ..Site::default()
+    }
+}
+
+#[test]
+fn our_own_scripts_are_clean() {
+    let plans = [
+        r#"{"version": 1, "model": {"preset": "minimax-m2"}, "cluster": {"gpu": "h100-sxm", "nodes": 8}, "layout": {"tp": 2, "ep": 32}}"#,
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}, "layout": {"tp": 2}}"#,
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "gb200", "nodes": 18, "gpus_per_node": 4, "nvlink_domain": 72},
+            "training": {"global_batch_size": 144}}"#,
+        r#"{"version": 1, "name": "tiny", "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu", "nodes": 2, "gpus_per_node": 2},
+            "layout": {"tp": 2}, "training": {"seq_len": 32, "global_batch_size": 4, "dtype": "fp32"}}"#,
+    ];
+    let awkward = Site { recipe: Some("it's $HOME `id` \"x\" \\ <end>".into()), ..site() };
+    let sites = [
+        site(),
+        Site::default(),
+        Site { image: None, mounts: Vec::new(), ..site() },
+        Site { gpus: GpuRequest::Gres, mpi: Some("none".into()), exclusive: Some(false), ..site() },
+        Site {
+            gpus: GpuRequest::Nothing,
+            exclusive: Some(false),
+            required_env: vec!["HF_TOKEN".into()],
+            ..site()
+        },
+        awkward,
+    ];
+    let mut written = 0;
+    for plan in plans {
+        let file = crate::parse_plan(plan).unwrap();
+        let plan = crate::Plan::resolve(&file).plan.unwrap();
+        for site in &sites {
+            for body in [Body::Worker, Body::Bridge] {
+                let (text, _) = script(&plan, site, &ScriptOptions { body, ..ScriptOptions::default() });
+                let report = lint(text.as_bytes());
+                assert!(report.is_clean(), "{}\n{text}", readable(&report, "own"));
+                written += 1;
+            }
+        }
+    }
+    assert_eq!(written, 48);
+}
+
+#[test]
+fn replacements_are_whole_lines_that_mend() {
+    for (rule, _, bad, _) in documented() {
+        let mut text = String::from_utf8(bad.clone()).unwrap();
+        let report = lint(&bad);
+        let Some(finding) = report.findings.iter().find(|finding| finding.replacement.is_some()) else {
+            continue;
+        };
+        let line = finding.replacement.clone().unwrap();
+        let number = usize::try_from(finding.line).unwrap() - 1;
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines[number] = &line;
+        text = lines.join("\n") + "\n";
+        assert!(!broken(&text).contains(&rule.as_str()), "{rule}: {text}");
+    }
+}
+
+#[test]
+fn long_and_deep_scripts() {
+    let deep = |open: &str, times: usize| format!("#!/bin/bash\n{}", open.repeat(times));
+    for text in [
+        deep("$(", 10000),
+        deep("${a:-", 10000),
+        deep("`\\`", 5000),
+        deep("((", 10000),
+        deep("( ", 10000),
+        deep("if ", 10000),
+        deep("case x in y) ", 5000),
+        deep("\"$(\"", 5000),
+        deep("cat <<E\n", 5000),
+        deep("a|", 20000),
+        deep("a=$a$a\n", 2000),
+        deep("a=(\"${a[@]}\" \"${a[@]}\" x)\n", 1000),
+        deep("bash -c 'bash -c \"srun x\"'\n", 1000),
+        deep("srun torchrun --nnodes=2 x\n", 2000),
+        deep("export A_VARIABLE=$A_VARIABEL\n", 5000),
+        deep("#SBATCH --time=1h --x=1\n", 5000),
+        deep("HF_TOKEN=abcdefgh1234\n", 2000),
+        deep("<(", 10000),
+        deep("f() { ", 5000),
+        deep("[[ a && ", 5000),
+        deep("x=", 20000),
+    ] {
+        let report = lint(text.as_bytes());
+        assert!(report.findings.len() < 2_000);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_taken(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        whole(&bytes);
+    }
+
+    #[test]
+    fn any_pieces_of_scripts_are_taken(pieces in proptest::collection::vec(0..PIECES.len(), 0..60)) {
+        let text: String = pieces.into_iter().map(|index| PIECES[index]).collect();
+        whole(text.as_bytes());
+    }
+}
+
+/// Pieces that scripts are made of.
+const PIECES: &[&str] = &[
+    "#!/bin/bash\n",
+    "#SBATCH --nodes=2\n",
+    "#SBATCH --ntasks-per-node=8\n",
+    "#SBATCH ",
+    "--time=",
+    "srun ",
+    "bash -c ",
+    "torchrun ",
+    "--nnodes=2 ",
+    "--nproc_per_node ",
+    "\"",
+    "'",
+    "`",
+    "$",
+    "$(",
+    "${",
+    "}",
+    ")",
+    "(",
+    "((",
+    "))",
+    "$((",
+    "\\",
+    "\n",
+    "\r\n",
+    " ",
+    "\t",
+    "X",
+    "X=",
+    "X+=(",
+    "[@]",
+    ":-",
+    ":+",
+    "if ",
+    "then ",
+    "fi\n",
+    "for x in ",
+    "do ",
+    "done\n",
+    "case ",
+    " in ",
+    "esac",
+    ";;",
+    ";",
+    "&&",
+    "||",
+    "|",
+    "&",
+    "<<EOF\n",
+    "EOF\n",
+    "<<'E'\n",
+    "<",
+    ">",
+    ">>",
+    "<(",
+    "set -euo pipefail\n",
+    "export ",
+    "eval ",
+    "shift ",
+    "\"$@\"",
+    "$1",
+    "SLURM_NODEID",
+    "$SLURM_PROCID",
+    "\\$SLURM_NODEID",
+    "uv sync ",
+    "tee ",
+    "mkdir -p ",
+    "trap 'x' USR1\n",
+    "wait\n",
+    "[[ ",
+    " ]]",
+    "[ ",
+    "ä",
+    "\u{2013}",
+    "\0",
+    "hf_abcdefghij0123456789",
+    "function f ",
+    "f() {",
+    "# ",
+    "--tensor-model-parallel-size 3 ",
+];
+
+/// A report is whole: places are in the script, texts are there, counts agree, and the readable form can be made.
+fn whole(bytes: &[u8]) {
+    let report = lint(bytes);
+    let source = String::from_utf8_lossy(bytes);
+    let lines = source.split('\n').count() as u64;
+    for finding in &report.findings {
+        assert!(finding.line >= 1 && finding.line <= lines, "{finding:?}");
+        assert!(finding.column >= 1 && finding.width >= 1, "{finding:?}");
+        assert!(!finding.message.is_empty() && !finding.fix.is_empty() && !finding.why.is_empty());
+        assert!(!finding.excerpt.contains(char::is_control));
+    }
+    assert!(!readable(&report, "x").is_empty());
+    assert_eq!(report, lint(bytes));
+}

@@ -1,0 +1,61 @@
+#!/bin/bash
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x
+x="bash -c \"\$x $x\""
+srun bash -c "$x" $x "$@"
+eval $x

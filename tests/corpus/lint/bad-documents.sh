@@ -1,0 +1,6 @@
+#!/bin/bash
+cat <<A <<B <<'C' | tee <<-D
+A
+$x
+B
+ÿş$(`

@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --time=ÿþ "Ã
+export A=ÿ$ÿ{ÿ}

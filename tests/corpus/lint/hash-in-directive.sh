@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --comment=run#3
+srun hostname

@@ -1,0 +1,2 @@
+#!/bin/bash
+srun bash -c "export HF_TOKEN=$HF_TOKEN && python train.py"

@@ -1,0 +1,8 @@
+//! Fuzzes `properties::lint`.
+
+#![no_main]
+
+#[path = "../../../planner/tests/corpus/properties.rs"]
+mod properties;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| properties::lint(bytes));
