@@ -216,6 +216,8 @@ pub const RUN_STATE: &str = "run-state";
 pub const RUN_REASON: &str = "run-reason";
 /// A run in the list; carries `data-run`.
 pub const RUN_ITEM: &str = "run-item";
+/// Table of a watched run: predicted and measured.
+pub const WATCHED_TABLE: &str = "watched-table";
 /// Steps done; carries `data-value`.
 pub const STEP_VALUE: &str = "step-value";
 /// Latest loss; carries `data-value`, and `data-first` for the first step's.

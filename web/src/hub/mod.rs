@@ -12,7 +12,6 @@ use planner::wire::{PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
 pub use book::{Phases, RankBook, RankStanding, RunBook, StepPoint};
-pub use watched::Watched;
 
 const SHOWN_KEY: &str = "shardplan.run";
 

@@ -8,6 +8,7 @@ mod list;
 mod phases;
 mod ranks;
 mod start;
+mod watched;
 
 use leptos::prelude::*;
 use planner::wire::RunState;
@@ -22,6 +23,7 @@ use list::RunList;
 use phases::PhaseTable;
 use ranks::{Output, RankStates};
 use start::StartCard;
+use watched::WatchedRun;
 
 /// The view.
 #[component]
@@ -134,6 +136,7 @@ fn RunDetail() -> impl IntoView {
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
                 <LatestFigures/>
                 <StepCompare summary=summary/>
+                <WatchedRun summary=summary/>
                 <Curves/>
                 <PhaseTable/>
                 <MemoryCompare summary=summary/>
@@ -143,6 +146,11 @@ fn RunDetail() -> impl IntoView {
         }
         .into_any()
     }
+}
+
+/// A figure, or a dash where a framework did not say it.
+fn or_dash(value: f64) -> String {
+    if value.is_nan() { "-".to_owned() } else { format::three(value) }
 }
 
 /// Step, loss, speed and gradient norm of the latest step.
@@ -175,9 +183,9 @@ fn LatestFigures() -> impl IntoView {
             <div class="fact"><span class="fact-label">"Tokens per second"</span>
                 <span class="fact-value">{shown(|_, point| format::three(point.tokens as f64 / point.seconds.max(1e-9)))}</span></div>
             <div class="fact"><span class="fact-label">"Gradient norm"</span>
-                <span class="fact-value">{shown(|_, point| format::three(point.grad_norm))}</span></div>
+                <span class="fact-value">{shown(|_, point| or_dash(point.grad_norm))}</span></div>
             <div class="fact"><span class="fact-label">"Model TFLOP/s per rank"</span>
-                <span class="fact-value" data-testid=testid::TFLOPS_VALUE data-value=raw(|_, point| point.model_tflops.to_string())>{shown(|_, point| format::three(point.model_tflops))}</span></div>
+                <span class="fact-value" data-testid=testid::TFLOPS_VALUE data-value=raw(|_, point| point.model_tflops.to_string())>{shown(|_, point| or_dash(point.model_tflops))}</span></div>
             <div class="fact"><span class="fact-label">"MFU"</span>
                 <span class="fact-value">{shown(|_, point| point.mfu.map_or_else(|| "no peak is known here".to_owned(), |mfu| format!("{:.1}%", 100.0 * mfu)))}</span></div>
         </div>
