@@ -323,10 +323,21 @@ impl Recorder {
             (false, true) => Outcome::Stopped,
             (false, false) => Outcome::Failed,
         };
+        let answer = (outcome == Outcome::Failed).then(|| after::diagnose(&tail, self.plan.as_ref()));
+        if let (Some(folder), Some(answer)) = (&self.folder, &answer)
+            && let Ok(text) = serde_json::to_string_pretty(answer)
+        {
+            let name = if self.writer == 0 {
+                "diagnosis.json".to_owned()
+            } else {
+                format!("diagnosis-{}.json", self.writer)
+            };
+            let _ = folder.write(&name, &(text + "\n"));
+        }
         let reason = if outcome == Outcome::Stopped {
             "Stopped on request".to_owned()
         } else {
-            after::reason(status, &tail)
+            after::reason(status, &tail, answer.as_ref())
         };
         self.record(Event::Ended { outcome, reason });
         comparison

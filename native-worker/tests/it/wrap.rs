@@ -186,13 +186,64 @@ fn what_it_prints_becomes_a_record_beside_its_plan() {
 #[test]
 fn a_failure_is_told_with_its_last_lines() {
     let shop = Workshop::new();
-    wrapped(&shop, &[], "echo fine; echo 'RuntimeError: shapes do not match' >&2; exit 3");
+    wrapped(&shop, &[], "echo fine; echo 'something of our own went wrong' >&2; exit 3");
     match shop.launcher_log().last() {
         Some(Event::Ended { outcome: Outcome::Failed, reason }) => {
-            assert!(reason.contains("exit code 3") && reason.contains("shapes do not match"), "{reason}");
+            assert!(reason.contains("exit code 3") && reason.contains("went wrong"), "{reason}");
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_failure_that_is_known_is_named() {
+    let shop = Workshop::new();
+    let printed = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total \
+                   capacity of 79.11 GiB of which 1.06 GiB is free. Of the allocated memory 74.00 GiB is allocated by \
+                   PyTorch, and 2.10 GiB is reserved by PyTorch but unallocated.";
+    wrapped(&shop, &[], &format!("echo '{printed}' >&2; exit 1"));
+    match shop.launcher_log().last() {
+        Some(Event::Ended { outcome: Outcome::Failed, reason }) => {
+            assert!(reason.contains("memory") && !reason.contains("Its last lines"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let text = std::fs::read_to_string(shop.run_folder().join("diagnosis.json")).expect("a diagnosis");
+    let answer: planner::diagnose::Answer = serde_json::from_str(&text).expect("an answer");
+    assert!(answer.found && answer.verdicts[0].ranks.contains(&3), "{answer:?}");
+}
+
+#[test]
+fn the_plan_of_a_configuration_is_recovered() {
+    let shop = Workshop::new();
+    shop.write(
+        "titan.toml",
+        "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 1\nseq_len = 8192\n",
+    );
+    shop.write(
+        "recipe.yaml",
+        "model:\n  pretrained_model_name_or_path: Qwen/Qwen3-8B\ndataset:\n  seq_len: 4096\n",
+    );
+    for (line, framework, preset) in [
+        (
+            "torchrun --nproc_per_node 8 -m torchtitan.train --job.config_file titan.toml",
+            "torchtitan",
+            "llama-3-8b",
+        ),
+        ("automodel finetune llm -c recipe.yaml --nproc-per-node 8", "automodel", "qwen3-8b"),
+    ] {
+        let mut words = vec!["wrap", "--dry-run", "--gpu", "h100-sxm", "--json", "--"];
+        words.extend(line.split(' '));
+        let json = shop.ask(&words).json();
+        assert_eq!(json["source"]["framework"], framework, "{json}");
+        assert_eq!(
+            (&json["plan"]["model"]["preset"], &json["plan"]["cluster"]["gpus_per_node"]),
+            (&preset.into(), &8.into()),
+            "{json}"
+        );
+    }
+    let missing = shop.ask(&["wrap", "--dry-run", "--json", "--", "automodel", "none.yaml"]);
+    assert!(missing.code == Some(1) && missing.stdout.contains("can't be read"), "{missing:?}");
 }
 
 #[test]

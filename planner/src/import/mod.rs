@@ -1,10 +1,17 @@
 //! Plans from what a job of another framework was started with.
 
 mod arguments;
+mod automodel;
 mod command;
 mod device;
+mod hub_name;
 mod job;
 mod megatron;
+mod python;
+mod settings;
+mod torchtitan;
+mod write;
+mod yaml;
 
 pub use arguments::Arguments;
 pub use command::{Launched, unwrap};

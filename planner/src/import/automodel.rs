@@ -1,0 +1,259 @@
+//! A NeMo Automodel job as a plan: its YAML recipe, with options of the command line above it.
+//!
+//! Names are those of the recipes in NVIDIA-NeMo/Automodel `examples/` (commits 092af93eb7bb0fa1eb94b8f9137d834da8343304 and
+//! 0ed47dbddcf3361f3d6f2d9a4afad13cb074d1e8).
+
+use serde_json::{Map, Value, json};
+
+use super::hub_name::preset_of_hub;
+use super::megatron::{Imported, Job};
+use super::settings::Settings;
+use super::write::{Notes, finish};
+
+/// Tokens of a sequence, where nothing says how many.
+const USUAL_TOKENS: u64 = 4096;
+
+/// The plan of a job.
+pub fn import_automodel_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
+    let settings = Settings::new(tree, words);
+    let mut notes = Notes::new("recipe of NeMo Automodel");
+    let plan = plan(&settings, job, &mut notes);
+    finish(plan, notes)
+}
+
+fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, String> {
+    if settings.value("peft").is_some_and(|value| !value.is_null()) {
+        return Err("adapters (the `peft` section) are not planned".to_owned());
+    }
+    let target = settings
+        .first(&["distributed.strategy", "distributed._target_"])
+        .unwrap_or_default()
+        .to_ascii_lowercase();
+    let megatron_fsdp = target.contains("megatron") || target.contains("nvfsdp");
+    let axis = |name: &str| -> Result<u64, String> {
+        Ok(settings.size(&format!("distributed.{name}"))?.unwrap_or(1))
+    };
+    let (tp, cp, pp) = (axis("tp_size")?, axis("cp_size")?, axis("pp_size")?);
+    let local = settings.size("step_scheduler.local_batch_size")?.unwrap_or(1);
+    let world = job.nodes.saturating_mul(job.gpus_per_node);
+    let ranks = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
+    let micro = match pp {
+        1 => local,
+        _ => settings
+            .size("autopipeline.pp_microbatch_size")?
+            .or(settings.size("distributed.pipeline.pp_microbatch_size")?)
+            .unwrap_or(1),
+    };
+    let mut layout = json!({
+        "tp": tp, "cp": cp, "pp": pp, "ep": axis("ep_size")?, "dp_replicate": axis("dp_replicate_size")?,
+    });
+    if tp > 1 {
+        layout["sp"] = settings.flag("distributed.sequence_parallel").into();
+    }
+    if !megatron_fsdp {
+        layout["fsdp"] = Value::Object(fsdp(settings));
+    }
+    let checkpoints = settings.flag("distributed.activation_checkpointing")
+        || settings.flag("parallelizer.activation_checkpointing");
+    let recompute = if checkpoints {
+        json!({"granularity": "full", "method": "uniform", "num_layers": 1})
+    } else {
+        json!({})
+    };
+    let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
+    let kind = match optimizer.rsplit('.').next().unwrap_or_default() {
+        "sgd" => "sgd",
+        name if name.contains("muon") => "muon",
+        name if name.contains("adam") || name.is_empty() => "adam",
+        other => {
+            notes.warn(
+                "training.optimizer.kind",
+                other,
+                "this optimizer is not planned; Adam is taken for it",
+            );
+            "adam"
+        }
+    };
+    Ok(json!({
+        "version": 1,
+        "model": model(settings)?,
+        "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
+        "runtime": if megatron_fsdp { "megatron_fsdp" } else { "fsdp2" },
+        "layout": layout,
+        "training": {
+            "seq_len": tokens(settings, notes)?,
+            "micro_batch_size": micro,
+            "global_batch_size": settings.size("step_scheduler.global_batch_size")?.unwrap_or(local.saturating_mul(ranks)),
+            "optimizer": {"kind": kind},
+            "recompute": recompute,
+        },
+    }))
+}
+
+fn model(settings: &Settings) -> Result<Value, String> {
+    let named = settings.first(&[
+        "model.pretrained_model_name_or_path",
+        "model.config.pretrained_model_name_or_path",
+        "model.config.name_or_path",
+    ]);
+    if let Some(name) = named {
+        return match preset_of_hub(&name) {
+            Some(preset) => Ok(json!({"preset": preset})),
+            None => Err(format!("model {name} is not in the catalogue; name a plan with --plan FILE")),
+        };
+    }
+    // A configuration class of transformers with its fields, such as transformers.GPT2Config.
+    let config = settings.value("model.config").and_then(Value::as_object);
+    let class = settings.text("model.config._target_").unwrap_or_default();
+    let kind = class.rsplit('.').next().and_then(|class| class.strip_suffix("Config"));
+    match (config, kind) {
+        (Some(config), Some(kind)) => {
+            let mut fields: Map<String, Value> = config
+                .iter()
+                .filter(|(name, _)| *name != "_target_")
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+            fields.insert("model_type".to_owned(), kind.to_ascii_lowercase().into());
+            Ok(json!({"hf_config": fields}))
+        }
+        _ => {
+            Err("the recipe names no model in model.pretrained_model_name_or_path or model.config".to_owned())
+        }
+    }
+}
+
+fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
+    for path in [
+        "packed_sequence.packed_sequence_size",
+        "dataset.seq_len",
+        "dataset.seq_length",
+        "dataset.max_length",
+    ] {
+        if let Some(tokens) = settings.size(path)? {
+            return Ok(tokens);
+        }
+    }
+    notes.warn(
+        "training.seq_len",
+        "dataset",
+        &format!("it does not say how long its sequences are; {USUAL_TOKENS} tokens are assumed"),
+    );
+    Ok(USUAL_TOKENS)
+}
+
+fn fsdp(settings: &Settings) -> Map<String, Value> {
+    let mut section = Map::new();
+    let mut set = |name: &str, paths: &[&str]| {
+        if let Some(dtype) = settings.first(paths).as_deref().and_then(dtype) {
+            section.insert(name.to_owned(), dtype.into());
+        }
+    };
+    set("sharded_dtype", &["model.torch_dtype", "model.dtype"]);
+    set("reduce_dtype", &["distributed.mp_policy.reduce_dtype"]);
+    set("output_dtype", &["distributed.mp_policy.output_dtype"]);
+    section
+}
+
+fn dtype(name: &str) -> Option<&'static str> {
+    match name.rsplit('.').next()? {
+        "float32" | "fp32" | "float" => Some("fp32"),
+        "bfloat16" | "bf16" => Some("bf16"),
+        "float16" | "fp16" | "half" => Some("fp16"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::yaml;
+    use super::*;
+    use crate::plan::Plan;
+
+    const RECIPE: &str = "
+step_scheduler:
+  global_batch_size: 128
+  local_batch_size: 4
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: meta-llama/Llama-3.1-70B
+  torch_dtype: float32
+distributed:
+  strategy: fsdp2
+  dp_size: none
+  tp_size: 4
+  sequence_parallel: false
+  activation_checkpointing: true
+  mp_policy:
+    reduce_dtype: float32
+packed_sequence:
+  packed_sequence_size: 4096
+optimizer:
+  _target_: torch.optim.AdamW
+  betas: [0.9, 0.95]
+";
+
+    fn import(recipe: &str, options: &str) -> Imported {
+        let words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+        let job = Job { gpu: "h100-sxm", nodes: 4, gpus_per_node: 8, environment: &[] };
+        import_automodel_job(yaml::read(recipe).unwrap(), &words, &job)
+    }
+
+    #[track_caller]
+    fn check(options: &str, path: &str, expected: Value) {
+        let imported = import(RECIPE, options);
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let resolved = Plan::resolve(&file);
+        assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
+        assert_eq!(serde_json::to_value(&file).unwrap().pointer(path), Some(&expected), "{options}: {path}");
+    }
+
+    #[test]
+    fn a_recipe_is_a_plan_and_options_change_it() {
+        check("", "/model/preset", json!("llama-3-70b"));
+        check("", "/training/recompute/granularity", json!("full"));
+        check("", "/layout/fsdp/sharded_dtype", json!("fp32"));
+        check("--step_scheduler.global_batch_size 64", "/training/global_batch_size", json!(64));
+        check(
+            "--distributed.strategy megatron_fsdp --distributed.tp_size 1",
+            "/runtime",
+            json!("megatron_fsdp"),
+        );
+        check("--model.pretrained_model_name_or_path Qwen/Qwen3-8B", "/model/preset", json!("qwen3-8b"));
+    }
+
+    #[test]
+    fn what_is_not_planned_is_said() {
+        let said = |recipe: &str, options: &str, expected: &str| {
+            let imported = import(recipe, options);
+            assert!(
+                imported.findings.iter().any(|finding| finding.message.contains(expected)),
+                "{:?}",
+                imported.findings
+            );
+        };
+        said(&format!("{RECIPE}\npeft:\n  dim: 8"), "", "adapters");
+        said(RECIPE, "--model.pretrained_model_name_or_path some/thing", "some/thing");
+        said(RECIPE, "--packed_sequence.packed_sequence_size 0", "4096 tokens are assumed");
+        said("a: 1", "", "names no model");
+    }
+
+    #[test]
+    fn a_class_of_transformers_is_a_model() {
+        let recipe = "
+model:
+  config:
+    _target_: transformers.GPT2Config
+    vocab_size: 50258
+    n_positions: 2048
+    n_embd: 768
+    n_layer: 12
+    n_head: 12
+dataset:
+  seq_len: 1024
+";
+        let imported = import(recipe, "");
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let resolved = Plan::resolve(&file);
+        assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
+    }
+}

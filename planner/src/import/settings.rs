@@ -1,0 +1,94 @@
+//! Settings of a job: a configuration as a tree, and what its command line puts in place of it.
+
+use serde_json::Value;
+
+use super::Arguments;
+
+/// A tree of sections, with dotted options above it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    tree: Value,
+    arguments: Arguments,
+}
+
+impl Settings {
+    /// Settings of a tree and the words of a command line, where `--section.name value` counts more.
+    pub fn new(tree: Value, words: &[String]) -> Settings {
+        Settings { tree, arguments: Arguments::of_words(words.iter().map(String::as_str)) }
+    }
+
+    /// The value at a dotted path, as text; none where it is absent, null or `none`.
+    pub fn text(&self, path: &str) -> Option<String> {
+        let mut arguments = self.arguments.clone();
+        let given = arguments.take(&path.replace('_', "-"));
+        let text = match given {
+            Some(values) => values.into_iter().next().unwrap_or_else(|| "true".to_owned()),
+            None if self.arguments.has(&negated(path)) => "false".to_owned(),
+            None => match self.value(path)? {
+                Value::String(text) => text.clone(),
+                Value::Null => return None,
+                other => other.to_string(),
+            },
+        };
+        (!text.is_empty() && !text.eq_ignore_ascii_case("none") && text != "null").then_some(text)
+    }
+
+    /// The first of several paths that says something.
+    pub fn first(&self, paths: &[&str]) -> Option<String> {
+        paths.iter().find_map(|path| self.text(path))
+    }
+
+    /// What the tree has at a path.
+    pub fn value(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(&self.tree, |tree, name| tree.get(name))
+    }
+
+    /// A whole number of at least 1; -1 and 0, which mean that the framework chooses, are none.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn size(&self, path: &str) -> Result<Option<u64>, String> {
+        let Some(text) = self.text(path) else { return Ok(None) };
+        match text.parse::<f64>() {
+            Ok(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
+                Ok((number >= 1.0).then_some(number as u64))
+            }
+            _ => Err(format!("{path} is `{text}`, which is not a whole number")),
+        }
+    }
+
+    /// A yes or no; absent is no.
+    pub fn flag(&self, path: &str) -> bool {
+        self.text(path).is_some_and(|text| matches!(text.to_ascii_lowercase().as_str(), "true" | "1" | "yes"))
+    }
+}
+
+/// `--section.no-name` turns `section.name` off.
+fn negated(path: &str) -> String {
+    let (section, name) = path.rsplit_once('.').unwrap_or(("", path));
+    format!("{section}.no-{name}").replace('_', "-")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn options_count_more_than_the_tree() {
+        let words: Vec<String> = ["t.py", "--a.seq-len", "8", "--a.on", "--b.no_off"]
+            .iter()
+            .map(|word| (*word).to_owned())
+            .collect();
+        let tree =
+            json!({"a": {"seq_len": 4, "on": false, "n": -1, "x": "none", "y": 2.5}, "b": {"off": true}});
+        let settings = Settings::new(tree, &words);
+        assert_eq!(settings.size("a.seq_len"), Ok(Some(8)));
+        assert_eq!(settings.size("a.n"), Ok(None));
+        assert!(settings.size("a.y").is_err());
+        assert_eq!(settings.text("a.x"), None);
+        assert!(settings.flag("a.on") && !settings.flag("b.off") && !settings.flag("c.d"));
+        assert_eq!(settings.first(&["c.d", "a.y"]).as_deref(), Some("2.5"));
+    }
+}
