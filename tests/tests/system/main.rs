@@ -13,3 +13,4 @@ mod slurm;
 mod timeline;
 mod verify;
 mod worker;
+mod wrap;
