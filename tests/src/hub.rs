@@ -1,6 +1,7 @@
 //! A hub under test, and a client of its websocket.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -34,7 +35,12 @@ impl Hub {
     pub fn start(runs: &Path) -> Result<Hub> {
         let mut command = programs::shardplan()?;
         command.args(["serve", "--port", "0", "--runs"]).arg(runs);
-        let (process, lines) = Guarded::with_lines(&mut command)?;
+        Hub::start_by(&mut command)
+    }
+
+    /// Starts one by a command of the caller's.
+    pub fn start_by(command: &mut Command) -> Result<Hub> {
+        let (process, lines) = Guarded::with_lines(command)?;
         let url = lines.find("a URL", START_LIMIT, |line| {
             line.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned)
         })?;

@@ -1,6 +1,7 @@
 //! The files that Slurm's daemons read.
 
 use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -31,10 +32,20 @@ pub fn write(folder: &Path) -> Result<()> {
     std::fs::write(folder.join("hosts"), hosts)?;
     std::fs::write(folder.join("gres.conf"), gpus)?;
     std::fs::write(folder.join("slurm.conf"), slurm_conf(folder))?;
+    write_task_prolog(folder)?;
     let plugin = folder.join("containers.so");
     compile_plugin(&plugin)?;
     let stack = format!("required {} {}\n", plugin.display(), folder.join("records").display());
     std::fs::write(folder.join("plugstack.conf"), stack)?;
+    Ok(())
+}
+
+/// Gives the tasks of each node a folder for temporary files of its own, which `/tmp` is not here.
+fn write_task_prolog(folder: &Path) -> Result<()> {
+    let path = folder.join("task-prolog.sh");
+    let folder = folder.display();
+    std::fs::write(&path, format!("#!/bin/sh\necho \"export TMPDIR={folder}/node/$(hostname)/tmp\"\n"))?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
     Ok(())
 }
 
@@ -83,6 +94,7 @@ fn slurm_conf(folder: &Path) -> String {
          SlurmdParameters=config_overrides\n\
          ProctrackType=proctrack/linuxproc\n\
          TaskPlugin=task/none\n\
+         TaskProlog={folder}/task-prolog.sh\n\
          SwitchType=switch/none\n\
          MailProg=/bin/true\n\
          MpiDefault=none\n\

@@ -10,6 +10,7 @@
 mod configuration;
 mod namespaces;
 mod stale;
+pub mod stubs;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

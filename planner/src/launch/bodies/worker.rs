@@ -12,6 +12,28 @@ const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
 /// Variables whose value in the job must win over the image's.
 const VARIABLES: [&str; 3] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"];
 
+/// Finds the run folder, and remembers when the run was first started.
+const RUN_FOLDER: &str = r#"
+# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later. A job that is queued again
+# goes on in the folder of its first attempt
+ATTEMPT="$((${SLURM_RESTART_COUNT:-0} + 1))"
+RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
+STARTED="$(date +%s%3N)"
+if [ "$ATTEMPT" -gt 1 ]; then
+  for earlier in "$SHARED_DIR/runs/"*"-slurm-$SLURM_JOB_ID"; do
+    if [ -f "$earlier/run.json" ]; then
+      RUN_DIR="$earlier"
+      first="$(sed -n 's/.*"started_unix_ms":\([0-9]*\).*/\1/p' "$earlier/run.json")"
+      STARTED="${first:-$STARTED}"
+    fi
+  done
+  # A stop that was asked of an earlier attempt is not asked of this one
+  rm -f "$RUN_DIR/control"
+fi
+RUN_ID="${RUN_DIR##*/}"
+mkdir -p "$RUN_DIR"
+"#;
+
 /// The whole script.
 pub fn script(writer: &mut Writer<'_>) -> String {
     for finding in crate::layout::executor_limits(writer.plan) {
@@ -33,13 +55,7 @@ pub fn script(writer: &mut Writer<'_>) -> String {
              rank_binary\" >&2\n  exit 1\nfi\n",
         );
     }
-    out.push_str(
-        "\n# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later\n",
-    );
-    out.push_str(
-        "RUN_ID=\"$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID\"\nRUN_DIR=\"$SHARED_DIR/runs/$RUN_ID\"\n\
-         mkdir -p \"$RUN_DIR\"\n",
-    );
+    out.push_str(RUN_FOLDER);
     out.push_str(&plan_document(writer));
     out.push_str(&run_json(writer));
     out.push_str("\n# Ranks find each other here, and take their numbers from Slurm\n");
@@ -90,8 +106,8 @@ fn run_json(writer: &Writer<'_>) -> String {
     format!(
         "PLAN_NAME={name}\n\
          printf '{{\"version\":{VERSION},\"id\":\"%s\",\"name\":%s,\"user\":\"%s\",\"host\":\"%s\",\"started_unix_ms\":%s,\
-         \"command\":[\"sbatch\"],\"versions\":{versions},\"launcher\":null,\"slurm_job\":\"%s\",\"world_size\":{}}}\\n' \\\n  \
-         \"$RUN_ID\" \"$PLAN_NAME\" \"$(id -un)\" \"$(hostname)\" \"$(date +%s%3N)\" \"$SLURM_JOB_ID\" > \"$RUN_DIR/.run.json\"\n\
+         \"command\":[\"sbatch\"],\"versions\":{versions},\"launcher\":null,\"slurm_job\":\"%s\",\"world_size\":{},\"attempts\":%s}}\\n' \\\n  \
+         \"$RUN_ID\" \"$PLAN_NAME\" \"$(id -un)\" \"$(hostname)\" \"$STARTED\" \"$SLURM_JOB_ID\" \"$ATTEMPT\" > \"$RUN_DIR/.run.json\"\n\
          mv \"$RUN_DIR/.run.json\" \"$RUN_DIR/run.json\"\n",
         writer.plan.world_size()
     )

@@ -2,5 +2,7 @@
 
 mod cluster;
 mod node_lists;
+mod payloads;
 mod test_only;
+mod time_limit;
 mod worker;

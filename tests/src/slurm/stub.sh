@@ -1,0 +1,70 @@
+#!/bin/bash
+# Stands in for `uv` and `python` in scripts under test: writes down how it was called, then does as little as they
+# would to call the next.
+#
+# STUB_RECORDS   folder for records, one file a call: NAME=VALUE with a zero byte after each
+# STUB_FAIL      `sync`: `uv sync` fails with 3; a number: the training process of that rank fails with 7
+# STUB_SECONDS   how long each training process takes; 0
+set -eu
+program=${0##*/}
+
+file=$(mktemp "$STUB_RECORDS/.XXXXXXXX")
+{
+  printf 'program=%s\0folder=%s\0host=%s\0' "$program" "$PWD" "$(hostname)"
+  for argument; do
+    printf 'argument=%s\0' "$argument"
+  done
+  env -0 | sed -z 's/^/env:/'
+} > "$file"
+# Nodes share one clock here, so names sort by the time of the call.
+mv "$file" "$STUB_RECORDS/$(date +%s%N)-$program-$$"
+
+if [ "$program" = uv ]; then
+  case ${1-} in
+    sync)
+      [ "${STUB_FAIL-}" != sync ] || exit 3
+      exit 0
+      ;;
+    run)
+      shift
+      while [ "${1#--}" != "$1" ]; do
+        shift
+      done
+      exec "$@"
+      ;;
+  esac
+  exit 64
+fi
+
+if [ "${1-} ${2-}" = "-m torch.distributed.run" ]; then
+  shift 2
+  nproc=1 nnodes=1 node=0 python=python
+  export MASTER_ADDR=localhost MASTER_PORT=29500
+  while [ "${1#--}" != "$1" ]; do
+    case $1 in
+      --nproc_per_node=*) nproc=${1#*=} ;;
+      --nnodes=*) nnodes=${1#*=} ;;
+      --node_rank=*) node=${1#*=} ;;
+      --master_addr=*) MASTER_ADDR=${1#*=} ;;
+      --master_port=*) MASTER_PORT=${1#*=} ;;
+      --no-python) python= ;;
+      --standalone) ;;
+      *) echo "no such option of torch.distributed.run: $1" >&2; exit 2 ;;
+    esac
+    shift
+  done
+  children=()
+  for ((local = 0; local < nproc; local++)); do
+    RANK=$((node * nproc + local)) LOCAL_RANK=$local WORLD_SIZE=$((nnodes * nproc)) $python "$@" &
+    children+=($!)
+  done
+  status=0
+  for child in "${children[@]}"; do
+    wait "$child" || status=$?
+  done
+  exit $status
+fi
+
+[ "${STUB_FAIL-}" != "${RANK-${SLURM_PROCID-0}}" ] || exit 7
+echo "iteration 1/ 1 | lm loss: 1.5"
+sleep "${STUB_SECONDS-0}"

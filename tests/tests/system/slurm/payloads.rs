@@ -1,0 +1,403 @@
+//! Scripts of every body, run: with stand-ins for uv and python that write down how they were called.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use planner::finding::has_error;
+use planner::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, Task, script};
+use planner::{Plan, parse_plan};
+use serde_json::json;
+use system_tests::slurm::stubs::{Call, Stubs};
+use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm, succeeded};
+
+pub const LIMIT: Duration = Duration::from_secs(60);
+const RANKS: u64 = NODES.len() as u64 * GPUS_PER_NODE;
+
+/// A job of two nodes with stand-ins, in a folder of its own.
+pub struct Job {
+    pub slurm: &'static Slurm,
+    folder: PathBuf,
+    pub stubs: Stubs,
+    pub site: Site,
+    pub options: ScriptOptions,
+    /// Variables of the shell that submits it.
+    pub variables: Vec<(&'static str, &'static str)>,
+}
+
+impl Job {
+    pub fn new(name: &str, mode: Mode, body: Body) -> Result<Job> {
+        let slurm = Slurm::shared()?;
+        let folder = slurm.shared_folder(name)?;
+        let stubs = Stubs::new(&folder)?;
+        std::fs::create_dir(folder.join("logs"))?;
+        let workdir = folder.join("work dir");
+        std::fs::create_dir(&workdir)?;
+        let site = Site {
+            account: Some("research".into()),
+            partition: Some("compute".into()),
+            shared_dir: Some(folder.display().to_string()),
+            workdir: Some(workdir.display().to_string()),
+            recipe: Some("some_recipe".into()),
+            hf_model: Some("MiniMaxAI/MiniMax-M2".into()),
+            config: Some("examples/recipe.yaml".into()),
+            titan_module: Some("llama3".into()),
+            titan_config: Some("llama3_8b".into()),
+            container: Some(Container::None),
+            mpi: Some("none".into()),
+            ..Site::default()
+        };
+        let options = ScriptOptions { mode, body, strict: true, ..ScriptOptions::default() };
+        Ok(Job { slurm, folder, stubs, site, options, variables: Vec::new() })
+    }
+
+    /// The script, as `shardplan script --strict` writes it.
+    fn script(&self) -> Result<String> {
+        let plan = json!({
+            "version": 1, "name": "payload",
+            "model": {"preset": "tiny-dense"},
+            "cluster": {"gpu": "h100-sxm", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE},
+            "layout": {"tp": 2},
+            "training": {"seq_len": 64, "micro_batch_size": 1, "global_batch_size": 4},
+            "run": {"steps": 5},
+        });
+        let file = parse_plan(&plan.to_string()).map_err(|findings| anyhow!("{findings:?}"))?;
+        let resolved = Plan::resolve(&file);
+        let plan = resolved.plan.with_context(|| format!("{:?}", resolved.findings))?;
+        let (text, findings) = script(&plan, &self.site, &self.options);
+        ensure!(!has_error(&findings), "{findings:?}");
+        Ok(text)
+    }
+
+    pub fn submit(&self) -> Result<String> {
+        let path = self.folder.join("job.sbatch");
+        std::fs::write(&path, self.script()?)?;
+        self.slurm.submit_with(&path, &self.folder, |sbatch: &mut Command| {
+            self.stubs.on_path_of(sbatch);
+            sbatch.envs(self.variables.iter().copied());
+        })
+    }
+
+    /// Runs it to its end: number, state and exit code.
+    async fn run(&self) -> Result<(String, String, String)> {
+        let job = self.submit()?;
+        let (state, code) = self.slurm.finished(&job, LIMIT).await?;
+        Ok((job, state, code))
+    }
+
+    /// Runs it to a good end, and gives its number and the calls.
+    async fn completed(&self) -> Result<(String, Vec<Call>)> {
+        let (job, state, code) = self.run().await?;
+        ensure!(state == "COMPLETED" && code == "0:0", "{state} {code}: {}", self.printed());
+        Ok((job, self.stubs.calls()?))
+    }
+
+    /// What the job printed.
+    pub fn printed(&self) -> String {
+        let logs = std::fs::read_dir(self.folder.join("logs")).into_iter().flatten().flatten();
+        logs.map(|log| std::fs::read_to_string(log.path()).unwrap_or_default()).collect()
+    }
+}
+
+/// Calls of a program that begin with these words.
+fn calls_of<'a>(calls: &'a [Call], program: &str, words: &[&str]) -> Vec<&'a Call> {
+    let begins = |call: &&Call| {
+        call.program == program
+            && call.arguments.iter().zip(words).filter(|(a, b)| a == b).count() == words.len()
+    };
+    calls.iter().filter(begins).collect()
+}
+
+/// The training processes, by rank, and that they are where blocks of ranks put them.
+pub fn ranks(calls: &[Call], torchrun: bool) -> Result<Vec<&Call>> {
+    let is_launcher =
+        |call: &&Call| call.arguments.get(1).is_some_and(|word| word == "torch.distributed.run");
+    let mut found: Vec<&Call> =
+        calls.iter().filter(|call| call.program == "python" && !is_launcher(call)).collect();
+    let rank = |call: &Call| call.variable(if torchrun { "RANK" } else { "SLURM_PROCID" }).parse::<u64>();
+    found.sort_by_key(|call| rank(call).unwrap_or(u64::MAX));
+    ensure!(found.len() as u64 == RANKS, "{} training processes", found.len());
+    for (number, call) in found.iter().enumerate() {
+        let (node, local) = (number / 2, number % 2);
+        ensure!(rank(call)? == number as u64, "process {number} has rank {}", rank(call)?);
+        ensure!(call.host == NODES[node], "rank {number} is on {}", call.host);
+        ensure!(call.variable("SLURM_NODEID") == node.to_string(), "rank {number}'s node id");
+        let name = if torchrun { "LOCAL_RANK" } else { "SLURM_LOCALID" };
+        ensure!(
+            call.variable(name) == local.to_string(),
+            "rank {number}: {name} is {:?}",
+            call.variable(name)
+        );
+        let (name, world) = if torchrun { ("WORLD_SIZE", RANKS) } else { ("SLURM_NTASKS", RANKS) };
+        ensure!(
+            call.variable(name) == world.to_string(),
+            "rank {number}: {name} is {:?}",
+            call.variable(name)
+        );
+    }
+    Ok(found)
+}
+
+/// The port of 1-18: 15000 and the last four digits of the job's number.
+fn port_of(job: &str) -> Result<String> {
+    let number: u64 = job.parse()?;
+    Ok((15_000 + number % 10_000).to_string())
+}
+
+#[tokio::test]
+async fn every_body_runs_with_one_process_for_each_gpu_in_both_modes() -> Result<()> {
+    let scripts: [(Body, &[&str]); 4] = [
+        (Body::Bridge, &["scripts/training/run_recipe.py", "--recipe", "some_recipe"]),
+        (Body::Automodel, &[]),
+        (Body::Torchtitan, &["-m", "torchtitan.train", "--module", "llama3"]),
+        (Body::Command, &["train.py", "--steps", "3"]),
+    ];
+    for (body, words) in scripts {
+        for mode in [Mode::Srun, Mode::Torchrun] {
+            let name = format!("{}-{}", mode.name(), body.name());
+            let mut job = Job::new(&name, mode, body)?;
+            job.site.environment = Some(Environment::Shared);
+            if body == Body::Command {
+                job.options.command = ["python", "train.py", "--steps", "3"].map(str::to_owned).to_vec();
+            }
+            check(&job, words).await.with_context(|| name.clone())?;
+        }
+    }
+    Ok(())
+}
+
+async fn check(job: &Job, words: &[&str]) -> Result<()> {
+    let torchrun = job.options.mode == Mode::Torchrun;
+    let (number, calls) = job.completed().await?;
+    let found = ranks(&calls, torchrun)?;
+    let workdir = job.site.workdir.as_deref().unwrap_or_default();
+    for call in &found {
+        ensure!(call.folder == workdir, "a rank started in {}", call.folder);
+        ensure!(
+            call.arguments.starts_with(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>()),
+            "{:?}",
+            call.arguments
+        );
+        ensure!(call.arguments == found[0].arguments, "ranks differ: {:?}", call.arguments);
+        ensure!(
+            call.variable("MASTER_ADDR") == NODES[0],
+            "MASTER_ADDR is {:?}",
+            call.variable("MASTER_ADDR")
+        );
+        ensure!(
+            call.variable("MASTER_PORT") == port_of(&number)?,
+            "MASTER_PORT is {:?}",
+            call.variable("MASTER_PORT")
+        );
+        for cache in ["HF_HOME", "UV_CACHE_DIR", "NEMO_HOME"] {
+            ensure!(
+                call.variable(cache).starts_with(&job.folder.display().to_string()),
+                "{cache} is {:?}",
+                call.variable(cache)
+            );
+        }
+    }
+    // Phase 1: one sync, before anything else. Phase 2: none.
+    let syncs = calls_of(&calls, "uv", &["sync"]);
+    ensure!(syncs.len() == 1, "{} syncs", syncs.len());
+    ensure!(
+        calls[0].arguments == ["sync"] && calls[0].folder == workdir,
+        "the first call is {:?}",
+        calls[0].arguments
+    );
+    let runs = calls_of(&calls, "uv", &["run", "--no-sync", "python"]);
+    let launchers = calls_of(&calls, "python", &["-m", "torch.distributed.run"]);
+    if torchrun {
+        ensure!(
+            (runs.len(), launchers.len()) == (2, 2),
+            "{} runs, {} launchers",
+            runs.len(),
+            launchers.len()
+        );
+        for launcher in launchers {
+            let node = NODES.iter().position(|node| *node == launcher.host).context("an unknown node")?;
+            let expected = [
+                "-m".to_owned(),
+                "torch.distributed.run".to_owned(),
+                format!("--nproc_per_node={GPUS_PER_NODE}"),
+                "--nnodes=2".to_owned(),
+                format!("--node_rank={node}"),
+                format!("--master_addr={}", NODES[0]),
+                format!("--master_port={}", port_of(&number)?),
+            ];
+            ensure!(launcher.arguments.starts_with(&expected), "{:?}", launcher.arguments);
+        }
+    } else {
+        ensure!((runs.len() as u64, launchers.len()) == (RANKS, 0), "{} runs", runs.len());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn conversion_takes_the_layout_alone() -> Result<()> {
+    let mut job = Job::new("convert", Mode::Srun, Body::Bridge)?;
+    job.options.task = Task::Convert;
+    let (_, calls) = job.completed().await?;
+    let arguments = ranks(&calls, false)?[0].arguments.join(" ");
+    ensure!(arguments.contains("--tp 2 --pp 1 --ep 1 --etp"), "{arguments}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_local_environment_is_synced_once_on_each_node_before_its_ranks_start() -> Result<()> {
+    let mut job = Job::new("node-local", Mode::Srun, Body::Torchtitan)?;
+    job.site.environment = Some(Environment::NodeLocal);
+    let (_, calls) = job.completed().await?;
+    ranks(&calls, false)?;
+    let position = |program: &str, host: &str, word: &str| {
+        calls
+            .iter()
+            .position(|call| call.program == program && call.host == host && call.arguments[0] == word)
+    };
+    let syncs = calls_of(&calls, "uv", &["sync"]);
+    ensure!(syncs.len() == NODES.len(), "{} syncs", syncs.len());
+    for node in NODES {
+        let (sync, run) = (position("uv", node, "sync"), position("uv", node, "run"));
+        ensure!(sync.is_some() && sync < run, "on {node} the sync is call {sync:?}, the first run {run:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn container_flags_reach_both_steps() -> Result<()> {
+    let mut job = Job::new("pyxis", Mode::Srun, Body::Bridge)?;
+    let shared = job.folder.display().to_string();
+    job.site.container = Some(Container::Pyxis);
+    job.site.image = Some(format!("{shared}/train.sqsh"));
+    job.site.mounts = vec![format!("{shared}:{shared}"), format!("{shared}/work dir:/opt/Megatron-Bridge")];
+    job.site.mpi = Some("pmix".into());
+    let (number, calls) = job.completed().await?;
+    ranks(&calls, false)?;
+    for (step, tasks) in [("0", 1), ("1", RANKS as usize)] {
+        let options = job.slurm.container_options(&number, step)?;
+        ensure!(options.len() == tasks, "step {step} has {} tasks with containers", options.len());
+        for task in options {
+            let value =
+                |name: &str| task.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+            ensure!(value("container-image") == job.site.image, "{task:?}");
+            ensure!(value("container-mounts").as_deref() == Some(&job.site.mounts.join(",")), "{task:?}");
+            ensure!(value("no-container-mount-home").is_some(), "{task:?}");
+        }
+    }
+    let batch = job.slurm.container_options(&number, "batch")?;
+    ensure!(batch.iter().all(Vec::is_empty), "the batch script itself is in a container: {batch:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_word_of_a_command_or_value_of_the_site_is_ever_executed() -> Result<()> {
+    let hostile = [
+        "a b",
+        "$(touch pwned)",
+        "`touch pwned`",
+        "\"; touch pwned; \"",
+        "'; touch pwned; '",
+        "#x",
+        "*",
+        "${HOME}",
+        "$HOME",
+        "\\",
+        "a\\nb",
+        "!!",
+        "~",
+        "-x",
+        "&",
+        "|touch pwned",
+        ">pwned",
+        "ü",
+        "%j",
+        "{a,b}",
+    ];
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        let mut job = Job::new(&format!("hostile-{}", mode.name()), mode, Body::Command)?;
+        job.site.environment = Some(Environment::Shared);
+        job.options.command =
+            ["python", "train.py"].iter().chain(&hostile).map(|word| (*word).to_owned()).collect();
+        for (number, value) in hostile.iter().enumerate() {
+            job.site.env.insert(format!("HOSTILE_{number}"), (*value).to_owned());
+        }
+        let (_, calls) = job.completed().await?;
+        for call in ranks(&calls, mode == Mode::Torchrun)? {
+            ensure!(call.arguments[1..] == hostile, "{:?}", call.arguments);
+            for (number, value) in hostile.iter().enumerate() {
+                let seen = call.variable(&format!("HOSTILE_{number}"));
+                ensure!(seen == *value, "HOSTILE_{number} is {seen:?} instead of {value:?}");
+            }
+        }
+        let find = succeeded(Command::new("find").arg(&job.folder).args(["-name", "pwned"]))?;
+        ensure!(find.is_empty(), "{} ran: {find}", mode.name());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn elements_of_an_array_have_logs_and_seeds_of_their_own() -> Result<()> {
+    let mut job = Job::new("array", Mode::Srun, Body::Bridge)?;
+    job.options.array = Some("0-1".into());
+    let number = job.submit()?;
+    for element in 0..2 {
+        let (state, code) = job.slurm.finished(&format!("{number}_{element}"), LIMIT).await?;
+        ensure!(state == "COMPLETED", "element {element}: {state} {code}: {}", job.printed());
+        let log = format!("{number}_{element}.log");
+        let logs: Vec<String> = std::fs::read_dir(job.folder.join("logs"))?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .collect();
+        ensure!(logs.iter().any(|name| name.ends_with(&log)), "{logs:?} has no {log}");
+    }
+    let calls = job.stubs.calls()?;
+    let mut seeds: Vec<&String> = calls
+        .iter()
+        .filter(|call| call.program == "python" && call.variable("SLURM_PROCID") == "0")
+        .filter_map(|call| call.arguments.iter().find(|word| word.starts_with("rng.seed=")))
+        .collect();
+    seeds.sort();
+    ensure!(seeds == ["rng.seed=1234", "rng.seed=1235"], "{seeds:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failing_first_phase_ends_the_job_with_its_code_and_nothing_trains() -> Result<()> {
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        let mut job = Job::new(&format!("no-sync-{}", mode.name()), mode, Body::Bridge)?;
+        job.variables.push(("STUB_FAIL", "sync"));
+        let (_, state, code) = job.run().await?;
+        ensure!(state == "FAILED" && code == "3:0", "{state} {code}: {}", job.printed());
+        let calls = job.stubs.calls()?;
+        ensure!(calls.len() == 1, "{} calls after a failed sync", calls.len());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_failing_rank_fails_the_job_and_the_others_with_it() -> Result<()> {
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        let mut job = Job::new(&format!("bad-rank-{}", mode.name()), mode, Body::Torchtitan)?;
+        job.variables.extend([("STUB_FAIL", "3"), ("STUB_SECONDS", "600")]);
+        if mode == Mode::Torchrun {
+            // The stand-in for torchrun waits for all its children.
+            job.variables[1].1 = "1";
+        }
+        let (_, state, code) = job.run().await?;
+        ensure!(state == "FAILED" && code != "0:0", "{state} {code}: {}", job.printed());
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_folder_of_its_log_slurm_fails_a_job_before_its_first_line() -> Result<()> {
+    let job = Job::new("no-logs", Mode::Srun, Body::Bridge)?;
+    std::fs::remove_dir(job.folder.join("logs"))?;
+    let (_, state, code) = job.run().await?;
+    ensure!(state == "FAILED" && code != "0:0", "{state} {code}");
+    ensure!(job.stubs.calls()?.is_empty(), "something ran");
+    // Which is why the script says so in its head.
+    let wanted = format!("# Before sbatch: mkdir -p {}/logs", job.folder.display());
+    ensure!(job.script()?.contains(&wanted), "the script does not say {wanted:?}");
+    Ok(())
+}

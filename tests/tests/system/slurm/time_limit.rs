@@ -1,0 +1,48 @@
+//! What happens before and at the time limit. A minute is Slurm's shortest, and it looks every half, so two jobs wait at
+//! once.
+
+use anyhow::{Context, Result, ensure};
+use planner::launch::{Body, GpuRequest, Mode};
+use planner::wire::Outcome;
+use serde_json::json;
+use system_tests::run_folder::{all_records, ended, log_of, only_run};
+use system_tests::slurm::succeeded;
+use system_tests::wait::{Attempt, until};
+
+use super::{payloads, worker};
+
+#[tokio::test]
+async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whatever_is_left() -> Result<()> {
+    let shares = [("exclusive", json!(false)), ("gpus", json!("none"))];
+    let limits = [("time", json!("1")), ("signal", json!("USR1@50"))];
+    let signalled = worker::Job::new("signal", worker::MANY_STEPS, &[shares, limits].concat())?;
+    let signalled_number = signalled.submit(&[])?;
+
+    let mut endless = payloads::Job::new("time-limit", Mode::Srun, Body::Torchtitan)?;
+    endless.variables.push(("STUB_SECONDS", "600"));
+    endless.site.gpus = GpuRequest::Nothing;
+    endless.site.exclusive = Some(false);
+    let number = endless.submit()?;
+    until("training processes", payloads::LIMIT, async || {
+        let calls = endless.stubs.calls()?;
+        let started = payloads::ranks(&calls, false);
+        Ok(started.map_or_else(|error| Attempt::NotYet(format!("{error:#}")), |_| Attempt::Ready(())))
+    })
+    .await?;
+    // Its end is moved, to be due when Slurm looks next.
+    let which = format!("JobId={number}");
+    succeeded(endless.slurm.command("scontrol")?.args(["update", &which, "EndTime=now+1"]))?;
+    let (state, _) = endless.slurm.finished(&number, payloads::LIMIT).await?;
+    ensure!(state == "TIMEOUT", "the job ended as {state}: {}", endless.printed());
+    ensure!(endless.printed().contains("DUE TO TIME LIMIT"), "{}", endless.printed());
+
+    let (state, code) = signalled.slurm.finished(&signalled_number, worker::LIMIT).await?;
+    ensure!(state == "COMPLETED" && code == "0:0", "{state} {code}: {}", signalled.printed());
+    let run = only_run(&signalled.shared.join("runs"))?;
+    let records = all_records(&run)?;
+    for rank in 0..4 {
+        let (outcome, reason) = ended(&records, &log_of(rank)).context("no end")?;
+        ensure!(outcome == Outcome::Stopped, "rank {rank} ended as {outcome:?}: {reason}");
+    }
+    worker::no_record_is_missing(&run)
+}
