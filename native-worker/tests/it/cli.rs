@@ -16,6 +16,7 @@ fn help() {
         "shards",
         "groups",
         "layouts",
+        "lint",
         "script",
         "serve",
         "run",
