@@ -201,7 +201,11 @@ fn was_survived(book: &Book, candidate: &Candidate) -> bool {
 
 /// The first process that ended on its own.
 fn first_end(book: &Book) -> Option<ProcessEnd> {
-    let own = book.ends.iter().filter(|(end, _)| !end.was_told()).min_by(|one, two| one.1.order(two.1));
+    let own = book.ends.iter().filter(|(end, _)| !end.was_told()).min_by(|one, two| {
+        // Aborting is mostly what NCCL's watchdog does once another rank is gone.
+        let aborted = |end: &ProcessEnd| end.code == Some(134);
+        aborted(&one.0).cmp(&aborted(&two.0)).then(one.1.order(two.1))
+    });
     let root = book.root.as_ref().filter(|(end, _)| !end.was_told());
     let chosen = match (root, own) {
         // Where both have a time the earlier one, else the launcher's own word.

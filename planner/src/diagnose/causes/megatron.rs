@@ -142,7 +142,7 @@ pub(super) const CAUSES: &[Cause] = &[
             raised("requires seq_len % "),
             fatal("Can not use sequence parallelism without tensor parallelism"),
             fatal("Cannot use sequence parallelism without tensor parallelism"),
-            raised("sequence_parallel * requires"),
+            raised("sequence_parallel*requires"),
             fatal("args.max_position_embeddings >= args.seq_length"),
             raised("max_position_embeddings * seq_length"),
             strong("longer than the specified maximum sequence length for this model"),
