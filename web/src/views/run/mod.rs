@@ -148,6 +148,11 @@ fn RunDetail() -> impl IntoView {
     }
 }
 
+/// Not a number where a framework did not say how many tokens a step has.
+fn tokens_per_second(point: &crate::hub::StepPoint) -> f64 {
+    if point.tokens == 0 { f64::NAN } else { point.tokens as f64 / point.seconds.max(1e-9) }
+}
+
 /// A figure, or a dash where a framework did not say it.
 fn or_dash(value: f64) -> String {
     if value.is_nan() { "-".to_owned() } else { format::three(value) }
@@ -181,7 +186,7 @@ fn LatestFigures() -> impl IntoView {
             <div class="fact"><span class="fact-label">"Step time"</span>
                 <span class="fact-value">{shown(|_, point| format::seconds(point.seconds))}</span></div>
             <div class="fact"><span class="fact-label">"Tokens per second"</span>
-                <span class="fact-value">{shown(|_, point| format::three(point.tokens as f64 / point.seconds.max(1e-9)))}</span></div>
+                <span class="fact-value">{shown(|_, point| or_dash(tokens_per_second(&point)))}</span></div>
             <div class="fact"><span class="fact-label">"Gradient norm"</span>
                 <span class="fact-value">{shown(|_, point| or_dash(point.grad_norm))}</span></div>
             <div class="fact"><span class="fact-label">"Model TFLOP/s per rank"</span>

@@ -44,7 +44,7 @@ pub fn WatchedRun(summary: Memo<Option<RunSummary>>) -> impl IntoView {
                 <section aria-label="Prediction and measurement">
                     <p class="note">{about(&source)}</p>
                     {source.remarks.iter().map(|remark| view! { <p class="note">{remark.clone()}</p> }).collect_view()}
-                    {move || comparison.with(|comparison| table(comparison))}
+                    {move || comparison.with(table)}
                     {move || gpus.with(|gpus| gpu_table(gpus))}
                     {move || xids.get().into_iter().map(|(host, gpu, code)| view! {
                         <p class="banner warning">{format!("The driver reported Xid {code} of GPU {gpu} on {host}")}</p>
