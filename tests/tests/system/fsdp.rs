@@ -16,6 +16,11 @@ fn torch_still_fills_memory_as_recorded() -> Result<()> {
     check("fsdp_tracker.py", "planner/src/memory/data/torch_fsdp_tracker.json")
 }
 
+#[test]
+fn transformers_still_has_the_plans_as_recorded() -> Result<()> {
+    check("tp_plans.py", "planner/src/shard/data/transformers_tp_plans.json")
+}
+
 /// What a script prints is what was recorded.
 fn check(script: &str, recorded: &str) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

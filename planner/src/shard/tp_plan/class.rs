@@ -16,6 +16,8 @@ pub enum Class {
     Qwen,
     /// Gemma 3: embedding and output layer are one tensor and stay whole.
     Gemma3,
+    /// Phi-3: fused projections, whose columns are gathered behind attention and kept apart in the MLP.
+    Phi3,
     /// Megatron-FSDP's default: embedding and output layer stay whole, no sequence parallelism.
     MegatronFsdp,
 }
@@ -27,6 +29,7 @@ impl Class {
             Some("llama") => Class::Llama,
             Some("qwen2" | "qwen3") => Class::Qwen,
             Some("gemma3" | "gemma3_text") => Class::Gemma3,
+            Some("phi3") => Class::Phi3,
             _ => Class::Default,
         }
     }
@@ -36,6 +39,9 @@ const LAYER: &str = "model.layers.*";
 
 /// The plan of a class, with sequence parallelism or without.
 pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
+    if class == Class::Phi3 {
+        return phi3_plan();
+    }
     let mut plan = Plan::new();
     let mut add = |pattern: &str, style: Style| plan.push((pattern.to_owned(), style));
     let sp = sequence_parallel && class != Class::MegatronFsdp;
@@ -82,6 +88,22 @@ pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
         }
     }
     plan
+}
+
+/// Phi-3's (NeMo Automodel 36044ad): queries, keys and values are one matrix that can't be cut by columns, so it is cut
+/// by its inputs. It has no sequence parallelism.
+fn phi3_plan() -> Plan {
+    let kept =
+        Style::Colwise { input: Placement::Replicate, output: Placement::Shard(-1), keep_dtensor: true };
+    let entries = [
+        ("model.embed_tokens".to_owned(), Style::ROWWISE_REP),
+        (format!("{LAYER}.self_attn.qkv_proj"), Style::ROWWISE_REP),
+        (format!("{LAYER}.self_attn.o_proj"), Style::COLWISE_REP),
+        (format!("{LAYER}.mlp.gate_up_proj"), kept),
+        (format!("{LAYER}.mlp.down_proj"), Style::ROWWISE),
+        ("lm_head".to_owned(), kept),
+    ];
+    entries.to_vec()
 }
 
 #[cfg(test)]
@@ -143,5 +165,8 @@ mod tests {
             Some(Style::SequenceParallel)
         );
         assert_eq!(of(Class::MegatronFsdp, "model.norm"), None);
+        assert_eq!(of(Class::Phi3, "model.layers.3.self_attn.qkv_proj"), Some(Style::ROWWISE_REP));
+        assert_eq!(of(Class::Phi3, "model.layers.3.self_attn.o_proj"), Some(Style::COLWISE_REP));
+        assert_eq!(of(Class::Phi3, "model.norm"), None);
     }
 }

@@ -1,5 +1,10 @@
 //! Plans of transformers: how those of a class, an instance and its inner model become one.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
 use super::class::Plan;
 use super::style::{Placement, Style};
 
@@ -102,16 +107,46 @@ const LLAMA_INNER: [(&str, &str); 7] = [
     ("layers.*.mlp.down_proj", "rowwise"),
 ];
 
-/// The plan that transformers has for a `model_type`, where it is one of those known here.
+/// The plans of transformers as they were recorded: of a class and of its inner model.
+#[derive(Debug, Deserialize)]
+struct Recorded<'a> {
+    #[serde(borrow)]
+    class: BTreeMap<&'a str, &'a str>,
+    #[serde(borrow)]
+    inner: BTreeMap<&'a str, &'a str>,
+}
+
+/// `data/transformers_tp_plans.json`, which `tests/python/tp_plans.py` prints.
+#[derive(Debug, Default, Deserialize)]
+struct Record<'a> {
+    #[serde(borrow)]
+    plans: BTreeMap<&'a str, Recorded<'a>>,
+}
+
+/// A class' plan and its inner model's.
+type Pair = (Vec<(&'static str, &'static str)>, Vec<(&'static str, &'static str)>);
+
+static RECORDED: LazyLock<BTreeMap<&'static str, Pair>> = LazyLock::new(|| {
+    // A test reads the file too, so that it can't be broken.
+    let record: Record<'static> =
+        serde_json::from_str(include_str!("../data/transformers_tp_plans.json")).unwrap_or_default();
+    let of = |plan: Recorded<'static>| (plan.class.into_iter().collect(), plan.inner.into_iter().collect());
+    record.plans.into_iter().map(|(kind, plan)| (kind, of(plan))).collect()
+});
+
+/// The plan that transformers has for a `model_type`, where it is one of those known here: those of dense models as in
+/// transformers 4, whose names of styles NeMo Automodel takes; those of others as in transformers 5.23.0, of which it
+/// takes none with experts.
 pub fn known_sources(model_type: &str) -> Option<Sources<'static>> {
-    let class: &[(&str, &str)] = match model_type {
-        "llama" | "mistral" | "qwen2" | "qwen3" | "gemma" | "gemma2" | "gemma3_text" | "olmo2" => {
-            &[("lm_head", "colwise_rep")]
-        }
-        "minimax_m2" => &[("lm_head", "colwise_gather_output")],
-        _ => return None,
-    };
-    Some(Sources { class, instance: &[], inner: &LLAMA_INNER })
+    const HEAD: [(&str, &str); 1] = [("lm_head", "colwise_rep")];
+    if let "llama" | "mistral" | "ministral" | "qwen2" | "qwen3" | "gemma" | "gemma2" | "gemma3_text"
+    | "olmo2" | "granite" | "smollm3" = model_type
+    {
+        return Some(Sources { class: &HEAD, instance: &[], inner: &LLAMA_INNER });
+    }
+    let text = format!("{model_type}_text");
+    let (class, inner) = RECORDED.get(model_type).or_else(|| RECORDED.get(text.as_str()))?;
+    Some(Sources { class, instance: &[], inner })
 }
 
 #[cfg(test)]
@@ -174,6 +209,22 @@ mod tests {
         let sources = known_sources("minimax_m2").unwrap();
         let error = merge(sources, "model", false, Era::Current).unwrap_err();
         assert_eq!(error.to_string(), "style `colwise_gather_output` of `lm_head` is unknown");
+    }
+
+    #[test]
+    fn recorded_plans_are_known_and_name_the_style_that_is_not_taken() {
+        assert_eq!(RECORDED.len(), 21, "{:?}", RECORDED.keys());
+        let refused = |kind: &str| {
+            let sources = known_sources(kind).unwrap_or_else(|| panic!("{kind}"));
+            merge(sources, "model", false, Era::Current).map(|plan| plan.len()).map_err(|error| error.style)
+        };
+        for kind in ["deepseek_v3", "mixtral", "qwen3_moe", "glm4_moe", "qwen3_next", "qwen3_5_moe", "gemma4"]
+        {
+            assert!(refused(kind).is_err(), "{kind}");
+        }
+        assert_eq!(refused("phi3"), Err("colwise_gather_output".to_owned()));
+        assert_eq!(refused("llama"), Ok(9));
+        assert!(known_sources("gpt2").is_none());
     }
 
     #[test]
