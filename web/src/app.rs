@@ -11,7 +11,7 @@ use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
 use crate::views::{
     DataView, DiagnoseState, DiagnoseView, LayoutsView, LintPanel, MemoryView, RanksView, RunView,
-    ScriptView, ShardsView, TimelineView,
+    ScriptView, SearchView, ShardsView, TimelineView,
 };
 
 /// The page.
@@ -50,6 +50,7 @@ pub fn App() -> impl IntoView {
                         View::Timeline => view! { <TimelineView/> }.into_any(),
                         View::Ranks => view! { <RanksView/> }.into_any(),
                         View::Layouts => view! { <LayoutsView/> }.into_any(),
+                        View::Search => view! { <SearchView/> }.into_any(),
                         View::Shards => view! { <ShardsView/> }.into_any(),
                         View::Script => view! { <ScriptView/><LintPanel/> }.into_any(),
                         View::Run => view! { <RunView/> }.into_any(),

@@ -10,6 +10,7 @@ mod format;
 mod frame;
 mod hub;
 mod map;
+mod search;
 mod sections;
 mod state;
 mod testid;

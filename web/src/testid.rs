@@ -24,6 +24,31 @@ pub const FINDING: &str = "finding";
 /// A clickable nearest value of a finding.
 pub const FINDING_NEAREST: &str = "finding-nearest";
 
+/// What is best in a search.
+pub const SEARCH_OBJECTIVE: &str = "search-objective";
+/// Opens the axes of a search; each axis' field is `search-` and its name.
+pub const SEARCH_AXES: &str = "search-axes";
+/// What the search is doing, in words; `data-phase` is `looking`, `simulating`, `done`, `cancelled` or `failed`.
+pub const SEARCH_SAYS: &str = "search-says";
+/// Stops the search.
+pub const SEARCH_CANCEL: &str = "search-cancel";
+/// Begins it anew.
+pub const SEARCH_AGAIN: &str = "search-again";
+/// The ranked plans.
+pub const SEARCH_TABLE: &str = "search-table";
+/// One of them.
+pub const SEARCH_ROW: &str = "search-row";
+/// What would fit where nothing does.
+pub const SEARCH_RELIEF: &str = "search-relief";
+/// The nearest faster plan, which does not fit.
+pub const SEARCH_NEAREST: &str = "search-nearest";
+/// Asks about settings.
+pub const SEARCH_WHY: &str = "search-ask";
+/// What is told of them.
+pub const SEARCH_REASONS: &str = "search-reasons";
+/// How many candidates there were; opens the rules that refused some.
+pub const SEARCH_COUNTS: &str = "search-counts";
+
 /// The line that opens the part `id` of a section.
 pub fn more(id: &str) -> String {
     format!("more-{id}")

@@ -8,6 +8,7 @@ mod layouts;
 mod lint;
 mod map;
 mod memory;
+mod search;
 mod settings;
 mod slurm;
 mod timeline;

@@ -4,6 +4,7 @@ mod bars;
 mod curves;
 pub mod ink;
 mod lines;
+mod points;
 mod view;
 
 use plotters::coord::Shift;
@@ -15,6 +16,7 @@ pub use bars::{Bars, Row, Segment, Unit};
 pub use curves::Curves;
 pub use ink::Ink;
 pub use lines::Lines;
+pub use points::Points;
 pub use view::{ChartView, Legend};
 
 /// A finished chart.

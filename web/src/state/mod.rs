@@ -32,6 +32,8 @@ pub enum View {
     Ranks,
     /// Every valid layout.
     Layouts,
+    /// Layouts and settings, evaluated and ranked.
+    Search,
     /// Slices of one rank.
     Shards,
     /// Launch script.
@@ -46,11 +48,12 @@ pub enum View {
 
 impl View {
     /// All of them.
-    pub const ALL: [View; 9] = [
+    pub const ALL: [View; 10] = [
         View::Memory,
         View::Timeline,
         View::Ranks,
         View::Layouts,
+        View::Search,
         View::Shards,
         View::Script,
         View::Run,
@@ -65,6 +68,7 @@ impl View {
             View::Timeline => "timeline",
             View::Ranks => "ranks",
             View::Layouts => "layouts",
+            View::Search => "search",
             View::Shards => "shards",
             View::Script => "script",
             View::Run => "run",
@@ -91,6 +95,7 @@ impl View {
             View::Timeline => "Timeline",
             View::Ranks => "Ranks",
             View::Layouts => "Layouts",
+            View::Search => "Search",
             View::Shards => "Shards",
             View::Script => "Script",
             View::Run => "Run",

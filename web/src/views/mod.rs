@@ -17,6 +17,7 @@ mod rank_map;
 mod ranks;
 mod run;
 mod script;
+mod search;
 mod shards;
 mod timeline;
 
@@ -28,6 +29,7 @@ pub use memory::MemoryView;
 pub use ranks::RanksView;
 pub use run::RunView;
 pub use script::ScriptView;
+pub use search::SearchView;
 pub use shards::ShardsView;
 pub use timeline::TimelineView;
 

@@ -1,0 +1,120 @@
+//! The search in the page: by workers off the main thread, streamed, stopped, begun anew; the same answer as the command's.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use system_tests::browser::Browser;
+use system_tests::hub::Hub;
+use system_tests::programs::{expect_code, shardplan};
+use system_tests::runs::Runs;
+
+/// How long a search may take, with workers to start, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(60);
+
+/// WebDriver's name of a key.
+const BACKSPACE: &str = "\u{e003}";
+
+/// A text and the key that ends it.
+fn entered(text: &str) -> String {
+    format!("{text}\u{e007}")
+}
+
+fn plan(nodes: u64) -> Value {
+    json!({
+        "version": 1,
+        "model": { "preset": "qwen3-30b-a3b" },
+        "cluster": { "gpu": "h100-sxm", "nodes": nodes },
+        "training": { "global_batch_size": 512 },
+    })
+}
+
+async fn open(browser: &Browser, plan: &Value) -> Result<()> {
+    browser.paste("config-paste", &plan.to_string()).await?;
+    browser.click("config-apply").await?;
+    browser.click("tab-search").await
+}
+
+/// Waits for a phase of the search.
+async fn phase(browser: &Browser, wanted: &str) -> Result<()> {
+    let script =
+        format!("return document.querySelector('[data-testid=search-says]')?.dataset.phase === '{wanted}'");
+    for _ in 0..SOON.as_millis() / 100 {
+        if browser.script(&script).await? == json!(true) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    anyhow::bail!("the search was not {wanted} in {SOON:?}: {}", browser.text("search-says").await?)
+}
+
+#[tokio::test]
+async fn a_search_in_the_page_finds_what_the_command_finds() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.url).await?;
+    browser.element("answer-verdict").await?;
+    open(&browser, &plan(8)).await?;
+    phase(&browser, "done").await?;
+    browser.screenshot("search").await?;
+
+    let file = runs.path().join("plan.json");
+    std::fs::write(&file, plan(8).to_string())?;
+    let output = expect_code(shardplan()?.arg("search").arg(&file).arg("--json"), 0)?;
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    let best = &answer["rows"][0]["settings"];
+    let rows = browser.elements("search-row").await?;
+    ensure!(rows.len() == answer["rows"].as_array().context("rows")?.len(), "{} rows", rows.len());
+    let counts = browser.text("search-counts").await?;
+    let digits: String = counts.chars().take_while(|letter| *letter != ' ').filter(|c| *c != ',').collect();
+    ensure!(json!(digits.parse::<u64>()?) == answer["counts"]["candidates"], "{counts}");
+
+    // The best row becomes the plan, and is not searched for again.
+    browser.click("search-row").await?;
+    browser.click("tab-data").await?;
+    let shown: Value = serde_json::from_str(&browser.text("data-json").await?)?;
+    for name in ["tp", "pp", "ep", "vpp"] {
+        ensure!(shown["plan"]["layout"][name] == best[name], "{name} {}: {shown}", best[name]);
+    }
+    let errors = browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.url).await?;
+    browser.element("answer-verdict").await?;
+    open(&browser, &plan(256)).await?;
+    phase(&browser, "looking").await?;
+    browser.click("search-cancel").await?;
+    phase(&browser, "cancelled").await?;
+
+    // An axis that can't be read is said at its field; one that can narrows the space.
+    browser.click("search-axes").await?;
+    browser.fill("search-tp", &entered("many")).await?;
+    browser.fill("search-tp", &entered("2|4")).await?;
+    browser.fill("search-pp", &entered("2..8")).await?;
+    phase(&browser, "done").await?;
+    let table = browser.text("search-table").await?;
+    ensure!(table.lines().count() > 2, "{table}");
+    browser.fill("search-ask", &entered("tp=8")).await?;
+    browser.text_when("search-reasons", SOON, |text| text.contains("TP 8")).await?;
+
+    // Nothing fits on one GPU: what would is said.
+    let mut small = plan(1);
+    small["cluster"]["gpus_per_node"] = json!(1);
+    small["model"]["preset"] = json!("llama-3.1-405b");
+    browser.paste("config-paste", &small.to_string()).await?;
+    browser.click("config-apply").await?;
+    browser.fill("search-tp", &entered(BACKSPACE)).await?;
+    browser.fill("search-pp", &entered(BACKSPACE)).await?;
+    phase(&browser, "done").await?;
+    browser.element("search-relief").await?;
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! Points of two numbers, joined in their order.
+
+use plotters::chart::{ChartBuilder, LabelAreaPosition};
+use plotters::element::Circle;
+use plotters::series::LineSeries;
+use plotters::style::Color;
+use plotters::style::text_anchor::{HPos, VPos};
+
+use super::{DrawError, Drawing, Ink, Mark, draw, text};
+use crate::format;
+
+/// Radius of a point, and half the side of what can be pointed at, in pixels.
+const RADIUS: i32 = 4;
+const REACH: i32 = 8;
+
+/// A chart of points.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Points {
+    /// Across, up, and what each says when it is pointed at.
+    pub points: Vec<(f64, f64, String)>,
+    /// Text below the x axis.
+    pub across: String,
+    /// Text beside the y axis.
+    pub up: String,
+}
+
+impl Points {
+    /// Draws the chart at this size.
+    pub fn draw(&self, width: u32, height: u32) -> Drawing {
+        let width = width.max(200);
+        draw(width, height, |area| self.paint(area))
+    }
+
+    fn paint(&self, area: &super::Area) -> Result<Vec<Mark>, DrawError> {
+        let finite: Vec<&(f64, f64, String)> =
+            self.points.iter().filter(|(x, y, _)| x.is_finite() && y.is_finite()).collect();
+        let (x, y) = (extent(finite.iter().map(|point| point.0)), extent(finite.iter().map(|point| point.1)));
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(10)
+            .margin_right(16)
+            .set_label_area_size(LabelAreaPosition::Left, 64)
+            .set_label_area_size(LabelAreaPosition::Bottom, 40)
+            .build_cartesian_2d(x.0..x.1, y.0..y.1)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(5)
+            .y_labels(4)
+            .x_label_formatter(&|value| format::tick(*value))
+            .y_label_formatter(&|value| format::tick(*value))
+            .x_desc(self.across.as_str())
+            .y_desc(self.up.as_str())
+            .axis_desc_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
+            .x_label_style(text(Ink::Muted, 12.0, HPos::Center, VPos::Top))
+            .y_label_style(text(Ink::Muted, 12.0, HPos::Right, VPos::Center))
+            .axis_style(Ink::Grid.marker())
+            .light_line_style(Ink::Ground.marker())
+            .bold_line_style(Ink::Grid.marker())
+            .draw()?;
+        let places = finite.iter().map(|point| (point.0, point.1));
+        chart.draw_series(LineSeries::new(places.clone(), Ink::Grid.marker().stroke_width(2)))?;
+        chart.draw_series(places.map(|at| Circle::new(at, RADIUS, Ink::Curve.marker().filled())))?;
+        let mark = |point: &&(f64, f64, String)| {
+            let (left, top) = chart.backend_coord(&(point.0, point.1));
+            Mark {
+                x: left - REACH,
+                y: top - REACH,
+                width: 2 * REACH,
+                height: 2 * REACH,
+                key: String::new(),
+                label: format!(
+                    "{}: {} across, {} up",
+                    point.2,
+                    format::three(point.0),
+                    format::three(point.1)
+                ),
+            }
+        };
+        Ok(finite.iter().map(mark).collect())
+    }
+}
+
+/// Lowest and highest with some air, never empty.
+fn extent(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    let (low, high) = values
+        .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)));
+    if low > high {
+        return (0.0, 1.0);
+    }
+    let air = ((high - low) * 0.06).max(high.abs() * 0.02).max(1e-9);
+    (low - air, high + air)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_point_can_be_pointed_at() {
+        let points = Points {
+            points: vec![
+                (1.0, 70.0, "a".to_owned()),
+                (2.0, 40.0, "b".to_owned()),
+                (f64::NAN, 1.0, "c".to_owned()),
+            ],
+            across: "seconds".to_owned(),
+            up: "GiB".to_owned(),
+        };
+        let drawing = points.draw(400, 200);
+        assert_eq!(drawing.marks.len(), 2);
+        assert!(drawing.marks[0].x < drawing.marks[1].x && drawing.marks[0].y < drawing.marks[1].y);
+        assert!(drawing.svg.contains("seconds") && drawing.svg.contains("GiB"));
+        assert!(!Points::default().draw(0, 0).svg.is_empty());
+    }
+}

@@ -1,0 +1,88 @@
+//! What the page and the workers of a search say to each other. Both modules compile this file.
+
+use gloo::worker::Codec;
+use planner::search::{Partial, Request, Scored, Simulated};
+use serde::{Deserialize, Serialize};
+use wasm_bindgen::JsValue;
+
+/// Where the workers' module is, seen from the page.
+#[allow(dead_code, reason = "the workers' module does not ask where it is")]
+pub const ADDRESS: &str = "./searcher.js";
+
+/// What the page asks of a worker. Every answer carries the number of the search it belongs to.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Ask {
+    /// A new search; the one before is forgotten.
+    Begin {
+        /// Number of the search.
+        number: u32,
+        /// What is searched.
+        request: Box<Request>,
+    },
+    /// Parts of the space, as many as a slice of time holds.
+    Work {
+        /// Number of the search.
+        number: u32,
+        /// First part.
+        first: u64,
+        /// One past the last.
+        end: u64,
+    },
+    /// Candidates to simulate.
+    Simulate {
+        /// Number of the search.
+        number: u32,
+        /// Which.
+        candidates: Vec<Scored>,
+    },
+}
+
+/// What a worker answers.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Tell {
+    /// What some parts hold.
+    Worked {
+        /// Number of the search.
+        number: u32,
+        /// First part that is not done yet.
+        next: u64,
+        /// What was found.
+        partial: Box<Partial>,
+    },
+    /// Steps of candidates.
+    Simulated {
+        /// Number of the search.
+        number: u32,
+        /// In the order of the question.
+        found: Vec<Simulated>,
+    },
+}
+
+impl Tell {
+    /// Number of the search.
+    #[allow(dead_code, reason = "only the page compares it")]
+    pub fn number(&self) -> u32 {
+        match self {
+            Tell::Worked { number, .. } | Tell::Simulated { number, .. } => *number,
+        }
+    }
+}
+
+/// Messages as JSON: plan files leave out what is absent, which binary encodings can't read back.
+#[derive(Debug)]
+pub struct Json;
+
+impl Codec for Json {
+    fn encode<I: Serialize>(input: I) -> JsValue {
+        // Plain data of ours, of which every value has a JSON form.
+        JsValue::from_str(&serde_json::to_string(&input).unwrap_or_default())
+    }
+
+    #[allow(
+        clippy::expect_used,
+        reason = "the other side of the same file wrote it; the trait has no way to fail"
+    )]
+    fn decode<O: for<'de> Deserialize<'de>>(input: JsValue) -> O {
+        serde_json::from_str(&input.as_string().unwrap_or_default()).expect("a message of this very protocol")
+    }
+}

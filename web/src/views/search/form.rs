@@ -1,0 +1,161 @@
+//! What is wanted: the objective, and axes that are fixed or bounded.
+
+use std::collections::BTreeMap;
+
+use leptos::prelude::*;
+use planner::search::{Axes, Objective, Request};
+use planner::wire::PlanFile;
+
+use super::Asked;
+use crate::format;
+use crate::testid;
+
+/// Axes of the form: name, label.
+const AXES: [(&str, &str); 15] = [
+    ("tp", "Tensor parallel"),
+    ("cp", "Context parallel"),
+    ("pp", "Pipeline stages"),
+    ("vpp", "Chunks per stage"),
+    ("ep", "Expert parallel"),
+    ("etp", "Expert tensor parallel"),
+    ("dp_replicate", "Replicas (FSDP)"),
+    ("micro_batch_size", "Micro batch"),
+    ("nodes", "Nodes"),
+    ("schedule", "Schedule"),
+    ("recompute", "Recompute"),
+    ("sp", "Sequence parallel"),
+    ("precision", "Precision"),
+    ("runtime", "Runtime"),
+    ("gpu", "GPU"),
+];
+
+/// What the form holds.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    objective: RwSignal<Objective>,
+    days: RwSignal<String>,
+    axes: RwSignal<BTreeMap<&'static str, String>>,
+}
+
+impl Wanted {
+    /// Everything free, the fastest wanted.
+    pub fn new() -> Wanted {
+        Wanted {
+            objective: RwSignal::new(Objective::default()),
+            days: RwSignal::new(String::new()),
+            axes: RwSignal::new(BTreeMap::new()),
+        }
+    }
+
+    /// The request for a plan; tracked.
+    pub fn request(self, plan: PlanFile) -> Asked {
+        let mut request = Request::new(plan);
+        request.objective = self.objective.get();
+        if request.objective == Objective::Deadline {
+            request.deadline_days = Some(format::parse_decimal(&self.days.get())?);
+        }
+        self.axes.with(|axes| axes.iter().try_for_each(|(name, text)| set(&mut request.axes, name, text)))?;
+        Ok(request)
+    }
+}
+
+/// `2..16` bounds, anything else names values, `4|8`.
+fn set(axes: &mut Axes, name: &str, text: &str) -> Result<(), String> {
+    match text.trim() {
+        "" => Ok(()),
+        text if text.contains("..") => axes.bound(name, text),
+        text => axes.fix(name, &text.replace(',', "|")),
+    }
+}
+
+fn words(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Fastest => "Fastest step",
+        Objective::Cheapest => "Cheapest",
+        Objective::FewestGpus => "Fewest GPUs",
+        Objective::MostHeadroom => "Most memory left",
+        Objective::Deadline => "Cheapest within days",
+    }
+}
+
+/// The form.
+#[component]
+pub fn Form(wanted: Wanted) -> impl IntoView {
+    let choose = move |event| {
+        let name = event_target_value(&event);
+        if let Some(found) = Objective::ALL.into_iter().find(|objective| objective.name() == name) {
+            wanted.objective.set(found);
+        }
+    };
+    let options = Objective::ALL.map(|objective| {
+        view! {
+            <option value=objective.name() prop:selected=move || wanted.objective.get() == objective>{words(objective)}</option>
+        }
+    });
+    let deadline = move || wanted.objective.get() == Objective::Deadline;
+    let narrowed = move || {
+        let count = wanted.axes.with(|axes| axes.values().filter(|text| !text.trim().is_empty()).count());
+        if count == 0 { "Axes: all free".to_owned() } else { format!("Axes: {count} narrowed") }
+    };
+    let fields = AXES.map(|(name, label)| view! { <AxisField wanted=wanted name=name label=label/> });
+    view! {
+        <div class="row">
+            <label>"Best is "
+                <select data-testid=testid::SEARCH_OBJECTIVE on:change=choose>{options.collect_view()}</select>
+            </label>
+            <Show when=deadline>
+                <label>"Days "
+                    <input class="short" type="text" inputmode="decimal" prop:value=move || wanted.days.get()
+                        on:change=move |event| wanted.days.set(event_target_value(&event))/>
+                </label>
+            </Show>
+        </div>
+        <details>
+            <summary data-testid=testid::SEARCH_AXES>{narrowed}</summary>
+            <p class="note">"A value, several as 4|8, or bounds as 2..16; empty is free"</p>
+            <div class="axes">{fields.collect_view()}</div>
+        </details>
+    }
+}
+
+#[component]
+fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl IntoView {
+    let text = move || wanted.axes.with(|axes| axes.get(name).cloned().unwrap_or_default());
+    let wrong = move || set(&mut Axes::default(), name, &text()).err();
+    let id = format!("search-{name}");
+    let said = format!("{id}-said");
+    view! {
+        <div class="field" class:invalid=move || wrong().is_some()>
+            <label for=id.clone()>{label}</label>
+            <div class="control">
+                <input id=id.clone() type="text" data-testid=id.clone() autocomplete="off" prop:value=text
+                    aria-invalid=move || wrong().is_some().to_string() aria-describedby=said.clone()
+                    on:change=move |event| {
+                        let value = event_target_value(&event);
+                        wanted.axes.update(|axes| { axes.insert(name, value); });
+                    }/>
+            </div>
+            <p class="note" id=said role="status">{move || wrong().unwrap_or_default()}</p>
+        </div>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_are_read_as_the_command_line_reads_them() {
+        let asked = |name: &'static str, text: &str| {
+            let mut axes = Axes::default();
+            set(&mut axes, name, text).map(|()| serde_json::to_value(&axes).unwrap()[name].clone())
+        };
+        assert_eq!(asked("tp", " 8 "), Ok(serde_json::json!(8)));
+        assert_eq!(asked("pp", "1,2|4"), Ok(serde_json::json!([1, 2, 4])));
+        assert_eq!(asked("pp", "2..16"), Ok(serde_json::json!({"min": 2, "max": 16})));
+        assert_eq!(asked("ep", ""), Ok(serde_json::Value::Null));
+        for (name, text) in [("tp", "many"), ("cp", "9..1"), ("schedule", "2..4"), ("sp", "perhaps")] {
+            assert!(asked(name, text).is_err(), "{name} {text}");
+        }
+    }
+}

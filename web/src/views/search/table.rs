@@ -1,0 +1,140 @@
+//! The ranked plans, each one click from being the plan.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::search::{Row, SearchAnswer, Settings};
+
+use crate::format;
+use crate::frame::VerdictMark;
+use crate::testid;
+
+/// Head and reader of a column of sizes.
+type Size = (&'static str, &'static str, fn(&Settings) -> u64);
+
+const SIZES: [Size; 8] = [
+    ("tp", "Tensor parallel", |chosen| chosen.tp),
+    ("cp", "Context parallel", |chosen| chosen.cp),
+    ("pp", "Pipeline stages", |chosen| chosen.pp),
+    ("vpp", "Chunks per stage", |chosen| chosen.vpp),
+    ("ep", "Expert parallel", |chosen| chosen.ep),
+    ("etp", "Expert tensor parallel", |chosen| chosen.etp),
+    ("dp", "Data parallel", |chosen| chosen.dp),
+    ("mbs", "Sequences of a micro batch", |chosen| chosen.micro_batch_size),
+];
+
+/// The settings in a few words, such as `TP 8, PP 4, micro batch 2`.
+pub fn in_words(chosen: &Settings) -> String {
+    let sizes = SIZES.iter().filter(|(.., read)| read(chosen) != 1);
+    let mut words: Vec<String> =
+        sizes.map(|(id, _, read)| format!("{} {}", id.to_uppercase(), format::exact(read(chosen)))).collect();
+    if chosen.recompute.0 != "none" {
+        words.push(format!("recompute {}", chosen.recompute.0));
+    }
+    if words.is_empty() { "One GPU".to_owned() } else { words.join(", ") }
+}
+
+/// The rows.
+#[component]
+pub fn Rows(
+    /// What was found.
+    answer: Memo<Option<Arc<SearchAnswer>>>,
+    /// Makes a row the plan.
+    take: Callback<Row>,
+) -> impl IntoView {
+    let several = Memo::new(move |_| {
+        answer.with(|answer| {
+            answer.as_ref().is_some_and(|answer| {
+                answer.rows.iter().any(|row| {
+                    let (first, here) = (&answer.rows[0].settings, &row.settings);
+                    (&first.gpu, first.nodes, first.runtime) != (&here.gpu, here.nodes, here.runtime)
+                })
+            })
+        })
+    });
+    let priced = Memo::new(move |_| {
+        answer.with(|answer| answer.as_ref().is_some_and(|a| a.rows.iter().any(|row| row.cost.is_some())))
+    });
+    let rows = move || {
+        answer.with(|answer| {
+            let rows = answer.as_ref().map(|answer| answer.rows.clone()).unwrap_or_default();
+            let row = |row| view! { <OneRow row=row several=several.get() priced=priced.get() take=take/> };
+            rows.into_iter().map(row).collect_view()
+        })
+    };
+    let relief = move || {
+        answer.with(|answer| {
+            let relief = answer.as_ref().and_then(|answer| answer.relief.clone())?;
+            let said = relief.suggestions.into_iter().map(|said| view! { <li>{said}</li> }).collect_view();
+            Some(view! {
+                <div data-testid=testid::SEARCH_RELIEF>
+                    <p>"Nothing fits. What would:"</p>
+                    <ul>{said}</ul>
+                </div>
+            })
+        })
+    };
+    let sizes = SIZES.map(|(id, what, _)| view! { <th scope="col" title=what>{id.to_uppercase()}</th> });
+    let there = move || answer.with(|answer| answer.as_ref().is_some_and(|answer| !answer.rows.is_empty()));
+    view! {
+        {relief}
+        <div class="table-box layouts" tabindex="0" role="region" aria-label="Ranked plans" hidden=move || !there()>
+            <table data-testid=testid::SEARCH_TABLE>
+                <caption>"A click on a row makes it the plan; undo takes it back. Plans that were simulated stand before those that were not"</caption>
+                <thead><tr>
+                    <th scope="col"><span class="visually-hidden">"Choose"</span></th>
+                    <th scope="col">"Step, s"</th>
+                    <th scope="col" title="Tokens per second and GPU">"Tokens/s/GPU"</th>
+                    <th scope="col">"MFU"</th>
+                    <th scope="col" class="word">"Verdict"</th>
+                    <th scope="col" title="Of the fullest GPU">"Memory, GiB"</th>
+                    {sizes.collect_view()}
+                    <th scope="col" class="word">"Recompute"</th>
+                    <th scope="col" class="word">"Schedule"</th>
+                    {move || several.get().then(|| view! { <th scope="col" class="word">"On"</th> })}
+                    {move || priced.get().then(|| view! { <th scope="col">"Cost of a step"</th> })}
+                </tr></thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </div>
+    }
+}
+
+#[component]
+fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl IntoView {
+    let chosen = &row.settings;
+    let sizes = SIZES.map(|(.., read)| view! { <td>{format::exact(read(chosen))}</td> }).collect_view();
+    let on = several.then(|| {
+        let text = format!("{} x {}, {}", format::exact(row.gpus), chosen.gpu, chosen.runtime.name());
+        view! { <td class="word">{text}</td> }
+    });
+    let cost = priced.then(|| {
+        view! { <td>{row.cost.map_or_else(|| "-".to_owned(), format::three)}</td> }
+    });
+    let step = format::three(row.step_seconds);
+    let step = if row.simulated { step } else { format!("about {step}") };
+    let likely =
+        format!("{} to {} likely", format::gib(row.interval_bytes[0]), format::gib(row.interval_bytes[1]));
+    let recompute = chosen.recompute.0.clone();
+    let schedule =
+        serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
+    let label = format!("Use row {}: {}", row.place, in_words(chosen));
+    let verdict = Signal::stored(row.verdict);
+    let mfu = row.mfu.map_or_else(|| "-".to_owned(), |mfu| format!("{:.1} %", mfu * 100.0));
+    let (tokens, memory) = (format::three(row.tokens_per_second_per_gpu), format::gib(row.peak_bytes));
+    view! {
+        <tr class="choosable" data-testid=testid::SEARCH_ROW on:click=move |_| take.run(row.clone())>
+            <td class="word"><button class="link" aria-label=label>"Use"</button></td>
+            <td>{step}</td>
+            <td>{tokens}</td>
+            <td>{mfu}</td>
+            <td class="word"><VerdictMark verdict=verdict/></td>
+            <td title=likely>{memory}</td>
+            {sizes}
+            <td class="word">{recompute}</td>
+            <td class="word">{schedule}</td>
+            {on}
+            {cost}
+        </tr>
+    }
+}

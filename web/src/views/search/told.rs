@@ -1,0 +1,102 @@
+//! How many candidates there were, why others are not among the rows, and what a faster one would need.
+
+use std::sync::Arc;
+
+use leptos::prelude::*;
+use planner::search::SearchAnswer;
+
+use super::table::in_words;
+use crate::format;
+use crate::search::Engine;
+use crate::testid;
+
+/// Asks about settings that somebody had in mind.
+#[component]
+pub fn WhyNot(engine: Engine, answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
+    let asked = RwSignal::new(String::new());
+    let told = Memo::new(move |_| {
+        // What is told compares with the best, which changes.
+        answer.track();
+        let wanted = asked.get();
+        if wanted.trim().is_empty() { None } else { engine.why_not(wanted.trim()) }
+    });
+    let said = move || {
+        told.get().map(|told| match told {
+            Ok(told) => {
+                let step = told.step_seconds.map(|seconds| format!(", {} s", format::three(seconds)));
+                let memory = told.peak_bytes.map(|bytes| format!(", {} GiB", format::gib(bytes)));
+                let head = format!(
+                    "{}{}{}",
+                    in_words(&told.settings),
+                    step.unwrap_or_default(),
+                    memory.unwrap_or_default()
+                );
+                let reasons = told.reasons.into_iter().map(|why| view! { <li>{why}</li> }).collect_view();
+                view! { <p>{head}</p><ul>{reasons}</ul> }.into_any()
+            }
+            Err(wrong) => view! { <p class="note">{wrong}</p> }.into_any(),
+        })
+    };
+    let nearest = move || {
+        answer.with(|answer| {
+            let near = answer.as_ref().and_then(|answer| answer.nearest.clone())?;
+            let text = format!(
+                "{} would be {:.1} % faster and does not fit: {}",
+                in_words(&near.settings),
+                (near.speedup - 1.0) * 100.0,
+                near.needs
+            );
+            Some(view! { <p data-testid=testid::SEARCH_NEAREST>{text}</p> })
+        })
+    };
+    view! {
+        {nearest}
+        <div class="field">
+            <label for="search-why">"Why not"</label>
+            <div class="control">
+                <input id="search-why" type="text" placeholder="tp=4,pp=2" autocomplete="off" data-testid=testid::SEARCH_WHY
+                    on:change=move |event| asked.set(event_target_value(&event))/>
+            </div>
+        </div>
+        <div aria-live="polite" data-testid=testid::SEARCH_REASONS>{said}</div>
+    }
+}
+
+/// The counts, and the rules behind them.
+#[component]
+pub fn Counts(answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
+    move || {
+        answer.get().map(|answer| {
+            let counts = &answer.counts;
+            let head = format!(
+                "{} candidates: {} refused by rules, {} evaluated, {} too large, {} fit, {} simulated",
+                format::exact(counts.candidates),
+                format::exact(counts.refused),
+                format::exact(counts.evaluated),
+                format::exact(counts.too_large),
+                format::exact(counts.fitting),
+                format::exact(counts.simulated),
+            );
+            let left_out = answer.left_out.iter().map(|what| {
+                view! { <p class="note">{format!("Not looked at, because the space is too large: {what}")}</p> }
+            });
+            let rules = counts.rules.iter().map(|rule| {
+                view! {
+                    <tr><th scope="row" class="word">{rule.rule.clone()}</th><td>{format::exact(rule.candidates)}</td></tr>
+                }
+            });
+            view! {
+                <details>
+                    <summary data-testid=testid::SEARCH_COUNTS>{head}</summary>
+                    <div class="table-box" tabindex="0" role="region" aria-label="Rules that refused candidates">
+                        <table>
+                            <thead><tr><th scope="col" class="word">"Rule"</th><th scope="col">"Refused"</th></tr></thead>
+                            <tbody>{rules.collect_view()}</tbody>
+                        </table>
+                    </div>
+                </details>
+                {left_out.collect_view()}
+            }
+        })
+    }
+}
