@@ -4,6 +4,7 @@ mod browser;
 mod diagnose;
 mod fsdp;
 mod hub;
+mod launch;
 mod layouts;
 mod lint;
 mod map;

@@ -161,6 +161,7 @@ fn system(place: &Place) -> Result<Count> {
     ];
     tools::packages(place, &[&browser[..], &slurm[..]].concat())?;
     let torch = build::everything(place)?;
+    let uv = tools::uv(place, &torch)?;
     let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
     test(
         build::cargo(place, Target::Native)
@@ -170,6 +171,7 @@ fn system(place: &Place) -> Result<Count> {
             // Errors there tell their story themselves.
             .env("RUST_BACKTRACE", "0")
             .env("SHARDPLAN_BIN_DIR", place.programs())
-            .env("SHARDPLAN_TORCH", &torch.python),
+            .env("SHARDPLAN_TORCH", &torch.python)
+            .env("SHARDPLAN_UV", uv),
     )
 }

@@ -20,6 +20,8 @@ const PYTHON_MINORS: std::ops::RangeInclusive<u32> = 10..=14;
 const MARKER: &str = "installed";
 /// Whose models the executor's mathematics is compared with in tests.
 const TRANSFORMERS_VERSION: &str = "5.23.0";
+/// Which makes the environments of scripts in tests of `shardplan launch`.
+const UV_VERSION: &str = "0.13.9";
 
 /// An installed torch.
 pub struct Torch {
@@ -64,10 +66,21 @@ pub fn torch(place: &Place) -> Result<Torch> {
 
 /// Makes sure of transformers beside torch, for tests that compare with its models.
 pub fn transformers(place: &Place, torch: &Torch) -> Result<()> {
+    beside(place, torch, "transformers", TRANSFORMERS_VERSION)
+}
+
+/// Makes sure of uv beside torch, for tests that start scripts with it, and gives its path.
+pub fn uv(place: &Place, torch: &Torch) -> Result<PathBuf> {
+    beside(place, torch, "uv", UV_VERSION)?;
+    Ok(torch.python.with_file_name("uv"))
+}
+
+/// Makes sure of a package beside torch.
+fn beside(place: &Place, torch: &Torch, package: &str, wanted: &str) -> Result<()> {
     let found = || {
-        let version = "import importlib.metadata as m; print(m.version('transformers'))";
-        let version = process::read(Command::new(&torch.python).args(["-c", version]));
-        version.is_ok_and(|version| version.trim() == TRANSFORMERS_VERSION)
+        let version = format!("import importlib.metadata as m; print(m.version('{package}'))");
+        let version = process::read(Command::new(&torch.python).args(["-c", &version]));
+        version.is_ok_and(|version| version.trim() == wanted)
     };
     if found() {
         return Ok(());
@@ -76,7 +89,7 @@ pub fn transformers(place: &Place, torch: &Torch) -> Result<()> {
     if found() {
         return Ok(());
     }
-    let wanted = format!("transformers=={TRANSFORMERS_VERSION}");
+    let wanted = format!("{package}=={wanted}");
     timed(format_args!("installing {wanted} beside torch (once)"), || pip_install(&torch.python, &[&wanted]))
         .with_context(|| format!("{wanted} could not be installed"))
 }
