@@ -109,14 +109,15 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     let torchrun = writer.options.mode == Mode::Torchrun;
     let step = task(writer, payload);
     let node_local = writer.environment_kind() == Environment::NodeLocal && uses_python(payload);
-    let mut out = String::from(match (uses_python(payload), node_local) {
-        (true, true) => {
+    let shared = writer.environment_kind() == Environment::Shared && uses_python(payload);
+    let mut out = String::from(match (shared, node_local) {
+        (true, _) => {
+            "\n# Phase 2: every task runs; none syncs, for concurrent syncs of one environment break it\n"
+        }
+        (_, true) => {
             "\n# Phase 2: on every node one task syncs, under a lock, and the others wait for its marker\n"
         }
-        (true, false) => {
-            "\n# Phase 2: every task trains; none syncs, for concurrent syncs of one environment break it\n"
-        }
-        (false, _) => "\n# Every task runs the command\n",
+        _ => "\n# Every task runs the command\n",
     });
     out.push_str(&writer.notes());
     let mut variables: Vec<&str> = ENDPOINT.to_vec();
@@ -132,12 +133,12 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     } else {
         step.single_quoted()
     };
-    let shared = "--kill-on-bad-exit=1 --wait=60";
+    let ends = "--kill-on-bad-exit=1 --wait=60";
     let groups = writer.het_groups();
     let how = if torchrun {
-        format!("--no-kill --ntasks-per-node=1 {shared}")
+        format!("--no-kill --ntasks-per-node=1 {ends}")
     } else {
-        format!("{groups}{shared} --distribution=block --label")
+        format!("{groups}{ends} --distribution=block --label")
     };
     let interactive = writer.options.mode == Mode::Salloc;
     if !interactive {

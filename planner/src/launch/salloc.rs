@@ -11,7 +11,7 @@ pub fn steps(writer: &mut Writer<'_>, payload: &Payload) -> String {
     out.push_str(&surroundings(writer, payload));
     out.push_str(&prepare(writer, payload));
     out.push_str(&look_around(writer));
-    out.push_str("\n# Step 4: train\n");
+    out.push_str("\n# Step 4: run\n");
     out.push_str(run(writer, payload).trim_start());
     out
 }

@@ -9,6 +9,7 @@ mod layouts;
 mod lint;
 mod map;
 mod memory;
+mod scripts;
 mod search;
 mod settings;
 mod slurm;
