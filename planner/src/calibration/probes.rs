@@ -46,9 +46,11 @@ pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
         one("experts", &mixed, 64, 2, 4),
         one("a plain model", &USUAL, 64, 4, 8),
         one("experts, short micro batches", &mixed, 16, 1, 4),
+        one("a wide MLP, long micro batches", &wide, 128, 2, 4),
     ];
     if ranks >= 2 {
         found.push(probe("two replicas", gpu, scale, &wide, 2, [1, 1, 1], [32, 1, 2]));
+        found.push(probe("two replicas of a plain model", gpu, scale, &USUAL, 2, [1, 1, 1], [64, 2, 4]));
         found.push(probe("tensor parallel over two", gpu, scale, &USUAL, 2, [2, 1, 1], [64, 2, 4]));
         found.push(probe("two pipeline stages", gpu, scale, &USUAL, 2, [1, 2, 1], [64, 2, 8]));
         found.push(probe(
@@ -63,6 +65,8 @@ pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
         found.push(probe("experts over two", gpu, scale, &mixed, 2, [1, 1, 2], [64, 2, 4]));
     }
     if ranks >= 4 {
+        found.push(probe("four replicas", gpu, scale, &wide, 4, [1, 1, 1], [32, 1, 1]));
+        found.push(probe("four pipeline stages", gpu, scale, &USUAL, 4, [1, 4, 1], [64, 1, 8]));
         found.push(probe(
             "tensor parallel and replicas, two each",
             gpu,

@@ -37,7 +37,7 @@ fn measured(calibration: &Calibration, noise: impl Fn(usize) -> f64) -> Vec<Meas
 #[test]
 fn every_probe_is_a_plan_that_the_executor_runs() {
     for gpu in ["cpu", "h100-sxm"] {
-        for (ranks, count) in [(1, 8), (2, 13), (8, 14)] {
+        for (ranks, count) in [(1, 9), (2, 15), (8, 17)] {
             let found = probes(gpu, ranks);
             assert_eq!(found.len(), count);
             for probe in found {
@@ -52,12 +52,12 @@ fn every_probe_is_a_plan_that_the_executor_runs() {
 
 #[test]
 fn the_machine_behind_measured_steps_is_found() {
-    let truth = machine([7.0, 0.8, 0.5, 0.6, 1.4, 1.5, 8.0, 0.4]);
+    let truth = machine([7.0, 0.8, 0.5, 0.6, 1.4, 1.2, 1.5, 8.0, 0.4]);
     let found = calibrate(&measured(&truth, |_| 1.0), "a test", 2).unwrap();
     assert!(found.fit.median_before > 0.2, "{:?}", found.fit);
     assert!(found.fit.median < 0.01, "{found:#?}");
     // A layout that no probe has.
-    let file = probes("cpu", 4).swap_remove(8).file;
+    let file = probes("cpu", 4).swap_remove(9).file;
     let other = crate::plan::with_value(&file, "cluster.gpus_per_node", &json!(4)).unwrap();
     let other = crate::plan::with_value(&other, "training.global_batch_size", &json!(8)).unwrap();
     let error = seconds(&other, &found.calibration) / seconds(&other, &truth) - 1.0;
@@ -66,7 +66,7 @@ fn the_machine_behind_measured_steps_is_found() {
 
 #[test]
 fn noise_is_not_learned() {
-    let truth = machine([7.0, 0.8, 0.5, 0.6, 1.4, 1.5, 8.0, 0.4]);
+    let truth = machine([7.0, 0.8, 0.5, 0.6, 1.4, 1.2, 1.5, 8.0, 0.4]);
     let noisy = calibrate(&measured(&truth, |at| if at % 2 == 0 { 1.1 } else { 0.9 }), "a test", 2).unwrap();
     let held_out = noisy.fit.median_held_out.unwrap();
     assert!(held_out > noisy.fit.median && noisy.calibration.spread >= 0.1, "{:?}", noisy.fit);
@@ -74,7 +74,7 @@ fn noise_is_not_learned() {
 
 #[test]
 fn one_run_moves_little_and_says_so() {
-    let truth = machine([2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+    let truth = machine([2.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
     let mut runs = measured(&truth, |_| 1.0);
     runs.truncate(1);
     let found = calibrate(&runs, "one run", 2).unwrap();
@@ -150,7 +150,7 @@ fn a_calibration_in_a_plan_is_used_where_it_holds() {
 fn ranks_on_cpus_share_their_node() {
     let calibration = machine([1.0; PARTS.len()]);
     let at = |ranks: u64| {
-        let file = probes("cpu", 2).swap_remove(8).file;
+        let file = probes("cpu", 2).swap_remove(9).file;
         let file = crate::plan::with_value(&file, "cluster.gpus_per_node", &json!(ranks)).unwrap();
         let file = crate::plan::with_value(&file, "training.global_batch_size", &json!(8)).unwrap();
         seconds(&file, &calibration)
@@ -161,7 +161,7 @@ fn ranks_on_cpus_share_their_node() {
 
 #[test]
 fn a_run_is_taken_as_it_ran() {
-    let file = probes("h100-sxm", 2).swap_remove(8).file;
+    let file = probes("h100-sxm", 2).swap_remove(9).file;
     let ran = as_it_ran(&file, "cpu", true);
     assert_eq!(
         (ran.cluster.gpu.as_str(), ran.cluster.nodes, ran.cluster.gpus_per_node),

@@ -21,7 +21,7 @@ pub struct MachinePart {
 }
 
 /// The parts.
-pub const PARTS: [MachinePart; 8] = [
+pub const PARTS: [MachinePart; 9] = [
     MachinePart {
         name: "compute",
         meaning: "rate of matrix products and, beside its own factor, of attention",
@@ -51,6 +51,12 @@ pub const PARTS: [MachinePart; 8] = [
         meaning: "time to launch a layer's experts",
         roles: &[Role::HostMoe],
         width: 0.3,
+    },
+    MachinePart {
+        name: "sorting",
+        meaning: "memory traffic of sorting tokens and of the experts' activations",
+        roles: &[Role::MoeTraffic],
+        width: 0.2,
     },
     MachinePart {
         name: "links",

@@ -6,7 +6,7 @@ use super::layer::{Manner, Recompute, Split};
 use super::machine::{Hardware, Machine, Numbers};
 use super::shape::ModelShape;
 use super::stages::Stages;
-use super::step::{DataParallel, Pipe, StepTime, Terms, step};
+use super::step::{DataParallel, Longest, Pipe, StepTime, Terms, step};
 use crate::cluster::{Gpu, Speeds};
 use crate::model::Architecture;
 use crate::wire::{CpKind, CudaGraphs, Schedule};
@@ -342,6 +342,14 @@ impl Setup {
         let terms = Terms::new(&machine, &self.split, &self.manner, &self.shape);
         let mut found = step(&machine, &terms, &self.stages, &self.pipe(&machine), &self.data);
         found.bubble *= self.idle_share;
+        if self.idle_share < 1.0 {
+            // What a short stage leaves of its share works for the longest.
+            let pipe = self.pipe(&machine);
+            let share = Longest::of(&machine, &terms, &self.stages, &pipe).mean_share(pipe.stages);
+            found.parts = found.parts.times(share);
+            found.recompute *= share;
+            found.host *= share;
+        }
         found
     }
 }

@@ -288,6 +288,11 @@ impl Longest {
         }
         Longest { stage: longest, sum, elements }
     }
+
+    /// Mean seconds of a micro batch over so many stages, as a share of the longest stage's.
+    pub(super) fn mean_share(&self, stages: f64) -> f64 {
+        (self.sum / stages.max(1.0) / self.stage.seconds.max(1e-12)).min(1.0)
+    }
 }
 
 /// How many times longer a micro batch takes because parameters are gathered for it.
