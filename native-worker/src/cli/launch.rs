@@ -67,6 +67,9 @@ pub struct Launch {
     /// When the environment is made ready, under a lock, before the start
     #[arg(long, value_enum, default_value_t = WhenPrepared::Auto)]
     prepare: WhenPrepared,
+    /// Write the batch script of the same start under Slurm, with the values of this site (TOML), and start nothing
+    #[arg(long, value_name = "SITE.toml", conflicts_with = "dry_run")]
+    slurm: Option<PathBuf>,
     /// Print the command and its environment, and start nothing
     #[arg(long)]
     dry_run: bool,
@@ -79,6 +82,12 @@ impl Launch {
     /// Starts the script; it returns only when nothing was started.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let dry_run = self.dry_run;
+        if let Some(site) = self.slurm.clone() {
+            let site = super::script::read_site(&site)?;
+            let described = launch::describe(&self.request()?)?;
+            let (script, findings) = launch::batch(&described, site)?;
+            return super::script::answer(script.as_deref(), &findings, json);
+        }
         let planned = launch::plan(&self.request()?)?;
         if planned.is_refused() {
             return Err(Failure::Findings(planned.findings).into());

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use planner::Finding;
 use planner::finding::has_error;
 use planner::launch::{self, ScriptOptions, Site};
 
@@ -113,24 +114,29 @@ impl Script {
         let plan = resolved(&input::read_plan(&self.plan)?)?;
         let (script, findings) = launch::script(&plan, &site, &self.options());
         let refused = has_error(&findings);
-        if json {
-            let script = (!refused).then_some(&script);
-            exit::print_json(
-                &serde_json::json!({"version": planner::wire::VERSION, "script": script, "findings": findings}),
-            )?;
-        } else {
-            if !findings.is_empty() {
-                say(text::findings(&findings).trim_end());
-            }
-            if !refused {
-                exit::print(&script)?;
-            }
-        }
-        Ok(if refused { Exit::No } else { Exit::Yes })
+        answer((!refused).then_some(script.as_str()), &findings, json)
     }
 }
 
-fn read_site(path: &Path) -> anyhow::Result<Site> {
+/// Prints a script, or that there is none, with the findings.
+pub fn answer(script: Option<&str>, findings: &[Finding], json: bool) -> anyhow::Result<Exit> {
+    if json {
+        exit::print_json(
+            &serde_json::json!({"version": planner::wire::VERSION, "script": script, "findings": findings}),
+        )?;
+    } else {
+        if !findings.is_empty() {
+            say(text::findings(findings).trim_end());
+        }
+        if let Some(script) = script {
+            exit::print(script)?;
+        }
+    }
+    Ok(if script.is_some() { Exit::Yes } else { Exit::No })
+}
+
+/// Reads a site's file.
+pub fn read_site(path: &Path) -> anyhow::Result<Site> {
     const MAX_SITE_BYTES: u64 = 1024 * 1024;
     let size = std::fs::metadata(path).map(|meta| meta.len());
     let size = size.map_err(|error| {

@@ -9,7 +9,9 @@ mod exec;
 mod files;
 mod plan;
 mod prepare;
+mod slurm;
 
 pub use exec::become_program;
-pub use plan::{Planned, Request, TorchFrom, WhenPrepared, plan};
+pub use plan::{Described, Planned, Request, TorchFrom, WhenPrepared, describe, plan};
 pub use prepare::prepare;
+pub use slurm::batch;

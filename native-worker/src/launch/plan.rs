@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use planner::finding::has_error;
 use planner::launch::is_variable;
 use planner::runspec::{
-    Accelerator, ConfigFile, Container, Detected, Executor, Invocation, Launch, OperatingSystem, Plain,
+    Accelerator, ConfigFile, Container, Detected, Executor, Gpus, Invocation, Launch, OperatingSystem, Plain,
     Processes, Repo, Runspec, Settings, Stage, UvRun, choose_extra, config_file, container_project,
     container_steps, launcher_arguments, locked_mismatch, mismatch, needs_detection, parse, pinned_backend,
     plain, profile, settings, switched_extras, sync, uv_run,
@@ -202,6 +202,45 @@ pub fn plan(request: &Request) -> anyhow::Result<Planned> {
         start,
         findings,
     })
+}
+
+/// A script, what the run uses, and its words, for a start that is made elsewhere.
+#[derive(Debug)]
+pub struct Described {
+    /// The script's header.
+    pub spec: Runspec,
+    /// Profile and header, merged.
+    pub settings: Settings,
+    /// The script, its configuration and its arguments.
+    pub words: Vec<String>,
+    /// Folder that it is run in: the header's, or the stage's.
+    pub folder: String,
+}
+
+/// Reads script, profile and configuration, and asks nothing of this machine.
+///
+/// # Errors
+/// For what can't be read, is not there or is refused.
+pub fn describe(request: &Request) -> anyhow::Result<Described> {
+    let located = files::locate(&request.target, request.stage.as_deref())?;
+    let script = text(&located.script)?;
+    let spec = parse(&script, &read_named(&located.script)?).map_err(wrong)?;
+    let mut settings = used(&spec, request)?;
+    if let Some(asked) = &request.nproc {
+        settings.processes = Processes::parse(asked).map_err(wrong)?;
+        if let Processes::Count(count) = settings.processes {
+            settings.gpus_per_node = Some(Gpus::Count(count));
+        }
+    }
+    settings.env = variables(&settings, request)?;
+    let context = Context { request, located: &located, findings: Vec::new(), interpreter: None };
+    let config = context.config(&spec)?;
+    let config = config.into_iter().flat_map(|path| ["--config".to_owned(), path]);
+    let words = std::iter::once(script).chain(config).chain(request.passthrough.iter().cloned()).collect();
+    // On the nodes it may be there where it is not here.
+    let named = spec.workdir.as_deref().map_or(located.folder.clone(), |named| located.folder.join(named));
+    let folder = text(&files::absolute(&named)?)?;
+    Ok(Described { spec, settings, words, folder })
 }
 
 fn wrong(finding: impl std::ops::Deref<Target = Finding>) -> anyhow::Error {

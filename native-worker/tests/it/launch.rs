@@ -486,3 +486,37 @@ fn a_lock_with_two_cudas_is_seen_before_the_run() {
         "torchvision 0.25.0+cu130 is built for CUDA 13 and torch 2.10.0+cu129 for CUDA 12",
     );
 }
+
+#[test]
+fn the_same_header_becomes_a_batch_script() {
+    let bench = Bench::new(
+        "[tool.runspec]\nname = \"embed/finetune\"\n[tool.runspec.resources]\nnodes = 2\ngpus_per_node = 4\n\
+         [tool.runspec.env]\nA = \"b c\"\nWANDB_API_KEY = \"abc\"",
+    );
+    bench.0.write(
+        "env.toml",
+        "[x]\nexecutor = \"slurm\"\naccount = \"team\"\nbatch_partition = \"long\"\npartition = \"short\"\n",
+    );
+    bench.0.write("site.toml", "shared_dir = \"/shared\"\npartition = \"mine\"\n");
+    let answer = bench.ask(&["repo/stage", "--profile", "x", "--slurm", "site.toml", "--", "lr=1e-5"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let script = bench.said(&answer.stdout);
+    for expected in [
+        "#SBATCH --account=team",
+        "#SBATCH --partition=mine",
+        "#SBATCH --nodes=2",
+        "#SBATCH --time=04:00:00",
+        "export A='b c'",
+        "WORKDIR=DIR/repo/stage",
+        "DIR/repo/stage/train.py",
+        "lr=1e-5",
+        "torch.distributed.run",
+        "WANDB_API_KEY",
+    ] {
+        assert!(script.contains(expected), "{expected:?} is not in {script}");
+    }
+    assert!(!script.contains("abc"), "a secret got in: {script}");
+    assert!(answer.stderr.contains("WANDB_API_KEY holds a secret"), "{answer:?}");
+    bench.script("ray.py", "[tool.runspec]\nrun.launch = \"ray\"");
+    bench.refused(&["ray.py", "--slurm", "site.toml"], 1, "this script's launch is ray");
+}
