@@ -7,12 +7,12 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{ADDRESSES, CLOUD_NODES, GPUS_PER_NODE, LARGE, NODES, PARTITIONS, SMALL_NODES};
+use super::{ADDRESSES, CLOUD_NODES, GPUS_PER_NODE, HALVES, LARGE, NODES, PARTITIONS, SMALL_NODES};
 use crate::programs::{expect_code, system_program};
 
 /// Writes everything that the daemons read, and makes the folders that they write to.
 pub fn write(folder: &Path) -> Result<()> {
-    for name in ["state", "log", "node", "records", "opt", "shared"] {
+    for name in ["state", "log", "node", "records", "shared"] {
         std::fs::create_dir(folder.join(name))?;
     }
     let mut mungekey = Command::new(system_program("mungekey")?);
@@ -125,6 +125,9 @@ fn slurm_conf(folder: &Path) -> String {
         "PartitionName=compute Nodes={} Default=YES MaxTime=INFINITE State=UP",
         NODES.join(",")
     );
+    for (name, node) in HALVES.iter().zip(NODES) {
+        let _ = writeln!(text, "PartitionName={name} Nodes={node} MaxTime=INFINITE State=UP");
+    }
     // The controller looks at every node of a partition for each job, so most have few.
     let sizes = PARTITIONS.iter().map(|name| (*name, SMALL_NODES)).chain([(LARGE, CLOUD_NODES)]);
     for (name, size) in sizes {

@@ -33,7 +33,9 @@ pub const ADDRESSES: [&str; 2] = ["10.77.0.11", "10.77.0.12"];
 pub const GPUS_PER_NODE: u64 = 2;
 /// Nodes of each kind that exist for `--test-only` alone.
 pub const CLOUD_NODES: u64 = 2048;
-/// The partition of all of them.
+/// Partitions of one compute node each, for the components of a heterogeneous job.
+pub const HALVES: [&str; 2] = ["left", "right"];
+/// The partition of all nodes that exist for `--test-only` alone.
 pub const LARGE: &str = "large";
 /// Nodes of each kind in the other partitions.
 pub const SMALL_NODES: u64 = 128;
@@ -134,11 +136,6 @@ impl Slurm {
         let folder = self.folder.join("shared").join(name);
         std::fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         Ok(folder)
-    }
-
-    /// The folder that stands for `/opt` on the compute nodes.
-    pub fn opt(&self) -> PathBuf {
-        self.folder.join("opt")
     }
 
     /// Submits a script from a folder, with more options and variables, and gives the job's number.

@@ -11,9 +11,6 @@ done
 ip link set lo up
 ip address add "$address/24" dev eth0
 ip link set eth0 up
-# Where containers have their programs, a node has the test's.
-mkdir -p "$folder/opt"
-mount --bind "$folder/opt" /opt
 export SLURM_CONF=$folder/slurm.conf
 slurmd -D > /dev/null 2>&1 &
 # Orphans end up here, and bash asks how they ended.

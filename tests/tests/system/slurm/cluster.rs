@@ -44,18 +44,22 @@ fn nodes_have_networks_and_names_of_their_own() -> Result<()> {
 #[test]
 fn a_service_on_one_nodes_loopback_is_not_seen_from_the_other() -> Result<()> {
     let slurm = Slurm::shared()?;
-    // Bash opens connections by itself; the listener is Python's, the same on both addresses.
-    let serve = |address: &str| {
-        format!(
-            "if [ $SLURM_PROCID = 0 ]; then timeout 5 python3 -c \"import socket; s = socket.create_server(('{address}', 4321)); s.settimeout(4); s.accept()\" || true; \
-             elif [ $SLURM_PROCID = 2 ]; then sleep 1; (exec 3<>/dev/tcp/{address}/4321) 2>/dev/null && echo reached || echo not reached; fi"
-        )
+    // Python listens on the first node until bash, which opens connections by itself, has tried from the second.
+    let attempt = |address: &str, name: &str| -> Result<Vec<String>> {
+        let folder = slurm.shared_folder(name)?;
+        let folder = folder.display();
+        let listen = format!(
+            "import os, socket, time; s = socket.create_server(('{address}', 4321)); open('{folder}/listens', 'w')\nwhile not os.path.exists('{folder}/tried'): time.sleep(0.05)"
+        );
+        let line = format!(
+            "case $SLURM_PROCID in 0) timeout 20 python3 -c \"{listen}\" ;; \
+             2) until [ -e {folder}/listens ]; do sleep 0.05; done; \
+             (exec 3<>/dev/tcp/{address}/4321) 2>/dev/null && echo reached || echo not reached; touch {folder}/tried ;; esac"
+        );
+        on_four_tasks(slurm, &[], &line)
     };
-    ensure!(on_four_tasks(slurm, &[], &serve("127.0.0.1"))? == ["not reached"], "loopback is shared");
-    ensure!(
-        on_four_tasks(slurm, &[], &serve(ADDRESSES[0]))? == ["reached"],
-        "the nodes don't reach each other"
-    );
+    ensure!(attempt("127.0.0.1", "loopback")? == ["not reached"], "loopback is shared");
+    ensure!(attempt(ADDRESSES[0], "network")? == ["reached"], "the nodes don't reach each other");
     Ok(())
 }
 

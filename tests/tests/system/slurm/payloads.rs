@@ -10,7 +10,7 @@ use planner::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, T
 use planner::{Plan, parse_plan};
 use serde_json::json;
 use system_tests::slurm::stubs::{Call, Stubs};
-use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm, succeeded};
+use system_tests::slurm::{GPUS_PER_NODE, HALVES, NODES, Slurm, succeeded};
 
 pub const LIMIT: Duration = Duration::from_secs(60);
 const RANKS: u64 = NODES.len() as u64 * GPUS_PER_NODE;
@@ -358,6 +358,19 @@ async fn elements_of_an_array_have_logs_and_seeds_of_their_own() -> Result<()> {
         .collect();
     seeds.sort();
     ensure!(seeds == ["rng.seed=1234", "rng.seed=1235"], "{seeds:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn components_of_a_heterogeneous_job_are_one_world() -> Result<()> {
+    let mut job = Job::new("het", Mode::Srun, Body::Torchtitan)?;
+    job.options.het = Some(format!("1:{},1:{}", HALVES[0], HALVES[1]));
+    let (number, calls) = job.completed().await?;
+    for call in ranks(&calls, false)? {
+        for (name, value) in [("MASTER_ADDR", NODES[0]), ("MASTER_PORT", &port_of(&number)?)] {
+            ensure!(call.variable(name) == value, "{name} is {:?}", call.variable(name));
+        }
+    }
     Ok(())
 }
 

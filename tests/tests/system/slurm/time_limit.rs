@@ -1,5 +1,4 @@
-//! What happens before and at the time limit. A minute is Slurm's shortest, and it looks every half, so two jobs wait at
-//! once.
+//! What happens before and at the time limit. Slurm looks every half minute, so two jobs wait at once.
 
 use anyhow::{Context, Result, ensure};
 use planner::launch::{Body, GpuRequest, Mode};
@@ -14,7 +13,7 @@ use super::{payloads, worker};
 #[tokio::test]
 async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whatever_is_left() -> Result<()> {
     let shares = [("exclusive", json!(false)), ("gpus", json!("none"))];
-    let limits = [("time", json!("1")), ("signal", json!("USR1@50"))];
+    let limits = [("time", json!("30")), ("signal", json!("USR1@60"))];
     let signalled = worker::Job::new("signal", worker::MANY_STEPS, &[shares, limits].concat())?;
     let signalled_number = signalled.submit(&[])?;
 
@@ -29,9 +28,12 @@ async fn the_signal_before_the_limit_ends_ranks_cleanly_and_the_limit_ends_whate
         Ok(started.map_or_else(|error| Attempt::NotYet(format!("{error:#}")), |_| Attempt::Ready(())))
     })
     .await?;
-    // Its end is moved, to be due when Slurm looks next.
-    let which = format!("JobId={number}");
-    succeeded(endless.slurm.command("scontrol")?.args(["update", &which, "EndTime=now+1"]))?;
+    signalled.under_way(1, 2).await?;
+    // The ends are moved, one past what is due when Slurm looks next, one into the time of the signal.
+    for (job, end) in [(&number, "EndTime=now+1"), (&signalled_number, "EndTime=now+55")] {
+        let which = format!("JobId={job}");
+        succeeded(endless.slurm.command("scontrol")?.args(["update", &which, end]))?;
+    }
     let (state, _) = endless.slurm.finished(&number, payloads::LIMIT).await?;
     ensure!(state == "TIMEOUT", "the job ended as {state}: {}", endless.printed());
     ensure!(endless.printed().contains("DUE TO TIME LIMIT"), "{}", endless.printed());

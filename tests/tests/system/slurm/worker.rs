@@ -42,7 +42,7 @@ impl Job {
     }
 
     /// Waits until every rank of an attempt has done so many steps, and gives the run's folder.
-    async fn under_way(&self, attempt: u64, wanted: usize) -> Result<PathBuf> {
+    pub async fn under_way(&self, attempt: u64, wanted: usize) -> Result<PathBuf> {
         until("steps of all ranks", LIMIT, async || {
             let Ok(run) = only_run(&self.shared.join("runs")) else {
                 return Ok(Attempt::NotYet(self.printed()));
