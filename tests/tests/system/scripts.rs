@@ -276,8 +276,11 @@ fn hostile(sentinel: &Path) -> Vec<String> {
     all
 }
 
+/// A field of a site, and how a value gets into it.
+type Place = (&'static str, fn(&mut Site, String));
+
 /// Places of the site that a value can be put in.
-fn places() -> Vec<(&'static str, fn(&mut Site, String))> {
+fn places() -> Vec<Place> {
     vec![
         ("account", |site, value| site.account = Some(value)),
         ("partition", |site, value| site.partition = Some(value)),
