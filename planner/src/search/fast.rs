@@ -4,7 +4,7 @@
 //! Rank grids are outermost, then micro batches, then pipelines, then what is recomputed. What `run` of a worker computes
 //! plan by plan comes out the same: a test holds both against each other.
 
-use super::candidate::{Candidate, Scored};
+use super::candidate::Candidate;
 use super::sink::Sink;
 use super::space::set_pipe;
 use super::tables::Tables;
@@ -208,25 +208,24 @@ impl OfPipe<'_> {
         let OfPipe { machine, composition, grid, .. } = *self;
         let (alive, kinds) = self.stages;
         for (set, cell) in cells.iter_mut().enumerate() {
-            let longest = match cell.longest {
-                Some((of, longest)) if of == self.number => longest,
-                _ => {
-                    let longest = Longest::of(machine, &cell.terms, composition, &self.timed);
-                    cell.longest = Some((self.number, longest));
-                    longest
-                }
-            };
-            let step = step_of(machine, &cell.terms, &longest, composition, &self.timed, &grid.data);
             let mut most = 0.0f64;
             for (alive, (_, state)) in alive.iter().zip(kinds) {
                 if let Some(state) = grid.states.get(*state) {
                     most = most.max(kept::allocated(&cell.bytes, state, alive));
                 }
             }
-            sink.put(&Scored {
-                candidate: Candidate { recompute: set as u16, ..self.candidate },
-                seconds: seconds(step.total()),
-                peak_bytes: kept::taken(plan, most, grid.outside),
+            let candidate = Candidate { recompute: set as u16, ..self.candidate };
+            sink.put(candidate, kept::taken(plan, most, grid.outside), || {
+                let longest = match cell.longest {
+                    Some((of, longest)) if of == self.number => longest,
+                    _ => {
+                        let longest = Longest::of(machine, &cell.terms, composition, &self.timed);
+                        cell.longest = Some((self.number, longest));
+                        longest
+                    }
+                };
+                let step = step_of(machine, &cell.terms, &longest, composition, &self.timed, &grid.data);
+                seconds(step.total())
             });
         }
     }

@@ -1,9 +1,12 @@
 //! Where candidates of one corner go: counts, the best and the fronts, at hand while a part is worked on.
 
 use super::Search;
-use super::candidate::{Key, Scored, Terms};
+use super::candidate::{Candidate, Key, Scored, Terms};
 use super::partial::{Front, Partial};
 use super::request::Objective;
+
+/// Times the GPU's memory beyond which a plan is not nearly one that fits.
+const FAR: u64 = 2;
 
 /// Takes candidates of one corner, and gives them back to a partial result.
 #[derive(Debug)]
@@ -53,9 +56,26 @@ impl Sink {
         })
     }
 
-    /// Takes a candidate.
+    /// Takes a candidate whose fullest rank takes `peak_bytes`. Its seconds are only asked for where they matter: a
+    /// candidate that takes more than `FAR` times the GPU's memory is counted as too large and no more, unless it is the
+    /// smallest so far.
     #[inline]
-    pub fn put(&mut self, scored: &Scored) {
+    pub fn put(&mut self, candidate: Candidate, peak_bytes: u64, seconds: impl FnOnce() -> f64) {
+        if peak_bytes > self.capacity.saturating_mul(FAR) {
+            self.evaluated += 1;
+            let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
+            if known.is_none_or(|known| (peak_bytes, candidate) < known) {
+                let seconds = seconds();
+                if seconds.is_finite() {
+                    self.smallest = Some(Scored { candidate, seconds, peak_bytes });
+                }
+            }
+            return;
+        }
+        self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes });
+    }
+
+    fn put_scored(&mut self, scored: &Scored) {
         self.evaluated += 1;
         if !scored.seconds.is_finite() {
             self.endless += 1;

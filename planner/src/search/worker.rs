@@ -1,7 +1,7 @@
 //! Working on parts: every candidate of a part checked by the rules, its memory and its step computed.
 
 use super::Search;
-use super::candidate::{Candidate, Scored};
+use super::candidate::Candidate;
 use super::partial::Partial;
 use super::sink::Sink;
 use super::space::{Corner, Part, replicas, set_pipe};
@@ -208,10 +208,11 @@ impl Grids<'_> {
                 continue;
             }
             let candidate = Candidate { recompute: set as u16, ..self.candidate(stages, number) };
-            let seconds = time::setup(self.plan)
-                .map_or(f64::INFINITY, |setup| seconds(setup.predict(self.values).total()));
             let peak_bytes = memory::answer(self.plan).peak_bytes;
-            self.sink.put(&Scored { candidate, seconds, peak_bytes });
+            let (plan, values) = (&*self.plan, self.values);
+            self.sink.put(candidate, peak_bytes, || {
+                time::setup(plan).map_or(f64::INFINITY, |setup| seconds(setup.predict(values).total()))
+            });
         }
     }
 
