@@ -70,7 +70,9 @@ impl Workshop {
 
     /// `shardplan` in this folder, with the fakes.
     pub fn shardplan(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_shardplan"));
+        // Whoever runs the tests may ignore hang-ups and interrupts, which all children would inherit.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP,INT").arg(env!("CARGO_BIN_EXE_shardplan"));
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap_or_default());
         command
             .env("PATH", path)

@@ -37,7 +37,7 @@ fn measured(calibration: &Calibration, noise: impl Fn(usize) -> f64) -> Vec<Meas
 #[test]
 fn every_probe_is_a_plan_that_the_executor_runs() {
     for gpu in ["cpu", "h100-sxm"] {
-        for (ranks, count) in [(1, 9), (2, 15), (8, 17)] {
+        for (ranks, count) in [(1, 9), (2, 15), (8, 18)] {
             let found = probes(gpu, ranks);
             assert_eq!(found.len(), count);
             for probe in found {
