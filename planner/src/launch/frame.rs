@@ -38,13 +38,20 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
         out.push_str(&format!("export {name}={value}\n"));
     }
     out.push_str(&caches(writer));
-    if writer.site.cpus_per_task.is_some() {
-        out.push_str("# srun does not take it over from sbatch since Slurm 22.05\n");
-        out.push_str("export SRUN_CPUS_PER_TASK=\"${SLURM_CPUS_PER_TASK:-1}\"\n");
-    }
+    out.push_str(cores(writer));
     out.push_str(&writer.environment());
     out.push_str(writer.endpoint());
     out
+}
+
+/// Cores of a task, where the site says how many.
+pub fn cores(writer: &Writer<'_>) -> &'static str {
+    match writer.site.cpus_per_task {
+        None => "",
+        Some(_) => {
+            "# srun does not take it over from sbatch since Slurm 22.05\nexport SRUN_CPUS_PER_TASK=\"${SLURM_CPUS_PER_TASK:-1}\"\n"
+        }
+    }
 }
 
 fn caches(writer: &mut Writer<'_>) -> String {

@@ -42,6 +42,22 @@ fn bash_and_shellcheck_read_every_script() -> Result<()> {
 }
 
 #[test]
+fn our_own_linter_finds_nothing_in_any_script() -> Result<()> {
+    let mut found: Vec<String> = Vec::new();
+    for written in all()? {
+        let report = planner::lint::lint(written.script.as_bytes());
+        if !report.is_clean() {
+            let said = report.findings.iter().filter(|finding| finding.severity != planner::Severity::Info);
+            found.extend(
+                said.map(|one| format!("{}:{}: {} {}", written.name, one.line, one.rule, one.message)),
+            );
+        }
+    }
+    ensure!(found.is_empty(), "{} findings: {:#?}", found.len(), found.get(..found.len().min(40)));
+    Ok(())
+}
+
+#[test]
 fn the_same_scripts_come_each_time() -> Result<()> {
     for (one, other) in all()?.into_iter().zip(all()?) {
         ensure!(one.script == other.script, "{}", one.name);

@@ -2,7 +2,7 @@
 
 use super::super::options::Mode;
 use super::super::writer::Writer;
-use super::super::{footer, salloc, text};
+use super::super::{footer, frame, salloc, text};
 use crate::finding::Finding;
 use crate::wire::VERSION;
 
@@ -47,6 +47,7 @@ pub fn script(writer: &mut Writer<'_>) -> String {
     out.push_str(&format!("SHARDPLAN_RANK={rank}\nSHARDPLAN_TORCH_LIB={torch}\n"));
     out.push_str(&writer.shared_dir());
     out.push_str(&writer.container_variables());
+    out.push_str(frame::cores(writer));
     out.push_str(&writer.environment());
     if writer.container().is_none() && !interactive {
         out.push_str(
