@@ -107,26 +107,32 @@ impl Search {
         })
     }
 
-    /// Of all clusters' fronts, those that no other beats in seconds, memory left and cost of an hour.
+    /// Of all clusters' fronts and of the best, those that no other beats in seconds (simulated where they were),
+    /// memory left and cost of an hour.
     fn front(&self, partial: &Partial, simulated: &[Simulated]) -> Vec<Row> {
         let mut all: Vec<(Scored, [f64; 3])> = Vec::new();
-        for scored in partial.fronts.values().flat_map(|front| &front.0) {
+        let fronts = partial.fronts.values().flat_map(|front| &front.0);
+        let mut candidates: Vec<Scored> = fronts.chain(&partial.best).copied().collect();
+        candidates.sort_by_key(|scored| scored.candidate);
+        candidates.dedup_by_key(|scored| scored.candidate);
+        for scored in &candidates {
             let Some(terms) = self.terms.get(scored.candidate.corner as usize) else { continue };
             let used =
                 scored.peak_bytes as f64 - if terms.capacity.is_finite() { terms.capacity } else { 0.0 };
-            all.push((*scored, [scored.seconds, used, terms.gpus * terms.price]));
+            let seconds = seconds_of(simulated, scored).unwrap_or(scored.seconds);
+            all.push((*scored, [seconds, used, terms.gpus * terms.price]));
         }
         let beats = |one: &[f64; 3], other: &[f64; 3]| {
             one != other && one.iter().zip(other).all(|(one, other)| one <= other)
         };
-        let mut kept: Vec<Scored> = all
-            .iter()
-            .filter(|(_, mine)| !all.iter().any(|(_, theirs)| beats(theirs, mine)))
-            .map(|(scored, _)| *scored)
-            .collect();
-        kept.sort_by(|one, other| {
-            one.seconds.total_cmp(&other.seconds).then(one.candidate.cmp(&other.candidate))
+        let mut kept: Vec<&(Scored, [f64; 3])> =
+            all.iter().filter(|(_, mine)| !all.iter().any(|(_, theirs)| beats(theirs, mine))).collect();
+        kept.sort_by(|(one, of_one), (other, of_other)| {
+            of_one[0].total_cmp(&of_other[0]).then(one.candidate.cmp(&other.candidate))
         });
+        // Of equals the first in the order of the axes.
+        kept.dedup_by(|(_, later), (_, first)| later == first);
+        let kept: Vec<Scored> = kept.into_iter().map(|(scored, _)| *scored).collect();
         let count = kept.len();
         let thinned: Vec<Scored> = if count > MOST_OF_FRONT {
             (0..MOST_OF_FRONT).map(|at| kept[at * (count - 1) / (MOST_OF_FRONT - 1)]).collect()

@@ -58,8 +58,9 @@ pub fn FrontView(
         Arc::new(move |width| points.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
     view! {
-        <div hidden=move || points.with(Vec::is_empty)>
+        // Only shown with points: a hidden chart has no width to be drawn at.
+        <Show when=move || points.with(|points| !points.is_empty())>
             <ChartView id="search-front" title=title alternative=alternative draw=draw export=true/>
-        </div>
+        </Show>
     }
 }

@@ -41,7 +41,7 @@ pub fn WhyNot(engine: Engine, answer: Memo<Option<Arc<SearchAnswer>>>) -> impl I
         answer.with(|answer| {
             let near = answer.as_ref().and_then(|answer| answer.nearest.clone())?;
             let text = format!(
-                "{} would be {:.1} % faster and does not fit: {}",
+                "{} would be {:.1} % faster, but it needs {}",
                 in_words(&near.settings),
                 (near.speedup - 1.0) * 100.0,
                 near.needs
