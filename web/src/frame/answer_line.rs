@@ -2,9 +2,11 @@
 
 use leptos::prelude::*;
 use planner::wire::{Answer, Verdict};
+use wasm_bindgen::JsCast;
 
 use super::Figure;
 use crate::browser;
+use crate::canvas::watch::Watch;
 use crate::format;
 use crate::state::theme::Theme;
 use crate::state::{start, store};
@@ -56,8 +58,15 @@ pub fn VerdictMark(
 pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
     let store = store();
     let verdict = Signal::derive(move || store.answer.with(|answer| verdict_of(answer)));
+    let line = NodeRef::<leptos::html::Header>::new();
+    let watch = StoredValue::new_local(None::<Watch>);
+    Effect::new(move |_| {
+        if let Some(line) = line.get() {
+            watch.set_value(Some(Watch::new(&line.clone(), keep_height(line))));
+        }
+    });
     view! {
-        <header class="answer">
+        <header class="answer" node_ref=line>
             <div class="brand">
                 <h1>"Shardplan"</h1>
                 <PlanName/>
@@ -69,6 +78,22 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
             </div>
             <Tools help=help/>
         </header>
+    }
+}
+
+/// Tells the style sheet how high the line is, so that nothing that keeps below it is hidden: a long answer takes two
+/// rows.
+fn keep_height(line: web_sys::HtmlElement) -> impl FnMut() {
+    let mut known = 0;
+    move || {
+        let height = line.offset_height();
+        let root =
+            document().document_element().and_then(|root| root.dyn_into::<web_sys::HtmlElement>().ok());
+        if let (true, Some(root)) = (height != known, root) {
+            known = height;
+            // Without it the usual height holds, which is that of one row.
+            let _ = root.style().set_property("--answer-height", &format!("{height}px"));
+        }
     }
 }
 
