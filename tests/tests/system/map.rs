@@ -190,7 +190,7 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
     page.browser.paste("config-paste", &nowhere.to_string()).await?;
     page.browser.click("config-apply").await?;
     page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 8.0).await?;
-    page.browser.text_when("field-cluster-failed", SOON, |text| text.contains("replicas")).await?;
+    page.browser.text_when("answer-verdict", SOON, |text| text == "Invalid").await?;
     page.browser.paste("config-paste", &plan.to_string()).await?;
     page.browser.click("config-apply").await?;
     page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 32.0).await?;

@@ -90,7 +90,11 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     let browser = Browser::start().await?;
     browser.open(&hub.url).await?;
     browser.element("answer-verdict").await?;
-    open(&browser, &plan(256)).await?;
+    // A batch with many divisors, so that there is something to stop.
+    let mut large = plan(256);
+    large["model"]["preset"] = json!("deepseek-v3");
+    large["training"]["global_batch_size"] = json!(15_360);
+    open(&browser, &large).await?;
     phase(&browser, "looking").await?;
     browser.click("search-cancel").await?;
     phase(&browser, "cancelled").await?;
@@ -112,6 +116,7 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     small["model"]["preset"] = json!("llama-3.1-405b");
     browser.paste("config-paste", &small.to_string()).await?;
     browser.click("config-apply").await?;
+    browser.scroll_to("search-axes").await?;
     browser.fill("search-tp", &entered(BACKSPACE)).await?;
     browser.fill("search-pp", &entered(BACKSPACE)).await?;
     phase(&browser, "done").await?;
