@@ -53,6 +53,9 @@ def main():
         if options.fail_at == iteration and rank == 0:
             print(f"rank {rank} of {os.environ['WORLD_SIZE']} gives up", file=sys.stderr, flush=True)
             raise RuntimeError("the job was told to fail")
+    # gloo aborts a process whose neighbour hangs up while it still listens: nobody leaves before all are done.
+    dist.barrier()
+    time.sleep(0.3)
     dist.destroy_process_group()
 
 

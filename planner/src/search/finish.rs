@@ -14,7 +14,7 @@ use crate::units::Bytes;
 use crate::wire::VERSION;
 
 /// Rows of a front, at most; of more, some are left out evenly.
-const MOST_OF_FRONT: usize = 100;
+const MOST_OF_FRONT: usize = 50;
 /// Candidates that are looked at for one way out.
 const MOST_FOR_RELIEF: u64 = 100_000;
 /// How often the nodes are doubled to find out when the smallest plan fits.
