@@ -104,9 +104,14 @@ fn CurveView(curve: &'static Curve) -> impl IntoView {
             &points.with_untracked(|points| to_csv(points)),
         )
     };
+    // What a watched program never says is no curve at zero.
+    let said =
+        move || points.with(|points| points.is_empty() || points.iter().any(|(_, value)| *value != 0.0));
     view! {
-        <ChartView id=curve.id title=title alternative=alternative draw=draw export=true>
-            <button class="quiet" on:click=save>"CSV"</button>
-        </ChartView>
+        <Show when=said>
+            <ChartView id=curve.id title=title alternative=alternative draw=draw export=true>
+                <button class="quiet" on:click=save>"CSV"</button>
+            </ChartView>
+        </Show>
     }
 }
