@@ -3,15 +3,10 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use planner::nonuniform::{Against, Study, StudyPoint, sweep};
+use planner::nonuniform::{Against, DRAWS, RATE, SEED, Study, StudyPoint, sweep};
 use serde::Serialize;
 
 use super::{Exit, Failure, estimate::resolved, exit, input, text};
-
-/// Share of GPUs that are down when something else is drawn against.
-const RATE: f64 = 0.001;
-/// Seed of the draws.
-const SEED: u64 = 1;
 
 /// Study what failed GPUs cost: expected loss of throughput by share of GPUs that are down, size or domain
 #[derive(Debug, clap::Args)]
@@ -28,7 +23,7 @@ pub struct Failures {
     #[arg(long = "rate")]
     rates: Vec<f64>,
     /// Draws for each row
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = DRAWS)]
     draws: u64,
     /// How much faster GPUs of a reduced group can run, such as 1.15
     #[arg(long, default_value_t = 1.0)]

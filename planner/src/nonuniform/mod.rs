@@ -24,7 +24,7 @@ pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failur
 pub use reshard::{Reshard, canonical_rows, reshard};
 pub use slice::{ReshardedSlice, SlotRows};
 pub use slots::{active_slots, spares_with_parity};
-pub use study::{Against, Losses, Study, StudyPoint, availability, losses, point, sweep};
+pub use study::{Against, DRAWS, Losses, RATE, SEED, Study, StudyPoint, availability, losses, point, sweep};
 
 /// Why failed GPUs can't be planned around; the text says what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -105,6 +105,12 @@ pub enum Against {
 /// Largest study of a sweep.
 const MOST_GPUS: u64 = 1 << 24;
 
+/// Draws of a point, when no other number is asked for.
+pub const DRAWS: u64 = 200;
+/// Seed of the draws.
+pub const SEED: u64 = 1;
+/// Share of GPUs that are down where something else is drawn against, when none is asked for.
+pub const RATE: f64 = 0.001;
 /// Shares of GPUs that are down, when none are asked for.
 const RATES: [f64; 7] = [0.0005, 0.001, 0.002, 0.003, 0.004, 0.006, 0.01];
 /// Sizes of domains: of NVLink domains that are sold, and of their halves.

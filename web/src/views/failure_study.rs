@@ -4,17 +4,12 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::Plan;
-use planner::nonuniform::{Against, StudyPoint, sweep};
+use planner::nonuniform::{Against, DRAWS, RATE, SEED, StudyPoint, sweep};
 
 use crate::chart::{ChartView, Curves, Drawing, Ink, Legend};
 use crate::format;
 use crate::testid;
 
-/// Draws for a point; the command's default.
-const DRAWS: u64 = 200;
-const SEED: u64 = 1;
-/// Share of GPUs that are down when something else is drawn against; the command's default.
-const RATE: f64 = 0.001;
 const HEIGHT: u32 = 260;
 
 const LEGEND: &[(Ink, &str)] = &[
