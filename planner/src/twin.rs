@@ -29,6 +29,8 @@ const AXIS: u64 = 2;
 const MICRO_BATCHES: u64 = 4;
 /// Layers that are tried beyond those needed, until stages come out even.
 const MORE_LAYERS: u64 = 16;
+/// Ranks of a twin at most where there is no GPU, unless somebody says otherwise: processes that a few cores carry.
+pub const RANKS_WITHOUT_GPU: u64 = 16;
 /// Steps that it runs: in the first, libraries set themselves up.
 const STEPS: u64 = 2;
 
@@ -52,6 +54,14 @@ pub struct Twin {
     pub scaled: Vec<Scaled>,
 }
 
+/// Where the twin of `plan` runs on a machine with `gpus` GPUs: GPU type (`cpu` without any), and ranks at most.
+pub fn device(plan: &Plan, gpus: u64) -> (&'static str, u64) {
+    match gpus {
+        0 => ("cpu", RANKS_WITHOUT_GPU),
+        _ => (plan.cluster.gpu.id, gpus),
+    }
+}
+
 /// The twin of `plan` on the GPU type `gpu` (`cpu` for none), with at most `most_ranks` ranks.
 ///
 /// # Errors
@@ -63,6 +73,7 @@ pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding
     file.cluster.nodes = Some(1);
     (file.cluster.nvlink_domain, file.cluster.nic_gbps) = (None, None);
     file.cluster.failed = None;
+    file.name = file.name.map(|name| format!("twin of {name}"));
     scale_training(plan, &mut file, dp);
     let kinds = distinct_kinds(&plan.model);
     let stages = file.layout.pp.unwrap_or(1).saturating_mul(file.layout.vpp.unwrap_or(1));

@@ -99,8 +99,10 @@ pub fn sentence(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-fn plain(value: &Value) -> String {
+/// A value of a plan file as text.
+pub fn plain(value: &Value) -> String {
     match value {
+        Value::Null => "none".to_owned(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
     }

@@ -239,6 +239,10 @@ pub const RUN_STOP: &str = "run-stop";
 pub const RUN_STATE: &str = "run-state";
 /// Why the shown run ended.
 pub const RUN_REASON: &str = "run-reason";
+/// Starts the plan's scaled-down twin on the hub's machine.
+pub const TWIN_START: &str = "twin-start";
+/// What the twin is made of, or why there is none.
+pub const TWIN_SAYS: &str = "twin-says";
 /// A run in the list; carries `data-run`.
 pub const RUN_ITEM: &str = "run-item";
 /// Table of a watched run: predicted and measured.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use planner::Plan;
 use planner::layout::executor_limits;
-use planner::twin::{Scaled, Twin, twin};
+use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
 use planner::wire::{Outcome, RankClass};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ pub struct Verify {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     ranks_per_gpu: u64,
     /// Ranks of the twin at most, where there is no GPU
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
+    #[arg(long, value_name = "N", default_value_t = RANKS_WITHOUT_GPU, value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
     ranks: u64,
     /// The rank binary; by default the one beside this program, or on PATH
     #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
@@ -113,11 +113,9 @@ impl Verify {
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let plan = resolved(&input::read_plan(&self.plan)?)?;
         let gpus = probe::gpu_count() as u64;
-        let (gpu, most) = match gpus {
-            0 => ("cpu".to_owned(), self.ranks),
-            _ => (plan.cluster.gpu.id.to_owned(), gpus.saturating_mul(self.ranks_per_gpu)),
-        };
-        let Twin { file, scaled } = twin(&plan, &gpu, most.min(MAX_RANKS_HERE)).map_err(Failure::Findings)?;
+        let (gpu, _) = device(&plan, gpus);
+        let most = if gpus == 0 { self.ranks } else { gpus.saturating_mul(self.ranks_per_gpu) };
+        let Twin { file, scaled } = twin(&plan, gpu, most.min(MAX_RANKS_HERE)).map_err(Failure::Findings)?;
         let small = resolved(&file)?;
         let limits = executor_limits(&small);
         if planner::finding::has_error(&limits) {

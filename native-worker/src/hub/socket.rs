@@ -101,7 +101,8 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
     let mut page =
         Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
     let problems = hub.problems.get().await;
-    page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems }).await;
+    let gpus = crate::probe::gpu_count() as u64;
+    page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems, gpus }).await;
     loop {
         let message = tokio::select! {
             message = stream.next() => message,

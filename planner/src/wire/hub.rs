@@ -54,6 +54,9 @@ pub enum ToPage {
         host: String,
         /// What the hub can run: absent parts as sentences.
         problems: Vec<String>,
+        /// GPUs of the hub's machine; a hub that does not say has none.
+        #[serde(default)]
+        gpus: u64,
     },
     /// All runs, newest first.
     Runs {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use planner::wire::{Answer, PlanFile};
+use serde_json::json;
 
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
@@ -266,6 +267,37 @@ async fn a_plan_runs_from_the_page_and_its_history_stays() -> Result<()> {
         page.browser.text_when("run-state", SOON, |text| text.contains("stopped")).await?;
         page.browser.number_when("step-value", "data-value", SOON, |shown| shown == steps).await?;
         page.browser.screenshot("history").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_plan_for_a_cluster_is_measured_by_its_twin() -> Result<()> {
+    Page::test("a-plan-for-a-cluster-is-measured-by-its-twin", async |page| {
+        let value = json!({
+            "version": 1,
+            "model": {"preset": "qwen3-235b-a22b"},
+            "cluster": {"gpu": "h100-sxm", "nodes": 8, "gpus_per_node": 8},
+            "layout": {"tp": 4, "pp": 2, "ep": 8},
+        });
+        page.paste(&value.to_string()).await?;
+        page.browser.click("tab-run").await?;
+        page.browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
+        page.browser.text_when("twin-says", SOON, |text| text.contains("8 ranks on CPU processes")).await?;
+        page.browser.click("twin-start").await?;
+        page.browser
+            .text_when("run-state", Duration::from_secs(120), |text| text.contains("completed"))
+            .await?;
+        for category in ["weights", "gradients", "optimizer"] {
+            let of = async |side: &str| {
+                let hook = format!("{side}-{category}");
+                page.browser.number_when(&hook, "data-bytes", SOON, |bytes| bytes > 0.0).await
+            };
+            let (predicted, measured) = (of("predicted").await?, of("measured").await?);
+            ensure!(predicted == measured, "{category}: {predicted} predicted, {measured} measured");
+        }
+        page.browser.screenshot("twin").await?;
         Ok(())
     })
     .await

@@ -28,6 +28,8 @@ pub enum Connection {
         host: String,
         /// What the hub can't do, in sentences.
         problems: Vec<String>,
+        /// GPUs of its machine.
+        gpus: u64,
     },
     /// Lost; the next attempt follows.
     Waiting {
@@ -138,6 +140,14 @@ impl Hub {
         self.connection.with(|connection| matches!(connection, Connection::Connected { .. }))
     }
 
+    /// GPUs of the hub's machine, tracked; none while it is not connected to.
+    pub fn gpus(self) -> u64 {
+        self.connection.with(|connection| match connection {
+            Connection::Connected { gpus, .. } => *gpus,
+            _ => 0,
+        })
+    }
+
     fn send(self, message: ToHub) -> bool {
         let sent = self
             .outgoing
@@ -161,8 +171,8 @@ impl Hub {
                 );
                 self.connection.set(Connection::Refused { reason });
             }
-            ToPage::Welcome { host, problems, .. } => {
-                self.connection.set(Connection::Connected { host, problems });
+            ToPage::Welcome { host, problems, gpus, .. } => {
+                self.connection.set(Connection::Connected { host, problems, gpus });
                 self.error.set(None);
                 self.send(ToHub::ListRuns);
                 self.watch();

@@ -8,6 +8,7 @@ mod list;
 mod phases;
 mod ranks;
 mod start;
+mod twin;
 mod watched;
 
 use leptos::prelude::*;
@@ -23,6 +24,7 @@ use list::RunList;
 use phases::PhaseTable;
 use ranks::{Output, RankStates};
 use start::StartCard;
+use twin::TwinCard;
 use watched::WatchedRun;
 
 /// The view.
@@ -40,6 +42,7 @@ pub fn RunView() -> impl IntoView {
         } else {
             view! {
                 <StartCard/>
+                <TwinCard/>
                 <div class="run-columns">
                     <RunList/>
                     <RunDetail/>

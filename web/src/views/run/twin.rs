@@ -1,0 +1,94 @@
+//! Measuring a plan where its cluster is not: a twin that is cut by the same axes, small enough for this machine.
+
+use leptos::prelude::*;
+use planner::layout::executor_limits;
+use planner::twin::{Scaled, Twin, device, twin};
+use planner::{Finding, Plan};
+
+use crate::findings::{FindingList, plain};
+use crate::format;
+use crate::hub::hub;
+use crate::state::store;
+use crate::testid;
+
+/// The card: what would run, what was made smaller, and a button.
+#[component]
+pub fn TwinCard() -> impl IntoView {
+    let store = store();
+    let hub = hub();
+    let made =
+        Memo::new(move |_| store.resolved.with(|plan| plan.as_ref().map(|plan| make(plan, hub.gpus()))));
+    let made = move || made.get();
+    let findings = Signal::derive(move || made().and_then(Result::err).unwrap_or_default());
+    let twin = move || made().and_then(Result::ok);
+    let ready = move || hub.is_connected() && !hub.starting.get() && twin().is_some();
+    let start = move |_| {
+        if let Some(twin) = untrack(twin) {
+            hub.start(twin.file);
+        }
+    };
+    let sentence = move || twin().map_or_else(|| "This plan has no twin here".to_owned(), |twin| says(&twin));
+    view! {
+        <section class="card" aria-label="Measure a twin">
+            <div>
+                <h3>"Measure a twin of this plan here"</h3>
+                <p data-testid=testid::TWIN_SAYS>{sentence}</p>
+                <p class="note">"The same axes, kinds of layers and settings, with fewer layers and smaller sizes; predicted and measured are then compared below"</p>
+                {move || twin().map(|twin| view! { <Smaller scaled=twin.scaled/> })}
+            </div>
+            <button data-testid=testid::TWIN_START disabled=move || !ready() on:click=start>
+                {move || if hub.starting.get() { "Starting" } else { "Start the twin" }}
+            </button>
+            <FindingList findings=findings/>
+        </section>
+    }
+}
+
+/// The twin that the worker runs on a machine with `gpus` GPUs, or why there is none.
+fn make(plan: &Plan, gpus: u64) -> Result<Twin, Vec<Finding>> {
+    let (gpu, most) = device(plan, gpus);
+    let made = twin(plan, gpu, most)?;
+    let small = Plan::resolve(&made.file);
+    let limits = small.plan.as_ref().map_or(small.findings, executor_limits);
+    if planner::finding::has_error(&limits) { Err(limits) } else { Ok(made) }
+}
+
+fn says(twin: &Twin) -> String {
+    let answer = planner::estimate(&twin.file);
+    let (Some(memory), Some(groups)) = (&answer.memory, &answer.groups) else {
+        return "This plan has no twin here".to_owned();
+    };
+    let place = if twin.file.cluster.gpu == "cpu" { "CPU processes" } else { "GPUs" };
+    format!(
+        "{} ranks on {place}, at most {} each",
+        format::exact(groups.world),
+        format::bytes(memory.peak_bytes)
+    )
+}
+
+/// What is smaller, by field.
+#[component]
+fn Smaller(scaled: Vec<Scaled>) -> impl IntoView {
+    let summary = format!("What is smaller ({})", scaled.len());
+    let rows = scaled
+        .into_iter()
+        .map(|Scaled { field, from, to }| {
+            view! {
+                <tr>
+                    <th scope="row">{field}</th>
+                    <td>{plain(&from)}</td>
+                    <td>{plain(&to)}</td>
+                </tr>
+            }
+        })
+        .collect_view();
+    view! {
+        <details>
+            <summary>{summary}</summary>
+            <table>
+                <thead><tr><th scope="col">"Field"</th><th scope="col">"Plan"</th><th scope="col">"Twin"</th></tr></thead>
+                <tbody>{rows}</tbody>
+            </table>
+        </details>
+    }
+}
