@@ -9,6 +9,8 @@ pub enum Quantity {
     Step,
     /// Iterations of the training.
     Steps,
+    /// The epoch that step and steps belong to.
+    Epoch,
     /// Training loss.
     Loss,
     /// Norm of the gradient.
@@ -193,6 +195,13 @@ pub fn put(iteration: &mut Iteration, quantity: Quantity, value: f64) {
     match quantity {
         Quantity::Step => iteration.step = whole.unwrap_or(iteration.step),
         Quantity::Steps => iteration.steps = whole,
+        // How many epochs there will be stands nowhere, so neither do the steps of the training.
+        Quantity::Epoch => {
+            if let Some(epoch) = whole.filter(|epoch| *epoch > 0) {
+                let before = iteration.steps.take().and_then(|steps| steps.checked_mul(epoch));
+                iteration.step = iteration.step.saturating_add(before.unwrap_or(0));
+            }
+        }
         Quantity::Loss => {
             iteration.loss = real;
             iteration.loss_not_finite = real.is_none();

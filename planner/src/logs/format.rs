@@ -64,7 +64,7 @@ impl Format {
             put(iteration, field.quantity, value);
             match field.quantity {
                 Quantity::Step => found.step = true,
-                Quantity::Steps => {}
+                Quantity::Steps | Quantity::Epoch => {}
                 _ => found.values += 1,
             }
         }

@@ -56,12 +56,25 @@ impl Reader {
         let other = || formats::OTHER.iter().find(|format| !self.named && format.fits(rest));
         match named.or_else(other) {
             Some(format) => {
+                if format.kind == Kind::Numberless {
+                    self.bar_before(format, rest);
+                }
                 for piece in format.pieces(rest) {
                     let (again, piece) = split_rank(piece);
                     self.piece(format, again.or(rank), piece, &mut found);
                 }
             }
             None => self.value_of_block(rest),
+        }
+    }
+
+    /// A progress bar may stand on the line of the values that it belongs to.
+    fn bar_before(&mut self, format: &Format, text: &str) {
+        let Some((bar, _)) = text.split_once(format.anchor) else { return };
+        let progress =
+            formats::NAMED.iter().copied().flatten().find(|it| it.kind == Kind::Progress && it.fits(bar));
+        if let Some(progress) = progress {
+            self.piece(progress, None, bar, &mut |_| {});
         }
     }
 
@@ -101,11 +114,14 @@ impl Reader {
             Kind::Numberless if seen.values > 0 => {
                 self.named = true;
                 self.unnumbered += 1;
-                iteration.step = self.unnumbered;
-                if let Some(bar) = &self.progress {
+                if seen.step {
+                    self.unnumbered = iteration.step;
+                } else if let Some(bar) = &self.progress {
                     iteration.step = bar.step;
                     iteration.steps = bar.steps;
-                    iteration.seconds = bar.seconds;
+                    iteration.seconds = iteration.seconds.or(bar.seconds);
+                } else {
+                    (iteration.step, iteration.steps) = (self.unnumbered, None);
                 }
                 self.close(found);
                 found(iteration);

@@ -1,6 +1,6 @@
 //! DeepSpeed: deepspeedai/DeepSpeed, `deepspeed/utils/timer.py` (`ThroughputTimer`), `deepspeed/runtime/engine.py`
-//! (`_report_progress`) and `deepspeed/runtime/pipe/engine.py`, commit 038beb633758ff12955b92383aa1deeeb21d0025. Its GB are
-//! 2^30 bytes.
+//! (`_report_progress`) and `deepspeed/runtime/pipe/engine.py`, commit edaa7221267243c7be7fb49c5d5f5c4fb97b4641, and the line of
+//! the timer before 2022 (its change is 5bd09a8f8). Its GB are 2^30 bytes.
 
 use super::super::field::Quantity::*;
 use super::super::field::Unit::*;
@@ -19,6 +19,19 @@ pub const FORMATS: &[Format] = &[
         fields: &[
             field("/global_step=", Step, One),
             field("CurrSamplesPerSec=", Samples, One),
+            field("MaxMemAllocated=", Allocated, Gibi),
+        ],
+    },
+    Format {
+        framework: "deepspeed",
+        kind: Kind::Whole,
+        anchor: " SamplesPerSec=",
+        also: &["/"],
+        never: &[],
+        closed: false,
+        fields: &[
+            field("/", Step, One),
+            field("SamplesPerSec=", Samples, One),
             field("MaxMemAllocated=", Allocated, Gibi),
         ],
     },
@@ -63,6 +76,21 @@ mod tests {
         check(
             &["steps: 10 loss: 6.1250 iter time (s): 1.504 samples/sec: 42.553"],
             &["deepspeed step 10 loss 6.125 seconds 1.504 samples/s 42.553"],
+        );
+        check(
+            &["steps: 20 loss: 6.0000 moe_loss: 0.0125 iter time (s): 1.500 samples/sec: 42.667"],
+            &["deepspeed step 20 loss 6 seconds 1.5 samples/s 42.667"],
+        );
+    }
+
+    #[test]
+    fn older() {
+        check(
+            &[
+                "[2022-03-11 02:06:58,985] [INFO] [logging.py:69:log_dist] [Rank 0] step=40, skipped=2, lr=[5e-05], mom=[[0.9, 0.999]]",
+                "[2022-03-11 02:06:58,985] [INFO] [timer.py:189:stop] 0/40, SamplesPerSec=83.5, MemAllocated=0.25GB, MaxMemAllocated=9.0GB",
+            ],
+            &["deepspeed step 40 lr 0.00005", "deepspeed step 40 samples/s 83.5 allocated 9663676416"],
         );
     }
 }

@@ -1,4 +1,4 @@
-//! LitGPT: Lightning-AI/litgpt, `litgpt/pretrain.py` (`fit`), commit 0363060b9b9952baada5e5e91c5f2ca1030acd35. Its time is that
+//! LitGPT: Lightning-AI/litgpt, `litgpt/pretrain.py` and `litgpt/finetune` (`fit`), commit 26857050fe3ff627cd714fe92f5838f51a3d5efa. Its time is that
 //! of a micro batch, so the step's is left to the clock.
 
 use super::super::field::Quantity::*;

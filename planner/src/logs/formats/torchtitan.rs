@@ -1,5 +1,5 @@
 //! torchtitan: pytorch/torchtitan, `torchtitan/components/metrics.py` (`MetricsProcessor.log`), commit
-//! 00fbaafa6ea1b54dd1a9b451a648f196781e8b26. Colours stand around each value; memory is the largest reserved, in GiB; tps is
+//! b5bcd76c66d0acb1a08b176d9639425bc55e0b2a. Colours stand around each value; memory is the largest reserved, in GiB; tps is
 //! tokens a second and device (wps until 2025).
 
 use super::super::field::Quantity::*;
@@ -45,6 +45,14 @@ mod tests {
         check(
             &["step:  1  loss: 12.2  memory: 28.00GiB(35.4%)  wps: 1,999  mfu: 12.5%"],
             &["torchtitan step 1 loss 12.2 tokens/s/gpu 1999 mfu 0.125 reserved 30064771072"],
+        );
+        check(
+            &[
+                "[titan] 2026-08-01 10:00:07,120 - root - INFO - \u{1b}[31mstep: 1500  \u{1b}[32mloss:  2.87654  \u{1b}[38;2;180;60;0mgrad_norm:  0.5000  \u{1b}[38;2;54;234;195mmemory: 70.00GiB(88.50%)  \u{1b}[34mtps: 12,345  \u{1b}[36mtflops: 1,024.50  \u{1b}[35mmfu: N/A\u{1b}[39m",
+            ],
+            &[
+                "torchtitan step 1500 loss 2.87654 grad_norm 0.5 tokens/s/gpu 12345 tflops 1024.5 reserved 75161927680",
+            ],
         );
         check(
             &[
