@@ -241,7 +241,11 @@ fn table(rows: &[Row]) -> String {
         "recompute",
         "stages",
     ];
-    let mut all = vec![header.map(str::to_owned).to_vec()];
+    // A column for what is an axis of few searches.
+    let sharded = rows.iter().any(|row| row.settings.fsdp_strategy.is_some());
+    let mut header = header.map(str::to_owned).to_vec();
+    header.extend(sharded.then(|| "fsdp".to_owned()));
+    let mut all = vec![header];
     for row in rows {
         let chosen = &row.settings;
         let sizes = [chosen.tp, chosen.cp, chosen.pp, chosen.vpp, chosen.ep, chosen.etp, chosen.dp];
@@ -259,6 +263,9 @@ fn table(rows: &[Row]) -> String {
         cells.push(chosen.schedule.name().to_owned());
         cells.push(text::one_line(&chosen.recompute.0));
         cells.push(chosen.pipeline_layout.clone().unwrap_or_else(|| "even".to_owned()));
+        if sharded {
+            cells.push(chosen.fsdp_strategy.map_or("as in the plan", |strategy| strategy.name()).to_owned());
+        }
         all.push(cells);
     }
     text::table(&all)
@@ -278,7 +285,7 @@ fn settings(chosen: &planner::search::Settings) -> String {
         chosen.recompute.0,
         chosen.nodes,
         chosen.gpu
-    )
+    ) + &chosen.fsdp_strategy.map_or(String::new(), |strategy| format!(", {}", strategy.name()))
 }
 
 fn reasons(why: &WhyNot) -> String {

@@ -25,7 +25,32 @@ pub struct Winner {
     pub over_best: Option<f64>,
     /// Why it has no place.
     pub reason: Option<String>,
+    /// Where it is not in the top 5 %: its place among fewer plans, those that do as the row does in one way.
+    pub among: Vec<Among>,
 }
+
+/// A place among fewer plans.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Among {
+    /// What they have in common with the row.
+    pub what: &'static str,
+    /// Place, from 1.
+    pub place: u64,
+    /// Plans that fit.
+    pub fitting: u64,
+}
+
+/// Ways in which plans do as the row does, each with the axes that this fixes.
+type Alike = (&'static str, fn(&mut Request, u64));
+const ALIKE: [Alike; 3] = [
+    ("stages with equal layers", |request, _| request.axes.uneven_stages = Some(false)),
+    ("its micro batch", |request, micro_batch| {
+        request.axes.micro_batch_size = Some(Axis::Fixed(micro_batch));
+    }),
+    ("its recomputation", |request, _| {
+        request.axes.recompute = Some(vec![Recompute::of(&request.plan.training.recompute)]);
+    }),
+];
 
 impl Winner {
     /// Place as a share of the list.
@@ -58,6 +83,7 @@ fn winner(row: &Map<String, Value>) -> Winner {
         fitting,
         over_best: None,
         reason: Some(reason),
+        among: Vec::new(),
     };
     let request = match request(row) {
         Ok(request) => request,
@@ -72,12 +98,21 @@ fn winner(row: &Map<String, Value>) -> Winner {
         Err(findings) => return none(said(&findings), 0),
     };
     let partial = all(&search);
+    let micro_batch = Row(row).size("mbs").unwrap_or(1);
+    let behind = 20 * partial.faster >= partial.fitting;
+    let among = ALIKE.iter().filter(|_| behind).filter_map(|(what, fix)| {
+        let mut alike = request.clone();
+        fix(&mut alike, micro_batch);
+        let partial = all(&Search::new(&alike).ok()?.marked(own));
+        Some(Among { what, place: partial.faster + 1, fitting: partial.fitting })
+    });
     Winner {
         row: label,
         place: Some(partial.faster + 1),
         fitting: partial.fitting,
         over_best: partial.best.first().map(|best| own / best.seconds),
         reason: None,
+        among: among.collect(),
     }
 }
 
@@ -152,6 +187,10 @@ mod tests {
         let place = found.place.unwrap_or_else(|| panic!("{found:?}"));
         assert!(place >= 1 && place <= found.fitting, "{found:?}");
         assert!(found.over_best.unwrap() >= 1.0);
+        assert!(
+            found.among.iter().all(|among| among.fitting <= found.fitting && among.place <= place),
+            "{found:?}"
+        );
         let refused = &winners(&row(3).to_string()).unwrap()[0];
         assert!(refused.place.is_none() && refused.reason.is_some(), "{refused:?}");
         assert!(winners("[]").is_err());

@@ -14,6 +14,10 @@ pub const RESERVED_OVER_ALLOCATED: (u64, u64) = (1038, 1000);
 pub const RESERVED_OVER_ALLOCATED_MAX: (u64, u64) = (1093, 1000);
 
 fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
+    if bytes <= u64::MAX / over.max(1) {
+        // Without wide numbers, which cost a search much of its time where there is no instruction for them.
+        return clamp(u128::from(bytes * over / under));
+    }
     clamp(u128::from(bytes) * u128::from(over) / u128::from(under))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The peak of a stage is a sum and a maximum of few numbers. What does not depend on the pipeline is in [`LayerTerms`]
 //! (one layer of each kind, output layer, buffers), what does not depend on the micro batch in [`GridTerms`] (state of a
-//! stage's ranks), and which layers are alive how often in [`Alive`]. All are made by the functions that make the answer
+//! stage's ranks), and what is alive how often in [`Alive`]. All are made by the functions that make the answer
 //! of a plan, and [`peak_bytes`] equals that answer's to the byte, as long as it is below 2^53 bytes. Offloaded activations,
 //! checkpoints of several layers, dealt optimizer state and reduced replicas are not covered: see [`covers`].
 
@@ -71,14 +71,19 @@ struct Bytes {
     backward: f64,
 }
 
+/// Bytes as a float, without converting a wide number, which is slow.
+fn float(bytes: u128) -> f64 {
+    u64::try_from(bytes).unwrap_or(u64::MAX) as f64
+}
+
 impl Bytes {
     fn of(layer: &LayerBytes) -> Bytes {
         Bytes {
-            saved: layer.saved.total() as f64,
-            whole: layer.whole() as f64,
-            recomputed: layer.recomputed as f64,
-            forward: layer.forward as f64,
-            backward: layer.backward as f64,
+            saved: float(layer.saved.total()),
+            whole: float(layer.whole()),
+            recomputed: float(layer.recomputed),
+            forward: float(layer.forward),
+            backward: float(layer.backward),
         }
     }
 }
@@ -117,20 +122,80 @@ impl LayerTerms {
         let modules = plan.model.mtp_layers;
         let head_of = |modules: u64| {
             let head = head(&at, modules);
-            [head.saved.total() as f64, head.transient as f64]
+            [float(head.saved.total()), float(head.transient)]
         };
-        let gathered = |head: bool, experts: bool| state::gather_buffer(&at, head, experts) as f64;
+        let gathered = |head: bool, experts: bool| float(state::gather_buffer(&at, head, experts));
         LayerTerms {
             layers,
             module: if modules > 0 { Bytes::of(&mtp_module(&at)) } else { Bytes::default() },
-            stream: at.stream() as f64,
-            mask: if at.hidden_dropout { (at.local * at.hidden) as f64 } else { 0.0 },
+            stream: float(at.stream()),
+            mask: if at.hidden_dropout { float(at.local * at.hidden) } else { 0.0 },
             heads: [head_of(0), head_of(modules)],
             gathered: [
                 [gathered(false, false), gathered(false, true)],
                 [gathered(true, false), gathered(true, true)],
             ],
             full: plan.training.recompute == Granularity::Full,
+        }
+    }
+}
+
+/// Which pieces of a model some stage holds, whatever their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Class {
+    /// Bits of the slots with layers.
+    mask: u32,
+    modules: bool,
+    head: bool,
+    experts: bool,
+}
+
+/// Things that are alive some number of times: layers by slot, inputs of layers, embeddings, modules, heads.
+const COUNTED: usize = SLOTS + 4;
+
+/// What [`LayerTerms`] come to on stages of one class: bytes of each thing that is alive, and of what passes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClassTerms {
+    each: [f64; COUNTED],
+    /// Transients of a forward pass, and of the output layer.
+    forward: f64,
+    /// Of a backward pass, with what it computes again.
+    backward: f64,
+    gathered: f64,
+    stream: f64,
+}
+
+impl LayerTerms {
+    /// On stages of a class.
+    pub fn of_class(&self, class: &Class) -> ClassTerms {
+        let mut each = [0.0; COUNTED];
+        let [inputs, embeddings, modules, heads] = [SLOTS, SLOTS + 1, SLOTS + 2, SLOTS + 3];
+        let (mut again, mut forward, mut backward) = (0.0f64, 0.0f64, 0.0f64);
+        for (slot, layer) in self.layers.iter().enumerate().filter(|(slot, _)| class.mask >> slot & 1 == 1) {
+            each[slot] = if self.full { 0.0 } else { layer.saved };
+            again = again.max(if self.full { layer.whole } else { layer.recomputed });
+            forward = forward.max(layer.forward);
+            backward = backward.max(layer.backward);
+        }
+        each[inputs] = if self.full { self.stream } else { 0.0 };
+        each[embeddings] = self.mask;
+        if class.modules {
+            backward = backward.max(self.module.backward);
+            each[modules] = if self.full { 2.0 * self.stream } else { self.module.saved };
+            again = again.max(if self.full { self.module.whole } else { self.module.recomputed });
+            forward = forward.max(if self.full { 0.0 } else { self.module.forward });
+        }
+        if class.head {
+            let [kept, transient] = self.heads[usize::from(class.modules)];
+            each[heads] = kept;
+            forward = forward.max(kept + transient);
+        }
+        ClassTerms {
+            each,
+            forward,
+            backward: again + backward,
+            gathered: self.gathered[usize::from(class.head)][usize::from(class.experts)],
+            stream: self.stream,
         }
     }
 }
@@ -194,6 +259,21 @@ fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
 }
 
 impl StageKind {
+    /// Which pieces its stages hold.
+    pub fn class(&self, kinds: &[LayerKind]) -> Class {
+        let mut class = Class { mask: 0, modules: false, head: false, experts: false };
+        for chunk in &self.chunks {
+            for (slot, _) in chunk.layers.iter().enumerate().filter(|(_, count)| **count > 0.0) {
+                let kind = kinds.get(slot % kinds.len().max(1));
+                class.mask |= 1 << slot;
+                class.experts |= kind.is_some_and(|kind| kind.mlp == crate::model::Mlp::Moe);
+            }
+            class.modules |= chunk.modules > 0.0;
+            class.head |= chunk.loss;
+        }
+        class
+    }
+
     /// Whether state of its ranks is that of another's.
     pub fn same_state(&self, other: &StageKind) -> bool {
         let sum = |kind: &StageKind, slot: usize| -> f64 {
@@ -203,59 +283,44 @@ impl StageKind {
     }
 }
 
-/// Which layers of a kind of stage are alive how often, when the most are.
+/// What of a kind of stage is alive how often, when the most is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alive {
-    layers: [f64; SLOTS],
-    /// Bits of the slots with layers.
-    mask: u32,
-    /// Layers that full recomputation keeps the input of.
-    inputs: f64,
-    embeddings: f64,
-    modules: f64,
-    /// Heads that wait for their backward; none without an output layer.
-    head: Option<f64>,
-    has_modules: bool,
-    has_experts: bool,
+    counts: [f64; COUNTED],
     /// Boundary tensors that outlive a step.
     boundary: f64,
 }
 
 impl Alive {
     /// Of a plan with this kind of stage; only its pipeline and its number of micro batches are looked at.
-    pub fn of(plan: &Plan, kinds: &[LayerKind], kind: &StageKind) -> Alive {
+    pub fn of(plan: &Plan, kind: &StageKind) -> Alive {
         let most = kind.stages.iter().map(|&stage| live_chunks(plan, stage).0).max().unwrap_or(0);
-        let mut found = Alive {
-            layers: [0.0; SLOTS],
-            mask: 0,
-            inputs: 0.0,
-            embeddings: 0.0,
-            modules: 0.0,
-            head: None,
-            has_modules: false,
-            has_experts: false,
-            boundary: state::boundary_count(plan.layout.pp, plan.layout.vpp) as f64,
-        };
+        let mut counts = [0.0; COUNTED];
+        let (mut inputs, mut embeddings, mut modules, mut heads) = (0.0, 0.0, 0.0, 0.0);
         for (number, chunk) in kind.chunks.iter().enumerate() {
             let live = live_of_chunk(plan, most, number as u64) as f64;
             for (slot, &count) in chunk.layers.iter().enumerate() {
-                if count > 0.0 {
-                    found.layers[slot] += live * count;
-                    found.inputs += live * count;
-                    found.mask |= 1 << slot;
-                    let kind = kinds.get(slot % kinds.len().max(1));
-                    found.has_experts |= kind.is_some_and(|kind| kind.mlp == crate::model::Mlp::Moe);
-                }
+                counts[slot] += live * count;
+                inputs += live * count;
             }
-            found.embeddings += if chunk.embedding { live } else { 0.0 };
-            found.modules += live * chunk.modules;
-            found.has_modules |= chunk.modules > 0.0;
+            embeddings += if chunk.embedding { live } else { 0.0 };
+            modules += live * chunk.modules;
             if chunk.loss {
-                let waiting = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1);
-                found.head = Some(waiting as f64);
+                heads = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1) as f64;
             }
         }
-        found
+        counts[SLOTS..].copy_from_slice(&[inputs, embeddings, modules, heads]);
+        Alive { counts, boundary: state::boundary_count(plan.layout.pp, plan.layout.vpp) as f64 }
+    }
+
+    /// Whether stages of this kind never take more than those of another, given that their ranks' state does not.
+    pub fn within(&self, class: &Class, other: &Alive, others: &Class) -> bool {
+        let pieces = class.mask & !others.mask == 0
+            && class.experts <= others.experts
+            && (class.head, class.modules) == (others.head, others.modules);
+        pieces
+            && self.boundary <= other.boundary
+            && self.counts.iter().zip(&other.counts).all(|(mine, theirs)| mine <= theirs)
     }
 }
 
@@ -293,6 +358,18 @@ pub fn elements(plan: &Plan, blocks: &Blocks, kinds: &[LayerKind], kind: &StageK
 }
 
 impl GridTerms {
+    /// Bytes that a rank has allocated at some time, whatever is alive.
+    pub fn least(&self) -> f64 {
+        self.always + self.least
+    }
+
+    /// Whether it is never more than another's.
+    pub fn within(&self, other: &GridTerms) -> bool {
+        self.always <= other.always
+            && self.least <= other.least
+            && self.weight_gradient <= other.weight_gradient
+    }
+
     /// Of a plan's grid of ranks.
     pub fn new(plan: &Plan, elements: &StageElements, quantised: u64) -> GridTerms {
         let state = state::of_grid(plan, 0, elements, quantised, Slot::Last);
@@ -300,51 +377,24 @@ impl GridTerms {
         let load = (2 * state.weights + state.gradients).saturating_sub(held);
         let embedding = u128::from(plan.training.dtype.size()) * u128::from(elements.embedding);
         GridTerms {
-            always: (held + state.held.total()) as f64,
-            least: load.max(embedding).max(state.gradient_copies) as f64,
+            always: float(held + state.held.total()),
+            least: float(load.max(embedding).max(state.gradient_copies)),
             weight_gradient: loose_weight_gradient(plan, elements) as f64,
         }
     }
 }
 
-/// Allocated bytes of a rank at its peak.
+/// Allocated bytes of a rank at its peak. All numbers are whole and far below 2^53, so the order of sums is free; and
+/// comparisons stand for `max`, which WebAssembly has no instruction for.
 #[inline]
-pub fn allocated(terms: &LayerTerms, grid: &GridTerms, alive: &Alive) -> f64 {
-    let mut bits = alive.mask;
-    let (mut saved, mut again, mut forward, mut backward) = (0.0, 0.0f64, 0.0f64, 0.0f64);
-    while bits != 0 {
-        let slot = bits.trailing_zeros() as usize % SLOTS;
-        bits &= bits - 1;
-        let layer = &terms.layers[slot];
-        saved += alive.layers[slot] * layer.saved;
-        again = again.max(if terms.full { layer.whole } else { layer.recomputed });
-        forward = forward.max(layer.forward);
-        backward = backward.max(layer.backward);
-    }
-    if terms.full {
-        saved = alive.inputs * terms.stream;
-    }
-    if alive.has_modules {
-        backward = backward.max(terms.module.backward);
-        if terms.full {
-            saved += 2.0 * terms.stream * alive.modules;
-            again = again.max(terms.module.whole);
-        } else {
-            saved += alive.modules * terms.module.saved;
-            again = again.max(terms.module.recomputed);
-            forward = forward.max(terms.module.forward);
-        }
-    }
-    saved += alive.embeddings * terms.mask;
-    let mut most = grid.least;
-    if let Some(waiting) = alive.head {
-        let [kept, transient] = terms.heads[usize::from(alive.has_modules)];
-        saved += waiting * kept;
-        most = most.max(saved + kept + transient);
-    }
-    most = most.max(saved + forward).max(saved + again + backward + grid.weight_gradient);
-    let gathered = terms.gathered[usize::from(alive.head.is_some())][usize::from(alive.has_experts)];
-    grid.always + gathered + alive.boundary * terms.stream + most
+pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
+    let product = |at: usize| terms.each[at] * alive.counts[at];
+    let quarter = |at: usize| (product(at) + product(at + 1)) + (product(at + 2) + product(at + 3));
+    let saved = quarter(0) + quarter(4) + quarter(8);
+    let backward = terms.backward + grid.weight_gradient;
+    let passing = saved + if terms.forward > backward { terms.forward } else { backward };
+    let most = if passing > grid.least { passing } else { grid.least };
+    grid.always + terms.gathered + alive.boundary * terms.stream + most
 }
 
 /// Bytes of a plan's ranks outside the allocator.

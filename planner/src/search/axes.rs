@@ -8,8 +8,17 @@ use crate::plan::clip;
 const NUMBERS: [&str; 9] =
     ["tp", "cp", "pp", "vpp", "ep", "etp", "dp_replicate", "micro_batch_size", "nodes"];
 /// Axes that are names or switches.
-const NAMES: [&str; 8] =
-    ["schedule", "recompute", "sp", "distributed_optimizer", "precision", "runtime", "gpu", "uneven_stages"];
+const NAMES: [&str; 9] = [
+    "schedule",
+    "recompute",
+    "sp",
+    "distributed_optimizer",
+    "fsdp_strategy",
+    "precision",
+    "runtime",
+    "gpu",
+    "uneven_stages",
+];
 
 impl Axes {
     /// Fixes an axis: `tp` to `8`, or to one of several as in `4|8`. `mbs` stands for `micro_batch_size`.
@@ -32,6 +41,7 @@ impl Axes {
         }
         match name {
             "schedule" => self.schedule = Some(named(name, &texts)?),
+            "fsdp_strategy" => self.fsdp_strategy = Some(named(name, &texts)?),
             "precision" => self.precision = Some(named(name, &texts)?),
             "runtime" => self.runtime = Some(named(name, &texts)?),
             "recompute" => {

@@ -76,6 +76,12 @@ impl Key {
         })
     }
 
+    /// Whether it comes after another. Nearly all do by their first number, so that is looked at alone.
+    #[inline]
+    pub fn is_behind(&self, other: &Key) -> bool {
+        self.0[0] > other.0[0] || self.compare(other).is_gt()
+    }
+
     /// Which of two comes first.
     pub fn compare(&self, other: &Key) -> Ordering {
         let pairs = self.0.iter().zip(&other.0);

@@ -7,12 +7,13 @@
 use super::candidate::Candidate;
 use super::sink::Sink;
 use super::space::set_pipe;
-use super::tables::Tables;
+use super::tables::{Held, Tables};
 use super::worker::{Grids, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
-use crate::memory::kept::{self, Alive, GridTerms, LayerTerms, StageKind};
+use crate::memory::kept::{self, Alive, ClassTerms, GridTerms, LayerTerms};
 use crate::plan::Plan;
-use crate::time::{self, DataParallel, Longest, Machine, Pipe, Stages, Terms, step_of};
+use crate::time::{self, Around, DataParallel, Longest, Machine, Pipe, Stages, State, Terms, Works, step_of};
+use crate::wire::Schedule;
 
 /// What depends on the rank grid, stages included.
 struct Grid {
@@ -21,6 +22,8 @@ struct Grid {
     data: DataParallel,
     /// By kind of state.
     states: Vec<GridTerms>,
+    /// What a step takes from the state of each composition of stages, once it was asked for.
+    times: Vec<Option<State>>,
     /// Bytes outside the allocator.
     outside: u64,
     /// Which number of stages.
@@ -29,10 +32,11 @@ struct Grid {
 
 /// What depends on the rank grid without its stages, on the micro batch and on what is recomputed.
 struct Cell {
-    bytes: LayerTerms,
+    /// By class of stages.
+    bytes: Vec<ClassTerms>,
     terms: Terms,
-    /// The longest stage of the composition that was asked for last, with its number.
-    longest: Option<((usize, usize), Longest)>,
+    /// The longest stage of each composition of one grid, once it was asked for.
+    longest: Vec<Option<Longest>>,
 }
 
 impl Grids<'_> {
@@ -47,10 +51,10 @@ impl Grids<'_> {
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
             self.plan.training.micro_batch_size = 1;
             self.set_recompute(training);
-            let grids = self.grids(tables, sp);
+            let mut grids = self.grids(tables, sp);
             for &micro_batch in &corner.micro_batches {
                 self.plan.training.micro_batch_size = micro_batch;
-                self.micro_batch(tables, &grids, sp);
+                self.micro_batch(tables, &mut grids, sp);
             }
         }
     }
@@ -59,7 +63,7 @@ impl Grids<'_> {
         let all = self.corner.candidates_of_grid();
         for (rule, count) in &self.corner.refused_recompute {
             let sets = self.sets().max(1);
-            self.refused.add(rule, all / sets * count);
+            self.refuse(rule, all / sets * count);
         }
     }
 
@@ -76,7 +80,7 @@ impl Grids<'_> {
             let broken = first_broken(&Shape::of(self.plan), Aspect::Grid);
             if let Some((rule, _)) = broken.filter(|_| !by_batch || !self.divides(pp)) {
                 let batches = corner.micro_batches.len() as u64;
-                self.refused.add(rule, self.sets_and_pipes(stages).saturating_mul(batches));
+                self.refuse(rule, self.sets_and_pipes(stages).saturating_mul(batches));
                 continue;
             }
             tables.turn_to(self.plan);
@@ -93,6 +97,7 @@ impl Grids<'_> {
                 pipe: Pipe { host_share: tables.host_share, ..inputs.pipe() },
                 data: inputs.data(),
                 states,
+                times: Vec::new(),
                 outside: kept::outside(self.plan),
                 stages,
             });
@@ -108,11 +113,13 @@ impl Grids<'_> {
         whole(self.part.tp, self.part.cp) && whole(self.part.ep, self.part.etp)
     }
 
-    fn micro_batch(&mut self, tables: &mut Tables, grids: &[Grid], sp: bool) {
+    fn micro_batch(&mut self, tables: &mut Tables, grids: &mut [Grid], sp: bool) {
         let corner = self.corner;
         let by_batch = self.plan.training.low_precision.is_some();
         let hides = self.hides();
+        let sets = self.sets();
         let mut cells: Vec<Cell> = Vec::new();
+        let mut kinds: Vec<Kind> = Vec::new();
         let (micro, global) = (self.plan.training.micro_batch_size, self.plan.training.global_batch_size);
         for grid in grids {
             let stages = grid.stages;
@@ -121,53 +128,87 @@ impl Grids<'_> {
             };
             self.set_grid(pp, sp);
             if by_batch && let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
-                self.refused.add(rule, self.sets_and_pipes(stages));
+                self.refuse(rule, self.sets_and_pipes(stages));
                 continue;
             }
             self.refuse_pipes(stages);
+            // One rule of batches holds for every pipeline of a grid, and one for those whose micro batches come in groups.
+            let batch = (micro, global, grid.dp);
+            let alone = broken_batch(batch, (Schedule::OneFOneB, pp, 1));
+            if let Some(rule) = alone.filter(|_| !hides) {
+                self.refuse(rule, sets.saturating_mul(pipes.len() as u64));
+                continue;
+            }
+            let grouped = broken_batch(batch, (Schedule::Interleaved, pp, 2));
+            let microbatches = global.checked_div(micro.saturating_mul(grid.dp)).unwrap_or(1);
+            let place = tables.place_of(microbatches);
+            cells.iter_mut().for_each(|cell| cell.longest.clear());
+            let (mut valid, mut in_groups) = (0, 0);
             for (number, pipe) in pipes.iter().enumerate() {
                 if hides {
                     set_pipe(self.plan, pipe);
                     if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Overlap) {
-                        self.refused.add(rule, self.sets());
+                        self.refuse(rule, sets);
+                        continue;
+                    }
+                    if let Some(rule) = alone {
+                        self.refuse(rule, sets);
                         continue;
                     }
                 }
-                let broken = broken_batch((micro, global, grid.dp), (pipe.schedule, pipe.pp, pipe.vpp));
-                if let Some(rule) = broken {
-                    self.refused.add(rule, self.sets());
+                if grouped.is_some() && pipe.schedule == Schedule::Interleaved && pipe.vpp > 1 {
+                    in_groups += 1;
                     continue;
                 }
-                self.refuse_sets();
-                if cells.is_empty() {
-                    cells = (0..corner.recompute.len()).map(|set| self.cell(tables, set)).collect();
+                valid += 1;
+                let Tables { rows, classes, .. } = &mut *tables;
+                let Some(row) = rows.get_mut(stages) else { continue };
+                let Some(table) = row.pipes.get_mut(number) else { continue };
+                let (composition, plan) = (table.time, &mut *self.plan);
+                let held = table.held(place, plan, classes, |plan| set_pipe(plan, pipe));
+                let least = telling_kinds(&mut kinds, held, &grid.states);
+                let least = kept::taken(self.plan, least, grid.outside);
+                if self.sink.all_far(corner.recompute.len() as u64, least) {
+                    continue;
                 }
-                let microbatches = global / (micro * grid.dp);
+                if cells.is_empty() {
+                    cells = self.cells(tables);
+                }
+                let Tables { rows, machine, .. } = &*tables;
+                let Some(times) = rows.get(stages).map(|row| &row.times) else { continue };
+                let Some((stages_of, terms)) =
+                    times.get(composition).zip(cells.first().map(|cell| &cell.terms))
+                else {
+                    continue;
+                };
                 let timed = Pipe {
                     chunks: pipe.vpp.max(1) as f64,
                     microbatches: microbatches.max(1) as f64,
                     schedule: pipe.schedule,
                     ..grid.pipe
                 };
-                let Tables { rows, kinds, machine, .. } = &mut *tables;
-                let Some(row) = rows.get_mut(stages) else { continue };
-                let Some(table) = row.pipes.get_mut(number) else { continue };
-                let Some(composition) = row.times.get(table.time) else { continue };
-                if !table.knows(microbatches) {
-                    set_pipe(self.plan, pipe);
-                    table.learn(self.plan, kinds, microbatches);
+                if grid.times.len() < times.len() {
+                    grid.times.resize(times.len(), None);
                 }
+                let Some(state) = grid.times.get_mut(composition) else { continue };
+                let state =
+                    *state.get_or_insert_with(|| State::of(machine, terms, stages_of, &timed, &grid.data));
                 let of_pipe = OfPipe {
                     machine,
-                    composition,
-                    number: (stages, table.time),
+                    composition: (composition, stages_of),
+                    around: Around::of(machine, terms, &timed, &grid.data, &state),
                     timed,
-                    grid,
-                    stages: table.alive(microbatches),
+                    state,
+                    outside: grid.outside,
+                    kinds: &kinds,
                     candidate: self.candidate(stages, number),
                 };
                 of_pipe.put(&mut cells, self.plan, self.sink);
             }
+            if let Some(rule) = grouped {
+                self.refuse(rule, sets.saturating_mul(in_groups));
+            }
+            self.refuse_sets(valid);
         }
     }
 
@@ -177,55 +218,77 @@ impl Grids<'_> {
         overlap.tp || overlap.ep || !overlap.p2p
     }
 
-    fn cell(&mut self, tables: &Tables, set: usize) -> Cell {
-        if let Some((_, training)) = self.corner.recompute.get(set) {
-            self.set_recompute(training);
-        }
+    /// The cells of a micro batch, by what is recomputed.
+    fn cells(&mut self, tables: &Tables) -> Vec<Cell> {
+        let corner = self.corner;
         let inputs = time::inputs(self.plan, tables.profile);
-        Cell {
-            bytes: LayerTerms::new(self.plan, &tables.kinds),
-            terms: Terms::new(&tables.machine, &inputs.split(), &inputs.manner(), &tables.shape),
-            longest: None,
+        let works = Works::new(&tables.machine, &inputs.split(), &inputs.manner(), &tables.shape);
+        let of = |(_, training): &(_, _)| {
+            self.set_recompute(training);
+            let bytes = LayerTerms::new(self.plan, &tables.kinds);
+            Cell {
+                bytes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
+                terms: works.terms(&time::recompute(self.plan)),
+                longest: Vec::new(),
+            }
+        };
+        corner.recompute.iter().map(of).collect()
+    }
+}
+
+/// A kind of stage that may be the fullest: its class, its state, what is alive.
+type Kind = (usize, GridTerms, Alive);
+
+/// Kinds of stages of which no other takes as much, whatever is recomputed, and what each takes at least.
+fn telling_kinds(kinds: &mut Vec<Kind>, held: &[Held], states: &[GridTerms]) -> f64 {
+    let state = |held: &Held| states.get(held.state);
+    let mut least = 0.0;
+    kinds.clear();
+    for one in held {
+        let Some(mine) = state(one) else { continue };
+        let is_under =
+            |other: &usize| held.get(*other).and_then(state).is_some_and(|others| mine.within(others));
+        if !one.under.iter().any(is_under) {
+            least = if mine.least() > least { mine.least() } else { least };
+            kinds.push((one.class, *mine, one.alive));
         }
     }
+    least
 }
 
 /// A pipeline on a grid with a micro batch: all but what is recomputed.
 struct OfPipe<'a> {
     machine: &'a Machine,
-    composition: &'a Stages,
-    /// Which composition that is.
-    number: (usize, usize),
+    /// Its stages as time sees them, and which of the compositions they are.
+    composition: (usize, &'a Stages),
+    around: Around,
     timed: Pipe,
-    grid: &'a Grid,
-    stages: (&'a [Alive], &'a [(StageKind, usize)]),
+    state: State,
+    outside: u64,
+    kinds: &'a [Kind],
     candidate: Candidate,
 }
 
 impl OfPipe<'_> {
     /// Computes all sets.
     fn put(&self, cells: &mut [Cell], plan: &Plan, sink: &mut Sink) {
-        let OfPipe { machine, composition, grid, .. } = *self;
-        let (alive, kinds) = self.stages;
+        let OfPipe { machine, composition: (number, stages), timed, .. } = self;
         for (set, cell) in cells.iter_mut().enumerate() {
             let mut most = 0.0f64;
-            for (alive, (_, state)) in alive.iter().zip(kinds) {
-                if let Some(state) = grid.states.get(*state) {
-                    most = most.max(kept::allocated(&cell.bytes, state, alive));
+            for (class, state, alive) in self.kinds {
+                if let Some(terms) = cell.bytes.get(*class) {
+                    let bytes = kept::allocated(terms, state, alive);
+                    most = if bytes > most { bytes } else { most };
                 }
             }
             let candidate = Candidate { recompute: set as u16, ..self.candidate };
-            sink.put(candidate, kept::taken(plan, most, grid.outside), || {
-                let longest = match cell.longest {
-                    Some((of, longest)) if of == self.number => longest,
-                    _ => {
-                        let longest = Longest::of(machine, &cell.terms, composition, &self.timed);
-                        cell.longest = Some((self.number, longest));
-                        longest
-                    }
-                };
-                let step = step_of(machine, &cell.terms, &longest, composition, &self.timed, &grid.data);
-                seconds(step.total())
+            sink.put(candidate, kept::taken(plan, most, self.outside), || {
+                if cell.longest.len() <= *number {
+                    cell.longest.resize(number + 1, None);
+                }
+                let Some(longest) = cell.longest.get_mut(*number) else { return f64::INFINITY };
+                let longest = longest.get_or_insert_with(|| Longest::of(machine, &cell.terms, stages, timed));
+                seconds(step_of(machine, longest, timed, &self.state, &self.around).total())
             });
         }
     }

@@ -21,8 +21,16 @@ const MOST_FOR_RELIEF: u64 = 100_000;
 const DOUBLINGS: u32 = 6;
 
 impl Search {
-    /// Puts the answer together. `simulated` are those of the shortlist that were simulated, in any order.
+    /// Puts the answer together. `simulated` are those of the shortlist that were simulated, in any order. Where nothing
+    /// fits, what would is searched for, which takes a while.
     pub fn finish(&self, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
+        let mut answer = self.so_far(partial, simulated);
+        answer.relief = answer.rows.is_empty().then(|| self.relief(partial));
+        answer
+    }
+
+    /// The answer as far as it is known before all parts were worked on.
+    pub fn so_far(&self, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let ranked = self.ranked(partial, simulated);
         let rows: Vec<Row> = ranked
             .iter()
@@ -45,7 +53,7 @@ impl Search {
             version: VERSION,
             objective: self.request.objective,
             front: self.front(partial, simulated),
-            relief: rows.is_empty().then(|| self.relief(partial)),
+            relief: None,
             rows,
             counts,
             nearest,

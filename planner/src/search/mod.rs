@@ -23,6 +23,7 @@ mod finish;
 mod partial;
 mod request;
 mod settings;
+mod sharding;
 mod sink;
 mod space;
 mod stages;
@@ -38,6 +39,7 @@ pub use candidate::{Candidate, Scored};
 pub use partial::{Front, Partial};
 pub use request::{Axes, Axis, Bounds, Limits, Objective, Recompute, Request};
 pub use settings::Settings;
+pub use sharding::Sharding;
 pub use tally::Tally;
 pub use worker::Worker;
 
@@ -199,6 +201,7 @@ impl Search {
             micro_batch_size: u64::from(candidate.micro_batch),
             recompute: recompute.clone(),
             distributed_optimizer: corner.plan.training.optimizer.distributed,
+            fsdp_strategy: corner.sharding,
         })
     }
 

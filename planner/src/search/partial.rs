@@ -39,14 +39,14 @@ pub struct Partial {
 pub struct Front(pub Vec<Scored>);
 
 impl Front {
-    /// Puts a candidate in, unless it is beaten; takes out what it beats.
-    pub fn put(&mut self, scored: &Scored) {
+    /// Puts a candidate in, unless it is beaten; takes out what it beats. Gives seconds and bytes of what beat it.
+    pub fn put(&mut self, scored: &Scored) -> Option<(f64, u64)> {
         let at = self.0.partition_point(|known| known.seconds <= scored.seconds);
         let mut from = at;
         if let Some(before) = at.checked_sub(1).and_then(|before| self.0.get(before)) {
             let same = before.seconds == scored.seconds && before.peak_bytes == scored.peak_bytes;
             if before.peak_bytes <= scored.peak_bytes && !(same && scored.candidate < before.candidate) {
-                return;
+                return Some((before.seconds, before.peak_bytes));
             }
             if before.seconds == scored.seconds {
                 from = at - 1;
@@ -54,6 +54,7 @@ impl Front {
         }
         let beaten = self.0[at..].iter().take_while(|known| known.peak_bytes >= scored.peak_bytes).count();
         self.0.splice(from..at + beaten, [*scored]);
+        None
     }
 }
 
@@ -100,7 +101,9 @@ impl Partial {
         for (mine, theirs) in [(&mut self.fronts, &other.fronts), (&mut self.beyond, &other.beyond)] {
             for (cluster, front) in theirs {
                 let into = mine.entry(*cluster).or_default();
-                front.0.iter().for_each(|scored| into.put(scored));
+                for scored in &front.0 {
+                    into.put(scored);
+                }
             }
         }
         let id = |scored: &Scored| -> (u64, Candidate) { (scored.peak_bytes, scored.candidate) };

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::sharding::Sharding;
 use crate::wire::{Granularity, PlanFile, Precision, RecomputeFile, Runtime, Schedule, VERSION};
 
 /// A search request, version 1. Unknown fields are refused; what is absent is free or, where said, as in the plan.
@@ -165,6 +166,8 @@ pub struct Axes {
     pub sp: Option<Vec<bool>>,
     /// Whether the optimizer's state is split over data parallelism; as in the plan.
     pub distributed_optimizer: Option<Vec<bool>>,
+    /// What FSDP runtimes split; as in the plan.
+    pub fsdp_strategy: Option<Vec<Sharding>>,
     /// Precision; as in the plan.
     pub precision: Option<Vec<Precision>>,
     /// Runtime; as in the plan.

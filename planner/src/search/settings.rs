@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::request::Recompute;
+use super::sharding::Sharding;
 use crate::wire::{PlanFile, Precision, Runtime, Schedule};
 
 /// Everything that a search chose for one plan.
@@ -46,6 +47,9 @@ pub struct Settings {
     pub recompute: Recompute,
     /// Whether the optimizer's state is split.
     pub distributed_optimizer: bool,
+    /// What an FSDP runtime splits, where that was searched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsdp_strategy: Option<Sharding>,
 }
 
 impl Settings {
@@ -69,6 +73,9 @@ impl Settings {
         layout.ep = Some(self.ep);
         layout.etp = Some(self.etp);
         layout.dp_replicate = Some(self.dp_replicate);
+        if let Some(sharding) = self.fsdp_strategy {
+            sharding.apply(&mut layout.fsdp);
+        }
         let training = &mut file.training;
         training.micro_batch_size = Some(self.micro_batch_size);
         training.dtype = Some(self.precision);

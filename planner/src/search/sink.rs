@@ -21,13 +21,37 @@ pub struct Sink {
     endless: u64,
     mark: f64,
     faster: u64,
-    front: Front,
-    beyond: Front,
+    front: Sieve,
+    beyond: Sieve,
     smallest: Option<Scored>,
     /// Candidates that may be among the best.
     best: Vec<Scored>,
     /// What a candidate must be better than, once there are as many as are kept.
     worst: Option<Key>,
+}
+
+/// A front, with what beat a candidate last: candidates come in runs of like ones, so it beats most of the next ones too,
+/// and they are spared the search through the front.
+#[derive(Debug)]
+struct Sieve {
+    front: Front,
+    last: (f64, u64),
+}
+
+impl Sieve {
+    fn of(front: Option<Front>) -> Sieve {
+        Sieve { front: front.unwrap_or_default(), last: (f64::INFINITY, u64::MAX) }
+    }
+
+    #[inline]
+    fn put(&mut self, scored: &Scored) {
+        if scored.seconds >= self.last.0 && scored.peak_bytes > self.last.1 {
+            return;
+        }
+        if let Some(beaten_by) = self.front.put(scored) {
+            self.last = beaten_by;
+        }
+    }
 }
 
 impl Sink {
@@ -48,8 +72,8 @@ impl Sink {
             endless: 0,
             mark: search.mark,
             faster: 0,
-            front: partial.fronts.remove(&cluster).unwrap_or_default(),
-            beyond: partial.beyond.remove(&cluster).unwrap_or_default(),
+            front: Sieve::of(partial.fronts.remove(&cluster)),
+            beyond: Sieve::of(partial.beyond.remove(&cluster)),
             smallest: partial.smallest.remove(&cluster),
             best: Vec::new(),
             worst: partial.best.last().filter(|_| full).map(|last| search.key(last)),
@@ -75,6 +99,19 @@ impl Sink {
         self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes });
     }
 
+    /// Counts so many candidates of which each takes at least `least_bytes`, where that alone says everything: far too large,
+    /// and none the smallest.
+    #[inline]
+    pub fn all_far(&mut self, count: u64, least_bytes: u64) -> bool {
+        let far = least_bytes > self.capacity.saturating_mul(FAR)
+            && self.smallest.is_some_and(|known| known.peak_bytes < least_bytes);
+        if far {
+            self.evaluated += count;
+        }
+        far
+    }
+
+    #[inline]
     fn put_scored(&mut self, scored: &Scored) {
         self.evaluated += 1;
         if !scored.seconds.is_finite() {
@@ -96,7 +133,7 @@ impl Sink {
         self.front.put(scored);
         let key = Key::of(self.objective, &self.terms, scored.seconds, scored.peak_bytes);
         // Of equals the first in the order of the axes is kept, so they are looked at too.
-        if self.worst.is_none_or(|worst| key.compare(&worst).is_le()) {
+        if self.worst.is_none_or(|worst| !key.is_behind(&worst)) {
             self.best.push(*scored);
             if self.best.len() >= 4 * self.most {
                 self.sort();
@@ -126,9 +163,9 @@ impl Sink {
         partial.endless += self.endless;
         partial.faster += self.faster;
         partial.put_best(&self.best, self.most, |scored| search.key(scored));
-        for (front, into) in [(self.front, &mut partial.fronts), (self.beyond, &mut partial.beyond)] {
-            if !front.0.is_empty() {
-                into.insert(self.cluster, front);
+        for (sieve, into) in [(self.front, &mut partial.fronts), (self.beyond, &mut partial.beyond)] {
+            if !sieve.front.0.is_empty() {
+                into.insert(self.cluster, sieve.front);
             }
         }
         if let Some(smallest) = self.smallest {

@@ -2,6 +2,7 @@
 
 use super::request::{Axis, Recompute, Request};
 use super::settings::neutral;
+use super::sharding::{self, Sharding};
 use super::stages::{Pipe, chunk_counts, pipes};
 use super::tally::Tally;
 use crate::finding::{Finding, divisors, has_error};
@@ -15,7 +16,7 @@ const MOST_TOKENS: u64 = 1 << 32;
 /// Largest micro batch that a plan takes.
 const MOST_SEQUENCES: u64 = 1 << 20;
 
-/// What one corner of the space has in common: GPU, nodes, runtime, precision, optimizer. Its axes are all values that
+/// What one corner of the space has in common: GPU, nodes, runtime, precision, optimizer, FSDP strategy. Its axes are all values that
 /// are looked at.
 #[derive(Debug, Clone)]
 pub struct Corner {
@@ -41,6 +42,8 @@ pub struct Corner {
     pub replicas: Option<Axis>,
     /// Price of a GPU for an hour; 1 where none is known.
     pub price: f64,
+    /// What an FSDP runtime splits, where that is asked for.
+    pub sharding: Option<Sharding>,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
     pub usual_sync: bool,
 }
@@ -116,19 +119,29 @@ impl Space {
         let distributed =
             axes.distributed_optimizer.clone().unwrap_or_else(|| vec![own.training.optimizer.distributed]);
         let nodes = nodes(axes.nodes.as_ref(), own.cluster.nodes);
+        let strange = sharding::strangers(axes.fsdp_strategy.as_ref(), &runtimes);
+        if !strange.is_empty() {
+            return Err(strange);
+        }
         for gpu in &gpus {
             for &runtime in &runtimes {
+                let shardings = sharding::of_runtime(axes.fsdp_strategy.as_ref(), runtime);
                 for &nodes in &nodes {
                     for &precision in &precisions {
-                        for &distributed in &distributed {
+                        for (&distributed, &sharding) in
+                            distributed.iter().flat_map(|one| shardings.iter().map(move |other| (one, other)))
+                        {
                             let mut file = neutral(file, gpu, runtime);
                             file.cluster.nodes = Some(nodes);
                             file.training.dtype = Some(precision);
                             file.training.optimizer.distributed = Some(distributed);
                             file.training.micro_batch_size = Some(1);
+                            if let Some(sharding) = sharding {
+                                sharding.apply(&mut file.layout.fsdp);
+                            }
                             let filled = Plan::fill(&file);
                             match filled.plan.filter(|_| !has_error(&filled.findings)) {
-                                Some(plan) => space.add(request, plan, precision),
+                                Some(plan) => space.add(request, plan, precision, sharding),
                                 None => return Err(filled.findings),
                             }
                         }
@@ -139,7 +152,7 @@ impl Space {
         Ok(space)
     }
 
-    fn add(&mut self, request: &Request, plan: Plan, precision: Precision) {
+    fn add(&mut self, request: &Request, plan: Plan, precision: Precision, sharding: Option<Sharding>) {
         let axes = &request.axes;
         let world = plan.world_size();
         let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
@@ -167,6 +180,7 @@ impl Space {
             sp: axes.sp.clone(),
             replicas: axes.dp_replicate.clone(),
             price,
+            sharding,
             usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
             plan,
         };

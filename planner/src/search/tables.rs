@@ -2,7 +2,7 @@
 
 use super::space::{Corner, set_pipe};
 use crate::memory::StageElements;
-use crate::memory::kept::{self, Alive, StageKind};
+use crate::memory::kept::{self, Alive, Class, StageKind};
 use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::shard::padded_vocabulary;
@@ -22,6 +22,10 @@ pub struct Tables {
     pub profile: &'static Profile,
     /// Sizes of the model; the vocabulary is that of the part at work.
     pub shape: ModelShape,
+    /// Classes of stages of all pipelines.
+    pub classes: Vec<Class>,
+    /// Numbers of micro batches that were met.
+    microbatches: Vec<u64>,
     /// By number of stages.
     pub rows: Vec<Row>,
     /// The part whose elements are kept: tensor, expert and expert tensor parallel.
@@ -46,10 +50,25 @@ pub struct Row {
 pub struct PipeTable {
     /// Its composition among the row's.
     pub time: usize,
-    /// Its kinds of stages, each with the kind of state among the row's.
-    pub kinds: Vec<(StageKind, usize)>,
-    /// Layers alive in each of them, by number of micro batches.
-    alive: Vec<(u64, Vec<Alive>)>,
+    /// Its kinds of stages.
+    kinds: Vec<StageKind>,
+    /// Of each, its class among the tables', and its kind of state among the row's.
+    places: Vec<(usize, usize)>,
+    /// What is alive in them, by number of micro batches.
+    alive: Vec<Option<Vec<Held>>>,
+}
+
+/// What one kind of stage of a pipeline holds, with some number of micro batches.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// Its class among the tables'.
+    pub class: usize,
+    /// Its kind of state among the row's.
+    pub state: usize,
+    /// What is alive.
+    pub alive: Alive,
+    /// Kinds of the same pipeline that hold no less alive, as places in the list.
+    pub under: Vec<usize>,
 }
 
 impl Tables {
@@ -65,17 +84,28 @@ impl Tables {
         let host_share = setup.pipe(&machine).host_share;
         let (kinds, shape) = (kept::kinds(plan), setup.shape);
         let mut scratch = plan.clone();
+        let mut classes = Vec::new();
         let rows = corner.pipes.iter().map(|pipes| {
             let mut row =
                 Row { times: Vec::new(), states: Vec::new(), elements: Vec::new(), pipes: Vec::new() };
             for pipe in pipes {
                 set_pipe(&mut scratch, pipe);
-                row.add(&scratch, &kinds, &shape);
+                row.add(&scratch, &kinds, &shape, &mut classes);
             }
             row
         });
         let rows = rows.collect();
-        Some(Tables { kinds, machine, host_share, profile, shape, rows, part: None })
+        let microbatches = Vec::new();
+        Some(Tables { kinds, machine, host_share, profile, shape, classes, microbatches, rows, part: None })
+    }
+
+    /// The place of a number of micro batches among those that were met.
+    pub fn place_of(&mut self, microbatches: u64) -> usize {
+        let known = self.microbatches.iter().position(|known| *known == microbatches);
+        known.unwrap_or_else(|| {
+            self.microbatches.push(microbatches);
+            self.microbatches.len() - 1
+        })
     }
 
     /// Turns to the part of a plan: its vocabulary, and no elements known yet where the part is another.
@@ -90,21 +120,15 @@ impl Tables {
 }
 
 impl Row {
-    fn add(&mut self, plan: &Plan, kinds: &[LayerKind], shape: &ModelShape) {
-        let stages = Stages::of(shape, &plan.layout);
-        let time = self.times.iter().position(|known| *known == stages).unwrap_or_else(|| {
-            self.times.push(stages);
-            self.times.len() - 1
+    fn add(&mut self, plan: &Plan, kinds: &[LayerKind], shape: &ModelShape, classes: &mut Vec<Class>) {
+        let time = place(&mut self.times, Stages::of(shape, &plan.layout), Stages::eq);
+        let found = kept::stage_kinds(plan, kinds);
+        let places = found.iter().map(|kind| {
+            let class = place(classes, kind.class(kinds), Class::eq);
+            (class, place(&mut self.states, kind.clone(), StageKind::same_state))
         });
-        let of_state = |kind: StageKind| {
-            let state = self.states.iter().position(|known| known.same_state(&kind)).unwrap_or_else(|| {
-                self.states.push(kind.clone());
-                self.states.len() - 1
-            });
-            (kind, state)
-        };
-        let kinds = kept::stage_kinds(plan, kinds).into_iter().map(of_state).collect();
-        self.pipes.push(PipeTable { time, kinds, alive: Vec::new() });
+        let places = places.collect();
+        self.pipes.push(PipeTable { time, kinds: found, places, alive: Vec::new() });
     }
 
     /// Makes sure that elements of the part at work are known.
@@ -117,21 +141,49 @@ impl Row {
     }
 }
 
+/// The place of something in a list of what is different, to which it is added where it is new.
+fn place<T>(all: &mut Vec<T>, one: T, same: impl Fn(&T, &T) -> bool) -> usize {
+    all.iter().position(|known| same(known, &one)).unwrap_or_else(|| {
+        all.push(one);
+        all.len() - 1
+    })
+}
+
 impl PipeTable {
-    /// Whether layers alive with so many micro batches are known.
-    pub fn knows(&self, microbatches: u64) -> bool {
-        self.alive.iter().any(|(known, _)| *known == microbatches)
-    }
-
-    /// Counts layers alive with so many micro batches; `plan` has this pipeline and that many.
-    pub fn learn(&mut self, plan: &Plan, kinds: &[LayerKind], microbatches: u64) {
-        let of = |(kind, _): &(StageKind, usize)| Alive::of(plan, kinds, kind);
-        self.alive.push((microbatches, self.kinds.iter().map(of).collect()));
-    }
-
-    /// Layers alive in each kind of stage, and the kinds with their states.
-    pub fn alive(&self, microbatches: u64) -> (&[Alive], &[(StageKind, usize)]) {
-        let found = self.alive.iter().find(|(known, _)| *known == microbatches);
-        (found.map_or(&[], |(_, alive)| alive), &self.kinds)
+    /// What its kinds of stages hold with so many micro batches, which have this place; `plan` has this pipeline and that
+    /// many once `prepare` was called.
+    pub fn held(
+        &mut self,
+        place: usize,
+        plan: &mut Plan,
+        classes: &[Class],
+        prepare: impl FnOnce(&mut Plan),
+    ) -> &[Held] {
+        if self.alive.len() <= place {
+            self.alive.resize(place + 1, None);
+        }
+        let Some(slot) = self.alive.get_mut(place) else { return &[] };
+        slot.get_or_insert_with(|| {
+            prepare(plan);
+            let alive: Vec<Alive> = self.kinds.iter().map(|kind| Alive::of(plan, kind)).collect();
+            let under = |one: usize| {
+                let within = |one: usize, other: usize| -> Option<bool> {
+                    let (class, others) = (self.places.get(one)?.0, self.places.get(other)?.0);
+                    let (class, others) = (classes.get(class)?, classes.get(others)?);
+                    Some(alive.get(one)?.within(class, alive.get(other)?, others))
+                };
+                // Of two that hold the same, the second is under the first and not the other way round.
+                let is_under = |other: usize| {
+                    other != one
+                        && within(one, other) == Some(true)
+                        && (other < one || within(other, one) != Some(true))
+                };
+                (0..alive.len()).filter(|other| is_under(*other)).collect()
+            };
+            let places = self.places.iter().zip(&alive).enumerate();
+            places
+                .map(|(number, (&(class, state), &alive))| Held { class, state, alive, under: under(number) })
+                .collect()
+        })
     }
 }

@@ -42,49 +42,51 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     let mut brute: Vec<(Settings, u64, u64)> = Vec::new();
     let mut evaluated = 0;
     let one = whole(&search).rows.first().map(|row| row.settings.clone()).unwrap();
+    let shardings: Vec<Option<Sharding>> = match &request.axes.fsdp_strategy {
+        Some(named) => named.iter().copied().map(Some).collect(),
+        None => vec![None],
+    };
+    let optimizers = request.axes.distributed_optimizer.clone();
+    let optimizers = optimizers.unwrap_or_else(|| vec![one.distributed_optimizer]);
+    let replicas = if request.axes.dp_replicate.is_some() { &[1][..] } else { sizes };
+    let rest: Vec<Settings> = [1, 2, 3, 4, 8]
+        .into_iter()
+        .flat_map(|vpp| schedules.iter().map(move |&schedule| (vpp, schedule)))
+        .flat_map(|(vpp, schedule)| [1, 2].map(|micro_batch_size| (vpp, schedule, micro_batch_size)))
+        .flat_map(|(vpp, schedule, micro_batch_size)| {
+            let one = &one;
+            sets.map(|set| Settings {
+                vpp,
+                schedule,
+                micro_batch_size,
+                recompute: Recompute(set.to_owned()),
+                pipeline_layout: None,
+                ..one.clone()
+            })
+        })
+        .flat_map(|one| {
+            optimizers.iter().map(move |&on| Settings { distributed_optimizer: on, ..one.clone() })
+        })
+        .flat_map(|one| shardings.iter().map(move |&on| Settings { fsdp_strategy: on, ..one.clone() }))
+        .flat_map(|one| replicas.iter().map(move |&size| Settings { dp_replicate: size, ..one.clone() }))
+        .collect();
     for &tp in sizes {
         for &cp in sizes {
             for &pp in sizes {
-                for vpp in [1, 2, 3, 4, 8] {
-                    for &ep in sizes {
-                        for &etp in sizes {
-                            for &schedule in &schedules {
-                                for micro_batch_size in [1, 2] {
-                                    for set in sets {
-                                        if (dense && etp != tp) || (pp == 1 && schedule != Schedule::OneFOneB)
-                                        {
-                                            continue;
-                                        }
-                                        let settings = Settings {
-                                            tp,
-                                            sp: tp > 1,
-                                            cp,
-                                            pp,
-                                            vpp,
-                                            ep,
-                                            etp,
-                                            schedule,
-                                            micro_batch_size,
-                                            recompute: Recompute(set.to_owned()),
-                                            pipeline_layout: None,
-                                            ..one.clone()
-                                        };
-                                        let Some(plan) = Plan::resolve(&settings.apply(file)).plan else {
-                                            continue;
-                                        };
-                                        let memory = crate::memory::answer(&plan);
-                                        let seconds = crate::time::setup(&plan)
-                                            .unwrap()
-                                            .predict(&search.values)
-                                            .total();
-                                        let settings =
-                                            Settings { dp: plan.layout.dp, edp: plan.layout.edp, ..settings };
-                                        evaluated += 1;
-                                        if memory.verdict != Verdict::No {
-                                            brute.push((settings, seconds.to_bits(), memory.peak_bytes));
-                                        }
-                                    }
-                                }
+                for &ep in if dense { &[1] } else { sizes } {
+                    for &etp in sizes.iter().filter(|etp| !dense || **etp == tp) {
+                        for one in &rest {
+                            if pp == 1 && one.schedule != Schedule::OneFOneB {
+                                continue;
+                            }
+                            let settings = Settings { tp, sp: tp > 1, cp, pp, ep, etp, ..one.clone() };
+                            let Some(plan) = Plan::resolve(&settings.apply(file)).plan else { continue };
+                            let memory = crate::memory::answer(&plan);
+                            let seconds = crate::time::setup(&plan).unwrap().predict(&search.values).total();
+                            let settings = Settings { dp: plan.layout.dp, edp: plan.layout.edp, ..settings };
+                            evaluated += 1;
+                            if memory.verdict != Verdict::No {
+                                brute.push((settings, seconds.to_bits(), memory.peak_bytes));
                             }
                         }
                     }
@@ -134,6 +136,23 @@ fn candidates_are_those_that_brute_force_finds_with_the_estimates_memory_and_tim
     check_by_brute_force(&fsdp, &[1, 2, 4], even(&fsdp, &ALL[..2]));
     let megatron_fsdp = file("tiny-dense", "megatron_fsdp", gpus(4), json!({"global_batch_size": 8}));
     check_by_brute_force(&megatron_fsdp, &[1, 2, 4], even(&megatron_fsdp, &ALL[..1]));
+}
+
+#[test]
+fn strategies_replicas_and_optimizers_are_all_looked_at() {
+    let check = |runtime: &str, strategies: &[Sharding]| {
+        let file = file("tiny-dense", runtime, gpus(4), json!({"global_batch_size": 8}));
+        let mut request = even(&file, &ALL[..1]);
+        request.axes.fsdp_strategy = Some(strategies.to_vec());
+        request.axes.dp_replicate = None;
+        check_by_brute_force(&file, &[1, 2, 4], request);
+    };
+    check("fsdp2", &Sharding::ALL[..2]);
+    check("megatron_fsdp", &Sharding::ALL[2..]);
+    let dense = file("tiny-dense", "megatron", gpus(4), json!({"global_batch_size": 8}));
+    let mut request = even(&dense, &ALL[..2]);
+    request.axes.distributed_optimizer = Some(vec![false, true]);
+    check_by_brute_force(&dense, &[1, 2, 4], request);
 }
 
 /// Kept terms and plans computed one by one come to the same.
@@ -276,6 +295,11 @@ fn a_space_that_is_too_large_is_cut_down_and_says_so() {
     let answer = whole(&search);
     assert_eq!(answer.left_out.first().map(String::as_str), Some("recomputation of single modules"));
     assert!(!answer.rows.is_empty());
+    request.limits.candidates = 100;
+    let search = Search::new(&request).unwrap();
+    assert!(search.candidates() <= 100, "{}", search.candidates());
+    let last = whole(&search).left_out.pop().unwrap();
+    assert!(last.starts_with("the last ") && last.contains("bound some axis"), "{last}");
 }
 
 #[test]
@@ -291,6 +315,7 @@ fn bad_requests_are_findings() {
     check(|request| request.plan.cluster.gpu = "abacus".to_owned(), "cluster.gpu");
     check(|request| request.axes.gpu = Some(vec!["abacus".to_owned()]), "cluster.gpu");
     check(|request| request.plan.training.seq_len = Some(0), "training.seq_len");
+    check(|request| request.axes.fsdp_strategy = Some(vec![Sharding::Optim]), "search.fsdp_strategy");
     check(|request| request.prices.extend([("h100-sxm".to_owned(), -1.0)]), "search.prices");
     let text = json!({"plan": {"version": 1, "model": {"preset": "tiny-moe"}, "cluster": {"gpu": "cpu"}}, "axis": {}});
     assert!(serde_json::from_value::<Request>(text).is_err());

@@ -16,7 +16,7 @@ use crate::wire::Schedule;
 /// Differences that are told, the largest first.
 const DIFFERENCES: usize = 3;
 /// Names that `set` takes.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 18] = [
     "tp",
     "sp",
     "cp",
@@ -29,6 +29,7 @@ const NAMES: [&str; 17] = [
     "micro_batch_size",
     "recompute",
     "distributed_optimizer",
+    "fsdp_strategy",
     "precision",
     "runtime",
     "gpu",
@@ -70,6 +71,9 @@ impl Settings {
             "mbs" | "micro_batch_size" => self.micro_batch_size = number()?,
             "recompute" => self.recompute = Recompute(value.to_owned()),
             "distributed_optimizer" => self.distributed_optimizer = flag()?,
+            "fsdp_strategy" => {
+                self.fsdp_strategy = Some(serde_json::from_value(quoted).map_err(unknown)?);
+            }
             "precision" => self.precision = serde_json::from_value(quoted).map_err(unknown)?,
             "runtime" => self.runtime = serde_json::from_value(quoted).map_err(unknown)?,
             "gpu" => value.clone_into(&mut self.gpu),

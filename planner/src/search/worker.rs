@@ -7,7 +7,7 @@ use super::sink::Sink;
 use super::space::{Corner, Part, replicas, set_pipe};
 use super::stages::Pipe;
 use super::tables::Tables;
-use super::tally::Tally;
+use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, first_broken};
 use crate::memory;
 use crate::plan::{Plan, Training};
@@ -73,13 +73,14 @@ impl<'a> Worker<'a> {
             part,
             values: &search.values,
             plan: &mut desk.plan,
-            refused: &mut into.refused,
+            refused: Refusals::default(),
             sink: &mut sink,
         };
         match &mut desk.tables {
             Some(tables) => grids.run_kept(tables),
-            None => grids.run(),
+            None => grids.run(&mut into.refused),
         }
+        grids.refused.give(&mut into.refused);
         sink.give(search, into);
         self.desk = Some(desk);
     }
@@ -92,13 +93,13 @@ pub(super) struct Grids<'a> {
     pub(super) values: &'a [f64],
     /// The plan that is tried.
     pub(super) plan: &'a mut Plan,
-    pub(super) refused: &'a mut Tally,
+    pub(super) refused: Refusals,
     pub(super) sink: &'a mut Sink,
 }
 
 impl Grids<'_> {
-    /// Computes every plan for itself.
-    fn run(&mut self) {
+    /// Computes every plan for itself. Rules that are no constants are counted in `tally`.
+    fn run(&mut self, tally: &mut Tally) {
         let usual = [self.corner.usual_sp(self.part.tp)];
         let corner = self.corner;
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
@@ -107,7 +108,7 @@ impl Grids<'_> {
                 let fsdp = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
                 for size in replicas(corner.replicas.as_ref(), fsdp, self.plan.layout.dp) {
                     self.plan.layout.dp_replicate = size;
-                    self.grid(stages);
+                    self.grid(stages, tally);
                 }
             }
         }
@@ -149,15 +150,20 @@ impl Grids<'_> {
         }
     }
 
-    /// Counts the sets that rules of theirs refuse.
-    pub(super) fn refuse_sets(&mut self) {
+    /// Counts the sets that rules of theirs refuse, so many times.
+    pub(super) fn refuse_sets(&mut self, times: u64) {
         for (rule, count) in &self.corner.refused_recompute {
-            self.refused.add(rule, *count);
+            self.refused.add(rule, count.saturating_mul(times));
         }
     }
 
+    /// Counts candidates that a rule refuses.
+    pub(super) fn refuse(&mut self, rule: &'static str, count: u64) {
+        self.refused.add(rule, count);
+    }
+
     /// All pipelines, micro batches and sets of one grid.
-    fn grid(&mut self, stages: usize) {
+    fn grid(&mut self, stages: usize, tally: &mut Tally) {
         let corner = self.corner;
         let Some(pipes) = corner.pipes.get(stages) else { return };
         for &micro_batch in &corner.micro_batches {
@@ -165,9 +171,12 @@ impl Grids<'_> {
             if let Some((_, training)) = corner.recompute.first() {
                 self.set_recompute(training);
             }
-            let broken = first_broken(&Shape::of(self.plan), Aspect::Grid).map(|(rule, _)| rule.to_owned());
-            if let Some(rule) = broken.or_else(|| self.broken_shards()) {
-                self.refused.add(&rule, self.sets_and_pipes(stages));
+            if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
+                self.refuse(rule, self.sets_and_pipes(stages));
+                continue;
+            }
+            if let Some(rule) = self.broken_shards() {
+                tally.add(&rule, self.sets_and_pipes(stages));
                 continue;
             }
             self.refuse_pipes(stages);
@@ -200,7 +209,7 @@ impl Grids<'_> {
                 return;
             }
         }
-        self.refuse_sets();
+        self.refuse_sets(1);
         for (set, (_, training)) in corner.recompute.iter().enumerate() {
             self.set_recompute(training);
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::simulate::{ChunkSeconds, StageCosts, simulate};
-use super::step::{Pipe, StageTime, bubble};
+use super::step::{Pipe, bubble};
 use crate::schedule::Pipeline;
 use crate::wire::Schedule;
 
@@ -22,8 +22,6 @@ fn closed_form(pipeline: &Pipeline, costs: &StageCosts) -> f64 {
         .collect();
     let sum: f64 = stages.iter().map(|stage| stage.0).sum();
     let (most, weights) = stages.into_iter().fold((0.0, 0.0), |a, b| if b.0 > a.0 { b } else { a });
-    let mut longest = StageTime { seconds: most, ..StageTime::default() };
-    longest.time.weights = weights;
     let pipe = Pipe {
         stages: pipeline.stages as f64,
         chunks: pipeline.chunks as f64,
@@ -33,7 +31,7 @@ fn closed_form(pipeline: &Pipeline, costs: &StageCosts) -> f64 {
         overlap_sends: true,
         host_share: 1.0,
     };
-    pipe.microbatches * most + bubble(&pipe, &longest, sum - most)
+    pipe.microbatches * most + bubble(&pipe, weights / most.max(1e-12), sum - most)
 }
 
 fn error(pipeline: &Pipeline, costs: &StageCosts) -> f64 {

@@ -183,7 +183,8 @@ fn strides(plan: &Plan) -> Strides {
     strides
 }
 
-fn recompute(plan: &Plan) -> Recompute {
+/// What a plan computes again.
+pub(crate) fn recompute(plan: &Plan) -> Recompute {
     let training = &plan.training;
     let mut recompute = Recompute::default();
     match training.recompute {

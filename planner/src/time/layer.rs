@@ -120,14 +120,33 @@ pub struct LayerTime {
     pub host: f64,
 }
 
-/// Layer of `kind`.
-pub fn layer_time(
+/// What a micro batch costs in a layer before anything is computed again.
+#[derive(Debug, Clone, Copy)]
+pub struct LayerWork {
+    mixer: Both,
+    mlp: Both,
+    /// Of the feed-forward part, shared experts; forward.
+    shared: Parts,
+    /// Attention alone, forward.
+    core: f64,
+    /// Projections, forward.
+    projections: Parts,
+    /// Low-rank up projections, forward.
+    up: f64,
+    /// What memory bandwidth bounds, forward.
+    memory: f64,
+    host: f64,
+    feed_forward: MlpShape,
+}
+
+/// Layer of `kind`; what `manner` computes again is not looked at.
+pub fn layer_work(
     machine: &Machine,
     split: &Split,
     manner: &Manner,
     shape: &ModelShape,
     kind: &KindShape,
-) -> LayerTime {
+) -> LayerWork {
     let work = Work { machine, split, manner, hidden: shape.hidden };
     let mut core = mix(machine, split, &kind.mixer, manner);
     let scans = core.forward.memory;
@@ -139,28 +158,46 @@ pub fn layer_time(
     mixer += projections;
     mixer += work.mixer_tp(&kind.mixer);
     let (mlp, shared) = work.mlp(kind);
-    let again = &manner.recompute;
-    let mut repeated = Parts::default();
-    let whole = mixer.forward + mlp.forward;
-    repeated += whole.times(again.layer);
-    repeated.attention += core.forward.attention * again.core;
-    repeated += projections.forward.times(again.projections);
-    repeated.gemm += up.forward.gemm * again.up_projections;
-    match kind.mlp {
-        MlpShape::Dense { .. } => repeated += mlp.forward.times(again.mlp),
-        MlpShape::Experts { .. } => {
-            repeated += mlp.forward.times(again.moe);
-            repeated += shared.forward.times(again.shared);
-        }
-        MlpShape::None => {}
-    }
-    repeated.memory += (mixer_memory.forward.memory + scans + mlp.forward.memory) * again.memory;
-    LayerTime {
-        forward: whole,
-        backward: mixer.backward + mlp.backward + repeated,
-        weights: mixer.weights + mlp.weights,
-        again: repeated,
+    LayerWork {
+        mixer,
+        mlp,
+        shared: shared.forward,
+        core: core.forward.attention,
+        projections: projections.forward,
+        up: up.forward.gemm,
+        memory: mixer_memory.forward.memory + scans + mlp.forward.memory,
         host: work.host(kind),
+        feed_forward: kind.mlp,
+    }
+}
+
+impl LayerWork {
+    /// With what is computed again.
+    pub fn time(&self, again: &Recompute) -> LayerTime {
+        let LayerWork { mixer, mlp, .. } = self;
+        let mut repeated = Parts::default();
+        let whole = mixer.forward + mlp.forward;
+        repeated += whole.times(again.layer);
+        repeated.attention += self.core * again.core;
+        repeated += self.projections.times(again.projections);
+        repeated.gemm += self.up * again.up_projections;
+        match self.feed_forward {
+            MlpShape::Dense { .. } => repeated += mlp.forward.times(again.mlp),
+            MlpShape::Experts { .. } => {
+                repeated += mlp.forward.times(again.moe);
+                repeated += self.shared.times(again.shared);
+            }
+            MlpShape::None => {}
+        }
+        repeated.memory += self.memory * again.memory;
+        LayerTime {
+            forward: whole,
+            backward: mixer.backward + mlp.backward + repeated,
+            weights: mixer.weights + mlp.weights,
+            again: repeated,
+            // A third of the launches are made again.
+            host: if again.layer > 0.0 { self.host * (1.0 + again.layer / 3.0) } else { self.host },
+        }
     }
 }
 
@@ -325,10 +362,6 @@ impl Work<'_> {
         }
         if matches!(kind.mlp, MlpShape::Experts { .. }) {
             seconds += machine.of(Role::HostMoe);
-        }
-        if self.manner.recompute.layer > 0.0 {
-            // A third of the launches are made again.
-            seconds *= 1.0 + self.manner.recompute.layer / 3.0;
         }
         seconds
     }

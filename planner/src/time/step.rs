@@ -5,7 +5,7 @@
 use super::collectives::Group;
 use super::constants::Role;
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
-use super::layer::{LayerTime, Manner, Split, head_time, layer_time};
+use super::layer::{LayerTime, LayerWork, Manner, Recompute, Split, head_time, layer_work};
 use super::machine::{Machine, overlap};
 use super::parts::Parts;
 use super::shape::{MAX_KINDS, ModelShape};
@@ -21,6 +21,10 @@ pub struct Terms {
     pub head: LayerTime,
     /// A multi-token-prediction module, with its layers and its output layer.
     pub mtp: LayerTime,
+    /// Forward and backward together of each kind, of such a module and of the output layer.
+    totals: ([f64; MAX_KINDS], f64, f64),
+    /// Kinds that the model has.
+    known: usize,
     /// Elements of a rank by kind: dense.
     dense: [f64; MAX_KINDS],
     /// Elements of a rank by kind: experts.
@@ -35,13 +39,25 @@ pub struct Terms {
     pub stream_bytes: f64,
 }
 
-impl Terms {
-    /// The terms of a model under a split.
-    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Terms {
+/// What terms have in common whatever is computed again.
+#[derive(Debug, Clone)]
+pub struct Works {
+    kinds: Vec<LayerWork>,
+    /// Kinds of layers of a multi-token-prediction module.
+    mtp_layers: Vec<u8>,
+    /// Everything but the layers, which are still empty; in the module too.
+    terms: Terms,
+}
+
+impl Works {
+    /// Of a model under a split; what `manner` computes again is not looked at.
+    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Works {
         let mut terms = Terms {
             kinds: [LayerTime::default(); MAX_KINDS],
             head: head_time(machine, split, manner, shape),
             mtp: LayerTime::default(),
+            totals: ([0.0; MAX_KINDS], 0.0, 0.0),
+            known: shape.kinds.len(),
             dense: [0.0; MAX_KINDS],
             experts: [0.0; MAX_KINDS],
             mtp_elements: [0.0; 2],
@@ -50,18 +66,41 @@ impl Terms {
             // Without sequence parallelism, each tensor-parallel rank sends its part.
             stream_bytes: 2.0 * split.gathered_tokens() / split.tp * shape.hidden,
         };
-        let slots = terms.kinds.iter_mut().zip(&mut terms.dense).zip(&mut terms.experts);
-        for (((time, dense), experts), kind) in slots.zip(&shape.kinds) {
-            *time = layer_time(machine, split, manner, shape, kind);
+        for ((dense, experts), kind) in terms.dense.iter_mut().zip(&mut terms.experts).zip(&shape.kinds) {
             *dense = kind.cut_elements / split.tp + kind.whole_elements;
             *experts = kind.expert_elements / (split.ep * split.etp);
         }
         if !shape.mtp_layers.is_empty() {
             terms.add_mtp(machine, split, manner, shape);
         }
-        terms
+        let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, manner, shape, kind));
+        Works { kinds: kinds.collect(), mtp_layers: shape.mtp_layers.clone(), terms }
     }
 
+    /// With what is computed again.
+    pub fn terms(&self, again: &Recompute) -> Terms {
+        let mut terms = self.terms.clone();
+        for ((time, total), work) in terms.kinds.iter_mut().zip(&mut terms.totals.0).zip(&self.kinds) {
+            *time = work.time(again);
+            *total = time.total();
+        }
+        for &kind in &self.mtp_layers {
+            if let Some(time) = terms.kinds.get(usize::from(kind)) {
+                terms.mtp.add(time, 1.0);
+            }
+        }
+        (terms.totals.1, terms.totals.2) = (terms.mtp.total(), terms.head.total());
+        terms
+    }
+}
+
+impl Terms {
+    /// The terms of a model under a split.
+    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Terms {
+        Works::new(machine, split, manner, shape).terms(&manner.recompute)
+    }
+
+    /// A multi-token-prediction module without its layers, and the elements of all of it.
     fn add_mtp(&mut self, machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) {
         let hidden = shape.hidden;
         let product = Product {
@@ -71,22 +110,18 @@ impl Terms {
             groups: 1.0,
         };
         let weights = weight_gradient(machine, &machine.gemm, product, manner.gradient_bytes);
-        let mut mtp = self.head;
-        mtp.forward.gemm += forward(machine, &machine.gemm, product);
-        mtp.backward.gemm += input_gradient(machine, &machine.gemm, product) + weights;
-        mtp.weights += weights;
-        let mut elements = [2.0 * hidden * hidden / split.tp, 0.0];
+        self.mtp = self.head;
+        self.mtp.forward.gemm += forward(machine, &machine.gemm, product);
+        self.mtp.backward.gemm += input_gradient(machine, &machine.gemm, product) + weights;
+        self.mtp.weights += weights;
+        self.mtp_elements = [2.0 * hidden * hidden / split.tp, 0.0];
         for &kind in &shape.mtp_layers {
             let at = usize::from(kind);
-            if let (Some(time), Some(dense), Some(experts)) =
-                (self.kinds.get(at), self.dense.get(at), self.experts.get(at))
-            {
-                mtp.add(time, 1.0);
-                elements = [elements[0] + dense, elements[1] + experts];
+            if let (Some(dense), Some(experts)) = (self.dense.get(at), self.experts.get(at)) {
+                self.mtp_elements[0] += dense;
+                self.mtp_elements[1] += experts;
             }
         }
-        self.mtp = mtp;
-        self.mtp_elements = elements;
     }
 
     /// A micro batch in the layers of a stage.
@@ -230,17 +265,32 @@ pub(super) struct StageTime {
     pub seconds: f64,
 }
 
-fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageTime {
-    let time = terms.stage(class);
-    let mut head = LayerTime::default();
-    head.add(&terms.head, class.head);
-    let work = time.total();
-    let mut launch = time.host * pipe.host_share;
+/// Seconds of one micro batch on a stage without and with its output layer, the host's share among them.
+fn stage_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageSeconds {
+    let (totals, mtp, head) = &terms.totals;
+    let (mut work, mut launch) = (class.mtp * mtp, class.mtp * terms.mtp.host);
+    for ((total, time), &count) in totals.iter().zip(&terms.kinds).zip(&class.layers).take(terms.known) {
+        work += count * total;
+        launch += count * time.host;
+    }
+    launch *= pipe.host_share;
     if pipe.stages > 1.0 {
         launch += 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency);
     }
-    let seconds = overlap(work, launch);
-    StageTime { time, head, host: seconds - work, seconds: seconds + head.total() }
+    let layers = overlap(work, launch);
+    StageSeconds { host: layers - work, seconds: layers + class.head * head }
+}
+
+struct StageSeconds {
+    host: f64,
+    seconds: f64,
+}
+
+fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageTime {
+    let StageSeconds { host, seconds } = stage_seconds(machine, terms, pipe, class);
+    let mut head = LayerTime::default();
+    head.add(&terms.head, class.head);
+    StageTime { time: terms.stage(class), head, host, seconds }
 }
 
 /// Forward, backward and, of the backward, weights' gradients of a micro batch in what `class` holds; the host's share
@@ -255,43 +305,70 @@ pub fn chunk_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageCl
     ]
 }
 
-/// The stage that takes longest, seconds of a micro batch on all stages, and the most elements of a rank: what a step's
-/// time takes from its layers. It depends neither on the schedule nor on the number of micro batches.
-#[derive(Debug, Clone, Copy)]
+/// The stage that takes longest, and what a step takes from it for every micro batch. It depends neither on the schedule nor
+/// on the number of micro batches.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Longest {
-    stage: StageTime,
+    /// Its first pass.
+    first: Parts,
+    /// What it computes again.
+    again: f64,
+    /// What the host adds.
+    host: f64,
+    /// Forward.
+    forward: f64,
+    /// Backward.
+    backward: f64,
+    /// Of the backward, gradients of weights, as a share of all of it.
+    weights: f64,
+    /// All of it.
+    seconds: f64,
+    /// All stages together.
     sum: f64,
-    elements: [f64; 2],
 }
 
 impl Longest {
     /// Of stages.
     pub fn of(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe) -> Longest {
-        let mut longest = StageTime::default();
-        let (mut sum, mut shortest, mut elements) = (0.0, f64::INFINITY, [0.0; 2]);
+        let mut longest = (None, 0.0);
+        let (mut sum, mut shortest) = (0.0, f64::INFINITY);
         for class in &stages.classes {
-            let stage = stage_time(machine, terms, pipe, class);
-            sum += class.count * stage.seconds;
-            shortest = stage.seconds.min(shortest);
-            if stage.seconds > longest.seconds {
-                longest = stage;
-            }
-            let here = terms.elements(class, pipe.stages);
-            if here[0] + here[1] > elements[0] + elements[1] {
-                elements = here;
+            let seconds = stage_seconds(machine, terms, pipe, class).seconds;
+            sum += class.count * seconds;
+            shortest = if seconds < shortest { seconds } else { shortest };
+            if seconds > longest.1 {
+                longest = (Some(class), seconds);
             }
         }
+        let mut longest =
+            longest.0.map_or_else(StageTime::default, |class| stage_time(machine, terms, pipe, class));
         if stages.spread && pipe.stages > 1.0 {
             let layers: f64 =
                 stages.classes.iter().map(|class| class.count * class.layers.iter().sum::<f64>()).sum();
             longest = even_out(longest, shortest, sum / pipe.stages, layers / (pipe.stages * pipe.chunks));
         }
-        Longest { stage: longest, sum, elements }
+        Longest::from_stage(&longest, sum)
+    }
+
+    /// Of a stage, with the seconds of all stages together.
+    pub(super) fn from_stage(stage: &StageTime, sum: f64) -> Longest {
+        let StageTime { time, head, host, seconds } = *stage;
+        let work = time.forward + time.backward + head.forward + head.backward;
+        Longest {
+            first: work + time.again.times(-1.0),
+            again: time.again.total(),
+            host,
+            forward: time.forward.total() + head.forward.total(),
+            backward: time.backward.total() + head.backward.total(),
+            weights: (time.weights + head.weights) / seconds.max(1e-12),
+            seconds,
+            sum,
+        }
     }
 
     /// Mean seconds of a micro batch over so many stages, as a share of the longest stage's.
     pub(super) fn mean_share(&self, stages: f64) -> f64 {
-        (self.sum / stages.max(1.0) / self.stage.seconds.max(1e-12)).min(1.0)
+        (self.sum / stages.max(1.0) / self.seconds.max(1e-12)).min(1.0)
     }
 }
 
@@ -303,46 +380,152 @@ pub(super) fn slowdown(
     pipe: &Pipe,
     data: &DataParallel,
 ) -> f64 {
-    let Longest { stage, elements, .. } = Longest::of(machine, terms, stages, pipe);
-    1.0 + sharded(machine, stages, data, stage.seconds, elements) / stage.seconds.max(1e-12)
+    let longest = Longest::of(machine, terms, stages, pipe);
+    let state = State::of(machine, terms, stages, pipe, data);
+    1.0 + state.sharded(machine, longest.seconds) / longest.seconds.max(1e-12)
 }
 
 /// Seconds of a step.
 pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data: &DataParallel) -> StepTime {
-    step_of(machine, terms, &Longest::of(machine, terms, stages, pipe), stages, pipe, data)
+    let state = State::of(machine, terms, stages, pipe, data);
+    let around = Around::of(machine, terms, pipe, data, &state);
+    step_of(machine, &Longest::of(machine, terms, stages, pipe), pipe, &state, &around)
+}
+
+/// What a step takes from parameters, gradients and optimizer state of its fullest stage. It depends on the stages and on
+/// the groups that state is kept over alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct State {
+    /// Communication of a micro batch that parameters are gathered for; none where they stay.
+    gathering: f64,
+    /// Reduction of gradients once a step.
+    reduce: f64,
+    /// Gathering of parameters once a step.
+    gather: f64,
+    /// What nothing hides.
+    exposed: f64,
+    /// Optimizer.
+    optimizer: f64,
+}
+
+impl State {
+    /// Of stages over groups.
+    pub fn of(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data: &DataParallel) -> State {
+        let mut elements = [0.0; 2];
+        for class in &stages.classes {
+            let here = terms.elements(class, pipe.stages);
+            if here[0] + here[1] > elements[0] + elements[1] {
+                elements = here;
+            }
+        }
+        let kept = [elements[0] / shard_of(data, data.dense), elements[1] / shard_of(data, data.experts)];
+        let optimizer = data.trained
+            * (OPTIMIZER_BYTES * (kept[0] + kept[1]) + CAST_BYTES * (elements[0] + elements[1]))
+            / machine.memory;
+        let mut found = State { optimizer, ..State::default() };
+        found.gathering = gathering(machine, stages, data, elements);
+        if data.gathers > 0.0 {
+            // Shards are reduced over replicas once.
+            let shard = |group: Group, elements: f64| elements / (group.size / data.replicas.size).max(1.0);
+            let bytes =
+                data.gradient_bytes * (shard(data.dense, elements[0]) + shard(data.experts, elements[1]));
+            found.exposed = 2.0 * machine.gather(data.replicas, data.trained * bytes);
+            return found;
+        }
+        for (group, elements) in [(data.dense, elements[0]), (data.experts, elements[1])] {
+            if group.size <= 1.0 || elements <= 0.0 {
+                continue;
+            }
+            let elements = data.trained * elements;
+            let buckets = (elements / machine.of(Role::BucketElements)).ceil();
+            let latency = buckets * (group.size - 1.0) * machine.of(Role::BucketStep);
+            found.reduce += machine.ring_bytes(group, data.gradient_bytes * elements) + latency;
+            found.gather += machine.ring_bytes(group, data.parameter_bytes * elements) + latency;
+        }
+        found
+    }
+
+    /// What gathering parameters for every micro batch adds to a stage of `seconds`.
+    fn sharded(&self, machine: &Machine, seconds: f64) -> f64 {
+        if self.gathering <= 0.0 {
+            return 0.0;
+        }
+        overlap(seconds * (1.0 + machine.of(Role::FsdpContention)), self.gathering) - seconds
+    }
+}
+
+/// What a step takes around its stages' work, whatever that is.
+#[derive(Debug, Clone, Copy)]
+pub struct Around {
+    /// Sends between stages.
+    sends: f64,
+    /// Share of a micro batch's backward that hides reduction.
+    reduce_window: f64,
+    /// Share of a micro batch's forward that hides gathering.
+    gather_window: f64,
+    /// Reduction, gathering, and what nothing hides.
+    data: [f64; 3],
+    /// Optimizer and what a step takes besides.
+    rest: [f64; 2],
+}
+
+impl Around {
+    /// Of a pipeline, with what its state takes. Of `terms` only the size of a send is looked at.
+    #[inline]
+    pub fn of(machine: &Machine, terms: &Terms, pipe: &Pipe, data: &DataParallel, state: &State) -> Around {
+        // With chunks, the last micro batches of a stage drain chunk by chunk.
+        let drained = if pipe.chunks > 1.0 { pipe.stages } else { 1.0 };
+        let window = |overlaps: bool| if overlaps { machine.of(Role::DpWindow) * drained } else { 0.0 };
+        Around {
+            sends: sends(machine, terms, pipe),
+            reduce_window: window(data.overlap_reduce),
+            gather_window: window(data.overlap_gather),
+            data: [state.reduce, state.gather, state.exposed],
+            rest: [state.optimizer, machine.of(Role::Fixed)],
+        }
+    }
 }
 
 /// Seconds of a step whose longest stage is known.
+#[inline]
 pub fn step_of(
     machine: &Machine,
-    terms: &Terms,
     longest: &Longest,
-    stages: &Stages,
     pipe: &Pipe,
-    data: &DataParallel,
+    state: &State,
+    around: &Around,
 ) -> StepTime {
-    let Longest { stage: longest, sum, elements } = *longest;
-    let mut found = StepTime::default();
     let microbatches = pipe.microbatches;
-    let sharded = sharded(machine, stages, data, longest.seconds, elements);
+    let sharded = state.sharded(machine, longest.seconds);
     let slowed = longest.seconds + sharded;
-    let work = longest.time.forward + longest.time.backward + longest.head.forward + longest.head.backward;
-    found.parts = (work + longest.time.again.times(-1.0)).times(microbatches);
-    found.recompute = microbatches * longest.time.again.total();
-    found.host = microbatches * longest.host;
-    found.gathering = microbatches * sharded;
-    found.data = found.gathering;
-    found.bubble =
-        bubble(pipe, &longest, (sum - longest.seconds).max(0.0) * slowed / longest.seconds.max(1e-12));
-    found.sends = sends(machine, terms, pipe);
-    let exposed = exposed_data(machine, pipe, data, &longest, elements);
-    found.data += exposed;
-    let kept = [elements[0] / shard_of(data, data.dense), elements[1] / shard_of(data, data.experts)];
-    found.optimizer = data.trained
-        * (OPTIMIZER_BYTES * (kept[0] + kept[1]) + CAST_BYTES * (elements[0] + elements[1]))
-        / machine.memory;
-    found.fixed = machine.of(Role::Fixed);
-    found
+    let others = positive(longest.sum - longest.seconds) * slowed / positive_or(longest.seconds, 1e-12);
+    let [reduce, gather, exposed] = around.data;
+    // Reduction and gathering once a step, as far as neither backward nor forward hides them.
+    let exposed = positive(reduce - around.reduce_window * longest.backward)
+        + positive(gather - around.gather_window * longest.forward)
+        + exposed;
+    let gathering = microbatches * sharded;
+    let [optimizer, fixed] = around.rest;
+    StepTime {
+        parts: longest.first.times(microbatches),
+        recompute: microbatches * longest.again,
+        host: microbatches * longest.host,
+        sends: around.sends,
+        bubble: bubble(pipe, longest.weights, others),
+        data: gathering + exposed,
+        gathering,
+        optimizer,
+        fixed,
+    }
+}
+
+/// The number, and 0 where it is below. A comparison rather than `max`, which WebAssembly has no instruction for.
+fn positive(number: f64) -> f64 {
+    positive_or(number, 0.0)
+}
+
+fn positive_or(number: f64, least: f64) -> f64 {
+    if number > least { number } else { least }
 }
 
 /// Bytes that the optimizer moves for an element of its state, and for an element that the rank holds: master weight,
@@ -372,23 +555,23 @@ fn even_out(longest: StageTime, shortest: f64, mean: f64, each: f64) -> StageTim
     }
 }
 
-/// Waiting, when all other stages together take `others` seconds for a micro batch.
+/// Waiting, when all other stages together take `others` seconds for a micro batch, and gradients of weights are the share
+/// `weights` of the longest.
 ///
 /// Equal to the simulation for 1F1B, GPipe and interleaved with whole groups of micro batches, free transfers and any
 /// extra work on the last chunk. For stages that differ by up to 20 % it is too slow: 1F1B by 0.9 % (median; worst
 /// 6.5 %), interleaved by 1.5 % (11.4 %), ZB-H1 by 0.3 % (2.4 %); for ZBV it is too fast, by 2.7 % (6.8 %) with equal
 /// stages. The figures are of two to nine groups of micro batches on two to eight stages (`closed_form_tests`).
-pub(super) fn bubble(pipe: &Pipe, longest: &StageTime, others: f64) -> f64 {
+pub(super) fn bubble(pipe: &Pipe, weights: f64, others: f64) -> f64 {
     if pipe.stages <= 1.0 {
         return 0.0;
     }
-    let weights = (longest.time.weights + longest.head.weights) / longest.seconds.max(1e-12);
     match pipe.schedule {
         Schedule::OneFOneB | Schedule::Gpipe => others,
         Schedule::Interleaved => others / pipe.chunks,
         // Gradients of weights fill what the input gradients leave: once in H1, from both sides in V.
-        Schedule::ZbH1 => others * (1.0 - 2.0 * weights).max(0.0),
-        Schedule::Zbv => others * (1.0 - 3.0 * weights).max(0.0),
+        Schedule::ZbH1 => others * positive(1.0 - 2.0 * weights),
+        Schedule::Zbv => others * positive(1.0 - 3.0 * weights),
     }
 }
 
@@ -408,8 +591,8 @@ pub(super) fn send_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe) -> f64
     machine.send(pipe.inside, terms.stream_bytes) - if eager { machine.of(Role::P2pLatency) } else { 0.0 }
 }
 
-/// What gathering parameters for every micro batch adds to a stage of `seconds`.
-fn sharded(machine: &Machine, stages: &Stages, data: &DataParallel, seconds: f64, elements: [f64; 2]) -> f64 {
+/// Communication of a micro batch that parameters are gathered for.
+fn gathering(machine: &Machine, stages: &Stages, data: &DataParallel, elements: [f64; 2]) -> f64 {
     if data.gathers <= 0.0 || data.dense.size / data.replicas.size <= 1.0 {
         return 0.0;
     }
@@ -424,49 +607,11 @@ fn sharded(machine: &Machine, stages: &Stages, data: &DataParallel, seconds: f64
         machine.ring_bytes(inner, elements * bytes)
             + messages * (machine.gather(inner, 1.0) - machine.ring_bytes(inner, 1.0))
     };
-    let communication = of(data.dense, elements[0]) + of(data.experts, elements[1]);
-    overlap(seconds * (1.0 + machine.of(Role::FsdpContention)), communication) - seconds
+    of(data.dense, elements[0]) + of(data.experts, elements[1])
 }
 
 /// The sharded part of a group with replicas.
 fn inner(group: Group, replicas: Group) -> Group {
     let size = (group.size / replicas.size).max(1.0);
     Group { size, inside: group.inside.min(size) }
-}
-
-/// Reduction and gathering once a step, as far as neither backward nor forward hides it.
-fn exposed_data(
-    machine: &Machine,
-    pipe: &Pipe,
-    data: &DataParallel,
-    longest: &StageTime,
-    elements: [f64; 2],
-) -> f64 {
-    let mut reduce = 0.0;
-    let mut gather = 0.0;
-    if data.gathers > 0.0 {
-        // Shards are reduced over replicas once.
-        let shard = |group: Group, elements: f64| elements / (group.size / data.replicas.size).max(1.0);
-        let bytes = data.gradient_bytes * (shard(data.dense, elements[0]) + shard(data.experts, elements[1]));
-        return 2.0 * machine.gather(data.replicas, data.trained * bytes);
-    }
-    for (group, elements) in [(data.dense, elements[0]), (data.experts, elements[1])] {
-        if group.size <= 1.0 || elements <= 0.0 {
-            continue;
-        }
-        let elements = data.trained * elements;
-        let buckets = (elements / machine.of(Role::BucketElements)).ceil();
-        let latency = buckets * (group.size - 1.0) * machine.of(Role::BucketStep);
-        reduce += machine.ring_bytes(group, data.gradient_bytes * elements) + latency;
-        gather += machine.ring_bytes(group, data.parameter_bytes * elements) + latency;
-    }
-    // With chunks, the last micro batches of a stage drain chunk by chunk.
-    let drained = if pipe.chunks > 1.0 { pipe.stages } else { 1.0 };
-    let window = |overlaps: bool, seconds: f64| {
-        if overlaps { machine.of(Role::DpWindow) * drained * seconds } else { 0.0 }
-    };
-    let backward = longest.time.backward.total() + longest.head.backward.total();
-    let forward = longest.time.forward.total() + longest.head.forward.total();
-    (reduce - window(data.overlap_reduce, backward)).max(0.0)
-        + (gather - window(data.overlap_gather, forward)).max(0.0)
 }

@@ -77,6 +77,10 @@ fn places(evidence: Option<PathBuf>, json: bool) -> Result<()> {
                     winner.fitting,
                     winner.row
                 );
+                for among in &winner.among {
+                    let share = 100.0 * among.place as f64 / among.fitting.max(1) as f64;
+                    println!("         {share:6.2} %  among the {} with {}", among.fitting, among.what);
+                }
             }
             (.., reason) => println!("   none   {}  {}", reason.as_deref().unwrap_or_default(), winner.row),
         }

@@ -84,7 +84,7 @@ impl Step {
             Step::LintWasm => {
                 tools::wasm_target(place)?;
                 let cargo = build::cargo(place, Target::Wasm);
-                lint(place, Target::Wasm, cargo, &["web", "planner"], &["--target", tools::WASM])
+                lint(place, Target::Wasm, cargo, &["web", "searcher", "planner"], &["--target", tools::WASM])
             }
             Step::LintRank => {
                 let torch = build::rank_tools(place)?;

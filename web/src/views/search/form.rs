@@ -11,7 +11,7 @@ use crate::format;
 use crate::testid;
 
 /// Axes of the form: name, label.
-const AXES: [(&str, &str); 15] = [
+const AXES: [(&str, &str); 18] = [
     ("tp", "Tensor parallel"),
     ("cp", "Context parallel"),
     ("pp", "Pipeline stages"),
@@ -24,6 +24,9 @@ const AXES: [(&str, &str); 15] = [
     ("schedule", "Schedule"),
     ("recompute", "Recompute"),
     ("sp", "Sequence parallel"),
+    ("distributed_optimizer", "Optimizer sharding"),
+    ("fsdp_strategy", "FSDP strategy"),
+    ("uneven_stages", "Unequal stages"),
     ("precision", "Precision"),
     ("runtime", "Runtime"),
     ("gpu", "GPU"),

@@ -47,7 +47,8 @@ pub fn Rows(
             answer.as_ref().is_some_and(|answer| {
                 answer.rows.iter().any(|row| {
                     let (first, here) = (&answer.rows[0].settings, &row.settings);
-                    (&first.gpu, first.nodes, first.runtime) != (&here.gpu, here.nodes, here.runtime)
+                    let of = |one: &Settings| (one.gpu.clone(), one.nodes, one.runtime, one.fsdp_strategy);
+                    of(first) != of(here)
                 })
             })
         })
@@ -105,7 +106,9 @@ fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl In
     let chosen = &row.settings;
     let sizes = SIZES.map(|(.., read)| view! { <td>{format::exact(read(chosen))}</td> }).collect_view();
     let on = several.then(|| {
-        let text = format!("{} x {}, {}", format::exact(row.gpus), chosen.gpu, chosen.runtime.name());
+        let strategy = chosen.fsdp_strategy.map_or(String::new(), |one| format!(" {}", one.name()));
+        let text =
+            format!("{} x {}, {}{strategy}", format::exact(row.gpus), chosen.gpu, chosen.runtime.name());
         view! { <td class="word">{text}</td> }
     });
     let cost = priced.then(|| {

@@ -1,7 +1,7 @@
 //! A worker of the page's search: works on parts of the space and simulates candidates, a slice of time at a go, so that
 //! it hears of a new search soon.
 
-#[path = "../search/protocol.rs"]
+#[path = "../../src/search/protocol.rs"]
 mod protocol;
 
 use gloo::worker::{HandlerId, Registrable, Worker, WorkerScope};
