@@ -2,13 +2,14 @@
 
 use super::{Strategy, is_wrapped, tp_plan};
 use crate::finding::Finding;
+use crate::model::Attention;
 use crate::plan::Plan;
-use crate::wire::{Granularity, Runtime};
+use crate::wire::{Granularity, OptimizerKind, Runtime};
 
 /// Findings on how parameters are split.
 pub fn check(plan: &Plan) -> Vec<Finding> {
     if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        return Vec::new();
+        return muon(plan).into_iter().collect();
     }
     let mut findings = tp_plan::check(plan);
     let settings = &plan.layout.fsdp;
@@ -86,6 +87,23 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Where tensor parallelism cuts through key-value heads, Megatron-Core's Muon takes queries, keys and values as one
+/// matrix, and elsewhere each by itself.
+fn muon(plan: &Plan) -> Option<Finding> {
+    let (tp, kv_heads) = (plan.layout.tp, plan.model.attention.kv_heads());
+    let cut = matches!(plan.model.attention, Attention::Gqa { .. }) && kv_heads < tp;
+    (plan.runtime == Runtime::Megatron && cut && plan.training.optimizer.kind == OptimizerKind::Muon).then(|| {
+        Finding::warning(
+            "training.optimizer.kind",
+            "muon",
+            format!(
+                "tp {tp} cuts through {kv_heads} key-value heads, so Muon treats queries, keys and values as one matrix, and other layouts of this model train otherwise; lower tp to {kv_heads} or less"
+            ),
+        )
+        .rule("Muon treats queries, keys and values apart where a rank has whole heads (Megatron-Core emerging_optimizers)")
+    })
 }
 
 /// Before it is wrapped, the model stands whole on every GPU, unless it is made on the meta device.

@@ -4,8 +4,9 @@
 //! ranks put the parts of its momentum together, over data parallelism and over the group that cuts it, and all do the
 //! same with the whole (Megatron-Core's mode "duplicated"). So a layout changes nothing but the order of no sum.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use planner::layout::GroupKind;
+use planner::model::{Architecture, Attention, MixerRef};
 use planner::shard::{Module, ParamShard};
 use tch::{Kind, Tensor};
 
@@ -29,11 +30,17 @@ const SCALE: f64 = 0.2;
 ///
 /// # Errors
 /// When libtorch or a collective fails.
-pub fn update(state: &State, index: usize, settings: Update, world: &dyn Collectives) -> anyhow::Result<()> {
+pub fn update(
+    state: &State,
+    index: usize,
+    settings: Update,
+    model: &Architecture,
+    world: &dyn Collectives,
+) -> anyhow::Result<()> {
     let buffer = &state.buffers[index];
     for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
         let direction = momentum(buffer, parameter, settings, world)?;
-        let change = change(&direction, &parameter.shard, world)?;
+        let change = change(&direction, &parameter.shard, model, world)?;
         drop(direction);
         let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
         let mine = view(&change, start - parameter.shard.buffer_offset, elements)?;
@@ -82,11 +89,15 @@ fn signed(shape: &[u64]) -> anyhow::Result<Vec<i64>> {
 }
 
 /// This rank's slice of the orthogonal matrix next to `direction`, scaled, as a vector.
-fn change(direction: &Tensor, shard: &ParamShard, world: &dyn Collectives) -> anyhow::Result<Tensor> {
+fn change(
+    direction: &Tensor,
+    shard: &ParamShard,
+    model: &Architecture,
+    world: &dyn Collectives,
+) -> anyhow::Result<Tensor> {
     let Some((kind, dim)) = cut(shard) else {
-        return Ok(
-            orthogonal_parts(direction.f_view(signed(&shard.shape)?.as_slice())?, shard)?.f_reshape([-1])?
-        );
+        let whole = direction.f_view(signed(&shard.shape)?.as_slice())?;
+        return Ok(orthogonal_parts(whole, shard, model)?.f_reshape([-1])?);
     };
     let group = world.mine(kind)?;
     let members = world.size(group) as i64;
@@ -99,23 +110,60 @@ fn change(direction: &Tensor, shard: &ParamShard, world: &dyn Collectives) -> an
     let whole = Tensor::f_cat(&slices, dim as i64)?;
     drop((slices, joined));
     let offset = i64::try_from(shard.offset[dim])?;
-    let made = orthogonal_parts(whole, shard)?;
+    let made = orthogonal_parts(whole, shard, model)?;
     Ok(made.f_narrow(dim as i64, offset, local[dim])?.f_reshape([-1])?)
 }
 
-/// Queries, keys and values are matrices of their own (Megatron-Core's `muon_split_qkv`); what is joined otherwise is one.
-fn orthogonal_parts(whole: Tensor, shard: &ParamShard) -> anyhow::Result<Tensor> {
-    let size = whole.size();
-    if shard.module == Module::Attention && size.len() == 4 {
-        let shared = size[1] - 2;
-        ensure!(shared > 0, "{} has {} rows for each key-value head", shard.name, size[1]);
-        let mut parts = Vec::with_capacity(3);
-        for (first, count) in [(0, shared), (shared, 1), (shared + 1, 1)] {
-            let part = whole.f_narrow(1, first, count)?.f_contiguous()?;
-            let matrix = part.f_view([-1, size[3]])?;
-            parts.push(orthogonal(&matrix)?.f_view(part.size().as_slice())?);
+/// How many heads of each kind a fused query-key-value matrix has for each key-value head: queries, their gates, a key,
+/// a value; and how many key-value heads there are. None for another matrix.
+fn fused_heads(shard: &ParamShard, model: &Architecture) -> Option<(i64, Vec<i64>)> {
+    if shard.module != Module::Attention || !shard.name.ends_with(".qkv.weight") {
+        return None;
+    }
+    let kinds = match shard.layer {
+        Some(layer) if shard.name.starts_with("layers.") => vec![model.layer_kind(layer)],
+        _ => model.mtp_kinds(),
+    };
+    let heads = |mixer: MixerRef<'_>| match mixer {
+        MixerRef::Attention(&Attention::Gqa {
+            heads,
+            kv_heads,
+            head_dim,
+            output_gate,
+            values_are_keys,
+            ..
+        }) => {
+            let queries = i64::try_from(heads / kv_heads.max(1)).ok()?;
+            let mut counts = vec![queries; 1 + usize::from(output_gate)];
+            counts.extend(vec![1; 2 - usize::from(values_are_keys)]);
+            Some((kv_heads, counts, head_dim))
         }
-        return Ok(Tensor::f_cat(&parts, 1)?);
+        MixerRef::KimiDelta(delta) => Some((delta.heads, vec![1; 3], delta.head_dim)),
+        _ => None,
+    };
+    let elements: u64 = shard.shape.iter().product();
+    // A module of several layers may mix mixers: the one whose rows these are.
+    kinds.into_iter().filter_map(|kind| heads(model.mixer(kind)?)).find_map(|(kv_heads, counts, dim)| {
+        let rows = kv_heads * counts.iter().sum::<i64>() as u64 * dim;
+        (rows * model.hidden_size == elements).then_some((i64::try_from(kv_heads).ok()?, counts))
+    })
+}
+
+/// Queries, gates, keys and values are matrices of their own (Megatron-Core's `muon_split_qkv`), also where tensor
+/// parallelism cuts through a key-value head's rows. There Megatron-Core takes the fused matrix as one, so that its
+/// updates depend on the layout. What is joined otherwise is one.
+fn orthogonal_parts(whole: Tensor, shard: &ParamShard, model: &Architecture) -> anyhow::Result<Tensor> {
+    let size = whole.size();
+    if let Some((kv_heads, counts)) = fused_heads(shard, model) {
+        let columns = size.last().copied().context("a matrix")?;
+        let all = whole.f_view([kv_heads, counts.iter().sum(), -1, columns])?;
+        let (mut parts, mut first) = (Vec::with_capacity(counts.len()), 0);
+        for count in counts {
+            let part = all.f_narrow(1, first, count)?.f_contiguous()?;
+            parts.push(orthogonal(&part.f_view([-1, columns])?)?.f_view(part.size().as_slice())?);
+            first += count;
+        }
+        return Ok(Tensor::f_cat(&parts, 1)?.f_view(size.as_slice())?);
     }
     // What writes into the residual stream lists its outputs first, all others their inputs last.
     let columns = if shard.name.ends_with("attention.proj.weight") {

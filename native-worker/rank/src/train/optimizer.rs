@@ -1,5 +1,6 @@
 //! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices.
 
+use planner::model::Architecture;
 use planner::shard::ParamShard;
 use planner::wire::OptimizerKind;
 use tch::{Kind, Tensor};
@@ -41,10 +42,15 @@ pub fn owned_part(parameter: &Parameter, buffer: &Buffer) -> Option<(u64, u64)> 
 ///
 /// # Errors
 /// When libtorch fails, or a collective of Muon.
-pub fn update(state: &State, settings: Update, world: &dyn Collectives) -> anyhow::Result<()> {
+pub fn update(
+    state: &State,
+    settings: Update,
+    model: &Architecture,
+    world: &dyn Collectives,
+) -> anyhow::Result<()> {
     for (index, buffer) in state.buffers.iter().enumerate() {
         if buffer.shard.optimizer == OptimizerKind::Muon {
-            muon::update(state, index, settings, world)?;
+            muon::update(state, index, settings, model, world)?;
         } else {
             update_buffer(state, index, settings)?;
         }

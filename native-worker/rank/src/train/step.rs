@@ -185,7 +185,7 @@ impl<'a> Trainer<'a> {
                 weight_decay: run.weight_decay,
                 gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 },
             };
-            update(&self.state, settings, world)?;
+            update(&self.state, settings, &self.plan.model, world)?;
             self.reduction.gather_weights(&self.state)?;
             self.model.end_step(world)?;
             Ok(norm)

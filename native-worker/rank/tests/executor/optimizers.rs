@@ -25,3 +25,22 @@ fn muon_with_whole_matrices_from_parts() {
 fn muon_in_a_pipeline() {
     check(4, 1, muon, |plan| plan["layout"]["pp"] = 2.into());
 }
+
+/// Queries, gates, keys and values are told apart where a rank has part of a key-value head's rows.
+#[test]
+fn muon_where_heads_are_cut_through() {
+    let few = |heads: u64| {
+        move |plan: &mut Value| {
+            muon(plan);
+            set(plan, "model.architecture.attention.kv_heads", heads);
+        }
+    };
+    check(2, 2, few(1), |_| {});
+    check(4, 4, few(2), |plan| set(plan, "training.optimizer.distributed", false));
+    let gated = |plan: &mut Value| {
+        few(1)(plan);
+        set(plan, "model.architecture.attention.output_gate", true);
+        set(plan, "model.architecture.mtp_layers", 1);
+    };
+    check(4, 2, gated, |plan| set(plan, "layout.cp", 2));
+}
