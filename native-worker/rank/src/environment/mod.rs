@@ -87,6 +87,7 @@ pub fn derive(variables: &Variables) -> anyhow::Result<Environment> {
     let world_size = reader.assume("WORLD_SIZE", world_size, 1);
     let master_addr = reader.assume("MASTER_ADDR", master_addr, "localhost".to_owned());
     let master_port = reader.assume("MASTER_PORT", master_port, 29500);
+    ensure!(world_size > 0, "WORLD_SIZE is 0; set it to the number of ranks, at least 1");
     ensure!(
         rank < world_size,
         "RANK is {rank} but WORLD_SIZE is {world_size}; ranks count from 0, so set RANK below WORLD_SIZE"
