@@ -1,4 +1,5 @@
-//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, and killing ranks.
+//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, and what
+//! measuring costs.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
@@ -14,7 +15,7 @@ use crate::console::{self, timed};
 use crate::place::{Place, Target};
 use crate::{process, tools};
 
-mod kills;
+mod executor;
 
 /// A part of a soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -23,6 +24,8 @@ pub enum Part {
     Fuzz,
     /// Kill one of eight ranks at random moments
     Kills,
+    /// Run with and without measuring, in turn
+    Measuring,
 }
 
 /// The targets: programs of `tests/fuzz`, folders of `tests/corpus`.
@@ -39,6 +42,9 @@ pub struct Arguments {
     /// Kills of one of eight ranks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     kills: u32,
+    /// Pairs of runs with and without measuring
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
     /// Seed of whom to kill and when
     #[arg(long, default_value_t = 1)]
     seed: u32,
@@ -63,9 +69,10 @@ struct Folders {
 /// Runs `cargo xtask soak`.
 pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
-    let killed = !wanted(Part::Kills) || kills::run(place, arguments.kills, arguments.seed)?;
+    let killed = !wanted(Part::Kills) || executor::kill(place, arguments.kills, arguments.seed)?;
+    let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
     let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
-    Ok(if killed && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if killed && measured && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs the fuzz targets; whether nothing crashed.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -18,8 +18,8 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --collectives C    host or nccl; by default nccl where each rank has a GPU of its own
   --timeout-s N      seconds that a rank waits for another; 300
   --dump DIR         write gradients and weights of every step, for tests
-  --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and dump folder,
-                     with tabs between, run one after the other
+  --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and, if wanted,
+                     dump folder, with tabs between, run one after the other as they come; prints a line after each
   --unmeasured on    count no memory and no phases, to see what counting costs
   --version          print versions of shardplan-rank and libtorch
   --help             print this
@@ -73,31 +73,28 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The same with the plans, run folders and dump folders of a batch file.
+    /// The same with the plan, run folder and dump folder of a line of a batch file.
     ///
     /// # Errors
-    /// When the file can't be read or a line is not three paths.
-    fn batch(self, file: &Path) -> anyhow::Result<Vec<Arguments>> {
-        let text =
-            std::fs::read_to_string(file).with_context(|| format!("reading --batch {}", file.display()))?;
-        let of_line = |line: &str| {
-            let mut paths = line.split('\t').map(PathBuf::from);
-            let (Some(plan), Some(run_dir), dump, None) =
-                (paths.next(), paths.next(), paths.next(), paths.next())
-            else {
-                bail!("--batch {}: {line:?} is not a plan, a run folder and a dump folder", file.display());
-            };
-            Ok(Arguments { plan, run_dir, dump, ..self.clone() })
+    /// When the line is not two or three paths.
+    pub fn of_line(&self, line: &str) -> anyhow::Result<Arguments> {
+        let mut paths = line.split('\t').map(PathBuf::from);
+        let (Some(plan), Some(run_dir), dump, None) =
+            (paths.next(), paths.next(), paths.next(), paths.next())
+        else {
+            bail!("--batch: {line:?} is not a plan, a run folder and a dump folder");
         };
-        text.lines().map(of_line).collect()
+        Ok(Arguments { plan, run_dir, dump, ..self.clone() })
     }
 }
 
 /// What the command line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// To run, one after the other; one unless a batch was asked for.
-    Run(Vec<Arguments>),
+    /// To run.
+    Run(Arguments),
+    /// To run the lines of a file one after the other, each with these arguments besides.
+    Batch(Arguments, PathBuf),
     /// The usage.
     Help,
     /// The versions.
@@ -182,10 +179,10 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         unmeasured,
         dump,
     };
-    Ok(Request::Run(match batch {
-        Some(file) => one.batch(&file)?,
-        None => vec![one],
-    }))
+    Ok(match batch {
+        Some(file) => Request::Batch(one, file),
+        None => Request::Run(one),
+    })
 }
 
 #[cfg(test)]
@@ -198,18 +195,25 @@ mod tests {
 
     #[test]
     fn arguments_in_both_forms() {
-        let Request::Run(runs) =
+        let Request::Run(run) =
             parsed("--plan p.json --run-dir=runs/1 --device cpu --timeout-s 2.5").unwrap()
         else {
             panic!("not a run")
         };
-        let [run] = runs.as_slice() else { panic!("{runs:?}") };
         assert_eq!(
             (run.plan.clone(), run.run_dir.clone()),
             (PathBuf::from("p.json"), PathBuf::from("runs/1"))
         );
         assert_eq!((run.device, run.timeout), (DeviceChoice::Cpu, Duration::from_millis(2500)));
         assert_eq!(parsed("--plan x --help").unwrap(), Request::Help);
+        let Request::Batch(all, file) = parsed("--batch lines --device cpu").unwrap() else {
+            panic!("not a batch")
+        };
+        assert_eq!(file, PathBuf::from("lines"));
+        let one = all.of_line("p.json\truns/1").unwrap();
+        assert_eq!((one.run_dir, one.dump), (PathBuf::from("runs/1"), None));
+        assert_eq!(all.of_line("p\tr\td").unwrap().dump, Some(PathBuf::from("d")));
+        assert!(all.of_line("p").is_err() && all.of_line("p\tr\td\tx").is_err());
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! `shardplan-rank`: one rank of a run. Started by `shardplan run`, srun or torchrun; see `--help`.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
-use shardplan_rank::arguments::{Request, USAGE, parse};
+use anyhow::Context;
+use shardplan_rank::arguments::{Arguments, Request, USAGE, parse};
 use shardplan_rank::{run, sys};
 
 fn main() -> ExitCode {
@@ -15,7 +19,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let arguments = match request {
+    let done = match request {
         Request::Help => return print(USAGE),
         Request::Version => {
             return print(&format!(
@@ -24,9 +28,10 @@ fn main() -> ExitCode {
                 sys::torch_version()
             ));
         }
-        Request::Run(arguments) => arguments,
+        Request::Run(arguments) => run::run(&arguments, cuda),
+        Request::Batch(arguments, file) => batch(&arguments, &file, &cuda),
     };
-    match arguments.iter().try_for_each(|arguments| run::run(arguments, cuda.clone())) {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("shardplan-rank: {}", sys::first_lines(&format!("{error:#}")));
@@ -35,8 +40,18 @@ fn main() -> ExitCode {
     }
 }
 
+/// Runs the lines of a file as they come: it may be a pipe.
+fn batch(arguments: &Arguments, file: &Path, cuda: &Result<(), String>) -> anyhow::Result<()> {
+    let failed = || format!("reading --batch {}", file.display());
+    let lines = BufReader::new(File::open(file).with_context(failed)?).lines();
+    for line in lines {
+        run::run(&arguments.of_line(&line.with_context(failed)?)?, cuda.clone())?;
+        writeln!(std::io::stdout(), "done").context("saying that a run of the batch is done")?;
+    }
+    Ok(())
+}
+
 fn print(text: &str) -> ExitCode {
-    use std::io::Write;
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

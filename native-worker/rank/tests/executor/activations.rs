@@ -24,8 +24,7 @@ fn sized(layout: Value, recompute: Value) -> Value {
 #[track_caller]
 fn check(layout: Value, recompute: Value) {
     let plan = sized(layout, recompute);
-    let mut run = Run::start(&plan, &[]);
-    run.succeed();
+    let run = Run::complete(&plan);
     let file = planner::parse_plan(&plan.to_string()).unwrap();
     let memory = planner::estimate(&file).memory.unwrap();
     let resolved = planner::Plan::resolve(&file).plan.unwrap();

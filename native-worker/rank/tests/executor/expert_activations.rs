@@ -27,8 +27,7 @@ fn sized() -> Value {
 fn check(change: impl Fn(&mut Value)) {
     let mut plan = sized();
     change(&mut plan);
-    let mut run = Run::start(&plan, &[]);
-    run.succeed();
+    let run = Run::complete(&plan);
     let file = planner::parse_plan(&plan.to_string()).unwrap();
     let memory = planner::estimate(&file).memory.unwrap();
     let resolved = planner::Plan::resolve(&file).plan.unwrap();

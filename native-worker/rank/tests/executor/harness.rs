@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 use shardplan_rank::dump::Part;
 use tempfile::TempDir;
 
+use crate::kept;
+
 /// A small plan: two layers, so that a step takes some tens of milliseconds.
 pub fn tiny(world: u64, tp: u64) -> Value {
     json!({
@@ -73,13 +75,8 @@ pub struct Start<'a> {
     pub variables: &'a [(&'a str, &'a str)],
 }
 
-fn steps_of(run: &Run) -> u64 {
-    let text = std::fs::read_to_string(run.folder().join("plan.json")).unwrap();
-    serde_json::from_str::<Value>(&text).unwrap()["run"]["steps"].as_u64().unwrap()
-}
-
 /// A rank's process, without its plan.
-fn command(start: &Start<'_>) -> Command {
+pub(super) fn command(start: &Start<'_>) -> Command {
     let rank = start.rank.to_string();
     let mut command = Command::new(start.program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_shardplan-rank"))));
     command
@@ -139,31 +136,21 @@ impl Run {
         self.children.push(command.spawn().unwrap());
     }
 
-    /// Runs the plans of many run folders, all of `world` ranks, in one launch of processes, with dumps.
-    pub fn batch(runs: &[&Run], world: u64, patience: Duration) {
-        let Some(first) = runs.first() else { return };
-        let lines: Vec<String> = runs
-            .iter()
-            .map(|run| {
-                let path = |name: &str| run.folder().join(name).display().to_string();
-                format!("{}\t{}\t{}\n", path("plan.json"), run.folder().display(), path("dump"))
-            })
-            .collect();
-        let file = first.folder().join("batch");
-        std::fs::write(&file, lines.concat()).unwrap();
-        let (port, arguments) = (free_port(), ["--batch", file.to_str().unwrap()]);
-        let mut launch = Run::prepare(&Value::Null);
-        for rank in 0..world {
-            let start =
-                Start { rank, world, port, arguments: &arguments, program: None, plan: None, variables: &[] };
-            launch.children.push(command(&start).spawn().unwrap());
-        }
-        for (rank, finished) in launch.finish(patience).iter().enumerate() {
-            let done = runs.iter().take_while(|run| run.steps(0).len() as u64 == steps_of(run)).count();
-            let plan =
-                runs.get(done).map(|run| std::fs::read_to_string(run.folder().join("plan.json")).unwrap());
-            assert!(finished.success, "rank {rank} of {world}: {}: {plan:?}", finished.stderr);
-        }
+    /// Runs a plan to its good end on ranks that are kept for the next.
+    pub fn complete(plan: &Value) -> Run {
+        Run::on_kept_ranks(plan, false)
+    }
+
+    /// The same, with gradients and weights of every step.
+    pub fn complete_with_dumps(plan: &Value) -> Run {
+        Run::on_kept_ranks(plan, true)
+    }
+
+    fn on_kept_ranks(plan: &Value, dumps: bool) -> Run {
+        let run = Run::prepare(plan);
+        let world = plan["cluster"]["gpus_per_node"].as_u64().unwrap();
+        kept::carry_out(&run, world, dumps).unwrap_or_else(|failed| panic!("{failed}: {plan}"));
+        run
     }
 
     /// The run folder.

@@ -16,8 +16,7 @@ fn learns(dtype: &str) {
     set(&mut plan, "training.global_batch_size", 8);
     set(&mut plan, "run.steps", 40);
     set(&mut plan, "run.lr", 0.01);
-    let mut run = Run::start(&plan, &[]);
-    run.succeed();
+    let run = Run::complete(&plan);
     let steps = run.steps(0);
     // 256 words know nothing at first: ln 256 = 5.55.
     assert!((steps[0].loss - 5.55).abs() < 0.1, "{}", steps[0].loss);
@@ -53,33 +52,57 @@ fn children_seconds() -> f64 {
     (fields[13].parse::<f64>().unwrap() + fields[14].parse::<f64>().unwrap()) / 100.0
 }
 
-/// What measuring costs, in CPU time of the ranks, so that it can be seen on a busy machine: by hand.
+/// Measuring changes no number. With `SHARDPLAN_PAIRS` (`cargo xtask soak` sets it) also what it costs, in CPU time of
+/// the ranks, so that it can be seen on a busy machine: runs with and without in turn, and the median of their ratios.
 #[test]
-#[ignore = "a measurement of some minutes, for a quiet machine"]
-#[expect(clippy::print_stdout, reason = "the figure is what it is for")]
-fn what_measuring_costs() {
+#[expect(clippy::print_stdout, reason = "the figures, for whoever runs it with --nocapture")]
+fn measuring_changes_nothing_but_time() {
+    let pairs: usize =
+        std::env::var("SHARDPLAN_PAIRS").ok().and_then(|value| value.parse().ok()).unwrap_or(0);
     let mut plan = tiny(1, 1);
-    set(&mut plan, "model.architecture.hidden_size", 512);
-    set(&mut plan, "model.architecture.ffn_hidden_size", 1408);
-    set(&mut plan, "model.architecture.num_layers", 4);
-    set(&mut plan, "training.seq_len", 256);
-    set(&mut plan, "training.dtype", "fp32");
-    set(&mut plan, "run.steps", 15);
-    let cost = |arguments: &[&str]| {
+    if pairs > 0 {
+        set(&mut plan, "model.architecture.hidden_size", 512);
+        set(&mut plan, "model.architecture.ffn_hidden_size", 1408);
+        set(&mut plan, "model.architecture.num_layers", 4);
+        set(&mut plan, "training.seq_len", 256);
+        set(&mut plan, "training.dtype", "fp32");
+        set(&mut plan, "run.steps", 20);
+    }
+    let run = |arguments: &[&str]| {
         let before = children_seconds();
-        Run::start(&plan, arguments).succeed();
-        children_seconds() - before
+        let mut run = Run::start(&plan, arguments);
+        run.succeed();
+        let losses: Vec<f64> = run.steps(0).iter().map(|step| step.loss).collect();
+        (losses, children_seconds() - before)
     };
-    let mut pairs: Vec<[f64; 2]> = (0..6).map(|_| [cost(&[]), cost(&["--unmeasured", "on"])]).collect();
-    pairs.sort_by(|a, b| (a[0] / a[1]).total_cmp(&(b[0] / b[1])));
-    let sum = |which: usize| pairs.iter().map(|pair| pair[which]).sum::<f64>();
+    let mut ratios = Vec::new();
+    for number in 0..pairs.max(1) {
+        // Who goes first changes, or what slows down over time would count for one of them.
+        let (measured, unmeasured) = if number % 2 == 0 {
+            let measured = run(&[]);
+            (measured, run(&["--unmeasured", "on"]))
+        } else {
+            let unmeasured = run(&["--unmeasured", "on"]);
+            (run(&[]), unmeasured)
+        };
+        assert_eq!(measured.0, unmeasured.0);
+        ratios.push((measured.1 / unmeasured.1, measured.1, unmeasured.1));
+    }
+    if pairs == 0 {
+        return;
+    }
+    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+    let at = |place: usize| percent(ratios[place].0);
+    let sum = |which: fn(&(f64, f64, f64)) -> f64| ratios.iter().map(which).sum::<f64>();
     println!(
-        "measured {:.2} s, unmeasured {:.2} s: {:+.2}%",
-        sum(0),
-        sum(1),
-        100.0 * (sum(0) / sum(1) - 1.0)
+        "measuring costs {:+.2}% of CPU time (median of {pairs} pairs; quartiles {:+.2}% and {:+.2}%; in all {:.1} s and {:.1} s)",
+        percent(0.5 * (ratios[(pairs - 1) / 2].0 + ratios[pairs / 2].0)),
+        at(pairs / 4),
+        at(3 * pairs / 4),
+        sum(|pair| pair.1),
+        sum(|pair| pair.2),
     );
-    println!("ratios {:?}", pairs.iter().map(|pair| pair[0] / pair[1]).collect::<Vec<_>>());
 }
 
 #[test]
@@ -97,8 +120,7 @@ fn text_is_learned() {
     }
     let mut plan = tiny(2, 1);
     set(&mut plan, "run", json!({"steps": 40, "lr": 0.01, "data": {"kind": "text", "path": file.path()}}));
-    let mut run = Run::start(&plan, &[]);
-    run.succeed();
+    let run = Run::complete(&plan);
     let steps = run.steps(0);
     assert!(steps[39].loss < 0.6 * steps[0].loss, "{} then {}", steps[0].loss, steps[39].loss);
 }

@@ -6,6 +6,7 @@ mod expert_activations;
 mod experts;
 mod failures;
 mod harness;
+mod kept;
 mod kills;
 mod layouts;
 mod life;

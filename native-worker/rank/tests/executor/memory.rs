@@ -34,8 +34,7 @@ fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
     let mut plan = tiny(world, tp);
     set(&mut plan, "run.steps", 3);
     change(&mut plan);
-    let mut run = Run::start(&plan, &[]);
-    run.succeed();
+    let run = Run::complete(&plan);
     for rank in 0..world {
         let expected = predicted(&plan, rank);
         assert_eq!(of(&run.allocated(rank as usize)), expected, "rank {rank} after allocation");

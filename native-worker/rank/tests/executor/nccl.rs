@@ -105,8 +105,7 @@ fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
     let mut plan = tiny(world, tp);
     set(&mut plan, "run.steps", 2);
     change(&mut plan);
-    let mut by_host = Run::start(&plan, &["--dump"]);
-    by_host.succeed();
+    let by_host = Run::complete_with_dumps(&plan);
     let mut by_nccl = start(&plan, &["--dump"], &[]);
     let pids: Vec<i32> = (0..world as usize).map(|rank| by_nccl.pid(rank)).collect();
     by_nccl.succeed();

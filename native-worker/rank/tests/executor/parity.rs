@@ -1,7 +1,9 @@
 //! Every layout trains the same model: in fp64, gradients of every step equal those of one process.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use planner::wire::Step;
 use serde_json::{Value, json};
 
 use crate::harness::{Run, set, tiny};
@@ -13,10 +15,29 @@ fn norm(values: impl IntoIterator<Item = f64>) -> f64 {
     values.into_iter().map(|value| value * value).sum::<f64>().sqrt()
 }
 
-fn dumped_run(plan: &Value) -> Run {
-    let mut run = Run::start(plan, &["--dump"]);
-    run.succeed();
-    run
+/// What a run gave that another must give too: every step, and its gradients whole.
+pub struct Trained {
+    steps: Vec<Step>,
+    gradients: Vec<BTreeMap<String, Vec<f64>>>,
+}
+
+impl Trained {
+    /// Reads a run's folder.
+    pub fn of(run: &Run) -> Trained {
+        let steps = run.steps(0);
+        let gradients = steps.iter().map(|step| run.dumped("gradients", step.step)).collect();
+        Trained { steps, gradients }
+    }
+}
+
+/// What one process makes of a plan; computed once for all layouts that are compared with it.
+fn on_one_process(plan: &Value) -> Arc<OnceLock<Trained>> {
+    static KNOWN: Mutex<BTreeMap<String, Arc<OnceLock<Trained>>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = known.entry(plan.to_string()).or_default().clone();
+    drop(known);
+    one.get_or_init(|| Trained::of(&Run::complete_with_dumps(plan)));
+    one
 }
 
 /// Per tensor: norm(difference) <= 1e-10 x max(norm(gradient), 1e-6 x norm of all gradients).
@@ -46,14 +67,15 @@ pub fn check(world: u64, tp: u64, change: impl Fn(&mut Value), layout: impl Fn(&
     let mut many = tiny(world, tp);
     change(&mut many);
     layout(&mut many);
-    compare(&dumped_run(&one), &dumped_run(&many), world);
+    let one = on_one_process(&one);
+    compare(one.get().expect("it was made"), &Run::complete_with_dumps(&many), world);
 }
 
 /// A run of `world` ranks against one of one rank: losses, norms, gradients of every step.
-pub fn compare(one: &Run, many: &Run, world: u64) {
-    let (expected, found) = (one.steps(0), many.steps(0));
+pub fn compare(one: &Trained, many: &Run, world: u64) {
+    let (expected, found) = (&one.steps, many.steps(0));
     assert_eq!((expected.len() as u64, found.len() as u64), (STEPS, STEPS));
-    for (expected, found) in expected.iter().zip(&found) {
+    for ((expected, found), gradients) in expected.iter().zip(&found).zip(&one.gradients) {
         let close = |a: f64, b: f64| (a - b).abs() <= 1e-10 * a.abs();
         assert!(
             close(expected.loss, found.loss),
@@ -70,11 +92,7 @@ pub fn compare(one: &Run, many: &Run, world: u64) {
             found.grad_norm
         );
         assert_eq!((expected.lr, expected.tokens), (found.lr, found.tokens));
-        compare_gradients(
-            expected.step,
-            &one.dumped("gradients", expected.step),
-            &many.dumped("gradients", expected.step),
-        );
+        compare_gradients(expected.step, gradients, &many.dumped("gradients", expected.step));
     }
     assert!(expected[STEPS as usize - 1].loss < expected[0].loss, "the loss does not fall: {expected:?}");
     for rank in 1..world as usize {

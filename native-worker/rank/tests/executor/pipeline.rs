@@ -101,8 +101,7 @@ fn the_schedule_is_executed_as_planned_and_recorded() {
     model(4)(&mut plan);
     layout(json!({"pp": 2, "vpp": 2, "schedule": "zbv"}))(&mut plan);
     set(&mut plan, "run.steps", 4);
-    let mut run = Run::start(&plan, &[]);
-    run.succeed();
+    let run = Run::complete(&plan);
     let file = planner::parse_plan(&plan.to_string()).unwrap();
     let pipeline = Pipeline::of(&planner::Plan::resolve(&file).plan.unwrap());
     for rank in 0..2 {

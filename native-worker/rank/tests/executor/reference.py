@@ -1,7 +1,7 @@
 """A plain PyTorch model on the weights that shardplan-rank started from: loss and gradients of every step, and the
 weights that torch's own AdamW makes of them.
 
-Usage: reference.py RUN_FOLDER LOSS... Shares no code with the executor: the samples are made anew, too.
+Usage: reference.py (RUN_FOLDER LOSS,LOSS,...)... Shares no code with the executor: the samples are made anew, too.
 """
 
 import json
@@ -109,8 +109,7 @@ def close(name, found, expected, floor):
     assert difference <= allowed, f"{name}: {difference} > {allowed}"
 
 
-def main():
-    folder, losses = sys.argv[1], [float(loss) for loss in sys.argv[2:]]
+def check(folder, losses):
     plan = json.load(open(f"{folder}/plan.json"))
     model, training, run = plan["model"]["architecture"], plan["training"], plan["run"]
     dump = lambda what, step: read(f"{folder}/dump/{what}-{step:05}.rank-00000")
@@ -141,4 +140,5 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    for folder, losses in zip(sys.argv[1::2], sys.argv[2::2]):
+        check(folder, [float(loss) for loss in losses.split(",")])

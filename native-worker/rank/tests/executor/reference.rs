@@ -21,28 +21,42 @@ pub fn python() -> PathBuf {
         .expect("LIBTORCH is in no virtual environment; set SHARDPLAN_TORCH_PYTHON to a Python with torch")
 }
 
-fn check(change: impl Fn(&mut Value)) {
+/// Runs a script on what runs have left: all in one process, because importing torch takes longer than most of them. It
+/// must find each equal.
+pub fn compared(script: &str, runs: impl IntoIterator<Item = Vec<String>>) {
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/executor").join(script);
+    let runs: Vec<Vec<String>> = runs.into_iter().collect();
+    let mut reference = Command::new(python());
+    reference.arg(script).args(runs.iter().flatten()).env("TRANSFORMERS_OFFLINE", "1");
+    let output = reference.output().unwrap();
+    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}{failed}");
+    assert_eq!(said.matches("are equal").count(), runs.len(), "{said}");
+}
+
+/// A run of three steps of the tiny model with changes.
+fn run(change: impl Fn(&mut Value)) -> Run {
     let mut plan = tiny(1, 1);
     set(&mut plan, "run.steps", 3);
     change(&mut plan);
-    let mut run = Run::start(&plan, &["--dump"]);
-    run.succeed();
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/executor/reference.py");
-    let losses = run.steps(0).into_iter().map(|step| format!("{:e}", step.loss));
-    let output = Command::new(python()).arg(script).arg(run.folder()).args(losses).output().unwrap();
-    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{failed}");
-    assert!(said.contains("equal"), "{said}");
+    Run::complete_with_dumps(&plan)
 }
 
 #[test]
 fn steps_are_those_of_plain_pytorch() {
-    check(|_| {});
-    check(|plan| {
-        set(plan, "model.architecture.attention.qk_norm", "per_head");
-        set(plan, "model.architecture.attention.qkv_bias", true);
-        set(plan, "model.architecture.attention.rotary_dim", 4);
-        set(plan, "model.architecture.tied_embeddings", true);
-        set(plan, "model.architecture.vocab_size", 250);
-    });
+    let runs = [
+        run(|_| {}),
+        run(|plan| {
+            set(plan, "model.architecture.attention.qk_norm", "per_head");
+            set(plan, "model.architecture.attention.qkv_bias", true);
+            set(plan, "model.architecture.attention.rotary_dim", 4);
+            set(plan, "model.architecture.tied_embeddings", true);
+            set(plan, "model.architecture.vocab_size", 250);
+        }),
+    ];
+    let arguments = |run: &Run| {
+        let losses: Vec<String> = run.steps(0).iter().map(|step| format!("{:e}", step.loss)).collect();
+        vec![run.folder().display().to_string(), losses.join(",")]
+    };
+    compared("reference.py", runs.iter().map(arguments));
 }

@@ -1,7 +1,7 @@
-"""A model of Hugging Face's transformers on the weights that shardplan-rank started from: loss and gradients of the first
+"""Models of Hugging Face's transformers on the weights that shardplan-rank started from: loss and gradients of the first
 step, in fp64.
 
-Usage: transformers_reference.py FAMILY RUN_FOLDER LOSS
+Usage: transformers_reference.py (FAMILY RUN_FOLDER LOSS)...
 """
 
 import json
@@ -131,8 +131,7 @@ def build(family, model):
     return getattr(transformers, f"{family}ForCausalLM")(config).double()
 
 
-def main():
-    family, folder, said = sys.argv[1], sys.argv[2], float(sys.argv[3])
+def check(family, folder, said):
     plan = json.load(open(f"{folder}/plan.json"))
     model, training = plan["model"]["architecture"], plan["training"]
     theirs = build(family, model)
@@ -159,4 +158,5 @@ def main():
     print(f"loss and gradients of {len(parameters)} parameters of {family} are equal")
 
 
-main()
+for family, folder, said in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3]):
+    check(family, folder, float(said))

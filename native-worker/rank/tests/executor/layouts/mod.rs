@@ -6,7 +6,7 @@ mod pairwise;
 mod random;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use planner::Plan;
 use planner::wire::MeasuredMemory;
@@ -14,7 +14,7 @@ use serde_json::Value;
 use shardplan_rank::state::init::mix;
 
 use crate::harness::{Run, set};
-use crate::parity::compare;
+use crate::parity::{Trained, compare};
 use pairwise::Levels;
 
 /// Layouts that are run at the least.
@@ -26,8 +26,6 @@ const LOOKED_AT: u64 = 40_000;
 const BF16_LOSS: f64 = 4.0 / 256.0;
 /// Steps in bf16: enough for weights that came from a master copy.
 const BF16_STEPS: u64 = 2;
-/// How long one launch may take.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A number below `below` that depends on `seed` and `counter` alone.
 fn dice(seed: u64, counter: u64, below: usize) -> usize {
@@ -56,17 +54,9 @@ fn world(plan: &Value) -> u64 {
     plan["cluster"]["gpus_per_node"].as_u64().unwrap()
 }
 
-/// Runs all plans, those of one world in one launch.
+/// Runs all plans.
 fn run_all(plans: &[Value]) -> Vec<Run> {
-    let runs: Vec<Run> = plans.iter().map(Run::prepare).collect();
-    let mut worlds: BTreeMap<u64, Vec<&Run>> = BTreeMap::new();
-    for (plan, run) in plans.iter().zip(&runs) {
-        worlds.entry(world(plan)).or_default().push(run);
-    }
-    for (world, runs) in worlds {
-        Run::batch(&runs, world, PATIENCE);
-    }
-    runs
+    plans.iter().map(Run::complete_with_dumps).collect()
 }
 
 /// Measured bytes of weights, gradients and optimizer state are the planner's on every rank, after allocation and after
@@ -138,7 +128,7 @@ fn check_all(label: &str, layouts: &[(String, Value)]) {
         failures.extend(named(
             words,
             std::panic::AssertUnwindSafe(|| {
-                compare(reference, exact, world(plan));
+                compare(&Trained::of(reference), exact, world(plan));
                 check_static_bytes(plan, exact);
                 check_static_bytes(&half[number], rounded);
                 for (expected, found) in reference.steps(0).iter().zip(rounded.steps(0)) {
