@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Dataset, Scores, plan_of};
-use crate::model::{Architecture, Beside, Norm, import_megatron};
+use crate::model::{Architecture, Beside, Norm, Routing, import_megatron};
 use crate::plan::Plan;
 use crate::shard::{Module, stage_families};
 
@@ -106,6 +106,11 @@ fn architecture(case: &Case) -> Result<Architecture, String> {
     let beside =
         Beside { vocab_size: case.vocab, tied_embeddings: case.tie_embeddings, learned_positions: None };
     let mut architecture = import_megatron(&case.model_config, beside)?;
+    if let Some(moe) = &mut architecture.moe {
+        // Rows name some of the router's switches; counts depend on none of them, nor on buffers.
+        moe.router_bias_buffer = 0;
+        moe.routing = Routing { normalize: moe.top_k > 1, ..Routing::default() };
+    }
     if architecture.norm == Norm::Layer && architecture.mlp_bias {
         // The rows don't name the position embedding; models of GPT-3's kind use learned_absolute over 2,048 positions.
         architecture.learned_positions = Some(2048);

@@ -1,5 +1,7 @@
 //! Settings that do not go together, and that what is offered instead is accepted.
 
+mod rows;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
