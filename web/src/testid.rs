@@ -111,6 +111,10 @@ pub const RANK_SAYS: &str = "rank-says";
 pub const RANK_COLOUR: &str = "rank-colour";
 /// Number of the selected rank.
 pub const RANK_NUMBER: &str = "rank-number";
+/// Saves where every rank stands.
+pub const RANK_CSV: &str = "rank-csv";
+/// Saves the map as a picture.
+pub const RANK_SVG: &str = "rank-svg";
 /// Groups of the selected rank.
 pub const RANK_GROUPS: &str = "rank-groups";
 /// Marks the selected rank's GPU as failed, or as working again.

@@ -11,7 +11,9 @@ use super::NotYet;
 use super::failures::{self, Failures};
 use super::rank_groups::{RankGroups, kind_name};
 use super::rank_map::RankMap;
+use crate::browser;
 use crate::format;
+use crate::map::export::{to_csv, to_svg};
 use crate::map::places;
 use crate::map::scene::Drawn;
 use crate::state::{Store, store};
@@ -212,10 +214,18 @@ fn Head(
             Err(message) => store.say(message),
         }
     };
+    let save_csv =
+        move |_| drawn.with_untracked(|drawn| browser::download("ranks.csv", "text/csv", &to_csv(drawn)));
+    let save_svg = move |_| {
+        let picture = drawn.with_untracked(|drawn| axis.with_untracked(|axis| to_svg(drawn, axis)));
+        browser::download("ranks.svg", "image/svg+xml", &picture);
+    };
     view! {
         <div class="view-head">
             <h3>{title}</h3>
             <div class="row">
+                <button class="quiet" data-testid=testid::RANK_CSV on:click=save_csv>"CSV"</button>
+                <button class="quiet" data-testid=testid::RANK_SVG on:click=save_svg>"SVG"</button>
                 <label>"Colour by "
                     <select aria-label="Colour by" data-testid=testid::RANK_COLOUR on:change=move |event| chosen.set(event_target_value(&event))>
                         {options}
