@@ -3,8 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::{
-    Activation, Architecture, Attention, Balance, LayerKind, LayerRun, Moe, Norm, QkNorm, Routing, Score,
-    fold,
+    Activation, Architecture, Attention, Balance, DeltaNet, Indexer, LayerKind, LayerRun, Mixer, Mlp, Moe,
+    Norm, QkNorm, Routing, Score, fold,
 };
 
 /// What stands beside the `TransformerConfig`: arguments of the model and the tokenizer.
@@ -43,7 +43,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             qk_nope_dim: need("qk_head_dim")?,
             qk_rope_dim: need("qk_pos_emb_head_dim")?,
             v_dim: need("v_head_dim")?,
-            indexer: None,
+            indexer: indexer(config)?,
             output_gate: false,
         }
     } else {
@@ -60,6 +60,8 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             values_are_keys: false,
         }
     };
+    let delta = matches!(word("experimental_attention_variant"), "gdn" | "gated_delta_net");
+    let other_mixers = if delta { vec![Mixer::DeltaNet(delta_net(config)?)] } else { Vec::new() };
     let ffn_hidden_size = number("ffn_hidden_size")?.unwrap_or(4 * hidden_size);
     let moe = match number("num_moe_experts")? {
         None => None,
@@ -83,8 +85,8 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         ffn_hidden_size,
         vocab_size: beside.vocab_size,
         attention,
-        other_mixers: Vec::new(),
-        pattern: pattern(config.get("moe_layer_freq"), num_layers)?,
+        pattern: pattern(config, !other_mixers.is_empty(), num_layers)?,
+        other_mixers,
         moe,
         gated: flag("gated_linear_unit"),
         activation: if word("activation_func") == "silu" { Activation::Silu } else { Activation::Gelu },
@@ -129,21 +131,136 @@ fn routing(config: &Map<String, Value>) -> Routing {
     }
 }
 
-/// `moe_layer_freq`: a number n makes every n-th layer from the first a mixture; a list says it for each.
-fn pattern(frequency: Option<&Value>, num_layers: u64) -> Result<Vec<LayerRun>, String> {
-    let wrong = || "`moe_layer_freq` is neither a number nor a list with an entry for each layer".to_owned();
-    let kind = |experts: bool| if experts { LayerKind::MOE } else { LayerKind::DENSE };
-    match frequency {
-        None | Some(Value::Null) => Ok(Vec::new()),
+/// A positive whole number, or Megatron's default.
+fn size(config: &Map<String, Value>, name: &str, usual: u64) -> Result<u64, String> {
+    match config.get(name) {
+        None | Some(Value::Null) => Ok(usual),
+        Some(value) => {
+            let size = value.as_u64().filter(|&size| size > 0);
+            size.ok_or_else(|| format!("`{name}` is {value}, not a whole number above 0"))
+        }
+    }
+}
+
+/// The gated delta net of `experimental_attention_variant`.
+fn delta_net(config: &Map<String, Value>) -> Result<DeltaNet, String> {
+    Ok(DeltaNet {
+        key_heads: size(config, "linear_num_key_heads", 16)?,
+        value_heads: size(config, "linear_num_value_heads", 32)?,
+        key_dim: size(config, "linear_key_head_dim", 128)?,
+        value_dim: size(config, "linear_value_head_dim", 128)?,
+        conv_kernel: size(config, "linear_conv_kernel_dim", 4)?,
+    })
+}
+
+/// What chooses tokens in sparse attention, where that is the variant.
+fn indexer(config: &Map<String, Value>) -> Result<Option<Indexer>, String> {
+    if config.get("experimental_attention_variant").and_then(Value::as_str) != Some("dsa") {
+        return Ok(None);
+    }
+    let need = |name: &str| match size(config, name, 0)? {
+        0 => Err(format!("`{name}` is missing")),
+        size => Ok(size),
+    };
+    Ok(Some(Indexer { heads: need("dsa_indexer_n_heads")?, head_dim: need("dsa_indexer_head_dim")? }))
+}
+
+/// Kinds of the layers. `moe_layer_freq`: a number n makes every n-th layer from the first a mixture; a list says it for
+/// each. `linear_attention_freq`, where there is a delta net: of n layers the last has attention; a list has 1 for each
+/// layer without.
+fn pattern(config: &Map<String, Value>, delta: bool, num_layers: u64) -> Result<Vec<LayerRun>, String> {
+    let set = |name: &str| config.get(name).filter(|value| !value.is_null());
+    let (experts, linear) = (set("moe_layer_freq"), set("linear_attention_freq"));
+    if delta && linear.is_none() {
+        return Err("`linear_attention_freq` is missing".to_owned());
+    }
+    if experts.is_none() && !delta {
+        return Ok(Vec::new());
+    }
+    let experts = every(experts, "moe_layer_freq", num_layers, |layer, n| layer.is_multiple_of(n))?;
+    let linear = if delta { linear } else { None };
+    let linear =
+        every(linear, "linear_attention_freq", num_layers, |layer, n| !(layer + 1).is_multiple_of(n))?;
+    let kind = |layer: usize| LayerKind {
+        mixer: Some(u64::from(delta && linear.get(layer) == Some(&true))),
+        mlp: if experts.get(layer) == Some(&false) { Mlp::Dense } else { Mlp::Moe },
+    };
+    let layers = usize::try_from(num_layers).map_err(|_| "too many layers".to_owned())?;
+    Ok(fold(&(0..layers).map(kind).collect::<Vec<_>>()))
+}
+
+/// A frequency, or a list with an entry for each layer; empty where neither is there.
+fn every(
+    value: Option<&Value>,
+    name: &str,
+    num_layers: u64,
+    by_number: impl Fn(u64, u64) -> bool,
+) -> Result<Vec<bool>, String> {
+    let wrong = || format!("`{name}` is neither a number nor a list with an entry for each layer");
+    match value {
+        None => Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() as u64 == num_layers => {
-            let kinds: Vec<LayerKind> = list.iter().map(|entry| kind(entry.as_u64() != Some(0))).collect();
-            Ok(fold(&kinds))
+            Ok(list.iter().map(|entry| entry.as_u64() != Some(0)).collect())
         }
         Some(value) => {
-            let every = value.as_u64().filter(|&every| every > 0).ok_or_else(wrong)?;
-            let kinds: Vec<LayerKind> =
-                (0..num_layers).map(|layer| kind(layer.is_multiple_of(every))).collect();
-            Ok(fold(&kinds))
+            let n = value.as_u64().filter(|&n| n > 0).ok_or_else(wrong)?;
+            Ok((0..num_layers).map(|layer| by_number(layer, n)).collect())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::count;
+
+    /// Parameters of a `TransformerConfig`.
+    fn parameters(config: Value) -> Result<u64, String> {
+        let beside = Beside { vocab_size: 1000, tied_embeddings: true, learned_positions: None };
+        import_megatron(config.as_object().unwrap(), beside).map(|model| count(&model).0)
+    }
+
+    fn base() -> Value {
+        json!({"num_layers": 4, "hidden_size": 64, "ffn_hidden_size": 96, "num_attention_heads": 4, "kv_channels": 16,
+               "num_query_groups": 2, "normalization": "RMSNorm", "gated_linear_unit": true})
+    }
+
+    #[test]
+    fn delta_nets_stand_where_the_frequency_says() {
+        let with = |more: Value| {
+            let mut config = base();
+            config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            parameters(config)
+        };
+        let plain = with(json!({})).unwrap();
+        let net = json!({"experimental_attention_variant": "gated_delta_net", "linear_num_key_heads": 2,
+                         "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8});
+        let freq = |value: Value| {
+            let mut more = net.clone();
+            more["linear_attention_freq"] = value;
+            with(more)
+        };
+        // Projections in, convolution, decay and step of each value head, norm, projection out; instead of attention.
+        let inner = 2 * 16 + 2 * 32 + 2 * 4;
+        let of_net = 64 * inner + 4 * (2 * 16 + 32) + 2 * 4 + 8 + 32 * 64;
+        let of_attention = 64 * (4 + 2 * 2) * 16 + 4 * 16 * 64;
+        assert_eq!(freq(json!(4)).unwrap(), plain + 3 * of_net - 3 * of_attention);
+        assert_eq!(freq(json!([1, 0, 0, 0])).unwrap(), plain + of_net - of_attention);
+        assert!(freq(Value::Null).unwrap_err().contains("linear_attention_freq"));
+        assert!(freq(json!([1, 0])).unwrap_err().contains("linear_attention_freq"));
+    }
+
+    #[test]
+    fn every_second_layer_from_the_first_has_experts() {
+        let mut config = base();
+        let moe = json!({"num_moe_experts": 4, "moe_ffn_hidden_size": 32, "moe_layer_freq": 2});
+        config.as_object_mut().unwrap().extend(moe.as_object().unwrap().clone());
+        let plain = parameters(base()).unwrap();
+        let (dense, mixture) = (3 * 64 * 96, 4 * 3 * 64 * 32 + 4 * 64);
+        assert_eq!(parameters(config.clone()).unwrap(), plain + 2 * mixture - 2 * dense);
+        config["moe_layer_freq"] = json!([0, 1, 1, 1]);
+        assert_eq!(parameters(config).unwrap(), plain + 3 * mixture - 3 * dense);
     }
 }
