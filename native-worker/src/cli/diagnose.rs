@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use planner::diagnose::{Answer, Diagnosis, Evidence, Origin, Part, Verdict};
+use planner::diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
 
 use super::text::{gib, one_line};
 use super::{Exit, Failure, estimate::resolved, exit, input};
@@ -88,7 +88,7 @@ fn text(answer: &Answer) -> String {
         let code = end.code.map_or_else(|| "unknown".to_owned(), |code| code.to_string());
         out.push_str(&format!(
             "first process to end: {}, exit code {code}{signal}, told by {}\n",
-            who(&end.origin),
+            one_line(&end.origin.in_words()),
             end.told_by
         ));
     }
@@ -105,7 +105,7 @@ fn text(answer: &Answer) -> String {
     for note in &answer.notes {
         out.push_str(&format!("note: {}\n", one_line(note)));
     }
-    out.push_str(&looked_at(answer));
+    out.push_str(&format!("looked at: {}\n", one_line(&answer.looked_at.in_words())));
     out
 }
 
@@ -117,7 +117,7 @@ fn full(verdict: &Verdict, out: &mut String) {
         count => format!("; {count} ranks report it"),
     };
     let time = verdict.time.as_ref().map(|time| format!(" at {time}")).unwrap_or_default();
-    out.push_str(&format!("  where: {}{time}{ranks}\n", who(&verdict.culprit)));
+    out.push_str(&format!("  where: {}{time}{ranks}\n", one_line(&verdict.culprit.in_words())));
     out.push_str(&format!("  why {}: {}\n", verdict.sure.name(), verdict.why));
     if let Some(memory) = &verdict.out_of_memory {
         let figures = [
@@ -150,51 +150,11 @@ fn short(verdict: &Verdict, out: &mut String) {
         verdict.cause,
         verdict.title,
         verdict.sure.name(),
-        who(&verdict.culprit)
+        one_line(&verdict.culprit.in_words())
     ));
     verdict.evidence.iter().take(1).for_each(|line| evidence(line, out));
 }
 
 fn evidence(line: &Evidence, out: &mut String) {
     out.push_str(&format!("    {}:{}: {}\n", one_line(&line.file), line.line, one_line(&line.text)));
-}
-
-/// Rank, node, GPU and process in words.
-fn who(origin: &Origin) -> String {
-    let parts: Vec<String> = [
-        origin.rank.map(|rank| format!("rank {rank}")),
-        origin.local_rank.filter(|_| origin.rank.is_none()).map(|rank| format!("local rank {rank}")),
-        origin.node.as_ref().map(|node| format!("node {}", one_line(node))),
-        origin.gpu.as_ref().map(|gpu| format!("GPU {gpu}")),
-        origin.pid.map(|pid| format!("process {pid}")),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if parts.is_empty() { "rank and node not known".to_owned() } else { parts.join(", ") }
-}
-
-fn looked_at(answer: &Answer) -> String {
-    let looked = &answer.looked_at;
-    let files = match looked.files.len() as u64 + looked.more_files {
-        1 => "1 file".to_owned(),
-        count => format!("{count} files"),
-    };
-    let ranks = match looked.ranks {
-        0 => "no marks of ranks".to_owned(),
-        1 => "1 rank".to_owned(),
-        count => format!("{count} ranks"),
-    };
-    let formats = if looked.formats.is_empty() {
-        "no known kind of line".to_owned()
-    } else {
-        looked.formats.join(", ")
-    };
-    format!(
-        "looked at: {files}, {} bytes, {} lines ({} read closely for {} patterns), {ranks}; {formats}\n",
-        planner::units::thousands(looked.bytes),
-        planner::units::thousands(looked.lines),
-        planner::units::thousands(looked.lines_read),
-        looked.patterns
-    )
 }

@@ -104,6 +104,7 @@ impl Script {
             array: self.array.clone(),
             het: self.het.clone(),
             command: self.command.clone(),
+            startup: Vec::new(),
             strict: self.strict,
         }
     }
@@ -205,6 +206,7 @@ mod tests {
                     mode,
                     body,
                     command,
+                    startup: Vec::new(),
                     array: Some("0-3%2".into()),
                     het: Some("2:left,6".into()),
                     task: launch::Task::Generate,

@@ -481,7 +481,7 @@ impl Context<'_> {
         if spec.launch != Launch::Torchrun || spec.cmd.is_some() {
             return;
         }
-        let gpus = visible_gpus().map(|(gpus, _)| gpus.len() as u64);
+        let gpus = gpu::visible_here().map(|(gpus, _)| gpus.len() as u64);
         match (processes, gpus) {
             (Processes::Each(word), None | Some(0)) if word == "gpu" => self.findings.push(Finding::warning(
                 "nproc",
@@ -634,20 +634,9 @@ fn fingerprint(folder: &Path) -> String {
     key(&parts.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// GPUs that a CUDA program sees here, in its order, and the driver; none without a driver.
-fn visible_gpus() -> Option<(Vec<gpu::Gpu>, gpu::Driver)> {
-    let mut library = gpu::open().ok()?;
-    let (driver, all) = (library.driver().ok()?, library.gpus().ok()?);
-    let variable = |name: &str| std::env::var(name).ok();
-    let (devices, order) = (variable("CUDA_VISIBLE_DEVICES"), variable("CUDA_DEVICE_ORDER"));
-    let seen = gpu::visible(devices.as_deref(), order.as_deref(), &all);
-    let gpus = seen.indices.iter().filter_map(|index| all.iter().find(|gpu| gpu.index == *index).cloned());
-    Some((gpus.collect(), driver))
-}
-
 /// The lowest compute capability among the visible GPUs: one build must serve them all.
 fn visible_capability() -> Option<(u32, u32)> {
-    visible_gpus()?.0.iter().filter_map(|gpu| gpu.compute_capability).min()
+    gpu::visible_here()?.0.iter().filter_map(|gpu| gpu.compute_capability).min()
 }
 
 impl Planned {

@@ -46,19 +46,12 @@ pub fn batch(described: &Described, mut site: Site) -> anyhow::Result<(Option<St
             GPUS_PER_NODE
         }
     };
-    if !settings.startup_commands.is_empty() {
-        notes.push(Finding::warning(
-            "profile.startup_commands",
-            settings.startup_commands.len() as u64,
-            "startup commands are not put into the batch script; name modules in the site's file, or put the commands \
-             into a script of their own",
-        ));
-    }
     let plan = plan(spec, settings.nodes, gpus)?;
     site.workdir.get_or_insert_with(|| folder.clone());
     let site = merged(site, settings, &mut notes);
     let command = std::iter::once("python".to_owned()).chain(words.iter().cloned()).collect();
-    let options = ScriptOptions { mode, body: Body::Command, command, ..ScriptOptions::default() };
+    let startup = settings.startup_commands.clone();
+    let options = ScriptOptions { mode, body: Body::Command, command, startup, ..ScriptOptions::default() };
     let (text, mut findings) = script(&plan, &site, &options);
     findings.extend(notes);
     findings.sort_by_key(|finding| finding.severity);

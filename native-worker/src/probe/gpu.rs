@@ -4,9 +4,6 @@
 //! NVML numbers GPUs by PCI address; CUDA may number them otherwise and hide some ([`visible`]). GPUs are therefore
 //! matched by UUID or PCI address, never by a CUDA index alone.
 
-// The first users read a part of it each.
-#![allow(dead_code, unused_imports)]
-
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,10 +14,12 @@ mod recorded;
 mod visible;
 
 pub use nvml::Nvml;
-pub use recorded::{Recorded, Recording};
+pub use recorded::Recorded;
+#[cfg(test)]
+pub use recorded::Recording;
 pub use visible::{Visible, visible};
 
-/// Names a file with a [`Recording`] that is read instead of asking a driver.
+/// Names a file with a recording that is read instead of asking a driver.
 pub const RECORDING: &str = "SHARDPLAN_GPU_RECORDING";
 
 /// The driver, by its own words.
@@ -170,4 +169,15 @@ pub fn open() -> Result<Box<dyn GpuLibrary>, GpuError> {
         Some(path) => Ok(Box::new(Recorded::read(Path::new(&path))?)),
         None => Ok(Box::new(Nvml::open()?)),
     }
+}
+
+/// GPUs that a CUDA program sees here, in its order, and the driver; none without a driver.
+pub fn visible_here() -> Option<(Vec<Gpu>, Driver)> {
+    let mut library = open().ok()?;
+    let (driver, all) = (library.driver().ok()?, library.gpus().ok()?);
+    let variable = |name: &str| std::env::var(name).ok();
+    let (devices, order) = (variable("CUDA_VISIBLE_DEVICES"), variable("CUDA_DEVICE_ORDER"));
+    let seen = visible(devices.as_deref(), order.as_deref(), &all);
+    let gpus = seen.indices.iter().filter_map(|index| all.iter().find(|gpu| gpu.index == *index).cloned());
+    Some((gpus.collect(), driver))
 }

@@ -9,12 +9,9 @@ pub fn host_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// GPUs that the NVIDIA driver shows and `CUDA_VISIBLE_DEVICES` does not hide.
+/// GPUs that a CUDA program sees here.
 pub fn gpu_count() -> usize {
-    if std::env::var("CUDA_VISIBLE_DEVICES").is_ok_and(|visible| visible.is_empty() || visible == "-1") {
-        return 0;
-    }
-    std::fs::read_dir("/proc/driver/nvidia/gpus").map_or(0, |entries| entries.flatten().count())
+    super::gpu::visible_here().map_or(0, |(gpus, _)| gpus.len())
 }
 
 /// Version of the NVIDIA driver, such as `580.65.06`; none without one.

@@ -196,7 +196,8 @@ fn watch(
 ) -> Option<Comparison> {
     let host = process::host_name();
     let variables = place::variables();
-    let place = Place::find(request.id.as_deref(), &variables).ok()?;
+    let mut place = Place::find(request.id.as_deref(), &variables).ok()?;
+    place.number_among(&request.runs, &host);
     let gpus = if place.first_here { Gpus::open(&host) } else { None };
     let found = find_plan(request, gpus.as_ref());
     if request.plan.is_some() && found.plan.is_none() {

@@ -4,6 +4,8 @@
 //! write into one, whose name each works out from what the launcher gave it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::run::folder::{is_id, new_id};
 
@@ -20,7 +22,14 @@ pub struct Place {
     pub first_here: bool,
     /// The Slurm job.
     pub slurm_job: Option<String>,
+    /// When the launcher was started, in seconds since 1970, where it gives every one of its runs the same id.
+    pub same_id_since: Option<u64>,
 }
+
+/// How far apart the launchers of one run start on their nodes, at most.
+const APART: Duration = Duration::from_secs(15 * 60);
+/// Runs of one id that are told apart.
+const MOST_RUNS: u32 = 10_000;
 
 /// The variables that launchers set.
 pub type Variables = BTreeMap<String, String>;
@@ -46,6 +55,7 @@ impl Place {
             writers: 1,
             first_here: true,
             slurm_job: slurm_job.clone(),
+            same_id_since: None,
         };
         let mut shared = None;
         let elastic = variables.get("TORCHELASTIC_RUN_ID");
@@ -56,24 +66,54 @@ impl Place {
             let restart = restart.map_or(String::new(), |count| format!("-restart-{count}"));
             let one_node = number("GROUP_WORLD_SIZE").is_none_or(|nodes| nodes <= 1);
             shared = match (one_node, parent_start()) {
-                (true, Some((time, parent))) => Some(format!("{time}-torchrun-{parent}{restart}")),
-                _ => Some(format!("torchrun-{}{restart}", plain(run))),
+                (true, Some((started, parent))) => {
+                    utc(started).map(|time| format!("{time}-torchrun-{parent}{restart}"))
+                }
+                _ => match step_name(variables) {
+                    Some(step) => Some(format!("{step}{restart}")),
+                    // What nodes have in common here, every run of the same words has too.
+                    None => {
+                        place.same_id_since = Some(parent_start().map_or(0, |(started, _)| started));
+                        Some(format!("torchrun-{}{restart}", plain(run)))
+                    }
+                },
             };
-        } else if let (Some(job), Some(task), Some(tasks), Some(step)) =
-            (&slurm_job, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"), number("SLURM_STEP_ID"))
+        } else if let (Some(task), Some(tasks), Some(step)) =
+            (number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"), step_name(variables))
             && tasks > 1
         {
             (place.writer, place.writers) = (task, tasks);
             place.first_here = number("SLURM_LOCALID").is_none_or(|task| task == 0);
-            let time =
-                number("SLURM_JOB_START_TIME").and_then(utc).map_or(String::new(), |time| format!("{time}-"));
-            shared = Some(format!("{time}slurm-{job}-{step}"));
+            shared = Some(step);
+        }
+        if id.is_some() {
+            place.same_id_since = None;
         }
         place.id = match id.map(str::to_owned).or(shared).filter(|id| is_id(id)) {
             Some(id) => id,
             None => new_id()?,
         };
         Ok(place)
+    }
+
+    /// Numbers the id where every run of its launcher has the same: the first number under which this process has not
+    /// written yet, and nothing else has changed for long before its launcher was started.
+    pub fn number_among(&mut self, runs: &Path, host: &str) {
+        let Some(since) = self.same_id_since else { return };
+        let since = UNIX_EPOCH + Duration::from_secs(since);
+        let first = self.id.clone();
+        for number in 1..=MOST_RUNS {
+            let id = if number == 1 { first.clone() } else { format!("{first}-{number}") };
+            let folder = runs.join(&id);
+            let is_this_run = match std::fs::metadata(&folder).and_then(|metadata| metadata.modified()) {
+                Ok(changed) => !folder.join(self.log(host)).exists() && changed + APART >= since,
+                Err(_) => true,
+            };
+            if is_this_run {
+                self.id = id;
+                return;
+            }
+        }
     }
 
     /// Name of this process's log.
@@ -97,11 +137,21 @@ fn utc(seconds: u64) -> Option<String> {
     Some(time.strftime("%Y%m%dT%H%M%SZ").to_string())
 }
 
-/// When the parent was started, and its number: the same for all that it started.
-fn parent_start() -> Option<(String, u32)> {
+/// A name for this start of a step of a Slurm job: the same for all of its tasks, on all nodes.
+fn step_name(variables: &Variables) -> Option<String> {
+    let number = |name: &str| variables.get(name).and_then(|value| value.parse::<u64>().ok());
+    let job = variables.get("SLURM_JOB_ID").filter(|job| crate::hub::is_job_id(job))?;
+    let step = number("SLURM_STEP_ID")?;
+    let time = number("SLURM_JOB_START_TIME").and_then(utc).map_or(String::new(), |time| format!("{time}-"));
+    let requeued = number("SLURM_RESTART_COUNT").filter(|&count| count > 0);
+    let requeued = requeued.map_or(String::new(), |count| format!("-start-{}", count + 1));
+    Some(format!("{time}slurm-{job}-{step}{requeued}"))
+}
+
+/// When the parent was started, in seconds since 1970, and its number: the same for all that it started.
+fn parent_start() -> Option<(u64, u32)> {
     let parent = std::os::unix::process::parent_id();
-    let started = crate::run::process::started_unix(parent)?;
-    Some((utc(started)?, parent))
+    Some((crate::run::process::started_unix(parent)?, parent))
 }
 
 #[cfg(test)]
@@ -181,5 +231,41 @@ mod tests {
             ],
         );
         assert_eq!(far.id, "torchrun-my-job");
+        assert!(far.same_id_since.is_some());
+        let step = find(
+            None,
+            &[
+                ("TORCHELASTIC_RUN_ID", "none"),
+                ("RANK", "9"),
+                ("WORLD_SIZE", "16"),
+                ("GROUP_WORLD_SIZE", "2"),
+                ("SLURM_JOB_ID", "42"),
+                ("SLURM_STEP_ID", "0"),
+                ("SLURM_RESTART_COUNT", "1"),
+            ],
+        );
+        assert_eq!((step.id.as_str(), step.same_id_since), ("slurm-42-0-start-2", None));
+    }
+
+    #[test]
+    fn runs_of_the_same_id_have_folders_of_their_own() {
+        let runs = tempfile::tempdir().expect("a folder");
+        let now = crate::run::folder::unix_ms() / 1000;
+        let join = |writer: u64, since: u64| {
+            let mut place = find(None, &[]);
+            (place.id, place.writer, place.writers) = ("torchrun-none".to_owned(), writer, 16);
+            place.same_id_since = Some(since);
+            place.number_among(runs.path(), "node");
+            let folder = runs.path().join(&place.id);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            std::fs::write(folder.join(place.log("node")), "").expect("a log");
+            place.id
+        };
+        assert_eq!([join(0, now), join(9, now + 60), join(3, now)], ["torchrun-none"; 3]);
+        // The next run, whose last rank never wrote in the first.
+        assert_eq!([join(9, now + 5), join(0, now)], ["torchrun-none-2"; 2]);
+        // One that starts long after.
+        let later = now + 3 * APART.as_secs();
+        assert_eq!(join(5, later), "torchrun-none-3");
     }
 }

@@ -23,7 +23,9 @@ fn help() {
         "verify",
         "launch",
         "calibrate",
+        "diagnose",
         "doctor",
+        "wrap",
     ] {
         insta::assert_snapshot!(format!("help_{command}"), check(&[command, "--help"], 0).stdout);
     }

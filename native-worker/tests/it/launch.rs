@@ -495,7 +495,8 @@ fn the_same_header_becomes_a_batch_script() {
     );
     bench.0.write(
         "env.toml",
-        "[x]\nexecutor = \"slurm\"\naccount = \"team\"\nbatch_partition = \"long\"\npartition = \"short\"\n",
+        "[x]\nexecutor = \"slurm\"\naccount = \"team\"\nbatch_partition = \"long\"\npartition = \"short\"\n\
+         startup_commands = [\"module load cuda\", \"export B=1\"]\n",
     );
     bench.0.write("site.toml", "shared_dir = \"/shared\"\npartition = \"mine\"\n");
     let answer = bench.ask(&["repo/stage", "--profile", "x", "--slurm", "site.toml", "--", "lr=1e-5"]);
@@ -512,6 +513,8 @@ fn the_same_header_becomes_a_batch_script() {
         "lr=1e-5",
         "torch.distributed.run",
         "WANDB_API_KEY",
+        "  '{ module load cuda && export B=1; } && true'",
+        r#"    eval \"\$startup\" || exit \"\$?\""#,
     ] {
         assert!(script.contains(expected), "{expected:?} is not in {script}");
     }

@@ -2,6 +2,7 @@
 //! shell script. Nothing here needs libtorch.
 
 mod cli;
+mod diagnose;
 mod hub;
 mod hub_runs;
 mod launch;

@@ -6,6 +6,7 @@ use super::against_plan::AgainstPlan;
 use super::exits::ProcessEnd;
 use super::oom::OutOfMemory;
 use super::origin::Origin;
+use crate::units::thousands;
 
 /// Everything that is said of the logs of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -136,6 +137,32 @@ pub struct LookedAt {
     pub times: Vec<String>,
     /// Patterns that were looked for.
     pub patterns: u64,
+}
+
+impl LookedAt {
+    /// It in words: files, bytes, lines, ranks, and kinds of lines.
+    pub fn in_words(&self) -> String {
+        let some = |count: u64, one: &str, many: &str| match count {
+            1 => format!("1 {one}"),
+            count => format!("{} {many}", thousands(count)),
+        };
+        let files = some((self.files.len() as u64).saturating_add(self.more_files), "file", "files");
+        let ranks = match self.ranks {
+            0 => "no marks of ranks".to_owned(),
+            count => some(count, "rank", "ranks"),
+        };
+        let formats = match self.formats.is_empty() {
+            true => "no known kind of line".to_owned(),
+            false => self.formats.join(", "),
+        };
+        format!(
+            "{files}, {}, {} ({} read closely for {} patterns), {ranks}; {formats}",
+            some(self.bytes, "byte", "bytes"),
+            some(self.lines, "line", "lines"),
+            thousands(self.lines_read),
+            thousands(self.patterns),
+        )
+    }
 }
 
 /// One file.

@@ -367,12 +367,14 @@ impl Book {
 
     fn note_exception(&mut self, line: &Line, text: &str, exception: &Exception) {
         let has_traceback = self.files.get(line.file).is_some_and(|file| file.traceback.is_some());
-        let weight = if has_traceback { Weight::Fatal } else { Weight::Weak };
         let key = Key::Exception(exception.name.chars().take(80).collect());
         let is_new = !self.seen.contains_key(&key);
+        let frame = if is_new || !has_traceback { frame_above(line.before, line.origin.rank) } else { None };
+        // A traceback whose head is not in the log shows by its frames.
+        let weight = if has_traceback || frame.is_some() { Weight::Fatal } else { Weight::Weak };
         self.record(key.clone(), weight, line, text);
         if is_new
-            && let Some((text, above)) = frame_above(line.before, line.origin.rank)
+            && let Some((text, above)) = frame
             && let Some(seen) = self.seen.get_mut(&key)
         {
             seen.evidence.insert(
@@ -428,7 +430,7 @@ impl Listener for Book {
         }
         let stamp = stamp_in(&head).or_else(|| stamp_in(&text));
         let line = Line { file, number: found.number, origin, stamp, before: found.before };
-        if text.contains("last enqueued work:") && line.origin.rank.is_some() {
+        if text.contains(" work: ") && text.contains("last enqueued ") && line.origin.rank.is_some() {
             self.note_waiting(&line, &text);
         }
         self.note_ends(&line, &text, message);
@@ -436,7 +438,9 @@ impl Listener for Book {
             self.formats.insert(Format::Kernel);
             let origin =
                 Origin { gpu: address.or(line.origin.gpu.clone()), rank: None, ..line.origin.clone() };
-            self.record(Key::Xid(number), Weight::Fatal, &Line { origin, ..line }, &text);
+            // NVLink's reports say so when they harm nothing.
+            let weight = if text.contains(" Nonfatal ") { Weight::Weak } else { Weight::Fatal };
+            self.record(Key::Xid(number), weight, &Line { origin, ..line }, &text);
             return;
         }
         self.note_signs(&line, &text, at);

@@ -23,6 +23,21 @@ pub struct Origin {
 }
 
 impl Origin {
+    /// Rank, node, GPU and process in words.
+    pub fn in_words(&self) -> String {
+        let parts: Vec<String> = [
+            self.rank.map(|rank| format!("rank {rank}")),
+            self.local_rank.filter(|_| self.rank.is_none()).map(|rank| format!("local rank {rank}")),
+            self.node.as_ref().map(|node| format!("node {node}")),
+            self.gpu.as_ref().map(|gpu| format!("GPU {gpu}")),
+            self.pid.map(|pid| format!("process {pid}")),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if parts.is_empty() { "rank and node not known".to_owned() } else { parts.join(", ") }
+    }
+
     /// Fills what is absent from another account of the same thing.
     pub(super) fn or(mut self, other: &Origin) -> Origin {
         self.rank = self.rank.or(other.rank);
@@ -106,10 +121,30 @@ fn mark(text: &str, origin: &mut Origin, first: bool, seen: &mut dyn FnMut(Forma
         b'(' => ray(text, origin, seen),
         b'0'..=b'9' => task(text, origin, seen).or_else(|| time(text, seen)),
         b'E' | b'W' | b'I' | b'F' => glog(text, seen),
-        _ => nccl(text, origin, seen)
+        _ => stream(text)
+            .or_else(|| if first { replica(text) } else { None })
+            .or_else(|| nccl(text, origin, seen))
             .or_else(|| syslog(text, origin, seen))
+            .or_else(|| kernel(text, origin, seen))
             .or_else(|| if first { node(text, origin, seen) } else { None }),
     }
+}
+
+/// `stderr: `, of accelerate's tests and of tools that show a child's streams.
+fn stream(text: &str) -> Option<usize> {
+    ["stderr: ", "stdout: "].iter().find(|mark| text.starts_with(**mark)).map(|mark| mark.len())
+}
+
+/// `trainer/0 ` of TorchX: role and replica.
+fn replica(text: &str) -> Option<usize> {
+    let role = text
+        .bytes()
+        .take(80)
+        .take_while(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(byte))
+        .count();
+    let rest = text[role..].strip_prefix('/').filter(|_| role > 0)?;
+    let (_, rest) = digits(rest)?;
+    rest.starts_with(' ').then(|| text.len() - rest.len() + 1)
 }
 
 /// `[rank3]:`, `[Rank 3]`, `[default3]:`, `[2026-11-21 12:33:44]`, `[E1121 ... file.cpp:616]`, `[ERROR]`, `[PG ... Rank 5]`.
@@ -128,6 +163,16 @@ fn bracket(text: &str, origin: &mut Origin, seen: &mut dyn FnMut(Format)) -> Opt
             return Some(length);
         }
         return None;
+    }
+    // `[1,3]<stdout>:` of mpirun: job and rank
+    if let Some((_, rank)) = inner.split_once(',')
+        && let Some((rank, "")) = digits(rank)
+        && let Some(stream) =
+            ["<stdout>:", "<stderr>:"].iter().find(|stream| text[end + 1..].starts_with(**stream))
+    {
+        origin.rank = origin.rank.or(Some(rank));
+        seen(Format::RankMark);
+        return Some(end + 1 + stream.len());
     }
     if super::stamp::stamp_in(inner).is_some() {
         seen(Format::Times);
@@ -159,7 +204,11 @@ fn bracket(text: &str, origin: &mut Origin, seen: &mut dyn FnMut(Format)) -> Opt
         seen(Format::Kernel);
     }
     let is_cpp = inner.starts_with("E ") || inner.starts_with("W ") || inner.starts_with("I ");
-    (is_level || is_kernel_time || is_cpp).then_some(length)
+    // `[148] `: a line's number, of hosts that show logs so. torchrun numbers failures as `[0]:`.
+    let is_number = inner.len() <= 9
+        && inner.bytes().all(|byte| byte.is_ascii_digit())
+        && text[end + 1..].starts_with(' ');
+    (is_level || is_kernel_time || is_cpp || is_number).then_some(length)
 }
 
 /// The rank that a text names: `Rank 11: found`, `on rank 3 at`, `rank=3`.
@@ -297,6 +346,20 @@ fn syslog(text: &str, origin: &mut Origin, seen: &mut dyn FnMut(Format)) -> Opti
     Some(text.len() - rest.len())
 }
 
+/// `node01 kernel:`, behind a time of another form.
+fn kernel(text: &str, origin: &mut Origin, seen: &mut dyn FnMut(Format)) -> Option<usize> {
+    let (host, rest) = text.split_once(' ')?;
+    let rest = rest.strip_prefix("kernel:")?;
+    let is_host = (1..=64).contains(&host.len())
+        && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if !is_host {
+        return None;
+    }
+    origin.node = origin.node.take().or_else(|| Some(host.to_owned()));
+    seen(Format::Kernel);
+    Some(text.len() - rest.len())
+}
+
 /// `node01: `: a name in lower case that has a digit. Names of programs and files are not nodes.
 fn node(text: &str, origin: &mut Origin, seen: &mut dyn FnMut(Format)) -> Option<usize> {
     let (host, rest) = text.split_once(": ")?;
@@ -395,6 +458,11 @@ mod tests {
         check("(Actor(train-1) pid=18, ip=10.0.0.4) x", None, None, Some("10.0.0.4"), "x");
         check("[  123.456789] NVRM: x", None, None, None, "NVRM: x");
         check("Nov 21 12:33:44 node9 kernel: NVRM: x", None, None, Some("node9"), "NVRM: x");
+        check("2026-11-21T12:33:44.123Z node9 kernel: NVRM: x", None, None, Some("node9"), "NVRM: x");
+        check("[1,3]<stdout>:gpu-1:30:90 [0] x", Some(3), None, Some("gpu-1"), "x");
+        check("trainer/0 [default1]:[rank9]: KeyError: 'x'", Some(9), Some(1), None, "KeyError: 'x'");
+        check("[148] KeyError: 'x'", None, None, None, "KeyError: 'x'");
+        check("stderr:   rank      : 1", None, None, None, "rank      : 1");
         check("2026-11-21 12:33:44,123 - ERROR - boom", None, None, None, "boom");
         check(
             "E1121 12:33:44.123000 77 torch/distributed/elastic/x.py:874] failed",

@@ -10,7 +10,7 @@ use super::causes::{self, Cause, Sign};
 use super::pattern::Pattern;
 
 /// What lines are read for besides the signs of causes.
-const READ_FOR: [&str; 18] = [
+const READ_FOR: [&str; 19] = [
     // Exceptions, whose class may be anybody's.
     "Error:",
     "Exception:",
@@ -31,6 +31,7 @@ const READ_FOR: [&str; 18] = [
     "Xid (PCI:",
     "NVRM: Xid",
     "last enqueued work:",
+    "last enqueued NCCL work:",
 ];
 
 /// One sign, ready to be looked for.

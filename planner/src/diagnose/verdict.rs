@@ -90,10 +90,13 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
             verdicts.push(verdict(book, candidate, part, exit.as_ref(), plan));
         }
     }
-    if verdicts.is_empty()
+    // What others say at the end is no cause where one process is known to have ended on its own.
+    if candidates.first().is_none_or(|first| first.tier == Tier::Cascade)
         && let Some(end) = exit.as_ref().filter(|end| !end.was_told())
     {
-        verdicts.push(only_an_exit(end));
+        verdicts.iter_mut().for_each(|verdict| verdict.part = Part::Consequence);
+        verdicts.insert(0, only_an_exit(end));
+        verdicts.truncate(MOST_VERDICTS);
     }
     if let Some(note) = silence(book, &candidates) {
         notes.push(note);
@@ -273,6 +276,10 @@ fn verdict(
         book.ends.iter().find(|(end, _)| culprit.rank.is_some() && end.origin.rank == culprit.rank)
     {
         culprit = culprit.or(&end.origin);
+    }
+    if culprit.rank.is_none() && seen.ranks.len() == 1 {
+        // Its first line has no mark, and all that have one are of one rank.
+        culprit.rank = seen.ranks.first().copied();
     }
     let (sure, why) = how_sure(book, candidate, part, exit);
     let against = seen

@@ -135,13 +135,19 @@ pub(super) fn known(number: u32) -> &'static Xid {
     KNOWN.iter().find(|xid| xid.number == number).unwrap_or(&OTHER)
 }
 
-/// The number and the GPU's PCI address of a kernel line: `NVRM: Xid (PCI:0000:3b:00): 79, pid=...`.
+/// The number and the GPU's PCI address of a kernel line: `NVRM: Xid (PCI:0000:3b:00): 79, pid=...`. One that says which
+/// Xid it follows from counts as that one; those of switches (`SXid`) have numbers of their own and are left out.
 pub(super) fn read(line: &str) -> Option<(u32, Option<String>)> {
-    let rest = &line[line.find("Xid")? + 3..];
+    let place = line.find("Xid")?;
+    if line[..place].ends_with('S') {
+        return None;
+    }
+    let rest = &line[place + 3..];
     if let Some(inside) = rest.trim_start().strip_prefix("(PCI:") {
         let (address, rest) = inside.split_once(')')?;
         let rest = rest.trim_start_matches([':', ' ']);
-        let (number, _) = super::origin::digits(rest)?;
+        let cause = rest.split_once("caused by previous Xid ").map_or(rest, |(_, cause)| cause);
+        let (number, _) = super::origin::digits(cause)?;
         let is_address = address.len() <= 16
             && address.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.".contains(&byte));
         return Some((number, is_address.then(|| format!("PCI {address}"))));
@@ -163,6 +169,13 @@ mod tests {
             Some((79, address("0000:3b:00")))
         );
         assert_eq!(read("NVRM: Xid (PCI:0000:9d:00.0): 119, Timeout"), Some((119, address("0000:9d:00.0"))));
+        assert_eq!(
+            read(
+                "NVRM: Xid (PCI:0000:dc:00): 45, pid=7, name=python3, Ch 00000001 caused by previous Xid 149"
+            ),
+            Some((149, address("0000:dc:00")))
+        );
+        assert_eq!(read("nvidia-nvswitch3: SXid (PCI:0000:85:00.0): 20034, Fatal, Link 27"), None);
         assert_eq!(read("DCGM saw Xid 94 on GPU 3"), Some((94, None)));
         assert_eq!(read("Xid"), None);
         assert_eq!(known(79).action, Action::Replace);

@@ -10,13 +10,30 @@ use super::megatron::{Imported, Job};
 use super::settings::Settings;
 use super::write::{Notes, finish};
 
+/// Sections that a plan is made of.
+const SECTIONS: [&str; 9] = [
+    "autopipeline",
+    "dataset",
+    "distributed",
+    "model",
+    "optimizer",
+    "packed_sequence",
+    "parallelizer",
+    "peft",
+    "step_scheduler",
+];
 /// Tokens of a sequence, where nothing says how many.
 const USUAL_TOKENS: u64 = 4096;
+/// References that are told one by one.
+const MOST_UNRESOLVED: usize = 16;
 
 /// The plan of a job.
 pub fn import_automodel_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
     let settings = Settings::new(tree, words);
     let mut notes = Notes::new("recipe of NeMo Automodel");
+    for unresolved in settings.unresolved(&SECTIONS).take(MOST_UNRESOLVED) {
+        notes.warn(&unresolved.path, &unresolved.text, &format!("it is left out: {}", unresolved.why));
+    }
     let plan = plan(&settings, job, &mut notes);
     finish(plan, notes)
 }
@@ -219,6 +236,46 @@ optimizer:
             json!("megatron_fsdp"),
         );
         check("--model.pretrained_model_name_or_path Qwen/Qwen3-8B", "/model/preset", json!("qwen3-8b"));
+    }
+
+    #[test]
+    fn references_to_other_keys_are_followed() {
+        let recipe = "
+seq: 2048
+dist: {tp: 2}
+step_scheduler:
+  global_batch_size: ${distributed.batch}
+  local_batch_size: 1
+model:
+  pretrained_model_name_or_path: Qwen/Qwen3-${size}
+  revision: ${oc.env:REVISION}
+size: 8B
+distributed:
+  strategy: fsdp2
+  batch: 64
+  tp_size: ${dist.tp}
+  mp_policy: {reduce_dtype: float32, output_dtype: '${.reduce_dtype}'}
+packed_sequence:
+  packed_sequence_size: ${seq}
+checkpoint:
+  dir: ${oc.env:HOME}/x
+";
+        let of = |options: &str, path: &str| {
+            let imported = import(recipe, options);
+            let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+            serde_json::to_value(&file).unwrap().pointer(path).cloned().unwrap_or_default()
+        };
+        assert_eq!(of("", "/model/preset"), json!("qwen3-8b"));
+        assert_eq!(of("", "/layout/tp"), json!(2));
+        assert_eq!(of("", "/training/seq_len"), json!(2048));
+        assert_eq!(of("", "/training/global_batch_size"), json!(64));
+        assert_eq!(of("", "/layout/fsdp/output_dtype"), json!("fp32"));
+        assert_eq!(of("--distributed.batch 128", "/training/global_batch_size"), json!(128));
+        assert_eq!(of("--dist.tp 4", "/layout/tp"), json!(4));
+        let told: Vec<String> =
+            import(recipe, "").findings.into_iter().map(|finding| finding.message).collect();
+        assert_eq!(told.iter().filter(|message| message.contains("REVISION")).count(), 1, "{told:?}");
+        assert!(!told.iter().any(|message| message.contains("HOME")), "{told:?}");
     }
 
     #[test]

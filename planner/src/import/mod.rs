@@ -5,6 +5,7 @@ mod automodel;
 mod command;
 mod device;
 mod hub_name;
+mod interpolate;
 mod job;
 mod megatron;
 mod python;

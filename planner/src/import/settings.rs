@@ -3,18 +3,33 @@
 use serde_json::Value;
 
 use super::Arguments;
+use super::interpolate::{Unresolved, resolve};
 
 /// A tree of sections, with dotted options above it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     tree: Value,
     arguments: Arguments,
+    unresolved: Vec<Unresolved>,
 }
 
 impl Settings {
-    /// Settings of a tree and the words of a command line, where `--section.name value` counts more.
+    /// Settings of a tree and the words of a command line, where `--section.name value` counts more. References of the
+    /// tree to other keys are put in place.
     pub fn new(tree: Value, words: &[String]) -> Settings {
-        Settings { tree, arguments: Arguments::of_words(words.iter().map(String::as_str)) }
+        let arguments = Arguments::of_words(words.iter().map(String::as_str));
+        let given = |path: &str| arguments.clone().take(&path.replace('_', "-"))?.into_iter().next();
+        let (tree, unresolved) = resolve(&tree, &given);
+        let unresolved =
+            unresolved.into_iter().filter(|unresolved| given(&unresolved.path).is_none()).collect();
+        Settings { tree, arguments, unresolved }
+    }
+
+    /// Values of some sections whose references could not be put in place, and are taken for absent.
+    pub fn unresolved<'a>(&'a self, sections: &'a [&str]) -> impl Iterator<Item = &'a Unresolved> {
+        self.unresolved
+            .iter()
+            .filter(|unresolved| unresolved.path.split('.').next().is_some_and(|top| sections.contains(&top)))
     }
 
     /// The value at a dotted path, as text; none where it is absent, null or `none`.

@@ -158,6 +158,9 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     if let Some(variable) = payload.python_path {
         out.push_str(&format!(" \"${variable}\""));
     }
+    if let Some(startup) = &payload.startup {
+        out.push_str(&format!(" \\\n  {startup}"));
+    }
     out.push_str(&words(payload, torchrun));
     if torchrun {
         out.push_str(" \\\n  2>&1 | tee \"$LOG\" || status=\"${PIPESTATUS[0]}\"\n");
@@ -183,18 +186,28 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
     let mut step = Step::new();
     step.line("set -e");
     step.line("cd \"$1\"");
-    match payload.python_path {
-        Some(_) => {
-            step.line("export PYTHONPATH=\"$2:${PYTHONPATH:-}\"");
-            step.line("shift 2");
-        }
-        None => step.line("shift"),
+    let mut taken = 1;
+    if payload.python_path.is_some() {
+        taken += 1;
+        step.line("export PYTHONPATH=\"$2:${PYTHONPATH:-}\"");
+    }
+    if payload.startup.is_some() {
+        taken += 1;
+        step.line(&format!("startup=\"${taken}\""));
+    }
+    match taken {
+        1 => step.line("shift"),
+        taken => step.line(&format!("shift {taken}")),
     }
     for (name, value) in &payload.task_exports {
         step.line(&format!("export {name}={value}"));
     }
     if payload.wants_ranks && !torchrun {
         step.line("export RANK=\"$SLURM_PROCID\" LOCAL_RANK=\"$SLURM_LOCALID\" WORLD_SIZE=\"$SLURM_NTASKS\"");
+    }
+    if payload.startup.is_some() {
+        // `set -e` looks away from a failure in the middle of a list.
+        step.line("eval \"$startup\" || exit \"$?\"");
     }
     let environment = writer.environment_kind();
     if environment == Environment::NodeLocal && uses_python(payload) {

@@ -120,6 +120,9 @@ pub struct ScriptOptions {
     pub het: Option<String>,
     /// Words of the command (body command).
     pub command: Vec<String>,
+    /// Shell commands that each task runs before the command, in its own shell (body command). The first that fails
+    /// ends the task.
+    pub startup: Vec<String>,
     /// A missing site value is an error instead of a placeholder to fill in.
     pub strict: bool,
 }

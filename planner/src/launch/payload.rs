@@ -32,6 +32,8 @@ pub struct Payload {
     pub stale: Option<&'static str>,
     /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
     pub wants_ranks: bool,
+    /// What each task's shell executes before the command, as one quoted word.
+    pub startup: Option<String>,
     /// Whether losses stand in the log as Megatron prints them.
     pub prints_losses: bool,
 }
@@ -49,6 +51,7 @@ impl Payload {
             python_path: None,
             stale: None,
             wants_ranks: false,
+            startup: None,
             prints_losses: false,
         }
     }

@@ -15,5 +15,6 @@ mod settings;
 mod slurm;
 mod timeline;
 mod verify;
+mod watched;
 mod worker;
 mod wrap;

@@ -17,7 +17,8 @@ pub(super) const CAUSES: &[Cause] = &[
             "the file must be readable on every node: ls -l on one of them",
         ],
         signs: &[
-            fatal("pyxis: failed to import docker image"),
+            // What stands below it may say why, and is nearer then.
+            strong("pyxis: failed to import docker image"),
             fatal("pyxis: failed to create container filesystem"),
             fatal("pyxis: * No such file or directory: *sqsh"),
             fatal("[ERROR] Invalid image reference"),
@@ -60,6 +61,42 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "container-node",
+        family: "container",
+        title: "the node is not set up for containers",
+        role: Root,
+        meaning: "enroot or pyxis may not make what a container needs there: a user namespace, its folders, the GPU hook",
+        next: &[
+            "the same on another node: --exclude=NODE; when all refuse, it is for the site's administrators",
+            "user namespaces: sysctl kernel.unprivileged_userns_clone user.max_user_namespaces; folders: ENROOT_RUNTIME_PATH, ENROOT_CACHE_PATH and ENROOT_DATA_PATH must be writable by the user",
+            "the GPU hook fails where nvidia-smi does: look at the driver on that node",
+        ],
+        signs: &[
+            fatal("failed to create user namespace"),
+            fatal("pyxis: couldn't mkdir"),
+            fatal("pyxis: *cannot create directory"),
+            fatal("pyxis: seccomp filter failed"),
+            fatal("/etc/enroot/hooks.d/*exited with return code"),
+            fatal("launch failed: Plugin initialization failed"),
+        ],
+    },
+    Cause {
+        id: "container-shell",
+        family: "container",
+        title: "the image lacks the program that is to be started in it",
+        role: Root,
+        meaning: "The first program, mostly a shell, is not in the image, or the image's entrypoint wants another",
+        next: &[
+            "start with --no-container-entrypoint, and with a program that the image has (sh for bash)",
+            "look into it: enroot create IMAGE.sqsh; enroot start NAME ls /bin",
+        ],
+        signs: &[
+            fatal("enroot-switchroot: failed to execute"),
+            fatal("exec failed: unable to start container process"),
+            fatal("starting container process caused: exec:"),
+        ],
+    },
+    Cause {
         id: "container-start",
         family: "container",
         title: "the container did not start",
@@ -87,7 +124,6 @@ pub(super) const CAUSES: &[Cause] = &[
             fatal("could not select device driver \"\" with capabilities: [[gpu]]"),
             fatal("CreateContainerConfigError"),
             fatal("RunContainerError"),
-            fatal("Plugin initialization failed"),
             weak("CrashLoopBackOff"),
         ],
     },

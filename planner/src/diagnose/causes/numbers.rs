@@ -7,30 +7,6 @@ use super::{Cause, Role::*, fatal, strong, weak};
 
 pub(super) const CAUSES: &[Cause] = &[
     Cause {
-        id: "nan-grad",
-        family: "numbers",
-        title: "a gradient became NaN or infinite",
-        role: Root,
-        meaning: "One rank found NaN or infinity in its own gradients, before they were summed over ranks, so this rank is where it began",
-        next: &[
-            "resume from the checkpoint before, with the same data: the same step again means data or settings, another step means hardware",
-            "the same rank or GPU again and again: test it (dcgmi diag -r 3) and take its node out",
-            "lower the learning rate, clip gradients, lengthen the warm-up; look at the batch of that step; a row that is masked whole gives 0/0",
-        ],
-        signs: &[
-            fatal("found NaN in local grad norm"),
-            fatal("found Inf in local grad norm"),
-            fatal("found unexpectedly large grads"),
-            fatal("found NaN in local"),
-            fatal("found Inf in local"),
-            fatal("Unexpected result nan on rank"),
-            fatal("Unexpected result inf on rank"),
-            strong("NaN or Inf found in input tensor"),
-            fatal("returned nan values in its"),
-            strong("The total norm * for gradients from `parameters` is non-finite"),
-        ],
-    },
-    Cause {
         id: "nan-loss",
         family: "numbers",
         title: "the loss became NaN or infinite",
@@ -57,6 +33,12 @@ pub(super) const CAUSES: &[Cause] = &[
             strong("loss: nan"),
             strong("loss: NaN"),
             strong("loss:  nan"),
+            // torchtitan pads numbers to eight letters, before that to seven.
+            strong("loss:      nan"),
+            strong("loss:     nan"),
+            strong("loss:      inf"),
+            strong("loss:     inf"),
+            strong("grad_norm:     nan"),
             strong("loss=nan"),
             strong("loss = nan"),
             strong("'loss': nan"),
@@ -75,6 +57,30 @@ pub(super) const CAUSES: &[Cause] = &[
         ],
     },
     Cause {
+        id: "nan-grad",
+        family: "numbers",
+        title: "a gradient became NaN or infinite",
+        role: Root,
+        meaning: "One rank found NaN or infinity in its own gradients, before they were summed over ranks, so this rank is where it began",
+        next: &[
+            "resume from the checkpoint before, with the same data: the same step again means data or settings, another step means hardware",
+            "the same rank or GPU again and again: test it (dcgmi diag -r 3) and take its node out",
+            "lower the learning rate, clip gradients, lengthen the warm-up; look at the batch of that step; a row that is masked whole gives 0/0",
+        ],
+        signs: &[
+            fatal("found NaN in local grad norm"),
+            fatal("found Inf in local grad norm"),
+            fatal("found unexpectedly large grads"),
+            fatal("found NaN in local"),
+            fatal("found Inf in local"),
+            fatal("Unexpected result nan on rank"),
+            fatal("Unexpected result inf on rank"),
+            strong("NaN or Inf found in input tensor"),
+            fatal("returned nan values in its"),
+            strong("The total norm * for gradients from `parameters` is non-finite"),
+        ],
+    },
+    Cause {
         id: "loss-scale",
         family: "numbers",
         title: "the loss scale fell to its minimum",
@@ -84,6 +90,7 @@ pub(super) const CAUSES: &[Cause] = &[
         signs: &[
             fatal("Current loss scale already at minimum"),
             fatal("Minimum loss scale reached"),
+            weak("OVERFLOW! Rank # Skipping step"),
             fatal("minimum loss scale reached"),
         ],
     },

@@ -6,6 +6,7 @@ use super::super::site::Environment;
 use super::super::text;
 use super::super::writer::Writer;
 use crate::finding::Finding;
+use crate::runspec::startup_block;
 
 /// Most words of a command.
 const MOST_WORDS: usize = 1024;
@@ -37,7 +38,44 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     }
     payload.exports = super::mlm::environment::of_hardware(writer);
     payload.wants_ranks = true;
+    payload.startup = startup(writer);
     payload
+}
+
+/// Startup commands as one word, which is an argument of the task's shell like every other value.
+fn startup(writer: &mut Writer<'_>) -> Option<String> {
+    let commands = &writer.options.startup;
+    if commands.is_empty() {
+        return None;
+    }
+    let mut after_secret = false;
+    let gives_secret = commands.iter().flat_map(|command| command.split_whitespace()).any(|word| {
+        let gives = text::gives_secret(word) || (after_secret && !word.starts_with(['-', '$']));
+        after_secret = text::takes_secret(word);
+        gives
+    });
+    if gives_secret {
+        writer.note(
+            Finding::error(
+                "script.startup",
+                serde_json::Value::Null,
+                "a startup command holds a secret, and secrets never enter a script: export it as a variable, and name \
+                 the variable in required_env",
+            )
+            .rule("scripts are shared, logged and kept by Slurm"),
+        );
+        return Some("'<SECRET>'".to_owned());
+    }
+    let quoted = text::quoted(&startup_block(commands, "true"));
+    if quoted.is_none() {
+        writer.refuse_option(
+            "startup",
+            commands.len() as u64,
+            "a startup command holds a control character, such as a line break, or they have more than 4096 bytes; put \
+             them into a script of their own",
+        );
+    }
+    Some(quoted.unwrap_or_else(|| "'<STARTUP>'".to_owned()))
 }
 
 fn words(writer: &mut Writer<'_>) -> Vec<String> {

@@ -6,3 +6,4 @@ mod payloads;
 mod test_only;
 mod time_limit;
 mod worker;
+mod wrap;

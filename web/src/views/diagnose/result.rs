@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::diagnose::{Answer, Evidence, Origin, Part, Verdict};
+use planner::diagnose::{Answer, Evidence, Part, Verdict};
 
 use crate::format::{bytes, exact};
 use crate::testid;
@@ -19,7 +19,7 @@ pub fn ResultView(answer: Arc<Answer>) -> impl IntoView {
         let code = end.code.map_or_else(|| "unknown".to_owned(), |code| code.to_string());
         format!(
             "First process to end: {}, exit code {code}{signal}, told by {}",
-            who(&end.origin),
+            end.origin.in_words(),
             end.told_by
         )
     });
@@ -31,7 +31,7 @@ pub fn ResultView(answer: Arc<Answer>) -> impl IntoView {
             <Others title="Also seen" verdicts=verdicts(Part::Also)/>
             <Others title="What followed" verdicts=verdicts(Part::Consequence)/>
             {answer.notes.iter().map(|note| view! { <p class="note">{note.clone()}</p> }).collect_view()}
-            <p class="note" data-testid=testid::DIAGNOSE_LOOKED>{looked_at(&answer)}</p>
+            <p class="note" data-testid=testid::DIAGNOSE_LOOKED>{format!("Looked at {}", answer.looked_at.in_words())}</p>
         </section>
     }
 }
@@ -46,7 +46,7 @@ fn Full(verdict: Verdict) -> impl IntoView {
         String::new()
     };
     let time = verdict.time.as_ref().map(|time| format!(" at {time}")).unwrap_or_default();
-    let place = format!("{}{time}{ranks}", capital(&who(&verdict.culprit)));
+    let place = format!("{}{time}{ranks}", capital(&verdict.culprit.in_words()));
     let figures = verdict.out_of_memory.as_ref().map(|memory| {
         [
             ("Tried", memory.tried_bytes),
@@ -101,7 +101,7 @@ fn Others(title: &'static str, verdicts: Vec<Verdict>) -> impl IntoView {
                     "{} ({}), {times}, first {}",
                     capital(&verdict.title),
                     verdict.sure.name(),
-                    who(&verdict.culprit)
+                    verdict.culprit.in_words()
                 );
                 view! {
                     <details data-cause=verdict.cause.clone()>
@@ -114,42 +114,6 @@ fn Others(title: &'static str, verdicts: Vec<Verdict>) -> impl IntoView {
             .collect_view();
         view! { <h4>{title}</h4>{items} }
     })
-}
-
-/// Rank, node, GPU and process in words.
-fn who(origin: &Origin) -> String {
-    let parts: Vec<String> = [
-        origin.rank.map(|rank| format!("rank {rank}")),
-        origin.local_rank.filter(|_| origin.rank.is_none()).map(|rank| format!("local rank {rank}")),
-        origin.node.as_ref().map(|node| format!("node {node}")),
-        origin.gpu.as_ref().map(|gpu| format!("GPU {gpu}")),
-        origin.pid.map(|pid| format!("process {pid}")),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
-    if parts.is_empty() { "rank and node not known".to_owned() } else { parts.join(", ") }
-}
-
-fn looked_at(answer: &Answer) -> String {
-    let looked = &answer.looked_at;
-    let files = match looked.files.len() as u64 + looked.more_files {
-        1 => "1 file".to_owned(),
-        count => format!("{} files", exact(count)),
-    };
-    let formats = if looked.formats.is_empty() {
-        "no known kind of line".to_owned()
-    } else {
-        looked.formats.join(", ")
-    };
-    format!(
-        "Looked at {files}, {}, {} lines ({} read closely for {} patterns), {} ranks; {formats}",
-        bytes(looked.bytes),
-        exact(looked.lines),
-        exact(looked.lines_read),
-        looked.patterns,
-        exact(looked.ranks)
-    )
 }
 
 /// The text with its first letter as a capital.

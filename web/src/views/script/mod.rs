@@ -60,6 +60,7 @@ impl Chosen {
             het: text(self.het),
             // What is not words of a shell yet is one word.
             command: planner::launch::words(&command),
+            startup: Vec::new(),
             strict: false,
         }
     }
