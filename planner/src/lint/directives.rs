@@ -8,8 +8,9 @@ use super::walk::Field;
 
 const MAGIC: &str = "#SBATCH";
 
-/// Reads the directives as sbatch does, and notes what it would stumble over.
-pub fn read(source: &str, notes: &mut Notes<'_>) -> Job {
+/// Reads the directives as sbatch does, and notes what it would stumble over. In a here-document stand those of another
+/// script, which this one writes.
+pub fn read(source: &str, documents: &[(usize, usize)], notes: &mut Notes<'_>) -> Job {
     let mut job = Job::default();
     let mut first_command = None;
     let mut late = 0;
@@ -20,8 +21,10 @@ pub fn read(source: &str, notes: &mut Notes<'_>) -> Job {
         let text = line.trim_end_matches(['\n', '\r', ' ', '\t']);
         if let Some(rest) = text.strip_prefix(MAGIC) {
             if first_command.is_some() {
+                let before = documents.partition_point(|(begins, _)| *begins <= start);
+                let inside = before.checked_sub(1).and_then(|index| documents.get(index));
                 late += 1;
-                if late <= 20 {
+                if late <= 20 && inside.is_none_or(|(_, ends)| start >= *ends) {
                     notes.note(
                         "directive-after-command",
                         place(start),

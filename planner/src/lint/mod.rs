@@ -102,9 +102,9 @@ fn findings(script: &[u8]) -> Vec<Finding> {
     }
     // Line ends of other systems and NUL bytes have their findings; the rest is read as if they were not there.
     let plain = source.replace(['\r', '\0'], " ");
-    let job = directives::read(&plain, &mut notes);
     let text = text::Text::script(&plain);
     let (parsed, trouble) = parse::parse(&text);
+    let job = directives::read(&plain, &parsed.documents(), &mut notes);
     let facts = walk::walk(&parsed, &text, &job);
     rules::all(&rules::Script { source: &plain, job: &job, facts: &facts, trouble: &trouble }, &mut notes);
     notes.into_findings()

@@ -13,6 +13,20 @@ pub struct Script {
     pub items: Vec<Item>,
 }
 
+impl Script {
+    /// Where the bodies of here-documents stand, first to last.
+    pub fn documents(&self) -> Vec<(usize, usize)> {
+        let redirects = self.items.iter().filter_map(|item| match item {
+            Item::Simple(simple) => Some(&simple.redirects),
+            _ => None,
+        });
+        let bodies = redirects
+            .flatten()
+            .filter(|redirect| matches!(redirect.kind, RedirectKind::Document | RedirectKind::PlainDocument));
+        bodies.map(|redirect| (redirect.target.start, redirect.target.end)).collect()
+    }
+}
+
 /// One thing in a script.
 #[derive(Debug)]
 pub enum Item {

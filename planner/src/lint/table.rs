@@ -240,7 +240,11 @@ const RULES: &[Rule] = &[
         Severity::Warning,
         "a variable that is not set is empty, and the command runs without it",
     ),
-    rule("unquoted-test", Severity::Warning, "the test fails with an error, and the other branch is taken"),
+    rule(
+        "unquoted-test",
+        Severity::Warning,
+        "with an empty value the test fails with an error, or is always true",
+    ),
     rule("parallel-sizes", Severity::Error, "the training stops at its start, after the queue and the image"),
     rule("batch-size", Severity::Error, "the training stops at its start, after the queue and the image"),
     rule("etp-not-given", Severity::Info, "a script should mean the same under every framework"),

@@ -262,9 +262,57 @@ fn secrets_are_found_and_never_repeated() {
         ": \"${HF_TOKEN:?}\"",
         "export WANDB_API_KEY=your_key_here",
         "export TOKENIZER=hf_tokenizer",
+        "STAGE=data7\nexport MANIFEST_KEY=\"ultra3-${STAGE}\"",
+        "srun python train.py > hf_ds_gpt2_base_n16_2021_07.txt",
     ] {
         let rules = broken(&job(8, harmless));
         assert!(!rules.iter().any(|rule| rule.starts_with("secret")), "{harmless}: {rules:?}");
+    }
+}
+
+#[test]
+fn tests_of_values_that_may_be_empty() {
+    for (test, expected) in [
+        ("[ $RESUME = yes ]", Some("too few words")),
+        ("[ -n $RESUME ]", Some("[ -n ] is true")),
+        ("[ ! -f $RESUME ]", Some("[ -f ] is true")),
+        ("[ -z $RESUME ]", None),
+        ("[ ! -z $RESUME ]", None),
+        ("[ -n \"$RESUME\" ]", None),
+    ] {
+        let report =
+            lint(job(8, &format!("if {test}; then touch resume; fi\nsrun python train.py")).as_bytes());
+        let said = report.findings.iter().find(|finding| finding.rule == "unquoted-test");
+        match expected {
+            Some(part) => assert!(said.is_some_and(|said| said.message.contains(part)), "{test}: {report:?}"),
+            None => assert_eq!(said, None, "{test}"),
+        }
+    }
+}
+
+#[test]
+fn a_script_in_a_here_document_is_another_one() {
+    let inner = "#SBATCH --nodes=2\n#SBATCH --time=never";
+    for (script, expected) in [
+        (format!("sbatch <<EOF\n#!/bin/bash\n{inner}\nsrun hostname\nEOF\n"), &[][..]),
+        (format!("cat > job <<'EOT'\n{inner}\nEOT\nsbatch job\n"), &[]),
+        (format!("cat <<EOF\nhello\nEOF\n{inner}\nsrun hostname\n"), &["directive-after-command"]),
+    ] {
+        let rules: Vec<&str> = broken(&format!("#!/bin/bash\n{script}"))
+            .into_iter()
+            .filter(|rule| rule.starts_with("directive"))
+            .collect();
+        assert_eq!(rules, expected, "{script}");
+    }
+}
+
+#[test]
+fn sizes_that_a_recipe_gives_are_not_guessed() {
+    let sizes = "train.micro_batch_size=4 train.global_batch_size=32";
+    let layout = "model.tensor_model_parallel_size=1 model.pipeline_model_parallel_size=1 model.context_parallel_size=1";
+    for (words, expected) in [(sizes.to_owned(), false), (format!("{sizes} {layout}"), true)] {
+        let script = job(8, &format!("srun python scripts/training/run_recipe.py --recipe some {words}"));
+        assert_eq!(broken(&script).contains(&"batch-size"), expected, "{words}");
     }
 }
 

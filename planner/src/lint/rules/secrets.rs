@@ -1,9 +1,9 @@
 //! Secrets: values in the script, on command lines, and in logs. No finding repeats one.
 
 use super::super::notes::Notes;
-use super::super::text::HoleKind;
+use super::super::text::{HoleKind, Text};
 use super::Context;
-use crate::launch::text::is_secret;
+use crate::launch::text::{is_secret, may_follow};
 
 /// How tokens begin, how many characters follow at least, and whose they are.
 const SHAPES: &[(&str, usize, &str)] = &[
@@ -25,7 +25,7 @@ const FIX: &str =
 /// Looks for secrets.
 pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     for assigned in &context.facts.assigned {
-        let literal = assigned.value.known().is_some_and(is_value);
+        let literal = assigned.value.known().is_some_and(is_value) && is_typed(&assigned.value);
         if literal
             && is_secret(&assigned.name, "")
             && !is_path(&assigned.name, assigned.value.known().unwrap_or_default())
@@ -45,6 +45,7 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         for (name, field) in &call.assigns {
             if is_secret(name, "")
                 && field.text.known().is_some_and(is_value)
+                && is_typed(&field.text)
                 && !is_path(name, field.text.known().unwrap_or_default())
             {
                 let (start, end) = (field.text.place(0), field.text.place(field.text.len()));
@@ -72,6 +73,13 @@ fn clip(text: &str) -> String {
 /// Whether a literal is a value rather than nothing or a thing to fill in.
 fn is_value(text: &str) -> bool {
     text.len() >= 6 && !text.contains(['<', '>', '$', '{', ' ', '/']) && !is_placeholder(text)
+}
+
+/// Whether a value stands in the script as one piece. One that is put together from others is a name or a path.
+fn is_typed(text: &Text) -> bool {
+    let last = text.len().saturating_sub(1);
+    // Quotes and backslashes of the value's own may stand between.
+    text.place(last).checked_sub(text.place(0)).is_some_and(|apart| apart as usize <= last + 4)
 }
 
 fn is_placeholder(text: &str) -> bool {
@@ -111,6 +119,7 @@ fn shapes(source: &str, notes: &mut Notes<'_>) {
             let digits = rest.bytes().filter(u8::is_ascii_digit).count();
             let letters = rest.bytes().filter(u8::is_ascii_alphabetic).count();
             if rest.len() >= *least
+                && may_follow(prefix, rest)
                 && digits > 0
                 && letters > 0
                 && !rest.contains("--")

@@ -130,8 +130,16 @@ fn tests(call: &Call, context: &Context<'_>, notes: &mut Notes<'_>) {
     if !call.fields.first().is_some_and(|field| field.is("[")) || call.place.depth > 0 {
         return;
     }
-    for field in &call.fields {
+    for (index, field) in call.fields.iter().enumerate() {
         if !field.is_open() || field.quoted {
+            continue;
+        }
+        let before = index.checked_sub(1).and_then(|index| call.fields.get(index));
+        let operator = before
+            .and_then(|field| field.text.known())
+            .filter(|text| text.starts_with('-') && text.len() == 2);
+        // Without its word `[ -z ]` is true, as it should be.
+        if operator == Some("-z") {
             continue;
         }
         let Some((_, hole)) = field.text.holes().next() else { continue };
@@ -146,7 +154,10 @@ fn tests(call: &Call, context: &Context<'_>, notes: &mut Notes<'_>) {
             notes.replace(
                 "unquoted-test",
                 (field.at, field.end),
-                format!("when {raw} is empty, [ has too few words and fails"),
+                match operator {
+                    Some(operator) => format!("when {raw} is empty, [ {operator} ] is true all the same"),
+                    None => format!("when {raw} is empty, [ has too few words and fails"),
+                },
                 format!("write \"{raw}\""),
                 format!("\"{raw}\""),
             );

@@ -184,8 +184,20 @@ fn sizes(call: &Call, options: &[Given], world: u64, notes: &mut Notes<'_>) {
         words.push(format!("--expert-tensor-parallel-size={etp}"));
         words.push(format!("--moe-ffn-hidden-size={}", etp.saturating_mul(128)));
     }
-    let batch =
-        !unknown("micro-batch-size") && !unknown("global-batch-size") && get("global-batch-size").is_some();
+    // What a recipe's command line leaves out is the recipe's, and as good as unknown.
+    let recipe = options.iter().any(|option| option.dotted);
+    let whole = [
+        "tensor-model-parallel-size",
+        "pipeline-model-parallel-size",
+        "context-parallel-size",
+        "micro-batch-size",
+    ]
+    .iter()
+    .all(|name| get(name).is_some());
+    let batch = !unknown("micro-batch-size")
+        && !unknown("global-batch-size")
+        && get("global-batch-size").is_some()
+        && (whole || !recipe);
     if batch {
         words.push(format!("--micro-batch-size={}", number("micro-batch-size")));
         words.push(format!("--global-batch-size={}", number("global-batch-size")));
