@@ -23,6 +23,17 @@ impl Writer<'_> {
                 self.refuse(field, path, "is not an absolute path");
             }
         }
+        // The log's name is made of both, and Slurm makes no folder for it.
+        if let Some(name) = site.job_name.as_deref().filter(|name| name.contains(['/', '%'])) {
+            self.refuse("job_name", name, "holds a / or a %, and the job's log is named by it");
+        }
+        if let Some(path) = site.shared_dir.as_deref().filter(|path| path.contains('%')) {
+            self.refuse(
+                "shared_dir",
+                path,
+                "holds a %, which Slurm reads as a pattern in the name of the job's log",
+            );
+        }
         self.check_shared();
         if let Some(signal) = &site.signal {
             self.check_signal(signal);

@@ -157,9 +157,10 @@ impl Writer<'_> {
             first.to_owned(),
             String::new(),
             format!(
-                "World: {} ranks on {} nodes of {} x {}, {spawned}",
+                "World: {} ranks on {} {} of {} x {}, {spawned}",
                 plan.world_size(),
                 cluster.nodes,
+                if cluster.nodes == 1 { "node" } else { "nodes" },
                 cluster.gpus_per_node,
                 cluster.gpu.title
             ),

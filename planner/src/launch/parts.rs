@@ -203,6 +203,13 @@ impl Writer<'_> {
         }
         let shared =
             self.site.shared_dir.as_deref().filter(|shared| !shared.is_empty()).unwrap_or("<SHARED_DIR>");
+        if shared.contains([':', ',']) {
+            self.refuse(
+                "mounts",
+                shared,
+                "is not given, and shared_dir can't be mounted by its own name: it holds a : or a ,",
+            );
+        }
         let mut mounts = format!("{shared}:{shared}");
         if self.options.body == Body::Bridge {
             self.missing("mounts", "<MEGATRON_BRIDGE_CHECKOUT>");

@@ -35,7 +35,19 @@ pub fn is_variable(name: &str) -> bool {
 pub fn is_secret(name: &str, value: &str) -> bool {
     let name = name.to_ascii_uppercase();
     SECRET_WORDS.iter().any(|word| name.split('_').any(|part| part == *word))
-        || SECRET_PREFIXES.iter().any(|prefix| value.starts_with(prefix) && value.len() >= prefix.len() + 12)
+        || SECRET_PREFIXES
+            .iter()
+            .any(|prefix| value.strip_prefix(prefix).is_some_and(|rest| is_token(prefix, rest)))
+}
+
+fn is_token(prefix: &str, rest: &str) -> bool {
+    rest.len() >= 12 && may_follow(prefix, rest)
+}
+
+/// Whether a service makes tokens of this prefix and this rest: some are of one part, and names of files and recipes
+/// begin with `hf_`, too.
+pub fn may_follow(prefix: &str, rest: &str) -> bool {
+    !matches!(prefix, "hf_" | "AKIA") || rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 /// Whether one word of a command line gives a secret away: `TOKEN=value`, `--api-key=value`, or a token as it stands.
@@ -190,6 +202,7 @@ mod tests {
         assert!(is_secret("HF_TOKEN", ""));
         assert!(is_secret("wandb_api_key", ""));
         assert!(is_secret("ANYTHING", "hf_abcdefghijklmnopqrst"));
+        assert!(!is_secret("RECIPE", "hf_llama3_8b_pretrain"));
         assert!(!is_secret("TOKENIZERS_PARALLELISM", "false"));
         assert!(!is_secret("KEYBOARD", "de"));
     }

@@ -189,6 +189,7 @@ fn components_of_a_heterogeneous_job() {
     let het = |text: &str| ScriptOptions { het: Some(text.into()), ..kind(Mode::Srun, Body::Mlm) };
     let text =
         check(&minimax(), &site(), &het("2:left,6:right"), &["#SBATCH hetjob\n", "--het-group=0-1 "], &[]);
+    insta::assert_snapshot!("het_mlm", text);
     let nodes: Vec<&str> = directives(&text)
         .into_iter()
         .filter(|line| line.starts_with("--nodes") || line.starts_with("--part"))
@@ -391,4 +392,62 @@ fn a_site_as_its_file() {
     "X" = "1"
     "#);
     assert_eq!(site_toml(&Site::default()), "");
+}
+
+#[test]
+fn an_array_one_node_and_racks_as_they_are_read() {
+    let array = ScriptOptions { array: Some("0-3%2".into()), ..kind(Mode::Srun, Body::Bridge) };
+    insta::assert_snapshot!(
+        "array_bridge",
+        check(&minimax(), &site(), &array, &["#SBATCH --array=0-3%2\n"], &[])
+    );
+
+    let alone = of("llama-3-8b", 1, r#"{"tp": 2}"#);
+    let torchrun = kind(Mode::Torchrun, Body::Mlm);
+    let text =
+        check(&alone, &site(), &torchrun, &["--nnodes=1 --standalone"], &["--master_addr", "--node_rank"]);
+    insta::assert_snapshot!("one_node_mlm", text);
+
+    let apptainer = Site {
+        container: Some(Container::Apptainer),
+        image: Some("/lustre/team/train.sif".into()),
+        ..site()
+    };
+    let text = check(
+        &minimax(),
+        &apptainer,
+        &kind(Mode::Srun, Body::Mlm),
+        &["apptainer exec --nv"],
+        &["--container-"],
+    );
+    insta::assert_snapshot!("apptainer_mlm", text);
+
+    let racks = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-70b"}, "training": {"global_batch_size": 288}, "layout": {"tp": 4},
+            "cluster": {"gpu": "gb200", "nodes": 36, "gpus_per_node": 4, "nvlink_domain": 72}}"#,
+    );
+    let text = check(
+        &racks,
+        &site(),
+        &kind(Mode::Srun, Body::Bridge),
+        &["--segment=18\n", "NCCL_NET_GDR_C2C=1"],
+        &[],
+    );
+    insta::assert_snapshot!("racks_bridge", text);
+
+    insta::assert_snapshot!(
+        "salloc_worker",
+        check(&tiny(), &site(), &kind(Mode::Salloc, Body::Worker), &["salloc"], &[])
+    );
+}
+
+#[test]
+fn names_of_the_log_hold_nothing_that_slurm_reads() {
+    let kind = kind(Mode::Srun, Body::Bridge);
+    for name in ["a/b", "run%j"] {
+        refused(&minimax(), &Site { job_name: Some(name.into()), ..site() }, &kind, "site.job_name", "log");
+    }
+    let shared = |path: &str| Site { shared_dir: Some(path.into()), mounts: Vec::new(), ..site() };
+    refused(&minimax(), &shared("/lustre/50%/team"), &kind, "site.shared_dir", "pattern");
+    refused(&minimax(), &shared("/lustre/a:b"), &kind, "site.mounts", "can't be mounted");
 }
