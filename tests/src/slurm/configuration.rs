@@ -74,7 +74,8 @@ fn compile_plugin(plugin: &Path) -> Result<()> {
 
 fn slurm_conf(folder: &Path) -> String {
     let folder = folder.display();
-    // A requeued job waits for as long as credentials live: two minutes unless told otherwise.
+    // A requeued job waits for as long as credentials live: two minutes unless told otherwise. Components of
+    // heterogeneous jobs are placed by the backfill scheduler alone, which looks every half minute unless told otherwise.
     let mut text = format!(
         "ClusterName=shardplan\n\
          SlurmctldHost=login(10.77.0.1)\n\
@@ -101,6 +102,7 @@ fn slurm_conf(folder: &Path) -> String {
          ReturnToService=2\n\
          KillWait=5\n\
          SlurmdTimeout=10\n\
+         SchedulerParameters=bf_interval=1\n\
          SelectType=select/cons_tres\n\
          SelectTypeParameters=CR_Core\n\
          GresTypes=gpu\n\

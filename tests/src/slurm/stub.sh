@@ -1,6 +1,6 @@
 #!/bin/bash
-# Stands in for `uv` and `python` in scripts under test: writes down how it was called, then does as little as they
-# would to call the next.
+# Stands in for `uv`, `python` and `apptainer` in scripts under test: writes down how it was called, then does as little
+# as they would to call the next.
 #
 # STUB_RECORDS   folder for records, one file a call: NAME=VALUE with a zero byte after each
 # STUB_FAIL      `sync`: `uv sync` fails with 3; a number: the training process of that rank fails with 7
@@ -34,6 +34,18 @@ if [ "$program" = uv ]; then
       ;;
   esac
   exit 64
+fi
+
+if [ "$program" = apptainer ]; then
+  [ "${1-}" = exec ] || exit 64
+  shift
+  while [ "${1#--}" != "$1" ]; do
+    [ "$1" != --bind ] || shift
+    shift
+  done
+  # The image.
+  shift
+  exec "$@"
 fi
 
 if [ "${1-} ${2-}" = "-m torch.distributed.run" ]; then

@@ -9,6 +9,7 @@ mod layouts;
 mod lint;
 mod map;
 mod memory;
+mod script_form;
 mod scripts;
 mod search;
 mod settings;

@@ -9,6 +9,7 @@ use planner::finding::has_error;
 use planner::launch::{Body, Container, Environment, Mode, ScriptOptions, Site, Task, script};
 use planner::{Plan, parse_plan};
 use serde_json::json;
+use system_tests::programs::system_program;
 use system_tests::slurm::stubs::{Call, Stubs};
 use system_tests::slurm::{GPUS_PER_NODE, HALVES, NODES, Slurm, succeeded};
 
@@ -147,8 +148,9 @@ fn port_of(job: &str) -> Result<String> {
 
 #[tokio::test]
 async fn every_body_runs_with_one_process_for_each_gpu_in_both_modes() -> Result<()> {
-    let scripts: [(Body, &[&str]); 4] = [
+    let scripts: [(Body, &[&str]); 5] = [
         (Body::Bridge, &["scripts/training/run_recipe.py", "--recipe", "some_recipe"]),
+        (Body::Mlm, &[]),
         (Body::Automodel, &[]),
         (Body::Torchtitan, &["-m", "torchtitan.train", "--module", "llama3"]),
         (Body::Command, &["train.py", "--steps", "3"]),
@@ -161,13 +163,42 @@ async fn every_body_runs_with_one_process_for_each_gpu_in_both_modes() -> Result
             if body == Body::Command {
                 job.options.command = ["python", "train.py", "--steps", "3"].map(str::to_owned).to_vec();
             }
-            check(&job, words).await.with_context(|| name.clone())?;
+            let calls = check(&job, words).await.with_context(|| name.clone())?;
+            if body == Body::Mlm {
+                megatron_lm(&job, &calls).with_context(|| name.clone())?;
+            }
         }
     }
     Ok(())
 }
 
-async fn check(job: &Job, words: &[&str]) -> Result<()> {
+/// Megatron-LM reads no variable of Slurm's, lies under a folder with a blank in its name, and wants its own settings.
+fn megatron_lm(job: &Job, calls: &[Call]) -> Result<()> {
+    let folder = format!("{}/3rdparty/Megatron-LM", job.site.workdir.as_deref().unwrap_or_default());
+    for (rank, call) in ranks(calls, job.options.mode == Mode::Torchrun)?.into_iter().enumerate() {
+        ensure!(call.arguments[0] == format!("{folder}/pretrain_gpt.py"), "{:?}", call.arguments);
+        let path = call.variable("PYTHONPATH");
+        ensure!(path.split(':').next() == Some(&*folder), "PYTHONPATH is {path:?}");
+        for (name, value) in [
+            ("RANK", rank.to_string()),
+            ("LOCAL_RANK", (rank % 2).to_string()),
+            ("WORLD_SIZE", RANKS.to_string()),
+            ("CUDA_DEVICE_MAX_CONNECTIONS", "1".to_owned()),
+            ("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1".to_owned()),
+            ("NCCL_NVLS_ENABLE", "0".to_owned()),
+        ] {
+            ensure!(call.variable(name) == value, "rank {rank}: {name} is {:?}", call.variable(name));
+        }
+        let words = call.arguments.join(" ");
+        for option in ["--tensor-model-parallel-size 2", "--train-iters 5", "--mock-data", "--seed 1234"] {
+            ensure!(words.contains(option), "{option} is not in {words}");
+        }
+    }
+    Ok(())
+}
+
+/// Runs a job of two phases and gives its calls.
+async fn check(job: &Job, words: &[&str]) -> Result<Vec<Call>> {
     let torchrun = job.options.mode == Mode::Torchrun;
     let (number, calls) = job.completed().await?;
     let found = ranks(&calls, torchrun)?;
@@ -231,16 +262,106 @@ async fn check(job: &Job, words: &[&str]) -> Result<()> {
     } else {
         ensure!((runs.len() as u64, launchers.len()) == (RANKS, 0), "{} runs", runs.len());
     }
+    // Losses are shown again where a launcher's log hides them among others.
+    let shows = job.printed().contains("Losses:");
+    ensure!(shows == (torchrun && matches!(job.options.body, Body::Bridge | Body::Mlm)), "{}", job.printed());
+    Ok(calls)
+}
+
+#[tokio::test]
+async fn conversion_and_generation_take_the_layout_alone() -> Result<()> {
+    for (task, script) in [
+        (Task::Convert, "examples/conversion/hf_megatron_roundtrip_multi_gpu.py"),
+        (Task::Generate, "examples/conversion/hf_to_megatron_generate_text.py"),
+    ] {
+        let mut job = Job::new(task.name(), Mode::Srun, Body::Bridge)?;
+        job.options.task = task;
+        let (_, calls) = job.completed().await?;
+        for call in ranks(&calls, false)? {
+            ensure!(call.arguments[0] == script, "{:?}", call.arguments);
+            let words = call.arguments.join(" ");
+            ensure!(words.contains("--tp 2 --pp 1 --ep 1 --etp"), "{words}");
+            ensure!(call.arguments.iter().any(|word| word == "MiniMaxAI/MiniMax-M2"), "{words}");
+            // One word, blanks and all.
+            let asks = call.arguments.iter().any(|word| word == "What is AI?");
+            ensure!(asks == (task == Task::Generate), "{:?}", call.arguments);
+        }
+        ensure!(calls_of(&calls, "uv", &["sync"]).len() == 1, "{} calls", calls.len());
+    }
+    Ok(())
+}
+
+/// The steps, each in the shell where it belongs: salloc's own, and then the one that it opens.
+#[tokio::test]
+async fn steps_of_an_interactive_allocation_run_as_they_are_pasted() -> Result<()> {
+    for (body, task) in [(Body::Bridge, Task::Generate), (Body::Mlm, Task::Train)] {
+        let mut job = Job::new(&format!("salloc-{}", body.name()), Mode::Salloc, body)?;
+        job.options.task = task;
+        let text = job.script()?;
+        let (first, rest) = text.split_once("\n# Step 2").context("no step 2")?;
+        // Step 3 wants a terminal, which a test has not; that apart it runs as it is.
+        ensure!(rest.matches(" --pty ").count() == 1, "{rest}");
+        let looks = |line: &str| match line.trim() {
+            "bash" => "  bash <<< hostname".to_owned(),
+            _ => line.to_owned(),
+        };
+        let rest: Vec<String> = rest.replace(" --pty ", " ").lines().map(looks).collect();
+        std::fs::write(job.folder.join("rest.sh"), format!("# Step 2{}\n", rest.join("\n")))?;
+        let steps = job.folder.join("steps.sh");
+        std::fs::write(&steps, format!("{} \\\n  bash rest.sh\n", first.trim_end()))?;
+        let mut bash = job.slurm.unlimited("timeout")?;
+        let folder = format!("--chdir={}", job.folder.display());
+        bash.arg("60").arg(system_program("env")?).args([&folder, "bash"]).arg(&steps);
+        job.stubs.on_path_of(&mut bash);
+        let output = bash.output()?;
+        let said =
+            format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{said}");
+        ensure!(said.lines().any(|line| line == NODES[0]), "step 3 is not on the first node: {said}");
+        let calls = job.stubs.calls()?;
+        let found = ranks(&calls, false)?;
+        ensure!(found.iter().all(|call| call.variable("MASTER_ADDR") == NODES[0]), "{:?}", found[0]);
+        ensure!(calls_of(&calls, "uv", &["sync"]).len() == 1 && calls[0].arguments == ["sync"], "{calls:?}");
+    }
     Ok(())
 }
 
 #[tokio::test]
-async fn conversion_takes_the_layout_alone() -> Result<()> {
-    let mut job = Job::new("convert", Mode::Srun, Body::Bridge)?;
-    job.options.task = Task::Convert;
-    let (_, calls) = job.completed().await?;
-    let arguments = ranks(&calls, false)?[0].arguments.join(" ");
-    ensure!(arguments.contains("--tp 2 --pp 1 --ep 1 --etp"), "{arguments}");
+async fn apptainer_is_given_image_and_mounts_and_runs_what_the_task_is() -> Result<()> {
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        let mut job = Job::new(&format!("apptainer-{}", mode.name()), mode, Body::Bridge)?;
+        let shared = job.folder.display().to_string();
+        let (image, mounts) =
+            (format!("{shared}/an image.sif"), format!("{shared}/work dir:/opt/Megatron-Bridge"));
+        job.site.container = Some(Container::Apptainer);
+        job.site.image = Some(image.clone());
+        job.site.mounts = vec![format!("{shared}:{shared}"), mounts];
+        let (_, calls) = job.completed().await?;
+        ranks(&calls, mode == Mode::Torchrun)?;
+        let contained = calls_of(&calls, "apptainer", &[]);
+        let tasks = if mode == Mode::Torchrun { NODES.len() } else { RANKS as usize };
+        ensure!(contained.len() == 1 + tasks, "{} containers", contained.len());
+        for call in contained {
+            let expected = ["exec", "--nv", "--bind", &job.site.mounts.join(","), &image, "bash", "-c"];
+            ensure!(call.arguments.starts_with(&expected.map(str::to_owned)), "{:?}", call.arguments);
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_job_that_fails_is_queued_again_as_often_as_the_site_says() -> Result<()> {
+    let mut job = Job::new("retries", Mode::Srun, Body::Torchtitan)?;
+    job.site.retries = 1;
+    job.variables.push(("STUB_FAIL", "2"));
+    let (number, state, code) = job.run().await?;
+    ensure!(state == "FAILED" && code == "7:0", "{state} {code}: {}", job.printed());
+    ensure!(job.slurm.job_field(&number, "Restarts")? == "1", "{}", job.printed());
+    let calls = job.stubs.calls()?;
+    let attempts = calls.iter().filter(|call| call.variable("SLURM_PROCID") == "2").count();
+    ensure!(attempts == 2, "rank 2 was started {attempts} times: {}", job.printed());
+    // The second attempt writes behind the first one's log.
+    ensure!(job.printed().matches("sacct -j").count() == 2, "{}", job.printed());
     Ok(())
 }
 
@@ -358,6 +479,14 @@ async fn elements_of_an_array_have_logs_and_seeds_of_their_own() -> Result<()> {
         .collect();
     seeds.sort();
     ensure!(seeds == ["rng.seed=1234", "rng.seed=1235"], "{seeds:?}");
+    for call in calls.iter().filter(|call| call.program == "python") {
+        // Each element has a number of its own besides, which its ranks' port comes from.
+        let port = port_of(call.variable("SLURM_JOB_ID"))?;
+        ensure!(call.variable("MASTER_PORT") == port, "{} instead of {port}", call.variable("MASTER_PORT"));
+        let element = call.variable("SLURM_ARRAY_TASK_ID");
+        let save = format!("checkpoint.save={}/runs/{number}_{element}/checkpoints", job.folder.display());
+        ensure!(call.arguments.contains(&save), "{save} is not in {:?}", call.arguments);
+    }
     Ok(())
 }
 

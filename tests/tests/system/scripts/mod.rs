@@ -1,0 +1,188 @@
+//! Every script that planner writes: read by bash and shellcheck, and run with programs that only record.
+
+mod fields;
+mod hostile;
+mod stage;
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use planner::launch::{Body, Environment, Mode, ScriptOptions, Site, script};
+use planner::{Plan, parse_plan};
+use system_tests::programs::system_program;
+use system_tests::scripts::{Written, combinations, salloc_steps};
+
+use self::stage::{Call, Stage};
+
+fn all() -> Result<Vec<Written>> {
+    let mut all = combinations()?;
+    ensure!(all.len() >= 200, "{} combinations are fewer than 200", all.len());
+    all.extend(salloc_steps()?);
+    Ok(all)
+}
+
+#[test]
+fn bash_and_shellcheck_read_every_script() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    // Of scripts that are the same for several plans or sites one is enough.
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    for written in all()? {
+        names.entry(written.script).or_insert(written.name);
+    }
+    let mut paths = Vec::new();
+    for (index, (script, name)) in names.iter().enumerate() {
+        let path = folder.path().join(format!("{index:03} {}.sh", name.replace('/', "-")));
+        std::fs::write(&path, script)?;
+        paths.push(path);
+    }
+    // Each reader takes many scripts at once: bash in one process that forks, shellcheck in two.
+    let bash = "for script; do bash -n \"$script\" || echo \"$script\"; done";
+    let bash = started(Command::new("bash").args(["-c", bash, "bash"]).args(&paths))?;
+    let halves = paths.chunks(paths.len().div_ceil(2)).map(shellcheck).collect::<Result<Vec<_>>>()?;
+    for reader in halves.into_iter().chain([bash]) {
+        let output = reader.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && said.is_empty() && errors.is_empty(),
+            "{}{errors}",
+            said.chars().take(8000).collect::<String>()
+        );
+    }
+    Ok(())
+}
+
+fn shellcheck(paths: &[PathBuf]) -> Result<std::process::Child> {
+    started(Command::new(system_program("shellcheck")?).args(["--shell=bash", "--format=gcc"]).args(paths))
+}
+
+fn started(command: &mut Command) -> Result<std::process::Child> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().with_context(|| format!("{command:?} can't be started"))
+}
+
+#[test]
+fn our_own_linter_finds_nothing_in_any_script() -> Result<()> {
+    let mut found: Vec<String> = Vec::new();
+    for written in all()? {
+        let report = planner::lint::lint(written.script.as_bytes());
+        if !report.is_clean() {
+            let said = report.findings.iter().filter(|finding| finding.severity != planner::Severity::Info);
+            found.extend(
+                said.map(|one| format!("{}:{}: {} {}", written.name, one.line, one.rule, one.message)),
+            );
+        }
+    }
+    ensure!(found.is_empty(), "{} findings: {:#?}", found.len(), found.get(..found.len().min(40)));
+    Ok(())
+}
+
+#[test]
+fn the_same_scripts_come_each_time() -> Result<()> {
+    for (one, other) in all()?.into_iter().zip(all()?) {
+        ensure!(one.script == other.script, "{}", one.name);
+    }
+    Ok(())
+}
+
+fn plan(name: &str) -> Result<Plan> {
+    let text = serde_json::json!({
+        "version": 1, "name": name, "model": {"preset": "tiny-dense"},
+        "cluster": {"gpu": "cpu", "nodes": 2, "gpus_per_node": 2}, "layout": {"tp": 2},
+        "training": {"seq_len": 32, "global_batch_size": 4, "dtype": "fp32"},
+    });
+    let file = parse_plan(&text.to_string()).map_err(|findings| anyhow!("{findings:?}"))?;
+    Plan::resolve(&file).plan.context("not a plan")
+}
+
+/// Checks what a script calls and how it ends: programs with their first arguments, and how often.
+#[track_caller]
+fn check(
+    options: &ScriptOptions,
+    change: fn(&mut Site),
+    variables: &[(&str, &str)],
+    code: i32,
+    calls: &[(&[&str], usize)],
+) {
+    let stage = Stage::new().expect("a stage");
+    let mut site = stage.site();
+    change(&mut site);
+    let (text, findings) = script(&plan("a plan").expect("a plan"), &site, options);
+    let output = stage.run(&text, variables).expect("a run");
+    let seen = stage.calls().expect("calls");
+    let said = format!("{findings:?}\n{text}\n{output:?}\n{seen:#?}");
+    assert_eq!(output.status.code(), Some(code), "{said}");
+    for (call, times) in calls {
+        assert_eq!(seen.iter().filter(|seen| begins(seen, call)).count(), *times, "{call:?}: {said}");
+    }
+}
+
+/// Whether a call is of this program with these first arguments.
+fn begins(call: &Call, words: &[&str]) -> bool {
+    let (program, arguments) = words.split_first().unwrap_or((&"", &[]));
+    call.program == *program && call.arguments.get(..arguments.len()).is_some_and(|first| first == arguments)
+}
+
+fn kind(mode: Mode, body: Body) -> ScriptOptions {
+    ScriptOptions { mode, body, command: vec!["train".into(), "a b".into()], ..ScriptOptions::default() }
+}
+
+const SYNC: &[&str] = &["uv", "sync"];
+const NO_SYNC: &[&str] = &["uv", "run", "--no-sync"];
+const PYTHON: &[&str] = &["python"];
+
+#[test]
+fn phases_and_exit_codes() {
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        for body in [Body::Bridge, Body::Mlm, Body::Automodel] {
+            let both = [(SYNC, 1), (NO_SYNC, 1), (PYTHON, 1)];
+            check(&kind(mode, body), |_| {}, &[], 0, &both);
+            check(&kind(mode, body), |_| {}, &[("PYTHON_EXIT", "7")], 7, &both);
+            check(&kind(mode, body), |_| {}, &[("SYNC_EXIT", "5")], 5, &[(SYNC, 1), (PYTHON, 0)]);
+            let local = |site: &mut Site| site.environment = Some(Environment::NodeLocal);
+            check(&kind(mode, body), local, &[], 0, &[(SYNC, 1), (PYTHON, 1)]);
+            check(&kind(mode, body), local, &[("SYNC_EXIT", "5")], 5, &[(PYTHON, 0)]);
+        }
+        check(
+            &kind(mode, Body::Torchtitan),
+            |_| {},
+            &[("PYTHON_EXIT", "7")],
+            7,
+            &[(&["uv"], 0), (PYTHON, 1)],
+        );
+    }
+    check(&kind(Mode::Srun, Body::Command), |_| {}, &[], 0, &[(&["train", "a b"], 1)]);
+    check(&kind(Mode::Srun, Body::Worker), |_| {}, &[], 0, &[(&["train", "--plan"], 1)]);
+    let retries = |site: &mut Site| site.retries = 1;
+    let requeue: &[&str] = &["scontrol", "requeue", "123456"];
+    check(&kind(Mode::Srun, Body::Bridge), retries, &[("PYTHON_EXIT", "3")], 3, &[(requeue, 1)]);
+    let again = [("PYTHON_EXIT", "3"), ("SLURM_RESTART_COUNT", "1")];
+    check(&kind(Mode::Srun, Body::Bridge), retries, &again, 3, &[(requeue, 0)]);
+}
+
+#[test]
+fn secrets_come_from_a_private_file_that_does_not_stay() -> Result<()> {
+    for (mode, code, exit, stays) in [(0o600, 0, "0", false), (0o600, 4, "4", false), (0o644, 1, "0", true)] {
+        let stage = Stage::new()?;
+        let file = stage.path("secrets.env");
+        std::fs::write(&file, "export MY_KEY=secret-value\n")?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode))?;
+        let site = Site {
+            secrets_file: Some(stage.text("secrets.env")),
+            required_env: vec!["MY_KEY".into()],
+            ..stage.site()
+        };
+        let (text, _) = script(&plan("a plan")?, &site, &kind(Mode::Srun, Body::Bridge));
+        let output = stage.run(&text, &[("PYTHON_EXIT", exit)])?;
+        assert_eq!(output.status.code(), Some(code), "{output:?}\n{text}");
+        assert_eq!(file.exists(), stays);
+        // Programs are given it in their environment, and nowhere else.
+        let words: Vec<Vec<String>> = stage.calls()?.into_iter().map(|call| call.arguments).collect();
+        let said = format!("{output:?}{words:?}");
+        assert!(!said.contains("secret-value"), "{said}");
+    }
+    Ok(())
+}
