@@ -3,7 +3,7 @@
 use std::fmt;
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::count::Count;
 use crate::lock::Lock;
@@ -163,15 +163,28 @@ fn system(place: &Place) -> Result<Count> {
     let torch = build::everything(place)?;
     let uv = tools::uv(place, &torch)?;
     let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
-    test(
-        build::cargo(place, Target::Native)
-            .args(["test", "--no-fail-fast", "--package", "system-tests"])
-            // One at a time: each starts a browser, or four ranks, and waits for them with limits.
-            .args(["--", "--test-threads=1"])
-            // Errors there tell their story themselves.
-            .env("RUST_BACKTRACE", "0")
-            .env("SHARDPLAN_BIN_DIR", place.programs())
-            .env("SHARDPLAN_TORCH", &torch.python)
-            .env("SHARDPLAN_UV", uv),
-    )
+    process::run(build::cargo(place, Target::Native).args([
+        "test",
+        "--no-run",
+        "--package",
+        "system-tests",
+    ]))?;
+    let tests = |names: &[&str]| {
+        let mut cargo = build::cargo(place, Target::Native);
+        cargo.args(["test", "--no-fail-fast", "--package", "system-tests"]);
+        // One at a time: each starts a browser, or four ranks, and waits for them with limits.
+        cargo.args(["--", "--test-threads=1"]).args(names);
+        // Errors there tell their story themselves.
+        cargo.env("RUST_BACKTRACE", "0").env("SHARDPLAN_BIN_DIR", place.programs());
+        cargo.env("SHARDPLAN_TORCH", &torch.python).env("SHARDPLAN_UV", &uv);
+        test(&mut cargo)
+    };
+    // Slurm looks at its jobs now and then, so its tests wait most of their time, and the others run meanwhile.
+    let (of_slurm, others) = std::thread::scope(|scope| {
+        let of_slurm = scope.spawn(|| tests(&["slurm::"]));
+        let others = tests(&["--skip", "slurm::"]);
+        (of_slurm.join(), others)
+    });
+    let of_slurm = of_slurm.map_err(|_| anyhow!("the thread of the Slurm tests panicked"))?;
+    Ok([of_slurm?, others?].into_iter().sum())
 }

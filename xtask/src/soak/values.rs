@@ -1,0 +1,19 @@
+//! Hostile values in every field of a script, more than the test command has: the same test, with another number.
+
+use anyhow::Result;
+
+use crate::console::timed;
+use crate::lock::Lock;
+use crate::place::{Place, Target};
+use crate::{build, process};
+
+/// Tries `cases` random values in every field; whether none was executed and none was changed.
+pub fn run(place: &Place, cases: u32) -> Result<bool> {
+    let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo
+        .args(["test", "--package", "system-tests", "--test", "system"])
+        .args(["--", "--nocapture", "scripts::hostile::no_value"])
+        .env("PROPTEST_CASES", cases.to_string());
+    timed(format!("{cases} hostile values in every field of a script"), || process::watch(&mut cargo, |_| {}))
+}
