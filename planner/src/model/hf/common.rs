@@ -43,7 +43,7 @@ pub(super) fn activation(reader: &mut Reader, name: &str) -> Activation {
             Activation::Silu
         }
         Some("silu" | "swish") => Activation::Silu,
-        Some("gelu" | "gelu_new" | "gelu_pytorch_tanh") => Activation::Gelu,
+        Some("gelu" | "gelu_fast" | "gelu_new" | "gelu_pytorch_tanh") => Activation::Gelu,
         Some("relu2") => Activation::SquaredRelu,
         Some("swigluoai" | "situ") => {
             reader.note(
@@ -73,7 +73,7 @@ pub(super) fn rope_theta(reader: &mut Reader) -> f64 {
 }
 
 /// Width of a head that is rotated, where config.json says that it is not all of it.
-fn rotary_dim(reader: &mut Reader, head_dim: u64) -> Option<u64> {
+pub(super) fn rotary_dim(reader: &mut Reader, head_dim: u64) -> Option<u64> {
     let nested = reader.present("rope_parameters").and_then(|inner| inner.get("partial_rotary_factor"));
     let share = reader.present("partial_rotary_factor").or(nested).and_then(Value::as_f64);
     match share {
@@ -103,6 +103,7 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
         "qwen3" | "qwen3_moe" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" | "gemma3" | "gemma4" => {
             QkNorm::PerHead
         }
+        "dots1" => QkNorm::PerHead,
         "glm4_moe" if reader.flag("use_qk_norm", false) => QkNorm::PerHead,
         "minimax_m3" if reader.flag("use_qk_norm", true) => QkNorm::PerHead,
         "minimax_m2" if reader.flag("use_qk_norm", true) => QkNorm::Full,

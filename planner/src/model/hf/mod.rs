@@ -9,6 +9,7 @@ mod hybrid;
 mod latent;
 mod mixture;
 mod reader;
+mod relatives;
 
 use serde_json::{Map, Value};
 
@@ -32,21 +33,29 @@ type Read = fn(&mut Reader, &str) -> Architecture;
 /// `model_type`s that can be imported, sorted, each with what reads it and the kind by which that knows it. A model
 /// type of a text part (`..._text`) is read as the same without the ending.
 const KNOWN: &[(&str, Read, &str)] = &[
+    ("arcee", relatives::relative, "arcee"),
     ("deepseek_v2", latent::deepseek, "deepseek_v2"),
     ("deepseek_v3", latent::deepseek, "deepseek_v3"),
     ("deepseek_v32", latent::deepseek, "deepseek_v32"),
     ("deepseek_v4", latent::deepseek_v4, "deepseek_v4"),
+    ("dots1", mixture::deepseek_experts, "dots1"),
+    ("ernie4_5", relatives::relative, "ernie4_5"),
+    ("exaone4", relatives::relative, "exaone4"),
     ("gemma", dense::gemma, "gemma"),
     ("gemma2", dense::gemma, "gemma2"),
     ("gemma3", dense::gemma, "gemma3"),
     ("gemma4", dense::gemma4, "gemma4"),
+    ("glm", relatives::relative, "glm"),
+    ("glm4", relatives::relative, "glm4"),
     ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),
     ("glm4_moe_lite", latent::deepseek, "deepseek_v3"),
     ("glm4v_moe", mixture::deepseek_experts, "glm4_moe"),
     ("glm_moe_dsa", latent::deepseek, "glm_moe_dsa"),
     ("gpt2", dense::gpt2, "gpt2"),
+    ("gpt_neox", relatives::relative, "gpt_neox"),
     ("gpt_oss", mixture::local_experts, "gpt_oss"),
     ("granite", dense::plain, "llama"),
+    ("hunyuan_v1_dense", relatives::relative, "hunyuan_v1_dense"),
     ("kimi_k2", latent::deepseek, "deepseek_v3"),
     ("kimi_k3", hybrid::kimi_linear, "kimi_linear"),
     ("kimi_linear", hybrid::kimi_linear, "kimi_linear"),
@@ -60,6 +69,9 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("mixtral", mixture::local_experts, "mixtral"),
     ("nemotron", dense::nemotron, "nemotron"),
     ("nemotron_h", hybrid::nemotron_h, "nemotron_h"),
+    ("olmo2", relatives::relative, "olmo2"),
+    ("olmo3", relatives::relative, "olmo3"),
+    ("olmoe", relatives::relative, "olmoe"),
     ("phi3", dense::plain, "phi3"),
     ("qwen2", dense::plain, "qwen2"),
     ("qwen2_5_vl", dense::plain, "qwen2"),
@@ -72,7 +84,9 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("qwen3_next", hybrid::qwen_next, "qwen3_next"),
     ("qwen3_vl", dense::plain, "qwen3"),
     ("qwen3_vl_moe", mixture::qwen, "qwen3_moe"),
+    ("seed_oss", relatives::relative, "seed_oss"),
     ("smollm3", dense::plain, "llama"),
+    ("starcoder2", relatives::relative, "starcoder2"),
 ];
 
 /// The `model_type`s that `import_hf` knows, sorted.
