@@ -46,7 +46,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     kills: u32,
     /// Pairs of runs with and without measuring
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
     /// Random values for each field of a script
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
