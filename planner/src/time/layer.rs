@@ -118,6 +118,8 @@ pub struct LayerTime {
     pub again: Parts,
     /// Of the host, to launch it all.
     pub host: f64,
+    /// Of the GPU, between kernels and at their ends.
+    pub gaps: f64,
 }
 
 /// What a micro batch costs in a layer before anything is computed again.
@@ -135,7 +137,8 @@ pub struct LayerWork {
     up: f64,
     /// What memory bandwidth bounds, forward.
     memory: f64,
-    host: f64,
+    /// Of the host, and of the GPU between kernels.
+    host: [f64; 2],
     feed_forward: MlpShape,
 }
 
@@ -190,13 +193,15 @@ impl LayerWork {
             MlpShape::None => {}
         }
         repeated.memory += self.memory * again.memory;
+        // A third of the launches are made again.
+        let launches = 1.0 + again.layer / 3.0;
         LayerTime {
             forward: whole,
             backward: mixer.backward + mlp.backward + repeated,
             weights: mixer.weights + mlp.weights,
             again: repeated,
-            // A third of the launches are made again.
-            host: if again.layer > 0.0 { self.host * (1.0 + again.layer / 3.0) } else { self.host },
+            host: launches * self.host[0],
+            gaps: launches * self.host[1],
         }
     }
 }
@@ -353,17 +358,24 @@ impl Work<'_> {
         (both, beside)
     }
 
-    fn host(&self, kind: &KindShape) -> f64 {
+    /// Seconds of the host to launch a layer, and of the GPU between its kernels.
+    fn host(&self, kind: &KindShape) -> [f64; 2] {
         let machine = self.machine;
-        let mut seconds = 0.0;
+        let [mut seconds, mut gaps] = [0.0; 2];
         if kind.mixer != MixerShape::None {
-            seconds += machine.of(Role::HostLayer)
-                + (machine.of(Role::HostTp) + machine.of(Role::HostStalled)) * (self.split.tp - 1.0);
+            let layer = machine.of(Role::HostLayer);
+            let further = machine.of(Role::HostTp) + machine.of(Role::HostStalled);
+            seconds += layer + further * (self.split.tp - 1.0);
+            gaps += machine.of(Role::KernelGap) * layer;
         }
-        if matches!(kind.mlp, MlpShape::Experts { .. }) {
-            seconds += machine.of(Role::HostMoe);
+        if let MlpShape::Experts { experts, .. } = kind.mlp {
+            // Grouped layers quantize and multiply expert by expert.
+            let held = (experts / self.split.ep).max(1.0);
+            let layer = machine.of(Role::HostMoe) + held * machine.of(Role::HostExpert);
+            seconds += layer;
+            gaps += machine.of(Role::ExpertGap) * layer;
         }
-        seconds
+        [seconds, gaps]
     }
 }
 
@@ -385,5 +397,6 @@ pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &Mode
         weights: both.weights,
         again: Parts::default(),
         host: 0.0,
+        gaps: 0.0,
     }
 }

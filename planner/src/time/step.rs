@@ -21,8 +21,9 @@ pub struct Terms {
     pub head: LayerTime,
     /// A multi-token-prediction module, with its layers and its output layer.
     pub mtp: LayerTime,
-    /// Forward and backward together of each kind, of such a module and of the output layer.
-    totals: ([f64; MAX_KINDS], f64, f64),
+    /// Forward and backward together of each kind, of such a module and of the output layer; beside the first two, what of
+    /// it are GEMMs and attention.
+    totals: ([[f64; 2]; MAX_KINDS], [f64; 2], f64),
     /// Kinds that the model has.
     known: usize,
     /// Elements of a rank by kind: dense.
@@ -56,7 +57,7 @@ impl Works {
             kinds: [LayerTime::default(); MAX_KINDS],
             head: head_time(machine, split, manner, shape),
             mtp: LayerTime::default(),
-            totals: ([0.0; MAX_KINDS], 0.0, 0.0),
+            totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], 0.0),
             known: shape.kinds.len(),
             dense: [0.0; MAX_KINDS],
             experts: [0.0; MAX_KINDS],
@@ -82,14 +83,15 @@ impl Works {
         let mut terms = self.terms.clone();
         for ((time, total), work) in terms.kinds.iter_mut().zip(&mut terms.totals.0).zip(&self.kinds) {
             *time = work.time(again);
-            *total = time.total();
+            *total = [time.total(), time.hot()];
         }
         for &kind in &self.mtp_layers {
             if let Some(time) = terms.kinds.get(usize::from(kind)) {
                 terms.mtp.add(time, 1.0);
             }
         }
-        (terms.totals.1, terms.totals.2) = (terms.mtp.total(), terms.head.total());
+        terms.totals.1 = [terms.mtp.total(), terms.mtp.hot()];
+        terms.totals.2 = terms.head.total();
         terms
     }
 }
@@ -160,6 +162,21 @@ impl LayerTime {
         self.again += other.again.times(times);
         self.weights += times * other.weights;
         self.host += times * other.host;
+        self.gaps += times * other.gaps;
+    }
+
+    /// GEMMs and attention, forward and backward.
+    fn hot(&self) -> f64 {
+        self.forward.gemm + self.forward.attention + self.backward.gemm + self.backward.attention
+    }
+
+    /// GEMMs and attention take `share` of their time.
+    fn quicken(&mut self, share: f64) {
+        for parts in [&mut self.forward, &mut self.backward, &mut self.again] {
+            parts.gemm *= share;
+            parts.attention *= share;
+        }
+        self.weights *= share;
     }
 
     /// Forward and backward.
@@ -268,29 +285,49 @@ pub(super) struct StageTime {
 /// Seconds of one micro batch on a stage without and with its output layer, the host's share among them.
 fn stage_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageSeconds {
     let (totals, mtp, head) = &terms.totals;
-    let (mut work, mut launch) = (class.mtp * mtp, class.mtp * terms.mtp.host);
+    let (mut work, mut hot) = (class.mtp * mtp[0], class.mtp * mtp[1]);
+    let (mut launch, mut gaps) = (class.mtp * terms.mtp.host, class.mtp * terms.mtp.gaps);
     for ((total, time), &count) in totals.iter().zip(&terms.kinds).zip(&class.layers).take(terms.known) {
-        work += count * total;
+        work += count * total[0];
+        hot += count * total[1];
         launch += count * time.host;
+        gaps += count * time.gaps;
     }
-    launch *= pipe.host_share;
+    (launch, gaps) = (launch * pipe.host_share, gaps * pipe.host_share);
+    let cooler = cooler(machine, hot / overlap(work + gaps, launch).max(1e-12));
+    work -= (1.0 - cooler) * hot;
     if pipe.stages > 1.0 {
         launch += 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency);
     }
-    let layers = overlap(work, launch);
-    StageSeconds { host: layers - work, seconds: layers + class.head * head }
+    let layers = overlap(work + gaps, launch);
+    StageSeconds { cooler, host: layers - work, seconds: layers + class.head * head }
 }
 
 struct StageSeconds {
+    /// What GEMMs and attention take of their time under load.
+    cooler: f64,
     host: f64,
     seconds: f64,
 }
 
+/// Least share of time under load from which the clock still rises: below, it is at its highest (1.45 times as high).
+const LEAST_DUTY: f64 = 0.33;
+
+/// Time of GEMMs and attention over that under load without a pause, when they have the share `duty` of all time: power
+/// that waiting, communication and memory-bound work leave lets the clock rise.
+fn cooler(machine: &Machine, duty: f64) -> f64 {
+    match machine.of(Role::PowerSlack) {
+        0.0 => 1.0,
+        power => libm::pow(duty.clamp(LEAST_DUTY, 1.0), power),
+    }
+}
+
 fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageTime {
-    let StageSeconds { host, seconds } = stage_seconds(machine, terms, pipe, class);
-    let mut head = LayerTime::default();
+    let StageSeconds { cooler, host, seconds } = stage_seconds(machine, terms, pipe, class);
+    let (mut time, mut head) = (terms.stage(class), LayerTime::default());
+    time.quicken(cooler);
     head.add(&terms.head, class.head);
-    StageTime { time: terms.stage(class), head, host, seconds }
+    StageTime { time, head, host, seconds }
 }
 
 /// Forward, backward and, of the backward, weights' gradients of a micro batch in what `class` holds; the host's share

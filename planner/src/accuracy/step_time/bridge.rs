@@ -1,6 +1,7 @@
 //! Megatron-Bridge: performance tables, verification cards, memory studies.
 
 use super::Case;
+use super::recipes::{Recipe, Wanted, recipe};
 use super::row::{Row, inputs, preset};
 use crate::model::Architecture;
 use crate::time::flops::model_flops;
@@ -45,10 +46,16 @@ fn numbers(row: &Row, primary: bool) -> Numbers {
     }
 }
 
-/// Which software a row ran, by what its table and recipe show.
-fn profile(row: &Row, model: &Architecture, when: u64) -> &'static str {
+/// Which software a row ran, by its recipe, or else by what its table shows.
+fn profile(row: &Row, model: &Architecture, when: u64, known: Option<&Recipe>) -> &'static str {
     if model.moe.is_none() {
         return "bridge-dense";
+    }
+    match known {
+        Some(Recipe { fused_dispatch: false, .. }) => return "bridge-moe-legacy",
+        Some(Recipe { graphs: CudaGraphs::Iteration, .. }) => return "bridge-moe-iteration",
+        Some(_) => return "bridge-moe-scoped",
+        None => {}
     }
     let gpu = row.text("gpu");
     let grace = gpu.starts_with("GB") || gpu == "B300";
@@ -101,15 +108,41 @@ pub(super) fn performance(row: &Row) -> Result<Option<Case>, String> {
     let lora = row.text("task").starts_with("LoRA");
     let gflop = if lora { None } else { row.real("gflop_per_token") };
     let model = model(row.text("model_key"), gflop, seq_len)?;
-    let mut inputs = inputs(&model, row.text("gpu"), profile(row, &model, when), row.need("gpus")?)?;
+    let numbers = numbers(row, row.text("variant") == "primary");
+    let known = recipe(&Wanted {
+        model: row.text("model_key"),
+        gpu: row.text("gpu"),
+        numbers,
+        layout: [
+            row.need("gpus")?,
+            row.size("tp"),
+            row.size("pp"),
+            row.size("vpp"),
+            row.size("cp"),
+            row.size("ep"),
+            row.need("mbs")?,
+        ],
+        release: when,
+    });
+    let profile = profile(row, &model, when, known.as_ref());
+    let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
     inputs.seq_len = seq_len;
-    inputs.numbers = numbers(row, row.text("variant") == "primary");
+    inputs.numbers = numbers;
     sizes(row, &mut inputs)?;
     let sharded = row.number("fsdp_shard_size").is_some_and(|size| size > 1);
     (inputs.gathers, inputs.frozen) = (if sharded { 2.0 } else { 0.0 }, lora);
     let graphs = row.get("recipe").and_then(|recipe| recipe.get("cuda_graph_scope")).map(ToString::to_string);
     if model.moe.is_none() && graphs.is_some_and(|scope| scope.contains("full_iteration")) {
         inputs.software.graphs = CudaGraphs::Iteration;
+    }
+    if let Some(known) = known {
+        let software = &mut inputs.software;
+        (software.graphs, software.fused_dispatch) = (known.graphs, known.fused_dispatch);
+        software.overlap_ep = known.overlap_ep;
+        inputs.recompute = Recompute::default();
+        for module in known.recompute {
+            select(&mut inputs.recompute, module);
+        }
     }
     if let Some(recipe) = row.get("recipe").map(ToString::to_string) {
         inputs.low_attention = recipe.contains("fp8_dot_product_attention=True");

@@ -5,6 +5,7 @@ mod fsdp;
 mod layer_bench;
 mod megatron;
 mod nanotron;
+mod recipes;
 mod row;
 mod scores;
 
