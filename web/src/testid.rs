@@ -30,6 +30,8 @@ pub const SEARCH_OBJECTIVE: &str = "search-objective";
 pub const SEARCH_AXES: &str = "search-axes";
 /// What the search is doing, in words; `data-phase` is `looking`, `simulating`, `done`, `cancelled` or `failed`.
 pub const SEARCH_SAYS: &str = "search-says";
+/// That a worker of the search had to be replaced.
+pub const SEARCH_MISHAP: &str = "search-mishap";
 /// Stops the search.
 pub const SEARCH_CANCEL: &str = "search-cancel";
 /// Begins it anew.

@@ -123,3 +123,28 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     browser.element("search-relief").await?;
     Ok(())
 }
+
+#[tokio::test]
+async fn a_worker_that_stops_is_said_and_replaced() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.url).await?;
+    browser.element("answer-verdict").await?;
+    // The first worker ends when it is asked to work on something: it never says that it did.
+    let script = "const Real = window.Worker; let first = true; \
+        window.Worker = class extends Real { \
+            constructor(...given) { super(...given); this.dies = first; first = false; } \
+            postMessage(...given) { \
+                if (this.dies && JSON.stringify(given).includes('Work')) { this.terminate(); } \
+                super.postMessage(...given); \
+            } \
+        }; return true";
+    ensure!(browser.script(script).await? == json!(true));
+    open(&browser, &plan(8)).await?;
+    phase(&browser, "done").await?;
+    let said = browser.text("search-mishap").await?;
+    ensure!(said.contains("started again"), "{said}");
+    ensure!(!browser.elements("search-row").await?.is_empty());
+    Ok(())
+}

@@ -63,6 +63,13 @@ impl Worker for Searcher {
                 number,
                 found: candidates.iter().map(|one| search.simulate(one)).collect(),
             }),
+            Ask::Answer { number, partial, simulated, last } => self.search(number).map(|search| {
+                let answer = match last {
+                    true => search.finish(&partial, &simulated),
+                    false => search.so_far(&partial, &simulated),
+                };
+                Tell::Answered { number, answer: Box::new(answer) }
+            }),
         };
         if let Some(answer) = answer {
             scope.respond(id, answer);

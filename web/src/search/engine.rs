@@ -20,8 +20,9 @@ const CHUNKS: u64 = 16;
 const AT_A_GO: usize = 4;
 /// Milliseconds between two looks at unfinished results.
 const LOOK: f64 = 300.0;
-/// Milliseconds after which a worker that owes an answer is taken for dead. The first answer includes loading.
-const DEAD: f64 = 20_000.0;
+/// Milliseconds after which a worker that owes an answer is taken for dead: its first answer includes loading, and others are
+/// due after a slice of time.
+const DEAD: [f64; 2] = [20_000.0, 8_000.0];
 /// How often dead workers are replaced before the search gives up.
 const REPLACEMENTS: u32 = 3;
 
@@ -81,6 +82,7 @@ impl Worker for Remote {
 enum Task {
     Parts { first: u64, end: u64 },
     Candidates(Vec<Scored>),
+    Answer(Phase),
 }
 
 /// A worker.
@@ -88,6 +90,8 @@ struct Hand {
     bridge: WorkerBridge<Remote>,
     /// Number of the search that it was told of last.
     knows: u32,
+    /// Whether it was ever heard of.
+    heard: bool,
     /// What it is busy with: for which search, since when.
     task: Option<(u32, Task, f64)>,
 }
@@ -103,6 +107,8 @@ struct Inner {
     partial: Partial,
     candidates: VecDeque<Scored>,
     simulated: Vec<Simulated>,
+    /// The phase for which an answer is to be put together.
+    wanted: Option<Phase>,
     started: f64,
     looked: f64,
     replaced: u32,
@@ -134,6 +140,7 @@ impl Engine {
             inner.simulated.clear();
             inner.candidates.clear();
             inner.parts.clear();
+            inner.wanted = None;
             (inner.done, inner.replaced) = (0, 0);
             inner.started = Date::now();
             inner.looked = inner.started;
@@ -168,6 +175,7 @@ impl Engine {
             inner.candidates.clear();
         });
         self.look(Phase::Cancelled);
+        self.hand_out();
     }
 
     /// Puts off what waits: a new search is about to begin.
@@ -176,6 +184,7 @@ impl Engine {
             inner.number = inner.number.wrapping_add(1);
             inner.parts.clear();
             inner.candidates.clear();
+            inner.wanted = None;
         });
     }
 
@@ -210,15 +219,27 @@ impl Engine {
     fn hand(self, place: usize) -> Hand {
         let bridge =
             Remote::spawner().encoding::<Json>().callback(move |tell| self.hear(place, tell)).spawn(ADDRESS);
-        Hand { bridge, knows: 0, task: None }
+        Hand { bridge, knows: 0, heard: false, task: None }
     }
 
     /// Gives every idle worker something to do.
     fn hand_out(self) {
         self.change(|inner| {
-            let Inner { hands, number, request, parts, candidates, .. } = inner;
+            let mut wanted_later = None;
+            let Inner { hands, number, request, parts, candidates, partial, simulated, wanted, .. } = inner;
+            let answering = |hand: &Hand| {
+                hand.task
+                    .as_ref()
+                    .is_some_and(|(of, task, _)| of == number && matches!(task, Task::Answer(_)))
+            };
+            // One at a time: an answer that is late is followed by one that is not.
+            if hands.iter().any(answering) {
+                wanted_later = wanted.take();
+            }
             for hand in hands.iter_mut().filter(|hand| hand.task.is_none()) {
-                let task = if let Some((first, end)) = parts.pop_front() {
+                let task = if let Some(phase) = wanted.take() {
+                    Task::Answer(phase)
+                } else if let Some((first, end)) = parts.pop_front() {
                     Task::Parts { first, end }
                 } else if !candidates.is_empty() {
                     let some = candidates.len().min(AT_A_GO);
@@ -236,24 +257,40 @@ impl Engine {
                     Task::Candidates(candidates) => {
                         Ask::Simulate { number: *number, candidates: candidates.clone() }
                     }
+                    Task::Answer(phase) => Ask::Answer {
+                        number: *number,
+                        last: *phase == Phase::Done,
+                        partial: Box::new(partial.clone()),
+                        simulated: simulated.clone(),
+                    },
                 });
                 hand.task = Some((*number, task, Date::now()));
             }
+            *wanted = wanted.or(wanted_later);
         });
     }
 
-    /// An answer of the worker at `place`.
+    /// Something of the worker at `place`.
     fn hear(self, place: usize, tell: Tell) {
-        let current = self.change(|inner| {
-            let task = inner.hands.get_mut(place).and_then(|hand| hand.task.take());
+        enum Heard {
+            Old,
+            Found,
+            Answer(Box<SearchAnswer>, Phase),
+        }
+        let heard = self.inner.try_update_value(|inner| {
+            let hand = inner.hands.get_mut(place);
+            let task = hand.and_then(|hand| {
+                hand.heard = true;
+                hand.task.take()
+            });
             let Inner { search: Some(search), number, parts, done, partial, simulated, .. } = inner else {
-                return false;
+                return Heard::Old;
             };
             if tell.number() != *number {
-                return false;
+                return Heard::Old;
             }
-            match tell {
-                Tell::Worked { next, partial: found, .. } => {
+            match (tell, task) {
+                (Tell::Worked { next, partial: found, .. }, task) => {
                     search.merge(partial, &found);
                     if let Some((_, Task::Parts { first, end }, _)) = task {
                         *done += next.saturating_sub(first);
@@ -261,69 +298,87 @@ impl Engine {
                             parts.push_front((next, end));
                         }
                     }
+                    Heard::Found
                 }
-                Tell::Simulated { found, .. } => simulated.extend(found),
+                (Tell::Simulated { found, .. }, _) => {
+                    simulated.extend(found);
+                    Heard::Found
+                }
+                (Tell::Answered { answer, .. }, Some((_, Task::Answer(phase), _))) => {
+                    Heard::Answer(answer, phase)
+                }
+                (Tell::Answered { .. }, _) => Heard::Old,
             }
-            true
         });
-        if current {
-            self.advance();
+        match heard {
+            Some(Heard::Found) => self.advance(),
+            Some(Heard::Answer(answer, phase)) => self.show(answer, phase),
+            Some(Heard::Old) | None => {}
         }
         self.hand_out();
     }
 
     /// From the space to the simulation, and from there to the end.
     fn advance(self) {
-        #[derive(Default, PartialEq)]
-        enum Next {
-            #[default]
-            Wait,
-            Look(Phase),
-        }
         let looking = self.state.with_untracked(|state| state.phase == Phase::Looking);
         let next = self.change(|inner| {
             let number = inner.number;
-            let busy =
-                inner.hands.iter().any(|hand| hand.task.as_ref().is_some_and(|(of, ..)| *of == number));
+            let works = |(of, task, _): &(u32, Task, f64)| *of == number && !matches!(task, Task::Answer(_));
+            let busy = inner.hands.iter().any(|hand| hand.task.as_ref().is_some_and(works));
             let waiting = !inner.parts.is_empty() || !inner.candidates.is_empty();
-            let Some(search) = &inner.search else { return Next::Wait };
+            let search = inner.search.as_ref()?;
             if !busy && !waiting {
                 if !looking {
-                    return Next::Look(Phase::Done);
+                    return Some(Phase::Done);
                 }
                 inner.candidates = search.shortlist(&inner.partial).into();
-                return Next::Look(if inner.candidates.is_empty() { Phase::Done } else { Phase::Simulating });
+                return Some(if inner.candidates.is_empty() { Phase::Done } else { Phase::Simulating });
             }
             let phase = if looking { Phase::Looking } else { Phase::Simulating };
-            if Date::now() - inner.looked > LOOK { Next::Look(phase) } else { Next::Wait }
+            (Date::now() - inner.looked > LOOK).then_some(phase)
         });
-        if let Next::Look(phase) = next {
+        if let Some(phase) = next {
             self.look(phase);
         }
     }
 
-    /// Shows what was found so far.
+    /// Shows how far the search is, and has an answer put together from what was found so far.
     fn look(self, phase: Phase) {
         let found = self.inner.try_update_value(|inner| {
             inner.looked = Date::now();
             let search = inner.search.as_ref()?;
+            inner.wanted = Some(phase);
             let wanted = inner.simulated.len() + inner.candidates.len();
             let progress = match phase {
                 Phase::Simulating => inner.simulated.len() as f64 / wanted.max(1) as f64,
                 Phase::Looking => inner.done as f64 / search.parts().max(1) as f64,
                 _ => 1.0,
             };
+            Some((progress, (inner.looked - inner.started) / 1000.0))
+        });
+        let Some(Some((progress, seconds))) = found else { return };
+        self.state.update(|state| {
+            // It is done when its answer is there.
+            if phase != Phase::Done {
+                state.phase = phase;
+            }
+            (state.progress, state.seconds) = (progress, seconds);
+        });
+    }
+
+    /// Shows an answer that was put together for a phase.
+    fn show(self, answer: Box<SearchAnswer>, phase: Phase) {
+        let seconds = self.change(|inner| {
             if matches!(phase, Phase::Done | Phase::Cancelled) {
                 inner.watch = None;
             }
-            let answer = Arc::new(search.finish(&inner.partial, &inner.simulated));
-            Some((answer, progress, (inner.looked - inner.started) / 1000.0))
+            (Date::now() - inner.started) / 1000.0
         });
-        let Some(Some((answer, progress, seconds))) = found else { return };
         self.state.update(|state| {
-            state.phase = phase;
-            state.answer = Some(answer);
-            (state.progress, state.seconds) = (progress, seconds);
+            if phase == Phase::Done {
+                (state.phase, state.seconds) = (phase, seconds);
+            }
+            state.answer = Some(Arc::from(answer));
         });
     }
 
@@ -331,7 +386,13 @@ impl Engine {
     fn watch(self) {
         let now = Date::now();
         let dead: Vec<usize> = self.change(|inner| {
-            let owes = |hand: &Hand| hand.task.as_ref().is_some_and(|(.., since)| now - since > DEAD);
+            let owes = |hand: &Hand| {
+                hand.task.as_ref().is_some_and(|(_, task, since)| {
+                    // What would fit where nothing does takes its time too.
+                    let slow = !hand.heard || matches!(task, Task::Answer(_));
+                    now - since > if slow { DEAD[0] } else { DEAD[1] }
+                })
+            };
             inner.hands.iter().enumerate().filter(|(_, hand)| owes(hand)).map(|(place, _)| place).collect()
         });
         for place in dead {
@@ -348,6 +409,7 @@ impl Engine {
                     Some((of, Task::Candidates(candidates), _)) if of == number => {
                         inner.candidates.extend(candidates);
                     }
+                    Some((of, Task::Answer(phase), _)) if of == number => inner.wanted = Some(phase),
                     _ => {}
                 }
                 if inner.replaced > REPLACEMENTS {

@@ -1,7 +1,7 @@
 //! What the page and the workers of a search say to each other. Both modules compile this file.
 
 use gloo::worker::Codec;
-use planner::search::{Partial, Request, Scored, Simulated};
+use planner::search::{Partial, Request, Scored, SearchAnswer, Simulated};
 use serde::{Deserialize, Serialize};
 use wasm_bindgen::JsValue;
 
@@ -35,6 +35,17 @@ pub enum Ask {
         /// Which.
         candidates: Vec<Scored>,
     },
+    /// What was found so far, to be put together to an answer.
+    Answer {
+        /// Number of the search.
+        number: u32,
+        /// All that workers found.
+        partial: Box<Partial>,
+        /// All that was simulated.
+        simulated: Vec<Simulated>,
+        /// Whether that is everything.
+        last: bool,
+    },
 }
 
 /// What a worker answers.
@@ -56,6 +67,13 @@ pub enum Tell {
         /// In the order of the question.
         found: Vec<Simulated>,
     },
+    /// The answer.
+    Answered {
+        /// Number of the search.
+        number: u32,
+        /// Put together from what the question held.
+        answer: Box<SearchAnswer>,
+    },
 }
 
 impl Tell {
@@ -63,7 +81,9 @@ impl Tell {
     #[allow(dead_code, reason = "only the page compares it")]
     pub fn number(&self) -> u32 {
         match self {
-            Tell::Worked { number, .. } | Tell::Simulated { number, .. } => *number,
+            Tell::Worked { number, .. } | Tell::Simulated { number, .. } | Tell::Answered { number, .. } => {
+                *number
+            }
         }
     }
 }

@@ -92,7 +92,7 @@ pub fn SearchView() -> impl IntoView {
     };
     let mishap = move || {
         let said = engine.state.with(|state| state.said.clone().filter(|_| state.phase != Phase::Failed));
-        said.map(|said| view! { <p class="note" role="status">{said}</p> })
+        said.map(|said| view! { <p class="note" role="status" data-testid=testid::SEARCH_MISHAP>{said}</p> })
     };
     let findings = Signal::derive(move || engine.state.with(|state| state.findings.clone()));
     view! {
