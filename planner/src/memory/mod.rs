@@ -160,19 +160,61 @@ fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
             };
             holders(plan, stage).into_iter().map(of).collect()
         }
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-            let of = |holders: Holders| {
-                // With CPU offload all of it is on the host.
-                let on_host = plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.offload;
-                let state = if on_host { Static::default() } else { of_buffers(&holders.buffers) };
-                let phases = match plan.runtime {
-                    Runtime::Fsdp2 => fsdp2::phases(terms, stage),
-                    _ => megatron_fsdp::phases(plan, stage, &parts),
-                };
-                Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends: None }
-            };
-            holders(plan, stage).into_iter().map(of).collect()
-        }
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => sharded_ranks(terms, stage, &sharded(plan, stage)),
+    }
+}
+
+/// Ranks with equal shards: the first of them, how many there are, their state.
+type Sharded = (u64, u64, Static);
+
+/// State of a stage's ranks of an FSDP runtime, as their shards list it.
+fn sharded(plan: &Plan, stage: u64) -> Vec<Sharded> {
+    // With CPU offload all of it is on the host.
+    let on_host = plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.offload;
+    let of = |holders: Holders| {
+        let state = if on_host { Static::default() } else { of_buffers(&holders.buffers) };
+        (holders.first_rank, holders.count, state)
+    };
+    holders(plan, stage).into_iter().map(of).collect()
+}
+
+fn sharded_ranks(terms: &Terms<'_>, stage: u64, states: &[Sharded]) -> Vec<Rank> {
+    let plan = terms.at.plan;
+    let phases = match plan.runtime {
+        Runtime::Fsdp2 => fsdp2::phases(terms, stage),
+        _ => megatron_fsdp::phases(plan, stage, &terms.stage(stage)),
+    };
+    let of = |&(first_rank, count, state): &Sharded| Rank {
+        first_rank,
+        count,
+        state,
+        phases: phases.clone(),
+        ends: None,
+    };
+    states.iter().map(of).collect()
+}
+
+/// State of all ranks of a plan of an FSDP runtime, by stage. Listing shards is most of the work of a memory answer, and
+/// they depend neither on the micro batch nor on what is recomputed, so a search lists them once for many plans.
+#[derive(Debug, Clone)]
+pub(crate) struct States(Vec<Vec<Sharded>>);
+
+impl States {
+    /// Of a plan; none where its runtime is no FSDP or its replicas are not alike.
+    pub(crate) fn of(plan: &Plan) -> Option<States> {
+        let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+        let alike = fsdp && plan.nonuniform.is_none();
+        alike.then(|| States((0..plan.layout.pp).map(|stage| sharded(plan, stage)).collect()))
+    }
+
+    /// `peak_bytes` of the answer of a plan with this state.
+    pub(crate) fn peak_bytes(&self, plan: &Plan) -> u64 {
+        let terms = Terms::new(plan);
+        let ranks = (0u64..).zip(&self.0).flat_map(|(stage, states)| {
+            let of = move |rank| rank_class(plan, stage, rank);
+            sharded_ranks(&terms, stage, states).into_iter().map(of)
+        });
+        ranks.map(|class| interval::taken(&class)).max().unwrap_or(0)
     }
 }
 

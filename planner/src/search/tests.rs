@@ -253,6 +253,8 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
         assert!((closed / row.closed_form_seconds - 1.0).abs() < 1e-7);
         assert_eq!(estimate.plan.unwrap().runtime, Some(Runtime::Megatron));
     }
+    let read: SearchAnswer = serde_json::from_str(&serde_json::to_string(&answer).unwrap()).unwrap();
+    assert_eq!((read.rows.len(), read.front.len()), (answer.rows.len(), answer.front.len()));
     let counts = &answer.counts;
     assert_eq!(counts.candidates, counts.refused + counts.evaluated);
     assert_eq!(counts.evaluated, counts.too_large + counts.endless + counts.fitting);

@@ -9,7 +9,7 @@ use super::stages::Pipe;
 use super::tables::Tables;
 use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, first_broken};
-use crate::memory;
+use crate::memory::{self, States};
 use crate::plan::{Plan, Training};
 use crate::shard;
 use crate::time;
@@ -166,6 +166,7 @@ impl Grids<'_> {
     fn grid(&mut self, stages: usize, tally: &mut Tally) {
         let corner = self.corner;
         let Some(pipes) = corner.pipes.get(stages) else { return };
+        let mut states: Vec<Option<States>> = vec![None; pipes.len()];
         for &micro_batch in &corner.micro_batches {
             self.plan.training.micro_batch_size = micro_batch;
             if let Some((_, training)) = corner.recompute.first() {
@@ -180,8 +181,8 @@ impl Grids<'_> {
                 continue;
             }
             self.refuse_pipes(stages);
-            for (number, pipe) in pipes.iter().enumerate() {
-                self.pipe(stages, number, pipe);
+            for ((number, pipe), states) in pipes.iter().enumerate().zip(&mut states) {
+                self.pipe(stages, number, pipe, states);
             }
         }
     }
@@ -200,7 +201,8 @@ impl Grids<'_> {
         self.plan.training.micro_batch_size = micro_batch_size;
     }
 
-    fn pipe(&mut self, stages: usize, number: usize, pipe: &Pipe) {
+    /// All sets of one pipeline; what its ranks hold is listed once, and kept in `states`.
+    fn pipe(&mut self, stages: usize, number: usize, pipe: &Pipe, states: &mut Option<States>) {
         let corner = self.corner;
         set_pipe(self.plan, pipe);
         for aspect in [Aspect::Overlap, Aspect::Batch] {
@@ -217,7 +219,13 @@ impl Grids<'_> {
                 continue;
             }
             let candidate = Candidate { recompute: set as u16, ..self.candidate(stages, number) };
-            let peak_bytes = memory::answer(self.plan).peak_bytes;
+            if states.is_none() {
+                *states = States::of(self.plan);
+            }
+            let peak_bytes = match states {
+                Some(states) => states.peak_bytes(self.plan),
+                None => memory::answer(self.plan).peak_bytes,
+            };
             let (plan, values) = (&*self.plan, self.values);
             self.sink.put(candidate, peak_bytes, || {
                 time::setup(plan).map_or(f64::INFINITY, |setup| seconds(setup.predict(values).total()))

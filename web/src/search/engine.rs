@@ -149,7 +149,8 @@ impl Engine {
         match found {
             Err(findings) => self.state.set(State { findings, ..State::default() }),
             Ok(search) => {
-                let parts = search.parts();
+                // What was refused with whole axes is counted with the first part, even where there is none.
+                let parts = search.parts().max(1);
                 self.change(|inner| {
                     inner.search = Some(search);
                     let each = (parts / (CHUNKS * hands_wanted() as u64)).max(1);
