@@ -143,7 +143,7 @@ async fn check(browser: &Browser, example: &Example, site: &Site) -> Result<()> 
     ensure!(said == "Nothing was found" || said.starts_with("0 errors, 0 warnings"), "{said}");
     if example.options.body == Body::Bridge {
         let marked = browser.script("return document.querySelectorAll('.gutter .error').length").await?;
-        ensure!(marked == Value::from(0), "{marked} lines are marked");
+        ensure!(marked == 0, "{marked} lines are marked");
     }
     Ok(())
 }
