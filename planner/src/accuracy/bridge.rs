@@ -22,7 +22,7 @@ pub(super) fn studies(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         text,
         Column::AllocatedByLast,
         |row| Some(row.real("peak_allocated_gb").or_else(|| row.real("memory_gb_approx"))? * GB),
-        |row| plan(row, row.flag("grad_reduce_in_fp32")),
+        |row| as_its_recipe_says(row, plan(row, row.flag("grad_reduce_in_fp32"))?),
     )
 }
 
@@ -32,8 +32,59 @@ pub(super) fn cards(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         text,
         Column::AllocatedByLast,
         |row| Some(row.real("peak_allocated_gib").or_else(|| peak_in(&sentences(row)))? * GIB),
-        |row| plan(row, !row.text("item").starts_with("pretrain_performance")),
+        |row| as_its_recipe_says(row, plan(row, !row.text("item").starts_with("pretrain_performance"))?),
     )
+}
+
+/// What Bridge's recipes set that rows don't print: facts by the recipe's name.
+const RECIPES: &str = include_str!("evidence/bridge_recipes.json");
+
+/// The recipe of a row: the one it names, or the one for its model, task, GPUs and precision.
+fn recipe<'a>(row: &Row<'_>, recipes: &'a Value) -> Option<&'a Value> {
+    if let Some(named) = recipes.get(row.text("recipe")) {
+        return Some(named);
+    }
+    let precision = match row.text("precision") {
+        "fp8 current scaling" | "fp8_cs" | "FP8" => "fp8cs",
+        "mxfp8" | "fp8_mx" | "MXFP8" => "fp8mx",
+        "nvfp4" | "NVFP4" => "nvfp4",
+        _ => "bf16",
+    };
+    let task = if row.text("task").is_empty() { "pretrain" } else { row.text("task") };
+    let end =
+        format!("_{}_{}gpu_{}_{precision}_config", task, row.degree("gpus"), row.text("gpu")).to_lowercase();
+    // `moonlight_16b_a3b` is `moonlight_16b` there.
+    let model = row.text("model");
+    let shorter = model.rsplit_once('_').map_or(model, |(first, _)| first);
+    [model, shorter].into_iter().find_map(|model| recipes.get(format!("{model}{end}")))
+}
+
+/// A row's plan with what its recipe sets.
+fn as_its_recipe_says(row: &Row<'_>, mut plan: Value) -> Result<Value, String> {
+    let file: Value = serde_json::from_str(RECIPES).map_err(|error| error.to_string())?;
+    let Some(facts) = file.get("recipes").and_then(|recipes| recipe(row, recipes)) else { return Ok(plan) };
+    if let Some(sp) = facts.get("sp") {
+        plan["layout"]["sp"] = sp.clone();
+    }
+    let training = &mut plan["training"];
+    if let (Some(wide), None) = (facts.get("fp32_gradients"), row.0.get("grad_reduce_in_fp32")) {
+        training["grad_dtype"] = if wide == true { "fp32" } else { "bf16" }.into();
+    }
+    for name in ["optimizer", "cuda_graphs", "cuda_graph_modules", "mtp_layers"] {
+        if let Some(fact) = facts.get(name) {
+            training[name] = fact.clone();
+        }
+    }
+    let says = row.0.get("recompute_modules").is_some_and(Value::is_array)
+        || training["recompute"].as_object().is_some_and(|said| !said.is_empty());
+    if let (Some(fact), false) = (facts.get("recompute"), says) {
+        training["recompute"] = fact.clone();
+    }
+    if let Some(capacity) = facts.get("padded_capacity") {
+        training["moe"]["capacity_factor"] = capacity.clone();
+        training["moe"]["pad_to_capacity"] = true.into();
+    }
+    Ok(plan)
 }
 
 fn sentences(row: &Row<'_>) -> String {

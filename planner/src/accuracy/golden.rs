@@ -38,6 +38,9 @@ struct Row {
     mem_max_allocated_bytes_step1: Option<f64>,
 }
 
+/// Families of test cases whose programs train something else than a decoder.
+const OTHERS: [&str; 4] = ["bert/", "t5/", "multimodal-llava/", "mimo/"];
+
 /// A quantity: its name, its column, and its prediction.
 type Quantity = (&'static str, fn(&Row) -> Option<f64>, fn(&RankClass) -> Option<u64>);
 
@@ -60,7 +63,7 @@ fn is_odd(key: &str) -> bool {
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     let file: File = serde_json::from_str(text)
         .map_err(|error| format!("{name}.json is not a file of CI goldens: {error}"))?;
-    let predicted: Vec<Result<RankClass, String>> = file.rows.iter().map(|row| predict(&file, row)).collect();
+    let predicted: Vec<Result<Last, String>> = file.rows.iter().map(|row| predict(&file, row)).collect();
     let mut found = Vec::new();
     for (quantity, measured, central) in QUANTITIES {
         for (split, here) in SPLITS {
@@ -69,8 +72,13 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
                 match (class, measured(row)) {
                     (_, None) => scores.excluded += 1,
                     (Err(reason), Some(_)) => scores.unmapped(&row.id, reason),
-                    (Ok(class), Some(measured)) => match central(class) {
-                        Some(bytes) => scores.row(&row.id, bytes as f64, measured),
+                    (Ok(last), Some(measured)) => match central(&last.class) {
+                        Some(bytes) => {
+                            scores.row(&row.id, bytes as f64, measured);
+                            if quantity == "peak_bytes" {
+                                scores.range(measured, last.range);
+                            }
+                        }
                         None => scores.excluded += 1,
                     },
                 }
@@ -81,8 +89,13 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     Ok(found)
 }
 
-/// The class of the last rank.
-fn predict(file: &File, row: &Row) -> Result<RankClass, String> {
+/// The class of the last rank, and the likely range of its peak.
+struct Last {
+    class: RankClass,
+    range: [u64; 2],
+}
+
+fn predict(file: &File, row: &Row) -> Result<Last, String> {
     let config = file.configs.get(&row.config_key).ok_or("its configuration is not in the file")?;
     let environment: Vec<(String, String)> =
         config.env_vars.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -95,6 +108,12 @@ fn predict(file: &File, row: &Row) -> Result<RankClass, String> {
     };
     let job = Job { gpu, nodes: row.n_nodes, gpus_per_node: row.gpus_per_node, environment: &environment };
     let imported = import_megatron_job(Arguments::of_map(&config.model_args), &job);
+    if let Some(kind) = OTHERS.iter().find(|kind| row.config_key.starts_with(**kind)) {
+        return Err(format!(
+            "{} is no decoder's training, and its options alone don't say so",
+            kind.trim_end_matches('/')
+        ));
+    }
     if !imported.unknown.is_empty() {
         return Err(format!("unknown options {}", imported.unknown.join(", ")));
     }
@@ -106,5 +125,7 @@ fn predict(file: &File, row: &Row) -> Result<RankClass, String> {
     let plan = resolved.plan.ok_or_else(|| first(&resolved.findings))?;
     let last = plan.layout.pp - 1;
     let classes = memory::answer(&plan).rank_classes;
-    classes.into_iter().find(|class| class.stage == last).ok_or_else(|| "no rank class".to_owned())
+    let class = classes.into_iter().find(|class| class.stage == last).ok_or("no rank class")?;
+    let [range, _] = memory::peak_ranges(&plan, &class);
+    Ok(Last { class, range })
 }

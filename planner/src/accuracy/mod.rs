@@ -11,6 +11,7 @@ mod parameters;
 pub mod report;
 mod runs;
 mod simumax;
+mod small;
 pub mod step_time;
 mod torchtitan;
 mod tracker;
@@ -26,6 +27,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("fsdp_memtracker", include_str!("evidence/fsdp_memtracker.json")),
     ("kempnerforge_h200", include_str!("evidence/kempnerforge_h200.json")),
     ("korthikanti_2022", include_str!("evidence/korthikanti_2022.json")),
+    ("mbridge_estimator_table", include_str!("evidence/mbridge_estimator_table.json")),
     ("megatron_bridge_memory_studies", include_str!("evidence/megatron_bridge_memory_studies.json")),
     ("megatron_bridge_model_cards", include_str!("evidence/megatron_bridge_model_cards.json")),
     ("megatron_bridge_perf", include_str!("evidence/megatron_bridge_perf.json")),
@@ -67,10 +69,23 @@ pub struct Dataset {
     pub median_abs_err_bytes: Option<f64>,
     /// Rows predicted exactly.
     pub equal: u64,
+    /// How the likely range did, where the quantity has one.
+    pub range: Option<Covered>,
     /// The rows that are predicted worst, the worst first.
     pub worst: Vec<WorstRow>,
     /// Rows that were not compared or not equal, with the reason.
     pub notes: Vec<String>,
+}
+
+/// Rows by where the measured value is to the likely range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Covered {
+    /// Below its low end.
+    pub below: u64,
+    /// Within.
+    pub within: u64,
+    /// Above its high end: what would be said to fit and might not.
+    pub above: u64,
 }
 
 /// A row and its signed error, as a fraction of the measured value.
@@ -96,10 +111,21 @@ struct Scores {
     unmapped: u64,
     excluded: u64,
     equal: u64,
+    range: Option<Covered>,
     notes: Vec<String>,
 }
 
 impl Scores {
+    /// Where a measured value is to its range.
+    fn range(&mut self, measured: f64, [low, high]: [u64; 2]) {
+        let range = self.range.get_or_insert_default();
+        match measured {
+            _ if measured < low as f64 => range.below += 1,
+            _ if measured > high as f64 => range.above += 1,
+            _ => range.within += 1,
+        }
+    }
+
     /// A row that planner can't plan.
     fn unmapped(&mut self, label: &str, reason: &str) {
         self.unmapped += 1;
@@ -154,6 +180,7 @@ impl Scores {
             bias: mean(&self.errors),
             median_abs_err_bytes: bytes.get((bytes.len() * 50).div_ceil(100).saturating_sub(1)).copied(),
             equal: self.equal,
+            range: self.range,
             worst,
             notes: self.notes,
         }
@@ -167,6 +194,8 @@ impl Scores {
 pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     let mut datasets = match name {
         "fsdp_memtracker" => tracker::score(name, text)?,
+        "mbridge_estimator_table" => small::estimator_table(name, text)?,
+        "megatron_moe_layer_bench" => small::expert_layers(name, text)?,
         "kempnerforge_h200" => kempnerforge::score(name, text)?,
         "megatron_bridge_memory_studies" => bridge::studies(name, text)?,
         "megatron_bridge_model_cards" => bridge::cards(name, text)?,

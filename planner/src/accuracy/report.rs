@@ -1,6 +1,6 @@
 //! The scores as Markdown, for docs/accuracy.md.
 
-use super::Dataset;
+use super::{Covered, Dataset};
 
 /// Where the figures stand in the document.
 pub const BEGIN: &str = "<!-- figures written by `cargo xtask accuracy` -->";
@@ -20,6 +20,28 @@ fn percent(fraction: f64) -> String {
 
 fn signed(fraction: f64) -> String {
     format!("{:+.2}%", 100.0 * fraction)
+}
+
+/// How many rows are in the likely range of their prediction.
+fn ranges(datasets: &[Dataset]) -> String {
+    let mut text = String::new();
+    for dataset in datasets {
+        let Some(Covered { below, within, above }) = dataset.range else { continue };
+        let all = (below + within + above).max(1) as f64;
+        text.push_str(&format!(
+            "| {} | {} | {} | {below} | {within} | {above} | {} |\n",
+            dataset.name,
+            dataset.quantity,
+            dataset.split,
+            percent(within as f64 / all)
+        ));
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!(
+        "\nRows below, within and above the likely range of their peak:\n\n| dataset | quantity | rows | below | within | above | within |\n|---|---|---|--:|--:|--:|--:|\n{text}"
+    )
 }
 
 /// Tables of all scores, of the worst rows, and of what could not be planned.
@@ -44,6 +66,7 @@ pub fn figures(datasets: &[Dataset]) -> String {
             dataset.excluded
         ));
     }
+    text.push_str(&ranges(datasets));
     for dataset in datasets.iter().filter(|dataset| dataset.split == "all") {
         if !dataset.worst.is_empty() {
             text.push_str(&format!("\nWorst rows of {}, {}:\n\n", dataset.name, dataset.quantity));

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{Dataset, Scores, plan_of};
 use crate::memory;
+use crate::plan::Plan;
 use crate::wire::{MemoryAnswer, RankClass};
 
 /// One row of a dataset.
@@ -65,6 +66,18 @@ impl Column {
         }
     }
 
+    fn range_of(self, plan: &Plan, class: &RankClass) -> [u64; 2] {
+        let [allocated, reserved] = memory::peak_ranges(plan, class);
+        if self == Column::Reserved { reserved } else { allocated }
+    }
+
+    /// The likely range of the rank that reports, or of the one that has the most.
+    pub(super) fn range(self, plan: &Plan, answer: &MemoryAnswer) -> [u64; 2] {
+        let most = self.most(answer);
+        let reports = answer.rank_classes.iter().rev().find(|class| self.of(class) == most);
+        reports.map_or([0, 0], |class| self.range_of(plan, class))
+    }
+
     /// Of the rank that reports, or of the one that has the most.
     pub(super) fn most(self, answer: &MemoryAnswer) -> u64 {
         let last = answer.rank_classes.iter().map(|class| class.stage).max().unwrap_or(0);
@@ -99,8 +112,9 @@ pub(super) fn score_peaks(
         match plan(&row).and_then(|file| plan_of(&file)) {
             Err(reason) => scores.unmapped(&row.label(), &reason),
             Ok(plan) => {
-                let predicted = column.most(&memory::answer(&plan)) as f64;
-                scores.row(&row.label(), predicted, bytes);
+                let answer = memory::answer(&plan);
+                scores.row(&row.label(), column.most(&answer) as f64, bytes);
+                scores.range(bytes, column.range(&plan, &answer));
             }
         }
     }

@@ -87,6 +87,9 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
                     let mib = f64::from(1 << 20);
                     allocated.row(&label, class.peak_allocated_bytes as f64, reading.allocated * mib);
                     reserved.row(&label, class.peak_reserved_bytes as f64, reading.reserved * mib);
+                    let [of_allocated, of_reserved] = crate::memory::peak_ranges(&plan, class);
+                    allocated.range(reading.allocated * mib, of_allocated);
+                    reserved.range(reading.reserved * mib, of_reserved);
                 }
             }
         }

@@ -66,8 +66,14 @@ fn core(at: &Setting<'_>, heads: u128, width: u128) -> LayerBytes {
     let scores = match at.kernel {
         // Probabilities; with dropout their mask, and what is left of them.
         Kernel::Unfused => {
-            let score = if at.attention_dropout { 2 * size + 1 } else { size };
-            score * at.batch * heads * at.seq * at.seq / at.cp
+            let dropped = if at.attention_dropout { size + 1 } else { 0 };
+            // torch's softmax is in fp32, and what is multiplied is a copy, of which dropout keeps none.
+            let alone = match (at.fused_softmax, at.attention_dropout) {
+                (true, _) => size,
+                (false, false) if size < 4 => 4 + size,
+                (false, _) => 4,
+            };
+            (alone + dropped) * at.batch * heads * at.seq * at.seq / at.cp
         }
         Kernel::Flash | Kernel::Cudnn => 4 * full * heads,
     };

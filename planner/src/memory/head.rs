@@ -54,7 +54,16 @@ pub fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
     let weight = if plan.training.fused_gradient_accumulation { 0 } else { at.size * vocabulary * at.hidden };
     let backward = at.size * logits + weight + HEAD_GRADIENTS * at.size * at.full * at.hidden;
     let mask = if plan.training.attention_mask { at.batch * at.seq * at.seq / at.cp } else { 0 };
-    HeadBytes { saved, transient: mask + loss.max(backward) }
+    HeadBytes { saved, transient: mask + waiting(at, logits) + loss.max(backward) }
+}
+
+/// What micro batches leave whose weight gradient of the output layer waits for the end of the step: its input and the
+/// gradient of the logits (Megatron-Core `defer_embedding_wgrad_compute`).
+fn waiting(at: &Setting<'_>, logits: u128) -> u128 {
+    let Some(limit) = at.plan.training.deferred_head_gradients else { return 0 };
+    let before = at.plan.microbatches().saturating_sub(1);
+    let count = if limit == 0 { before } else { before.min(limit) };
+    u128::from(count) * (at.size * logits + at.stream())
 }
 
 /// The executor's loss works in place on the logits, which are counted as saved: in two-byte types on an fp32 copy

@@ -85,6 +85,16 @@ pub fn high_end(plan: &Plan, class: &RankClass) -> u64 {
     reserved.saturating_add(ratio(class.outside_bytes, (4, 3)))
 }
 
+/// The likely range of a class's peak of allocated bytes, and of reserved ones.
+pub fn peak_ranges(plan: &Plan, class: &RankClass) -> [[u64; 2]; 2] {
+    let (exact, estimated) = split(plan, class);
+    let end = |thousandths: u64| exact.saturating_add(ratio(estimated, (thousandths, 1000)));
+    let low = end(range(plan).low);
+    let high = end(range(plan).high).saturating_add(more_tokens(plan, class));
+    let reserved = if on_gpu(plan) { ratio(high, RESERVED_OVER_ALLOCATED_MAX) } else { high };
+    [[low, high], [low, reserved.max(class.peak_reserved_bytes)]]
+}
+
 /// What experts save more when as many tokens come as on the busiest rank seen, unless their number is given or forced.
 fn more_tokens(plan: &Plan, class: &RankClass) -> u64 {
     if !load_may_grow(plan) {

@@ -46,6 +46,7 @@ pub fn covers(plan: &Plan, training: &Training) -> bool {
         && plan.layout.order == usual
         && training.optimizer.kind != OptimizerKind::Muon
         && training.offload.modules.is_empty()
+        && training.deferred_head_gradients.is_none()
         && checkpoints
         && 2 * kinds(plan).len() <= SLOTS
 }
@@ -378,7 +379,7 @@ impl GridTerms {
         let embedding = u128::from(plan.training.dtype.size()) * u128::from(elements.embedding);
         GridTerms {
             always: float(held + state.held.total()),
-            least: float(load.max(embedding).max(state.gradient_copies)),
+            least: float(load.max(embedding).max(state.gradient_copies + state.update_copies)),
             weight_gradient: loose_weight_gradient(plan, elements) as f64,
         }
     }

@@ -1,7 +1,7 @@
 //! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
 
 use crate::model::{Attention, LayerKind, MixerRef, Mlp};
-use crate::wire::Runtime;
+use crate::wire::{Implementation, Runtime};
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;
@@ -34,8 +34,17 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let unsplit = if at.megatron() { unsplit::of_layer(at, mixer, kind.mlp) } else { 0 };
     let masks = masks + unsplit;
     let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
-    // The executor makes the norm again with its MLP: the norm's input is kept for the stream anyway.
-    if at.plan.runtime == Runtime::Native && kind.mlp == Mlp::Dense && at.recomputes("mlp") {
+    // The executor makes the norm again with its MLP or its experts: the norm's input is kept for the stream anyway.
+    let with_norm = match kind.mlp {
+        Mlp::Dense => at.recomputes("mlp"),
+        Mlp::Moe => at.recomputes("moe"),
+        Mlp::None => false,
+    };
+    // TransformerEngine fuses it with the first matrix of a dense MLP, so it is recomputed with that.
+    let fused = at.megatron()
+        && at.plan.training.implementation == Implementation::TransformerEngine
+        && kind.mlp == Mlp::Dense;
+    if (at.plan.runtime == Runtime::Native || fused) && with_norm {
         layer.recomputed += layer.saved.take(Part::Norms, norm(at) - at.stream());
     }
     // Only norms that are not fused into the next matrix have an output of their own to recompute.

@@ -1,20 +1,28 @@
 //! Dense MLP.
 
+use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
+use crate::wire::Runtime;
 
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
 /// input), for `width` columns of this rank and `tokens`.
 pub fn kept(at: &Setting<'_>, tokens: u128, width: u128) -> u128 {
     let first = if at.plan.model.gated { 2 } else { 1 };
-    at.size * tokens * first * width + at.widths.input(tokens * width)
+    // Without the fused kernel the activated gate is kept too, for the product's backward.
+    let loose = at.megatron() && at.plan.model.gated && !at.plan.training.moe.fused_activation;
+    let gate = if loose { at.size * tokens * width } else { 0 };
+    at.size * tokens * first * width + gate + at.widths.input(tokens * width)
 }
 
 /// A dense MLP, without its norm.
 pub fn dense(at: &Setting<'_>) -> LayerBytes {
     let width = u128::from(at.plan.model.ffn_hidden_size) / at.tp;
-    let mut bytes =
-        LayerBytes { backward: at.size * at.full * (2 * width + at.hidden), ..LayerBytes::default() };
+    let backward = match at.plan.runtime {
+        Runtime::Native => native::mlp_backward(at, width),
+        _ => at.size * at.full * (2 * width + at.hidden),
+    };
+    let mut bytes = LayerBytes { backward, ..LayerBytes::default() };
     bytes.keep(Part::Mlp, kept(at, at.full, width), at.recomputes("mlp"));
     bytes
 }

@@ -1,6 +1,7 @@
 //! Mixture of experts: router, permutation, experts, shared experts.
 
 use super::mlp;
+use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
@@ -62,7 +63,9 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let activated = at.widths.input(routed * width);
     // Without the fused kernel the product with the tokens' weights keeps the activation's output too.
     let loose = at.megatron() && !training.fused_activation;
-    let product = if loose { size * routed * width } else { 0 };
+    // So does that of the activated gate with the other half.
+    let products = if at.plan.model.gated { 2 } else { 1 };
+    let product = if loose { products * size * routed * width } else { 0 };
     let again = at.recomputes("moe");
     let activation_again = again || at.recomputes("moe_act");
     let mut bytes = LayerBytes::default();
@@ -70,7 +73,7 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     bytes.keep(Part::Experts, input + between + latent, again);
     bytes.keep(Part::Experts, activated + product, activation_again);
     let mut shared = mlp::kept(at, at.full, u128::from(moe.shared_ffn_hidden_size) / at.tp);
-    if native && moe.shared_gate {
+    if moe.shared_gate {
         // The gate, and the output before it.
         shared += size * at.local * (at.hidden + 1);
     }
@@ -89,6 +92,13 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     // The product's backward works in fp32 (published peaks of one layer).
     let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { 0 };
     bytes.backward = backward.max(product);
+    if native {
+        bytes.backward = native::experts_backward(at, routed, stream, width);
+        if moe.shared_ffn_hidden_size > 0 {
+            let shared = u128::from(moe.shared_ffn_hidden_size) / at.tp;
+            bytes.backward = bytes.backward.max(native::mlp_backward(at, shared));
+        }
+    }
     bytes.forward = size * (routed * stream + at.local * u128::from(moe.top_k) * stream);
     bytes
 }

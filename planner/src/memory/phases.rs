@@ -56,12 +56,13 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
     if let Some(head) = parts.head {
         put("head", parts.saved + head.saved, head.transient);
     }
-    put("backward", parts.saved, parts.again + parts.backward + weight_gradient);
+    put("backward", parts.saved, parts.again + parts.backward + parts.head_kept + weight_gradient);
     if !native {
         // The embedding's gradient is made whole, in the compute type, when no activation is left.
         put("gradient reduction", Saved::default(), size * u128::from(elements.embedding));
     }
-    let update = if native { executor_update(plan, elements) } else { state.gradient_copies };
+    let update =
+        if native { executor_update(plan, elements) } else { state.gradient_copies + state.update_copies };
     put("optimizer", Saved::default(), update);
     if !native {
         // A tensor of every rank that has a part of it, and the whole put together.

@@ -43,6 +43,12 @@ fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
     if modules > 0 { both(sum, times(terms.mtp(), modules)) } else { sum }
 }
 
+/// Bytes of a checkpoint: the residual stream, or this rank's slice of it.
+fn checkpoint(terms: &Terms<'_>) -> u128 {
+    let split = terms.at.megatron() && terms.at.plan.training.distribute_saved_activations;
+    terms.at.stream() / if split { terms.at.tp } else { 1 }
+}
+
 /// Layers of which only the inputs of `checkpoints` groups of `group` layers are kept.
 fn checkpointed(
     terms: &Terms<'_>,
@@ -51,7 +57,7 @@ fn checkpointed(
     group: u64,
     modules: u64,
 ) -> LayerBytes {
-    let input = terms.at.stream();
+    let input = checkpoint(terms);
     let mut sum = LayerBytes {
         saved: Saved::of(Part::Norms, input * u128::from(checkpoints)),
         ..LayerBytes::default()

@@ -20,13 +20,36 @@ pub fn mamba(at: &Setting<'_>, mamba: &Mamba2) -> LayerBytes {
     LayerBytes::saved(Part::Recurrence, saved)
 }
 
-/// Gated delta rule. An approximation, from the sizes of what is projected and not from readings: outputs of the
-/// projections and of the convolution, mixed tokens before and after their norm, one fp32 state for each chunk.
+/// Gated delta rule, as Megatron-Core and transformers call its kernels (`core/ssm/gated_delta_net`): output of the
+/// projection, which the convolution reads, normed queries and keys, these spread over the value heads, values, each
+/// chunk's triangle, output before and behind the gated norm, and the gate. Convolution and chunk states are made again.
 pub fn delta_net(at: &Setting<'_>, delta: &DeltaNet) -> LayerBytes {
-    let keys = 2 * u128::from(delta.key_heads) * u128::from(delta.key_dim);
-    let values = u128::from(delta.value_heads) * u128::from(delta.value_dim);
-    let state = 4 * at.full * values * u128::from(delta.key_dim) / DELTA_CHUNK;
-    LayerBytes::saved(Part::Recurrence, (at.size * at.full * (2 * keys + 5 * values) + state) / at.tp)
+    let (heads, key) = (u128::from(delta.value_heads), u128::from(delta.key_dim));
+    let keys = u128::from(delta.key_heads) * key;
+    let values = heads * u128::from(delta.value_dim);
+    let mixed = 2 * keys + values;
+    let projected = mixed + values + 2 * heads;
+    let gated = at.widths.input(at.full * values / at.tp);
+    let normed = if at.recomputes("gdn_norm_out") { 0 } else { gated };
+    let around = projected + 2 * keys + 2 * values;
+    let rule = if at.megatron() && at.plan.training.deterministic {
+        // Plain operators: the convolution's input transposed and its output before the activation besides.
+        2 * at.size * mixed + heads * 4 * plain_delta_rule(key, u128::from(delta.value_dim))
+    } else {
+        let spread = if delta.value_heads > delta.key_heads { 2 * heads * key } else { 0 };
+        at.size * (spread + values + heads * DELTA_CHUNK) + 2 * 4 * heads
+    };
+    let mut bytes = LayerBytes::saved(Part::Recurrence, (at.size * around + rule) * at.full / at.tp + normed);
+    bytes.recomputed += gated - normed;
+    bytes
+}
+
+/// Values in fp32 for each token and head that torch's own operators keep of the delta rule
+/// (`torch_chunk_gated_delta_rule`): seven of a key's width, three of a value's, six of a chunk's, the rows and squares of
+/// the triangle that is solved row by row, and a state for each chunk.
+fn plain_delta_rule(key: u128, value: u128) -> u128 {
+    let solved: u128 = (1..DELTA_CHUNK).map(|row| row + row * row).sum();
+    7 * key + 3 * value + 6 * DELTA_CHUNK + (solved + key * value) / DELTA_CHUNK
 }
 
 /// Kimi delta attention, by the same approximation.

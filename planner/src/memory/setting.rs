@@ -47,6 +47,8 @@ pub struct Setting<'a> {
     pub statistic: u128,
     /// Attention kernel.
     pub kernel: Kernel,
+    /// Whether masks and softmax of explicit scores are one kernel.
+    pub fused_softmax: bool,
     /// Whether attention probabilities are dropped out.
     pub attention_dropout: bool,
     /// Whether the outputs of attention and MLP are dropped out, which keeps a byte-wide mask of each.
@@ -79,6 +81,7 @@ impl<'a> Setting<'a> {
                 _ => 4,
             },
             kernel: kernel(plan),
+            fused_softmax: fused_softmax(plan),
             attention_dropout: megatron && training.attention_dropout > 0.0,
             hidden_dropout: megatron && training.hidden_dropout > 0.0,
             widths: Widths::of(plan),
@@ -106,6 +109,17 @@ impl<'a> Setting<'a> {
         training.recompute == Granularity::Selective
             && training.recompute_modules.iter().any(|name| name == module)
     }
+}
+
+/// The longest sequence of Megatron-Core's softmax kernel, which works in two bytes (`fusions/fused_softmax.py`).
+const FUSED_SOFTMAX: u64 = 4096;
+
+/// Whether explicit scores go through a kernel that keeps probabilities alone. TransformerEngine's takes longer sequences.
+fn fused_softmax(plan: &Plan) -> bool {
+    let training = &plan.training;
+    let local = training.implementation == Implementation::Local;
+    let fits = training.seq_len <= FUSED_SOFTMAX && training.dtype.size() <= 2;
+    !local || (training.fused_softmax && fits)
 }
 
 /// The kernel that runs. What `auto` takes was seen in published runs: FlashAttention on Ampere and Blackwell, cuDNN's on

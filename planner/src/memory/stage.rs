@@ -5,13 +5,14 @@ use std::ops::Range;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
-use crate::schedule::{self, Pipeline};
-use crate::wire::{CudaGraphs, Runtime};
+use crate::schedule::{self, ChunkBytes, Pipeline};
+use crate::wire::{CudaGraphs, Runtime, Schedule};
 
 use super::head::{HeadBytes, head};
 use super::layer::{layer, mtp_module};
 use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
+use super::native;
 use super::parts::{LayerBytes, Part, Saved};
 use super::recompute::chunk_bytes;
 use super::setting::Setting;
@@ -50,6 +51,8 @@ pub struct Activations {
     pub backward: u128,
     /// Output layer and loss; none on other stages.
     pub head: Option<HeadBytes>,
+    /// What the output layer keeps through the backward of the layers, for its weight gradient.
+    pub head_kept: u128,
 }
 
 impl<'a> Terms<'a> {
@@ -162,12 +165,20 @@ impl<'a> Terms<'a> {
         let mut found = Activations::default();
         let (most, _) = live_chunks(plan, stage);
         let (mut modules, mut has_head, mut group) = (0, false, Saved::default());
+        let mut waits = Vec::new();
         for (number, chunk) in self.chunks(stage).iter().enumerate() {
             let bytes = chunk_bytes(self, chunk);
             let live = live_of_chunk(plan, most, number as u64);
             let mut saved = bytes.saved;
             if chunk.embedding && self.at.hidden_dropout {
                 saved.put(Part::Embedding, self.at.local * self.at.hidden);
+            }
+            if plan.runtime == Runtime::Native {
+                saved.put(Part::Attention, native::rotation_tables(&self.at));
+                saved.put(Part::Embedding, if chunk.embedding { native::token_numbers(&self.at) } else { 0 });
+            }
+            if native::is_split(plan) {
+                waits.push(self.kept_for_weights(chunk, &saved));
             }
             found.saved += saved.times(u128::from(live));
             if bytes.offloaded.total() > group.total() {
@@ -180,14 +191,44 @@ impl<'a> Terms<'a> {
             has_head |= chunk.loss;
         }
         found.saved += group;
+        let layers = found.saved.total();
         if has_head {
             let head = head(&self.at, modules);
             // Those that wait for their backward while another runs.
-            let waiting = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1);
-            found.saved += head.saved.times(u128::from(waiting));
+            let waiting = u128::from(schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1));
+            if native::is_split(plan) {
+                // Of a split backward there are left the output layer's input and the gradient of its output.
+                found.head_kept = head.saved.total().saturating_sub(self.at.stream());
+                found.saved.put(Part::Head, waiting * found.head_kept);
+            } else {
+                found.saved += head.saved.times(waiting);
+            }
             found.head = Some(head);
         }
+        if native::is_split(plan) {
+            let most = schedule::peak_bytes(&Pipeline::of(plan), stage, &waits);
+            found.saved.put(Part::Mlp, most.saturating_sub(layers));
+            found.saved.put(Part::Norms, self.between_chunks(stage));
+            // What is made again stays for the weight gradients, and is counted with them.
+            found.again = 0;
+        }
         found
+    }
+
+    /// What a chunk keeps for one micro batch, and what of it waits for the weight gradients: inputs of matrices, recomputed
+    /// or not, and in place of all else the gradients of their outputs, which are as wide.
+    fn kept_for_weights(&self, chunk: &Chunk, saved: &Saved) -> ChunkBytes {
+        let modules = if chunk.mtp { self.at.plan.model.mtp_layers } else { 0 };
+        let layers = self.layers(chunk.layers.clone()).chain([(modules, self.mtp)]);
+        let kept_for_weights = layers.map(|(count, layer)| u128::from(count) * layer.whole()).sum();
+        ChunkBytes { saved: saved.total(), kept_for_weights }
+    }
+
+    /// Where the V of chunks turns, a micro batch's activation and a gradient wait between two chunks of one stage.
+    fn between_chunks(&self, stage: u64) -> u128 {
+        let layout = &self.at.plan.layout;
+        let turns = layout.schedule == Schedule::Zbv && stage + 1 == layout.pp;
+        if turns { 2 * self.at.stream() } else { 0 }
     }
 
     /// What a step leaves in the allocator until the next one, beside state: one layer's expert tensors where expert

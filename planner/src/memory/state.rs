@@ -2,6 +2,7 @@
 
 use crate::plan::Plan;
 use crate::shard::buffer_elements;
+use crate::units::Dtype;
 use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
 use super::low_precision::quantised_weights;
@@ -70,6 +71,8 @@ pub struct Static {
     pub moments: u128,
     /// fp32 copies of two-byte gradients, alive from the optimizer's step to the next step's start.
     pub gradient_copies: u128,
+    /// fp32 copies of state that the update reads and writes.
+    pub update_copies: u128,
     /// What is held beside.
     pub held: Held,
 }
@@ -107,6 +110,7 @@ pub fn of_grid(plan: &Plan, stage: u64, elements: &StageElements, quantised: u64
         optimizer: part(state.master, kept) + moments,
         moments,
         gradient_copies: part(gradient_copies(plan, &state), kept),
+        update_copies: part(update_copies(plan, &state), kept),
         held: Held {
             workspaces: u128::from(workspaces(plan)),
             dummy_weight_gradients: dummy_weight_gradients(plan, elements),
@@ -127,6 +131,18 @@ fn part(bytes: u128, fraction: f64) -> u128 {
 fn gradient_copies(plan: &Plan, state: &StateBytes) -> u128 {
     let small = plan.training.grad_dtype.size() < 4;
     if small && !plan.training.optimizer.precision_aware { 4 * state.elements } else { 0 }
+}
+
+/// TransformerEngine's Adam computes on fp32 copies of state in fp16 and fp8, made for all parameters before the first is
+/// updated (`optimizers/fused_adam.py`); bf16 it reads as it is.
+fn update_copies(plan: &Plan, state: &StateBytes) -> u128 {
+    let optimizer = &plan.training.optimizer;
+    if !optimizer.precision_aware {
+        return 0;
+    }
+    let types = [optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype];
+    let copied = types.into_iter().filter(|dtype| matches!(dtype, Dtype::Fp16 | Dtype::Fp8)).count();
+    4 * copied as u128 * state.elements
 }
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
@@ -177,9 +193,9 @@ fn unsplit_blocks(plan: &Plan) -> u128 {
     if flat { UNSPLIT_BUFFERS } else { UNSPLIT_TENSORS }
 }
 
-/// Weight gradient that a layer's backward makes before it is added to its buffer: the executor's, and Megatron-Core's
-/// without fused accumulation.
+/// Weight gradient that a layer's backward makes before it is added to its buffer, without fused accumulation. The
+/// executor's are among the moments of its layers (`memory/native.rs`).
 pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> u128 {
-    let loose = plan.runtime == Runtime::Native || !plan.training.fused_gradient_accumulation;
+    let loose = plan.runtime != Runtime::Native && !plan.training.fused_gradient_accumulation;
     if loose { u128::from(elements.largest_of_layers) * u128::from(plan.training.dtype.size()) } else { 0 }
 }

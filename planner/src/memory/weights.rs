@@ -39,7 +39,8 @@ impl Elements {
 }
 
 fn is_matrix(family: &Family) -> bool {
-    family.parameter.shape.len() >= 2 && family.parameter.decays
+    let parameter = &family.parameter;
+    parameter.shape.len() >= 2 && parameter.decays && !parameter.is_convolution()
 }
 
 /// Matrices of layers run in the recipe's precision; embedding, output layer, router and norms do not.

@@ -103,7 +103,7 @@ fn pending(plan: &Plan) -> Vec<Finding> {
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-    let settings: [(&str, bool); 21] = [
+    let settings: [(&str, bool); 23] = [
         ("training.dtype", training.low_precision.is_some()),
         (
             "layout.fsdp.keep_fp8_transpose",
@@ -113,7 +113,10 @@ fn pending(plan: &Plan) -> Vec<Finding> {
         ("training.optimizer.precision_aware", optimizer.precision_aware),
         ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),
         ("training.optimizer.instances", optimizer.instances > 1),
-        ("training.recompute.distribute_saved_activations", training.distribute_saved_activations),
+        (
+            "training.recompute.distribute_saved_activations",
+            training.distribute_saved_activations && plan.runtime != Runtime::MegatronFsdp,
+        ),
         ("training.offload.modules", !training.offload.modules.is_empty()),
         ("training.attention_dropout", training.attention_dropout > 0.0),
         ("training.hidden_dropout", training.hidden_dropout > 0.0),
@@ -127,6 +130,8 @@ fn pending(plan: &Plan) -> Vec<Finding> {
         ("training.moe.shared_expert_overlap", training.moe.shared_expert_overlap),
         ("training.moe.capacity_factor", training.moe.capacity_factor.is_some()),
         ("training.attention_mask", training.attention_mask),
+        ("training.fused_softmax", !training.fused_softmax),
+        ("training.deferred_head_gradients", training.deferred_head_gradients.is_some()),
         ("software.expandable_segments", plan.software.expandable_segments),
     ];
     let set = settings.into_iter().filter(|(_, set)| *set);

@@ -63,6 +63,12 @@ pub struct Training {
     pub moe: MoeTraining,
     /// Whether the dataloader makes a boolean attention mask.
     pub attention_mask: bool,
+    /// Whether kernels that give the same bits every time are asked for.
+    pub deterministic: bool,
+    /// Whether masks and softmax of explicit scores are one kernel.
+    pub fused_softmax: bool,
+    /// Micro batches whose weight gradient of the output layer waits for the end of the step, 0 for all of them.
+    pub deferred_head_gradients: Option<u64>,
 }
 
 /// Optimizer and the types of its state.

@@ -110,6 +110,10 @@ pub(super) fn fill_training(
         ),
         moe: fill_moe(fill, &mut training.moe, gated),
         attention_mask: fill.or("training.attention_mask", &mut training.attention_mask, false),
+        // Seldom said, so a filled plan does not show them.
+        deterministic: training.deterministic.unwrap_or(false),
+        fused_softmax: training.fused_softmax.unwrap_or(true),
+        deferred_head_gradients: training.deferred_head_gradients,
     }
 }
 

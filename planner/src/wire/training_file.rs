@@ -68,6 +68,17 @@ pub struct TrainingFile {
     /// Whether the dataloader makes a boolean attention mask; false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_mask: Option<bool>,
+    /// Whether kernels that give the same bits every time are asked for, which some models have in plain operators only;
+    /// false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deterministic: Option<bool>,
+    /// Whether masks and softmax of explicit scores are one kernel; true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fused_softmax: Option<bool>,
+    /// Micro batches whose weight gradient of the output layer waits for the end of the step, 0 for all of them; none wait
+    /// when it is not said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deferred_head_gradients: Option<u64>,
     /// Multi-token-prediction modules trained with the model; 0 (those of an own architecture, when it has some).
     pub mtp_layers: Option<u64>,
     /// Tokens of the whole training, for days and cost.

@@ -228,6 +228,10 @@ impl<'r> Running<'r, '_> {
         let Action { microbatch, chunk, .. } = *action;
         let after = payload == Payload::Activation;
         let Some((peer, there)) = self.stage.pipeline.neighbour(self.stage.stage, chunk, after) else {
+            // What a split backward keeps for weight gradients can be more than forward saved.
+            if !after {
+                self.note_saved();
+            }
             return Ok(());
         };
         let data = data.with_context(|| format!("chunk {chunk} made no {payload:?} for the next one"))?;

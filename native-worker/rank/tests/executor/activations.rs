@@ -1,12 +1,12 @@
-//! Peaks of the stages of a pipeline against their prediction, by schedule and kind of recomputation.
+//! Peaks of the executor's ranks against their prediction, by layout, schedule, kind of recomputation and kind of layer.
 
 use planner::layout::coordinates;
 use serde_json::{Value, json};
 
-use crate::harness::Run;
+use crate::harness::{Run, set};
 
-/// A model whose activations are larger than its weights, on two stages.
-fn sized(layout: Value, recompute: Value) -> Value {
+/// A model whose activations are larger than its weights, on two ranks.
+fn dense(layout: Value, recompute: Value) -> Value {
     json!({
         "version": 1,
         "model": {"architecture": {
@@ -17,14 +17,40 @@ fn sized(layout: Value, recompute: Value) -> Value {
         "runtime": "native",
         "layout": layout,
         "training": {"seq_len": 128, "micro_batch_size": 2, "global_batch_size": 8, "dtype": "fp32", "recompute": recompute},
-        "run": {"steps": 2},
+        "run": {"steps": 1},
     })
 }
 
+/// The same with experts that take tokens in turn.
+fn experts(layout: Value, recompute: Value) -> Value {
+    let mut plan = dense(layout, recompute);
+    let moe = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 256, "routing": {"balance": "forced"}});
+    set(&mut plan, "model.architecture.moe", moe);
+    plan
+}
+
+fn none() -> Value {
+    json!({"granularity": "none"})
+}
+
+fn selective(modules: &[&str]) -> Value {
+    json!({"granularity": "selective", "modules": modules})
+}
+
+fn uniform() -> Value {
+    json!({"granularity": "full", "method": "uniform", "num_layers": 1})
+}
+
+/// What is saved at most, and the peak of all, are planner's within two per cent on every rank. What is not predicted one
+/// by one are statistics of a few bytes a token.
 #[track_caller]
-fn check(layout: Value, recompute: Value) {
-    let plan = sized(layout, recompute);
-    let run = Run::complete(&plan);
+fn check(plan: &Value) {
+    check_these(plan, &["saved", "peak"]);
+}
+
+#[track_caller]
+fn check_these(plan: &Value, wanted: &[&str]) {
+    let run = Run::complete(plan);
     let file = planner::parse_plan(&plan.to_string()).unwrap();
     let memory = planner::estimate(&file).memory.unwrap();
     let resolved = planner::Plan::resolve(&file).plan.unwrap();
@@ -32,30 +58,93 @@ fn check(layout: Value, recompute: Value) {
         let stage = coordinates(&resolved.layout, rank).pp;
         let class = memory.rank_classes.iter().find(|class| class.stage == stage).unwrap();
         let measured = run.steps(rank as usize).pop().unwrap().memory;
-        let (measured, predicted) = (measured.peak_allocated_bytes, class.peak_allocated_bytes);
-        let error = measured as f64 / predicted as f64 - 1.0;
-        let case = format!("{} {} stage {stage}", plan["layout"], plan["training"]["recompute"]);
-        // Token ids and statistics of a few bytes a token are not predicted one by one.
-        assert!(error.abs() < 0.01, "{case}: {measured}, predicted {predicted}: {:+.2}%", 100.0 * error);
+        for (what, measured, predicted) in [
+            ("saved", measured.activations_bytes, class.activations_bytes),
+            ("peak", measured.peak_allocated_bytes, class.peak_allocated_bytes),
+        ] {
+            if !wanted.contains(&what) {
+                continue;
+            }
+            let error = measured as f64 / predicted as f64 - 1.0;
+            let case = format!("{} {} stage {stage}", plan["layout"], plan["training"]["recompute"]);
+            assert!(
+                error.abs() < 0.02,
+                "{case}, {what}: {measured}, predicted {predicted}: {:+.2}%",
+                100.0 * error
+            );
+        }
     }
 }
 
 #[test]
-fn schedules_whose_backward_is_whole() {
-    let none = || json!({"granularity": "none"});
-    check(json!({"pp": 2}), none());
-    check(json!({"pp": 2, "schedule": "gpipe"}), none());
-    check(json!({"pp": 2, "vpp": 2}), none());
-    check(json!({"pp": 2, "first_stage_layers": 1}), none());
+fn layouts() {
+    for layout in [
+        json!({}),
+        json!({"tp": 2}),
+        json!({"tp": 2, "sp": false}),
+        json!({"cp": 2}),
+        json!({"pp": 2}),
+        json!({"pp": 2, "first_stage_layers": 1}),
+    ] {
+        check(&dense(layout, none()));
+    }
+}
+
+#[test]
+fn schedules() {
+    for layout in [
+        json!({"pp": 2, "schedule": "gpipe"}),
+        json!({"pp": 2, "vpp": 2}),
+        json!({"pp": 2, "schedule": "zb-h1"}),
+        json!({"pp": 2, "vpp": 2, "schedule": "zbv"}),
+    ] {
+        check(&dense(layout, none()));
+    }
+}
+
+#[test]
+fn more_tokens_than_a_layer_is_wide() {
+    for layout in [json!({"pp": 2}), json!({"pp": 2, "schedule": "zb-h1"})] {
+        let mut plan = dense(layout, none());
+        set(&mut plan, "training.seq_len", 256);
+        check(&plan);
+    }
 }
 
 #[test]
 fn recomputation() {
+    check(&dense(json!({"tp": 2}), selective(&["mlp"])));
     for recompute in [
-        json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
+        uniform(),
         json!({"granularity": "full", "method": "block", "num_layers": 1}),
-        json!({"granularity": "selective", "modules": ["core_attn"]}),
+        selective(&["core_attn"]),
+        selective(&["mlp"]),
     ] {
-        check(json!({"pp": 2}), recompute);
+        check(&dense(json!({"pp": 2}), recompute));
     }
+    // What waits for weight gradients is more than what forward saved, and is there between two actions only.
+    check_these(&dense(json!({"pp": 2, "schedule": "zb-h1"}), uniform()), &["peak"]);
+}
+
+#[test]
+fn mixtures_of_experts() {
+    for layout in [
+        json!({"ep": 2}),
+        json!({"tp": 2, "ep": 1, "etp": 2}),
+        json!({"pp": 2}),
+        json!({"pp": 2, "schedule": "zb-h1"}),
+        json!({"pp": 2, "vpp": 2, "schedule": "zbv"}),
+    ] {
+        check(&experts(layout, none()));
+    }
+}
+
+#[test]
+fn recomputed_experts() {
+    for recompute in
+        [selective(&["moe_act"]), selective(&["moe"]), selective(&["moe_act", "layernorm"]), uniform()]
+    {
+        check(&experts(json!({"ep": 2}), recompute));
+    }
+    check_these(&experts(json!({"pp": 2, "schedule": "zb-h1"}), selective(&["moe"])), &["peak"]);
 }

@@ -74,18 +74,23 @@ pub fn layout(
     if arguments.flag("use-tp-pp-dp-mapping") {
         set("order", "tp-cp-ep-pp-dp".into());
     }
-    set("vocab_divisible_by", arguments.number("make-vocab-size-divisible-by")?.into());
+    let unpadded = arguments.flag("no-pad-vocab-size") | arguments.flag("disable-pad-vocab-size");
+    let multiple = arguments.number("make-vocab-size-divisible-by")?;
+    set("vocab_divisible_by", if unpadded { 1.into() } else { multiple.into() });
     let fsdp = arguments.flag("use-megatron-fsdp") | arguments.flag("use-custom-fsdp");
     let strategy = arguments.word("data-parallel-sharding-strategy");
     let outer = arguments.word("outer-dp-sharding-strategy");
-    let double = arguments.flag("fsdp-double-buffer");
+    // Registered buffers are the double ones (Megatron-LM `validate_args`).
+    let double = arguments.flag("fsdp-double-buffer") | (fsdp && arguments.has("use-nccl-ub"));
+    let unit = arguments.number("suggested-communication-unit-size")?;
+    let transposed = arguments.flag("keep-fp8-transpose-cache");
     if fsdp {
         set(
             "fsdp",
             json!({
                 "strategy": strategy.unwrap_or_else(|| "optim_grads_params".to_owned()),
                 "outer_strategy": outer.unwrap_or_else(|| "no_shard".to_owned()),
-                "double_buffer": double,
+                "double_buffer": double, "communication_unit": unit, "keep_fp8_transpose": transposed,
             }),
         );
     }

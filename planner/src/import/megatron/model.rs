@@ -2,12 +2,17 @@
 
 use super::super::Arguments;
 use crate::model::{
-    Activation, Architecture, Attention, Balance, LayerKind, Mamba2, Mixer, Mlp, Moe, Norm, QkNorm, Routing,
-    Score, fold,
+    Activation, Architecture, Attention, Balance, DeltaNet, LayerKind, Mamba2, Mixer, Mlp, Moe, Norm, QkNorm,
+    Routing, Score, fold,
 };
 
 /// Words of the GPT-2 tokenizer, Megatron-LM's usual one.
 const GPT2_WORDS: u64 = 50_257;
+/// Words of Llama 2's tokenizer.
+const LLAMA2_WORDS: u64 = 32_000;
+/// Words of the SentencePiece model that Nemotron-4 is trained with, and the end of its file's name.
+const NEMOTRON_WORDS: u64 = 256_000;
+const NEMOTRON_FILE: &str = "nemotron_2_256k";
 /// Bytes after which a hybrid pattern is no pattern.
 const LONGEST_PATTERN: usize = 4096;
 
@@ -52,8 +57,17 @@ pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
         }
         None => {
             let layers = need(layers, "num-layers")?;
-            let kinds = frequency_kinds(frequency.as_deref(), layers)?;
-            (layers, if moe.is_some() { fold(&kinds) } else { Vec::new() }, Vec::new(), Vec::new(), None)
+            let mut kinds = frequency_kinds(frequency.as_deref(), layers)?;
+            if moe.is_none() {
+                kinds.fill(LayerKind::DENSE);
+            }
+            let delta = delta_net(arguments)?;
+            if delta.is_some() {
+                mix_otherwise(&mut kinds, arguments.word("linear-attention-freq").as_deref())?;
+            }
+            let plain = moe.is_none() && delta.is_none();
+            let pattern = if plain { Vec::new() } else { fold(&kinds) };
+            (layers, pattern, Vec::new(), delta.map(Mixer::DeltaNet).into_iter().collect(), None)
         }
     };
     let positions = arguments.number("max-position-embeddings")?;
@@ -201,9 +215,45 @@ fn mamba(arguments: &mut Arguments, hidden: u64) -> Result<Mamba2, String> {
     })
 }
 
+/// Gated delta nets in place of attention, as Qwen3-Next has them; other variants are not planned.
+fn delta_net(arguments: &mut Arguments) -> Result<Option<DeltaNet>, String> {
+    let Some(variant) = arguments.word("experimental-attention-variant") else { return Ok(None) };
+    if variant != "gated_delta_net" {
+        return Err(format!(
+            "--experimental-attention-variant {variant} is not planned for Megatron; there is gated_delta_net"
+        ));
+    }
+    let mut size =
+        |name: &str, usual: u64| Ok::<u64, String>(arguments.number(name)?.unwrap_or(usual).max(1));
+    Ok(Some(DeltaNet {
+        key_heads: size("linear-num-key-heads", 16)?,
+        value_heads: size("linear-num-value-heads", 32)?,
+        key_dim: size("linear-key-head-dim", 128)?,
+        value_dim: size("linear-value-head-dim", 128)?,
+        conv_kernel: size("linear-conv-kernel-dim", 4)?,
+    }))
+}
+
+/// `--linear-attention-freq`: a number n leaves attention in every n-th layer; a list such as `([1]*3+[0]*1)*2` says it
+/// for each, 0 for attention.
+fn mix_otherwise(kinds: &mut [LayerKind], text: Option<&str>) -> Result<(), String> {
+    const NAME: &str = "linear-attention-freq";
+    let text = text.ok_or("--linear-attention-freq is missing")?;
+    let linear: Vec<bool> = match text.parse::<usize>() {
+        Ok(0) => return Err(wrong_list(NAME, text)),
+        Ok(every) => (1..=kinds.len()).map(|layer| !layer.is_multiple_of(every)).collect(),
+        Err(_) => listed(NAME, text, kinds.len())?,
+    };
+    for (kind, linear) in kinds.iter_mut().zip(linear) {
+        kind.mixer = Some(u64::from(linear));
+    }
+    Ok(())
+}
+
 /// Words before padding.
 fn vocabulary(arguments: &mut Arguments) -> Result<u64, String> {
     let tokenizer = arguments.word("tokenizer-type");
+    let file = arguments.word("tokenizer-model");
     let words = arguments.number("vocab-size")?;
     let padded = arguments.number("padded-vocab-size")?;
     // Versions that know this option count the end of a document among the words.
@@ -218,6 +268,10 @@ fn vocabulary(arguments: &mut Arguments) -> Result<u64, String> {
         }
         (_, Some(words)) => Ok(words),
         (None | Some("GPT2BPETokenizer"), None) => Ok(GPT2_WORDS),
+        (Some("Llama2Tokenizer"), None) => Ok(LLAMA2_WORDS),
+        (Some(_), None) if file.as_deref().is_some_and(|file| file.contains(NEMOTRON_FILE)) => {
+            Ok(NEMOTRON_WORDS)
+        }
         (Some(other), None) => Err(format!(
             "the vocabulary of tokenizer {other} is in a file that is not read; say it with --vocab-size"
         )),
@@ -227,38 +281,46 @@ fn vocabulary(arguments: &mut Arguments) -> Result<u64, String> {
 /// `--moe-layer-freq`: a number n makes every n-th layer from the first a mixture; a list such as `([0]*3+[1]*12)` says
 /// it for each.
 fn frequency_kinds(text: Option<&str>, layers: u64) -> Result<Vec<LayerKind>, String> {
+    const NAME: &str = "moe-layer-freq";
     let kind = |experts: bool| if experts { LayerKind::MOE } else { LayerKind::DENSE };
-    let wrong = |text: &str| {
-        format!("--moe-layer-freq is `{text}`, neither a number nor a list with an entry for each layer")
-    };
     let layers = layers.min(crate::plan::MAX_LAYERS);
     let Some(text) = text else { return Ok(vec![LayerKind::MOE; layers as usize]) };
-    if let Ok(every) = text.parse::<u64>() {
-        return match every {
-            0 => Err(wrong(text)),
-            every => Ok((0..layers).map(|layer| kind(layer.is_multiple_of(every))).collect()),
-        };
+    match text.parse::<u64>() {
+        Ok(0) => Err(wrong_list(NAME, text)),
+        Ok(every) => Ok((0..layers).map(|layer| kind(layer.is_multiple_of(every))).collect()),
+        Err(_) => Ok(listed(NAME, text, layers as usize)?.into_iter().map(kind).collect()),
     }
-    let mut kinds = Vec::new();
-    for term in text.trim_matches(['(', ')']).split('+') {
-        let (list, times) = match term.split_once('*') {
-            Some((list, times)) => (list, times.trim().parse::<usize>().map_err(|_| wrong(text))?),
-            None => (term, 1),
-        };
-        let entries: Vec<LayerKind> = list
-            .trim()
-            .trim_matches(['[', ']'])
-            .split(',')
-            .map(|entry| entry.trim().parse::<u64>().map(|entry| kind(entry != 0)).map_err(|_| wrong(text)))
-            .collect::<Result<_, _>>()?;
-        for _ in 0..times.min(crate::plan::MAX_LAYERS as usize) {
-            kinds.extend(entries.iter().copied());
-            if kinds.len() > crate::plan::MAX_LAYERS as usize {
-                return Err(wrong(text));
+}
+
+fn wrong_list(name: &str, text: &str) -> String {
+    format!("--{name} is `{text}`, neither a number nor a list with an entry for each layer")
+}
+
+/// A list of zeros and ones with an entry for each layer, as sums of products of lists: `[0]*3+[1]*12`.
+fn listed(name: &str, text: &str, layers: usize) -> Result<Vec<bool>, String> {
+    let wrong = || wrong_list(name, text);
+    let repeated = |text: &str| match text.rsplit_once('*') {
+        Some((list, times)) if !times.contains([']', ')']) => {
+            times.trim().parse::<usize>().map(|times| (list.trim().to_owned(), times)).map_err(|_| wrong())
+        }
+        _ => Ok((text.trim().to_owned(), 1)),
+    };
+    // The whole may be repeated once more.
+    let (all, times) = repeated(text)?;
+    let mut entries = Vec::new();
+    for term in all.trim_matches(['(', ')']).split('+') {
+        let (list, times) = repeated(term)?;
+        let numbers = list.trim_matches(['[', ']']).split(',').map(|entry| entry.trim().parse::<u64>());
+        let numbers: Vec<u64> = numbers.collect::<Result<_, _>>().map_err(|_| wrong())?;
+        for _ in 0..times.min(layers) {
+            entries.extend(numbers.iter().map(|number| *number != 0));
+            if entries.len() > layers {
+                return Err(wrong());
             }
         }
     }
-    if kinds.len() as u64 == layers { Ok(kinds) } else { Err(wrong(text)) }
+    let found: Vec<bool> = entries.iter().copied().cycle().take(entries.len() * times.min(layers)).collect();
+    if found.len() == layers { Ok(found) } else { Err(wrong()) }
 }
 
 /// `M-M*E|ME/*E`: a letter for each layer (M Mamba, - MLP, * attention, E experts), stages apart by `|`, then the layers

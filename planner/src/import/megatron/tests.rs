@@ -64,3 +64,88 @@ fn a_hybrid_pattern_is_layers_stages_and_modules() {
     check(options, "/layout/pipeline_layout", json!("Et*4|t*4mL"));
     check(options, "/model/architecture/num_layers", json!(8));
 }
+
+#[test]
+fn options_that_no_usual_job_has_become_fields() {
+    let delta = "--experimental-attention-variant gated_delta_net --linear-attention-freq 4 --linear-num-value-heads 8 --linear-num-key-heads 4";
+    check(delta, "/model/architecture/other_mixers/0/delta_net/value_heads", json!(8));
+    check(
+        &format!("{delta} --disable-bias-linear --num-experts 8"),
+        "/model/architecture/pattern",
+        json!([{"count": 3, "mixer": 1, "mlp": "moe"}, {"count": 1, "mixer": 0, "mlp": "moe"}]),
+    );
+    check(
+        &delta.replace("4 --linear-num-v", "[1]*3+[0]*1 --linear-num-v"),
+        "/model/architecture/num_layers",
+        json!(4),
+    );
+    check("--deterministic-mode", "/training/deterministic", json!(true));
+    check("--no-masked-softmax-fusion", "/training/fused_softmax", json!(false));
+    check(
+        "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute --wgrad-deferral-limit 2",
+        "/training/deferred_head_gradients",
+        json!(2),
+    );
+    check(
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --tensor-model-parallel-size 2 --distribute-saved-activations",
+        "/training/recompute/distribute_saved_activations",
+        json!(true),
+    );
+    check(
+        "--moe-layer-recompute --num-experts 8 --disable-bias-linear",
+        "/training/recompute/modules",
+        json!(["moe"]),
+    );
+    let experts = "--swiglu --num-experts 8 --disable-bias-linear";
+    check(experts, "/training/moe/fused_activation", json!(true));
+    for option in ["--no-bias-swiglu-fusion", "--use-te-activation-func", "--moe-mlp-glu-interleave-size 32"]
+    {
+        check(&format!("{experts} {option}"), "/training/moe/fused_activation", json!(false));
+    }
+    check("--tokenizer-type Llama2Tokenizer", "/model/architecture/vocab_size", json!(32_000));
+    check(
+        "--tokenizer-type GPTSentencePieceTokenizer --tokenizer-model data/nemotron_2_256k.model",
+        "/model/architecture/vocab_size",
+        json!(256_000),
+    );
+    check("--no-pad-vocab-size", "/layout/vocab_divisible_by", json!(1));
+    let fsdp = "--use-megatron-fsdp --suggested-communication-unit-size 40000000 --keep-fp8-transpose-cache --use-nccl-ub";
+    check(fsdp, "/layout/fsdp/communication_unit", json!(40_000_000));
+    check(fsdp, "/layout/fsdp/keep_fp8_transpose", json!(true));
+    check(fsdp, "/layout/fsdp/double_buffer", json!(true));
+}
+
+/// What the document says of every option of Megatron-LM is what becomes of it.
+#[test]
+fn every_option_is_in_the_document_as_it_is_read() {
+    let document = include_str!("../../../../docs/megatron-options.md");
+    let rows = document.lines().filter_map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        matches!(cells.get(1), Some(&("counted" | "no bytes" | "not counted" | "refused"))).then_some(cells)
+    });
+    let mut seen = std::collections::BTreeSet::new();
+    for cells in rows {
+        let (name, said) = (cells[0], cells[1]);
+        assert!(seen.insert(name), "{name} is there twice");
+        let imported = import(&format!("--{name}"));
+        let not_modelled =
+            imported.findings.iter().any(|finding| finding.message.contains("is not modelled"));
+        let refused =
+            imported.findings.iter().any(|finding| finding.message.starts_with(&format!("--{name}: ")));
+        let found = match (not_modelled, refused) {
+            (true, _) => "not counted",
+            (_, true) => "refused",
+            _ if known::without_effect(name) && said == "no bytes" => "no bytes",
+            _ if imported.unknown.is_empty() => {
+                if said == "no bytes" {
+                    "no bytes"
+                } else {
+                    "counted"
+                }
+            }
+            _ => "unknown",
+        };
+        assert_eq!(found, said, "{name}: {:?}", imported.findings);
+    }
+    assert_eq!(seen.len(), 854);
+}

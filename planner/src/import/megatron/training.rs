@@ -80,6 +80,7 @@ pub fn training(
     );
     set("moe", moe(arguments, model)?);
     set("attention_mask", (!arguments.flag("no-create-attention-mask-in-dataloader")).into());
+    rare(arguments, &mut set)?;
     Ok(section)
 }
 
@@ -154,16 +155,26 @@ fn optimizer(arguments: &mut Arguments, fsdp: bool) -> Result<Value, String> {
 fn recompute(arguments: &mut Arguments) -> Result<Value, String> {
     let simple = arguments.flag("recompute-activations");
     let granularity = arguments.word("recompute-granularity");
+    // An older name for one of the modules.
+    let experts = arguments.flag("moe-layer-recompute");
     let modules = arguments.take("recompute-modules");
     let method = arguments.word("recompute-method");
     let layers = arguments.number("recompute-num-layers")?;
+    let split = arguments.flag("distribute-saved-activations");
     Ok(match granularity.as_deref() {
         Some("full") if layers == Some(0) => json!({"granularity": "none"}),
+        Some("full") if split => json!({
+            "granularity": "full", "method": method, "num_layers": layers, "distribute_saved_activations": true
+        }),
         Some("full") => json!({"granularity": "full", "method": method, "num_layers": layers}),
         Some("selective") => {
-            let modules = modules.unwrap_or_else(|| vec!["core_attn".to_owned()]);
+            let mut modules = modules.unwrap_or_else(|| vec!["core_attn".to_owned()]);
+            if experts && !modules.iter().any(|module| module == "moe") {
+                modules.push("moe".to_owned());
+            }
             json!({"granularity": "selective", "modules": modules})
         }
+        None if experts => json!({"granularity": "selective", "modules": ["moe"]}),
         None if simple => json!({"granularity": "selective", "modules": ["core_attn"]}),
         _ => json!({"granularity": "none"}),
     })
@@ -178,6 +189,21 @@ fn offload(arguments: &mut Arguments) -> Result<Value, String> {
     } else {
         Value::Null
     })
+}
+
+/// What plans seldom say, and only when it is not the default.
+fn rare(arguments: &mut Arguments, set: &mut impl FnMut(&str, Value)) -> Result<(), String> {
+    if arguments.flag("deterministic-mode") {
+        set("deterministic", true.into());
+    }
+    if arguments.flag("no-masked-softmax-fusion") {
+        set("fused_softmax", false.into());
+    }
+    let limit = arguments.number("wgrad-deferral-limit")?.unwrap_or(0);
+    if arguments.flag("defer-embedding-wgrad-compute") {
+        set("deferred_head_gradients", limit.into());
+    }
+    Ok(())
 }
 
 /// The kernel, from the option or from TransformerEngine's variables.
@@ -228,8 +254,12 @@ fn moe(arguments: &mut Arguments, model: &Architecture) -> Result<Value, String>
     let fuser = arguments.flag("use-transformer-engine-op-fuser");
     let squared = arguments.flag("use-fused-weighted-squared-relu");
     let overlap = arguments.flag("moe-shared-expert-overlap");
+    let loose = arguments.flag("no-bias-swiglu-fusion") && model.gated;
+    // Neither the interleaved order nor TransformerEngine's own activation goes with the fused product.
+    let apart =
+        arguments.take("moe-mlp-glu-interleave-size").is_some() | arguments.flag("use-te-activation-func");
     if model.moe.is_none() {
-        return Ok(Value::Null);
+        return Ok(if loose { json!({"fused_activation": false}) } else { Value::Null });
     }
     let dispatcher = match kind.as_deref() {
         Some("alltoall") => "alltoall",
@@ -242,7 +272,7 @@ fn moe(arguments: &mut Arguments, model: &Architecture) -> Result<Value, String>
         "grouped_gemm": grouped,
         "permute_fusion": permute,
         "pad_to_capacity": padded,
-        "fused_activation": model.gated || squared || fuser,
+        "fused_activation": (model.gated && !loose && !apart) || squared || fuser,
         "shared_expert_overlap": overlap,
     });
     if let Some(capacity) = capacity {

@@ -57,6 +57,11 @@ impl Parameter {
     pub fn elements(&self) -> u64 {
         self.shape.iter().product()
     }
+
+    /// Whether it is the convolution of a recurrent mixer, which no matrix multiplication works with.
+    pub fn is_convolution(&self) -> bool {
+        self.name.ends_with("conv.weight")
+    }
 }
 
 struct List<'a> {

@@ -54,7 +54,8 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
                 parameter.module,
                 Module::Attention | Module::Mlp | Module::Expert | Module::SharedExpert
             );
-            if !quantized || parameter.shape.len() < 2 || !parameter.decays {
+            // Convolutions of recurrent mixers are no matrices of TransformerEngine's.
+            if !quantized || parameter.shape.len() < 2 || !parameter.decays || parameter.is_convolution() {
                 continue;
             }
             let mut local = parameter.shape.clone();

@@ -44,6 +44,12 @@ pub fn flags(writer: &mut Writer<'_>, flags: &mut Flags) {
         experts(writer, flags);
     }
     flags.flag_if("no-create-attention-mask-in-dataloader", !training.attention_mask);
+    flags.flag_if("deterministic-mode", training.deterministic);
+    flags.flag_if("no-masked-softmax-fusion", !training.fused_softmax);
+    if let Some(waiting) = training.deferred_head_gradients {
+        flags.flag("defer-embedding-wgrad-compute");
+        flags.set("wgrad-deferral-limit", waiting);
+    }
     flags.set("lr", number(run.lr));
     flags.set("min-lr", number(run.min_lr));
     flags.set(

@@ -1,0 +1,84 @@
+//! What the executor's backward makes beside what is saved, moment by moment (shardplan-rank `model/functions.rs`,
+//! `model/activation.rs`, `model/moe/experts.rs`), and what a split one keeps until the weight gradients are made.
+//!
+//! A whole backward makes the gradient of a matrix's weight right behind that of its input and then gives its saved input
+//! back. A split one keeps every matrix's input and the gradient of its output; all else of a layer is given back.
+
+use crate::model::{Activation, Attention};
+use crate::plan::Plan;
+use crate::wire::{Runtime, Schedule};
+
+use super::setting::Setting;
+
+/// Whether weight gradients of a micro batch wait until others have gone through.
+pub fn is_split(plan: &Plan) -> bool {
+    plan.runtime == Runtime::Native && matches!(plan.layout.schedule, Schedule::ZbH1 | Schedule::Zbv)
+}
+
+/// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
+/// gated one, what is doubled and squared of a squared ReLU.
+fn unit_tensors(at: &Setting<'_>) -> u128 {
+    match (at.plan.model.gated, at.plan.model.activation) {
+        (true, Activation::SquaredRelu) => 5,
+        (true, _) => 4,
+        (false, Activation::SquaredRelu) => 3,
+        (false, _) => 1,
+    }
+}
+
+/// Joined slices of the sequence, where they are joined at all.
+fn joined(at: &Setting<'_>) -> u128 {
+    if at.plan.layout.sp && at.tp > 1 { at.size * at.full * at.hidden } else { 0 }
+}
+
+/// The most of the backward of an MLP of `width` columns on this rank over what is saved.
+pub fn mlp_backward(at: &Setting<'_>, width: u128) -> u128 {
+    let (stream, joined) = (at.stream(), joined(at));
+    let unit = at.size * at.full * width;
+    let first = if at.plan.model.gated { 2 } else { 1 };
+    let weights = at.size * at.hidden * width;
+    let split = is_split(at.plan);
+    let second_weight = if split { 0 } else { weights };
+    // The second matrix: gradients of its output and input, and of its weight.
+    let second = stream + joined + unit + second_weight;
+    // The unit: the gradient of its output in place of the input that the second matrix gave back.
+    let kept = if split { unit + joined } else { 0 };
+    let middle = stream + kept + unit_tensors(at) * unit;
+    // The first matrix, whose output has been given back too. Of a split backward it is when weight gradients are made.
+    let first_weight = joined + first * weights;
+    let last = if split { first_weight } else { 2 * stream + first_weight };
+    second.max(middle).max(last.saturating_sub(unit))
+}
+
+/// Cosines and sines of a micro batch's positions, which every chunk has made for itself.
+pub fn rotation_tables(at: &Setting<'_>) -> u128 {
+    let model = &at.plan.model;
+    let turned = match model.attention {
+        Attention::Gqa { head_dim, rotary_dim, .. } => rotary_dim.unwrap_or(head_dim),
+        Attention::Mla { qk_rope_dim, .. } => qk_rope_dim,
+        Attention::Shared { .. } => 0,
+    };
+    let turned = if model.learned_positions.is_some() { 0 } else { turned };
+    at.size * at.seq / at.cp * u128::from(turned)
+}
+
+/// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.
+pub fn token_numbers(at: &Setting<'_>) -> u128 {
+    const NUMBER: u128 = 8;
+    (NUMBER + at.size) * at.full
+}
+
+/// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert.
+pub fn experts_backward(at: &Setting<'_>, routed: u128, stream: u128, width: u128) -> u128 {
+    let (tokens, unit) = (at.size * routed * stream, at.size * routed * width);
+    let experts = u128::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
+    let local = experts / u128::from(at.plan.layout.ep).max(1);
+    let first = if at.plan.model.gated { 2 } else { 1 };
+    // Gradients of all experts' weights are made before they are added.
+    let weights = at.size * local * (first + 1) * stream * width;
+    let middle = at.stream() + tokens + unit + unit_tensors(at) * unit;
+    // Tokens go back: as computed, in the order of sending, and placed by their choices.
+    let back = at.stream() + 4 * tokens;
+    let made = 2 * at.stream() + tokens + weights;
+    middle.max(back).max(if is_split(at.plan) { weights } else { made })
+}

@@ -1,0 +1,111 @@
+//! Rules that no published row shows: what each adds to a plan, worked out by hand.
+
+use serde_json::{Value, json};
+
+use super::answer;
+use crate::plan::{Plan, parse_plan};
+use crate::wire::RankClass;
+
+/// The last class of a small plan of Megatron-Core with these settings, where `change` says something else.
+fn last(change: impl Fn(&mut Value)) -> RankClass {
+    let mut plan = json!({
+        "version": 1,
+        "model": {"architecture": {
+            "num_layers": 4, "hidden_size": 512, "ffn_hidden_size": 2048, "vocab_size": 4096,
+            "attention": {"kind": "gqa", "heads": 8, "kv_heads": 8, "head_dim": 64}
+        }},
+        "cluster": {"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": 8},
+        "layout": {"tp": 2, "sp": false, "pp": 2},
+        "training": {"seq_len": 1024, "micro_batch_size": 2, "global_batch_size": 16, "dtype": "bf16"},
+        "software": {"expandable_segments": true},
+    });
+    change(&mut plan);
+    let file = parse_plan(&plan.to_string()).unwrap();
+    let resolved = Plan::resolve(&file);
+    let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+    answer(&plan).rank_classes.pop().unwrap()
+}
+
+fn phase(class: &RankClass, name: &str) -> u64 {
+    class.phases.iter().find(|phase| phase.name == name).unwrap().allocated_bytes
+}
+
+/// What a change of `training` adds to a phase, beside `base`.
+#[track_caller]
+fn check(base: Value, change: Value, phase_name: &str, added: i64) {
+    let with = |more: &Value| {
+        last(|plan| {
+            for settings in [&base, more] {
+                for (name, value) in settings.as_object().unwrap() {
+                    plan["training"][name] = value.clone();
+                }
+            }
+        })
+    };
+    let found = phase(&with(&change), phase_name) as i64 - phase(&with(&json!({})), phase_name) as i64;
+    assert_eq!(found, added, "{base} {change}");
+}
+
+/// Tokens of a micro batch, hidden size, words of a rank.
+const TOKENS: i64 = 2 * 1024;
+const HIDDEN: i64 = 512;
+const WORDS: i64 = 4096 / 2;
+
+#[test]
+fn waiting_gradients_of_the_output_layer() {
+    // Of four micro batches the last one's is at work.
+    let one = 2 * TOKENS * (WORDS + HIDDEN);
+    check(json!({}), json!({"deferred_head_gradients": 2}), "head", 2 * one);
+    check(json!({}), json!({"deferred_head_gradients": 0}), "head", 3 * one);
+}
+
+#[test]
+fn softmax_in_steps() {
+    let scores = 2 * (8 / 2) * 1024 * 1024;
+    let local = json!({"implementation": "local", "attention_dropout": 0.1});
+    // Two layers of one micro batch: fp32 instead of bf16, of which dropout keeps no copy.
+    check(local, json!({"fused_softmax": false}), "forward", 2 * 2 * scores);
+}
+
+#[test]
+fn checkpoints_over_tensor_parallel_ranks() {
+    let full = json!({"granularity": "full", "method": "uniform", "num_layers": 1});
+    let split = json!({"granularity": "full", "method": "uniform", "num_layers": 1, "distribute_saved_activations": true});
+    check(json!({"recompute": full}), json!({"recompute": split}), "forward", -(2 * 2 * TOKENS * HIDDEN) / 2);
+}
+
+#[test]
+fn the_norm_is_made_again_with_its_mlp() {
+    let selective = json!({"granularity": "selective", "modules": ["mlp"]});
+    // Of each of two layers: both parts of the MLP, and the norm's output with its statistics of four bytes.
+    let layer = 2 * TOKENS * (2 * 2048 / 2) + 2 * TOKENS * (2048 / 2) + 2 * TOKENS * HIDDEN + 4 * TOKENS;
+    check(json!({}), json!({"recompute": selective}), "forward", -2 * layer);
+}
+
+#[test]
+fn adam_reads_fp16_state_in_fp32() {
+    let state = |master: &str| json!({"optimizer": {"precision_aware": true, "master_dtype": master}});
+    let of = |master: &str| {
+        let class = last(|plan| plan["training"]["optimizer"] = state(master)["optimizer"].clone());
+        (phase(&class, "optimizer"), class.optimizer_bytes)
+    };
+    let ((with, of_fp16), (without, of_fp32)) = (of("fp16"), of("fp32"));
+    // Two bytes of a master weight either way, and copies of four bytes for each element.
+    assert_eq!(of_fp16, of_fp32);
+    assert_eq!(with - without, 4 * (of_fp16 / 10));
+}
+
+#[test]
+fn delta_nets_of_plain_operators_keep_more() {
+    let saved = |deterministic: bool| {
+        let class = last(|plan| {
+            plan["model"]["architecture"]["other_mixers"] = json!([{
+                "delta_net": {"key_heads": 4, "value_heads": 8, "key_dim": 64, "value_dim": 64, "conv_kernel": 4}
+            }]);
+            plan["model"]["architecture"]["pattern"] = json!([{"count": 1, "mixer": 1, "mlp": "dense"}]);
+            plan["training"]["deterministic"] = deterministic.into();
+        });
+        class.parts.iter().find(|part| part.name == "recurrence").unwrap().bytes
+    };
+    assert!(saved(true) > 4 * saved(false));
+}
