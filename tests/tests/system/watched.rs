@@ -1,5 +1,6 @@
 //! A watched run on the page: `shardplan wrap` beside a hub, measured next to predicted, while it runs and after.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -45,7 +46,7 @@ async fn a_watched_run_stands_beside_its_prediction() -> Result<()> {
         .arg("--runs")
         .arg(runs.path());
     command.args(["--", "bash", "-c", JOB]).arg(&enough);
-    let mut watched = Guarded::start(&mut command)?;
+    let mut watched = Guarded::start(command.stdout(Stdio::null()))?;
 
     browser.click("tab-run").await?;
     browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
