@@ -6,8 +6,11 @@ use serde_json::{Value, json};
 use crate::harness::{Run, set, tiny};
 use crate::reference::compared;
 
+/// What makes the tiny model one of a family.
+type Change = fn(&mut Value);
+
 /// One step of the tiny model with changes.
-fn run(change: fn(&mut Value)) -> Run {
+fn run(change: Change) -> Run {
     let mut plan = tiny(1, 1);
     set(&mut plan, "run.steps", 1);
     change(&mut plan);
@@ -45,7 +48,7 @@ fn deepseek_v3(plan: &mut Value) {
 
 #[test]
 fn steps_are_those_of_transformers() {
-    let families: [(&str, fn(&mut Value)); 5] = [
+    let families: [(&str, Change); 5] = [
         ("Llama", |_| {}),
         ("Qwen3", qwen3),
         ("Qwen3Moe", |plan| qwen3_moe(plan, true)),
