@@ -154,7 +154,11 @@ impl Bench {
         for call in &mut calls {
             call.environment.retain(|name, _| !INCIDENTAL.contains(&name.as_str()));
         }
-        let files = self.stage.files()?;
+        let mut files = self.stage.files()?;
+        // The job removes this file, and leaves the folders that were made for it.
+        if placed.iter().any(|(place, _)| place.field() == "site.secrets_file") {
+            files.retain(|_, content| !content.is_empty());
+        }
         Ok(ready.then_some(Done { directives, calls, files }))
     }
 
