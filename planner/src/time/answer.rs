@@ -1,6 +1,6 @@
 //! The answer's `time`: seconds of a step, and what follows from them.
 
-use super::constants::table;
+use super::constants::{RANGE, residual_class, table};
 use super::flops::{model_flops, recomputed_flops};
 use super::from_plan::profile;
 use super::goodput::{assumed, goodput};
@@ -14,8 +14,6 @@ use crate::wire::{TimeAnswer, TimeBreakdown};
 
 /// Longest step that is an answer: more is a plan that nobody runs, or a link without bandwidth.
 const MOST_SECONDS: f64 = 1e9;
-/// Standard deviations of the likely range: nine of ten steps.
-const RANGE: f64 = 1.64;
 /// Spread of the logarithm where no measured step stands behind the constants: half to twice.
 const ASSUMED_SPREAD: f64 = 0.42;
 
@@ -87,9 +85,8 @@ fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
         return calibration.spread;
     }
     let (table, gpu) = (table(), plan.cluster.gpu);
-    let class = profile(plan).map_or("native", |profile| profile.class.as_str());
     let mixture = plan.model.moe.is_some() || !plan.model.other_mixers.is_empty();
-    let class = if mixture && class == "megatron" { "moe" } else { class };
+    let class = profile(plan).map_or("native", |profile| residual_class(profile, mixture));
     let mut spread = table.spreads.get(class).copied().unwrap_or(ASSUMED_SPREAD);
     let mut widen = |field: &str, value: &str, why: String| {
         spread = spread.max(ASSUMED_SPREAD);
@@ -279,6 +276,27 @@ mod tests {
             ),
             |answer| answer.time.as_ref().is_some_and(|time| time.cost.is_none()),
         );
+    }
+
+    #[test]
+    fn what_is_assumed_is_said_and_widens_the_range() {
+        let found = |gpu: &str, layout: serde_json::Value| {
+            let answer = answer(&plan(gpu, json!({}), layout, json!({})));
+            let time = answer.time.unwrap();
+            let said = answer
+                .findings
+                .iter()
+                .filter(|finding| finding.rule == "time model" && finding.message.contains("assumed"));
+            (time.interval_seconds[1] / time.step_seconds, said.count())
+        };
+        let known = found("h100-sxm", json!({}));
+        assert_eq!(known.1, 0);
+        let assumed = libm::exp(super::RANGE * super::ASSUMED_SPREAD);
+        for (gpu, layout, least) in [("mi300x", json!({}), 1), ("l40s", json!({"tp": 2}), 2)] {
+            let (range, said) = found(gpu, layout);
+            assert!(range > assumed - 1e-6 && range > 1.5 * known.0, "{gpu} {range} {}", known.0);
+            assert_eq!(said, least, "{gpu}");
+        }
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub struct Case {
     pub measured: f64,
     /// Why it is scored apart, if it is.
     pub excluded: Option<&'static str>,
+    /// Class of residuals, which says how wide the likely range is.
+    pub class: String,
     /// What is predicted from.
     pub setup: Setup,
 }
@@ -79,6 +81,11 @@ impl Case {
     /// Seconds of a step by what they are spent on.
     pub fn step(&self, values: &[f64]) -> StepTime {
         self.setup.predict(values)
+    }
+
+    /// |ln(predicted / measured)|.
+    pub fn residual(&self, values: &[f64]) -> f64 {
+        libm::log(self.predict(values) / self.measured).abs()
     }
 
     /// Whether a constant has a part in it.

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{Case, Quantity};
 use crate::cluster::gpu;
 use crate::model::{Activation, Architecture, Attention, Norm, QkNorm, import_hf, presets};
-use crate::time::constants::table;
+use crate::time::constants::{residual_class, table};
 use crate::time::{Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages, Strides};
 use crate::wire::{CpKind, Schedule};
 
@@ -264,6 +264,7 @@ impl Row {
             false => None,
         };
         let stages = stages.unwrap_or_else(|| Stages::spread(&shape, inputs.pp));
+        let mixture = inputs.model.moe.is_some() || !inputs.model.other_mixers.is_empty();
         let batch = format!("{} x {}", inputs.gbs, inputs.seq_len);
         Ok(Case {
             id: self.id(),
@@ -276,6 +277,7 @@ impl Row {
             quantity: Quantity::Step,
             measured,
             excluded: None,
+            class: residual_class(inputs.software.profile, mixture).to_owned(),
             setup: Setup::new(&inputs, shape, stages)?,
         })
     }

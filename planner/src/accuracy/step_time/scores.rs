@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Case, Quantity, cases};
 use crate::accuracy::{Dataset, Scores, WorstRow};
-use crate::time::constants::table;
+use crate::time::constants::{RANGE, table};
 
 /// Constants that a fit made without some rows, by what was left out: `validate`, or a family of models.
 pub type Splits = BTreeMap<String, BTreeMap<String, f64>>;
@@ -104,6 +104,14 @@ pub fn score(name: &str, text: &str, splits: bool) -> Result<Vec<Dataset>, Strin
             });
         }
     }
+    if splits && quantity != "layer_seconds" {
+        let unseen = |case: &Case| match name {
+            "megatron_bridge_perf" => split_values.get(&case.family).map(|split| values_of(Some(split))),
+            _ => (!train.contains(&case.key.as_str())).then(|| halves.clone()),
+        };
+        let split = if name == "megatron_bridge_perf" { "family_out" } else { "validate" };
+        out.push(ranges(name, &found.cases, &unseen, split));
+    }
     out.extend(ranking(name, &found.cases, &shipped, "all"));
     if splits {
         let validate: Vec<Case> =
@@ -111,6 +119,19 @@ pub fn score(name: &str, text: &str, splits: bool) -> Result<Vec<Dataset>, Strin
         out.extend(ranking(name, &validate, &halves, "validate"));
     }
     Ok(out)
+}
+
+/// How many unseen rows lie in their likely range (`equal`), and how far the others are from it.
+fn ranges(name: &str, cases: &[Case], unseen: &dyn Fn(&Case) -> Option<Vec<f64>>, split: &str) -> Dataset {
+    let mut scores = Scores::default();
+    for case in cases.iter().filter(|case| case.excluded.is_none()) {
+        let Some(values) = unseen(case) else { continue };
+        let half = RANGE * table().spreads.get(&case.class).copied().unwrap_or(0.0);
+        let beyond = case.residual(&values) - half;
+        scores.equal += u64::from(beyond <= 0.0);
+        scores.errors.push(libm::exp(beyond.max(0.0)) - 1.0);
+    }
+    scores.into_split(name, "interval_seconds", split)
 }
 
 /// Order of layouts within groups of one model, GPU, GPU count, batch and sequence.
