@@ -246,6 +246,17 @@ fn verdicts_follow_capacity() {
 }
 
 #[test]
+fn low_precision_does_not_ask_for_blocks_of_convolutions() {
+    for dtype in ["fp8_current", "mxfp8"] {
+        let answer = estimate(&plan(&json!({
+            "version": 1, "model": {"preset": "nemotron-3-nano"}, "cluster": {"gpu": "b200"}, "layout": {"ep": 8},
+            "training": {"dtype": dtype, "seq_len": 8192, "global_batch_size": 512}
+        })));
+        assert_eq!(errors(&answer), Vec::<String>::new(), "{dtype}");
+    }
+}
+
+#[test]
 fn mixers_without_a_tensor_parallel_plan_are_refused_under_fsdp() {
     for (preset, tp, expected) in [
         ("qwen3-next-80b-a3b", 2, true),
