@@ -57,3 +57,17 @@ fn floods_are_bounded() {
     assert!(answer.verdicts.iter().all(|verdict| verdict.evidence.len() <= 6 && verdict.ranks.len() <= 16));
     assert_eq!(answer.looked_at.ranks, 3000);
 }
+
+#[test]
+fn times_on_some_lines_only_are_in_some_order() {
+    let mut diagnosis = Diagnosis::new(None);
+    for (number, text) in super::searched_texts().iter().enumerate() {
+        let minutes = 1439 - number % 1440;
+        let time = match number % 3 {
+            0 => String::new(),
+            _ => format!("2026-11-21 {:02}:{:02}:00 ", minutes / 60, minutes % 60),
+        };
+        diagnosis.feed(format!("{time}{text}\n").as_bytes());
+    }
+    assert!(diagnosis.finish().found);
+}

@@ -55,9 +55,9 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
         book.seen.iter().map(|(key, seen)| candidate(book, key, seen)).collect();
     let mut notes = Vec::new();
     let exit = first_end(book);
-    let (lived, mut candidates): (Vec<Candidate>, Vec<Candidate>) =
+    let (lived, candidates): (Vec<Candidate>, Vec<Candidate>) =
         candidates.drain(..).partition(|candidate| was_survived(book, candidate));
-    candidates.sort_by(order);
+    let mut candidates = in_order(candidates);
     // Remarks alone are no cause, and neither is SIGTERM in a run that came to its end.
     let is_done = book.files.iter().any(|file| file.done.is_some());
     let has_cause = candidates.iter().any(|candidate| candidate.tier < Tier::Weak);
@@ -66,9 +66,7 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
         candidates.retain(|candidate| candidate.tier != Tier::Weak && !is_done);
     }
     if !lived.is_empty() {
-        let mut lived = lived;
-        lived.sort_by(order);
-        for candidate in lived.iter().filter(|candidate| candidate.tier < Tier::Weak).take(3) {
+        for candidate in in_order(lived).iter().filter(|candidate| candidate.tier < Tier::Weak).take(3) {
             if let Some(evidence) = candidate.seen.evidence.last() {
                 notes.push(format!(
                     "training went on after this: {} ({}, line {})",
@@ -183,6 +181,22 @@ fn explains_waiting(key: &Key) -> bool {
 
 fn role_of_symptom(key: &Key) -> bool {
     role(key) == Role::Symptom
+}
+
+/// The first first. Only some lines have a time, so of three each two can have an order that the three together have
+/// not, and sorting takes no such order: whichever is first of those that are left comes next.
+fn in_order(mut left: Vec<Candidate>) -> Vec<Candidate> {
+    let mut sorted = Vec::with_capacity(left.len());
+    while !left.is_empty() {
+        let mut first = 0;
+        for at in 1..left.len() {
+            if order(&left[at], &left[first]) == Ordering::Less {
+                first = at;
+            }
+        }
+        sorted.push(left.remove(first));
+    }
+    sorted
 }
 
 /// Nearer the cause first, then earlier, then in the order of the tables.
