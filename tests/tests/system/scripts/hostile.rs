@@ -154,11 +154,7 @@ impl Bench {
         for call in &mut calls {
             call.environment.retain(|name, _| !INCIDENTAL.contains(&name.as_str()));
         }
-        let mut files = self.stage.files()?;
-        // The job removes this file, and leaves the folders that were made for it.
-        if placed.iter().any(|(place, _)| place.field() == "site.secrets_file") {
-            files.retain(|_, content| !content.is_empty());
-        }
+        let files = self.stage.files()?;
         Ok(ready.then_some(Done { directives, calls, files }))
     }
 

@@ -189,15 +189,13 @@ impl Stage {
         Ok(calls)
     }
 
-    /// Files that the last run has made, by their paths, with what is in them, and folders in which nothing is.
+    /// Files that the last run has made, by their paths, with what is in them.
     pub fn files(&self) -> Result<BTreeMap<String, String>> {
         let mut files = BTreeMap::new();
         let mut folders = vec![self.folder.path().to_owned()];
         while let Some(folder) = folders.pop() {
-            let mut empty = true;
             for entry in std::fs::read_dir(&folder)? {
                 let path = entry?.path();
-                empty = false;
                 if ["bin", "calls", "script.sh"].iter().any(|name| path == self.path(name)) {
                     continue;
                 }
@@ -207,9 +205,6 @@ impl Stage {
                     let content = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
                     files.insert(path.display().to_string(), content);
                 }
-            }
-            if empty {
-                files.insert(folder.display().to_string(), String::new());
             }
         }
         Ok(files)
