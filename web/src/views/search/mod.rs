@@ -55,7 +55,8 @@ pub fn SearchView() -> impl IntoView {
         }
     };
     Effect::new(move |_| {
-        request.track();
+        // Read, not only tracked: a memo that nobody read before changes when the search reads it, and it would begin twice.
+        request.with(|_| ());
         if taken.with_value(|taken| taken.as_ref() == Some(&store.plan_now())) {
             return;
         }
