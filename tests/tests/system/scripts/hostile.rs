@@ -16,7 +16,7 @@ use planner::finding::{Finding, has_error};
 use planner::launch::{Body, Container, Mode, ScriptOptions, Site, Task, is_variable, script};
 use planner::{Plan, Severity, parse_plan};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use serde_json::{Value, json};
 
 use super::fields::{Inputs, Place, places};
@@ -303,8 +303,15 @@ fn replaced(done: &Done, pairs: &[(String, String)]) -> Done {
         names.sort_unstable();
         format!("--container-env={}", names.join(","))
     };
+    // A program is known by the last part of its path.
+    let last = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let program = |name: &str| {
+        pairs
+            .iter()
+            .fold(text(name), |name, (word, value)| if name == last(word) { last(value) } else { name })
+    };
     let call = |call: &Call| Call {
-        program: text(&call.program),
+        program: program(&call.program),
         arguments: call.arguments.iter().map(argument).collect(),
         folder: clean(&text(&call.folder)),
         environment: call.environment.iter().map(|(name, value)| (text(name), text(value))).collect(),
@@ -549,7 +556,13 @@ fn every_second(half: usize, cases: u32) -> Result<()> {
         let others = prop::collection::vec((prop::sample::select(all.clone()), value(&bench.stage)), 0..3);
         let case = (prop::sample::select(kinds.clone()), value(&bench.stage), others);
         let shared = RefCell::new(&mut bench);
-        let ended = TestRunner::new(config).run(&case, |(kind, value, others)| {
+        // The same few values each time in the test command; others each time in a soak.
+        let mut runner = if cases == CASES {
+            TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))
+        } else {
+            TestRunner::new(config)
+        };
+        let ended = runner.run(&case, |(kind, value, others)| {
             let mut placed = vec![(place, value)];
             // Of several values for one field the last would stand for all.
             for (other, value) in &others {
