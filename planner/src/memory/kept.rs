@@ -15,7 +15,7 @@ use crate::wire::{Granularity, OptimizerKind, Runtime};
 
 use super::head::head;
 use super::interval::reserved;
-use super::layer::{layer, mtp_module};
+use super::layer::{layer, mtp_module_of};
 use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
 use super::optimizer::Slot;
@@ -111,8 +111,10 @@ impl LayerTerms {
         let at = Setting::new(plan);
         let exact = Setting { widths: Widths::plain(plan), ..at };
         let mut layers = [Bytes::default(); SLOTS];
+        let mut known: Vec<(LayerKind, LayerBytes)> = Vec::with_capacity(kinds.len());
         for (number, &kind) in kinds.iter().enumerate() {
             let usual = layer(&at, kind);
+            known.push((kind, usual));
             let plain = if at.widths.quantised { layer(&exact, kind) } else { usual };
             for (slot, bytes) in [(number, usual), (kinds.len() + number, plain)] {
                 if let Some(place) = layers.get_mut(slot) {
@@ -120,6 +122,10 @@ impl LayerTerms {
                 }
             }
         }
+        let of_kind = |kind: LayerKind| {
+            let usual = known.iter().find(|(known, _)| *known == kind);
+            usual.map_or_else(|| layer(&at, kind), |(_, usual)| *usual)
+        };
         let modules = plan.model.mtp_layers;
         let head_of = |modules: u64| {
             let head = head(&at, modules);
@@ -128,7 +134,7 @@ impl LayerTerms {
         let gathered = |head: bool, experts: bool| float(state::gather_buffer(&at, head, experts));
         LayerTerms {
             layers,
-            module: if modules > 0 { Bytes::of(&mtp_module(&at)) } else { Bytes::default() },
+            module: if modules > 0 { Bytes::of(&mtp_module_of(&at, of_kind)) } else { Bytes::default() },
             stream: float(at.stream()),
             mask: if at.hidden_dropout { float(at.local * at.hidden) } else { 0.0 },
             heads: [head_of(0), head_of(modules)],

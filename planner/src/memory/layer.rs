@@ -71,7 +71,12 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
 
 /// A multi-token-prediction module: its layers, and the input of its projection, which is hidden state and embedding.
 pub fn mtp_module(at: &Setting<'_>) -> LayerBytes {
-    let layers = at.plan.model.mtp_kinds().into_iter().map(|kind| layer(at, kind));
+    mtp_module_of(at, |kind| layer(at, kind))
+}
+
+/// The same where layers of a kind are known.
+pub fn mtp_module_of(at: &Setting<'_>, of_kind: impl FnMut(LayerKind) -> LayerBytes) -> LayerBytes {
+    let layers = at.plan.model.mtp_kinds().into_iter().map(of_kind);
     let module = layers.fold(LayerBytes::saved(Part::Mtp, 2 * at.stream()), LayerBytes::then);
     // Its tensors stay: the module is next to the loss, and backward wants them at once.
     LayerBytes { offloaded: Saved::default(), ..module }

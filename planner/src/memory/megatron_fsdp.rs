@@ -13,7 +13,7 @@ const COMMUNICATION_UNIT: u128 = 1_000_000_000;
 
 /// Bytes alive at the phases of a step besides sharded state and activations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Transients {
+pub struct Transients {
     /// During the backward of a layer.
     backward: u128,
     /// When the output layer runs.
@@ -22,9 +22,8 @@ struct Transients {
     root: u128,
 }
 
-/// The phases of a step of a rank of `stage`.
-pub fn phases(plan: &Plan, stage: u64, parts: &Activations) -> Vec<Phase> {
-    let besides = transients(plan, stage);
+/// The phases of a step of a rank of a stage with these transients.
+pub fn phases(besides: &Transients, parts: &Activations) -> Vec<Phase> {
     let phase = |name, activations, transient| Phase { name, activations, transient, ..Phase::default() };
     let mut found = vec![
         phase("forward", parts.saved, parts.forward + besides.head),
@@ -37,7 +36,8 @@ pub fn phases(plan: &Plan, stage: u64, parts: &Activations) -> Vec<Phase> {
     found
 }
 
-fn transients(plan: &Plan, stage: u64) -> Transients {
+/// Transients of a rank of `stage`, which depend neither on the micro batch nor on what is recomputed.
+pub fn transients(plan: &Plan, stage: u64) -> Transients {
     let (param, reduce) =
         (u128::from(plan.training.dtype.size()), u128::from(plan.training.grad_dtype.size()));
     let (largest, all) = unit_sizes(plan, stage);

@@ -55,6 +55,7 @@ pub use weights::{Elements, StageElements};
 use crate::layout::first_rank_of_stage;
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
+use crate::shard::fsdp::{Unit, units_of_stage};
 use crate::shard::{BufferShard, Holders, holders, side_gradient_bytes};
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 
@@ -181,7 +182,7 @@ fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
             };
             holders(plan, stage).into_iter().map(of).collect()
         }
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => sharded_ranks(terms, stage, &sharded(plan, stage)),
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => sharded_ranks(terms, stage, &StageState::of(plan, stage)),
     }
 }
 
@@ -199,11 +200,34 @@ fn sharded(plan: &Plan, stage: u64) -> Vec<Sharded> {
     holders(plan, stage).into_iter().map(of).collect()
 }
 
-fn sharded_ranks(terms: &Terms<'_>, stage: u64, states: &[Sharded]) -> Vec<Rank> {
-    let plan = terms.at.plan;
-    let phases = match plan.runtime {
-        Runtime::Fsdp2 => fsdp2::phases(terms, stage),
-        _ => megatron_fsdp::phases(plan, stage, &terms.stage(stage)),
+/// What the ranks of a stage of an FSDP runtime hold, whatever the micro batch is and whatever is recomputed.
+#[derive(Debug, Clone)]
+struct StageState {
+    ranks: Vec<Sharded>,
+    units: StageUnits,
+}
+
+/// What a step gathers, as far as it is known before.
+#[derive(Debug, Clone)]
+enum StageUnits {
+    Fsdp2(Vec<Unit>),
+    MegatronFsdp(megatron_fsdp::Transients),
+}
+
+impl StageState {
+    fn of(plan: &Plan, stage: u64) -> StageState {
+        let units = match plan.runtime {
+            Runtime::Fsdp2 => StageUnits::Fsdp2(units_of_stage(plan, stage)),
+            _ => StageUnits::MegatronFsdp(megatron_fsdp::transients(plan, stage)),
+        };
+        StageState { ranks: sharded(plan, stage), units }
+    }
+}
+
+fn sharded_ranks(terms: &Terms<'_>, stage: u64, state: &StageState) -> Vec<Rank> {
+    let phases = match &state.units {
+        StageUnits::Fsdp2(units) => fsdp2::phases(terms, stage, units),
+        StageUnits::MegatronFsdp(besides) => megatron_fsdp::phases(besides, &terms.stage(stage)),
     };
     let of = |&(first_rank, count, state): &Sharded| Rank {
         first_rank,
@@ -212,28 +236,28 @@ fn sharded_ranks(terms: &Terms<'_>, stage: u64, states: &[Sharded]) -> Vec<Rank>
         phases: phases.clone(),
         ends: None,
     };
-    states.iter().map(of).collect()
+    state.ranks.iter().map(of).collect()
 }
 
 /// State of all ranks of a plan of an FSDP runtime, by stage. Listing shards is most of the work of a memory answer, and
 /// they depend neither on the micro batch nor on what is recomputed, so a search lists them once for many plans.
 #[derive(Debug, Clone)]
-pub(crate) struct States(Vec<Vec<Sharded>>);
+pub(crate) struct States(Vec<StageState>);
 
 impl States {
     /// Of a plan; none where its runtime is no FSDP or its replicas are not alike.
     pub(crate) fn of(plan: &Plan) -> Option<States> {
         let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
         let alike = fsdp && plan.nonuniform.is_none();
-        alike.then(|| States((0..plan.layout.pp).map(|stage| sharded(plan, stage)).collect()))
+        alike.then(|| States((0..plan.layout.pp).map(|stage| StageState::of(plan, stage)).collect()))
     }
 
     /// `peak_bytes` of the answer of a plan with this state.
     pub(crate) fn peak_bytes(&self, plan: &Plan) -> u64 {
         let terms = Terms::new(plan);
-        let ranks = (0u64..).zip(&self.0).flat_map(|(stage, states)| {
+        let ranks = (0u64..).zip(&self.0).flat_map(|(stage, state)| {
             let of = move |rank| rank_class(plan, stage, rank);
-            sharded_ranks(&terms, stage, states).into_iter().map(of)
+            sharded_ranks(&terms, stage, state).into_iter().map(of)
         });
         ranks.map(|class| interval::taken(&class)).max().unwrap_or(0)
     }

@@ -46,15 +46,19 @@ pub struct Scored {
 }
 
 /// What an objective looks at beside a candidate itself.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// GPUs.
+    #[serde(with = "exact")]
     pub gpus: f64,
     /// Price of a GPU for an hour.
+    #[serde(with = "exact")]
     pub price: f64,
     /// Bytes of a GPU.
+    #[serde(with = "exact")]
     pub capacity: f64,
     /// Longest step that meets the deadline; infinite without one.
+    #[serde(with = "exact")]
     pub deadline: f64,
 }
 

@@ -12,7 +12,10 @@ use super::worker::{Grids, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
 use crate::memory::kept::{self, Alive, ClassTerms, GridTerms, LayerTerms};
 use crate::plan::Plan;
-use crate::time::{self, Around, DataParallel, Longest, Machine, Pipe, Stages, State, Terms, Works, step_of};
+use crate::time::{
+    self, Around, DataParallel, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works,
+    step_of,
+};
 use crate::wire::Schedule;
 
 /// What depends on the rank grid, stages included.
@@ -30,11 +33,22 @@ struct Grid {
     stages: usize,
 }
 
-/// What depends on the rank grid without its stages, on the micro batch and on what is recomputed.
+/// What depends on the rank grid without its stages, and on the micro batch.
+struct Cells {
+    works: Works,
+    /// By what is recomputed.
+    sets: Vec<Cell>,
+}
+
+/// Of cells, what depends on what is recomputed.
 struct Cell {
     /// By class of stages.
     bytes: Vec<ClassTerms>,
-    terms: Terms,
+    again: Recompute,
+    /// What every pipeline takes at least.
+    whole: Whole,
+    /// Once they were asked for: the step of few candidates is computed.
+    terms: Option<Box<Terms>>,
     /// The longest stage of each composition of one grid, once it was asked for.
     longest: Vec<Option<Longest>>,
 }
@@ -118,7 +132,7 @@ impl Grids<'_> {
         let by_batch = self.plan.training.low_precision.is_some();
         let hides = self.hides();
         let sets = self.sets();
-        let mut cells: Vec<Cell> = Vec::new();
+        let mut cells: Option<Cells> = None;
         let mut kinds: Vec<Kind> = Vec::new();
         let (micro, global) = (self.plan.training.micro_batch_size, self.plan.training.global_batch_size);
         for grid in grids {
@@ -142,7 +156,7 @@ impl Grids<'_> {
             let grouped = broken_batch(batch, (Schedule::Interleaved, pp, 2));
             let microbatches = global.checked_div(micro.saturating_mul(grid.dp)).unwrap_or(1);
             let place = tables.place_of(microbatches);
-            cells.iter_mut().for_each(|cell| cell.longest.clear());
+            cells.iter_mut().flat_map(|cells| &mut cells.sets).for_each(|cell| cell.longest.clear());
             let (mut valid, mut in_groups) = (0, 0);
             for (number, pipe) in pipes.iter().enumerate() {
                 if hides {
@@ -171,16 +185,11 @@ impl Grids<'_> {
                 if self.sink.all_far(corner.recompute.len() as u64, least) {
                     continue;
                 }
-                if cells.is_empty() {
-                    cells = self.cells(tables);
-                }
+                let cells = cells.get_or_insert_with(|| self.cells(tables));
                 let Tables { rows, machine, .. } = &*tables;
                 let Some(times) = rows.get(stages).map(|row| &row.times) else { continue };
-                let Some((stages_of, terms)) =
-                    times.get(composition).zip(cells.first().map(|cell| &cell.terms))
-                else {
-                    continue;
-                };
+                let Some((stages_of, whole)) = times.get(composition) else { continue };
+                let terms = cells.works.base();
                 let timed = Pipe {
                     chunks: pipe.vpp.max(1) as f64,
                     microbatches: microbatches.max(1) as f64,
@@ -196,6 +205,7 @@ impl Grids<'_> {
                 let of_pipe = OfPipe {
                     machine,
                     composition: (composition, stages_of),
+                    bounded: *whole,
                     around: Around::of(machine, terms, &timed, &grid.data, &state),
                     timed,
                     state,
@@ -203,7 +213,7 @@ impl Grids<'_> {
                     kinds: &kinds,
                     candidate: self.candidate(stages, number),
                 };
-                of_pipe.put(&mut cells, self.plan, self.sink);
+                of_pipe.put(cells, self.plan, self.sink);
             }
             if let Some(rule) = grouped {
                 self.refuse(rule, sets.saturating_mul(in_groups));
@@ -218,21 +228,25 @@ impl Grids<'_> {
         overlap.tp || overlap.ep || !overlap.p2p
     }
 
-    /// The cells of a micro batch, by what is recomputed.
-    fn cells(&mut self, tables: &Tables) -> Vec<Cell> {
+    /// The cells of a micro batch.
+    fn cells(&mut self, tables: &Tables) -> Cells {
         let corner = self.corner;
         let inputs = time::inputs(self.plan, tables.profile);
         let works = Works::new(&tables.machine, &inputs.split(), &inputs.manner(), &tables.shape);
         let of = |(_, training): &(_, _)| {
             self.set_recompute(training);
             let bytes = LayerTerms::new(self.plan, &tables.kinds);
+            let again = time::recompute(self.plan);
             Cell {
                 bytes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
-                terms: works.terms(&time::recompute(self.plan)),
+                again,
+                whole: Whole::of(&tables.machine, &works, &again, tables.host_share),
+                terms: None,
                 longest: Vec::new(),
             }
         };
-        corner.recompute.iter().map(of).collect()
+        let sets = corner.recompute.iter().map(of).collect();
+        Cells { works, sets }
     }
 }
 
@@ -261,6 +275,8 @@ struct OfPipe<'a> {
     machine: &'a Machine,
     /// Its stages as time sees them, and which of the compositions they are.
     composition: (usize, &'a Stages),
+    /// Whether these hold each layer once, so that a step has a bound.
+    bounded: bool,
     around: Around,
     timed: Pipe,
     state: State,
@@ -271,9 +287,10 @@ struct OfPipe<'a> {
 
 impl OfPipe<'_> {
     /// Computes all sets.
-    fn put(&self, cells: &mut [Cell], plan: &Plan, sink: &mut Sink) {
+    fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) {
         let OfPipe { machine, composition: (number, stages), timed, .. } = self;
-        for (set, cell) in cells.iter_mut().enumerate() {
+        let Cells { works, sets } = cells;
+        for (set, cell) in sets.iter_mut().enumerate() {
             let mut most = 0.0f64;
             for (class, state, alive) in self.kinds {
                 if let Some(terms) = cell.bytes.get(*class) {
@@ -282,12 +299,19 @@ impl OfPipe<'_> {
                 }
             }
             let candidate = Candidate { recompute: set as u16, ..self.candidate };
-            sink.put(candidate, kept::taken(plan, most, self.outside), || {
+            let least = match self.bounded {
+                true => cell.whole.least_seconds(machine, timed, &self.state, &self.around),
+                false => 0.0,
+            };
+            sink.put(candidate, kept::taken(plan, most, self.outside), least, || {
                 if cell.longest.len() <= *number {
                     cell.longest.resize(number + 1, None);
                 }
                 let Some(longest) = cell.longest.get_mut(*number) else { return f64::INFINITY };
-                let longest = longest.get_or_insert_with(|| Longest::of(machine, &cell.terms, stages, timed));
+                let longest = longest.get_or_insert_with(|| {
+                    let terms = cell.terms.get_or_insert_with(|| Box::new(works.terms(&cell.again)));
+                    Longest::of(machine, terms, stages, timed)
+                });
                 seconds(step_of(machine, longest, timed, &self.state, &self.around).total())
             });
         }

@@ -1,7 +1,9 @@
 //! The answer, put together from the merged partial result and the simulated candidates.
 
+use std::collections::BTreeMap;
+
 use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
-use super::candidate::{Key, Scored};
+use super::candidate::{Candidate, Key, Scored};
 use super::partial::Partial;
 use super::request::{Axis, Limits, Objective, Request};
 use super::settings::Settings;
@@ -20,23 +22,32 @@ const MOST_FOR_RELIEF: u64 = 100_000;
 /// How often the nodes are doubled to find out when the smallest plan fits.
 const DOUBLINGS: u32 = 6;
 
+/// Rows that were put together before, by the closed form: most rows of one answer are in the next one too.
+#[derive(Debug, Clone, Default)]
+pub struct Known(BTreeMap<Candidate, Row>);
+
 impl Search {
     /// Puts the answer together. `simulated` are those of the shortlist that were simulated, in any order. Where nothing
     /// fits, what would is searched for, which takes a while.
     pub fn finish(&self, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
-        let mut answer = self.so_far(partial, simulated);
+        self.finish_with(&mut Known::default(), partial, simulated)
+    }
+
+    /// The same with rows that are known from answers of this search before.
+    pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
+        let mut answer = self.so_far(known, partial, simulated);
         answer.relief = answer.rows.is_empty().then(|| self.relief(partial));
         answer
     }
 
-    /// The answer as far as it is known before all parts were worked on.
-    pub fn so_far(&self, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
+    /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
+    pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let ranked = self.ranked(partial, simulated);
         let rows: Vec<Row> = ranked
             .iter()
             .take(self.request.limits.rows as usize)
             .enumerate()
-            .filter_map(|(place, (scored, seconds))| self.row(place as u64 + 1, scored, *seconds))
+            .filter_map(|(place, (scored, seconds))| self.row(known, place as u64 + 1, scored, *seconds))
             .collect();
         let counts = Counts {
             candidates: partial.candidates(),
@@ -52,7 +63,7 @@ impl Search {
         SearchAnswer {
             version: VERSION,
             objective: self.request.objective,
-            front: self.front(partial, simulated),
+            front: self.front(known, partial, simulated),
             relief: None,
             rows,
             counts,
@@ -82,49 +93,69 @@ impl Search {
         found.into_iter().map(|(scored, seconds, _)| (scored, seconds)).collect()
     }
 
-    fn row(&self, place: u64, scored: &Scored, simulated: Option<f64>) -> Option<Row> {
+    fn row(&self, known: &mut Known, place: u64, scored: &Scored, simulated: Option<f64>) -> Option<Row> {
+        let mut row = match known.0.get(&scored.candidate) {
+            Some(row) => row.clone(),
+            None => {
+                let row = self.closed_form_row(scored)?;
+                known.0.insert(scored.candidate, row.clone());
+                row
+            }
+        };
+        let step_seconds = simulated.unwrap_or(scored.seconds);
+        // What follows from a step's length follows from the row's.
+        let share = row.step_seconds / step_seconds;
+        row.gpu_hours = step_seconds * row.gpus as f64 / 3600.0;
+        if let Some(cost) = &mut row.cost {
+            let corner = self.space.corners.get(scored.candidate.corner as usize)?;
+            *cost = row.gpu_hours * corner.price;
+        }
+        (row.place, row.step_seconds, row.simulated) = (place, step_seconds, simulated.is_some());
+        row.tokens_per_second_per_gpu *= share;
+        row.mfu = row.mfu.map(|mfu| mfu * share);
+        row.days = row.days.map(|days| days / share);
+        Some(row)
+    }
+
+    /// The row of a candidate as the closed form has it, without its place; what is only paid for costs 0.
+    fn closed_form_row(&self, scored: &Scored) -> Option<Row> {
         let settings = self.settings(&scored.candidate)?;
         let plan = Plan::resolve(&settings.apply(&self.request.plan)).plan?;
         let corner = self.space.corners.get(scored.candidate.corner as usize)?;
         let memory = memory::answer(&plan);
         let time = time::answer(&plan).0?;
-        let gpus = plan.world_size();
-        let step_seconds = simulated.unwrap_or(scored.seconds);
-        // What follows from a step's length follows from the row's.
-        let share = time.step_seconds / step_seconds;
-        let gpu_hours = step_seconds * gpus as f64 / 3600.0;
         let priced = self.request.prices.contains_key(plan.cluster.gpu.id)
             || corner.plan.file.cluster.price_per_gpu_hour.is_some();
         Some(Row {
-            place,
+            place: 0,
             settings,
-            gpus,
-            step_seconds,
-            simulated: simulated.is_some(),
+            gpus: plan.world_size(),
+            step_seconds: time.step_seconds,
+            simulated: false,
             closed_form_seconds: scored.seconds,
             interval_seconds: time.interval_seconds,
-            tokens_per_second_per_gpu: time.tokens_per_second_per_gpu * share,
-            mfu: time.mfu.map(|mfu| mfu * share),
+            tokens_per_second_per_gpu: time.tokens_per_second_per_gpu,
+            mfu: time.mfu,
             peak_bytes: memory.peak_bytes,
             interval_bytes: memory.interval_bytes,
             headroom_bytes: memory.capacity_bytes.map(|bytes| bytes as i64 - memory.peak_bytes as i64),
             verdict: memory.verdict,
-            gpu_hours,
-            cost: priced.then_some(gpu_hours * corner.price),
-            days: time.days.map(|days| days / share),
+            gpu_hours: 0.0,
+            cost: priced.then_some(0.0),
+            days: time.days,
         })
     }
 
     /// Of all clusters' fronts and of the best, those that no other beats in seconds (simulated where they were),
     /// memory left and cost of an hour.
-    fn front(&self, partial: &Partial, simulated: &[Simulated]) -> Vec<Row> {
+    fn front(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> Vec<Row> {
         let mut all: Vec<(Scored, [f64; 3])> = Vec::new();
         let fronts = partial.fronts.values().flat_map(|front| &front.0);
         let mut candidates: Vec<Scored> = fronts.chain(&partial.best).copied().collect();
         candidates.sort_by_key(|scored| scored.candidate);
         candidates.dedup_by_key(|scored| scored.candidate);
         for scored in &candidates {
-            let Some(terms) = self.terms.get(scored.candidate.corner as usize) else { continue };
+            let Some(terms) = self.ranking.terms.get(scored.candidate.corner as usize) else { continue };
             let used =
                 scored.peak_bytes as f64 - if terms.capacity.is_finite() { terms.capacity } else { 0.0 };
             let seconds = seconds_of(simulated, scored).unwrap_or(scored.seconds);
@@ -150,7 +181,9 @@ impl Search {
         thinned
             .iter()
             .enumerate()
-            .filter_map(|(place, scored)| self.row(place as u64 + 1, scored, seconds_of(simulated, scored)))
+            .filter_map(|(place, scored)| {
+                self.row(known, place as u64 + 1, scored, seconds_of(simulated, scored))
+            })
             .collect()
     }
 

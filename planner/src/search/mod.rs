@@ -21,6 +21,7 @@ mod candidate;
 mod fast;
 mod finish;
 mod partial;
+mod ranking;
 mod request;
 mod settings;
 mod sharding;
@@ -36,12 +37,14 @@ mod worker;
 
 pub use answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer, WhyNot};
 pub use candidate::{Candidate, Scored};
+pub use finish::Known;
 pub use partial::{Front, Partial};
+pub use ranking::Ranking;
 pub use request::{Axes, Axis, Bounds, Limits, Objective, Recompute, Request};
 pub use settings::Settings;
 pub use sharding::Sharding;
 pub use tally::Tally;
-pub use worker::Worker;
+pub use worker::{Desk, Worker};
 
 use candidate::{Key, Terms};
 use request::MOST_KEPT;
@@ -60,8 +63,8 @@ pub struct Search {
     space: Space,
     /// The cluster of each corner: corners of equal GPUs and nodes are one.
     clusters: Vec<u32>,
-    /// What the objective looks at, by corner.
-    terms: Vec<Terms>,
+    /// How candidates are ordered, and how many are kept.
+    ranking: Ranking,
     /// What was left out of a space that is too large.
     left_out: Vec<String>,
     /// Values of the time model's constants.
@@ -107,11 +110,12 @@ impl Search {
                 deadline: deadline(&request, &corner.plan),
             });
         }
+        let ranking = Ranking { objective: request.objective, terms, kept: request.limits.simulated };
         Ok(Search {
             request,
             space,
             clusters,
-            terms,
+            ranking,
             left_out,
             values: constants::table().values(),
             mark: 0.0,
@@ -155,7 +159,12 @@ impl Search {
 
     /// Adds what was found elsewhere.
     pub fn merge(&self, into: &mut Partial, other: &Partial) {
-        into.merge(other, self.kept(), |scored| self.key(scored));
+        self.ranking.merge(into, other);
+    }
+
+    /// What merging needs, for whoever merges without the search.
+    pub fn ranking(&self) -> &Ranking {
+        &self.ranking
     }
 
     /// The candidates to simulate: the best by the closed form, and those of the front.
@@ -211,13 +220,11 @@ impl Search {
     }
 
     fn key(&self, scored: &Scored) -> Key {
-        let terms = self.terms.get(scored.candidate.corner as usize).copied();
-        let terms = terms.unwrap_or(Terms { gpus: 0.0, price: 0.0, capacity: 0.0, deadline: 0.0 });
-        Key::of(self.request.objective, &terms, scored.seconds, scored.peak_bytes)
+        self.ranking.key(scored)
     }
 
     fn kept(&self) -> usize {
-        self.request.limits.simulated as usize
+        self.ranking.most()
     }
 }
 

@@ -39,6 +39,14 @@ pub struct Partial {
 pub struct Front(pub Vec<Scored>);
 
 impl Front {
+    /// Seconds and bytes of one that beats whatever takes so many bytes and no fewer seconds than these.
+    #[inline]
+    pub fn beats(&self, seconds: f64, peak_bytes: u64) -> Option<(f64, u64)> {
+        let at = self.0.partition_point(|known| known.seconds <= seconds);
+        let before = self.0.get(at.checked_sub(1)?)?;
+        (before.peak_bytes < peak_bytes).then_some((before.seconds, before.peak_bytes))
+    }
+
     /// Puts a candidate in, unless it is beaten; takes out what it beats. Gives seconds and bytes of what beat it.
     pub fn put(&mut self, scored: &Scored) -> Option<(f64, u64)> {
         let at = self.0.partition_point(|known| known.seconds <= scored.seconds);
@@ -113,6 +121,13 @@ impl Partial {
                 *known = *scored;
             }
         }
+    }
+
+    /// The same for others who were told of all that it counts: what is best stays, and nothing is counted twice.
+    #[must_use]
+    pub fn told(self) -> Partial {
+        let Partial { best, fronts, beyond, smallest, .. } = self;
+        Partial { best, fronts, beyond, smallest, ..Partial::default() }
     }
 
     /// Candidates refused or evaluated.

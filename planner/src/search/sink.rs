@@ -52,6 +52,17 @@ impl Sieve {
             self.last = beaten_by;
         }
     }
+
+    /// Whether something beats whatever takes so many bytes and no fewer seconds than these.
+    #[inline]
+    fn beats(&mut self, seconds: f64, peak_bytes: u64) -> bool {
+        if seconds >= self.last.0 && peak_bytes > self.last.1 {
+            return true;
+        }
+        let beaten_by = self.front.beats(seconds, peak_bytes);
+        self.last = beaten_by.unwrap_or(self.last);
+        beaten_by.is_some()
+    }
 }
 
 impl Sink {
@@ -63,7 +74,7 @@ impl Sink {
         let full = partial.best.len() >= most;
         Some(Sink {
             objective: search.request.objective,
-            terms: *search.terms.get(corner)?,
+            terms: *search.ranking.terms.get(corner)?,
             cluster,
             capacity: gpu.capacity_bytes.unwrap_or(u64::MAX),
             most,
@@ -80,11 +91,12 @@ impl Sink {
         })
     }
 
-    /// Takes a candidate whose fullest rank takes `peak_bytes`. Its seconds are only asked for where they matter: a
-    /// candidate that takes more than `FAR` times the GPU's memory is counted as too large and no more, unless it is the
-    /// smallest so far.
+    /// Takes a candidate whose fullest rank takes `peak_bytes` and whose step takes `least` seconds or more (0 where
+    /// nothing is known, and where it may never end). Its seconds are only asked for where they matter. A candidate that
+    /// takes more than `FAR` times the GPU's memory is counted as too large and no more, unless it is the smallest so far;
+    /// one that is beaten even by its least seconds is counted and no more.
     #[inline]
-    pub fn put(&mut self, candidate: Candidate, peak_bytes: u64, seconds: impl FnOnce() -> f64) {
+    pub fn put(&mut self, candidate: Candidate, peak_bytes: u64, least: f64, seconds: impl FnOnce() -> f64) {
         if peak_bytes > self.capacity.saturating_mul(FAR) {
             self.evaluated += 1;
             let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
@@ -96,7 +108,26 @@ impl Sink {
             }
             return;
         }
+        if self.is_beaten(candidate, peak_bytes, least) {
+            self.evaluated += 1;
+            self.fitting += u64::from(peak_bytes <= self.capacity);
+            return;
+        }
         self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes });
+    }
+
+    /// Whether a candidate would change nothing but counts, whatever more seconds than `least` it takes.
+    #[inline]
+    fn is_beaten(&mut self, candidate: Candidate, peak_bytes: u64, least: f64) -> bool {
+        let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
+        if least <= 0.0 || least < self.mark || known.is_none_or(|known| (peak_bytes, candidate) < known) {
+            return false;
+        }
+        if peak_bytes > self.capacity {
+            return self.beyond.beats(least, peak_bytes);
+        }
+        let key = Key::of(self.objective, &self.terms, least, peak_bytes);
+        self.worst.is_some_and(|worst| key.is_behind(&worst)) && self.front.beats(least, peak_bytes)
     }
 
     /// Counts so many candidates of which each takes at least `least_bytes`, where that alone says everything: far too large,

@@ -35,8 +35,8 @@ pub struct Tables {
 /// Pipelines of one number of stages.
 #[derive(Debug)]
 pub struct Row {
-    /// As time sees them, each composition of stages once.
-    pub times: Vec<Stages>,
+    /// As time sees them, each composition of stages once; and whether it holds each layer once.
+    pub times: Vec<(Stages, bool)>,
     /// Stages whose ranks have state of their own kind.
     pub states: Vec<StageKind>,
     /// What the ranks of each of those hold, once it was asked for.
@@ -121,7 +121,9 @@ impl Tables {
 
 impl Row {
     fn add(&mut self, plan: &Plan, kinds: &[LayerKind], shape: &ModelShape, classes: &mut Vec<Class>) {
-        let time = place(&mut self.times, Stages::of(shape, &plan.layout), Stages::eq);
+        let stages = Stages::of(shape, &plan.layout);
+        let whole = stages.are_whole(shape);
+        let time = place(&mut self.times, (stages, whole), |known, one| known.0 == one.0);
         let found = kept::stage_kinds(plan, kinds);
         let places = found.iter().map(|kind| {
             let class = place(classes, kind.class(kinds), Class::eq);

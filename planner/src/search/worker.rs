@@ -13,7 +13,7 @@ use crate::memory::{self, States};
 use crate::plan::{Plan, Training};
 use crate::shard;
 use crate::time;
-use crate::wire::Runtime;
+use crate::wire::{Runtime, Schedule};
 
 /// Longest step that is an answer, as for estimates.
 const MOST_SECONDS: f64 = 1e9;
@@ -22,14 +22,20 @@ const MOST_SECONDS: f64 = 1e9;
 #[derive(Debug)]
 pub struct Worker<'a> {
     search: &'a Search,
+    desk: Desk,
+}
+
+/// What someone who works on parts of one search keeps between them.
+#[derive(Debug, Default)]
+pub struct Desk {
     /// What was made for the corner that was worked on last.
-    desk: Option<Desk>,
+    corner: Option<OfCorner>,
     /// Whether plans are computed one by one although kept terms cover them; for tests.
     one_by_one: bool,
 }
 
 #[derive(Debug)]
-struct Desk {
+struct OfCorner {
     corner: usize,
     plan: Plan,
     tables: Option<Box<Tables>>,
@@ -37,18 +43,24 @@ struct Desk {
 
 impl<'a> Worker<'a> {
     pub(super) fn new(search: &'a Search) -> Worker<'a> {
-        Worker { search, desk: None, one_by_one: false }
+        Worker { search, desk: Desk::default() }
     }
 
     /// Someone who computes each plan as if it were the only one.
     #[cfg(test)]
     pub(super) fn one_by_one(search: &'a Search) -> Worker<'a> {
-        Worker { search, desk: None, one_by_one: true }
+        Worker { search, desk: Desk { corner: None, one_by_one: true } }
     }
 
     /// Adds what a part holds; nothing for a number that is no part's.
     pub fn run(&mut self, part: u64, into: &mut Partial) {
-        let search = self.search;
+        self.desk.run(self.search, part, into);
+    }
+}
+
+impl Desk {
+    /// Adds what a part of the search holds whose desk this is; nothing for a number that is no part's.
+    pub fn run(&mut self, search: &Search, part: u64, into: &mut Partial) {
         if part == 0 {
             // What was refused with whole axis values belongs to no part, and is counted once.
             into.refused.merge(&search.space.refused);
@@ -57,9 +69,9 @@ impl<'a> Worker<'a> {
             return;
         };
         let Some(corner) = search.space.corners.get(part.corner) else { return };
-        let mut desk = match self.desk.take() {
+        let mut desk = match self.corner.take() {
             Some(desk) if desk.corner == part.corner => desk,
-            _ => Desk {
+            _ => OfCorner {
                 corner: part.corner,
                 plan: corner.plan.clone(),
                 tables: (!self.one_by_one)
@@ -82,7 +94,7 @@ impl<'a> Worker<'a> {
         }
         grids.refused.give(&mut into.refused);
         sink.give(search, into);
-        self.desk = Some(desk);
+        self.corner = Some(desk);
     }
 }
 
@@ -181,8 +193,10 @@ impl Grids<'_> {
                 continue;
             }
             self.refuse_pipes(stages);
-            for ((number, pipe), states) in pipes.iter().enumerate().zip(&mut states) {
-                self.pipe(stages, number, pipe, states);
+            for (number, pipe) in pipes.iter().enumerate() {
+                if let Some(states) = states.get_mut(same_stages(pipes, number)) {
+                    self.pipe(stages, number, pipe, states);
+                }
             }
         }
     }
@@ -227,7 +241,7 @@ impl Grids<'_> {
                 None => memory::answer(self.plan).peak_bytes,
             };
             let (plan, values) = (&*self.plan, self.values);
-            self.sink.put(candidate, peak_bytes, || {
+            self.sink.put(candidate, peak_bytes, 0.0, || {
                 time::setup(plan).map_or(f64::INFINITY, |setup| seconds(setup.predict(values).total()))
             });
         }
@@ -250,6 +264,14 @@ impl Grids<'_> {
             recompute: 0,
         }
     }
+}
+
+/// The first of the pipelines whose stages hold the same as this one's: only one schedule places chunks in a way of its own.
+fn same_stages(pipes: &[Pipe], number: usize) -> usize {
+    let key = |pipe: &Pipe| (pipe.vpp, pipe.schedule == Schedule::Zbv);
+    let Some(own) = pipes.get(number) else { return number };
+    let same = |pipe: &Pipe| key(pipe) == key(own) && pipe.uneven == own.uneven;
+    pipes.iter().position(same).unwrap_or(number)
 }
 
 /// Seconds of a step, infinite where it never ends.

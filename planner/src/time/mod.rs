@@ -5,6 +5,7 @@
 
 mod answer;
 mod attention;
+mod bound;
 mod calibrated;
 mod chunk_costs;
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod why;
 
 pub(crate) use answer::rounded;
 pub use answer::{answer, check};
+pub use bound::Whole;
 pub use calibrated::{MachinePart, PARTS, calibration};
 pub use chunk_costs::stage_costs;
 pub use collectives::Group;

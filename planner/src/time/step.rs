@@ -44,6 +44,9 @@ pub struct Terms {
 #[derive(Debug, Clone)]
 pub struct Works {
     kinds: Vec<LayerWork>,
+    /// Layers of each kind in the model, and modules of multi-token prediction.
+    counts: [f64; MAX_KINDS],
+    modules: f64,
     /// Kinds of layers of a multi-token-prediction module.
     mtp_layers: Vec<u8>,
     /// Everything but the layers, which are still empty; in the module too.
@@ -75,7 +78,44 @@ impl Works {
             terms.add_mtp(machine, split, manner, shape);
         }
         let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, manner, shape, kind));
-        Works { kinds: kinds.collect(), mtp_layers: shape.mtp_layers.clone(), terms }
+        let mut counts = [0.0; MAX_KINDS];
+        for &kind in &shape.layers {
+            if let Some(count) = counts.get_mut(usize::from(kind)) {
+                *count += 1.0;
+            }
+        }
+        Works {
+            kinds: kinds.collect(),
+            counts,
+            modules: shape.mtp_modules,
+            mtp_layers: shape.mtp_layers.clone(),
+            terms,
+        }
+    }
+
+    /// Terms without layers: what is looked at beside them is there.
+    pub fn base(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// A micro batch in each kind of layer.
+    pub(super) fn kinds(&self) -> &[LayerWork] {
+        &self.kinds
+    }
+
+    /// Layers of each kind in the model.
+    pub(super) fn counts(&self) -> &[f64] {
+        &self.counts
+    }
+
+    /// Modules of multi-token prediction.
+    pub(super) fn modules(&self) -> f64 {
+        self.modules
+    }
+
+    /// Kinds of layers of such a module.
+    pub(super) fn mtp_layers(&self) -> &[u8] {
+        &self.mtp_layers
     }
 
     /// With what is computed again.
@@ -166,7 +206,7 @@ impl LayerTime {
     }
 
     /// GEMMs and attention, forward and backward.
-    fn hot(&self) -> f64 {
+    pub(super) fn hot(&self) -> f64 {
         self.forward.gemm + self.forward.attention + self.backward.gemm + self.backward.attention
     }
 
@@ -315,7 +355,7 @@ const LEAST_DUTY: f64 = 0.33;
 
 /// Time of GEMMs and attention over that under load without a pause, when they have the share `duty` of all time: power
 /// that waiting, communication and memory-bound work leave lets the clock rise.
-fn cooler(machine: &Machine, duty: f64) -> f64 {
+pub(super) fn cooler(machine: &Machine, duty: f64) -> f64 {
     match machine.of(Role::PowerSlack) {
         0.0 => 1.0,
         power => libm::pow(duty.clamp(LEAST_DUTY, 1.0), power),
@@ -482,6 +522,11 @@ impl State {
         found
     }
 
+    /// Whether parameters stay where they are over a step.
+    pub(super) fn is_whole(&self) -> bool {
+        self.gathering <= 0.0
+    }
+
     /// What gathering parameters for every micro batch adds to a stage of `seconds`.
     fn sharded(&self, machine: &Machine, seconds: f64) -> f64 {
         if self.gathering <= 0.0 {
@@ -520,6 +565,18 @@ impl Around {
             data: [state.reduce, state.gather, state.exposed],
             rest: [state.optimizer, machine.of(Role::Fixed)],
         }
+    }
+}
+
+impl Around {
+    /// Seconds that nothing hides.
+    pub(super) fn least(&self) -> f64 {
+        self.sends + self.rest[0] + self.rest[1]
+    }
+
+    /// Seconds if nothing was hidden.
+    pub(super) fn most(&self) -> f64 {
+        self.least() + self.data[0] + self.data[1] + self.data[2]
     }
 }
 

@@ -5,7 +5,7 @@
 mod protocol;
 
 use gloo::worker::{HandlerId, Registrable, Worker, WorkerScope};
-use planner::search::{Partial, Search};
+use planner::search::{Known, Partial, Search};
 use protocol::{Ask, Json, Tell};
 use web_sys::js_sys::Date;
 
@@ -66,7 +66,7 @@ impl Worker for Searcher {
             Ask::Answer { number, partial, simulated, last } => self.search(number).map(|search| {
                 let answer = match last {
                     true => search.finish(&partial, &simulated),
-                    false => search.so_far(&partial, &simulated),
+                    false => search.so_far(&mut Known::default(), &partial, &simulated),
                 };
                 Tell::Answered { number, answer: Box::new(answer) }
             }),

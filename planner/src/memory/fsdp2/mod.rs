@@ -12,17 +12,18 @@ pub use walk::Moment;
 
 use super::phases::Phase;
 use super::stage::Terms;
+use crate::shard::fsdp::{Unit, units_of_stage};
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
 pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
-    walk::walk(terms, stage)
+    walk::walk(terms, stage, &units_of_stage(terms.at.plan, stage))
 }
 
-/// The phases of a step, each at its fullest moment.
-pub fn phases(terms: &Terms<'_>, stage: u64) -> Vec<Phase> {
+/// The phases of a step of a stage with these units, each at its fullest moment.
+pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
     let mut most_gathered = 0;
-    for moment in moments(terms, stage) {
+    for moment in walk::walk(terms, stage, units) {
         most_gathered = most_gathered.max(moment.gather);
         match found.iter_mut().find(|known| known.phase == moment.phase) {
             Some(known) if known.total() < moment.total() => *known = moment,

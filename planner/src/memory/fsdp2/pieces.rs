@@ -3,7 +3,7 @@
 use crate::layout::{Mesh, chunks_of_stage};
 use crate::model::Architecture;
 use crate::shard::Module;
-use crate::shard::fsdp::{Slots, Unit, UnitKind, units_of_stage};
+use crate::shard::fsdp::{Slots, Unit, UnitKind};
 
 use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::{live_chunks, live_of_chunk};
@@ -56,8 +56,8 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Those of `stage`.
-    pub fn of(terms: &Terms<'_>, stage: u64) -> Pieces {
+    /// Those of `stage`, whose units these are.
+    pub fn of(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Pieces {
         let plan = terms.at.plan;
         let mesh = Mesh::of(&plan.layout);
         let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
@@ -86,8 +86,8 @@ impl Pieces {
         // A layer's experts come before the rest of it, and are at work with it.
         let mut experts = (0, 0);
         let model: &Architecture = &plan.model;
-        for unit in units_of_stage(plan, stage) {
-            let (whole, own) = (gathered(&unit, |_| true), shard(&unit));
+        for unit in units {
+            let (whole, own) = (gathered(unit, |_| true), shard(unit));
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
                     experts = (whole, own);
@@ -96,7 +96,7 @@ impl Pieces {
                 UnitKind::Root => {
                     found.root = whole;
                     found.root_shard = own;
-                    found.root_head = gathered(&unit, |module| module == Module::Head);
+                    found.root_head = gathered(unit, |module| module == Module::Head);
                     continue;
                 }
                 UnitKind::Layer => {
@@ -106,7 +106,7 @@ impl Pieces {
                 UnitKind::Mtp => (Role::Layer, mtp_module(terms)),
                 UnitKind::Embedding => (Role::Embedding, TorchLayer::default()),
                 UnitKind::Last => {
-                    found.output = gathered(&unit, |module| module == Module::Head);
+                    found.output = gathered(unit, |module| module == Module::Head);
                     (Role::Last, TorchLayer::default())
                 }
             };
@@ -115,7 +115,7 @@ impl Pieces {
             found.list.push(Piece {
                 role,
                 gathered: whole + with,
-                largest: largest(&unit),
+                largest: largest(unit),
                 shard: own + with_shard,
                 stays: !unit.reshard,
                 bytes,

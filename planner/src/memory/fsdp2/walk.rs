@@ -11,6 +11,7 @@ use crate::memory::parts::{Part, Saved};
 use crate::memory::phases::Phase;
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
+use crate::shard::fsdp::Unit;
 
 /// What is alive at one moment beside shards and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,9 +78,9 @@ struct Walk<'a> {
 }
 
 /// All moments of a step that can be its fullest.
-pub fn walk(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
+pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Moment> {
     let plan = terms.at.plan;
-    let pieces = Pieces::of(terms, stage);
+    let pieces = Pieces::of(terms, stage, units);
     let settings = &plan.layout.fsdp;
     let several = plan.microbatches() > 1;
     let wrapped = pieces.root > 0 || pieces.list.iter().any(|piece| piece.gathered > 0);

@@ -1,0 +1,36 @@
+//! How candidates of a search are ordered: all that merging partial results needs of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::candidate::{Key, Scored, Terms};
+use super::partial::Partial;
+use super::request::Objective;
+
+/// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
+/// merged; as JSON it comes back as it was.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ranking {
+    /// What is best.
+    pub(super) objective: Objective,
+    /// What the objective looks at, by corner.
+    pub(super) terms: Vec<Terms>,
+    /// Candidates that are kept.
+    pub(super) kept: u64,
+}
+
+impl Ranking {
+    /// Adds what was found elsewhere.
+    pub fn merge(&self, into: &mut Partial, other: &Partial) {
+        into.merge(other, self.most(), |scored| self.key(scored));
+    }
+
+    pub(super) fn key(&self, scored: &Scored) -> Key {
+        let terms = self.terms.get(scored.candidate.corner as usize).copied();
+        let terms = terms.unwrap_or(Terms { gpus: 0.0, price: 0.0, capacity: 0.0, deadline: 0.0 });
+        Key::of(self.objective, &terms, scored.seconds, scored.peak_bytes)
+    }
+
+    pub(super) fn most(&self) -> usize {
+        usize::try_from(self.kept).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,164 @@
+//! What a step takes at least, from the sums over all layers of a model alone.
+//!
+//! The longest stage takes no less than the mean of all, so a few numbers for each set of what is recomputed bound the step
+//! of every pipeline from below, and a search leaves out the step of a candidate that is beaten even so.
+//!
+//! The clock rises where a stage waits (`cooler`), by a power of the share of time that GEMMs and attention have. What a
+//! stage takes is then convex in its work and in their share of it, so that all stages together take no less than one
+//! stage would that did the work of all; waiting for the host only adds to that.
+
+use super::constants::Role;
+use super::layer::{LayerTime, Recompute};
+use super::machine::Machine;
+use super::shape::{MAX_KINDS, ModelShape};
+use super::stages::Stages;
+use super::step::{Around, Pipe, State, Works, cooler};
+use crate::wire::Schedule;
+
+/// What rounding may make of a sum of some hundred terms.
+const ROUNDING: f64 = 1e-9;
+
+/// A micro batch in all stages of a model together, whatever the stages are.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Whole {
+    /// Seconds at least.
+    least: f64,
+    /// Seconds at most, but for what the host adds to sends.
+    most: f64,
+}
+
+/// Seconds of something: all, of them GEMMs and attention, gaps between kernels, the host's.
+fn terms(time: &LayerTime) -> [f64; 4] {
+    [time.total(), time.hot(), time.gaps, time.host]
+}
+
+fn add(sum: &mut [f64; 4], terms: &[f64; 4], times: f64) {
+    for (sum, term) in sum.iter_mut().zip(terms) {
+        *sum += times * term;
+    }
+}
+
+impl Whole {
+    /// Of a model of which each layer is computed once, with what is computed again.
+    pub fn of(machine: &Machine, works: &Works, again: &Recompute, host_share: f64) -> Whole {
+        let power = machine.of(Role::PowerSlack);
+        if !(0.0..=1.0).contains(&power) {
+            return Whole { least: 0.0, most: f64::INFINITY };
+        }
+        let mut kinds = [[0.0; 4]; MAX_KINDS];
+        let mut sum = [0.0; 4];
+        for ((slot, work), &count) in kinds.iter_mut().zip(works.kinds()).zip(works.counts()) {
+            *slot = terms(&work.time(again));
+            add(&mut sum, slot, count);
+        }
+        let base = works.base();
+        let mut module = terms(&base.mtp);
+        for &kind in works.mtp_layers() {
+            add(&mut module, kinds.get(usize::from(kind)).unwrap_or(&[0.0; 4]), 1.0);
+        }
+        add(&mut sum, &module, works.modules());
+        let head = base.head.total();
+        let [work, hot, gaps, host] = sum;
+        let (busy, host) = (work + host_share * gaps, host_share * host);
+        let cooled = cooler(machine, hot / busy.max(1e-12));
+        Whole { least: busy - (1.0 - cooled) * hot + head, most: busy + host + head }
+    }
+
+    /// What a step of a pipeline takes at least; 0 where nothing is known, or where it may be without end.
+    #[inline]
+    pub fn least_seconds(&self, machine: &Machine, pipe: &Pipe, state: &State, around: &Around) -> f64 {
+        let launches = 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency) * pipe.stages;
+        let beside = around.least();
+        let most = (pipe.microbatches + 1.0) * (self.most + launches) + around.most();
+        // Sharded parameters lengthen stages.
+        if !(most < MOST && state.is_whole()) {
+            return 0.0;
+        }
+        let waits = match pipe.schedule {
+            Schedule::OneFOneB | Schedule::Gpipe => pipe.stages - 1.0,
+            Schedule::Interleaved => (pipe.stages - 1.0) / pipe.chunks,
+            Schedule::ZbH1 | Schedule::Zbv => 0.0,
+        };
+        (self.least / pipe.stages * (pipe.microbatches + waits) + beside) * (1.0 - ROUNDING)
+    }
+}
+
+/// Seconds below which a step is known to end, whatever else is counted.
+const MOST: f64 = 1e8;
+
+impl Stages {
+    /// Whether stages hold each layer of the model once, and so what [`Whole`] counts.
+    pub fn are_whole(&self, shape: &ModelShape) -> bool {
+        let mut layers = [0.0; MAX_KINDS];
+        for &kind in &shape.layers {
+            if let Some(count) = layers.get_mut(usize::from(kind)) {
+                *count += 1.0;
+            }
+        }
+        let (mut modules, mut heads) = (shape.mtp_modules, 1.0);
+        for class in &self.classes {
+            for (left, count) in layers.iter_mut().zip(&class.layers) {
+                *left -= class.count * count;
+            }
+            modules -= class.count * class.mtp;
+            heads -= class.count * class.head;
+        }
+        !self.spread && layers.iter().chain([&modules, &heads]).all(|left| *left == 0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::{Plan, parse_plan};
+    use crate::time::{constants, inputs, profile, recompute, setup, step_of};
+
+    fn check(preset: &str, layout: &serde_json::Value, micro: u64, again: &str) -> f64 {
+        let mut training = json!({"global_batch_size": 512, "micro_batch_size": micro});
+        if again != "none" {
+            training["recompute"] = json!({"granularity": "selective", "modules": [again]});
+        }
+        let file = json!({"version": 1, "model": {"preset": preset}, "runtime": "megatron",
+            "cluster": {"gpu": "h100-sxm", "nodes": 32}, "training": training, "layout": layout});
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+        let plan = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.findings));
+        let (setup, inputs) = (setup(&plan).unwrap(), inputs(&plan, profile(&plan).unwrap()));
+        let machine = setup.machine(&constants::table().values());
+        let works = Works::new(&machine, &inputs.split(), &inputs.manner(), &setup.shape);
+        let stages = Stages::of(&setup.shape, &plan.layout);
+        assert!(stages.are_whole(&setup.shape), "{preset} {layout}");
+        let (pipe, data) = (setup.pipe(&machine), inputs.data());
+        let terms = works.terms(&recompute(&plan));
+        let state = State::of(&machine, &terms, &stages, &pipe, &data);
+        let around = Around::of(&machine, &terms, &pipe, &data, &state);
+        let longest = crate::time::Longest::of(&machine, &terms, &stages, &pipe);
+        let exact = step_of(&machine, &longest, &pipe, &state, &around).total();
+        let whole = Whole::of(&machine, &works, &recompute(&plan), pipe.host_share);
+        let least = whole.least_seconds(&machine, &pipe, &state, &around);
+        assert!(0.0 < least && least <= exact, "{preset} {layout}: {least} {exact}");
+        least / exact
+    }
+
+    #[test]
+    fn no_step_takes_less_and_most_take_little_more() {
+        let mut shares = Vec::new();
+        for again in ["none", "core_attn", "mlp"] {
+            for preset in ["llama-3-8b", "llama-3-70b"] {
+                let sizes = [(1, 1, 1), (2, 1, 1), (8, 1, 1), (4, 4, 1), (2, 8, 2), (4, 2, 4), (1, 16, 1)];
+                for (tp, pp, vpp) in sizes {
+                    let schedule = if vpp > 1 { "interleaved" } else { "1f1b" };
+                    let layout = json!({"tp": tp, "pp": pp, "vpp": vpp, "schedule": schedule});
+                    shares.extend([1, 2].map(|micro| check(preset, &layout, micro, again)));
+                }
+            }
+        }
+        for (pp, text) in [(16, "Et*3|(t*4|)*13t*6|L"), (8, "Et*7|(t*8|)*6t*6L")] {
+            let layout = json!({"tp": 2, "pp": pp, "ep": 8, "pipeline_layout": text});
+            shares.push(check("deepseek-v3", &layout, 1, "none"));
+        }
+        shares.sort_by(f64::total_cmp);
+        assert!(shares[shares.len() / 2] > 0.8, "{shares:?}");
+    }
+}
