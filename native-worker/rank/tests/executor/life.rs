@@ -44,16 +44,14 @@ fn learns(dtype: &str) {
     assert_eq!(run.ended(3), (Outcome::Completed, "all 40 steps are done".to_owned()));
 }
 
-/// CPU seconds of ended children of this process so far.
-fn children_seconds() -> f64 {
-    let text = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // After the name, which is in parentheses: fields 16 and 17 of proc(5), in ticks of 1/100 s.
-    let fields: Vec<&str> = text.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    (fields[13].parse::<f64>().unwrap() + fields[14].parse::<f64>().unwrap()) / 100.0
+/// The time of a step that nothing else has held up: that of the fastest tenth.
+fn undisturbed(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 10]
 }
 
-/// Measuring changes no number. With `SHARDPLAN_PAIRS` (`cargo xtask soak` sets it) also what it costs, in CPU time of
-/// the ranks, so that it can be seen on a busy machine: runs with and without in turn, and the median of their ratios.
+/// Measuring changes no number. With `SHARDPLAN_PAIRS` (`cargo xtask soak` sets it) also what it costs: runs with and
+/// without in turn, the undisturbed step of each, and the median of their ratios.
 #[test]
 #[expect(clippy::print_stdout, reason = "the figures, for whoever runs it with --nocapture")]
 fn measuring_changes_nothing_but_time() {
@@ -67,16 +65,16 @@ fn measuring_changes_nothing_but_time() {
         set(&mut plan, "model.architecture.num_layers", 4);
         set(&mut plan, "training.seq_len", 256);
         set(&mut plan, "training.dtype", "fp32");
-        set(&mut plan, "run.steps", 6);
+        set(&mut plan, "run.steps", 40);
     }
     let run = |arguments: &[&str]| {
-        let before = children_seconds();
         let mut run = Run::start(&plan, arguments);
         run.succeed();
-        let losses: Vec<f64> = run.steps(0).iter().map(|step| step.loss).collect();
-        (losses, children_seconds() - before)
+        let steps = run.steps(0);
+        let losses: Vec<f64> = steps.iter().map(|step| step.loss).collect();
+        (losses, undisturbed(steps.iter().map(|step| step.seconds).collect()))
     };
-    let mut ratios = Vec::new();
+    let mut seen = Vec::new();
     for number in 0..pairs.max(1) {
         // Who goes first changes, or what slows down over time would count for one of them.
         let (measured, unmeasured) = if number % 2 == 0 {
@@ -87,22 +85,20 @@ fn measuring_changes_nothing_but_time() {
             (run(&[]), unmeasured)
         };
         assert_eq!(measured.0, unmeasured.0);
-        ratios.push((measured.1 / unmeasured.1, measured.1, unmeasured.1));
+        seen.push((measured.1 / unmeasured.1, unmeasured.1));
     }
     if pairs == 0 {
         return;
     }
-    ratios.sort_by(|a, b| a.0.total_cmp(&b.0));
+    seen.sort_by(|a, b| a.0.total_cmp(&b.0));
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-    let at = |place: usize| percent(ratios[place].0);
-    let sum = |which: fn(&(f64, f64, f64)) -> f64| ratios.iter().map(which).sum::<f64>();
+    let at = |place: usize| percent(seen[place].0);
     println!(
-        "measuring costs {:+.2}% of CPU time (median of {pairs} pairs; quartiles {:+.2}% and {:+.2}%; in all {:.1} s and {:.1} s)",
-        percent(0.5 * (ratios[(pairs - 1) / 2].0 + ratios[pairs / 2].0)),
+        "measuring costs {:+.2}% of a step's time (median of {pairs} pairs; quartiles {:+.2}% and {:+.2}%; a step takes {:.1} ms)",
+        percent(0.5 * (seen[(pairs - 1) / 2].0 + seen[pairs / 2].0)),
         at(pairs / 4),
         at(3 * pairs / 4),
-        sum(|pair| pair.1),
-        sum(|pair| pair.2),
+        1e3 * seen[pairs / 2].1,
     );
 }
 

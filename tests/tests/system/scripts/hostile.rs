@@ -257,9 +257,9 @@ impl Bench {
         }
         ensure!(
             done.calls.len() == expected.calls.len(),
-            "{} calls instead of {}",
-            done.calls.len(),
-            expected.calls.len()
+            "{:#?} instead of {:#?}\n{text}",
+            done.calls,
+            expected.calls
         );
         ensure!(done.files == expected.files, "{:#?} instead of {:#?}", done.files, expected.files);
         Ok(reaches)
@@ -280,6 +280,9 @@ impl Bench {
         ];
         if value.starts_with('/') {
             words.remove(0);
+        } else if value.contains('/') {
+            // A program with a slash in its name is looked for in the folder, and else along PATH.
+            words.insert(0, format!("zq/word{index}"));
         }
         for word in words {
             if let Ok((_, findings)) = self.write(&self.inputs_with(kind, &[(place, &word)])?)?

@@ -1,0 +1,316 @@
+//! What is started, from what a person asked for, the files, and the machine.
+
+mod context;
+mod packages;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use planner::finding::has_error;
+use planner::launch::is_variable;
+use planner::runspec::{
+    Detected, Gpus, Invocation, Plain, Processes, Repo, Runspec, Settings, UvRun, launcher_arguments, parse,
+    plain, profile, settings, uv_run,
+};
+use planner::{Finding, Severity};
+
+use self::context::Context;
+use super::environment::is_one_of_several;
+use super::files::{self, read_named, text};
+use super::prepare::Preparation;
+use crate::cli::Failure;
+use crate::probe;
+
+/// Where the packages of a script come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum TorchFrom {
+    /// container where this Python imports a torch, else stage; python for a script without a stage
+    Auto,
+    /// uv makes the stage's environment, its torch included
+    Stage,
+    /// This Python's torch, and the rest of the stage's packages in an environment on top of it
+    Container,
+    /// This Python has them all; uv is not used
+    Python,
+}
+
+/// When the environment is made ready before the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum WhenPrepared {
+    /// Where this is one of several processes of one job
+    Auto,
+    /// Always
+    Always,
+    /// Never: uv does it as it starts
+    Never,
+}
+
+/// What a person asks for.
+#[derive(Debug)]
+pub struct Request {
+    /// Script, or folder of a stage.
+    pub target: PathBuf,
+    /// Folder of the stage.
+    pub stage: Option<PathBuf>,
+    /// The repository around it.
+    pub repo: Option<PathBuf>,
+    /// No repository at all.
+    pub no_repo: bool,
+    /// The repository by PYTHONPATH instead of as a package.
+    pub source_path: bool,
+    /// Configuration, by name or path.
+    pub config: Option<String>,
+    /// No configuration at all.
+    pub no_config: bool,
+    /// Profile of env.toml.
+    pub profile: Option<String>,
+    /// Processes under torchrun.
+    pub nproc: Option<String>,
+    /// Optional dependencies of the stage.
+    pub extras: Vec<String>,
+    /// Further packages.
+    pub with: Vec<String>,
+    /// Variables, `NAME=VALUE`.
+    pub env: Vec<String>,
+    /// The Python to ask, and to use where uv is not.
+    pub python: Option<PathBuf>,
+    /// The program uv.
+    pub uv: Option<PathBuf>,
+    /// Where packages come from.
+    pub torch: TorchFrom,
+    /// Compute capability to choose a build for; none for the GPU's own.
+    pub capability: Option<(u32, u32)>,
+    /// Whether builds without kernels for the GPU may be chosen.
+    pub any_capability: bool,
+    /// When the environment is made ready.
+    pub prepare: WhenPrepared,
+    /// The script's arguments.
+    pub passthrough: Vec<String>,
+}
+
+/// What will be started.
+#[derive(Debug)]
+pub struct Planned {
+    /// The script.
+    pub script: PathBuf,
+    /// Folder of its stage.
+    pub stage: PathBuf,
+    /// The repository around it.
+    pub repo: Option<PathBuf>,
+    /// The script's header.
+    pub spec: Runspec,
+    /// What the run uses.
+    pub settings: Settings,
+    /// Where packages come from; never auto.
+    pub torch: TorchFrom,
+    /// Optional dependencies.
+    pub extras: Vec<String>,
+    /// What was found of the accelerator; none where nobody needed to ask.
+    pub detected: Option<Detected>,
+    /// What must be made ready before.
+    pub preparations: Vec<Preparation>,
+    /// The start.
+    pub start: Invocation,
+    /// What a person should know. One that is an error stands in the way.
+    pub findings: Vec<Finding>,
+}
+
+/// Works out the start, without changing anything.
+///
+/// # Errors
+/// For what can't be read, is not there or is refused.
+pub fn plan(request: &Request) -> anyhow::Result<Planned> {
+    let located = files::locate(&request.target, request.stage.as_deref())?;
+    let script = text(&located.script)?;
+    let spec = parse(&script, &read_named(&located.script)?).map_err(wrong)?;
+    let settings = used(&spec, request)?;
+    let python = request.python.clone().or_else(|| probe::program("python3"));
+    let mut context = Context { request, located: &located, findings: Vec::new(), interpreter: None };
+    let torch = context.torch_from(python.as_deref())?;
+    let processes = context.processes(&settings, torch)?;
+    // A command of the script's own says itself how it starts.
+    let pre_script = match spec.cmd {
+        Some(_) => Vec::new(),
+        None => launcher_arguments(spec.launch, &processes).map_err(wrong)?,
+    };
+    let config = context.config(&spec)?;
+    let repo = context.repository()?;
+    let repo_path = repo.as_deref().map(text).transpose()?;
+    let repo_use = match &repo_path {
+        None => Repo::None,
+        Some(path) if request.source_path => Repo::SourcePath(path),
+        Some(path) => Repo::Package(path),
+    };
+    let folder = text(&located.folder)?;
+    let (extras, detected) = context.extras(torch, config.as_deref())?;
+    context.say_processes(&spec, &processes);
+
+    let plain_run = Plain {
+        python: python.as_deref().and_then(Path::to_str).unwrap_or("python3"),
+        repo: repo_use,
+        pre_script: &pre_script,
+        script: &script,
+        config: config.as_deref(),
+        passthrough: &request.passthrough,
+        verbatim: spec.cmd.as_deref(),
+    };
+    let (preparations, mut start) = match torch {
+        TorchFrom::Container => context.in_container(&extras, plain_run)?,
+        TorchFrom::Python => {
+            if python.is_none() {
+                return Err(Failure::environment(
+                    "there is no python3 on PATH; install one, or name one with --python",
+                ));
+            }
+            (Vec::new(), plain(&plain_run))
+        }
+        TorchFrom::Stage | TorchFrom::Auto => {
+            let uv = text(&find_uv(request)?.ok_or_else(no_uv)?)?;
+            let mut run = UvRun {
+                uv: &uv,
+                stage: &folder,
+                repo: repo_use,
+                extra_with: &request.with,
+                extras: &extras,
+                pre_script: &pre_script,
+                script: &script,
+                config: config.as_deref(),
+                passthrough: &request.passthrough,
+                verbatim: spec.cmd.as_deref(),
+                no_sync: false,
+            };
+            let shared = request.prepare == WhenPrepared::Always
+                || (request.prepare == WhenPrepared::Auto && is_one_of_several());
+            run.no_sync = shared;
+            let preparations = if shared { vec![context.synced(&run)?] } else { Vec::new() };
+            (preparations, uv_run(&run))
+        }
+    };
+    start.folder = context.workdir(&spec)?;
+    for (name, value) in variables(&settings, request)? {
+        start.set.entry(name).or_insert(value);
+    }
+    let findings = context.findings;
+    Ok(Planned {
+        script: located.script,
+        stage: located.folder,
+        repo,
+        spec,
+        settings,
+        torch,
+        extras,
+        detected,
+        preparations,
+        start,
+        findings,
+    })
+}
+
+/// A script, what the run uses, and its words, for a start that is made elsewhere.
+#[derive(Debug)]
+pub struct Described {
+    /// The script's header.
+    pub spec: Runspec,
+    /// Profile and header, merged.
+    pub settings: Settings,
+    /// The script, its configuration and its arguments.
+    pub words: Vec<String>,
+    /// Folder that it is run in: the header's, or the stage's.
+    pub folder: String,
+}
+
+/// Reads script, profile and configuration, and asks nothing of this machine.
+///
+/// # Errors
+/// For what can't be read, is not there or is refused.
+pub fn describe(request: &Request) -> anyhow::Result<Described> {
+    let located = files::locate(&request.target, request.stage.as_deref())?;
+    let script = text(&located.script)?;
+    let spec = parse(&script, &read_named(&located.script)?).map_err(wrong)?;
+    let mut settings = used(&spec, request)?;
+    if let Some(asked) = &request.nproc {
+        settings.processes = Processes::parse(asked).map_err(wrong)?;
+        if let Processes::Count(count) = settings.processes {
+            settings.gpus_per_node = Some(Gpus::Count(count));
+        }
+    }
+    settings.env = variables(&settings, request)?;
+    let context = Context { request, located: &located, findings: Vec::new(), interpreter: None };
+    let config = context.config(&spec)?;
+    let config = config.into_iter().flat_map(|path| ["--config".to_owned(), path]);
+    let words = std::iter::once(script).chain(config).chain(request.passthrough.iter().cloned()).collect();
+    // On the nodes it may be there where it is not here.
+    let named = spec.workdir.as_deref().map_or(located.folder.clone(), |named| located.folder.join(named));
+    let folder = text(&files::absolute(&named)?)?;
+    Ok(Described { spec, settings, words, folder })
+}
+
+fn wrong(finding: impl std::ops::Deref<Target = Finding>) -> anyhow::Error {
+    Failure::finding(finding.clone())
+}
+
+/// Profile and header, merged.
+fn used(spec: &Runspec, request: &Request) -> anyhow::Result<Settings> {
+    let profile = match &request.profile {
+        None => None,
+        Some(name) => {
+            let path = files::profiles()?.ok_or_else(|| {
+                Failure::usage(format!(
+                    "there is no env.toml with the profile {name}, neither here nor above, up to the first folder \
+                     with a pyproject.toml; NEMOTRON_ENV_FILE can name one"
+                ))
+            })?;
+            Some(profile(&text(&path)?, &read_named(&path)?, name).map_err(wrong)?)
+        }
+    };
+    settings(spec, profile.as_ref(), true).map_err(wrong)
+}
+
+/// Variables of header, profile and command line; the last has the last word.
+fn variables(settings: &Settings, request: &Request) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut variables = settings.env.clone();
+    for given in &request.env {
+        let pair = given.split_once('=').filter(|(name, _)| is_variable(name));
+        let (name, value) =
+            pair.ok_or_else(|| Failure::usage("--env takes NAME=VALUE, where NAME can be a variable"))?;
+        variables.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(variables)
+}
+
+/// The program uv; none where it is not there.
+fn find_uv(request: &Request) -> anyhow::Result<Option<PathBuf>> {
+    if let Some(named) = &request.uv {
+        if named.is_file() {
+            return Ok(Some(named.clone()));
+        }
+        return Err(Failure::environment(format!(
+            "there is no uv at {}; give the right path",
+            named.display()
+        )));
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    // Where uv's installer puts it, which not every shell has on its PATH.
+    let installed = home.map(|home| home.join(".local/bin/uv")).filter(|path| path.is_file());
+    Ok(probe::program("uv").or(installed))
+}
+
+fn no_uv() -> anyhow::Error {
+    Failure::environment(
+        "uv is not on PATH, and it makes the script's environment; install it with `pip install uv`, name it with --uv, \
+         or use a Python that has all packages with --torch python",
+    )
+}
+
+impl Planned {
+    /// Whether something stands in the way.
+    pub fn is_refused(&self) -> bool {
+        has_error(&self.findings)
+    }
+
+    /// What a person should see before the start: errors and warnings, and why an extra was chosen.
+    pub fn notes(&self) -> Vec<Finding> {
+        let told = |finding: &&Finding| finding.severity != Severity::Info || finding.field == "extra";
+        self.findings.iter().filter(told).cloned().collect()
+    }
+}

@@ -1,0 +1,132 @@
+//! Environments that are made ready before a start.
+
+use std::path::Path;
+
+use planner::Finding;
+use planner::runspec::{Container, Invocation, Plain, Repo, UvRun, container_project, container_steps, sync};
+
+use super::super::files::{read, text};
+use super::super::prepare::{self, Preparation, key};
+use super::context::Context;
+use super::{find_uv, wrong};
+use crate::cli::Failure;
+
+impl Context<'_> {
+    /// The stage's environment, made ready once for several starts.
+    pub(super) fn synced(&self, run: &UvRun<'_>) -> anyhow::Result<Preparation> {
+        let folder = &self.located.folder;
+        let environment = std::env::var_os("UV_PROJECT_ENVIRONMENT")
+            .filter(|value| !value.is_empty())
+            .map_or_else(|| folder.join(".venv"), |named| folder.join(named));
+        let content = |name: &str| read(&folder.join(name)).unwrap_or_default();
+        let extras = run.extras.join(" ");
+        Ok(Preparation {
+            steps: vec![(sync(run), "uv could not install the stage's packages")],
+            key: key(&[&text(&environment)?]),
+            content: key(&[&content("pyproject.toml"), &content("uv.lock"), &extras]),
+            environment,
+            fresh: None,
+            afterwards: Vec::new(),
+        })
+    }
+
+    /// The container's torch with the stage's packages on top of it.
+    pub(super) fn in_container(
+        &mut self,
+        extras: &[String],
+        run: Plain<'_>,
+    ) -> anyhow::Result<(Vec<Preparation>, Invocation)> {
+        let (Some(stage), Some(found)) = (&self.located.stage, &self.interpreter) else {
+            return Err(Failure::environment("there is no python3 on PATH; name one with --python"));
+        };
+        if !self.request.with.is_empty() {
+            self.findings.push(Finding::warning(
+                "with",
+                self.request.with.join(", "),
+                "further packages are not installed where a container's torch is used; put them into the stage's \
+                 dependencies",
+            ));
+        }
+        let project = container_project(stage, &text(&self.located.folder)?).map_err(wrong)?;
+        let interpreter = text(&found.executable)?;
+        let torch = found.torch.clone().unwrap_or_default();
+        let name = key(&[&interpreter, &found.version, &torch, &project, &extras.join(" ")]);
+        let home = prepare::folder()?.join(&name);
+        let environment = home.join("venv");
+        let uv = find_uv(self.request)?;
+        let own_uv = home.join("uv");
+        let uv_path = text(&uv.clone().unwrap_or_else(|| own_uv.join("bin/uv")))?;
+        let (project_folder, environment_text) = (text(&home.join("project"))?, text(&environment)?);
+        let (mut made, start) = container_steps(&Container {
+            uv: &uv_path,
+            interpreter: &interpreter,
+            environment: &environment_text,
+            project: &project_folder,
+            extras,
+            run,
+        });
+        let install = (made.len() > 2).then(|| made.remove(2));
+        let sentences = ["uv could not make the environment", "uv could not install the stage's packages"];
+        let mut steps: Vec<(Invocation, &'static str)> = made.into_iter().zip(sentences).collect();
+        if uv.is_none() {
+            // A container without uv has pip.
+            let words = [&interpreter, "-m", "pip", "install", "--target", &text(&own_uv)?, "uv"];
+            let pip = Invocation { command: words.map(str::to_owned).to_vec(), ..Invocation::default() };
+            steps.insert(0, (pip, "uv is not there and pip could not install it"));
+        }
+        // An environment made from another inherits only from the system's Python; a path file adds the rest, after
+        // the stage's own packages.
+        let mut parts = found.version.split('.');
+        let (major, minor) = (parts.next().unwrap_or("3"), parts.next().unwrap_or("0"));
+        let paths: String = found.packages.iter().map(|path| format!("{}\n", path.display())).collect();
+        let path_file =
+            environment.join(format!("lib/python{major}.{minor}/site-packages/shardplan-container.pth"));
+        let mut preparations = vec![Preparation {
+            steps,
+            environment: environment.clone(),
+            fresh: Some((home.clone(), vec![(home.join("project/pyproject.toml"), project)])),
+            afterwards: vec![(path_file, paths)],
+            key: name.clone(),
+            content: "ready\n".to_owned(),
+        }];
+        if let (Some(install), Repo::Package(repo)) = (install, run.repo) {
+            preparations.push(Preparation {
+                steps: vec![(install, "uv could not install the repository")],
+                environment,
+                fresh: None,
+                afterwards: Vec::new(),
+                key: format!("{name}-repository"),
+                content: fingerprint(Path::new(repo)),
+            });
+        }
+        Ok((preparations, start))
+    }
+}
+
+/// What changes when a file of a package changes: names, sizes and times of its Python and project files.
+fn fingerprint(folder: &Path) -> String {
+    const MAX_FILES: usize = 50_000;
+    let mut parts = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let (path, name) = (entry.path(), entry.file_name());
+            let Ok(metadata) = entry.metadata() else { continue };
+            let name = name.to_string_lossy();
+            // Environments, caches and histories lie in hidden folders.
+            if metadata.is_dir() && !name.starts_with('.') && name != "node_modules" && name != "__pycache__"
+            {
+                folders.push(path);
+            } else if metadata.is_file() && (name.ends_with(".py") || name.ends_with(".toml")) {
+                let changed =
+                    metadata.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+                parts.push(format!("{} {} {changed:?}", path.display(), metadata.len()));
+            }
+            if parts.len() >= MAX_FILES {
+                break;
+            }
+        }
+    }
+    parts.sort_unstable();
+    key(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+}
