@@ -147,7 +147,12 @@ fn lint(
     check(cargo.args(["--", "--deny", "warnings"]))
 }
 
-/// The whole-system tests run against the programs as `cargo xtask run` builds them.
+/// Tests that wait most of their time, because Slurm looks at its jobs now and then.
+const SLURM: &[&str] = &["slurm::"];
+/// Those of the others that start processes of Python, bash or the executor, and no browser: about half of the time.
+const PROCESSES: &[&str] = &["fsdp::", "launch::", "memory::", "scripts::"];
+
+/// The whole-system tests, in three streams side by side. They run against the programs as `cargo xtask run` builds them.
 fn system(place: &Place) -> Result<Count> {
     let browser = [Package::CHROMIUM, Package::CHROMEDRIVER];
     let slurm = [
@@ -172,19 +177,21 @@ fn system(place: &Place) -> Result<Count> {
     let tests = |names: &[&str]| {
         let mut cargo = build::cargo(place, Target::Native);
         cargo.args(["test", "--no-fail-fast", "--package", "system-tests"]);
-        // One at a time: each starts a browser, or four ranks, and waits for them with limits.
+        // One at a time in a stream: each starts a browser, or four ranks, and waits for them with limits.
         cargo.args(["--", "--test-threads=1"]).args(names);
         // Errors there tell their story themselves.
         cargo.env("RUST_BACKTRACE", "0").env("SHARDPLAN_BIN_DIR", place.programs());
         cargo.env("SHARDPLAN_TORCH", &torch.python).env("SHARDPLAN_UV", &uv);
         test(&mut cargo)
     };
-    // Slurm looks at its jobs now and then, so its tests wait most of their time, and the others run meanwhile.
-    let (of_slurm, others) = std::thread::scope(|scope| {
-        let of_slurm = scope.spawn(|| tests(&["slurm::"]));
-        let others = tests(&["--skip", "slurm::"]);
-        (of_slurm.join(), others)
-    });
-    let of_slurm = of_slurm.map_err(|_| anyhow!("the thread of the Slurm tests panicked"))?;
-    Ok([of_slurm?, others?].into_iter().sum())
+    let skipped = [SLURM, PROCESSES].concat();
+    let rest: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
+    let streams = [SLURM, PROCESSES, &rest];
+    std::thread::scope(|scope| {
+        let running = streams.map(|names| scope.spawn(|| tests(names)));
+        let ended = running.map(|stream| {
+            stream.join().map_err(|_| anyhow!("a thread of the whole-system tests panicked"))?
+        });
+        ended.into_iter().sum()
+    })
 }
