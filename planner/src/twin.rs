@@ -174,8 +174,12 @@ fn scaled_model(model: &Architecture, kinds: &[LayerKind], layers: u64, tp: u64)
         |kind: &LayerKind| (0..model.num_layers).filter(|&layer| model.layer_kind(layer) == *kind).count();
     let filling = kinds.iter().copied().max_by_key(common).unwrap_or(LayerKind::DENSE);
     let mut sequence = kinds.to_vec();
+    for kind in &mut sequence {
+        kind.ffn = kind.ffn.map(|width| width.min(MLP_WIDTH));
+    }
     sequence.resize(usize::try_from(layers).unwrap_or(kinds.len()).max(kinds.len()), filling);
-    let pattern = if kinds.len() == 1 { model.pattern.clone() } else { fold(&sequence) };
+    let plain = kinds.len() == 1 && kinds.iter().all(|kind| kind.ffn.is_none());
+    let pattern = if plain { model.pattern.clone() } else { fold(&sequence) };
     Architecture {
         num_layers: layers,
         hidden_size: model.hidden_size.min(HIDDEN),

@@ -12,9 +12,13 @@ import re
 import transformers
 
 TYPES = [
-    "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "gemma4_text", "glm4_moe", "glm4_moe_lite",
-    "glm_moe_dsa", "gpt_oss", "granite", "llama4_text", "minimax_m2", "mixtral", "nemotron", "nemotron_h", "phi3",
-    "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "smollm3",
+    "arcee", "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v4", "dots1", "ernie4_5", "exaone4", "falcon_h1",
+    "gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "glm", "glm4", "glm4_moe", "glm4_moe_lite",
+    "glm4v_moe_text", "glm_moe_dsa", "gpt2", "gpt_neox", "gpt_oss", "granite", "hunyuan_v1_dense", "kimi_linear",
+    "llama", "llama4_text", "minimax_m2", "minimax_m3_vl_text", "ministral", "ministral3", "mistral", "mixtral",
+    "nemotron", "nemotron_h", "olmo2", "olmo3", "olmoe", "phi3", "qwen2", "qwen2_5_vl_text", "qwen2_moe",
+    "qwen2_vl_text", "qwen3", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "qwen3_vl_moe_text",
+    "qwen3_vl_text", "seed_oss", "smollm3", "starcoder2",
 ]
 
 

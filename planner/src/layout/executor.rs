@@ -40,6 +40,15 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
             "the executor adds to one residual stream, and this model mixes several or attends to earlier ones",
         ));
     }
+    let inputs = model.layer_inputs.is_some();
+    if inputs || model.alternating_updates > 0 || model.residual_rank > 0 {
+        let what =
+            "the executor has no inputs of single layers, alternating updates or low-rank residual paths";
+        limits.push(limit("model", "layers", what));
+    }
+    if model.has_mlp(Mlp::Linear) {
+        limits.push(limit("model", "linear", "the executor has no single matrix in the place of an MLP"));
+    }
     let Some(moe) = &model.moe else { return limits };
     if moe.scaled_branches {
         limits.push(limit(
@@ -67,6 +76,15 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
         MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
             missing("no values that are the keys")
         }
+        MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => {
+            missing("no keys and values of an earlier layer")
+        }
+        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::PerHeadLayer, .. }) => {
+            missing("no LayerNorm of queries and keys")
+        }
+        MixerRef::Attention(Attention::Mla { qk_norm: false, .. }) => {
+            missing("no latent attention without norms")
+        }
         MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::Full, kv_heads, .. }) if *kv_heads < tp => {
             Some(limit(
                 "layout.tp",
@@ -82,10 +100,14 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
         }
         MixerRef::Attention(Attention::Mla { .. }) => None,
         MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
-        MixerRef::DeltaNet(_) | MixerRef::KimiDelta(_) | MixerRef::Mamba2(_) => {
+        MixerRef::DeltaNet(_)
+        | MixerRef::KimiDelta(_)
+        | MixerRef::Mamba2(_)
+        | MixerRef::Parallel(_)
+        | MixerRef::Linear => {
             let kinds = model.layer_kinds();
             let kind = kinds.iter().find(|(kind, _)| model.mixer(*kind) == Some(mixer));
-            let named = LayerKind { mlp: Mlp::None, ..kind.map_or(LayerKind::DENSE, |(kind, _)| *kind) };
+            let named = LayerKind::new(kind.map_or(Some(0), |(kind, _)| kind.mixer), Mlp::None);
             missing(&format!("no {}", model.kind_in_words(named)))
         }
     }

@@ -88,10 +88,28 @@ fn replicate_rules(shape: &Shape<'_>, broken: &mut Broken) {
 }
 
 fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
-    let (tp, attention) = (shape.layout.tp, &shape.architecture.attention);
+    let tp = shape.layout.tp;
     if tp == 1 {
         return;
     }
+    let mixers = shape.architecture.mixers();
+    // Layers may differ (Nemotron-NAS): each is looked at.
+    for attention in mixers.iter().filter_map(|mixer| mixer.attention()) {
+        attention_heads(tp, attention, broken);
+    }
+    // The runtimes' own plans know grouped attention, alone or beside Mamba, which stays whole, and leave a single matrix
+    // alone; what mixes tokens otherwise needs a plan that says how.
+    let known = |mixer: &MixerRef<'_>| {
+        *mixer == MixerRef::Linear || matches!(mixer.attention(), Some(Attention::Gqa { .. }))
+    };
+    let other = !mixers.iter().all(known);
+    let own = shape.layout.tp_plan == TpPlanSource::Own;
+    broken.require(!(other && own), "layout.tp", tp, "a tensor-parallel plan for the model's class", || {
+        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan as a map from module pattern to style".to_owned()
+    });
+}
+
+fn attention_heads(tp: u64, attention: &Attention, broken: &mut Broken) {
     let (heads, kv_heads) = (attention.heads(), attention.kv_heads());
     let whole = |count: u64| tp > 0 && count.is_multiple_of(tp);
     let valid = || {
@@ -105,13 +123,6 @@ fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
             format!("{heads} attention heads can't be split over tp {tp}; valid are {}", valid())
         });
     }
-    // The runtimes' own plans know grouped attention; what mixes tokens otherwise needs a plan that says how.
-    let grouped = |mixer: &MixerRef<'_>| matches!(mixer, MixerRef::Attention(Attention::Gqa { .. }));
-    let other = !shape.architecture.mixers().iter().all(grouped);
-    let own = shape.layout.tp_plan == TpPlanSource::Own;
-    broken.require(!(other && own), "layout.tp", tp, "a tensor-parallel plan for the model's class", || {
-        "there is no tensor-parallel plan for latent or linear attention, Mamba and the like: set tp to 1, or give layout.tp_plan as a map from module pattern to style".to_owned()
-    });
 }
 
 fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {

@@ -20,6 +20,17 @@ pub(super) fn mixer_rules(shape: &Shape<'_>, broken: &mut Broken) {
             }
             MixerRef::KimiDelta(delta) => delta_rules(shape, "delta-attention", delta.heads, broken),
             MixerRef::Mamba2(mamba) => mamba_rules(shape, mamba, broken),
+            MixerRef::Parallel(both) => {
+                attention_rules(shape, &both.attention, broken);
+                mamba_rules(shape, &both.mamba, broken);
+            }
+            MixerRef::Linear => {
+                let (tp, width) = (shape.layout.tp, shape.architecture.hidden_size);
+                let rule = "a matrix in the place of attention is cut by its outputs (Megatron-Core heterogeneous_layer_specs)";
+                broken.require(tp > 0 && width.is_multiple_of(tp), "layout.tp", tp, rule, || {
+                    format!("a matrix of {width} outputs can't be split over tp {tp}")
+                });
+            }
         }
     }
 }

@@ -142,17 +142,14 @@ fn axis_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let (layout, architecture) = (&shape.layout, shape.architecture);
     let tp = layout.tp;
     mixer_rules(shape, broken);
-    let widths = [
-        ("the MLP's width", architecture.ffn_hidden_size, architecture.has_mlp(Mlp::Dense)),
-        (
-            "the shared experts' width",
-            architecture.moe.as_ref().map_or(0, |moe| moe.shared_ffn_hidden_size),
-            architecture.moe.is_some(),
-        ),
-    ];
-    for (what, width, used) in widths {
+    let dense = architecture.dense_widths().into_iter().map(|width| ("the MLP's width", width));
+    let linear =
+        architecture.has_mlp(Mlp::Linear).then_some(("the MLP's one matrix", architecture.hidden_size));
+    let shared =
+        architecture.moe.as_ref().map(|moe| ("the shared experts' width", moe.shared_ffn_hidden_size));
+    for (what, width) in dense.chain(linear).chain(shared) {
         let rule = "MLP width is a multiple of tp (Megatron-Core tensor_parallel)";
-        broken.require(!used || (tp > 0 && width.is_multiple_of(tp)), "layout.tp", tp, rule, || {
+        broken.require(tp > 0 && width.is_multiple_of(tp), "layout.tp", tp, rule, || {
             format!("{what} of {width} can't be split over tp {tp}")
         });
     }

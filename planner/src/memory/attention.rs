@@ -11,13 +11,15 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
     let &Setting { size, full, local, tp, .. } = at;
     let wide = |value: u64| u128::from(value);
     match *attention {
-        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, output_gate, .. } => {
-            let kv = wide(kv_heads).div_ceil(tp).max(1);
+        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, output_gate, shared_kv, .. } => {
+            // Keys and values of an earlier layer are that layer's.
+            let kv = if shared_kv { 0 } else { wide(kv_heads).div_ceil(tp).max(1) };
             let (query, dim) = (wide(heads) / tp, wide(head_dim));
             let qkv = size * full * (query + 2 * kv) * dim;
             let norm = match qk_norm {
                 QkNorm::None => 0,
                 QkNorm::PerHead | QkNorm::Full => (size * dim + 4) * full * (query + kv),
+                QkNorm::PerHeadLayer => (size * dim + 8) * full * (query + kv),
             };
             // The gate, and the output behind it.
             let gate = if output_gate { 2 * size * full * query * dim } else { 0 };
@@ -32,6 +34,7 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             qk_nope_dim,
             qk_rope_dim,
             v_dim,
+            qk_norm,
             output_gate,
             ..
         } => {
@@ -40,8 +43,8 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             let (query, value) = (wide(qk_nope_dim) + rope, wide(v_dim));
             let heads = wide(heads) / tp;
             // Compressed queries and keys before and after their norms, which the up projections read.
-            let compressed =
-                size * local * (rank + 2 * latent + rope) + at.widths.input(local * (rank + latent));
+            let unnormed = if qk_norm { rank + 2 * latent + rope } else { rope };
+            let compressed = size * local * unnormed + at.widths.input(local * (rank + latent));
             let expanded = size * full * heads * (2 * query + value);
             let gate = if output_gate { 2 * size * full * heads * value } else { 0 };
             let mut bytes = core(at, heads, heads * value);

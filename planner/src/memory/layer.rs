@@ -22,23 +22,29 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
         Some(MixerRef::DeltaNet(delta)) => recurrent::delta_net(at, delta),
         Some(MixerRef::KimiDelta(delta)) => recurrent::kimi_delta(at, delta),
         Some(MixerRef::Mamba2(mamba)) => recurrent::mamba(at, mamba),
+        // What both save is alive from forward to backward.
+        Some(MixerRef::Parallel(both)) => {
+            attention::attention(at, &both.attention).then(recurrent::mamba(at, &both.mamba))
+        }
+        // Its input is the norm's output.
+        Some(MixerRef::Linear) => LayerBytes::default(),
     };
     let fed = match kind.mlp {
-        Mlp::Dense => mlp::dense(at),
+        Mlp::Dense => mlp::dense(at, kind),
         Mlp::Moe => moe::experts(at),
-        Mlp::None => LayerBytes::default(),
+        Mlp::Linear | Mlp::None => LayerBytes::default(),
     };
     let parts = u128::from(mixer.is_some()) + u128::from(kind.mlp != Mlp::None);
     let norms = if model.post_norms { 2 * parts } else { parts };
     let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { 0 };
-    let unsplit = if at.megatron() { unsplit::of_layer(at, mixer, kind.mlp) } else { 0 };
+    let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { 0 };
     let masks = masks + unsplit;
     let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
     // The executor makes the norm again with its MLP or its experts: the norm's input is kept for the stream anyway.
     let with_norm = match kind.mlp {
         Mlp::Dense => at.recomputes("mlp"),
         Mlp::Moe => at.recomputes("moe"),
-        Mlp::None => false,
+        Mlp::Linear | Mlp::None => false,
     };
     // TransformerEngine fuses it with the first matrix of a dense MLP, so it is recomputed with that.
     let fused = at.megatron()

@@ -3,6 +3,7 @@
 use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
+use crate::model::LayerKind;
 use crate::wire::Runtime;
 
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
@@ -15,9 +16,9 @@ pub fn kept(at: &Setting<'_>, tokens: u128, width: u128) -> u128 {
     at.size * tokens * first * width + gate + at.widths.input(tokens * width)
 }
 
-/// A dense MLP, without its norm.
-pub fn dense(at: &Setting<'_>) -> LayerBytes {
-    let width = u128::from(at.plan.model.ffn_hidden_size) / at.tp;
+/// The dense MLP of layers of `kind`, without its norm.
+pub fn dense(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
+    let width = u128::from(at.plan.model.ffn(kind)) / at.tp;
     let backward = match at.plan.runtime {
         Runtime::Native => native::mlp_backward(at, width),
         _ => at.size * at.full * (2 * width + at.hidden),

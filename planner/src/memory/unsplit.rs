@@ -2,7 +2,7 @@
 //! and does not split one when at most 1 MiB would remain. At most 1 MiB for each live tensor, so it shows in small models
 //! only.
 
-use crate::model::{Attention, MixerRef, Mlp};
+use crate::model::{Attention, LayerKind, MixerRef, Mlp};
 
 use super::outside::on_gpu;
 use super::setting::Setting;
@@ -30,8 +30,9 @@ pub fn of_experts(at: &Setting<'_>, tensors: u128, size: u128) -> u128 {
 
 /// What the blocks of a dense layer's tensors take over their sizes: a tensor that is freed leaves a hole, which another
 /// that is up to 1 MiB smaller takes whole.
-pub fn of_layer(at: &Setting<'_>, mixer: Option<MixerRef<'_>>, mlp: Mlp) -> u128 {
+pub fn of_layer(at: &Setting<'_>, kind: LayerKind) -> u128 {
     let plan = at.plan;
+    let mixer = plan.model.mixer(kind);
     let Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) = mixer else {
         return 0;
     };
@@ -41,7 +42,7 @@ pub fn of_layer(at: &Setting<'_>, mixer: Option<MixerRef<'_>>, mlp: Mlp) -> u128
     let wide = |value: u64| u128::from(value);
     let token = at.size * at.full / at.tp;
     let first = if plan.model.gated { 2 } else { 1 };
-    let width = if mlp == Mlp::Dense { wide(plan.model.ffn_hidden_size) } else { 0 };
+    let width = if kind.mlp == Mlp::Dense { wide(plan.model.ffn(kind)) } else { 0 };
     let sizes = [
         at.stream(),
         token * (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim),

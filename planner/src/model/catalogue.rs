@@ -61,6 +61,9 @@ mod tests {
             ("gpt-oss-120b", 116_829_156_672),
             ("gpt-oss-20b", 20_914_757_184),
             ("kimi-k2", 1_026_408_209_408),
+            // As the searched layers add up (no released transformers has the class); Hugging Face shows 49.9B, 253B.
+            ("llama-nemotron-super-49b", 49_867_145_216),
+            ("llama-nemotron-ultra-253b", 253_401_268_224),
             ("llama-3-70b", 70_553_706_496),
             ("llama-3-8b", 8_030_261_248),
             ("llama-3.2-1b", 1_235_814_400),

@@ -1,7 +1,7 @@
 //! Sizes of an architecture within sane bounds, so that nothing later overflows.
 
 use super::params::total;
-use super::{Architecture, Attention, Indexer, MixerRef, Mlp, Moe};
+use super::{Architecture, Attention, Indexer, LayerRun, MixerRef, Mlp, Moe};
 use crate::finding::{Finding, divisors, nearest_values};
 use crate::plan::MAX_LAYERS;
 
@@ -30,8 +30,15 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     range("vocabulary", model.vocab_size, 1 << 26);
     range("number of learned positions", model.learned_positions.unwrap_or(1), 1 << 26);
     range("number of copies of the stream", model.hyper_connections.max(1), 64);
+    range("rank of its residual path", model.residual_rank.max(1), 1 << 16);
+    range("number of alternating updates", model.alternating_updates.max(1), 64);
+    if let Some(inputs) = model.layer_inputs {
+        range("words of layers' inputs", inputs.vocab_size, 1 << 26);
+        range("width of layers' inputs", inputs.width, 1 << 16);
+    }
     for run in model.pattern.iter().chain(&model.mtp_pattern) {
         range("number of layers in a run of its pattern", run.count, MAX_LAYERS);
+        range("MLP width in a run of its pattern", run.ffn.unwrap_or(1), 1 << 24);
     }
     range("number of runs in its pattern", 1 + model.pattern.len() as u64, 1 + MAX_LAYERS);
     range("number of layers of a prediction module", 1 + model.mtp_pattern.len() as u64, 64);
@@ -80,16 +87,11 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
                 .nearest([most]),
             );
         }
-        if run.mixer.is_none() && run.mlp == Mlp::None {
-            findings.push(
-                Finding::error(
-                    "model",
-                    "none",
-                    "the pattern has layers with neither mixer nor MLP".to_owned(),
-                )
-                .rule("mixers of a layer pattern"),
-            );
-        }
+    }
+    let nothing = |run: &LayerRun| run.mixer.is_none() && run.mlp == Mlp::None;
+    if !model.pattern.is_empty() && model.pattern.iter().all(nothing) {
+        let message = "no layer of the pattern has a mixer or an MLP".to_owned();
+        findings.push(Finding::error("model", "none", message).rule("mixers of a layer pattern"));
     }
     let period: u64 = model.pattern.iter().map(|run| run.count).sum();
     if period > model.num_layers {
@@ -217,6 +219,12 @@ fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
             sizes.extend(of_indexer(indexer));
             sizes
         }
+        MixerRef::Parallel(both) => {
+            let mut both_sizes = sizes(MixerRef::Attention(&both.attention));
+            both_sizes.extend(sizes(MixerRef::Mamba2(&both.mamba)));
+            both_sizes
+        }
+        MixerRef::Linear => Vec::new(),
         MixerRef::DeltaNet(delta) => vec![
             ("number of key heads", delta.key_heads),
             ("number of value heads", delta.value_heads),
@@ -242,6 +250,11 @@ fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
 /// Heads come in whole groups, and rotated widths are even.
 fn groups(mixer: MixerRef<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
+    if let MixerRef::Parallel(both) = mixer {
+        findings.extend(groups(MixerRef::Attention(&both.attention)));
+        findings.extend(groups(MixerRef::Mamba2(&both.mamba)));
+        return findings;
+    }
     let (heads, of, what, rule) = match mixer {
         MixerRef::Attention(Attention::Shared { heads, out_groups, .. }) => {
             (*heads, *out_groups, "output groups", "grouped output projection")
@@ -255,7 +268,7 @@ fn groups(mixer: MixerRef<'_>) -> Vec<Finding> {
             "key heads",
             "value heads are a multiple of key heads (Megatron-Core gated_delta_net)",
         ),
-        MixerRef::KimiDelta(_) => (1, 1, "", ""),
+        MixerRef::KimiDelta(_) | MixerRef::Parallel(_) | MixerRef::Linear => (1, 1, "", ""),
         MixerRef::Mamba2(mamba) => (
             mamba.heads,
             mamba.groups,

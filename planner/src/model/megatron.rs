@@ -43,6 +43,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             qk_nope_dim: need("qk_head_dim")?,
             qk_rope_dim: need("qk_pos_emb_head_dim")?,
             v_dim: need("v_head_dim")?,
+            qk_norm: flag("qk_layernorm"),
             indexer: indexer(config)?,
             output_gate: false,
         }
@@ -52,12 +53,13 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             kv_heads: number("num_query_groups")?.unwrap_or(heads),
             head_dim: number("kv_channels")?.unwrap_or(hidden_size / heads.max(1)),
             rotary_dim: None,
-            qk_norm: if flag("qk_layernorm") { QkNorm::PerHead } else { QkNorm::None },
+            qk_norm: QkNorm::per_head(flag("qk_layernorm"), word("normalization") == "LayerNorm"),
             qkv_bias: biased || flag("add_qkv_bias"),
             out_bias: biased,
             sinks: word("softmax_type") == "learnable",
             output_gate: flag("attention_output_gate"),
             values_are_keys: false,
+            shared_kv: false,
         }
     };
     let delta = matches!(word("experimental_attention_variant"), "gdn" | "gated_delta_net");
@@ -102,6 +104,9 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         post_norms: false,
         hyper_connections: 0,
         attention_residuals: false,
+        layer_inputs: None,
+        alternating_updates: 0,
+        residual_rank: 0,
     })
 }
 
@@ -181,9 +186,10 @@ fn pattern(config: &Map<String, Value>, delta: bool, num_layers: u64) -> Result<
     let linear = if delta { linear } else { None };
     let linear =
         every(linear, "linear_attention_freq", num_layers, |layer, n| !(layer + 1).is_multiple_of(n))?;
-    let kind = |layer: usize| LayerKind {
-        mixer: Some(u64::from(delta && linear.get(layer) == Some(&true))),
-        mlp: if experts.get(layer) == Some(&false) { Mlp::Dense } else { Mlp::Moe },
+    let kind = |layer: usize| {
+        let mixer = u64::from(delta && linear.get(layer) == Some(&true));
+        let mlp = if experts.get(layer) == Some(&false) { Mlp::Dense } else { Mlp::Moe };
+        LayerKind::new(Some(mixer), mlp)
     };
     let layers = usize::try_from(num_layers).map_err(|_| "too many layers".to_owned())?;
     Ok(fold(&(0..layers).map(kind).collect::<Vec<_>>()))

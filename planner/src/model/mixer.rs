@@ -35,6 +35,9 @@ pub enum Attention {
         /// Whether values are the keys (Gemma 4's full attention).
         #[serde(default)]
         values_are_keys: bool,
+        /// Whether keys and values are those of an earlier layer, so that there are only queries (Gemma 3n).
+        #[serde(default, skip_serializing_if = "super::no")]
+        shared_kv: bool,
     },
     /// Multi-head latent attention (DeepSeek-V2 and later).
     Mla {
@@ -51,6 +54,9 @@ pub enum Attention {
         qk_rope_dim: u64,
         /// Width of a value head.
         v_dim: u64,
+        /// Whether what the down projections give has norms.
+        #[serde(default = "super::yes", skip_serializing_if = "super::set")]
+        qk_norm: bool,
         /// What chooses the tokens that are attended to (DeepSeek sparse attention); none for all.
         #[serde(default)]
         indexer: Option<Indexer>,
@@ -119,8 +125,21 @@ pub enum QkNorm {
     None,
     /// One weight vector for all heads (Qwen3).
     PerHead,
+    /// The same with a bias vector: LayerNorm.
+    PerHeadLayer,
     /// A weight for each head (MiniMax-M2).
     Full,
+}
+
+impl QkNorm {
+    /// Norms of single heads, or none; Megatron-Core's are of the kind of the layers' norms.
+    pub(crate) fn per_head(there: bool, layer_norm: bool) -> QkNorm {
+        match (there, layer_norm) {
+            (false, _) => QkNorm::None,
+            (true, false) => QkNorm::PerHead,
+            (true, true) => QkNorm::PerHeadLayer,
+        }
+    }
 }
 
 /// A small attention that only scores tokens.
@@ -184,6 +203,19 @@ pub struct Mamba2 {
     /// Whether the projections in and out have biases.
     #[serde(default)]
     pub proj_bias: bool,
+    /// Whether the gated output has a norm.
+    #[serde(default = "super::yes", skip_serializing_if = "super::set")]
+    pub out_norm: bool,
+}
+
+/// Attention and Mamba-2 side by side on one norm, their outputs added (Falcon-H1).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parallel {
+    /// Attention.
+    pub attention: Attention,
+    /// What is beside it.
+    pub mamba: Mamba2,
 }
 
 /// What mixes the tokens of a layer.
@@ -198,6 +230,10 @@ pub enum Mixer {
     KimiDelta(KimiDelta),
     /// Mamba-2.
     Mamba2(Mamba2),
+    /// Attention and Mamba-2 side by side.
+    Parallel(Parallel),
+    /// One square matrix, which mixes nothing (what Nemotron-NAS puts in the place of attention).
+    Linear,
 }
 
 /// The same, borrowed from an architecture.
@@ -211,6 +247,30 @@ pub enum MixerRef<'a> {
     KimiDelta(&'a KimiDelta),
     /// Mamba-2.
     Mamba2(&'a Mamba2),
+    /// Attention and Mamba-2 side by side.
+    Parallel(&'a Parallel),
+    /// One square matrix.
+    Linear,
+}
+
+impl<'a> MixerRef<'a> {
+    /// The attention in it, alone or beside something.
+    pub fn attention(self) -> Option<&'a Attention> {
+        match self {
+            MixerRef::Attention(attention) => Some(attention),
+            MixerRef::Parallel(both) => Some(&both.attention),
+            _ => None,
+        }
+    }
+
+    /// The Mamba-2 in it, alone or beside something.
+    pub fn mamba(self) -> Option<&'a Mamba2> {
+        match self {
+            MixerRef::Mamba2(mamba) => Some(mamba),
+            MixerRef::Parallel(both) => Some(&both.mamba),
+            _ => None,
+        }
+    }
 }
 
 impl Mixer {
@@ -221,6 +281,8 @@ impl Mixer {
             Mixer::DeltaNet(delta) => MixerRef::DeltaNet(delta),
             Mixer::KimiDelta(delta) => MixerRef::KimiDelta(delta),
             Mixer::Mamba2(mamba) => MixerRef::Mamba2(mamba),
+            Mixer::Parallel(both) => MixerRef::Parallel(both),
+            Mixer::Linear => MixerRef::Linear,
         }
     }
 }

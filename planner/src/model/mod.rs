@@ -15,8 +15,10 @@ pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
 pub use hf::{Imported, import_hf, supported_model_types};
 pub use megatron::{Beside, import_megatron};
-pub use mixer::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, Mixer, MixerRef, QkNorm};
-pub use params::{Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters};
+pub use mixer::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, Mixer, MixerRef, Parallel, QkNorm};
+pub use params::{
+    Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters, untrained_elements,
+};
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use routing::{Balance, Routing, Score};
 
@@ -88,6 +90,26 @@ pub struct Architecture {
     /// Whether layers attend over the outputs of earlier blocks instead of adding to one stream (Kimi-K3).
     #[serde(default, skip_serializing_if = "no")]
     pub attention_residuals: bool,
+    /// An embedding of its own for every layer, all in one table (Gemma 3n).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layer_inputs: Option<LayerInputs>,
+    /// Copies of the residual stream of which each layer works on one and predicts the others (AltUp); 0 for one
+    /// plain stream.
+    #[serde(default, skip_serializing_if = "zero")]
+    pub alternating_updates: u64,
+    /// Rank of a low-rank path around each layer's attention (LAuReL); 0 for none.
+    #[serde(default, skip_serializing_if = "zero")]
+    pub residual_rank: u64,
+}
+
+/// Inputs that each layer has besides the residual stream, looked up by word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerInputs {
+    /// Words of their table.
+    pub vocab_size: u64,
+    /// Width of one layer's.
+    pub width: u64,
 }
 
 impl Architecture {
@@ -103,6 +125,10 @@ fn yes() -> bool {
 
 fn no(flag: &bool) -> bool {
     !flag
+}
+
+fn set(flag: &bool) -> bool {
+    *flag
 }
 
 fn zero(number: &u64) -> bool {

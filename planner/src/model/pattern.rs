@@ -15,6 +15,8 @@ pub enum Mlp {
     /// Router and experts; dense in a model without experts.
     #[default]
     Moe,
+    /// One square matrix (Nemotron-NAS).
+    Linear,
     /// None.
     None,
 }
@@ -32,6 +34,16 @@ pub struct LayerRun {
     /// The feed-forward part.
     #[serde(default)]
     pub mlp: Mlp,
+    /// Width of the dense MLP, where it is not the architecture's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ffn: Option<u64>,
+}
+
+impl LayerRun {
+    /// Whether its layers are of this kind.
+    fn run_of(&self, kind: LayerKind) -> bool {
+        LayerRun { count: self.count, ..kind.run() } == *self
+    }
 }
 
 fn one() -> u64 {
@@ -49,17 +61,24 @@ pub struct LayerKind {
     pub mixer: Option<u64>,
     /// The feed-forward part.
     pub mlp: Mlp,
+    /// Width of the dense MLP, where it is not the architecture's.
+    pub ffn: Option<u64>,
 }
 
 impl LayerKind {
     /// Attention and a dense MLP.
-    pub const DENSE: LayerKind = LayerKind { mixer: Some(0), mlp: Mlp::Dense };
+    pub const DENSE: LayerKind = LayerKind::new(Some(0), Mlp::Dense);
     /// Attention and experts.
-    pub const MOE: LayerKind = LayerKind { mixer: Some(0), mlp: Mlp::Moe };
+    pub const MOE: LayerKind = LayerKind::new(Some(0), Mlp::Moe);
+
+    /// A mixer and a feed-forward part of the usual width.
+    pub const fn new(mixer: Option<u64>, mlp: Mlp) -> LayerKind {
+        LayerKind { mixer, mlp, ffn: None }
+    }
 
     /// A run of one.
     pub fn run(self) -> LayerRun {
-        LayerRun { count: 1, mixer: self.mixer, mlp: self.mlp }
+        LayerRun { count: 1, mixer: self.mixer, mlp: self.mlp, ffn: self.ffn }
     }
 }
 
@@ -75,7 +94,7 @@ pub fn fold(kinds: &[LayerKind]) -> Vec<LayerRun> {
     let mut runs: Vec<LayerRun> = Vec::new();
     for kind in &kinds[..period] {
         match runs.last_mut() {
-            Some(last) if last.mixer == kind.mixer && last.mlp == kind.mlp => last.count += 1,
+            Some(last) if last.run_of(*kind) => last.count += 1,
             _ => runs.push(kind.run()),
         }
     }
@@ -101,7 +120,7 @@ impl Architecture {
         let mut place = layer.checked_rem(period).unwrap_or(0);
         let mut kind = LayerKind::MOE;
         for run in pattern {
-            kind = LayerKind { mixer: run.mixer, mlp: run.mlp };
+            kind = LayerKind { mixer: run.mixer, mlp: run.mlp, ffn: run.ffn };
             match place.checked_sub(run.count) {
                 Some(rest) => place = rest,
                 None => break,
@@ -134,7 +153,7 @@ impl Architecture {
 
     fn kind_of_run(&self, run: &LayerRun) -> LayerKind {
         let mlp = if run.mlp == Mlp::Moe && self.moe.is_none() { Mlp::Dense } else { run.mlp };
-        LayerKind { mixer: run.mixer, mlp }
+        LayerKind { mixer: run.mixer, mlp, ffn: run.ffn }
     }
 
     /// Every kind of layer that the model has, with the number of its layers, in order of appearance.
@@ -158,6 +177,25 @@ impl Architecture {
         }
     }
 
+    /// Width of the dense MLP of layers of `kind`.
+    pub fn ffn(&self, kind: LayerKind) -> u64 {
+        kind.ffn.unwrap_or(self.ffn_hidden_size)
+    }
+
+    /// Widths of dense MLPs that some layer has, each once.
+    pub fn dense_widths(&self) -> Vec<u64> {
+        let mut widths: Vec<u64> = match self.pattern.as_slice() {
+            [] => self.has_mlp(Mlp::Dense).then_some(self.ffn_hidden_size).into_iter().collect(),
+            runs => {
+                let kinds = runs.iter().map(|run| self.kind_of_run(run));
+                kinds.filter(|kind| kind.mlp == Mlp::Dense).map(|kind| self.ffn(kind)).collect()
+            }
+        };
+        widths.sort_unstable();
+        widths.dedup();
+        widths
+    }
+
     /// What mixes tokens in layers of `kind`; none where nothing does.
     pub fn mixer(&self, kind: LayerKind) -> Option<MixerRef<'_>> {
         match kind.mixer? {
@@ -177,13 +215,20 @@ impl Architecture {
             MixerRef::DeltaNet(_) => "gated delta net",
             MixerRef::KimiDelta(_) => "Kimi delta attention",
             MixerRef::Mamba2(_) => "Mamba-2",
+            MixerRef::Parallel(_) => "attention beside Mamba-2",
+            MixerRef::Linear => "one matrix",
         });
         let mlp = match kind.mlp {
             Mlp::Dense => Some("dense MLP"),
             Mlp::Moe => Some("experts"),
+            Mlp::Linear => Some("one matrix as MLP"),
             Mlp::None => None,
         };
-        mixer.into_iter().chain(mlp).collect::<Vec<_>>().join(" and ")
+        let width = kind.ffn.map(|width| format!(" of width {width}")).unwrap_or_default();
+        match mixer.into_iter().chain(mlp).collect::<Vec<_>>().join(" and ") {
+            nothing if nothing.is_empty() => "nothing".to_owned(),
+            words => words + &width,
+        }
     }
 
     /// Every mixer that some layer has.
@@ -194,6 +239,6 @@ impl Architecture {
         };
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind { mixer, mlp: Mlp::None })).collect()
+        numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind::new(mixer, Mlp::None))).collect()
     }
 }

@@ -31,7 +31,9 @@ pub fn degree_limits(model: &Architecture, padded_vocabulary: u64) -> Option<Vec
             _ => return None,
         }
     }
-    found.push(Sharded { what: "a feed-forward width", count: model.ffn_hidden_size });
+    for width in model.dense_widths() {
+        found.push(Sharded { what: "a feed-forward width", count: width });
+    }
     found.push(Sharded { what: "a padded vocabulary", count: padded_vocabulary });
     found.dedup();
     Some(found)

@@ -192,15 +192,11 @@ pub(super) fn fill_tp_plan(fill: &mut Filler<'_>, layout: &LayoutFile) -> TpPlan
     };
     let mut entries = Vec::new();
     for (pattern, style) in map {
-        match style.as_str().and_then(Style::parse) {
+        match style.as_str().and_then(Style::parse_own) {
             Some(style) => entries.push((pattern.clone(), style)),
             None => {
                 let named = style.as_str().map_or_else(|| style.to_string(), str::to_owned);
-                let alias = match named.as_str() {
-                    "colwise_gather_output" => vec!["colwise_rep"],
-                    "rowwise_split_input" => vec!["rowwise_rep"],
-                    other => nearest_names(other, Style::NAMES, 2),
-                };
+                let near = nearest_names(&named, Style::NAMES, 2);
                 fill.findings.push(
                     Finding::error(
                         field,
@@ -213,7 +209,7 @@ pub(super) fn fill_tp_plan(fill: &mut Filler<'_>, layout: &LayoutFile) -> TpPlan
                         ),
                     )
                     .rule("styles of tensor-parallel plans")
-                    .nearest(alias),
+                    .nearest(near),
                 );
             }
         }

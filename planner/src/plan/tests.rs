@@ -39,6 +39,10 @@ fn minimax_m2_weights_are_those_of_the_sizing_table() {
     let answer = answer("minimax-m2", 8, 8, json!({"tp": 2, "ep": 32}));
     let counts = answer.parameters.unwrap();
     assert_eq!(counts.total, 228_689_748_992);
+    // 62 routers with a balancing bias for each of 256 experts.
+    let preset = crate::model::presets().iter().find(|preset| preset.id == "minimax-m2").unwrap();
+    let model = crate::model::import_hf(preset.hf_config.as_ref().unwrap()).architecture.unwrap();
+    assert_eq!(counts.total + crate::model::untrained_elements(&model), 228_689_764_864);
     // With embedding and head.
     assert_eq!(counts.active / 10_000_000, 1_103);
     let class = &answer.memory.unwrap().rank_classes[0];

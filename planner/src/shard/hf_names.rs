@@ -15,9 +15,34 @@ pub fn module_path(name: &str) -> &str {
     }
 }
 
-/// What `parameter` is in a model of transformers; `latent` for attention with compressed queries, keys and values.
-/// Names are templates with `{layer}` in them.
-pub fn hf_parameters(parameter: &Parameter, latent: bool) -> Vec<Parameter> {
+/// What decides names besides the parameter itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Attention with compressed queries, keys and values.
+    pub latent: bool,
+    /// Values that are the keys, so that no matrix yields them.
+    pub values_are_keys: bool,
+    /// Falcon-H1's names of MLP and norms.
+    pub falcon: bool,
+}
+
+/// What `parameter` is in a model of transformers. Names are templates with `{layer}` in them.
+pub fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
+    let mut found = plain_names(parameter, names);
+    if names.falcon {
+        for parameter in &mut found {
+            parameter.name = parameter
+                .name
+                .replace(".mlp.", ".feed_forward.")
+                .replace(".post_attention_layernorm.", ".pre_ff_layernorm.")
+                .replace("model.norm.", "model.final_layernorm.");
+        }
+    }
+    found
+}
+
+fn plain_names(parameter: &Parameter, names: Names) -> Vec<Parameter> {
+    let Names { latent, values_are_keys, .. } = names;
     let (prefix, rest) = split_layer(&parameter.name);
     let Some((part, kind)) = rest.rsplit_once('.') else {
         return vec![plain(parameter, &format!("model.{}", parameter.name))];
@@ -26,11 +51,22 @@ pub fn hf_parameters(parameter: &Parameter, latent: bool) -> Vec<Parameter> {
     match part {
         "embedding" => one("model.embed_tokens"),
         "embedding.positions" => one("model.embed_positions"),
+        "embedding.per_layer" => one("model.embed_tokens_per_layer"),
+        "embedding.per_layer_projection" => one("model.per_layer_model_projection"),
+        "embedding.per_layer_norm" => one("model.per_layer_projection_norm"),
+        "input_gate" => one("per_layer_input_gate"),
+        "input_proj" => one("per_layer_projection"),
+        "input_post_norm" => one("post_per_layer_input_norm"),
+        "attention.residual_down" => one("laurel.linear_left"),
+        "attention.residual_up" => one("laurel.linear_right"),
+        "attention.residual_norm" => one("laurel.post_laurel_norm"),
+        "attention.linear" => one("self_attn.linear_attn"),
+        "mlp.linear" => one("mlp.linear_mlp"),
         "final_norm" if prefix.is_empty() => one("model.norm"),
         "head" => one("lm_head"),
         "attention.norm" => one("input_layernorm"),
         "mlp.norm" => one("post_attention_layernorm"),
-        "attention.qkv" => query_key_value(parameter, &prefix, kind),
+        "attention.qkv" => query_key_value(parameter, &prefix, kind, values_are_keys),
         "attention.proj" => one("self_attn.o_proj"),
         "attention.q" => one("self_attn.q_proj"),
         "attention.q_down" => one("self_attn.q_a_proj"),
@@ -91,7 +127,7 @@ fn plain(parameter: &Parameter, name: &str) -> Parameter {
 }
 
 /// `[kv_heads, queries per kv head + 2, head_dim, ...]` as query, key and value.
-fn query_key_value(parameter: &Parameter, prefix: &str, kind: &str) -> Vec<Parameter> {
+fn query_key_value(parameter: &Parameter, prefix: &str, kind: &str, values_are_keys: bool) -> Vec<Parameter> {
     let [groups, each, dim, ref rest @ ..] = parameter.shape[..] else {
         return vec![plain(parameter, &format!("{prefix}self_attn.qkv_proj.{kind}"))];
     };
@@ -100,8 +136,11 @@ fn query_key_value(parameter: &Parameter, prefix: &str, kind: &str) -> Vec<Param
         shape: std::iter::once(rows).chain(rest.iter().copied()).collect(),
         ..parameter.clone()
     };
-    let queries = groups * each.saturating_sub(2) * dim;
-    vec![part("q_proj", queries), part("k_proj", groups * dim), part("v_proj", groups * dim)]
+    let own: &[&str] = if values_are_keys { &["k_proj"] } else { &["k_proj", "v_proj"] };
+    let queries = groups * each.saturating_sub(own.len() as u64) * dim;
+    let mut parts = vec![part("q_proj", queries)];
+    parts.extend(own.iter().map(|name| part(name, groups * dim)));
+    parts
 }
 
 /// The matrices of an MLP: dense, shared or routed.

@@ -30,8 +30,12 @@ struct Flat {
     unit: Unit,
 }
 
-/// The flat buffers of a rank's units. What is cut is padded to equal parts; the gaps of less than a row that
-/// megatron_fsdp leaves between parameters are not counted.
+/// The flat buffers of a rank's units, padded to equal parts where they are cut.
+///
+/// megatron_fsdp's `build_data_parallel_buffer_index` also begins parameters at multiples of the least common multiple of
+/// row lengths, under every strategy. These gaps are not counted: they are 24,576 of a Llama 3.1 8B layer's 218,112,000
+/// elements (1 in 8,900), so that its 144.545 GB of states without sharding are 144.559 GB, and the sums of published
+/// tables, bytes by parameter, leave them out.
 fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<Flat> {
     let cut = is_wrapped(plan) && plan.layout.fsdp.strategy != Strategy::NoShard;
     let parts = if cut { shards(plan, mesh) } else { 1 };

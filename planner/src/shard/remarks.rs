@@ -8,10 +8,12 @@ use crate::wire::{Granularity, OptimizerKind, Runtime};
 
 /// Findings on how parameters are split.
 pub fn check(plan: &Plan) -> Vec<Finding> {
+    let mut findings = not_counted(plan);
     if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        return muon(plan).into_iter().collect();
+        findings.extend(muon(plan));
+        return findings;
     }
-    let mut findings = tp_plan::check(plan);
+    findings.extend(tp_plan::check(plan));
     let settings = &plan.layout.fsdp;
     if plan.runtime == Runtime::MegatronFsdp {
         if !is_wrapped(plan) {
@@ -87,6 +89,28 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// Parts of a model whose parameters are planned and whose activations and time are not.
+fn not_counted(plan: &Plan) -> Vec<Finding> {
+    let model = &plan.model;
+    let parts = [
+        (model.layer_inputs.is_some(), "inputs of single layers"),
+        (model.alternating_updates > 0, "alternating updates"),
+        (model.residual_rank > 0, "low-rank paths around attention"),
+    ];
+    let parts: Vec<&str> = parts.into_iter().filter(|(there, _)| *there).map(|(_, what)| what).collect();
+    if parts.is_empty() {
+        return Vec::new();
+    }
+    let message = format!(
+        "{} have their parameters, gradients and optimizer state counted, whole on every tensor-parallel rank, but not what they save for backward",
+        parts.join(", ")
+    );
+    vec![
+        Finding::info("model", parts.join(", "), message)
+            .rule("what is counted of Gemma 3n and the small Gemma 4"),
+    ]
 }
 
 /// Where tensor parallelism cuts through key-value heads, Megatron-Core's Muon takes queries, keys and values as one

@@ -112,7 +112,20 @@ fn product(matrix: &Matrix) -> f64 {
 /// What a mixer computes beside its projections.
 fn mixer_flops(model: &Architecture, kind: LayerKind, seq_len: f64, flops: &mut ForwardFlops) {
     match model.mixer(kind) {
-        Some(MixerRef::Attention(attention)) => {
+        Some(MixerRef::Parallel(both)) => {
+            of_mixer(model, MixerRef::Attention(&both.attention), seq_len, flops);
+            // Megatron-LM has no such layer: its matrices are among the layer's, and the scan is as wide as its heads.
+            let inner = both.mamba.heads as f64 * both.mamba.head_dim as f64;
+            flops.recurrence = 7.0 * inner * both.mamba.state as f64;
+        }
+        Some(mixer) => of_mixer(model, mixer, seq_len, flops),
+        None => {}
+    }
+}
+
+fn of_mixer(model: &Architecture, mixer: MixerRef<'_>, seq_len: f64, flops: &mut ForwardFlops) {
+    match mixer {
+        MixerRef::Attention(attention) => {
             let (heads, widths) = match *attention {
                 Attention::Gqa { heads, head_dim, .. } | Attention::Shared { heads, head_dim, .. } => {
                     (heads, 2 * head_dim)
@@ -128,17 +141,17 @@ fn mixer_flops(model: &Architecture, kind: LayerKind, seq_len: f64, flops: &mut 
             // A token sees half of the sequence on average.
             flops.core_attention = heads as f64 * widths as f64 * seq_len;
         }
-        Some(MixerRef::DeltaNet(delta)) => {
+        MixerRef::DeltaNet(delta) => {
             let (keys, values) = (delta.key_heads * delta.key_dim, delta.value_heads * delta.value_dim);
             let convolution = delta.conv_kernel as f64 * (2 * keys + values) as f64;
             flops.recurrence = 2.0 * (convolution + 4.0 * (values * delta.value_dim) as f64);
         }
-        Some(MixerRef::KimiDelta(delta)) => {
+        MixerRef::KimiDelta(delta) => {
             let values = delta.heads * delta.head_dim;
             let convolution = delta.conv_kernel as f64 * (3 * values) as f64;
             flops.recurrence = 2.0 * (convolution + 4.0 * (values * delta.head_dim) as f64);
         }
-        Some(MixerRef::Mamba2(mamba)) => {
+        MixerRef::Mamba2(mamba) => {
             // Megatron takes the inner width as twice the hidden size, whatever the heads say.
             let (hidden, inner) = (model.hidden_size as f64, 2.0 * model.hidden_size as f64);
             let state = (mamba.groups * mamba.state) as f64;
@@ -146,7 +159,7 @@ fn mixer_flops(model: &Architecture, kind: LayerKind, seq_len: f64, flops: &mut 
                 2.0 * hidden * (2.0 * inner + 2.0 * state + mamba.heads as f64) + 2.0 * inner * hidden;
             flops.recurrence = 7.0 * inner * mamba.state as f64;
         }
-        None => {}
+        MixerRef::Parallel(_) | MixerRef::Linear => {}
     }
 }
 

@@ -152,6 +152,7 @@ pub fn layer_work(
 ) -> LayerWork {
     let work = Work { machine, split, manner, hidden: shape.hidden };
     let mut core = mix(machine, split, &kind.mixer, manner);
+    core += mix(machine, split, &kind.beside, manner);
     let scans = core.forward.memory;
     let projections = work.matrices(kind, |matrix| matrix.module == Module::Attention);
     let up = work.matrices(kind, |matrix| matrix.up_projection);

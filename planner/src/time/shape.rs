@@ -5,7 +5,7 @@ use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, layer_para
 use crate::shard::Module;
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
-pub(super) const MAX_KINDS: usize = 12;
+pub(super) const MAX_KINDS: usize = 16;
 
 /// Sizes of a model, as seconds see them.
 #[derive(Debug, Clone)]
@@ -33,6 +33,8 @@ pub struct KindShape {
     pub kind: LayerKind,
     /// What mixes tokens, in numbers.
     pub mixer: MixerShape,
+    /// What mixes them at the same time, in a layer with two.
+    pub beside: MixerShape,
     /// Its matrices.
     pub matrices: Vec<Matrix>,
     /// The feed-forward part.
@@ -161,7 +163,11 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     }
     KindShape {
         kind,
-        mixer: mixer_shape(model, kind),
+        mixer: model.mixer(kind).map_or(MixerShape::None, mixer_shape),
+        beside: match model.mixer(kind) {
+            Some(MixerRef::Parallel(both)) => mixer_shape(MixerRef::Mamba2(&both.mamba)),
+            _ => MixerShape::None,
+        },
         matrices,
         mlp: mlp_shape(model, kind),
         cut_elements: cut,
@@ -177,11 +183,19 @@ const MAMBA_STATE_FLOPS: f64 = 6.0;
 const DELTA_CHANNEL_FLOPS: f64 = 192.0;
 const DELTA_STATE_FLOPS: f64 = 6.0;
 
-fn mixer_shape(model: &Architecture, kind: LayerKind) -> MixerShape {
+fn mixer_shape(mixer: MixerRef<'_>) -> MixerShape {
     use crate::model::QkNorm;
-    match model.mixer(kind) {
-        None => MixerShape::None,
-        Some(MixerRef::Attention(attention)) => match *attention {
+    match mixer {
+        MixerRef::Parallel(both) => mixer_shape(MixerRef::Attention(&both.attention)),
+        // Its one matrix is among the layer's.
+        MixerRef::Linear => MixerShape::Recurrence {
+            heads: 0.0,
+            inner: 0.0,
+            flops: 0.0,
+            forward_bytes: 0.0,
+            backward_bytes: 0.0,
+        },
+        MixerRef::Attention(attention) => match *attention {
             Attention::Gqa { heads, kv_heads, head_dim, qk_norm, .. } => MixerShape::Attention {
                 heads: heads as f64,
                 kv_heads: kv_heads as f64,
@@ -190,14 +204,23 @@ fn mixer_shape(model: &Architecture, kind: LayerKind) -> MixerShape {
                 query_norm: qk_norm != QkNorm::None,
                 gathered: None,
             },
-            Attention::Mla { heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, .. } => {
+            Attention::Mla {
+                heads,
+                q_lora_rank,
+                kv_lora_rank,
+                qk_nope_dim,
+                qk_rope_dim,
+                v_dim,
+                qk_norm,
+                ..
+            } => {
                 let gathered = q_lora_rank.map(|rank| (rank + kv_lora_rank + qk_rope_dim) as f64);
                 MixerShape::Attention {
                     heads: heads as f64,
                     kv_heads: heads as f64,
                     query_dim: (qk_nope_dim + qk_rope_dim) as f64,
                     value_dim: v_dim as f64,
-                    query_norm: true,
+                    query_norm: qk_norm,
                     gathered,
                 }
             }
@@ -210,7 +233,7 @@ fn mixer_shape(model: &Architecture, kind: LayerKind) -> MixerShape {
                 gathered: Some((q_lora_rank + head_dim) as f64),
             },
         },
-        Some(MixerRef::Mamba2(mamba)) => {
+        MixerRef::Mamba2(mamba) => {
             let inner = (mamba.heads * mamba.head_dim) as f64;
             MixerShape::Recurrence {
                 heads: mamba.heads as f64,
@@ -220,10 +243,10 @@ fn mixer_shape(model: &Architecture, kind: LayerKind) -> MixerShape {
                 backward_bytes: 52.0,
             }
         }
-        Some(MixerRef::DeltaNet(delta)) => {
+        MixerRef::DeltaNet(delta) => {
             delta_shape(delta.value_heads as f64, delta.key_dim as f64, delta.value_dim as f64)
         }
-        Some(MixerRef::KimiDelta(delta)) => {
+        MixerRef::KimiDelta(delta) => {
             delta_shape(delta.heads as f64, delta.head_dim as f64, delta.head_dim as f64)
         }
     }
@@ -252,6 +275,7 @@ fn mlp_shape(model: &Architecture, kind: LayerKind) -> MlpShape {
             shared: moe.shared_ffn_hidden_size as f64,
             biased: model.mlp_bias,
         },
-        _ => MlpShape::Dense { ffn: model.ffn_hidden_size as f64, gate },
+        (Mlp::Linear, _) => MlpShape::Dense { ffn: model.hidden_size as f64, gate: 1.0 },
+        _ => MlpShape::Dense { ffn: model.ffn(kind) as f64, gate },
     }
 }

@@ -4,7 +4,7 @@ use gloo::file::Blob;
 use leptos::ev::DragEvent;
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::model::{Architecture, Attention, presets};
+use planner::model::{Architecture, Attention, presets, untrained_elements};
 use planner::wire::ModelFile;
 use wasm_bindgen::JsCast;
 
@@ -232,6 +232,10 @@ fn facts(model: &Architecture) -> Vec<(&'static str, String)> {
             "Experts",
             format!("{} of width {}, top {}", moe.experts, moe.ffn_hidden_size, moe.top_k),
         ));
+        let untrained = untrained_elements(model);
+        if untrained > 0 {
+            facts.push(("Router biases, not trained by gradients", format::exact(untrained)));
+        }
     }
     facts.push((
         "Output layer",

@@ -113,11 +113,14 @@ impl Grouped {
             sinks,
             output_gate,
             values_are_keys,
+            shared_kv,
         } = attention
         else {
             anyhow::bail!("not grouped-query attention");
         };
         ensure!(!values_are_keys, "the executor has no values that are the keys yet");
+        ensure!(!shared_kv, "the executor has no keys and values of an earlier layer yet");
+        ensure!(qk_norm != QkNorm::PerHeadLayer, "the executor has no LayerNorm of queries and keys yet");
         let part = |part: &str| format!("{name}.{part}");
         let matrix = names.take(&part("qkv.weight"))?;
         let shard = names.shard(matrix);

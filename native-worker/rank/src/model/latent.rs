@@ -57,12 +57,14 @@ impl Latent {
             qk_nope_dim,
             qk_rope_dim,
             v_dim,
+            qk_norm,
             indexer,
             output_gate,
         } = attention
         else {
             anyhow::bail!("not latent attention");
         };
+        ensure!(qk_norm, "the executor has no latent attention without norms yet");
         ensure!(indexer.is_none(), "the executor has no sparse attention by an indexer yet");
         let part = |part: &str| format!("{name}.{part}");
         let query = match q_lora_rank {

@@ -83,6 +83,7 @@ impl Layer {
         };
         let feed = match kind.mlp {
             model::Mlp::None => None,
+            model::Mlp::Linear => bail!("the executor has no single matrix in the place of an MLP yet"),
             model::Mlp::Dense => {
                 let (norm, after) = part("mlp")?;
                 let inner = Feed::Dense(Mlp::find(plan, names, &format!("{prefix}.mlp"))?);

@@ -160,6 +160,7 @@ impl Dense {
                 sinks: false,
                 output_gate: false,
                 values_are_keys: false,
+                shared_kv: false,
             },
             other_mixers: Vec::new(),
             pattern: Vec::new(),
@@ -178,6 +179,9 @@ impl Dense {
             post_norms: false,
             hyper_connections: 0,
             attention_residuals: false,
+            layer_inputs: None,
+            alternating_updates: 0,
+            residual_rank: 0,
         }
     }
 }

@@ -43,7 +43,7 @@ pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
     let ffn_hidden_size = arguments.number("ffn-hidden-size")?.unwrap_or(usual_width);
     let norm =
         if arguments.word("normalization").as_deref() == Some("RMSNorm") { Norm::Rms } else { Norm::Layer };
-    let attention = attention(arguments, hidden_size, heads, biased)?;
+    let attention = attention(arguments, [hidden_size, heads], biased, norm)?;
     let moe = experts(arguments, ffn_hidden_size, biased)?;
     let modules = arguments.number("mtp-num-layers")?.unwrap_or(0);
     let shared = arguments.flag("mtp-use-repeated-layer");
@@ -102,11 +102,19 @@ pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
         post_norms: false,
         hyper_connections: 0,
         attention_residuals: false,
+        layer_inputs: None,
+        alternating_updates: 0,
+        residual_rank: 0,
     };
     Ok(Described { architecture, stages })
 }
 
-fn attention(arguments: &mut Arguments, hidden: u64, heads: u64, biased: bool) -> Result<Attention, String> {
+fn attention(
+    arguments: &mut Arguments,
+    [hidden, heads]: [u64; 2],
+    biased: bool,
+    norm: Norm,
+) -> Result<Attention, String> {
     let channels = arguments.number("kv-channels")?.unwrap_or(hidden / heads);
     let grouped = arguments.flag("group-query-attention");
     let groups = arguments.number("num-query-groups")?;
@@ -130,6 +138,7 @@ fn attention(arguments: &mut Arguments, hidden: u64, heads: u64, biased: bool) -
             qk_nope_dim: ranks[2].unwrap_or_default(),
             qk_rope_dim: ranks[3].unwrap_or_default(),
             v_dim: ranks[4].unwrap_or_default(),
+            qk_norm: normed,
             indexer: None,
             output_gate: gate,
         });
@@ -140,12 +149,13 @@ fn attention(arguments: &mut Arguments, hidden: u64, heads: u64, biased: bool) -
         kv_heads: if grouped { groups.unwrap_or(1) } else { heads },
         head_dim: channels,
         rotary_dim: rotary.map(|part| (part * channels as f64) as u64),
-        qk_norm: if normed { QkNorm::PerHead } else { QkNorm::None },
+        qk_norm: QkNorm::per_head(normed, norm == Norm::Layer),
         qkv_bias: biased || qkv_bias,
         out_bias: biased,
         sinks,
         output_gate: gate,
         values_are_keys: false,
+        shared_kv: false,
     })
 }
 
@@ -212,6 +222,7 @@ fn mamba(arguments: &mut Arguments, hidden: u64) -> Result<Mamba2, String> {
         conv_kernel: 4,
         conv_bias: true,
         proj_bias: false,
+        out_norm: true,
     })
 }
 
@@ -337,10 +348,10 @@ impl HybridPattern {
             return Err(format!("--hybrid-layer-pattern is longer than {LONGEST_PATTERN}"));
         }
         let kind = |letter: char| match letter {
-            'M' => Ok(LayerKind { mixer: Some(1), mlp: Mlp::None }),
-            '*' => Ok(LayerKind { mixer: Some(0), mlp: Mlp::None }),
-            '-' => Ok(LayerKind { mixer: None, mlp: Mlp::Dense }),
-            'E' => Ok(LayerKind { mixer: None, mlp: Mlp::Moe }),
+            'M' => Ok(LayerKind::new(Some(1), Mlp::None)),
+            '*' => Ok(LayerKind::new(Some(0), Mlp::None)),
+            '-' => Ok(LayerKind::new(None, Mlp::Dense)),
+            'E' => Ok(LayerKind::new(None, Mlp::Moe)),
             other => Err(format!("--hybrid-layer-pattern has `{other}`; letters are M, *, -, E, | and /")),
         };
         let mut parts = text.split('/');

@@ -73,7 +73,7 @@ fn unfused(at: &Setting<'_>, kind: LayerKind) -> u128 {
         return 0;
     }
     match (kind.mlp, &model.moe) {
-        (Mlp::Dense, _) if model.gated => at.size * at.full * u128::from(model.ffn_hidden_size) / at.tp,
+        (Mlp::Dense, _) if model.gated => at.size * at.full * u128::from(model.ffn(kind)) / at.tp,
         (Mlp::Moe, Some(moe)) => {
             let gate = if model.gated { u128::from(moe.ffn_hidden_size) } else { 0 };
             let stream = moe.latent_size.map_or(at.hidden, u128::from);
@@ -99,7 +99,7 @@ fn matmuls(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
     let heads = wide(heads) / at.tp;
     let query = at.size * at.full * heads * wide(head_dim);
     let value = at.size * at.full * wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
-    let gate = at.size * at.full * wide(model.ffn_hidden_size) / at.tp;
+    let gate = at.size * at.full * wide(model.ffn(kind)) / at.tp;
     // Each rank's part of the down projection is as wide as the whole sequence. Backward has no use for it, which a
     // compiler sees.
     let down = if at.plan.layout.fsdp.compiled { 0 } else { at.size * at.full * at.hidden };

@@ -41,6 +41,15 @@ fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
     let tokens = |elements: u128| Cache { per_token: size * elements, per_sequence: 0 };
     let states = |elements: u128| Cache { per_token: 0, per_sequence: size * elements };
     match mixer {
+        MixerRef::Parallel(both) => {
+            let (tokens, states) = (
+                layer(plan, MixerRef::Attention(&both.attention)),
+                layer(plan, MixerRef::Mamba2(&both.mamba)),
+            );
+            Cache { per_token: tokens.per_token, per_sequence: states.per_sequence }
+        }
+        // Keys and values of an earlier layer are kept there; one matrix keeps nothing.
+        MixerRef::Linear | MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => Cache::default(),
         // With more ranks than key and value heads, heads are repeated.
         MixerRef::Attention(&Attention::Gqa { kv_heads, head_dim, .. }) => {
             tokens(2 * wide(kv_heads).div_ceil(wide(tp.min(kv_heads).max(1))) * wide(head_dim))

@@ -133,13 +133,13 @@ fn workspace(plan: &Plan, stage: u64) -> u128 {
         .iter()
         .flat_map(|chunk| model.kinds_in(chunk.layers.clone()))
         .map(|(kind, _)| {
-            let mixed = match model.mixer(kind) {
-                Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) => {
+            let mixed = match model.mixer(kind).and_then(MixerRef::attention) {
+                Some(&Attention::Gqa { heads, kv_heads, head_dim, .. }) => {
                     (wide(heads) + 2 * wide(kv_heads)) * wide(head_dim)
                 }
-                Some(MixerRef::Attention(&Attention::Mla {
-                    heads, qk_nope_dim, qk_rope_dim, v_dim, ..
-                })) => wide(heads) * (2 * (wide(qk_nope_dim) + wide(qk_rope_dim)) + wide(v_dim)),
+                Some(&Attention::Mla { heads, qk_nope_dim, qk_rope_dim, v_dim, .. }) => {
+                    wide(heads) * (2 * (wide(qk_nope_dim) + wide(qk_rope_dim)) + wide(v_dim))
+                }
                 _ => 3 * wide(model.hidden_size),
             };
             let fed = match (kind.mlp, &model.moe) {
@@ -147,7 +147,8 @@ fn workspace(plan: &Plan, stage: u64) -> u128 {
                     let routed = wide(moe.top_k) * wide(moe.ffn_hidden_size) * tp / wide(plan.layout.etp);
                     first * (routed + wide(moe.shared_ffn_hidden_size))
                 }
-                (Mlp::Dense, _) => first * wide(model.ffn_hidden_size),
+                (Mlp::Dense, _) => first * wide(model.ffn(kind)),
+                (Mlp::Linear, _) => wide(model.hidden_size),
                 _ => 0,
             };
             mixed.max(fed)

@@ -32,6 +32,9 @@ pub(super) fn base(reader: &mut Reader, attention: Attention) -> Architecture {
         post_norms: false,
         hyper_connections: 0,
         attention_residuals: false,
+        layer_inputs: None,
+        alternating_updates: 0,
+        residual_rank: 0,
     }
 }
 
@@ -88,7 +91,9 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
     let heads = reader.need("num_attention_heads");
     let kv_heads = reader.number("num_key_value_heads", heads);
     let usual = match kind {
-        "gemma" | "gemma2" | "gemma3" | "gemma4" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" => 256,
+        "gemma" | "gemma2" | "gemma3" | "gemma3n" | "gemma4" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" => {
+            256
+        }
         _ => hidden_size / heads.max(1),
     };
     let head_dim = reader.number("head_dim", usual);
@@ -100,9 +105,8 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
         _ => reader.flag("attention_bias", false),
     };
     let qk_norm = match kind {
-        "qwen3" | "qwen3_moe" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" | "gemma3" | "gemma4" => {
-            QkNorm::PerHead
-        }
+        "qwen3" | "qwen3_moe" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" | "gemma3" | "gemma3n"
+        | "gemma4" => QkNorm::PerHead,
         "dots1" => QkNorm::PerHead,
         "glm4_moe" if reader.flag("use_qk_norm", false) => QkNorm::PerHead,
         "minimax_m3" if reader.flag("use_qk_norm", true) => QkNorm::PerHead,
@@ -126,6 +130,7 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
             _ => false,
         },
         values_are_keys: false,
+        shared_kv: false,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Models whose layers mix tokens in different ways: Qwen3-Next and 3.5, Nemotron-H and 3, Kimi Linear.
+//! Models whose layers mix tokens in different ways: Qwen3-Next and 3.5, Nemotron-H and 3, Falcon-H1, Kimi Linear.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use super::latent::latent_attention;
 use super::mixture::{experts, qwen_dense, qwen_experts, routing};
 use super::reader::Reader;
 use crate::model::{
-    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, Score,
-    fold,
+    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp,
+    Parallel, Score, fold,
 };
 
 /// Qwen3-Next and Qwen3.5: gated delta nets, and attention in every `full_attention_interval`-th layer.
@@ -37,7 +37,7 @@ pub(super) fn qwen_next(reader: &mut Reader, kind: &str) -> Architecture {
             None => !(layer + 1).is_multiple_of(every),
         };
         let mlp = if dense(layer) { Mlp::Dense } else { Mlp::Moe };
-        LayerKind { mixer: Some(u64::from(linear)), mlp }
+        LayerKind::new(Some(u64::from(linear)), mlp)
     });
     let width = architecture.moe.as_ref().map_or(1, |moe| moe.ffn_hidden_size);
     architecture.ffn_hidden_size = if kind == "qwen3_5" {
@@ -86,6 +86,7 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         conv_kernel: reader.number("conv_kernel", 4),
         conv_bias: reader.flag("use_conv_bias", true),
         proj_bias: reader.flag("mamba_proj_bias", false),
+        out_norm: true,
     })];
     let kinds = kinds.unwrap_or_default();
     let has_experts = kinds.iter().any(|kind| kind.mlp == Mlp::Moe);
@@ -106,6 +107,45 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
     architecture
 }
 
+/// Falcon-H1: attention and Mamba-2 side by side in every layer. Its multipliers change no size.
+pub(super) fn falcon_h1(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    let mut architecture = base(reader, attention.clone());
+    architecture.ffn_hidden_size = reader.need("intermediate_size");
+    architecture.mlp_bias = reader.flag("mlp_bias", false);
+    let heads = reader.number("mamba_n_heads", 128);
+    let inner = if reader.config.get("mamba_d_ssm").is_some_and(Value::is_null) {
+        reader.number("mamba_expand", 2).saturating_mul(architecture.hidden_size)
+    } else {
+        reader.number("mamba_d_ssm", 1024)
+    };
+    let automatic = reader.present("mamba_d_head").is_none_or(|width| width.as_str() == Some("auto"));
+    let head_dim = if automatic { inner / heads.max(1) } else { reader.need("mamba_d_head") };
+    if head_dim.checked_mul(heads) != Some(inner) {
+        let message =
+            format!("{heads} Mamba heads of {head_dim} are not the {inner} channels of `mamba_d_ssm`");
+        reader.refuse("mamba_d_ssm", "Mamba heads of Falcon-H1", message);
+    }
+    let proj_bias = reader.flag("mamba_proj_bias", false);
+    if reader.flag("projectors_bias", false) != proj_bias {
+        let message = "`projectors_bias` and `mamba_proj_bias` must be the same to be planned".to_owned();
+        reader.refuse("projectors_bias", "biases of Falcon-H1 as planned so far", message);
+    }
+    let mamba = Mamba2 {
+        heads,
+        head_dim,
+        groups: reader.number("mamba_n_groups", 1),
+        state: reader.number("mamba_d_state", 256),
+        conv_kernel: reader.number("mamba_d_conv", 4),
+        conv_bias: reader.flag("mamba_conv_bias", true),
+        proj_bias,
+        out_norm: reader.flag("mamba_rms_norm", false),
+    };
+    architecture.other_mixers = vec![Mixer::Parallel(Parallel { attention, mamba })];
+    architecture.pattern = vec![LayerKind::new(Some(1), Mlp::Dense).run()];
+    architecture
+}
+
 /// Layers by letters (`M*-E`) or by names.
 fn block_kinds(reader: &mut Reader, letters: &str, names: &str) -> Option<Vec<LayerKind>> {
     let (field, blocks): (&str, Vec<String>) = if reader.present(letters).is_some() {
@@ -122,10 +162,10 @@ fn block_kinds(reader: &mut Reader, letters: &str, names: &str) -> Option<Vec<La
         .iter()
         .take(crate::plan::MAX_LAYERS as usize + 1)
         .map(|block| match block.as_str() {
-            "M" | "mamba" => Ok(LayerKind { mixer: mamba, mlp: Mlp::None }),
-            "*" | "attention" => Ok(LayerKind { mixer: Some(0), mlp: Mlp::None }),
-            "-" | "mlp" => Ok(LayerKind { mixer: none, mlp: Mlp::Dense }),
-            "E" | "moe" => Ok(LayerKind { mixer: none, mlp: Mlp::Moe }),
+            "M" | "mamba" => Ok(LayerKind::new(mamba, Mlp::None)),
+            "*" | "attention" => Ok(LayerKind::new(Some(0), Mlp::None)),
+            "-" | "mlp" => Ok(LayerKind::new(none, Mlp::Dense)),
+            "E" | "moe" => Ok(LayerKind::new(none, Mlp::Moe)),
             _ => Err(block),
         })
         .collect();
@@ -175,9 +215,10 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
         first_dense = reader.number("first_k_dense_replace", 0);
     }
     let every = reader.number("moe_layer_freq", 1).max(1);
-    architecture.pattern = pattern_by(architecture.num_layers, |layer| LayerKind {
-        mixer: Some(u64::from(!full.contains(&(layer + 1)))),
-        mlp: if layer < first_dense || !layer.is_multiple_of(every) { Mlp::Dense } else { Mlp::Moe },
+    architecture.pattern = pattern_by(architecture.num_layers, |layer| {
+        let mixer = u64::from(!full.contains(&(layer + 1)));
+        let dense = layer < first_dense || !layer.is_multiple_of(every);
+        LayerKind::new(Some(mixer), if dense { Mlp::Dense } else { Mlp::Moe })
     });
     architecture.attention_residuals = reader.present("attn_res_block_size").is_some();
     architecture

@@ -17,6 +17,7 @@ pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
         qk_nope_dim: reader.need("qk_nope_head_dim"),
         qk_rope_dim: reader.need("qk_rope_head_dim"),
         v_dim: reader.need("v_head_dim"),
+        qk_norm: true,
         indexer: match kind {
             "deepseek_v32" => Some(indexer(reader, 64)),
             "glm_moe_dsa" => Some(indexer(reader, 32)),
@@ -77,7 +78,7 @@ pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
     architecture.pattern = pattern_by(architecture.num_layers, |layer| {
         let ratio = ratios.get(layer as usize).copied().unwrap_or(0);
         let mixer = different.iter().position(|&other| other == ratio).map_or(0, |place| 1 + place as u64);
-        LayerKind { mixer: Some(mixer), mlp: Mlp::Moe }
+        LayerKind::new(Some(mixer), Mlp::Moe)
     });
     architecture.ffn_hidden_size = architecture.moe.as_ref().map_or(1, |moe| moe.ffn_hidden_size);
     architecture.hyper_connections = reader.number("hc_mult", 4);

@@ -5,11 +5,13 @@
 
 mod common;
 mod dense;
+mod gemma;
 mod hybrid;
 mod latent;
 mod mixture;
 mod reader;
 mod relatives;
+mod searched;
 
 use serde_json::{Map, Value};
 
@@ -41,10 +43,12 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("dots1", mixture::deepseek_experts, "dots1"),
     ("ernie4_5", relatives::relative, "ernie4_5"),
     ("exaone4", relatives::relative, "exaone4"),
-    ("gemma", dense::gemma, "gemma"),
-    ("gemma2", dense::gemma, "gemma2"),
-    ("gemma3", dense::gemma, "gemma3"),
-    ("gemma4", dense::gemma4, "gemma4"),
+    ("falcon_h1", hybrid::falcon_h1, "falcon_h1"),
+    ("gemma", gemma::gemma, "gemma"),
+    ("gemma2", gemma::gemma, "gemma2"),
+    ("gemma3", gemma::gemma, "gemma3"),
+    ("gemma3n", gemma::gemma3n, "gemma3n"),
+    ("gemma4", gemma::gemma4, "gemma4"),
     ("glm", relatives::relative, "glm"),
     ("glm4", relatives::relative, "glm4"),
     ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),
@@ -68,6 +72,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("mistral", dense::plain, "mistral"),
     ("mixtral", mixture::local_experts, "mixtral"),
     ("nemotron", dense::nemotron, "nemotron"),
+    ("nemotron-nas", searched::nemotron_nas, "nemotron-nas"),
     ("nemotron_h", hybrid::nemotron_h, "nemotron_h"),
     ("olmo2", relatives::relative, "olmo2"),
     ("olmo3", relatives::relative, "olmo3"),

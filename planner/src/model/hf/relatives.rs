@@ -113,6 +113,7 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         sinks: false,
         output_gate: false,
         values_are_keys: false,
+        shared_kv: false,
     };
     let mlp_bias = switch(reader, family.mlp_bias);
     if let Some(name) = family.layer_norm {

@@ -4,17 +4,36 @@
 //! gets whole groups with all they need.
 
 use super::{List, Role};
-use crate::model::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, MixerRef, Norm, QkNorm};
+use crate::model::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, MixerRef, Norm, Parallel, QkNorm};
 use crate::shard::{Init, Module};
 
 pub(super) fn mixer_parameters(list: &mut List<'_>, mixer: MixerRef<'_>) {
     match mixer {
-        MixerRef::Attention(attention @ Attention::Gqa { .. }) => grouped(list, attention),
-        MixerRef::Attention(attention @ Attention::Mla { .. }) => latent(list, attention),
-        MixerRef::Attention(attention @ Attention::Shared { .. }) => shared(list, attention),
+        MixerRef::Attention(attention) => attention_parameters(list, attention),
         MixerRef::DeltaNet(delta) => delta_net(list, delta),
         MixerRef::KimiDelta(delta) => kimi_delta(list, delta),
         MixerRef::Mamba2(mamba) => mamba2(list, mamba),
+        MixerRef::Parallel(Parallel { attention, mamba }) => {
+            attention_parameters(list, attention);
+            let first = list.found.len();
+            mamba2(list, mamba);
+            for parameter in list.found.iter_mut().skip(first) {
+                parameter.name = parameter.name.replacen("{layer}.attention.", "{layer}.mamba.", 1);
+            }
+        }
+        // Cut by its outputs, which are gathered (Megatron-Core heterogeneous_layer_specs).
+        MixerRef::Linear => {
+            let hidden = list.architecture.hidden_size;
+            list.column("linear.weight", &[hidden, hidden]);
+        }
+    }
+}
+
+fn attention_parameters(list: &mut List<'_>, attention: &Attention) {
+    match attention {
+        Attention::Gqa { .. } => grouped(list, attention),
+        Attention::Mla { .. } => latent(list, attention),
+        Attention::Shared { .. } => shared(list, attention),
     }
 }
 
@@ -52,6 +71,7 @@ fn grouped(list: &mut List<'_>, attention: &Attention) {
         sinks,
         output_gate,
         values_are_keys,
+        shared_kv,
         ..
     } = attention
     else {
@@ -63,20 +83,22 @@ fn grouped(list: &mut List<'_>, attention: &Attention) {
     }
     // Of each kv head: its queries, their gates, a key, a value.
     let queries = heads / kv_heads.max(1) * (1 + u64::from(output_gate));
-    let rows = [kv_heads, queries + 2 - u64::from(values_are_keys), head_dim];
-    list.matrix(&name("qkv.weight"), Module::Attention, Role::Qkv, &[rows[0], rows[1], rows[2], hidden]);
+    let own = if shared_kv { 0 } else { 2 - u64::from(values_are_keys) };
+    let rows = [kv_heads, queries + own, head_dim];
+    let (part, role) = if shared_kv { ("q", Role::Column(0)) } else { ("qkv", Role::Qkv) };
+    let matrix = name(&format!("{part}.weight"));
+    list.matrix(&matrix, Module::Attention, role, &[rows[0], rows[1], rows[2], hidden]);
     if qkv_bias {
-        list.bias(&name("qkv.bias"), Module::Attention, Role::Qkv, &rows);
+        list.bias(&name(&format!("{part}.bias")), Module::Attention, role, &rows);
     }
-    match qk_norm {
-        QkNorm::None => {}
-        QkNorm::PerHead => {
-            list.norm(&name("q_norm"), Role::SharedByHeads, &[head_dim], Norm::Rms);
-            list.norm(&name("k_norm"), Role::SharedByHeads, &[head_dim], Norm::Rms);
-        }
-        QkNorm::Full => {
-            list.norm(&name("q_norm"), Role::Column(0), &[heads, head_dim], Norm::Rms);
-            list.norm(&name("k_norm"), Role::Column(0), &[kv_heads, head_dim], Norm::Rms);
+    for (part, heads) in
+        [("q_norm", heads), ("k_norm", kv_heads)].into_iter().take(1 + usize::from(!shared_kv))
+    {
+        match qk_norm {
+            QkNorm::None => {}
+            QkNorm::PerHead => list.norm(&name(part), Role::SharedByHeads, &[head_dim], Norm::Rms),
+            QkNorm::PerHeadLayer => list.norm(&name(part), Role::SharedByHeads, &[head_dim], Norm::Layer),
+            QkNorm::Full => list.norm(&name(part), Role::Column(0), &[heads, head_dim], Norm::Rms),
         }
     }
     list.out("proj.weight", &[hidden, heads, head_dim]);
@@ -93,6 +115,7 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
         qk_nope_dim,
         qk_rope_dim,
         v_dim,
+        qk_norm,
         ref indexer,
         output_gate,
     } = attention
@@ -100,16 +123,21 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
         return;
     };
     let (hidden, query) = (list.architecture.hidden_size, qk_nope_dim + qk_rope_dim);
+    let kind = list.architecture.norm;
     match q_lora_rank {
         Some(rank) => {
             list.whole("q_down.weight", &[rank, hidden]);
-            list.norm(&name("q_norm"), Role::Replicated, &[rank], Norm::Rms);
+            if qk_norm {
+                list.norm(&name("q_norm"), Role::Replicated, &[rank], kind);
+            }
             list.column("q_up.weight", &[heads, query, rank]);
         }
         None => list.column("q.weight", &[heads, query, hidden]),
     }
     list.whole("kv_down.weight", &[kv_lora_rank + qk_rope_dim, hidden]);
-    list.norm(&name("kv_norm"), Role::Replicated, &[kv_lora_rank], Norm::Rms);
+    if qk_norm {
+        list.norm(&name("kv_norm"), Role::Replicated, &[kv_lora_rank], kind);
+    }
     list.column("kv_up.weight", &[heads, qk_nope_dim + v_dim, kv_lora_rank]);
     if let Some(Indexer { heads, head_dim }) = *indexer {
         // Megatron-Core keeps the indexer whole on every tensor-parallel rank.
@@ -205,7 +233,7 @@ fn kimi_delta(list: &mut List<'_>, delta: &KimiDelta) {
 }
 
 fn mamba2(list: &mut List<'_>, mamba: &Mamba2) {
-    let &Mamba2 { heads, head_dim, groups, state, conv_kernel, conv_bias, proj_bias } = mamba;
+    let &Mamba2 { heads, head_dim, groups, state, conv_kernel, conv_bias, proj_bias, out_norm } = mamba;
     let hidden = list.architecture.hidden_size;
     let inner = heads / groups.max(1) * head_dim;
     // Of each group: gate and input of its heads, two state matrices, a step of each head.
@@ -221,7 +249,9 @@ fn mamba2(list: &mut List<'_>, mamba: &Mamba2) {
     list.per_head("step_bias", &[heads], Init::Ones);
     list.per_head("decay", &[heads], Init::Zeros);
     list.per_head("skip", &[heads], Init::Ones);
-    list.norm(&name("out_norm"), Role::Column(0), &[groups, inner], Norm::Rms);
+    if out_norm {
+        list.norm(&name("out_norm"), Role::Column(0), &[groups, inner], Norm::Rms);
+    }
     list.out("proj.weight", &[hidden, heads, head_dim]);
     if proj_bias {
         list.bias(&name("proj.bias"), Module::Attention, Role::Replicated, &[hidden]);

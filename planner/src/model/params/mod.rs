@@ -7,7 +7,7 @@
 mod mixer;
 mod mlp;
 
-use super::{Architecture, LayerKind, Mlp, Norm};
+use super::{Architecture, LayerInputs, LayerKind, Mlp, Norm};
 use crate::shard::{Init, Module};
 use mixer::mixer_parameters;
 use mlp::{mlp_parameters, moe_parameters};
@@ -119,6 +119,7 @@ pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Pa
     if let Some(positions) = architecture.learned_positions {
         first.matrix("embedding.positions.weight", Module::Embedding, Role::Replicated, &[positions, hidden]);
     }
+    layer_input_tables(&mut first);
     let mut last = List { architecture, found: Vec::new() };
     let copies = architecture.hyper_connections;
     if copies > 0 {
@@ -126,6 +127,12 @@ pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Pa
     }
     if architecture.attention_residuals {
         attention_residual(&mut last, "final");
+    }
+    for copy in 1..architecture.alternating_updates {
+        for (list, what) in [(&mut first, "embedding"), (&mut last, "final")] {
+            let name = format!("{what}.alternating.{copy}.weight");
+            list.matrix(&name, Module::Norm, Role::Replicated, &[hidden, hidden]);
+        }
     }
     last.stream_norm("final_norm");
     if !architecture.tied_embeddings {
@@ -141,29 +148,82 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
         stream_parameters(&mut list, "layers.{layer}.attention");
         list.stream_norm("layers.{layer}.attention.norm");
         mixer_parameters(&mut list, mixer);
+        residual_path(&mut list);
         if architecture.post_norms {
             list.stream_norm("layers.{layer}.attention.post_norm");
         }
     }
-    if kind.mlp == Mlp::None {
-        return list.found;
+    if kind.mlp != Mlp::None {
+        feed_forward(&mut list, kind);
     }
-    stream_parameters(&mut list, "layers.{layer}.mlp");
+    layer_input(&mut list);
+    list.found
+}
+
+fn feed_forward(list: &mut List<'_>, kind: LayerKind) {
+    let architecture = list.architecture;
+    stream_parameters(list, "layers.{layer}.mlp");
     list.stream_norm("layers.{layer}.mlp.norm");
     match (kind.mlp, &architecture.moe) {
-        (Mlp::Moe, Some(moe)) => moe_parameters(&mut list, moe),
+        (Mlp::Moe, Some(moe)) => moe_parameters(list, moe),
+        (Mlp::Linear, _) => {
+            let shape = [architecture.hidden_size; 2];
+            list.matrix("layers.{layer}.mlp.linear.weight", Module::Mlp, Role::Column(0), &shape);
+        }
         _ => mlp_parameters(
-            &mut list,
+            list,
             "layers.{layer}.mlp",
             Module::Mlp,
             architecture.hidden_size,
-            architecture.ffn_hidden_size,
+            architecture.ffn(kind),
         ),
     }
     if architecture.post_norms {
         list.stream_norm("layers.{layer}.mlp.post_norm");
     }
-    list.found
+}
+
+/// Tables of what each layer gets by word, and the projection that adds to it what the stream says.
+fn layer_input_tables(list: &mut List<'_>) {
+    let architecture = list.architecture;
+    let Some(LayerInputs { vocab_size, width }) = architecture.layer_inputs else { return };
+    let all = architecture.num_layers.saturating_mul(width);
+    let name = |what: &str| format!("embedding.per_layer{what}.weight");
+    list.matrix(&name(""), Module::Embedding, Role::Replicated, &[vocab_size, all]);
+    list.matrix(&name("_projection"), Module::Mtp, Role::Replicated, &[all, architecture.hidden_size]);
+    list.norm("embedding.per_layer_norm", Role::Replicated, &[width], Norm::Rms);
+}
+
+/// How a layer's own input enters the stream, and how the copies of the stream follow from one.
+fn layer_input(list: &mut List<'_>) {
+    let (hidden, copies) = (list.architecture.hidden_size, list.architecture.alternating_updates);
+    let name = |what: &str| format!("layers.{{layer}}.{what}");
+    if let Some(LayerInputs { width, .. }) = list.architecture.layer_inputs {
+        list.matrix(&name("input_gate.weight"), Module::Mlp, Role::Replicated, &[width, hidden]);
+        list.residual_matrix(&name("input_proj.weight"), Module::Mlp, Role::Replicated, &[hidden, width]);
+        list.norm(&name("input_post_norm"), Role::Replicated, &[hidden], Norm::Rms);
+    }
+    if copies > 0 {
+        list.bias(&name("alternating.scale"), Module::Norm, Role::Replicated, &[hidden]);
+        for (what, outputs, inputs) in
+            [("correct", copies, copies), ("predict", copies * copies, copies), ("router", copies, hidden)]
+        {
+            let name = name(&format!("alternating.{what}.weight"));
+            list.matrix(&name, Module::Norm, Role::Replicated, &[outputs, inputs]);
+        }
+        list.norm(&name("alternating.norm"), Role::Replicated, &[hidden], Norm::Rms);
+    }
+}
+
+/// A low-rank path around attention.
+fn residual_path(list: &mut List<'_>) {
+    let (hidden, rank) = (list.architecture.hidden_size, list.architecture.residual_rank);
+    if rank > 0 {
+        let name = |what: &str| format!("layers.{{layer}}.attention.residual_{what}");
+        list.matrix(&name("down.weight"), Module::Attention, Role::Replicated, &[rank, hidden]);
+        list.matrix(&name("up.weight"), Module::Attention, Role::Replicated, &[hidden, rank]);
+        list.norm(&name("norm"), Role::Replicated, &[hidden], Norm::Rms);
+    }
 }
 
 /// What connects a part of a layer to the residual stream, where it is more than a sum.
@@ -223,7 +283,14 @@ pub fn count(architecture: &Architecture) -> (u64, u64) {
     (fits(total), fits(active))
 }
 
-/// The same in wide arithmetic, for sizes that are not checked yet.
+/// Elements that are in the model but not trained by gradients: the routers' balancing biases, without prediction modules.
+pub fn untrained_elements(architecture: &Architecture) -> u64 {
+    let each = architecture.moe.as_ref().map_or(0, |moe| moe.router_bias_buffer);
+    let kinds = architecture.layer_kinds().into_iter().filter(|(kind, _)| kind.mlp == Mlp::Moe);
+    each.saturating_mul(kinds.map(|(_, layers)| layers).sum())
+}
+
+/// `count` in wide arithmetic, for sizes that are not checked yet.
 pub(super) fn total(architecture: &Architecture) -> (u128, u128) {
     let (first, last) = outer_parameters(architecture, architecture.vocab_size);
     let elements = |parameter: &Parameter| u128::from(parameter.elements());

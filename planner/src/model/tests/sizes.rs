@@ -71,7 +71,7 @@ fn patterns_that_can_not_be_are_findings() {
         assert!(messages.iter().any(|message| message.contains(part)), "{messages:?}");
     };
     refused(json!([{"mixer": 2}]), "layers with mixer 2, and there are 1 other mixers");
-    refused(json!([{"mixer": null, "mlp": "none"}]), "neither mixer nor MLP");
+    refused(json!([{"mixer": null, "mlp": "none"}]), "no layer of the pattern has");
     refused(json!([{"count": 0}, {"mlp": "dense"}]), "number of layers in a run of its pattern is 0");
     refused(json!([{"count": 48}, {"mlp": "dense"}]), "the pattern has 49 layers, and the model 48");
 }

@@ -43,7 +43,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
         let ranks = layout.tp.saturating_mul(layout.cp);
         let rule = "all-to-all context parallel gives each rank whole heads (TransformerEngine)";
         for mixer in shape.architecture.mixers() {
-            let MixerRef::Attention(attention) = mixer else { continue };
+            let Some(attention) = mixer.attention() else { continue };
             let (heads, kv_heads) = (attention.heads(), attention.kv_heads());
             let whole = ranks > 0 && heads.is_multiple_of(ranks) && kv_heads.is_multiple_of(ranks);
             broken.require(whole, "layout.cp", layout.cp, rule, || {

@@ -146,7 +146,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
         });
     }
     for mixer in shape.architecture.mixers() {
-        if let crate::model::MixerRef::Mamba2(mamba) = mixer
+        if let Some(mamba) = mixer.mamba()
             && recipe.bits() == 8
         {
             let inner = mamba.heads * mamba.head_dim;

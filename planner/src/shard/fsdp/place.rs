@@ -1,12 +1,12 @@
 //! Where one parameter goes: cut by its tensor-parallel style, experts by expert parallelism, then by FSDP.
 
 use crate::layout::{GroupKind, Mesh};
-use crate::model::{Attention, Parameter};
+use crate::model::{Attention, MixerRef, Parameter};
 use crate::plan::Plan;
 use crate::shard::Module;
-use crate::shard::hf_names::{hf_parameters, module_path};
+use crate::shard::hf_names::{Names, hf_parameters, module_path};
 use crate::shard::megatron::{Block, parameters_of};
-use crate::shard::tp_plan::{TpPlan, style_of};
+use crate::shard::tp_plan::{TpPlan, model_type, style_of};
 use crate::wire::Runtime;
 
 /// A parameter under its Hugging Face name, and its cuts in the order in which they are made.
@@ -120,9 +120,17 @@ pub(super) fn place(
     block: Block,
     number: Option<u64>,
 ) -> Vec<Placed> {
-    let latent = matches!(plan.model.attention, Attention::Mla { .. });
+    let mixer = match block {
+        Block::Layer(kind) => plan.model.mixer(kind).and_then(MixerRef::attention),
+        _ => None,
+    };
+    let names = Names {
+        latent: matches!(plan.model.attention, Attention::Mla { .. }),
+        values_are_keys: matches!(mixer, Some(Attention::Gqa { values_are_keys: true, .. })),
+        falcon: model_type(plan) == Some("falcon_h1"),
+    };
     let parameters = parameters_of(plan, block);
-    let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, latent));
+    let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, names));
     named.map(|parameter| place_one(plan, mesh, tp_plan, parameter, number)).collect()
 }
 

@@ -18,6 +18,10 @@ pub enum Class {
     Gemma3,
     /// Phi-3: fused projections, whose columns are gathered behind attention and kept apart in the MLP.
     Phi3,
+    /// Falcon-H1: Mamba-2 stays whole, and the MLP has another name; no sequence parallelism.
+    FalconH1,
+    /// Mistral 3 with its vision tower: like Llama, without sequence parallelism.
+    Mistral3,
     /// Megatron-FSDP's default: embedding and output layer stay whole, no sequence parallelism.
     MegatronFsdp,
 }
@@ -26,10 +30,13 @@ impl Class {
     /// The class of a `model_type` of transformers.
     pub fn of(model_type: Option<&str>) -> Class {
         match model_type {
-            Some("llama") => Class::Llama,
+            Some("llama" | "ministral3") => Class::Llama,
             Some("qwen2" | "qwen3") => Class::Qwen,
             Some("gemma3" | "gemma3_text") => Class::Gemma3,
             Some("phi3") => Class::Phi3,
+            Some("falcon_h1") => Class::FalconH1,
+            Some("mistral3") => Class::Mistral3,
+            // Nemotron-NAS has a plan of its own too, which is the default one.
             _ => Class::Default,
         }
     }
@@ -44,7 +51,9 @@ pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     }
     let mut plan = Plan::new();
     let mut add = |pattern: &str, style: Style| plan.push((pattern.to_owned(), style));
-    let sp = sequence_parallel && class != Class::MegatronFsdp;
+    let whole_sequence = matches!(class, Class::MegatronFsdp | Class::FalconH1 | Class::Mistral3);
+    let sp = sequence_parallel && !whole_sequence;
+    let mlp = if class == Class::FalconH1 { "feed_forward" } else { "mlp" };
     let row_out = if sp { SEQUENCE } else { Placement::Replicate };
     let whole_ends = matches!(class, Class::Gemma3 | Class::MegatronFsdp);
     if !whole_ends {
@@ -56,12 +65,12 @@ pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     }
     add(&format!("{LAYER}.self_attn.o_proj"), row);
     for name in ["up_proj", "gate_proj"] {
-        add(&format!("{LAYER}.mlp.{name}"), Style::COLWISE);
+        add(&format!("{LAYER}.{mlp}.{name}"), Style::COLWISE);
     }
-    add(&format!("{LAYER}.mlp.down_proj"), row);
+    add(&format!("{LAYER}.{mlp}.down_proj"), row);
     if !whole_ends {
         let input = if sp { SEQUENCE } else { Placement::Replicate };
-        let keep = matches!(class, Class::Llama | Class::Qwen);
+        let keep = matches!(class, Class::Llama | Class::Qwen | Class::Mistral3);
         let output = if keep { Placement::Shard(-1) } else { Placement::Replicate };
         add("lm_head", Style::Colwise { input, output, keep_dtensor: keep });
     }
@@ -168,5 +177,12 @@ mod tests {
         assert_eq!(of(Class::Phi3, "model.layers.3.self_attn.qkv_proj"), Some(Style::ROWWISE_REP));
         assert_eq!(of(Class::Phi3, "model.layers.3.self_attn.o_proj"), Some(Style::COLWISE_REP));
         assert_eq!(of(Class::Phi3, "model.norm"), None);
+        assert_eq!(of(Class::FalconH1, "model.layers.3.feed_forward.up_proj"), Some(Style::COLWISE));
+        assert_eq!(of(Class::FalconH1, "model.layers.3.feed_forward.down_proj"), Some(Style::ROWWISE));
+        assert_eq!(of(Class::FalconH1, "model.layers.3.mamba.in_proj"), None);
+        assert_eq!(of(Class::FalconH1, "model.norm"), None);
+        assert_eq!(head(Class::FalconH1, true), Some(Style::COLWISE_REP));
+        assert_eq!(head(Class::Mistral3, true), kept(REPLICATE));
+        assert_eq!(Class::of(Some("nemotron-nas")), Class::Default);
     }
 }

@@ -69,8 +69,22 @@ impl Style {
         })
     }
 
-    /// Names that `parse` knows, for messages.
-    pub const NAMES: [&'static str; 9] = [
+    /// The style of this name in a user's own plan: those of `parse`, and what transformers 5 calls the same cuts
+    /// (its `distributed/tensor_parallel.py`), which NeMo Automodel does not take from a model's plan.
+    pub fn parse_own(name: &str) -> Option<Style> {
+        Style::parse(name).or(match name {
+            "colwise_gather_output" => Some(Style::COLWISE_REP),
+            // Of an embedding the words are cut, and the parts of a look-up summed.
+            "rowwise_split_input" | "embedding_rowwise" => Some(Style::ROWWISE_REP),
+            // Of an embedding the features are cut, and the parts of a vector gathered.
+            "embedding_colwise" => Some(Style::COLWISE_REP),
+            "replicate" => Some(Style::Skip),
+            _ => None,
+        })
+    }
+
+    /// Names that `parse_own` knows, for messages.
+    pub const NAMES: [&'static str; 14] = [
         "colwise",
         "rowwise",
         "colwise_rep",
@@ -80,6 +94,11 @@ impl Style {
         "local_colwise",
         "local_rowwise",
         "gather",
+        "colwise_gather_output",
+        "rowwise_split_input",
+        "embedding_rowwise",
+        "embedding_colwise",
+        "replicate",
     ];
 
     /// The dim of a parameter that is cut, if any. `dims` is the number of its dims, `embedding` whether its module is
@@ -92,5 +111,28 @@ impl Style {
             Style::Rowwise { .. } => (dims > 1).then_some(1),
             Style::SequenceParallel | Style::PrepareInput | Style::Skip => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_transformers_5_are_taken_from_users_alone() {
+        for (name, dims, embedding, cut) in [
+            ("embedding_rowwise", 2, true, Some(0)),
+            ("embedding_colwise", 2, true, Some(1)),
+            ("colwise_gather_output", 2, false, Some(0)),
+            ("rowwise_split_input", 2, false, Some(1)),
+            ("rowwise_split_input", 1, false, None),
+            ("replicate", 2, false, None),
+        ] {
+            assert_eq!(Style::parse(name), None, "{name}");
+            let style = Style::parse_own(name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(style.cut(dims, embedding), cut, "{name}");
+        }
+        assert!(Style::NAMES.iter().all(|name| Style::parse_own(name).is_some()));
+        assert_eq!(Style::parse_own("packed_colwise"), None);
     }
 }

@@ -47,6 +47,7 @@ fn attention(writer: &mut Writer<'_>, flags: &mut Flags, attention: &Attention) 
             output_gate,
             values_are_keys,
             rotary_dim,
+            shared_kv,
         } => {
             flags.set("kv-channels", head_dim);
             if kv_heads != heads {
@@ -55,7 +56,18 @@ fn attention(writer: &mut Writer<'_>, flags: &mut Flags, attention: &Attention) 
             }
             match qk_norm {
                 QkNorm::None => {}
-                QkNorm::PerHead => flags.flag("qk-layernorm"),
+                QkNorm::PerHead | QkNorm::PerHeadLayer => {
+                    flags.flag("qk-layernorm");
+                    let layer = *qk_norm == QkNorm::PerHeadLayer;
+                    if layer != (writer.plan.model.norm == Norm::Layer) {
+                        let what = "norms of queries and keys are of the kind of the layers' norms";
+                        writer.cannot(
+                            "model.attention.qk_norm",
+                            serde_json::to_value(qk_norm).unwrap_or_default(),
+                            what,
+                        );
+                    }
+                }
                 QkNorm::Full => {
                     writer.cannot(
                         "model.attention.qk_norm",
@@ -83,6 +95,9 @@ fn attention(writer: &mut Writer<'_>, flags: &mut Flags, attention: &Attention) 
                     "values are projected apart from keys",
                 );
             }
+            if *shared_kv {
+                writer.cannot("model.attention.shared_kv", true, "layers have keys and values of their own");
+            }
             if let Some(rotated) = rotary_dim.filter(|rotated| rotated != head_dim) {
                 let part = rotated as f64 / (*head_dim).max(1) as f64;
                 flags.set("rotary-percent", number(part));
@@ -97,12 +112,13 @@ fn attention(writer: &mut Writer<'_>, flags: &mut Flags, attention: &Attention) 
             qk_nope_dim,
             qk_rope_dim,
             v_dim,
+            qk_norm,
             indexer,
             output_gate,
             ..
         } => {
             flags.flag("multi-latent-attention");
-            flags.flag("qk-layernorm");
+            flags.flag_if("qk-layernorm", *qk_norm);
             if let Some(rank) = q_lora_rank {
                 flags.set("q-lora-rank", rank);
             }
@@ -244,7 +260,9 @@ fn routing(writer: &mut Writer<'_>, flags: &mut Flags, moe: &Moe) {
 fn layers(writer: &mut Writer<'_>, flags: &mut Flags) {
     let model = &writer.plan.model;
     let kinds: Vec<LayerKind> = (0..model.num_layers).map(|layer| model.layer_kind(layer)).collect();
-    let plain = |kind: &LayerKind| kind.mixer == Some(0) && kind.mlp != Mlp::None;
+    let plain = |kind: &LayerKind| {
+        kind.mixer == Some(0) && matches!(kind.mlp, Mlp::Dense | Mlp::Moe) && kind.ffn.is_none()
+    };
     if !kinds.iter().all(plain) {
         let what =
             "layers of other kinds than attention with an MLP need another script than pretrain_gpt.py";
@@ -277,6 +295,9 @@ fn others(writer: &mut Writer<'_>) {
         (model.post_norms, "model.post_norms", "norms after attention and MLP have no flag"),
         (model.hyper_connections > 0, "model.hyper_connections", "hyper-connections are not written"),
         (model.attention_residuals, "model.attention_residuals", "attention over earlier blocks has no flag"),
+        (model.layer_inputs.is_some(), "model.layer_inputs", "inputs of single layers have no flag"),
+        (model.alternating_updates > 0, "model.alternating_updates", "alternating updates have no flag"),
+        (model.residual_rank > 0, "model.residual_rank", "low-rank paths around attention have no flag"),
         (
             !model.mtp_pattern.is_empty(),
             "model.mtp_pattern",

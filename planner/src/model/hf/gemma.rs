@@ -1,0 +1,152 @@
+//! Gemma 1 to 4, and 3n: norms on both sides, windows of tokens, layers that share keys and values, inputs of single
+//! layers.
+
+use super::common::{activation, base, grouped_attention, pattern_by};
+use super::reader::Reader;
+use crate::model::{Activation, Architecture, Attention, LayerInputs, LayerKind, Mixer, Mlp, Moe, Routing};
+
+/// Gemma 1 to 3.
+pub(super) fn gemma(reader: &mut Reader, kind: &str) -> Architecture {
+    let ffn_hidden_size = reader.need("intermediate_size");
+    Architecture { ffn_hidden_size, ..common(reader, kind) }
+}
+
+/// What all have, without the MLP's width.
+fn common(reader: &mut Reader, kind: &str) -> Architecture {
+    let attention = grouped_attention(reader, kind);
+    // The second name came with the second release and wins.
+    let named =
+        if reader.present("hidden_activation").is_some() { "hidden_activation" } else { "hidden_act" };
+    let activation = if reader.present(named).is_some() {
+        activation(reader, named)
+    } else {
+        reader.assume("hidden_activation");
+        Activation::Gelu
+    };
+    Architecture {
+        activation,
+        tied_embeddings: reader.flag("tie_word_embeddings", true),
+        post_norms: kind != "gemma",
+        ..gemma_base(reader, attention)
+    }
+}
+
+/// Gemma's configs have no `hidden_act` that counts, and tie unless they say otherwise.
+fn gemma_base(reader: &mut Reader, attention: Attention) -> Architecture {
+    let assumed = reader.assumed.len();
+    let act = reader.config.remove("hidden_act");
+    let architecture = base(reader, attention);
+    reader.config.extend(act.map(|act| ("hidden_act".to_owned(), act)));
+    // What the usual reading assumed is not what is taken.
+    reader.take_back(assumed, &["tie_word_embeddings", "hidden_act"]);
+    architecture
+}
+
+/// Gemma 4: layers of a window and layers of full attention, whose heads differ; experts beside a dense MLP; in the
+/// small ones inputs of single layers, and last layers with the keys and values of earlier ones.
+pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
+    let window = grouped_attention(reader, kind);
+    let mut full = window.clone();
+    let same_kv = reader.flag("attention_k_eq_v", false);
+    if let Attention::Gqa { kv_heads, head_dim, rotary_dim, values_are_keys, .. } = &mut full {
+        *head_dim = reader.number("global_head_dim", 512);
+        *rotary_dim = None;
+        *values_are_keys = same_kv;
+        if same_kv {
+            *kv_heads = reader.number("num_global_key_value_heads", *kv_heads);
+        }
+    }
+    let experts = reader.flag("enable_moe_block", false);
+    let mut architecture = gemma(reader, "gemma4");
+    architecture.layer_inputs = layer_inputs(reader);
+    let shared = reader.number("num_kv_shared_layers", 0);
+    let wide = shared > 0 && reader.flag("use_double_wide_mlp", false);
+    architecture.attention = window.clone();
+    architecture.other_mixers = vec![Mixer::Attention(full.clone())];
+    if shared > 0 {
+        architecture.other_mixers.extend([window, full].map(sharing));
+    }
+    let types = reader.words("layer_types");
+    if types.is_none() && reader.present("layer_types").is_none() {
+        reader.assume("layer_types");
+    }
+    let (layers, width) = (architecture.num_layers, architecture.ffn_hidden_size);
+    let first_shared = layers.saturating_sub(shared);
+    architecture.pattern = pattern_by(layers, |layer| {
+        let full = match &types {
+            Some(types) => types.get(layer as usize).is_some_and(|word| word == "full_attention"),
+            // Every sixth, and the last whatever its number.
+            None => (layer + 1).is_multiple_of(6) || layer + 1 == layers,
+        };
+        let shares = layer >= first_shared;
+        let ffn = (wide && shares).then(|| width.saturating_mul(2));
+        LayerKind { ffn, ..LayerKind::new(Some(u64::from(full) + 2 * u64::from(shares)), Mlp::Moe) }
+    });
+    if experts {
+        architecture.moe = Some(Moe {
+            experts: reader.need("num_experts"),
+            top_k: reader.need("top_k_experts"),
+            ffn_hidden_size: reader.need("moe_intermediate_size"),
+            // The dense MLP runs beside the experts for every token, as a shared expert does.
+            shared_ffn_hidden_size: architecture.ffn_hidden_size,
+            shared_gate: false,
+            router_bias: false,
+            latent_size: None,
+            latent_norm: false,
+            scaled_branches: true,
+            router_bias_buffer: 0,
+            routing: Routing::default(),
+        });
+        if wide {
+            let message = "MLPs of double width beside experts can't be planned yet".to_owned();
+            reader.refuse("use_double_wide_mlp", "Gemma 4 as planned so far", message);
+        }
+    }
+    architecture
+}
+
+/// Gemma 3n: several copies of the stream, a low-rank path around attention, inputs of single layers, and last layers
+/// with the keys and values of earlier ones.
+pub(super) fn gemma3n(reader: &mut Reader, kind: &str) -> Architecture {
+    let widths = if reader.present("intermediate_size").is_some_and(|value| value.is_array()) {
+        reader.list("intermediate_size")
+    } else {
+        vec![reader.need("intermediate_size")]
+    };
+    let mut architecture = common(reader, kind);
+    let layers = architecture.num_layers;
+    if widths.len() > 1 && widths.len() as u64 != layers {
+        let message =
+            format!("`intermediate_size` has {} widths, and there are {layers} layers", widths.len());
+        reader.refuse("intermediate_size", "widths of Gemma 3n", message);
+    }
+    let first = widths.first().copied().unwrap_or(0);
+    architecture.ffn_hidden_size = first;
+    architecture.layer_inputs = layer_inputs(reader);
+    architecture.alternating_updates = reader.number("altup_num_inputs", 4);
+    architecture.residual_rank = reader.number("laurel_rank", 64);
+    let shared = reader.number("num_kv_shared_layers", 15);
+    if shared > 0 {
+        architecture.other_mixers = vec![sharing(architecture.attention.clone())];
+    }
+    let first_shared = layers.saturating_sub(shared);
+    architecture.pattern = pattern_by(layers, |layer| {
+        let ffn = widths.get(layer as usize).copied().filter(|&width| width != first);
+        LayerKind { ffn, ..LayerKind::new(Some(u64::from(layer >= first_shared)), Mlp::Dense) }
+    });
+    architecture
+}
+
+/// The same attention with the keys and values of an earlier layer.
+fn sharing(mut attention: Attention) -> Mixer {
+    if let Attention::Gqa { shared_kv, values_are_keys, .. } = &mut attention {
+        (*shared_kv, *values_are_keys) = (true, false);
+    }
+    Mixer::Attention(attention)
+}
+
+fn layer_inputs(reader: &mut Reader) -> Option<LayerInputs> {
+    let width = reader.number("hidden_size_per_layer_input", 256);
+    (width > 0)
+        .then(|| LayerInputs { vocab_size: reader.number("vocab_size_per_layer_input", 262_144), width })
+}

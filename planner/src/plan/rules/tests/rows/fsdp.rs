@@ -1,0 +1,211 @@
+//! FSDP2, Megatron-FSDP and tensor-parallel plans.
+
+use super::Row;
+
+/// FSDP2, Megatron-FSDP and tensor-parallel plans.
+pub(super) const FSDP: &[Row] = &[
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":3}}"#,
+        "layout.tp",
+        "world size is a multiple of tp x cp x pp",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"dp_replicate":16}}"#,
+        "layout.dp_replicate",
+        "dp is a multiple of dp_replicate",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"dp_replicate":3}}"#,
+        "layout.dp_replicate",
+        "dp is a multiple of dp_replicate",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":16}}"#,
+        "layout.tp",
+        "kv heads, then heads, are a multiple of tp",
+    ),
+    (
+        "deepseek-v3",
+        r#"{"runtime":"fsdp2","layout":{"tp":2}}"#,
+        "layout.tp",
+        "a tensor-parallel plan for the model's class",
+    ),
+    (
+        "minimax-m2",
+        r#"{"runtime":"fsdp2","cluster":{"nodes":12},"layout":{"ep":12},"training":{"global_batch_size":96}}"#,
+        "layout.ep",
+        "ep divides dp x cp x tp, and the experts",
+    ),
+    (
+        "minimax-m2",
+        r#"{"runtime":"fsdp2","cluster":{"nodes":5},"layout":{"ep":8},"training":{"global_batch_size":40}}"#,
+        "layout.ep",
+        "FSDP cuts a dim other than the first",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"fsdp":{"reshard_after_forward":5}}}"#,
+        "layout.fsdp.reshard_after_forward",
+        "reshard_after_forward divides the sharding group",
+    ),
+    (
+        "deepseek-v3",
+        r#"{"runtime":"fsdp2","layout":{"cp":2},"training":{"mtp_layers":1}}"#,
+        "layout.cp",
+        "context parallelism without multi-token prediction",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"sp":false},"training":{"overlap":{"tp":true}}}"#,
+        "training.overlap.tp",
+        "tensor-parallel overlap needs sequence parallel",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","training":{"optimizer":{"kind":"muon"}}}"#,
+        "training.optimizer.kind",
+        "emerging optimizers exclude FSDP",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"fsdp":{"offload":"cpu"}}}"#,
+        "layout.fsdp.offload",
+        "CPU offload",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"fsdp":{"strategy":"grads_params"}}}"#,
+        "layout.fsdp.strategy",
+        "",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"order":"tp-dp-cp-ep-pp"}}"#,
+        "layout.order",
+        "mesh axes are",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"pp":5}}"#,
+        "layout.pp",
+        "world size is a multiple of tp x cp x pp",
+    ),
+    (
+        "minimax-m2",
+        r#"{"runtime":"fsdp2","layout":{"pp":4}}"#,
+        "layout.pp",
+        "layers divide over pipeline stages",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"sp":true,"tp_plan":"hf"}}"#,
+        "layout.sp",
+        "sequence parallelism with a plan of transformers",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","model":{"preset":null,"architecture":{"num_layers":2,"hidden_size":64,"ffn_hidden_size":96,"vocab_size":256,"attention":{"kind":"gqa","heads":8,"kv_heads":8,"head_dim":8}}},"layout":{"tp":2,"sp":false,"tp_plan":"hf"}}"#,
+        "layout.tp_plan",
+        "plan of transformers",
+    ),
+    (
+        "minimax-m2",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"sp":false,"tp_plan":"hf"}}"#,
+        "layout.tp_plan",
+        "styles of tensor-parallel plans",
+    ),
+    (
+        "mixtral-8x7b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"sp":false,"tp_plan":{"model.layers.*.mlp.experts":"colwise"}}}"#,
+        "layout.tp_plan",
+        "plans for models with experts",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"sp":false,"tp_plan":{"model.layers.*.nothing":"colwise"}}}"#,
+        "layout.tp_plan",
+        "patterns match modules",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"sp":false,"tp_plan":{"model.layers.*.self_attn.q_proj":"diagonal"}}}"#,
+        "layout.tp_plan",
+        "",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"tp_plan_path":"plan.json"}}"#,
+        "layout.tp_plan_path",
+        "plan file, version 1",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"pp":2}}"#,
+        "layout.pp",
+        "the mesh of Megatron-FSDP is dp, cp, tp",
+    ),
+    (
+        "mixtral-8x7b",
+        r#"{"runtime":"megatron_fsdp","layout":{"ep":2}}"#,
+        "layout.ep",
+        "the mesh of Megatron-FSDP is dp, cp, tp",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"fsdp":{"nccl_ub":true,"double_buffer":false}}}"#,
+        "layout.fsdp.double_buffer",
+        "registered buffers are the persistent ones",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"fsdp":{"strategy":"no_shard","init_meta":true}}}"#,
+        "layout.fsdp.init_meta",
+        "parameters that stay whole",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"fsdp":{"nccl_ub":true}},"software":{"torch":"2.9.1","expandable_segments":true}}"#,
+        "layout.fsdp.nccl_ub",
+        "registered buffers and expandable segments",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"dp_replicate":2,"fsdp":{"strategy":"optim","outer_strategy":"optim"}}}"#,
+        "layout.fsdp.outer_strategy",
+        "outer sharding needs optim_grads_params",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","training":{"optimizer":{"distributed":false}}}"#,
+        "training.optimizer.distributed",
+        "Megatron-FSDP works with the distributed optimizer",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"tp":8,"cp":2}}"#,
+        "layout.sp",
+        "default plan of Megatron-FSDP",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","cluster":{"nodes":1},"layout":{"tp":8}}"#,
+        "layout.tp",
+        "Megatron-FSDP with dp 1",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","layout":{"fsdp":{"strategy":"optim"}}}"#,
+        "layout.fsdp.strategy",
+        "sharding strategies of Megatron-FSDP",
+    ),
+    (
+        "llama-3.1-405b",
+        r#"{"runtime":"megatron_fsdp"}"#,
+        "layout.fsdp.init_meta",
+        "init_model_with_meta_device",
+    ),
+];
