@@ -55,6 +55,11 @@ fn plan(row: &Row<'_>) -> Result<Value, String> {
         "none" => json!({}),
         other => return Err(format!("activation checkpoints `{other}` are unknown")),
     };
+    // `float8.py`: parameters are gathered in 8 bits where the data-parallel degree itself shards them, and the 405B's
+    // configuration asks for it.
+    let float8 = row.flag("float8");
+    let dtype = if float8 { "fp8_current" } else { "bf16" };
+    let gathers_float8 = float8 && row.degree("fsdp") > 1;
     let mut layout = json!({
         "tp": tp, "cp": cp, "pp": pp,
         "fsdp": {"checkpoint_selects": "matmuls", "compile": row.flag("compile")}
@@ -69,8 +74,11 @@ fn plan(row: &Row<'_>) -> Result<Value, String> {
         "runtime": "fsdp2", "layout": layout,
         "training": {
             "seq_len": row.size("seq_len").unwrap_or(8192), "micro_batch_size": local / pp,
-            "global_batch_size": local * gpus / (tp * pp * cp), "recompute": recompute
-        }
+            "global_batch_size": local * gpus / (tp * pp * cp), "recompute": recompute,
+            "dtype": dtype, "fp8_param_gather": gathers_float8
+        },
+        // Its launch script sets it.
+        "software": {"expandable_segments": true}
     }))
 }
 

@@ -120,6 +120,7 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
             "micro_batch_size": micro,
             "global_batch_size": settings.size("training.global_batch_size")?.unwrap_or(local.saturating_mul(ranks.max(1))),
             "dtype": dtype(settings),
+            "fp8_param_gather": gathers_float8(settings),
             "optimizer": {"kind": optimizer(settings, notes)},
             "recompute": recompute(settings, notes),
         },
@@ -178,6 +179,14 @@ fn dtype(settings: &Settings) -> &'static str {
         Some("float32") => "fp32",
         _ => "bf16",
     }
+}
+
+/// Whether FSDP gathers parameters in 8 bits: the option's names up to 2025, and later.
+fn gathers_float8(settings: &Settings) -> bool {
+    let asked = ["float8", "quantize.linear.float8"]
+        .iter()
+        .any(|section| settings.flag(&format!("{section}.enable_fsdp_float8_all_gather")));
+    asked && dtype(settings) == "fp8_current"
 }
 
 fn optimizer(settings: &Settings, notes: &mut Notes) -> &'static str {
@@ -268,6 +277,11 @@ mod tests {
         check("--activation_checkpoint.mode full", "/training/recompute/granularity", json!("full"));
         check("--activation_checkpoint.mode none", "/training/recompute/granularity", json!("selective"));
         check("--model.converters float8", "/training/dtype", json!("fp8_current"));
+        check(
+            "--model.converters float8 --float8.enable_fsdp_float8_all_gather",
+            "/training/fp8_param_gather",
+            json!(true),
+        );
         check(
             "--model.flavor debugmodel --parallelism.pipeline_parallel_degree 2",
             "/training/micro_batch_size",

@@ -57,8 +57,7 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     if runtime == Runtime::Fsdp2 {
-        let of_megatron: [(&str, bool); 15] = [
-            ("training.fp8_param_gather", training.fp8_param_gather),
+        let of_megatron: [(&str, bool); 14] = [
             ("training.bf16_first_layers", training.bf16_first_layers > 0),
             ("training.bf16_last_layers", training.bf16_last_layers > 0),
             ("training.optimizer.distributed", !optimizer.distributed),
@@ -103,16 +102,17 @@ fn pending(plan: &Plan) -> Vec<Finding> {
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-    let settings: [(&str, bool); 23] = [
-        ("training.dtype", training.low_precision.is_some()),
+    let settings: [(&str, bool); 24] = [
+        ("training.dtype", training.low_precision.is_some() && plan.runtime != Runtime::Fsdp2),
         (
             "layout.fsdp.keep_fp8_transpose",
             plan.layout.fsdp.keep_fp8_transpose && training.low_precision.is_some(),
         ),
-        ("training.fp8_param_gather", training.fp8_param_gather),
+        ("training.fp8_param_gather", training.fp8_param_gather && plan.runtime != Runtime::Fsdp2),
         ("training.optimizer.precision_aware", optimizer.precision_aware),
         ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),
         ("training.optimizer.instances", optimizer.instances > 1),
+        ("training.optimizer.core_master", optimizer.core_master.is_some()),
         (
             "training.recompute.distribute_saved_activations",
             training.distribute_saved_activations && plan.runtime != Runtime::MegatronFsdp,

@@ -34,6 +34,7 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     } else {
         kept.put(module.1, extra);
     }
+    kept.put(Part::Norms, gathered_inputs(at, kind));
     let whole = kept.total() + again;
     let settings = &at.plan.layout.fsdp;
     let saved = match at.plan.training.recompute {
@@ -44,8 +45,8 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     TorchLayer {
         saved,
         whole,
-        forward: known.forward.max(extra) + gathered(at),
-        backward: known.backward + extra + gathered(at),
+        forward: (known.forward.max(extra) + gathered(at)).max(ring(at, kind)),
+        backward: (known.backward + extra + wide_tensors(at)).max(ring_backward(at, kind)),
     }
 }
 
@@ -63,6 +64,50 @@ pub fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
 /// Sequence parallelism gathers the input of column-cut matrices, and the gradient comes back as wide.
 fn gathered(at: &Setting<'_>) -> u128 {
     if at.tp > 1 { 2 * at.size * at.full * at.hidden } else { 0 }
+}
+
+/// Tensors as wide as the stream of the whole sequence that the backward of a compiled layer has at once under tensor
+/// parallelism: gradients, their partial sums and what scatters them, in the order that the compiler chose. Fitted to
+/// the rows 12 and 16 of torchtitan's published pipelines; counted from the operators there are five.
+const COMPILED_WIDE_TENSORS: u128 = 16;
+
+/// Those tensors, which operators that run one by one give back sooner.
+fn wide_tensors(at: &Setting<'_>) -> u128 {
+    let sequence = at.tp > 1 && at.plan.layout.sp;
+    if sequence && at.plan.layout.fsdp.compiled {
+        COMPILED_WIDE_TENSORS * at.size * at.full * at.hidden
+    } else {
+        gathered(at)
+    }
+}
+
+/// torch's matrices keep the gathered inputs, of attention and of the MLP, where Megatron-Core keeps this rank's slice
+/// and gathers again.
+fn gathered_inputs(at: &Setting<'_>, kind: LayerKind) -> u128 {
+    let parts = u128::from(at.plan.model.mixer(kind).is_some()) + u128::from(kind.mlp == Mlp::Dense);
+    at.widths.input(parts * at.full.saturating_sub(at.local) * at.hidden)
+}
+
+/// Elements of a rank's keys and values each, spread over the query heads as trainers hand them to torch's attention.
+fn spread_keys(at: &Setting<'_>, kind: LayerKind) -> u128 {
+    match at.plan.model.mixer(kind) {
+        Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > 1 => {
+            at.full * u128::from(heads) / at.tp * u128::from(head_dim)
+        }
+        _ => 0,
+    }
+}
+
+/// Context parallelism gathers keys and values of all ranks at once (torch's `_AllGatherRotater`, the default), beside
+/// this rank's put together.
+fn ring(at: &Setting<'_>, kind: LayerKind) -> u128 {
+    2 * at.size * spread_keys(at, kind) * (at.cp + 1)
+}
+
+/// The same in backward, where gradients of queries, keys and values are summed in fp32 and those of keys and values go
+/// round, sent and received.
+fn ring_backward(at: &Setting<'_>, kind: LayerKind) -> u128 {
+    ring(at, kind) + (3 + 2 * 2) * 4 * spread_keys(at, kind)
 }
 
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,

@@ -6,6 +6,8 @@
 mod head;
 mod layer;
 mod pieces;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use walk::Moment;

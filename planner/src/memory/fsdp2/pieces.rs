@@ -9,6 +9,8 @@ use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::{live_chunks, live_of_chunk};
 use crate::memory::parts::Saved;
 use crate::memory::stage::Terms;
+use crate::plan::Plan;
+use crate::wire::Schedule;
 
 /// What a piece is in the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,8 @@ pub struct Piece {
     pub role: Role,
     /// Elements while gathered, padding included; 0 where nothing is gathered.
     pub gathered: u128,
+    /// Bytes of them while gathered.
+    pub gathered_bytes: u128,
     /// Of its largest parameter.
     pub largest: u128,
     /// Elements of this rank's shard, padding included.
@@ -53,6 +57,8 @@ pub struct Pieces {
     pub output: u128,
     /// Activations of micro batches in flight beside the one that is walked.
     pub others: Saved,
+    /// Where in the list each chunk begins whose gradients are reduced before the next chunk's are summed.
+    apart: Vec<usize>,
 }
 
 impl Pieces {
@@ -82,15 +88,19 @@ impl Pieces {
             root_head: 0,
             output: 0,
             others: Saved::default(),
+            apart: Vec::new(),
         };
+        let param = u128::from(plan.training.dtype.size());
         // A layer's experts come before the rest of it, and are at work with it.
-        let mut experts = (0, 0);
+        let mut experts = (0, 0, 0);
         let model: &Architecture = &plan.model;
         for unit in units {
             let (whole, own) = (gathered(unit, |_| true), shard(unit));
+            let eighths = if in_8_bits(plan) { gathered(unit, is_linear) } else { 0 };
+            let bytes_of = param * (whole - eighths) + eighths;
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
-                    experts = (whole, own);
+                    experts = (whole, own, bytes_of);
                     continue;
                 }
                 UnitKind::Root => {
@@ -110,11 +120,12 @@ impl Pieces {
                     (Role::Last, TorchLayer::default())
                 }
             };
-            let (with, with_shard) = if role == Role::Layer { experts } else { (0, 0) };
-            experts = (0, 0);
+            let (with, with_shard, with_bytes) = if role == Role::Layer { experts } else { (0, 0, 0) };
+            experts = (0, 0, 0);
             found.list.push(Piece {
                 role,
                 gathered: whole + with,
+                gathered_bytes: bytes_of + with_bytes,
                 largest: largest(unit),
                 shard: own + with_shard,
                 stays: !unit.reshard,
@@ -122,8 +133,44 @@ impl Pieces {
             });
         }
         found.others = others(terms, stage, &found.list);
+        found.apart = apart(plan, stage, &found.list);
         found
     }
+
+    /// The first of the pieces whose gradients are summed whole while piece `count - 1` is at work.
+    pub fn summed_from(&self, count: usize) -> usize {
+        self.apart.iter().copied().filter(|&start| start < count).max().unwrap_or(0)
+    }
+}
+
+/// Whether parameters are gathered in 8 bits (torchao's float8 all-gather).
+fn in_8_bits(plan: &Plan) -> bool {
+    plan.training.fp8_param_gather && plan.training.low_precision.is_some()
+}
+
+/// Linear layers, which torchao converts; not the output layer, nor experts, which are no linear layers.
+fn is_linear(module: Module) -> bool {
+    matches!(module, Module::Attention | Module::Mlp | Module::SharedExpert)
+}
+
+/// torch's interleaved schedule reduces a chunk's gradients when its last micro batch has gone back. With one round of
+/// micro batches that is before the next chunk's first, so one chunk's sums are alive at a time.
+fn apart(plan: &Plan, stage: u64, list: &[Piece]) -> Vec<usize> {
+    let layout = &plan.layout;
+    let one_round = plan.microbatches() <= layout.microbatch_group_size.max(1);
+    if layout.schedule != Schedule::Interleaved || layout.vpp < 2 || !one_round {
+        return Vec::new();
+    }
+    let layers = list.iter().enumerate().filter(|(_, piece)| piece.role == Role::Layer);
+    let places: Vec<usize> = layers.map(|(place, _)| place).collect();
+    let chunks = chunks_of_stage(layout, plan.model.num_layers, stage).unwrap_or_default();
+    let mut before = 0;
+    let starts = chunks.iter().map(|chunk| {
+        let start = before;
+        before += chunk.layers.end - chunk.layers.start;
+        start
+    });
+    starts.filter_map(|start| places.get(start as usize).copied()).collect()
 }
 
 /// Saved by the micro batches in flight beside one.

@@ -34,6 +34,8 @@ pub struct Moment {
     pub absent: u128,
     /// Bytes freed before that the allocator keeps in segments too small for what this moment asks for.
     pub too_small: u128,
+    /// What the stream of reductions keeps of the sharded gradients of the step before, which no other stream can use.
+    pub reduced_before: u128,
 }
 
 impl Moment {
@@ -55,7 +57,7 @@ impl Moment {
             activations: self.activations,
             transient: self.beside(),
             absent_gradients: self.absent,
-            cached: most_gathered.saturating_sub(self.gather) + self.too_small,
+            cached: most_gathered.saturating_sub(self.gather) + self.too_small + self.reduced_before,
         }
     }
 }
@@ -107,6 +109,11 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Moment> {
     }
     found.extend(walk.backward());
     found.extend(walk.end());
+    if wrapped {
+        // The output of a reduction, of which a sharded gradient is a view, is made on the stream of reductions
+        // (`_fsdp_collectives.foreach_reduce`).
+        found.iter_mut().for_each(|moment| moment.reduced_before = moment.absent);
+    }
     found
 }
 
@@ -131,7 +138,7 @@ impl Walk<'_> {
     /// Parameters that stay gathered among the first `count` pieces, and the root.
     fn staying(&self, count: usize) -> u128 {
         let stays = self.list()[..count].iter().filter(|piece| piece.stays);
-        self.param * (stays.map(|piece| piece.gathered).sum::<u128>() + self.pieces.root)
+        stays.map(|piece| piece.gathered_bytes).sum::<u128>() + self.param * self.pieces.root
     }
 
     /// Saved by the first `count` pieces, and by the micro batches beside.
@@ -143,7 +150,8 @@ impl Walk<'_> {
     fn moment(&self, phase: &'static str, count: usize) -> Moment {
         let waiting = &self.list()[..count];
         let shards = waiting.iter().map(|piece| piece.shard).sum::<u128>() + self.pieces.root_shard;
-        let whole = waiting.iter().map(|piece| piece.gathered).sum::<u128>() + self.pieces.root;
+        let summed = &self.list()[self.pieces.summed_from(count)..count];
+        let whole = summed.iter().map(|piece| piece.gathered).sum::<u128>() + self.pieces.root;
         Moment {
             phase,
             temporaries: self.buffers,
@@ -157,14 +165,14 @@ impl Walk<'_> {
         let list = self.list();
         let of = |index: usize| {
             let piece = &list[index];
-            let next = list.get(index + 1).map_or(0, |next| next.gathered);
-            let at_work = if piece.stays { 0 } else { piece.gathered * self.param };
+            let next = list.get(index + 1).map_or(0, |next| next.gathered_bytes);
+            let at_work = if piece.stays { 0 } else { piece.gathered_bytes };
             // What a checkpoint will recompute is made in forward too.
             let made = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
             let mut moment = self.moment("forward", list.len());
             moment.activations = self.saved(index + 1);
             moment.unsharded = self.staying(index + 1) + at_work;
-            moment.gather = self.param * (piece.gathered + next);
+            moment.gather = piece.gathered_bytes + next;
             moment.temporaries += made.max(piece.bytes.forward);
             moment
         };
@@ -176,7 +184,7 @@ impl Walk<'_> {
         let list = self.list();
         let last = list.last().filter(|piece| piece.role == Role::Last);
         let layers = list.len() - usize::from(last.is_some());
-        let unit = last.map_or(0, |piece| piece.gathered * self.param);
+        let unit = last.map_or(0, |piece| piece.gathered_bytes);
         let mut at_loss = self.moment("head", list.len());
         at_loss.activations = self.saved(layers) + loss.saved;
         at_loss.unsharded = self.staying(layers) + unit;
@@ -226,10 +234,9 @@ impl Walk<'_> {
             if piece.role == Role::Last {
                 continue;
             }
-            let at_work = if piece.stays { 0 } else { piece.gathered * self.param };
+            let at_work = if piece.stays { 0 } else { piece.gathered_bytes };
             let before = index.checked_sub(1).map(|before| &list[before]);
-            let ahead =
-                before.filter(|before| !before.stays).map_or(0, |before| before.gathered * self.param);
+            let ahead = before.filter(|before| !before.stays).map_or(0, |before| before.gathered_bytes);
             let reducing = match list.get(index + 1) {
                 // After the norm only its own small reduction is left.
                 Some(next) if next.role == Role::Last => next.gathered - self.pieces.output,
