@@ -1,8 +1,12 @@
-//! Megatron Bridge's memory studies and model verification cards: peaks allocated, against the last
-//! pipeline stage, whose rank writes Bridge's log (its issue 3164).
+//! Megatron Bridge's memory studies and model verification cards: peaks allocated. The studies' pipelines ran before
+//! May 2026, when the last stage's rank wrote Bridge's log (its issue 3164); since its commit 55c4e6676 the log has the
+//! most of all stages, as the cards of July and August 2026 do.
+//!
+//! Bridge writes the name of its 8-bit recipe, `tensorwise` unless another is named, over the optimizer's also in bf16 runs
+//! (`training/mixed_precision.py`), so that Megatron-Core keeps fp32 master weights beside a precision-aware optimizer.
 //!
 //! Studies print GB, which Bridge's log makes of 10^9 bytes (`mem-max-allocated-gigabytes`); cards print GiB. Recipes use
-//! TransformerEngine's cross entropy, no dropout, no attention mask, and reduce gradients in bf16 in performance runs.
+//! TransformerEngine's cross entropy unless they say otherwise, no dropout, no attention mask, and reduce gradients in bf16 in performance runs.
 
 use serde_json::{Value, json};
 
@@ -30,7 +34,7 @@ pub(super) fn cards(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     score_peaks(
         name,
         text,
-        Column::AllocatedByLast,
+        Column::Allocated,
         |row| Some(row.real("peak_allocated_gib").or_else(|| peak_in(&sentences(row)))? * GIB),
         |row| as_its_recipe_says(row, plan(row, !row.text("item").starts_with("pretrain_performance"))?),
     )
@@ -70,10 +74,13 @@ fn as_its_recipe_says(row: &Row<'_>, mut plan: Value) -> Result<Value, String> {
     if let (Some(wide), None) = (facts.get("fp32_gradients"), row.0.get("grad_reduce_in_fp32")) {
         training["grad_dtype"] = if wide == true { "fp32" } else { "bf16" }.into();
     }
-    for name in ["optimizer", "cuda_graphs", "cuda_graph_modules", "mtp_layers"] {
+    for name in ["optimizer", "cuda_graphs", "cuda_graph_modules", "mtp_layers", "cross_entropy"] {
         if let Some(fact) = facts.get(name) {
             training[name] = fact.clone();
         }
+    }
+    if training["optimizer"]["precision_aware"] == true {
+        training["optimizer"]["core_master"] = true.into();
     }
     let says = row.0.get("recompute_modules").is_some_and(Value::is_array)
         || training["recompute"].as_object().is_some_and(|said| !said.is_empty());

@@ -3,7 +3,7 @@
 use crate::layout::GroupKind;
 use crate::plan::Plan;
 use crate::shard::{Module, block_families, counted_blocks};
-use crate::units::Dtype;
+use crate::units::{Dtype, LowPrecision};
 use crate::wire::OptimizerKind;
 
 use super::weights::{StageElements, is_hidden_matrix};
@@ -17,6 +17,21 @@ pub struct StateWidth {
     pub moments: u64,
 }
 
+/// Whether Megatron-Core keeps the fp32 master weights of a precision-aware optimizer and hands it gradients in fp32, as it
+/// does for 8-bit weights that are cast from them (`use_precision_aware_optimizer_no_fp8_or_ds_fp8` of its
+/// `optimizer_config.py`, when that is off).
+pub fn core_keeps_master(plan: &Plan) -> bool {
+    let optimizer = &plan.training.optimizer;
+    let cast = matches!(
+        plan.training.low_precision,
+        Some(LowPrecision::Fp8Current | LowPrecision::Fp8Blockwise | LowPrecision::Mxfp8)
+    );
+    optimizer.precision_aware
+        && optimizer.master_dtype == Dtype::Fp32
+        && optimizer.offload_fraction <= 0.0
+        && optimizer.core_master.unwrap_or(cast)
+}
+
 /// State of a matrix that Muon treats, and of everything else.
 pub fn widths(plan: &Plan) -> [StateWidth; 2] {
     let (training, optimizer) = (&plan.training, &plan.training.optimizer);
@@ -25,7 +40,13 @@ pub fn widths(plan: &Plan) -> [StateWidth; 2] {
         (false, _) => 0,
         (true, false) => optimizer.master_dtype.size(),
         // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`).
-        (true, true) if optimizer.master_dtype == Dtype::Fp32 && !training.fp8_param_gather => 2,
+        (true, true)
+            if optimizer.master_dtype == Dtype::Fp32
+                && !training.fp8_param_gather
+                && !core_keeps_master(plan) =>
+        {
+            2
+        }
         (true, true) => optimizer.master_dtype.size(),
     };
     let adam = optimizer.exp_avg_dtype.size() + optimizer.exp_avg_sq_dtype.size();

@@ -22,14 +22,16 @@ pub fn mamba(at: &Setting<'_>, mamba: &Mamba2) -> LayerBytes {
 
 /// Gated delta rule, as Megatron-Core and transformers call its kernels (`core/ssm/gated_delta_net`): output of the
 /// projection, which the convolution reads, normed queries and keys, these spread over the value heads, values, each
-/// chunk's triangle, output before and behind the gated norm, and the gate. Convolution and chunk states are made again.
+/// chunk's triangle, output before the gated norm, behind the norm and behind the gate, and the gate. Convolution and
+/// chunk states are made again.
 pub fn delta_net(at: &Setting<'_>, delta: &DeltaNet) -> LayerBytes {
     let (heads, key) = (u128::from(delta.value_heads), u128::from(delta.key_dim));
     let keys = u128::from(delta.key_heads) * key;
     let values = heads * u128::from(delta.value_dim);
     let mixed = 2 * keys + values;
     let projected = mixed + values + 2 * heads;
-    let gated = at.widths.input(at.full * values / at.tp);
+    let behind_norm = at.size * at.full * values / at.tp;
+    let gated = behind_norm + at.widths.input(at.full * values / at.tp);
     let normed = if at.recomputes("gdn_norm_out") { 0 } else { gated };
     let around = projected + 2 * keys + 2 * values;
     let rule = if at.megatron() && at.plan.training.deterministic {

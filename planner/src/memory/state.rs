@@ -6,7 +6,7 @@ use crate::units::Dtype;
 use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
 use super::low_precision::quantised_weights;
-use super::optimizer::{Slot, StateBytes, state};
+use super::optimizer::{Slot, StateBytes, core_keeps_master, state};
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
 use super::weights::StageElements;
@@ -130,7 +130,8 @@ fn part(bytes: u128, fraction: f64) -> u128 {
 /// as they are.
 fn gradient_copies(plan: &Plan, state: &StateBytes) -> u128 {
     let small = plan.training.grad_dtype.size() < 4;
-    if small && !plan.training.optimizer.precision_aware { 4 * state.elements } else { 0 }
+    let reads = plan.training.optimizer.precision_aware && !core_keeps_master(plan);
+    if small && !reads { 4 * state.elements } else { 0 }
 }
 
 /// TransformerEngine's Adam computes on fp32 copies of state in fp16 and fp8, made for all parameters before the first is

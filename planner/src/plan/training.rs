@@ -90,6 +90,8 @@ pub struct Optimizer {
     pub offload_fraction: f64,
     /// Groups into which data parallelism is divided, each with a whole set of state.
     pub instances: u64,
+    /// Whether Megatron-Core keeps fp32 master weights of a precision-aware optimizer, where the plan says so.
+    pub core_master: Option<bool>,
 }
 
 /// Saved activations that wait on the host between forward and backward.

@@ -143,6 +143,7 @@ fn fill_optimizer(
             0.0,
         ),
         instances: fill.number("training.optimizer.instances", &mut optimizer.instances, 1, 1, MAX_WORLD),
+        core_master: optimizer.core_master,
     }
 }
 

@@ -187,6 +187,10 @@ pub struct OptimizerFile {
     /// Groups into which data parallelism is divided, each with a whole set of optimizer state; 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instances: Option<u64>,
+    /// Whether Megatron-Core, not a precision-aware optimizer, keeps fp32 master weights and hands over gradients in
+    /// fp32; true with 8-bit recipes but delayed scaling. Megatron Bridge does so in bf16 runs too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub core_master: Option<bool>,
 }
 
 /// Kind of optimizer.
