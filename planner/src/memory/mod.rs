@@ -7,6 +7,7 @@
 mod advice;
 mod assumptions;
 mod attention;
+mod expert_layer;
 mod fsdp2;
 mod head;
 mod interval;
@@ -36,6 +37,7 @@ mod workspaces;
 
 pub use advice::advice;
 pub use assumptions::assumptions;
+pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
 pub use interval::{
@@ -61,22 +63,6 @@ use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
 const MOST: u128 = 1 << 60;
-
-/// The peak of one layer of experts alone, without an optimizer: weights, workspaces, what is saved, and in the backward of
-/// the activation's product the gradient of the second matrices, made before, with temporaries in fp32.
-pub fn expert_layer_bytes(plan: &Plan) -> u64 {
-    let at = Setting::new(plan);
-    let Some(moe) = &plan.model.moe else { return 0 };
-    let (width, shared) = (u128::from(moe.ffn_hidden_size), u128::from(moe.shared_ffn_hidden_size));
-    let local = u128::from(moe.experts) / u128::from(plan.layout.ep).max(1);
-    let matrices = if plan.model.gated { 3 } else { 2 };
-    let sizes = matrices * (local * width + shared / at.tp) + u128::from(moe.experts);
-    let weights = at.size * at.hidden * sizes;
-    let saved = moe::experts(&at).saved.total() + 2 * at.stream();
-    let product = 3 * 4 * moe::routed_tokens(&at) * width;
-    let second = at.size * at.hidden * local * width;
-    clamp(weights + u128::from(workspaces::workspaces(plan)) + saved + second + product)
-}
 
 pub(crate) fn clamp(bytes: u128) -> u64 {
     bytes.min(MOST) as u64

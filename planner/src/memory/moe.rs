@@ -5,7 +5,7 @@ use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
-use crate::wire::Runtime;
+use crate::wire::{Dispatcher, Runtime};
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
 const PRODUCT_TEMPORARIES: u128 = 3;
@@ -33,6 +33,34 @@ fn executor_routing(at: &Setting<'_>, experts: u128, top_k: u128, routed: u128) 
     const INDEX: u128 = 8;
     let exact = at.size.max(4);
     (at.local * (exact * experts + 2 * INDEX * top_k), routed * (INDEX + exact))
+}
+
+/// Copies of tokens beside what is saved that a layer's forward holds when the experts are done
+/// (`core/transformer/moe`: `moe_layer.py`, `token_dispatcher.py`, `experts.py`).
+///
+/// All-to-all's are tokens by choice, received, sorted (which the first matrix saves, unless it saves 8 bits) and computed.
+/// The fused dispatchers hold what was received and what goes back once for each rank, and what was computed. In 8 bits
+/// every expert's tokens are padded to whole blocks before the first matrix, and cut again.
+pub fn token_copies(at: &Setting<'_>) -> u128 {
+    let Some(moe) = &at.plan.model.moe else { return 0 };
+    let stream = at.size * moe.latent_size.map_or(at.hidden, u128::from);
+    let (routed, sent) = (routed_tokens(at), at.local * u128::from(moe.top_k));
+    let quantised = u128::from(at.widths.quantised);
+    match at.plan.training.moe.dispatcher {
+        Dispatcher::Flex => stream * (routed * (1 + quantised) + distinct_tokens(at)),
+        _ => stream * (routed * (2 + 3 * quantised) + sent),
+    }
+}
+
+/// Tokens that some expert of a rank wants, each once, when all choices are as likely: of the other ranks' tokens as
+/// many come as go.
+fn distinct_tokens(at: &Setting<'_>) -> u128 {
+    let Some(moe) = &at.plan.model.moe else { return 0 };
+    let ranks = at.plan.layout.ep.max(1) as f64;
+    // Tokens of all ranks times the chance that one of a token's choices is here.
+    let missed = libm::pow(1.0 - 1.0 / ranks, moe.top_k as f64);
+    let share = (ranks * (1.0 - missed) * LOAD_PARTS as f64) as u128;
+    at.local * share.min(u128::from(moe.top_k) * LOAD_PARTS) / LOAD_PARTS
 }
 
 /// A mixture of experts, without its norm.
@@ -99,6 +127,10 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
             bytes.backward = bytes.backward.max(native::mlp_backward(at, shared));
         }
     }
-    bytes.forward = size * (routed * stream + at.local * u128::from(moe.top_k) * stream);
+    bytes.forward = if at.megatron() && at.widths.quantised {
+        token_copies(at)
+    } else {
+        size * (routed * stream + at.local * u128::from(moe.top_k) * stream)
+    };
     bytes
 }

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::answer;
+use super::{answer, peak_ranges};
 use crate::plan::{Plan, parse_plan};
 use crate::wire::RankClass;
 
-/// The last class of a small plan of Megatron-Core with these settings, where `change` says something else.
-fn last(change: impl Fn(&mut Value)) -> RankClass {
+/// A small plan of Megatron-Core with these settings, where `change` says something else.
+fn plan_of(change: impl Fn(&mut Value)) -> Plan {
     let mut plan = json!({
         "version": 1,
         "model": {"architecture": {
@@ -22,8 +22,12 @@ fn last(change: impl Fn(&mut Value)) -> RankClass {
     change(&mut plan);
     let file = parse_plan(&plan.to_string()).unwrap();
     let resolved = Plan::resolve(&file);
-    let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
-    answer(&plan).rank_classes.pop().unwrap()
+    resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+}
+
+/// Its last class.
+fn last(change: impl Fn(&mut Value)) -> RankClass {
+    answer(&plan_of(change)).rank_classes.pop().unwrap()
 }
 
 fn phase(class: &RankClass, name: &str) -> u64 {
@@ -108,4 +112,46 @@ fn delta_nets_of_plain_operators_keep_more() {
         class.parts.iter().find(|part| part.name == "recurrence").unwrap().bytes
     };
     assert!(saved(true) > 4 * saved(false));
+}
+
+#[test]
+fn the_core_keeps_masters_that_8_bit_weights_are_cast_from() {
+    let of = |dtype: &str, said: Option<bool>| {
+        let class = last(|plan| {
+            plan["training"]["dtype"] = dtype.into();
+            plan["training"]["grad_dtype"] = "bf16".into();
+            plan["training"]["optimizer"] = json!({"precision_aware": true, "exp_avg_dtype": "bf16", "exp_avg_sq_dtype": "bf16", "core_master": said});
+        });
+        (
+            class.optimizer_bytes,
+            phase(&class, "optimizer") - class.phases.iter().map(|at| at.allocated_bytes).min().unwrap(),
+        )
+    };
+    // The lower halves of masters and two moments, in two bytes each; or whole masters, and gradients in fp32 at the step.
+    let (state, _) = of("bf16", None);
+    let (whole, step) = of("bf16", Some(true));
+    let elements = state / 6;
+    assert_eq!((state, whole), (6 * elements, 8 * elements));
+    assert!(step >= 4 * elements);
+    assert_eq!([of("fp8_delayed", None).0, of("fp8_current", None).0], [6 * elements, 8 * elements]);
+    assert_eq!(of("fp8_current", Some(false)).0, 6 * elements);
+}
+
+#[test]
+fn ranges_are_wider_where_no_such_run_was_read_exactly() {
+    let of = |change: &dyn Fn(&mut Value)| {
+        let plan = plan_of(change);
+        let class = answer(&plan).rank_classes.pop().unwrap();
+        let [[low, high], _] = peak_ranges(&plan, &class);
+        [low, high].map(|end| (1000 * end).div_ceil(class.peak_allocated_bytes))
+    };
+    assert_eq!(of(&|_| {}), [987, 1044]);
+    assert_eq!(of(&|plan| plan["training"]["dtype"] = "fp8_current".into()), [940, 1130]);
+    let experts = |plan: &mut Value, balance: &str| {
+        plan["layout"] = json!({"tp": 1, "pp": 2, "ep": 4});
+        plan["model"]["architecture"]["moe"] =
+            json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 512, "routing": {"balance": balance}});
+    };
+    assert_eq!(of(&|plan| experts(plan, "forced")), [987, 1044]);
+    assert_eq!(of(&|plan| experts(plan, "aux_loss"))[0], 940);
 }
