@@ -28,14 +28,16 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
             // Every query meets half of the keys on average; context parallelism balances the halves.
             let pairs = split.mbs * split.seq_len * split.seq_len / split.cp * local;
             let flops = pairs * (query_dim + value_dim);
+            let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
             if manner.unfused {
                 // Full squares: a mask saves nothing.
-                let rate = machine.peak * machine.of(Role::Bmm);
+                let rate = machine.peak * machine.of(Role::Bmm) * narrow;
                 both.forward.attention = 2.0 * flops / rate + SCORE_BYTES[0] * pairs / machine.memory;
                 both.backward.attention = 4.0 * flops / rate + SCORE_BYTES[1] * pairs / machine.memory;
             } else {
-                let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
-                let few = 1.0 + machine.of(Role::FewHeads) / local;
+                // Tiles across the diagonal, prologue and epilogue weigh less the more keys a query meets.
+                let few = (1.0 + machine.of(Role::FewHeads) / local)
+                    * (1.0 + machine.of(Role::ShortSequence) / split.seq_len);
                 let faster = if manner.low_attention { LOW_ATTENTION } else { 1.0 };
                 let rate = machine.peak * faster * machine.of(Role::Attention) * narrow / few;
                 both.forward.attention = flops / rate;

@@ -11,8 +11,10 @@ use super::constants::Role;
 use super::layer::{LayerTime, Recompute};
 use super::machine::Machine;
 use super::shape::{MAX_KINDS, ModelShape};
+use super::stage::cooler;
 use super::stages::Stages;
-use super::step::{Around, Pipe, State, Works, cooler};
+use super::step::{Around, Pipe, State};
+use super::terms::Works;
 use crate::wire::Schedule;
 
 /// What rounding may make of a sum of some hundred terms.

@@ -3,8 +3,10 @@
 use super::constants::{Role, table};
 use super::from_plan::setup;
 use super::simulate::{ChunkSeconds, StageCosts};
+use super::stage::chunk_time;
 use super::stages::StageClass;
-use super::step::{Terms, chunk_time, send_seconds, slowdown};
+use super::step::{send_seconds, slowdown};
+use super::terms::Terms;
 use crate::layout::chunks_of_stage;
 use crate::plan::Plan;
 

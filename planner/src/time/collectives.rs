@@ -65,7 +65,9 @@ impl Machine {
             return 0.0;
         }
         let missed = |places: f64| libm::pow(1.0 - 1.0 / places.max(1.0), choices);
-        let inside = token_bytes * group.size * (1.0 - missed(group.size)) / self.nvlink;
+        // Of the ranks of a domain, one has the token already.
+        let others = group.size * (1.0 - 1.0 / group.inside);
+        let inside = token_bytes * others * (1.0 - missed(group.size)) / self.nvlink;
         let domains = (group.size / group.inside).max(1.0);
         let outside = token_bytes * (domains - 1.0) * (1.0 - missed(domains)) / self.nic;
         self.exchange(group, inside, outside)

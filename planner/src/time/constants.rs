@@ -36,6 +36,7 @@ roles! {
     WaveFill = "wave_fill": "Weight of the last, unfilled wave of output tiles.",
     MemoryShare = "memory_share": "Share of the memory bandwidth that streaming kernels reach.",
     Attention = "attention": "Share of the bf16 peak that the attention kernel reaches.",
+    ShortSequence = "short_sequence": "Keys at which attention reaches half of its rate for long sequences.",
     FewHeads = "few_heads": "Loss of attention when a rank has few heads.",
     Bmm = "bmm": "Share of the bf16 peak of unfused attention's batched GEMMs.",
     Scan = "scan": "Share of the bf16 peak of state-space scans and delta rules.",
@@ -50,6 +51,8 @@ roles! {
     StepOut = "step_out": "Seconds of a ring step over the network.",
     BucketStep = "bucket_step": "Seconds of a ring step of a gradient bucket.",
     BucketElements = "bucket_elements": "Elements of a gradient bucket.",
+    SliceCopy = "slice_copy": "Seconds to take a rank's part of a tensor out for a collective over lists of parts.",
+    GatherElements = "gather_elements": "Elements of parameters that are gathered in one call after a step.",
     Launch = "launch": "Seconds to start a collective.",
     HostLayer = "host_layer": "Host seconds to launch a layer's mixer and dense part, forward and backward.",
     HostMoe = "host_moe": "Host seconds to launch a layer's experts, forward and backward.",
@@ -127,12 +130,19 @@ pub struct Profile {
     pub graphs: Option<String>,
     /// How tokens get to experts: alltoall or fused; none for what the plan says.
     pub dispatcher: Option<String>,
-    /// What hides behind compute, of tp, ep, dp, p2p; none for what the plan says.
+    /// What hides behind compute, of tp, ep, dp, reduce (of dp, the gradients alone), p2p; none for what the plan says.
     pub overlap: Option<Vec<String>>,
+    /// Whether the kernels of weights' gradients add to the gradient buffer themselves.
+    #[serde(default = "yes")]
+    pub fused_gradients: bool,
     /// Class of residuals for the interval.
     pub class: String,
     /// The constant of each role that differs from the common one.
     pub constants: BTreeMap<String, String>,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 /// The data file.

@@ -80,6 +80,8 @@ pub struct Manner {
     pub low_attention: bool,
     /// The output layer runs in the layers' format.
     pub low_head: bool,
+    /// Whether the kernels of weights' gradients add to the buffer; otherwise a pass of its own does.
+    pub fused_gradients: bool,
     /// What is computed again in the backward pass.
     pub recompute: Recompute,
 }
@@ -221,8 +223,15 @@ impl Work<'_> {
         both.forward.gemm = forward(self.machine, rate, product);
         both.backward.gemm = input_gradient(self.machine, rate, product);
         if !self.manner.frozen {
-            both.weights = weight_gradient(self.machine, rate, product, self.manner.gradient_bytes);
+            let kept = self.manner.gradient_bytes;
+            // Where a later pass adds it, the product writes its gradient once, in two bytes.
+            let written = if self.manner.fused_gradients { kept } else { 1.0 };
+            both.weights = weight_gradient(self.machine, rate, product, written);
             both.backward.gemm += both.weights;
+            if !self.manner.fused_gradients {
+                let elements = product.outputs * product.inputs * product.groups;
+                both.backward.memory += elements * (2.0 + 2.0 * kept) / self.machine.memory;
+            }
         }
         both
     }

@@ -5,8 +5,10 @@ use super::constants::{Chosen, Profile, Role, table};
 use super::layer::{Manner, Recompute, Split};
 use super::machine::{Hardware, Machine, Numbers};
 use super::shape::ModelShape;
+use super::stage::Longest;
 use super::stages::Stages;
-use super::step::{DataParallel, Longest, Pipe, StepTime, Terms, step};
+use super::step::{DataParallel, Pipe, StepTime, step};
+use super::terms::Terms;
 use crate::cluster::{Gpu, Speeds};
 use crate::model::Architecture;
 use crate::wire::{CpKind, CudaGraphs, Schedule};
@@ -132,6 +134,8 @@ pub struct SoftwareFacts<'a> {
     pub overlap_reduce: bool,
     /// Parameter gathering hides.
     pub overlap_gather: bool,
+    /// Kernels of weights' gradients add to the gradient buffer.
+    pub fused_gradients: bool,
     /// Pipeline sends hide.
     pub overlap_p2p: bool,
 }
@@ -152,8 +156,9 @@ impl<'a> SoftwareFacts<'a> {
             fused_dispatch: profile.dispatcher.as_deref() == Some("fused"),
             overlap_tp: has("tp"),
             overlap_ep: has("ep"),
-            overlap_reduce: has("dp"),
+            overlap_reduce: has("dp") || has("reduce"),
             overlap_gather: has("dp"),
+            fused_gradients: profile.fused_gradients,
             overlap_p2p: has("p2p"),
         }
     }
@@ -242,6 +247,7 @@ impl Inputs<'_> {
             overlap_ep: facts.overlap_ep,
             gathered_share: self.gathered_share,
             fused_loss: self.fused_loss,
+            fused_gradients: facts.fused_gradients,
             low_attention: self.low_attention,
             low_head: self.low_head,
             recompute: self.recompute,

@@ -48,6 +48,11 @@ pub struct Stages {
 }
 
 impl Stages {
+    /// Layers of the stage that holds most.
+    pub(super) fn most_layers(&self) -> f64 {
+        self.classes.iter().map(|class| class.layers.iter().sum::<f64>()).fold(1.0, f64::max)
+    }
+
     /// Stages of a valid layout.
     pub fn of(shape: &ModelShape, layout: &Layout) -> Stages {
         let mut classes: Vec<StageClass> = Vec::new();

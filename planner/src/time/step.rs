@@ -1,229 +1,15 @@
-//! Seconds of a step from the seconds of its layers: pipeline, data parallelism, optimizer.
+//! Seconds of a step from the stage that takes longest: pipeline, data parallelism, optimizer.
 //!
 //! No allocation and a few dozen multiplications, so that a search can ask millions of times.
 
 use super::collectives::Group;
 use super::constants::Role;
-use super::gemm::{Product, forward, input_gradient, weight_gradient};
-use super::layer::{LayerTime, LayerWork, Manner, Recompute, Split, head_time, layer_work};
 use super::machine::{Machine, overlap};
 use super::parts::Parts;
-use super::shape::{MAX_KINDS, ModelShape};
-use super::stages::{StageClass, Stages};
+use super::stage::Longest;
+use super::stages::Stages;
+use super::terms::Terms;
 use crate::wire::Schedule;
-
-/// Seconds of a micro batch in every kind of layer, and the elements that each kind puts on a rank.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Terms {
-    /// By kind.
-    pub kinds: [LayerTime; MAX_KINDS],
-    /// Output layer and loss.
-    pub head: LayerTime,
-    /// A multi-token-prediction module, with its layers and its output layer.
-    pub mtp: LayerTime,
-    /// Forward and backward together of each kind, of such a module and of the output layer; beside the first two, what of
-    /// it are GEMMs and attention.
-    totals: ([[f64; 2]; MAX_KINDS], [f64; 2], f64),
-    /// Kinds that the model has.
-    known: usize,
-    /// Elements of a rank by kind: dense.
-    dense: [f64; MAX_KINDS],
-    /// Elements of a rank by kind: experts.
-    experts: [f64; MAX_KINDS],
-    /// Dense and expert elements of such a module.
-    mtp_elements: [f64; 2],
-    /// Elements of the embedding on a rank.
-    embedding: f64,
-    /// Whether the output layer is the embedding.
-    tied: bool,
-    /// Bytes of the stream of a micro batch on a rank.
-    pub stream_bytes: f64,
-}
-
-/// What terms have in common whatever is computed again.
-#[derive(Debug, Clone)]
-pub struct Works {
-    kinds: Vec<LayerWork>,
-    /// Layers of each kind in the model, and modules of multi-token prediction.
-    counts: [f64; MAX_KINDS],
-    modules: f64,
-    /// Kinds of layers of a multi-token-prediction module.
-    mtp_layers: Vec<u8>,
-    /// Everything but the layers, which are still empty; in the module too.
-    terms: Terms,
-}
-
-impl Works {
-    /// Of a model under a split; what `manner` computes again is not looked at.
-    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Works {
-        let mut terms = Terms {
-            kinds: [LayerTime::default(); MAX_KINDS],
-            head: head_time(machine, split, manner, shape),
-            mtp: LayerTime::default(),
-            totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], 0.0),
-            known: shape.kinds.len(),
-            dense: [0.0; MAX_KINDS],
-            experts: [0.0; MAX_KINDS],
-            mtp_elements: [0.0; 2],
-            embedding: shape.vocabulary * shape.hidden / split.tp,
-            tied: shape.tied,
-            // Without sequence parallelism, each tensor-parallel rank sends its part.
-            stream_bytes: 2.0 * split.gathered_tokens() / split.tp * shape.hidden,
-        };
-        for ((dense, experts), kind) in terms.dense.iter_mut().zip(&mut terms.experts).zip(&shape.kinds) {
-            *dense = kind.cut_elements / split.tp + kind.whole_elements;
-            *experts = kind.expert_elements / (split.ep * split.etp);
-        }
-        if !shape.mtp_layers.is_empty() {
-            terms.add_mtp(machine, split, manner, shape);
-        }
-        let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, manner, shape, kind));
-        let mut counts = [0.0; MAX_KINDS];
-        for &kind in &shape.layers {
-            if let Some(count) = counts.get_mut(usize::from(kind)) {
-                *count += 1.0;
-            }
-        }
-        Works {
-            kinds: kinds.collect(),
-            counts,
-            modules: shape.mtp_modules,
-            mtp_layers: shape.mtp_layers.clone(),
-            terms,
-        }
-    }
-
-    /// Terms without layers: what is looked at beside them is there.
-    pub fn base(&self) -> &Terms {
-        &self.terms
-    }
-
-    /// A micro batch in each kind of layer.
-    pub(super) fn kinds(&self) -> &[LayerWork] {
-        &self.kinds
-    }
-
-    /// Layers of each kind in the model.
-    pub(super) fn counts(&self) -> &[f64] {
-        &self.counts
-    }
-
-    /// Modules of multi-token prediction.
-    pub(super) fn modules(&self) -> f64 {
-        self.modules
-    }
-
-    /// Kinds of layers of such a module.
-    pub(super) fn mtp_layers(&self) -> &[u8] {
-        &self.mtp_layers
-    }
-
-    /// With what is computed again.
-    pub fn terms(&self, again: &Recompute) -> Terms {
-        let mut terms = self.terms.clone();
-        for ((time, total), work) in terms.kinds.iter_mut().zip(&mut terms.totals.0).zip(&self.kinds) {
-            *time = work.time(again);
-            *total = [time.total(), time.hot()];
-        }
-        for &kind in &self.mtp_layers {
-            if let Some(time) = terms.kinds.get(usize::from(kind)) {
-                terms.mtp.add(time, 1.0);
-            }
-        }
-        terms.totals.1 = [terms.mtp.total(), terms.mtp.hot()];
-        terms.totals.2 = terms.head.total();
-        terms
-    }
-}
-
-impl Terms {
-    /// The terms of a model under a split.
-    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Terms {
-        Works::new(machine, split, manner, shape).terms(&manner.recompute)
-    }
-
-    /// A multi-token-prediction module without its layers, and the elements of all of it.
-    fn add_mtp(&mut self, machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) {
-        let hidden = shape.hidden;
-        let product = Product {
-            rows: split.gathered_tokens(),
-            outputs: hidden / split.tp,
-            inputs: 2.0 * hidden,
-            groups: 1.0,
-        };
-        let weights = weight_gradient(machine, &machine.gemm, product, manner.gradient_bytes);
-        self.mtp = self.head;
-        self.mtp.forward.gemm += forward(machine, &machine.gemm, product);
-        self.mtp.backward.gemm += input_gradient(machine, &machine.gemm, product) + weights;
-        self.mtp.weights += weights;
-        self.mtp_elements = [2.0 * hidden * hidden / split.tp, 0.0];
-        for &kind in &shape.mtp_layers {
-            let at = usize::from(kind);
-            if let (Some(dense), Some(experts)) = (self.dense.get(at), self.experts.get(at)) {
-                self.mtp_elements[0] += dense;
-                self.mtp_elements[1] += experts;
-            }
-        }
-    }
-
-    /// A micro batch in the layers of a stage.
-    fn stage(&self, class: &StageClass) -> LayerTime {
-        let mut sum = LayerTime::default();
-        for (time, &count) in self.kinds.iter().zip(&class.layers) {
-            if count > 0.0 {
-                sum.add(time, count);
-            }
-        }
-        if class.mtp > 0.0 {
-            sum.add(&self.mtp, class.mtp);
-        }
-        sum
-    }
-
-    /// Dense and expert elements of a rank of a stage.
-    fn elements(&self, class: &StageClass, stages: f64) -> [f64; 2] {
-        let of = |each: &[f64; MAX_KINDS]| {
-            each.iter().zip(&class.layers).map(|(one, count)| one * count).sum::<f64>()
-        };
-        // A tied output layer is the embedding itself where one stage holds both, else a copy.
-        let head = if self.tied && stages <= 1.0 { 0.0 } else { class.head };
-        let outer = self.embedding * (class.embedding + head);
-        [
-            of(&self.dense) + outer + class.mtp * self.mtp_elements[0],
-            of(&self.experts) + class.mtp * self.mtp_elements[1],
-        ]
-    }
-}
-
-impl LayerTime {
-    fn add(&mut self, other: &LayerTime, times: f64) {
-        self.forward += other.forward.times(times);
-        self.backward += other.backward.times(times);
-        self.again += other.again.times(times);
-        self.weights += times * other.weights;
-        self.host += times * other.host;
-        self.gaps += times * other.gaps;
-    }
-
-    /// GEMMs and attention, forward and backward.
-    pub(super) fn hot(&self) -> f64 {
-        self.forward.gemm + self.forward.attention + self.backward.gemm + self.backward.attention
-    }
-
-    /// GEMMs and attention take `share` of their time.
-    fn quicken(&mut self, share: f64) {
-        for parts in [&mut self.forward, &mut self.backward, &mut self.again] {
-            parts.gemm *= share;
-            parts.attention *= share;
-        }
-        self.weights *= share;
-    }
-
-    /// Forward and backward.
-    pub fn total(&self) -> f64 {
-        self.forward.total() + self.backward.total()
-    }
-}
 
 /// How parameters and gradients are kept over data parallelism.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -313,142 +99,6 @@ impl StepTime {
     }
 }
 
-/// Seconds of one micro batch on a stage, with what the host adds.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct StageTime {
-    pub time: LayerTime,
-    pub head: LayerTime,
-    pub host: f64,
-    pub seconds: f64,
-}
-
-/// Seconds of one micro batch on a stage without and with its output layer, the host's share among them.
-fn stage_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageSeconds {
-    let (totals, mtp, head) = &terms.totals;
-    let (mut work, mut hot) = (class.mtp * mtp[0], class.mtp * mtp[1]);
-    let (mut launch, mut gaps) = (class.mtp * terms.mtp.host, class.mtp * terms.mtp.gaps);
-    for ((total, time), &count) in totals.iter().zip(&terms.kinds).zip(&class.layers).take(terms.known) {
-        work += count * total[0];
-        hot += count * total[1];
-        launch += count * time.host;
-        gaps += count * time.gaps;
-    }
-    (launch, gaps) = (launch * pipe.host_share, gaps * pipe.host_share);
-    let cooler = cooler(machine, hot / overlap(work + gaps, launch).max(1e-12));
-    work -= (1.0 - cooler) * hot;
-    if pipe.stages > 1.0 {
-        launch += 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency);
-    }
-    let layers = overlap(work + gaps, launch);
-    StageSeconds { cooler, host: layers - work, seconds: layers + class.head * head }
-}
-
-struct StageSeconds {
-    /// What GEMMs and attention take of their time under load.
-    cooler: f64,
-    host: f64,
-    seconds: f64,
-}
-
-/// Least share of time under load from which the clock still rises: below, it is at its highest (1.45 times as high).
-const LEAST_DUTY: f64 = 0.33;
-
-/// Time of GEMMs and attention over that under load without a pause, when they have the share `duty` of all time: power
-/// that waiting, communication and memory-bound work leave lets the clock rise.
-pub(super) fn cooler(machine: &Machine, duty: f64) -> f64 {
-    match machine.of(Role::PowerSlack) {
-        0.0 => 1.0,
-        power => libm::pow(duty.clamp(LEAST_DUTY, 1.0), power),
-    }
-}
-
-fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageTime {
-    let StageSeconds { cooler, host, seconds } = stage_seconds(machine, terms, pipe, class);
-    let (mut time, mut head) = (terms.stage(class), LayerTime::default());
-    time.quicken(cooler);
-    head.add(&terms.head, class.head);
-    StageTime { time, head, host, seconds }
-}
-
-/// Forward, backward and, of the backward, weights' gradients of a micro batch in what `class` holds; the host's share
-/// lies on both passes alike.
-pub fn chunk_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> [f64; 3] {
-    let stage = stage_time(machine, terms, pipe, class);
-    let slower = 1.0 + stage.host / stage.time.total().max(1e-12);
-    [
-        stage.time.forward.total() * slower + stage.head.forward.total(),
-        stage.time.backward.total() * slower + stage.head.backward.total(),
-        stage.time.weights * slower + stage.head.weights,
-    ]
-}
-
-/// The stage that takes longest, and what a step takes from it for every micro batch. It depends neither on the schedule nor
-/// on the number of micro batches.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Longest {
-    /// Its first pass.
-    first: Parts,
-    /// What it computes again.
-    again: f64,
-    /// What the host adds.
-    host: f64,
-    /// Forward.
-    forward: f64,
-    /// Backward.
-    backward: f64,
-    /// Of the backward, gradients of weights, as a share of all of it.
-    weights: f64,
-    /// All of it.
-    seconds: f64,
-    /// All stages together.
-    sum: f64,
-}
-
-impl Longest {
-    /// Of stages.
-    pub fn of(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe) -> Longest {
-        let mut longest = (None, 0.0);
-        let (mut sum, mut shortest) = (0.0, f64::INFINITY);
-        for class in &stages.classes {
-            let seconds = stage_seconds(machine, terms, pipe, class).seconds;
-            sum += class.count * seconds;
-            shortest = if seconds < shortest { seconds } else { shortest };
-            if seconds > longest.1 {
-                longest = (Some(class), seconds);
-            }
-        }
-        let mut longest =
-            longest.0.map_or_else(StageTime::default, |class| stage_time(machine, terms, pipe, class));
-        if stages.spread && pipe.stages > 1.0 {
-            let layers: f64 =
-                stages.classes.iter().map(|class| class.count * class.layers.iter().sum::<f64>()).sum();
-            longest = even_out(longest, shortest, sum / pipe.stages, layers / (pipe.stages * pipe.chunks));
-        }
-        Longest::from_stage(&longest, sum)
-    }
-
-    /// Of a stage, with the seconds of all stages together.
-    pub(super) fn from_stage(stage: &StageTime, sum: f64) -> Longest {
-        let StageTime { time, head, host, seconds } = *stage;
-        let work = time.forward + time.backward + head.forward + head.backward;
-        Longest {
-            first: work + time.again.times(-1.0),
-            again: time.again.total(),
-            host,
-            forward: time.forward.total() + head.forward.total(),
-            backward: time.backward.total() + head.backward.total(),
-            weights: (time.weights + head.weights) / seconds.max(1e-12),
-            seconds,
-            sum,
-        }
-    }
-
-    /// Mean seconds of a micro batch over so many stages, as a share of the longest stage's.
-    pub(super) fn mean_share(&self, stages: f64) -> f64 {
-        (self.sum / stages.max(1.0) / self.seconds.max(1e-12)).min(1.0)
-    }
-}
-
 /// How many times longer a micro batch takes because parameters are gathered for it.
 pub(super) fn slowdown(
     machine: &Machine,
@@ -509,15 +159,32 @@ impl State {
             found.exposed = 2.0 * machine.gather(data.replicas, data.trained * bytes);
             return found;
         }
+        if terms.tied && pipe.stages > 1.0 {
+            // First and last stage add up their gradients of the tied embedding, when all others are done.
+            let ends = Group { size: 2.0, inside: if pipe.inside { 2.0 } else { 1.0 } };
+            let bytes = data.trained * data.gradient_bytes * terms.embedding;
+            found.exposed += 2.0 * machine.gather(ends, bytes);
+        }
         for (group, elements) in [(data.dense, elements[0]), (data.experts, elements[1])] {
             if group.size <= 1.0 || elements <= 0.0 {
                 continue;
             }
             let elements = data.trained * elements;
-            let buckets = (elements / machine.of(Role::BucketElements)).ceil();
-            let latency = buckets * (group.size - 1.0) * machine.of(Role::BucketStep);
-            found.reduce += machine.ring_bytes(group, data.gradient_bytes * elements) + latency;
-            found.gather += machine.ring_bytes(group, data.parameter_bytes * elements) + latency;
+            let round = (group.size - 1.0) * machine.of(Role::BucketStep);
+            let latency = |each: Role| (elements / machine.of(each)).ceil() * round;
+            let bytes = data.gradient_bytes * elements;
+            let reduce = machine.ring_bytes(group, bytes) + latency(Role::BucketElements);
+            if data.distributed {
+                let bytes = data.parameter_bytes * elements;
+                found.reduce += reduce;
+                found.gather += machine.ring_bytes(group, bytes) + latency(Role::GatherElements);
+                // The host takes every tensor apart before it is reduced, and puts it together when gathered.
+                let layers = stages.most_layers();
+                found.exposed += 2.0 * LAYER_TENSORS * layers * group.size * machine.of(Role::SliceCopy);
+            } else {
+                // An all-reduce is both at once, of gradients.
+                found.reduce += 2.0 * reduce;
+            }
         }
         found
     }
@@ -626,27 +293,11 @@ fn positive_or(number: f64, least: f64) -> f64 {
 /// moments and gradient read and written; gradients zeroed and weights cast.
 const OPTIMIZER_BYTES: f64 = 30.0;
 const CAST_BYTES: f64 = 6.0;
+/// Tensors of a layer: two projections in each half, and two norms.
+const LAYER_TENSORS: f64 = 6.0;
 
 fn shard_of(data: &DataParallel, group: Group) -> f64 {
     if data.distributed || data.gathers > 0.0 { (group.size / data.replicas.size).max(1.0) } else { 1.0 }
-}
-
-/// Whoever cuts a model by hand puts fewer layers beside the output layer, so the longest stage is little over the mean:
-/// as long as the output layer, or as whole layers of a stage of layers alone (`shortest`, with `each` to a chunk).
-fn even_out(longest: StageTime, shortest: f64, mean: f64, each: f64) -> StageTime {
-    let whole = shortest * (each.ceil() / each.max(1e-12));
-    let share = (mean.max(longest.head.total()).max(whole) / longest.seconds.max(1e-12)).min(1.0);
-    let scale = |time: &LayerTime| {
-        let mut scaled = LayerTime::default();
-        scaled.add(time, share);
-        scaled
-    };
-    StageTime {
-        time: scale(&longest.time),
-        head: scale(&longest.head),
-        host: share * longest.host,
-        seconds: share * longest.seconds,
-    }
 }
 
 /// Waiting, when all other stages together take `others` seconds for a micro batch, and gradients of weights are the share
@@ -690,7 +341,7 @@ fn gathering(machine: &Machine, stages: &Stages, data: &DataParallel, elements: 
     if data.gathers <= 0.0 || data.dense.size / data.replicas.size <= 1.0 {
         return 0.0;
     }
-    let layers: f64 = stages.classes.iter().map(|class| class.layers.iter().sum::<f64>()).fold(1.0, f64::max);
+    let layers = stages.most_layers();
     let bytes = data.gathers * data.parameter_bytes + data.trained * data.gradient_bytes;
     let messages = (data.gathers + data.trained) * layers;
     let of = |group: Group, elements: f64| {

@@ -79,6 +79,10 @@ fn run() -> Result<()> {
         let others: Vec<&Case> = rows.iter().copied().filter(|case| case.family != family).collect();
         splits.insert(family.to_owned(), named(&fit(&others)));
     }
+    let unseen = |case: &Case| match splits.get(&case.family) {
+        Some(split) if case.dataset == "megatron_bridge_perf" => Some(valued(split)),
+        _ => (!keys.contains(&case.key.as_str())).then(|| halved.clone()),
+    };
     println!(
         "\n{:<32} {:<10} {:>4} {:>8} {:>8} {:>8} {:>8}",
         "dataset", "rows", "n", "median", "p90", "max", "bias"
@@ -102,13 +106,7 @@ fn run() -> Result<()> {
         }
         if show {
             for case in of(&|_| true) {
-                let without = if dataset == "megatron_bridge_perf" {
-                    splits
-                        .get(&case.family)
-                        .map_or(0.0, |split| case.predict(&valued(split)) / case.measured - 1.0)
-                } else {
-                    0.0
-                };
+                let without = unseen(case).map_or(0.0, |values| case.predict(&values) / case.measured - 1.0);
                 let step = case.step(&shipped);
                 let total = step.total() / 100.0;
                 println!(
@@ -135,10 +133,6 @@ fn run() -> Result<()> {
             }
         }
     }
-    let unseen = |case: &Case| match splits.get(&case.family) {
-        Some(split) if case.dataset == "megatron_bridge_perf" => Some(valued(split)),
-        _ => (!keys.contains(&case.key.as_str())).then(|| halved.clone()),
-    };
     let spreads = spreads_of(&rows, &unseen);
     println!("\nspreads: {spreads:?}");
     if write {
@@ -335,7 +329,7 @@ fn print(dataset: &str, split: &str, rows: &[&Case], values: &dyn Fn(&Case) -> V
     let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
     sizes.sort_by(f64::total_cmp);
     println!(
-        "{:<32} {:<10} {:>4} {:>7.1}% {:>7.1}% {:>7.1}% {:>+7.1}%",
+        "{:<32} {:<10} {:>4} {:>7.2}% {:>7.2}% {:>7.1}% {:>+7.2}%",
         dataset,
         split,
         rows.len(),

@@ -25,7 +25,11 @@ pub(super) fn torchtitan(row: &Row) -> Result<Option<Case>, String> {
         other => other,
     };
     let model = preset(name).ok_or_else(|| format!("`{name}` is not a preset"))?;
-    let mut inputs = inputs(&model, row.text("gpu"), "torchtitan-2024", row.need("gpus")?)?;
+    let compiled = row.flag("compile");
+    let profile = if compiled { "torchtitan-2024" } else { "torchtitan-2024-eager" };
+    let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
+    // The compiler fuses the loss, too.
+    inputs.fused_loss = compiled;
     if row.text("hardware").contains("HBM2e") {
         (inputs.memory_gbs, inputs.clock) = (Some(2400.0), Some("clock_h100_500w"));
     }
@@ -39,6 +43,10 @@ pub(super) fn torchtitan(row: &Row) -> Result<Option<Case>, String> {
     // parameters gathered meanwhile.
     (inputs.mbs, inputs.gathers) =
         if inputs.pp > 1 { ((local / inputs.pp).max(1), 0.0) } else { (local, 2.0) };
+    if inputs.pp > 1 {
+        // Gradients are added up whole and reduced after the last backward (torch 2.6, distributed/pipelining/stage.py).
+        (inputs.software.overlap_reduce, inputs.software.fused_gradients) = (false, false);
+    }
     inputs.vpp = if row.text("pp_schedule").contains("Interleaved") { 2 } else { 1 };
     let quantized = row.text("quantization");
     inputs.numbers = match (quantized, row.flag("float8")) {
@@ -91,6 +99,8 @@ pub(super) fn kempnerforge(row: &Row) -> Result<Option<Case>, String> {
     inputs.gbs = inputs.mbs * row.size("grad_accum") * inputs.world / (inputs.tp * inputs.pp).max(1);
     inputs.gathers = if shards > 1 { 2.0 } else { 0.0 };
     inputs.recompute = recompute(row);
+    // The loss stays outside of what is compiled (KempnerForge 3309cff788f0, training/loss.py).
+    inputs.fused_loss = false;
     let seconds = (inputs.gbs * inputs.seq_len) as f64 / tokens;
     let mut case = row.case(inputs, name, seconds)?;
     case.printed_tokens = true;

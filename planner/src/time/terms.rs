@@ -1,0 +1,220 @@
+//! Seconds of a micro batch in every kind of layer of a model under a split: what a search keeps over pipelines and batches.
+
+use super::gemm::{Product, forward, input_gradient, weight_gradient};
+use super::layer::{LayerTime, LayerWork, Manner, Recompute, Split, head_time, layer_work};
+use super::machine::Machine;
+use super::shape::{MAX_KINDS, ModelShape};
+use super::stages::StageClass;
+
+/// Seconds of a micro batch in every kind of layer, and the elements that each kind puts on a rank.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Terms {
+    /// By kind.
+    pub kinds: [LayerTime; MAX_KINDS],
+    /// Output layer and loss.
+    pub head: LayerTime,
+    /// A multi-token-prediction module, with its layers and its output layer.
+    pub mtp: LayerTime,
+    /// Forward and backward together of each kind, of such a module and of the output layer; beside the first two, what of
+    /// it are GEMMs and attention.
+    pub(super) totals: ([[f64; 2]; MAX_KINDS], [f64; 2], f64),
+    /// Kinds that the model has.
+    pub(super) known: usize,
+    /// Elements of a rank by kind: dense.
+    dense: [f64; MAX_KINDS],
+    /// Elements of a rank by kind: experts.
+    experts: [f64; MAX_KINDS],
+    /// Dense and expert elements of such a module.
+    mtp_elements: [f64; 2],
+    /// Elements of the embedding on a rank.
+    pub(super) embedding: f64,
+    /// Whether the output layer is the embedding.
+    pub(super) tied: bool,
+    /// Bytes of the stream of a micro batch on a rank.
+    pub stream_bytes: f64,
+}
+
+/// What terms have in common whatever is computed again.
+#[derive(Debug, Clone)]
+pub struct Works {
+    kinds: Vec<LayerWork>,
+    /// Layers of each kind in the model, and modules of multi-token prediction.
+    counts: [f64; MAX_KINDS],
+    modules: f64,
+    /// Kinds of layers of a multi-token-prediction module.
+    mtp_layers: Vec<u8>,
+    /// Everything but the layers, which are still empty; in the module too.
+    terms: Terms,
+}
+
+impl Works {
+    /// Of a model under a split; what `manner` computes again is not looked at.
+    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Works {
+        let mut terms = Terms {
+            kinds: [LayerTime::default(); MAX_KINDS],
+            head: head_time(machine, split, manner, shape),
+            mtp: LayerTime::default(),
+            totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], 0.0),
+            known: shape.kinds.len(),
+            dense: [0.0; MAX_KINDS],
+            experts: [0.0; MAX_KINDS],
+            mtp_elements: [0.0; 2],
+            embedding: shape.vocabulary * shape.hidden / split.tp,
+            tied: shape.tied,
+            // Without sequence parallelism, each tensor-parallel rank sends its part.
+            stream_bytes: 2.0 * split.gathered_tokens() / split.tp * shape.hidden,
+        };
+        for ((dense, experts), kind) in terms.dense.iter_mut().zip(&mut terms.experts).zip(&shape.kinds) {
+            *dense = kind.cut_elements / split.tp + kind.whole_elements;
+            *experts = kind.expert_elements / (split.ep * split.etp);
+        }
+        if !shape.mtp_layers.is_empty() {
+            terms.add_mtp(machine, split, manner, shape);
+        }
+        let kinds = shape.kinds.iter().map(|kind| layer_work(machine, split, manner, shape, kind));
+        let mut counts = [0.0; MAX_KINDS];
+        for &kind in &shape.layers {
+            if let Some(count) = counts.get_mut(usize::from(kind)) {
+                *count += 1.0;
+            }
+        }
+        Works {
+            kinds: kinds.collect(),
+            counts,
+            modules: shape.mtp_modules,
+            mtp_layers: shape.mtp_layers.clone(),
+            terms,
+        }
+    }
+
+    /// Terms without layers: what is looked at beside them is there.
+    pub fn base(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// A micro batch in each kind of layer.
+    pub(super) fn kinds(&self) -> &[LayerWork] {
+        &self.kinds
+    }
+
+    /// Layers of each kind in the model.
+    pub(super) fn counts(&self) -> &[f64] {
+        &self.counts
+    }
+
+    /// Modules of multi-token prediction.
+    pub(super) fn modules(&self) -> f64 {
+        self.modules
+    }
+
+    /// Kinds of layers of such a module.
+    pub(super) fn mtp_layers(&self) -> &[u8] {
+        &self.mtp_layers
+    }
+
+    /// With what is computed again.
+    pub fn terms(&self, again: &Recompute) -> Terms {
+        let mut terms = self.terms.clone();
+        for ((time, total), work) in terms.kinds.iter_mut().zip(&mut terms.totals.0).zip(&self.kinds) {
+            *time = work.time(again);
+            *total = [time.total(), time.hot()];
+        }
+        for &kind in &self.mtp_layers {
+            if let Some(time) = terms.kinds.get(usize::from(kind)) {
+                terms.mtp.add(time, 1.0);
+            }
+        }
+        terms.totals.1 = [terms.mtp.total(), terms.mtp.hot()];
+        terms.totals.2 = terms.head.total();
+        terms
+    }
+}
+
+impl Terms {
+    /// The terms of a model under a split.
+    pub fn new(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> Terms {
+        Works::new(machine, split, manner, shape).terms(&manner.recompute)
+    }
+
+    /// A multi-token-prediction module without its layers, and the elements of all of it.
+    fn add_mtp(&mut self, machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) {
+        let hidden = shape.hidden;
+        let product = Product {
+            rows: split.gathered_tokens(),
+            outputs: hidden / split.tp,
+            inputs: 2.0 * hidden,
+            groups: 1.0,
+        };
+        let weights = weight_gradient(machine, &machine.gemm, product, manner.gradient_bytes);
+        self.mtp = self.head;
+        self.mtp.forward.gemm += forward(machine, &machine.gemm, product);
+        self.mtp.backward.gemm += input_gradient(machine, &machine.gemm, product) + weights;
+        self.mtp.weights += weights;
+        self.mtp_elements = [2.0 * hidden * hidden / split.tp, 0.0];
+        for &kind in &shape.mtp_layers {
+            let at = usize::from(kind);
+            if let (Some(dense), Some(experts)) = (self.dense.get(at), self.experts.get(at)) {
+                self.mtp_elements[0] += dense;
+                self.mtp_elements[1] += experts;
+            }
+        }
+    }
+
+    /// A micro batch in the layers of a stage.
+    pub(super) fn stage(&self, class: &StageClass) -> LayerTime {
+        let mut sum = LayerTime::default();
+        for (time, &count) in self.kinds.iter().zip(&class.layers) {
+            if count > 0.0 {
+                sum.add(time, count);
+            }
+        }
+        if class.mtp > 0.0 {
+            sum.add(&self.mtp, class.mtp);
+        }
+        sum
+    }
+
+    /// Dense and expert elements of a rank of a stage.
+    pub(super) fn elements(&self, class: &StageClass, stages: f64) -> [f64; 2] {
+        let of = |each: &[f64; MAX_KINDS]| {
+            each.iter().zip(&class.layers).map(|(one, count)| one * count).sum::<f64>()
+        };
+        // A tied output layer is the embedding itself where one stage holds both, else a copy.
+        let head = if self.tied && stages <= 1.0 { 0.0 } else { class.head };
+        let outer = self.embedding * (class.embedding + head);
+        [
+            of(&self.dense) + outer + class.mtp * self.mtp_elements[0],
+            of(&self.experts) + class.mtp * self.mtp_elements[1],
+        ]
+    }
+}
+
+impl LayerTime {
+    pub(super) fn add(&mut self, other: &LayerTime, times: f64) {
+        self.forward += other.forward.times(times);
+        self.backward += other.backward.times(times);
+        self.again += other.again.times(times);
+        self.weights += times * other.weights;
+        self.host += times * other.host;
+        self.gaps += times * other.gaps;
+    }
+
+    /// GEMMs and attention, forward and backward.
+    pub(super) fn hot(&self) -> f64 {
+        self.forward.gemm + self.forward.attention + self.backward.gemm + self.backward.attention
+    }
+
+    /// GEMMs and attention take `share` of their time.
+    pub(super) fn quicken(&mut self, share: f64) {
+        for parts in [&mut self.forward, &mut self.backward, &mut self.again] {
+            parts.gemm *= share;
+            parts.attention *= share;
+        }
+        self.weights *= share;
+    }
+
+    /// Forward and backward.
+    pub fn total(&self) -> f64 {
+        self.forward.total() + self.backward.total()
+    }
+}
