@@ -1,10 +1,10 @@
 //! The answer's `time`: seconds of a step, and what follows from them.
 
-use super::constants::{RANGE, residual_class, table};
+use super::constants::{RANGE, table};
 use super::flops::{model_flops, recomputed_flops};
-use super::from_plan::profile;
 use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
+use super::spread::spread;
 use super::step::StepTime;
 use crate::finding::{Finding, nearest_names};
 use crate::plan::{Plan, clip};
@@ -14,8 +14,6 @@ use crate::wire::{TimeAnswer, TimeBreakdown};
 
 /// Longest step that is an answer: more is a plan that nobody runs, or a link without bandwidth.
 const MOST_SECONDS: f64 = 1e9;
-/// Spread of the logarithm where no measured step stands behind the constants: half to twice.
-const ASSUMED_SPREAD: f64 = 0.42;
 
 /// What can be said against a plan's time settings, before its time is computed.
 pub fn check(plan: &Plan) -> Vec<Finding> {
@@ -79,41 +77,6 @@ fn endless(plan: &Plan) -> (&'static str, serde_json::Value, &'static str) {
     )
 }
 
-/// Spread of the logarithm of measured over predicted, with a finding where it was widened.
-fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
-    if let Ok(Some(calibration)) = super::calibrated::calibration(plan) {
-        return calibration.spread;
-    }
-    let (table, gpu) = (table(), plan.cluster.gpu);
-    let mixture = plan.model.moe.is_some() || !plan.model.other_mixers.is_empty();
-    let class = profile(plan).map_or("native", |profile| residual_class(profile, mixture));
-    let mut spread = table.spreads.get(class).copied().unwrap_or(ASSUMED_SPREAD);
-    let mut widen = |field: &str, value: &str, why: String| {
-        spread = spread.max(ASSUMED_SPREAD);
-        findings.push(Finding::info(field, value, why).rule("time model"));
-    };
-    if gpu.speeds.is_none() {
-        let why =
-            "time on CPUs is a guess until this machine is measured: the likely range is wide".to_owned();
-        widen("cluster.gpu", gpu.id, why);
-    } else if table.gpus.get(gpu.id).is_none_or(|chip| chip.assumed) {
-        let why = format!(
-            "no measured step of {} stands behind its efficiencies, which are assumed: the likely range is wide",
-            gpu.title
-        );
-        widen("cluster.gpu", gpu.id, why);
-    } else if class == "native" {
-        let why = "no measured step of the executor stands behind its host time, which is assumed: the likely range is wide";
-        widen("runtime", "native", why.to_owned());
-    }
-    if gpu.speeds.is_some_and(|speeds| speeds.nvlink_gbs.is_none()) && plan.layout.tp > 1 {
-        let why =
-            format!("{} has no links of its own: 32 GB/s of PCIe 4.0 are assumed inside a node", gpu.title);
-        widen("cluster.gpu", gpu.id, why);
-    }
-    spread
-}
-
 /// Nine significant digits, and nothing below a picosecond: more is not known, and JSON then reads back to the same
 /// number everywhere.
 pub(crate) fn rounded(value: f64) -> f64 {
@@ -172,7 +135,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
         gpu_hours,
         cost,
         goodput,
-        profile: profile(plan).map(|profile| profile.name.clone()).unwrap_or_default(),
+        profile: super::from_plan::profile(plan).map(|profile| profile.name.clone()).unwrap_or_default(),
         calibration: super::calibrated::calibration(plan)
             .ok()
             .flatten()
@@ -276,27 +239,6 @@ mod tests {
             ),
             |answer| answer.time.as_ref().is_some_and(|time| time.cost.is_none()),
         );
-    }
-
-    #[test]
-    fn what_is_assumed_is_said_and_widens_the_range() {
-        let found = |gpu: &str, layout: serde_json::Value| {
-            let answer = answer(&plan(gpu, json!({}), layout, json!({})));
-            let time = answer.time.unwrap();
-            let said = answer
-                .findings
-                .iter()
-                .filter(|finding| finding.rule == "time model" && finding.message.contains("assumed"));
-            (time.interval_seconds[1] / time.step_seconds, said.count())
-        };
-        let known = found("h100-sxm", json!({}));
-        assert_eq!(known.1, 0);
-        let assumed = libm::exp(super::RANGE * super::ASSUMED_SPREAD);
-        for (gpu, layout, least) in [("mi300x", json!({}), 1), ("l40s", json!({"tp": 2}), 2)] {
-            let (range, said) = found(gpu, layout);
-            assert!(range > assumed - 1e-6 && range > 1.5 * known.0, "{gpu} {range} {}", known.0);
-            assert_eq!(said, least, "{gpu}");
-        }
     }
 
     #[test]

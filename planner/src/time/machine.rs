@@ -32,6 +32,17 @@ impl Numbers {
         }
     }
 
+    /// What GEMMs of it sustain of its peak.
+    pub(super) const fn role(self) -> Role {
+        match self {
+            Numbers::Wide | Numbers::Bf16 => Role::GemmBf16,
+            Numbers::Fp8 => Role::GemmFp8,
+            Numbers::Fp8Rows => Role::GemmFp8Rows,
+            Numbers::Mxfp8 => Role::GemmMxfp8,
+            Numbers::Nvfp4 => Role::GemmFp4,
+        }
+    }
+
     /// Elements of the inner dimension cost less time at a higher rate, so filling costs more of them.
     const fn fill(self) -> f64 {
         match self {
@@ -120,13 +131,12 @@ impl Machine {
         let bf16 = speeds.bf16_tflops * 1e12;
         // Where a format has no peak of its own, it runs at bf16's.
         let fp8 = speeds.fp8_tflops.map_or(bf16, |peak| peak * 1e12);
-        let (peak, share) = match numbers {
-            Numbers::Wide => (bf16 * hardware.wide_share, of(Role::GemmBf16)),
-            Numbers::Bf16 => (bf16, of(Role::GemmBf16)),
-            Numbers::Fp8 => (fp8, of(Role::GemmFp8)),
-            Numbers::Fp8Rows => (fp8, of(Role::GemmFp8Rows)),
-            Numbers::Mxfp8 => (fp8, of(Role::GemmMxfp8)),
-            Numbers::Nvfp4 => (speeds.fp4_tflops.map_or(fp8, |peak| peak * 1e12), of(Role::GemmFp4)),
+        let share = of(numbers.role());
+        let peak = match numbers {
+            Numbers::Wide => bf16 * hardware.wide_share,
+            Numbers::Bf16 => bf16,
+            Numbers::Fp8 | Numbers::Fp8Rows | Numbers::Mxfp8 => fp8,
+            Numbers::Nvfp4 => speeds.fp4_tflops.map_or(fp8, |peak| peak * 1e12),
         };
         let rate = |numbers: Numbers, flops: f64| GemmRate {
             flops: flops * clock,

@@ -26,6 +26,7 @@ mod rate;
 mod setup;
 mod shape;
 pub mod simulate;
+mod spread;
 mod stage;
 mod stages;
 mod step;
