@@ -182,6 +182,7 @@ fn dtype(name: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{is_planned, job, words};
     use super::super::yaml;
     use super::*;
     use crate::plan::Plan;
@@ -210,18 +211,12 @@ optimizer:
 ";
 
     fn import(recipe: &str, options: &str) -> Imported {
-        let words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-        let job = Job { gpu: "h100-sxm", nodes: 4, gpus_per_node: 8, environment: &[] };
-        import_automodel_job(yaml::read(recipe).unwrap(), &words, &job)
+        import_automodel_job(yaml::read(recipe).unwrap(), &words(options), &job(4))
     }
 
     #[track_caller]
     fn check(options: &str, path: &str, expected: Value) {
-        let imported = import(RECIPE, options);
-        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
-        let resolved = Plan::resolve(&file);
-        assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
-        assert_eq!(serde_json::to_value(&file).unwrap().pointer(path), Some(&expected), "{options}: {path}");
+        is_planned(import(RECIPE, options), path, &expected);
     }
 
     #[test]

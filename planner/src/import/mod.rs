@@ -10,6 +10,8 @@ mod job;
 mod megatron;
 mod python;
 mod settings;
+#[cfg(test)]
+mod testing;
 mod torchtitan;
 mod write;
 mod yaml;

@@ -229,6 +229,7 @@ fn recompute(settings: &Settings, notes: &mut Notes) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{is_planned, job, words};
     use super::*;
     use crate::plan::Plan;
 
@@ -249,18 +250,12 @@ mod tests {
     "#;
 
     fn import(text: &str, options: &str) -> Imported {
-        let words: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-        let job = Job { gpu: "h100-sxm", nodes: 2, gpus_per_node: 8, environment: &[] };
-        import_torchtitan_job(toml_tree(text).unwrap(), &words, &job)
+        import_torchtitan_job(toml_tree(text).unwrap(), &words(options), &job(2))
     }
 
     #[track_caller]
     fn check(options: &str, path: &str, expected: Value) {
-        let imported = import(TOML, options);
-        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
-        let resolved = Plan::resolve(&file);
-        assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
-        assert_eq!(serde_json::to_value(&file).unwrap().pointer(path), Some(&expected), "{options}: {path}");
+        is_planned(import(TOML, options), path, &expected);
     }
 
     #[test]
@@ -306,8 +301,8 @@ mod tests {
                     training=TrainingConfig(local_batch_size=8, seq_len=8192),\n        \
                     parallelism=ParallelismConfig(tensor_parallel_degree=8),\n        \
                     activation_checkpoint=ActivationCheckpointConfig(mode=\"full\"),\n    )\n";
-        let job = Job { gpu: "h100-sxm", nodes: 8, gpus_per_node: 8, environment: &[] };
-        let imported = import_torchtitan_job(python_tree(text, "llama3", "llama3_70b").unwrap(), &[], &job);
+        let imported =
+            import_torchtitan_job(python_tree(text, "llama3", "llama3_70b").unwrap(), &[], &job(8));
         let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
         assert_eq!((file.model.preset.as_deref(), file.layout.tp), (Some("llama-3-70b"), Some(8)));
         assert_eq!(file.training.global_batch_size, Some(64));

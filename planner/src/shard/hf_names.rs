@@ -22,7 +22,7 @@ pub struct Names {
     pub latent: bool,
     /// Values that are the keys, so that no matrix yields them.
     pub values_are_keys: bool,
-    /// Falcon-H1's names of MLP and norms.
+    /// Names of MLP and norms as Falcon-H1 and Bamba have them.
     pub falcon: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Models whose layers mix tokens in different ways: Qwen3-Next and 3.5, Nemotron-H and 3, Falcon-H1, Kimi Linear.
+//! Models whose layers mix tokens in different ways: Qwen3-Next and 3.5, Nemotron-H and 3, Kimi Linear.
 
 use serde_json::Value;
 
@@ -7,8 +7,8 @@ use super::latent::latent_attention;
 use super::mixture::{experts, qwen_dense, qwen_experts, routing};
 use super::reader::Reader;
 use crate::model::{
-    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp,
-    Parallel, Score, fold,
+    Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, Score,
+    fold,
 };
 
 /// Qwen3-Next and Qwen3.5: gated delta nets, and attention in every `full_attention_interval`-th layer.
@@ -104,45 +104,6 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
     let modules =
         block_kinds(reader, "mtp_hybrid_override_pattern", "mtp_layers_block_type").unwrap_or_default();
     architecture.mtp_pattern = modules.into_iter().map(LayerKind::run).collect::<Vec<LayerRun>>();
-    architecture
-}
-
-/// Falcon-H1: attention and Mamba-2 side by side in every layer. Its multipliers change no size.
-pub(super) fn falcon_h1(reader: &mut Reader, kind: &str) -> Architecture {
-    let attention = grouped_attention(reader, kind);
-    let mut architecture = base(reader, attention.clone());
-    architecture.ffn_hidden_size = reader.need("intermediate_size");
-    architecture.mlp_bias = reader.flag("mlp_bias", false);
-    let heads = reader.number("mamba_n_heads", 128);
-    let inner = if reader.config.get("mamba_d_ssm").is_some_and(Value::is_null) {
-        reader.number("mamba_expand", 2).saturating_mul(architecture.hidden_size)
-    } else {
-        reader.number("mamba_d_ssm", 1024)
-    };
-    let automatic = reader.present("mamba_d_head").is_none_or(|width| width.as_str() == Some("auto"));
-    let head_dim = if automatic { inner / heads.max(1) } else { reader.need("mamba_d_head") };
-    if head_dim.checked_mul(heads) != Some(inner) {
-        let message =
-            format!("{heads} Mamba heads of {head_dim} are not the {inner} channels of `mamba_d_ssm`");
-        reader.refuse("mamba_d_ssm", "Mamba heads of Falcon-H1", message);
-    }
-    let proj_bias = reader.flag("mamba_proj_bias", false);
-    if reader.flag("projectors_bias", false) != proj_bias {
-        let message = "`projectors_bias` and `mamba_proj_bias` must be the same to be planned".to_owned();
-        reader.refuse("projectors_bias", "biases of Falcon-H1 as planned so far", message);
-    }
-    let mamba = Mamba2 {
-        heads,
-        head_dim,
-        groups: reader.number("mamba_n_groups", 1),
-        state: reader.number("mamba_d_state", 256),
-        conv_kernel: reader.number("mamba_d_conv", 4),
-        conv_bias: reader.flag("mamba_conv_bias", true),
-        proj_bias,
-        out_norm: reader.flag("mamba_rms_norm", false),
-    };
-    architecture.other_mixers = vec![Mixer::Parallel(Parallel { attention, mamba })];
-    architecture.pattern = vec![LayerKind::new(Some(1), Mlp::Dense).run()];
     architecture
 }
 

@@ -8,6 +8,7 @@ mod dense;
 mod gemma;
 mod hybrid;
 mod latent;
+mod mamba;
 mod mixture;
 mod reader;
 mod relatives;
@@ -36,6 +37,7 @@ type Read = fn(&mut Reader, &str) -> Architecture;
 /// type of a text part (`..._text`) is read as the same without the ending.
 const KNOWN: &[(&str, Read, &str)] = &[
     ("arcee", relatives::relative, "arcee"),
+    ("bamba", mamba::bamba, "bamba"),
     ("deepseek_v2", latent::deepseek, "deepseek_v2"),
     ("deepseek_v3", latent::deepseek, "deepseek_v3"),
     ("deepseek_v32", latent::deepseek, "deepseek_v32"),
@@ -43,7 +45,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("dots1", mixture::deepseek_experts, "dots1"),
     ("ernie4_5", relatives::relative, "ernie4_5"),
     ("exaone4", relatives::relative, "exaone4"),
-    ("falcon_h1", hybrid::falcon_h1, "falcon_h1"),
+    ("falcon_h1", mamba::falcon_h1, "falcon_h1"),
     ("gemma", gemma::gemma, "gemma"),
     ("gemma2", gemma::gemma, "gemma2"),
     ("gemma3", gemma::gemma, "gemma3"),
@@ -59,6 +61,9 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("gpt_neox", relatives::relative, "gpt_neox"),
     ("gpt_oss", mixture::local_experts, "gpt_oss"),
     ("granite", dense::plain, "llama"),
+    ("granitemoe", mamba::granite_experts, "granitemoe"),
+    ("granitemoehybrid", mamba::granite_hybrid, "granitemoehybrid"),
+    ("granitemoeshared", mamba::granite_experts, "granitemoeshared"),
     ("hunyuan_v1_dense", relatives::relative, "hunyuan_v1_dense"),
     ("kimi_k2", latent::deepseek, "deepseek_v3"),
     ("kimi_k3", hybrid::kimi_linear, "kimi_linear"),
@@ -69,6 +74,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("minimax_m3", mixture::minimax_m3, "minimax_m3"),
     ("minimax_m3_vl", mixture::minimax_m3, "minimax_m3"),
     ("ministral", dense::plain, "mistral"),
+    ("ministral3", dense::plain, "mistral"),
     ("mistral", dense::plain, "mistral"),
     ("mixtral", mixture::local_experts, "mixtral"),
     ("nemotron", dense::nemotron, "nemotron"),

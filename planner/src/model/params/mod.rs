@@ -190,7 +190,7 @@ fn layer_input_tables(list: &mut List<'_>) {
     let all = architecture.num_layers.saturating_mul(width);
     let name = |what: &str| format!("embedding.per_layer{what}.weight");
     list.matrix(&name(""), Module::Embedding, Role::Replicated, &[vocab_size, all]);
-    list.matrix(&name("_projection"), Module::Mtp, Role::Replicated, &[all, architecture.hidden_size]);
+    list.matrix(&name("_projection"), Module::Embedding, Role::Replicated, &[all, architecture.hidden_size]);
     list.norm("embedding.per_layer_norm", Role::Replicated, &[width], Norm::Rms);
 }
 

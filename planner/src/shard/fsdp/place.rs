@@ -127,7 +127,7 @@ pub(super) fn place(
     let names = Names {
         latent: matches!(plan.model.attention, Attention::Mla { .. }),
         values_are_keys: matches!(mixer, Some(Attention::Gqa { values_are_keys: true, .. })),
-        falcon: model_type(plan) == Some("falcon_h1"),
+        falcon: matches!(model_type(plan), Some("falcon_h1" | "bamba")),
     };
     let parameters = parameters_of(plan, block);
     let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, names));
