@@ -22,6 +22,10 @@ pub struct Names {
     pub latent: bool,
     /// Values that are the keys, so that no matrix yields them.
     pub values_are_keys: bool,
+    /// Gemma's names of norms, and of what it adds around its layers.
+    pub gemma: bool,
+    /// Mamba in the place of attention.
+    pub mamba: bool,
     /// Names of MLP and norms as Falcon-H1 and Bamba have them.
     pub falcon: bool,
 }
@@ -29,6 +33,15 @@ pub struct Names {
 /// What `parameter` is in a model of transformers. Names are templates with `{layer}` in them.
 pub fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
     let mut found = plain_names(parameter, names);
+    for parameter in &mut found {
+        if names.gemma {
+            in_gemma(parameter);
+        }
+        if names.mamba {
+            parameter.name = parameter.name.replace(".self_attn.", ".mamba.");
+        }
+        in_mamba(parameter);
+    }
     if names.falcon {
         for parameter in &mut found {
             parameter.name = parameter
@@ -39,6 +52,54 @@ pub fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
         }
     }
     found
+}
+
+/// Gemma's four norms of a layer, and the parts of alternating updates.
+fn in_gemma(parameter: &mut Parameter) {
+    const PARTS: [(&str, &str); 8] = [
+        (".post_attention_layernorm.", ".pre_feedforward_layernorm."),
+        (".self_attn.post_norm.", ".post_attention_layernorm."),
+        (".mlp.post_norm.", ".post_feedforward_layernorm."),
+        (".alternating.correct.", ".altup.correction_coefs."),
+        (".alternating.predict.", ".altup.prediction_coefs."),
+        (".alternating.router.", ".altup.modality_router."),
+        (".alternating.norm.", ".altup.router_norm."),
+        (".alternating.scale", ".altup.correct_output_scale"),
+    ];
+    for (own, theirs) in PARTS {
+        if parameter.name.contains(own) {
+            parameter.name = parameter.name.replace(own, theirs);
+            return;
+        }
+    }
+    for (own, theirs) in [("embedding.alternating.", "altup"), ("final.alternating.", "altup_unembed")] {
+        let copy =
+            parameter.name.split_once(own).and_then(|(_, rest)| rest.split('.').next()?.parse::<u64>().ok());
+        if let Some(copy) = copy {
+            // Their lists leave the first copy out.
+            parameter.name = format!("model.{theirs}_projections.{}.weight", copy.saturating_sub(1));
+        }
+    }
+}
+
+/// What the parts of a module `mamba` are called; its convolution sees each channel by itself.
+fn in_mamba(parameter: &mut Parameter) {
+    let Some((before, part)) = parameter.name.split_once(".mamba.") else { return };
+    let part = match part.split_once('.').unwrap_or((part, "")) {
+        ("step_bias", _) => "dt_bias".to_owned(),
+        ("decay", _) => "A_log".to_owned(),
+        ("skip", _) => "D".to_owned(),
+        ("out_norm", kind) => format!("norm.{kind}"),
+        ("proj" | "o_proj", kind) => format!("out_proj.{kind}"),
+        ("conv", kind) => {
+            if parameter.shape.len() == 2 {
+                parameter.shape.insert(1, 1);
+            }
+            format!("conv1d.{kind}")
+        }
+        _ => part.to_owned(),
+    };
+    parameter.name = format!("{before}.mamba.{part}");
 }
 
 fn plain_names(parameter: &Parameter, names: Names) -> Vec<Parameter> {

@@ -121,13 +121,20 @@ pub(super) fn place(
     number: Option<u64>,
 ) -> Vec<Placed> {
     let mixer = match block {
-        Block::Layer(kind) => plan.model.mixer(kind).and_then(MixerRef::attention),
+        Block::Layer(kind) => plan.model.mixer(kind),
         _ => None,
     };
+    let kind = model_type(plan);
     let names = Names {
         latent: matches!(plan.model.attention, Attention::Mla { .. }),
-        values_are_keys: matches!(mixer, Some(Attention::Gqa { values_are_keys: true, .. })),
-        falcon: matches!(model_type(plan), Some("falcon_h1" | "bamba")),
+        values_are_keys: matches!(
+            mixer.and_then(MixerRef::attention),
+            Some(Attention::Gqa { values_are_keys: true, .. })
+        ),
+        gemma: kind.is_some_and(|kind| kind.starts_with("gemma") && kind != "gemma"),
+        // Nemotron-H has names of its own throughout.
+        mamba: matches!(mixer, Some(MixerRef::Mamba2(_))) && kind != Some("nemotron_h"),
+        falcon: matches!(kind, Some("falcon_h1" | "bamba")),
     };
     let parameters = parameters_of(plan, block);
     let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, names));

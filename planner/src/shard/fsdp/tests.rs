@@ -326,3 +326,29 @@ fn plans_of_a_user_are_held_against_the_model() {
         assert_eq!(found, ["layout.tp_plan: [null,\"hf\"]"]);
     }
 }
+
+#[test]
+fn parameters_are_named_and_shaped_as_in_transformers() {
+    let totals: Value = serde_json::from_str(include_str!("../../model/data/hf_totals.json")).unwrap();
+    // `tests/python/hf_names.py` prints it.
+    let recorded: Value = serde_json::from_str(include_str!("../data/transformers_names.json")).unwrap();
+    let models = recorded["models"].as_object().unwrap();
+    assert!(models.len() >= 7);
+    for (name, expected) in models {
+        let row = totals["rows"].as_array().unwrap().iter().find(|row| row["name"] == *name).unwrap();
+        let file = json!({
+            "version": 1, "model": {"hf_config": row["config"]}, "runtime": "fsdp2",
+            "cluster": {"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": 1},
+        });
+        let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+        let plan = resolved.plan.unwrap_or_else(|| panic!("{name}: {:?}", resolved.findings));
+        let params = plan.rank_shards(0).params;
+        let found: serde_json::Map<String, Value> =
+            params.into_iter().map(|param| (param.name, json!(param.shape))).collect();
+        for (parameter, shape) in expected.as_object().unwrap() {
+            assert_eq!(found.get(parameter), Some(shape), "{name}: {parameter}");
+        }
+        let more: Vec<&String> = found.keys().filter(|name| expected.get(name.as_str()).is_none()).collect();
+        assert!(more.is_empty(), "{name}: {more:?}");
+    }
+}
