@@ -162,7 +162,7 @@ fn sharded(plan: &Plan, name: &str) -> Option<(&'static str, &'static str)> {
             "Megatron-FSDP param_and_grad_buffer",
         )),
         (Runtime::Fsdp2, "transient_bytes") => Some((
-            "units that stay gathered, the unit at work and the next one's gather, its gradients and reduce-scatter input, the output layer's gradient; with the largest temporary of a layer or of head and loss",
+            "units that stay gathered, the unit at work and the next one's gather, its gradients and reduce-scatter input, the output layer's gradient; in pipelines gradients summed whole until their chunk's last micro batch, receive buffers and outputs of all micro batches; with the largest temporary of a layer or of head and loss",
             "torch FSDPParamGroup: sizes exact, which of them are alive at once estimated",
         )),
         (Runtime::MegatronFsdp, "transient_bytes") => Some((

@@ -1,4 +1,4 @@
-//! What an estimate of Megatron-Core takes for granted where the plan does not say.
+//! What an estimate takes for granted where the plan does not say.
 
 use serde_json::Value;
 
@@ -7,17 +7,33 @@ use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::wire::{AttentionBackend, Implementation, Runtime};
 
-use super::interval;
 use super::setting::{Kernel, Setting};
 use super::workspaces::cublas_workspace;
+use super::{fsdp2, interval};
 
 const RULE: &str = "assumptions of the memory estimate";
 
 /// Assumptions that decide more than a per mille of a usual plan, each with what would replace it.
 pub fn assumptions(plan: &Plan) -> Vec<Finding> {
-    if plan.runtime != Runtime::Megatron {
+    match plan.runtime {
+        Runtime::Megatron => of_megatron(plan),
+        Runtime::Fsdp2 => of_fsdp2(plan),
+        Runtime::MegatronFsdp | Runtime::Native => Vec::new(),
+    }
+}
+
+fn of_fsdp2(plan: &Plan) -> Vec<Finding> {
+    if !fsdp2::compiles_whole_sequences(plan) {
         return Vec::new();
     }
+    let message = format!(
+        "the backward of a compiled layer is taken to have {} tensors of the whole sequence at once under tensor parallelism, as many as explain published runs of torchtitan; without torch.compile they are counted from the operators",
+        fsdp2::COMPILED_WIDE_TENSORS
+    );
+    vec![Finding::info("layout.fsdp.compile", true, message).rule(RULE)]
+}
+
+fn of_megatron(plan: &Plan) -> Vec<Finding> {
     let training = &plan.training;
     let mut found = Vec::new();
     let mut assume = |field: &str, value: Value, message: String| {
@@ -48,6 +64,12 @@ pub fn assumptions(plan: &Plan) -> Vec<Finding> {
             "training.moe.load_imbalance",
             training.moe.load_imbalance.into(),
             "tokens are taken as spread evenly over expert ranks; the likely range's upper end has half as many more on the fullest one".to_owned(),
+        );
+    } else if !interval::measured_at_scale(plan) {
+        assume(
+            "memory.interval_bytes",
+            Value::Null,
+            "no run with recurrent layers or in 8 or 4 bits was read exactly at scale, so the likely range is as wide as published recipes of such models were off".to_owned(),
         );
     }
     found

@@ -67,7 +67,7 @@ fn range(plan: &Plan) -> Range {
 }
 
 /// Whether runs like this were read exactly at scale: attention and MLPs in 16 or 32 bits, experts of a known load.
-fn measured_at_scale(plan: &Plan) -> bool {
+pub fn measured_at_scale(plan: &Plan) -> bool {
     let attention = |mixer: MixerRef<'_>| matches!(mixer, MixerRef::Attention(_));
     plan.training.low_precision.is_none()
         && !load_may_grow(plan)

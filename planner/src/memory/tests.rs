@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{answer, peak_ranges};
+use super::{answer, assumptions, peak_ranges};
 use crate::plan::{Plan, parse_plan};
 use crate::wire::RankClass;
 
@@ -154,4 +154,24 @@ fn ranges_are_wider_where_no_such_run_was_read_exactly() {
     };
     assert_eq!(of(&|plan| experts(plan, "forced")), [987, 1044]);
     assert_eq!(of(&|plan| experts(plan, "aux_loss"))[0], 940);
+}
+
+#[test]
+fn what_is_taken_for_granted_is_said() {
+    let fields = |change: &dyn Fn(&mut Value)| {
+        let found = assumptions(&plan_of(change)).into_iter();
+        found.map(|finding| finding.field).collect::<Vec<String>>()
+    };
+    let kernel = "training.attention_backend";
+    assert_eq!(fields(&|_| {}), [kernel]);
+    assert_eq!(
+        fields(&|plan| plan["training"]["dtype"] = "fp8_current".into()),
+        [kernel, "memory.interval_bytes"]
+    );
+    let torch = |plan: &mut Value, sp: bool| {
+        plan["runtime"] = "fsdp2".into();
+        plan["layout"] = json!({"tp": 2, "sp": sp, "fsdp": {"compile": true}});
+    };
+    assert_eq!(fields(&|plan| torch(plan, true)), ["layout.fsdp.compile"]);
+    assert_eq!(fields(&|plan| torch(plan, false)), Vec::<String>::new());
 }

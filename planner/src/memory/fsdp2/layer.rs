@@ -1,6 +1,7 @@
 //! What a layer keeps under torch's own operators, with torch's checkpoints.
 
 use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+use crate::plan::Plan;
 use crate::wire::Granularity;
 
 use crate::memory::moe::routed_tokens;
@@ -69,12 +70,16 @@ fn gathered(at: &Setting<'_>) -> u128 {
 /// Tensors as wide as the stream of the whole sequence that the backward of a compiled layer has at once under tensor
 /// parallelism: gradients, their partial sums and what scatters them, in the order that the compiler chose. Fitted to
 /// the rows 12 and 16 of torchtitan's published pipelines; counted from the operators there are five.
-const COMPILED_WIDE_TENSORS: u128 = 16;
+pub const COMPILED_WIDE_TENSORS: u128 = 16;
+
+/// Whether layers are compiled that gather the sequence over tensor-parallel ranks.
+pub fn compiles_whole_sequences(plan: &Plan) -> bool {
+    plan.layout.tp > 1 && plan.layout.sp && plan.layout.fsdp.compiled
+}
 
 /// Those tensors, which operators that run one by one give back sooner.
 fn wide_tensors(at: &Setting<'_>) -> u128 {
-    let sequence = at.tp > 1 && at.plan.layout.sp;
-    if sequence && at.plan.layout.fsdp.compiled {
+    if compiles_whole_sequences(at.plan) {
         COMPILED_WIDE_TENSORS * at.size * at.full * at.hidden
     } else {
         gathered(at)

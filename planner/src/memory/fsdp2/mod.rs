@@ -10,6 +10,7 @@ mod pieces;
 mod tests;
 mod walk;
 
+pub use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences};
 pub use walk::Moment;
 
 use super::phases::Phase;
