@@ -161,7 +161,7 @@ pub struct Class {
 const COUNTED: usize = SLOTS + 4;
 
 /// What [`LayerTerms`] come to on stages of one class: bytes of each thing that is alive, and of what passes.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClassTerms {
     each: [f64; COUNTED],
     /// Transients of a forward pass, and of the output layer.
@@ -204,6 +204,26 @@ impl LayerTerms {
             gathered: self.gathered[usize::from(class.head)][usize::from(class.experts)],
             stream: self.stream,
         }
+    }
+}
+
+impl ClassTerms {
+    /// Each number joined with another's, by the least or the most of the two.
+    pub fn join(&self, other: &ClassTerms, of: fn(f64, f64) -> f64) -> ClassTerms {
+        let mut joined = *self;
+        for (mine, theirs) in joined.each.iter_mut().zip(other.each) {
+            *mine = of(*mine, theirs);
+        }
+        let pairs = [
+            (&mut joined.forward, other.forward),
+            (&mut joined.backward, other.backward),
+            (&mut joined.gathered, other.gathered),
+            (&mut joined.stream, other.stream),
+        ];
+        for (mine, theirs) in pairs {
+            *mine = of(*mine, theirs);
+        }
+        joined
     }
 }
 
@@ -391,7 +411,7 @@ impl GridTerms {
     }
 }
 
-/// Allocated bytes of a rank at its peak. All numbers are whole and far below 2^53, so the order of sums is free; and
+/// Allocated bytes of a rank at its peak; more of any term is never less of them. All numbers are whole and far below 2^53, so the order of sums is free; and
 /// comparisons stand for `max`, which WebAssembly has no instruction for.
 #[inline]
 pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {

@@ -38,6 +38,9 @@ struct Cells {
     works: Works,
     /// By what is recomputed.
     sets: Vec<Cell>,
+    /// What holds for every set: bytes at least and at most by class of stages, and seconds.
+    bytes: [Vec<ClassTerms>; 2],
+    whole: Whole,
 }
 
 /// Of cells, what depends on what is recomputed.
@@ -245,8 +248,17 @@ impl Grids<'_> {
                 longest: Vec::new(),
             }
         };
-        let sets = corner.recompute.iter().map(of).collect();
-        Cells { works, sets }
+        let sets: Vec<Cell> = corner.recompute.iter().map(of).collect();
+        let joined = |of: fn(f64, f64) -> f64| {
+            let join = |all: Vec<ClassTerms>, cell: &Cell| {
+                all.iter().zip(&cell.bytes).map(|(one, other)| one.join(other, of)).collect()
+            };
+            let first = sets.first().map(|cell| cell.bytes.clone()).unwrap_or_default();
+            sets.iter().fold(first, join)
+        };
+        let bytes = [joined(f64::min), joined(f64::max)];
+        let whole = sets.iter().map(|cell| cell.whole).reduce(Whole::join).unwrap_or_default();
+        Cells { works, sets, bytes, whole }
     }
 }
 
@@ -286,24 +298,35 @@ struct OfPipe<'a> {
 }
 
 impl OfPipe<'_> {
+    /// Bytes that the fullest rank takes of the GPU with these terms by class.
+    #[inline]
+    fn taken(&self, plan: &Plan, bytes: &[ClassTerms]) -> u64 {
+        let mut most = 0.0f64;
+        for (class, state, alive) in self.kinds {
+            if let Some(terms) = bytes.get(*class) {
+                let bytes = kept::allocated(terms, state, alive);
+                most = if bytes > most { bytes } else { most };
+            }
+        }
+        kept::taken(plan, most, self.outside)
+    }
+
     /// Computes all sets.
     fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) {
         let OfPipe { machine, composition: (number, stages), timed, .. } = self;
-        let Cells { works, sets } = cells;
+        let least = |whole: &Whole| match self.bounded {
+            true => whole.least_seconds(machine, timed, &self.state, &self.around),
+            false => 0.0,
+        };
+        let Cells { works, sets, bytes, whole } = cells;
+        let bounds = [&bytes[0], &bytes[1]].map(|bytes| self.taken(plan, bytes));
+        if sink.all_beaten(sets.len() as u64, bounds, least(whole)) {
+            return;
+        }
         for (set, cell) in sets.iter_mut().enumerate() {
-            let mut most = 0.0f64;
-            for (class, state, alive) in self.kinds {
-                if let Some(terms) = cell.bytes.get(*class) {
-                    let bytes = kept::allocated(terms, state, alive);
-                    most = if bytes > most { bytes } else { most };
-                }
-            }
+            let peak_bytes = self.taken(plan, &cell.bytes);
             let candidate = Candidate { recompute: set as u16, ..self.candidate };
-            let least = match self.bounded {
-                true => cell.whole.least_seconds(machine, timed, &self.state, &self.around),
-                false => 0.0,
-            };
-            sink.put(candidate, kept::taken(plan, most, self.outside), least, || {
+            sink.put(candidate, peak_bytes, least(&cell.whole), || {
                 if cell.longest.len() <= *number {
                     cell.longest.resize(number + 1, None);
                 }

@@ -15,6 +15,8 @@ pub struct Sink {
     terms: Terms,
     cluster: u32,
     capacity: u64,
+    /// Bytes beyond which a plan is not nearly one that fits.
+    far: u64,
     most: usize,
     evaluated: u64,
     fitting: u64,
@@ -77,6 +79,8 @@ impl Sink {
             terms: *search.ranking.terms.get(corner)?,
             cluster,
             capacity: gpu.capacity_bytes.unwrap_or(u64::MAX),
+            // Kept: a multiplication that saturates is a slow one in WebAssembly.
+            far: gpu.capacity_bytes.unwrap_or(u64::MAX).saturating_mul(FAR),
             most,
             evaluated: 0,
             fitting: 0,
@@ -97,7 +101,7 @@ impl Sink {
     /// one that is beaten even by its least seconds is counted and no more.
     #[inline]
     pub fn put(&mut self, candidate: Candidate, peak_bytes: u64, least: f64, seconds: impl FnOnce() -> f64) {
-        if peak_bytes > self.capacity.saturating_mul(FAR) {
+        if peak_bytes > self.far {
             self.evaluated += 1;
             let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
             if known.is_none_or(|known| (peak_bytes, candidate) < known) {
@@ -134,12 +138,40 @@ impl Sink {
     /// and none the smallest.
     #[inline]
     pub fn all_far(&mut self, count: u64, least_bytes: u64) -> bool {
-        let far = least_bytes > self.capacity.saturating_mul(FAR)
-            && self.smallest.is_some_and(|known| known.peak_bytes < least_bytes);
+        let far = least_bytes > self.far && self.smallest.is_some_and(|known| known.peak_bytes < least_bytes);
         if far {
             self.evaluated += count;
         }
         far
+    }
+
+    /// Counts so many candidates, each of which takes bytes within these bounds and so many seconds at least (0 where
+    /// nothing is known), where that alone says that all of them are beaten.
+    #[inline]
+    pub fn all_beaten(&mut self, count: u64, [least_bytes, most_bytes]: [u64; 2], least: f64) -> bool {
+        if self.all_far(count, least_bytes) {
+            return true;
+        }
+        if least <= 0.0
+            || least < self.mark
+            || self.smallest.is_none_or(|known| known.peak_bytes >= least_bytes)
+        {
+            return false;
+        }
+        if least_bytes > self.capacity {
+            let beaten = self.beyond.beats(least, least_bytes);
+            self.evaluated += if beaten { count } else { 0 };
+            return beaten;
+        }
+        let key = Key::of(self.objective, &self.terms, least, least_bytes);
+        let beaten = most_bytes <= self.capacity
+            && self.worst.is_some_and(|worst| key.is_behind(&worst))
+            && self.front.beats(least, least_bytes);
+        if beaten {
+            self.evaluated += count;
+            self.fitting += count;
+        }
+        beaten
     }
 
     #[inline]

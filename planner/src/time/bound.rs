@@ -66,6 +66,12 @@ impl Whole {
         Whole { least: busy - (1.0 - cooled) * hot + head, most: busy + host + head }
     }
 
+    /// Bounds for either of two.
+    #[must_use]
+    pub fn join(self, other: Whole) -> Whole {
+        Whole { least: self.least.min(other.least), most: self.most.max(other.most) }
+    }
+
     /// What a step of a pipeline takes at least; 0 where nothing is known, or where it may be without end.
     #[inline]
     pub fn least_seconds(&self, machine: &Machine, pipe: &Pipe, state: &State, around: &Around) -> f64 {
