@@ -182,8 +182,10 @@ pub(super) fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String>
     let flex = row.text("dispatcher") == "HybridEP" || row.text("config_text").contains("HybridEP");
     let said = row.text("config_text").contains("1.10x fixed expert capacity");
     let load = row.real("expert_capacity").unwrap_or(if said { 1.1 } else { 1.0 });
+    let fsdp = ["item", "recipe"].iter().any(|name| row.text(name).contains("fsdp"));
+    let runtime = if fsdp { "megatron_fsdp" } else { "megatron" };
     Ok(json!({
-        "version": 1, "model": {"preset": preset},
+        "version": 1, "model": {"preset": preset}, "runtime": runtime,
         "cluster": {"gpu": gpu, "nodes": gpus / node, "gpus_per_node": node},
         "layout": {
             "tp": tp, "pp": pp, "vpp": row.degree("vpp"), "cp": row.degree("cp"), "ep": row.degree("ep"),
@@ -222,6 +224,18 @@ mod tests {
             Some(174.12)
         );
         assert_eq!(peak_in("70.336 GiB reserved"), None);
+    }
+
+    #[test]
+    fn fsdp_is_planned_as_such() {
+        let runtime = |item: &str| {
+            let row = json!({
+                "model": "llama3_70b", "gpu": "H100", "gpus": 64, "precision": "bf16", "tp": 1, "pp": 1, "ep": 1,
+                "seq_len": 8192, "mbs": 1, "gbs": 128, "item": item
+            });
+            plan(&Row(row.as_object().unwrap()), false).unwrap()["runtime"].clone()
+        };
+        assert_eq!([runtime("pretrain/H100"), runtime("pretrain_fsdp/H100")], ["megatron", "megatron_fsdp"]);
     }
 
     #[test]

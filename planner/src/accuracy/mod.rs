@@ -302,6 +302,21 @@ mod tests {
     }
 
     #[test]
+    fn other_peaks_are_those_of_published_runs() {
+        for name in [
+            "kempnerforge_h200",
+            "torchtitan_benchmarks",
+            "megatron_bridge_memory_studies",
+            "megatron_bridge_model_cards",
+            "megatron_moe_layer_bench",
+        ] {
+            let scored = score(name, bundled(name).1).unwrap();
+            let all = scored.iter().find(|one| one.quantity == "peak_bytes").unwrap();
+            assert!(all.n >= 3 && all.median_abs_err < 0.07 && all.p90_abs_err < 0.15, "{name}: {all:#?}");
+        }
+    }
+
+    #[test]
     fn splits_are_the_halves_that_rules_were_made_and_checked_on() {
         let (name, text) = bundled("megatron_ci_golden");
         let rows = |split: &str| {
