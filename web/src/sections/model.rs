@@ -223,7 +223,8 @@ fn facts(model: &Architecture) -> Vec<(&'static str, String)> {
         }
     }
     let kinds = model.layer_kinds();
-    if kinds.len() > 1 {
+    let plain = kinds.iter().all(|(kind, _)| kind.mixer == Some(0));
+    if kinds.len() > 1 || !plain {
         let each = kinds.iter().map(|(kind, layers)| format!("{layers} of {}", model.kind_in_words(*kind)));
         facts.push(("Kinds of layers", each.collect::<Vec<_>>().join(", ")));
     }

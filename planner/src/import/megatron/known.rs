@@ -5,8 +5,14 @@ pub const IN_THE_WAY: &[(&str, &str)] = &[
     ("export-kd-teacher-load", "a teacher model, whose size the options don't say, is held beside"),
     ("encoder-num-layers", "models with an encoder are not planned"),
     ("use-torch-fsdp2", "torch's FSDP2 under Megatron-LM is not planned"),
-    ("heterogeneous-layers-config-path", "layers of different widths are not planned"),
-    ("heterogeneous-layers-config-encoded-json", "layers of different widths are not planned"),
+    (
+        "heterogeneous-layers-config-path",
+        "give the model by its config.json, whose block_configs describe the same layers",
+    ),
+    (
+        "heterogeneous-layers-config-encoded-json",
+        "give the model by its config.json, whose block_configs describe the same layers",
+    ),
     ("vision-pretraining", "vision models are not planned"),
     ("perform-rl-step", "reinforcement learning holds an inference engine beside"),
     ("enable-hyper-connections", "hyper-connections are not planned for Megatron"),
