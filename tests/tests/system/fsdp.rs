@@ -21,6 +21,11 @@ fn transformers_still_has_the_plans_as_recorded() -> Result<()> {
     check("tp_plans.py", "planner/src/shard/data/transformers_tp_plans.json")
 }
 
+#[test]
+fn transformers_still_names_parameters_as_recorded() -> Result<()> {
+    check("hf_names.py", "planner/src/shard/data/transformers_names.json")
+}
+
 /// What a script prints is what was recorded.
 fn check(script: &str, recorded: &str) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
