@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use tokio_tungstenite::tungstenite::http::Method;
 use url::{ParseError, Url};
 
+use crate::memory;
 use crate::process::{Guarded, Lines};
 use crate::programs;
 use crate::wait::{Attempt, until};
@@ -36,7 +37,7 @@ pub enum Graphics {
 pub struct Browser {
     client: Client,
     // In this order they are dropped: first the processes, then their folder.
-    _driver: Guarded,
+    driver: Guarded,
     _lines: Lines,
     _profile: TempDir,
 }
@@ -64,7 +65,7 @@ impl Browser {
             .await
             .context("chromedriver could not start Chromium")?;
         client.set_window_size(1440, 1000).await?;
-        Ok(Browser { client, _driver: driver, _lines: lines, _profile: profile })
+        Ok(Browser { client, driver, _lines: lines, _profile: profile })
     }
 
     /// Opens an address.
@@ -215,6 +216,14 @@ impl Browser {
     /// Runs JavaScript in the page and gives its value.
     pub async fn script(&self, script: &str) -> Result<Value> {
         Ok(self.client.execute(script, Vec::new()).await?)
+    }
+
+    /// Bytes that the page's process has in memory of its own, its workers among them.
+    pub fn page_bytes(&self) -> Result<u64> {
+        let driver = u32::try_from(self.driver.pid()?.as_raw())?;
+        let pages = memory::resident_below(driver, "--type=renderer")?;
+        // Chromium keeps a spare one, which is smaller.
+        pages.into_iter().max().context("Chromium has no process for a page")
     }
 
     /// What the page has reported to the console as an error since the last such question.

@@ -5,6 +5,7 @@
 
 pub mod browser;
 pub mod hub;
+pub mod memory;
 pub mod pictures;
 pub mod plans;
 pub mod process;

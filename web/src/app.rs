@@ -6,6 +6,7 @@ use planner::finding::{Finding, Severity};
 use crate::findings::FindingList;
 use crate::frame::{AnswerLine, Help, Tabs, Toast, WhyPanel, listen_to_keys};
 use crate::hub::Hub;
+use crate::search::Engine;
 use crate::sections::Inputs;
 use crate::state::paths::section_of;
 use crate::state::{Store, View, start, store};
@@ -23,6 +24,9 @@ pub fn App() -> impl IntoView {
     let hub = Hub::new();
     provide_context(hub);
     provide_context(DiagnoseState::new());
+    let engine = Engine::new();
+    provide_context(engine);
+    engine.warm();
     start::keep_address(store, hub);
     hub.connect();
     Effect::new(move |_| store.view.get().keep());

@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, hostile values in scripts,
-//! and what measuring costs.
+//! what measuring costs, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
@@ -16,6 +16,7 @@ use crate::place::{Place, Target};
 use crate::{process, tools};
 
 mod executor;
+mod search;
 mod values;
 
 /// A part of a soak.
@@ -27,6 +28,8 @@ pub enum Part {
     Kills,
     /// Run with and without measuring, in turn
     Measuring,
+    /// Search the largest spaces in the page
+    Search,
     /// Put hostile values into every field of a script
     Values,
 }
@@ -48,6 +51,9 @@ pub struct Arguments {
     /// Pairs of runs with and without measuring
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
+    /// Searches of each of the largest spaces
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    searches: u32,
     /// Random values for each field of a script
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     values: u32,
@@ -78,8 +84,9 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let killed = !wanted(Part::Kills) || executor::kill(place, arguments.kills, arguments.seed)?;
     let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
+    let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
     let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
-    Ok(if killed && measured && quoted && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if killed && measured && quoted && searched && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs the fuzz targets; whether nothing crashed.

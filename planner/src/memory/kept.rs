@@ -180,22 +180,22 @@ impl LayerTerms {
         let (mut again, mut forward, mut backward) = (0.0f64, 0.0f64, 0.0f64);
         for (slot, layer) in self.layers.iter().enumerate().filter(|(slot, _)| class.mask >> slot & 1 == 1) {
             each[slot] = if self.full { 0.0 } else { layer.saved };
-            again = again.max(if self.full { layer.whole } else { layer.recomputed });
-            forward = forward.max(layer.forward);
-            backward = backward.max(layer.backward);
+            again = larger(again, if self.full { layer.whole } else { layer.recomputed });
+            forward = larger(forward, layer.forward);
+            backward = larger(backward, layer.backward);
         }
         each[inputs] = if self.full { self.stream } else { 0.0 };
         each[embeddings] = self.mask;
         if class.modules {
-            backward = backward.max(self.module.backward);
+            backward = larger(backward, self.module.backward);
             each[modules] = if self.full { 2.0 * self.stream } else { self.module.saved };
-            again = again.max(if self.full { self.module.whole } else { self.module.recomputed });
-            forward = forward.max(if self.full { 0.0 } else { self.module.forward });
+            again = larger(again, if self.full { self.module.whole } else { self.module.recomputed });
+            forward = larger(forward, if self.full { 0.0 } else { self.module.forward });
         }
         if class.head {
             let [kept, transient] = self.heads[usize::from(class.modules)];
             each[heads] = kept;
-            forward = forward.max(kept + transient);
+            forward = larger(forward, kept + transient);
         }
         ClassTerms {
             each,
@@ -207,9 +207,19 @@ impl LayerTerms {
     }
 }
 
+/// The larger of two numbers, by a comparison: `max` is a call in WebAssembly, which has no instruction for it.
+pub fn larger(one: f64, other: f64) -> f64 {
+    if other > one { other } else { one }
+}
+
+/// The smaller of two numbers.
+pub fn smaller(one: f64, other: f64) -> f64 {
+    if other < one { other } else { one }
+}
+
 impl ClassTerms {
     /// Each number joined with another's, by the least or the most of the two.
-    pub fn join(&self, other: &ClassTerms, of: fn(f64, f64) -> f64) -> ClassTerms {
+    pub fn join(&self, other: &ClassTerms, of: impl Fn(f64, f64) -> f64) -> ClassTerms {
         let mut joined = *self;
         for (mine, theirs) in joined.each.iter_mut().zip(other.each) {
             *mine = of(*mine, theirs);
@@ -411,16 +421,14 @@ impl GridTerms {
     }
 }
 
-/// Allocated bytes of a rank at its peak; more of any term is never less of them. All numbers are whole and far below 2^53, so the order of sums is free; and
-/// comparisons stand for `max`, which WebAssembly has no instruction for.
+/// Allocated bytes of a rank at its peak; more of any term is never less of them. All numbers are whole and far below 2^53, so the order of sums is free.
 #[inline]
 pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
     let product = |at: usize| terms.each[at] * alive.counts[at];
     let quarter = |at: usize| (product(at) + product(at + 1)) + (product(at + 2) + product(at + 3));
     let saved = quarter(0) + quarter(4) + quarter(8);
     let backward = terms.backward + grid.weight_gradient;
-    let passing = saved + if terms.forward > backward { terms.forward } else { backward };
-    let most = if passing > grid.least { passing } else { grid.least };
+    let most = larger(saved + larger(terms.forward, backward), grid.least);
     grid.always + terms.gathered + alive.boundary * terms.stream + most
 }
 

@@ -256,7 +256,7 @@ impl Grids<'_> {
             let first = sets.first().map(|cell| cell.bytes.clone()).unwrap_or_default();
             sets.iter().fold(first, join)
         };
-        let bytes = [joined(f64::min), joined(f64::max)];
+        let bytes = [joined(kept::smaller), joined(kept::larger)];
         let whole = sets.iter().map(|cell| cell.whole).reduce(Whole::join).unwrap_or_default();
         Cells { works, sets, bytes, whole }
     }

@@ -98,6 +98,9 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     phase(&browser, "looking").await?;
     browser.click("search-cancel").await?;
     phase(&browser, "cancelled").await?;
+    // It stays so, whatever workers still say.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    phase(&browser, "cancelled").await?;
 
     // An axis that can't be read is said at its field; one that can narrows the space.
     browser.click("search-axes").await?;
@@ -146,5 +149,58 @@ async fn a_worker_that_stops_is_said_and_replaced() -> Result<()> {
     let said = browser.text("search-mishap").await?;
     ensure!(said.contains("started again"), "{said}");
     ensure!(!browser.elements("search-row").await?.is_empty());
+    Ok(())
+}
+
+/// Bytes that the page may take while it searches.
+const MOST_BYTES: u64 = 300_000_000;
+
+/// What searches cost in the page, printed: a small one in the test command, and as `cargo xtask soak --only search` wants them
+/// the largest, so many times. They come to the same counts each time.
+#[tokio::test]
+async fn what_searches_cost_is_printed() -> Result<()> {
+    let times = std::env::var("SHARDPLAN_SEARCHES").ok().and_then(|text| text.parse::<u32>().ok());
+    let of = |preset: &str, nodes: u64, sequence: u64| {
+        let mut plan = plan(nodes);
+        plan["model"]["preset"] = json!(preset);
+        plan["training"] = json!({ "global_batch_size": 2048, "seq_len": sequence });
+        plan
+    };
+    let plans = match times {
+        None => vec![plan(4)],
+        Some(_) => vec![of("deepseek-v3", 256, 4096), of("llama-3.1-405b", 2048, 8192)],
+    };
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.url).await?;
+    browser.element("answer-verdict").await?;
+    let watch = "window.tasks = []; new PerformanceObserver(list => { for (const task of list.getEntries()) \
+        window.tasks.push([Math.round(task.startTime), Math.round(task.duration)]) }).observe({ type: 'longtask', buffered: true })";
+    browser.script(watch).await?;
+    // The page starts its workers when it has nothing to do for a while.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for plan in &plans {
+        let mut counts = Vec::new();
+        for _ in 0..times.unwrap_or(2) {
+            let begun = browser.script("return Math.round(performance.now())").await?;
+            open(&browser, plan).await?;
+            phase(&browser, "done").await?;
+            counts.push(browser.text("search-counts").await?);
+            let (says, bytes) = (browser.text("search-says").await?, browser.page_bytes()?);
+            println!(
+                "{}: begun {begun} ms after loading, {says}, {bytes} bytes of its own",
+                plan["model"]["preset"]
+            );
+            ensure!(bytes < MOST_BYTES, "the page takes {bytes} bytes");
+            browser.click("tab-memory").await?;
+        }
+        counts.dedup();
+        ensure!(counts.len() == 1, "{counts:#?}");
+    }
+    println!(
+        "tasks of 50 ms or more, begun and as long as [ms]: {}",
+        browser.script("return window.tasks").await?
+    );
     Ok(())
 }

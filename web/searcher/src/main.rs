@@ -3,45 +3,114 @@
 
 #[path = "../../src/search/protocol.rs"]
 mod protocol;
+mod warm;
 
 use gloo::worker::{HandlerId, Registrable, Worker, WorkerScope};
-use planner::search::{Known, Partial, Search};
+use planner::search::{Desk, Known, Partial, Search};
 use protocol::{Ask, Json, Tell};
+use warm::Warm;
 use web_sys::js_sys::Date;
 
 /// Milliseconds after which a worker answers with what it has.
 const SLICE: f64 = 60.0;
+/// Milliseconds after which it tells what it found; in between it only says how far it is.
+const TELL: f64 = 250.0;
 
-/// The search that is worked on.
-#[derive(Default)]
-struct Searcher {
-    search: Option<(u32, Search)>,
+/// The search that is worked on, and what is kept over its parts and its answers.
+struct Task {
+    number: u32,
+    search: Search,
+    desk: Desk,
+    /// What was found. Its counts are of what was not told yet; the best and the fronts stay, so that less is among them.
+    found: Box<Partial>,
+    /// When it was told last.
+    told: f64,
+    known: Known,
 }
 
-impl Searcher {
-    /// The search of this number, if it is the one that was begun last.
-    fn search(&self, number: u32) -> Option<&Search> {
-        self.search.as_ref().filter(|(known, _)| *known == number).map(|(_, search)| search)
-    }
-
-    fn work(&self, number: u32, first: u64, end: u64) -> Option<Tell> {
-        let mut worker = self.search(number)?.worker();
-        let mut partial = Box::<Partial>::default();
+impl Task {
+    fn work(&mut self, first: u64, end: u64) -> Tell {
         let started = Date::now();
         let mut next = first;
         while next < end {
-            worker.run(next, &mut partial);
+            self.desk.run(&self.search, next, &mut self.found);
             next += 1;
             if Date::now() - started > SLICE {
                 break;
             }
         }
-        Some(Tell::Worked { number, next, partial })
+        let now = Date::now();
+        let partial = (next >= end || now - self.told > TELL).then(|| {
+            self.told = now;
+            let partial = self.found.clone();
+            *self.found = std::mem::take(&mut *self.found).told();
+            partial
+        });
+        Tell::Worked { number: self.number, next, partial }
     }
 }
 
+/// A worker.
+#[derive(Default)]
+struct Searcher {
+    task: Option<Task>,
+    warm: Option<Warm>,
+}
+
+impl Searcher {
+    /// The search of this number, if it is the one that was begun last.
+    fn task(&mut self, number: u32) -> Option<&mut Task> {
+        self.task.as_mut().filter(|task| task.number == number)
+    }
+
+    fn answer(&mut self, ask: Ask) -> Option<Tell> {
+        match ask {
+            Ask::Warm => None,
+            Ask::Begin { number, request } => {
+                (self.task, self.warm) = (None, None);
+                Some(match Search::new(&request) {
+                    Err(findings) => Tell::Refused { number, findings },
+                    Ok(search) => {
+                        let (parts, ranking) = (search.parts(), Box::new(search.ranking().clone()));
+                        self.task = Some(Task {
+                            number,
+                            search,
+                            desk: Desk::default(),
+                            found: Box::default(),
+                            told: Date::now(),
+                            known: Known::default(),
+                        });
+                        Tell::Begun { number, parts, ranking }
+                    }
+                })
+            }
+            Ask::Work { number, first, end } => Some(self.task(number)?.work(first, end)),
+            Ask::Simulate { number, candidates } => {
+                let search = &self.task(number)?.search;
+                let found = candidates.iter().map(|one| search.simulate(one)).collect();
+                Some(Tell::Simulated { number, found })
+            }
+            Ask::Answer { number, partial, simulated, last } => {
+                let Task { search, known, .. } = self.task(number)?;
+                let answer = match last {
+                    true => search.finish_with(known, &partial, &simulated),
+                    false => search.so_far(known, &partial, &simulated),
+                };
+                Some(Tell::Answered { number, answer: Box::new(answer) })
+            }
+            Ask::WhyNot { number, wanted, best } => {
+                let told = self.task(number)?.search.why_not(&wanted, &best);
+                Some(Tell::WhyNot { number, told: Box::new(told) })
+            }
+        }
+    }
+}
+
+/// The next slice of getting warm.
+struct Warmer;
+
 impl Worker for Searcher {
-    type Message = ();
+    type Message = Warmer;
     type Input = Ask;
     type Output = Tell;
 
@@ -49,29 +118,19 @@ impl Worker for Searcher {
         Searcher::default()
     }
 
-    fn update(&mut self, _scope: &WorkerScope<Self>, _message: ()) {}
+    fn update(&mut self, scope: &WorkerScope<Self>, _message: Warmer) {
+        if let Some(warm) = self.warm.take().and_then(Warm::on) {
+            self.warm = Some(warm);
+            warm::later(scope.clone());
+        }
+    }
 
     fn received(&mut self, scope: &WorkerScope<Self>, ask: Ask, id: HandlerId) {
-        let answer = match ask {
-            Ask::Begin { number, request } => {
-                // The page made the same search from it already, and showed what was wrong with it.
-                self.search = Search::new(&request).ok().map(|search| (number, search));
-                None
-            }
-            Ask::Work { number, first, end } => self.work(number, first, end),
-            Ask::Simulate { number, candidates } => self.search(number).map(|search| Tell::Simulated {
-                number,
-                found: candidates.iter().map(|one| search.simulate(one)).collect(),
-            }),
-            Ask::Answer { number, partial, simulated, last } => self.search(number).map(|search| {
-                let answer = match last {
-                    true => search.finish(&partial, &simulated),
-                    false => search.so_far(&mut Known::default(), &partial, &simulated),
-                };
-                Tell::Answered { number, answer: Box::new(answer) }
-            }),
-        };
-        if let Some(answer) = answer {
+        if matches!(ask, Ask::Warm) && self.task.is_none() {
+            self.warm = Warm::new();
+            warm::later(scope.clone());
+        }
+        if let Some(answer) = self.answer(ask) {
             scope.respond(id, answer);
         }
     }

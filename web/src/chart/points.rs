@@ -18,6 +18,8 @@ const REACH: i32 = 8;
 pub struct Points {
     /// Across, up, and what each says when it is pointed at.
     pub points: Vec<(f64, f64, String)>,
+    /// Whether places across go by the logarithm, where all are above 0.
+    pub by_ratio: bool,
     /// Text below the x axis.
     pub across: String,
     /// Text beside the y axis.
@@ -34,7 +36,11 @@ impl Points {
     fn paint(&self, area: &super::Area) -> Result<Vec<Mark>, DrawError> {
         let finite: Vec<&(f64, f64, String)> =
             self.points.iter().filter(|(x, y, _)| x.is_finite() && y.is_finite()).collect();
-        let (x, y) = (extent(finite.iter().map(|point| point.0)), extent(finite.iter().map(|point| point.1)));
+        let by_ratio = self.by_ratio && finite.iter().all(|point| point.0 > 0.0);
+        let place = |x: f64| if by_ratio { x.log10() } else { x };
+        let value = |place: f64| if by_ratio { 10f64.powf(place) } else { place };
+        let across = extent(finite.iter().map(|point| place(point.0)));
+        let (x, y) = (across, extent(finite.iter().map(|point| point.1)));
         let mut chart = ChartBuilder::on(area)
             .margin_top(10)
             .margin_right(16)
@@ -46,7 +52,9 @@ impl Points {
             .disable_x_mesh()
             .x_labels(5)
             .y_labels(4)
-            .x_label_formatter(&|value| format::tick(*value))
+            .x_label_formatter(&|place| {
+                if by_ratio { format::three(value(*place)) } else { format::tick(*place) }
+            })
             .y_label_formatter(&|value| format::tick(*value))
             .x_desc(self.across.as_str())
             .y_desc(self.up.as_str())
@@ -57,11 +65,11 @@ impl Points {
             .light_line_style(Ink::Ground.marker())
             .bold_line_style(Ink::Grid.marker())
             .draw()?;
-        let places = finite.iter().map(|point| (point.0, point.1));
+        let places = finite.iter().map(|point| (place(point.0), point.1));
         chart.draw_series(LineSeries::new(places.clone(), Ink::Grid.marker().stroke_width(2)))?;
         chart.draw_series(places.map(|at| Circle::new(at, RADIUS, Ink::Curve.marker().filled())))?;
         let mark = |point: &&(f64, f64, String)| {
-            let (left, top) = chart.backend_coord(&(point.0, point.1));
+            let (left, top) = chart.backend_coord(&(place(point.0), point.1));
             Mark {
                 x: left - REACH,
                 y: top - REACH,
@@ -103,6 +111,7 @@ mod tests {
                 (2.0, 40.0, "b".to_owned()),
                 (f64::NAN, 1.0, "c".to_owned()),
             ],
+            by_ratio: false,
             across: "seconds".to_owned(),
             up: "GiB".to_owned(),
         };
@@ -111,5 +120,19 @@ mod tests {
         assert!(drawing.marks[0].x < drawing.marks[1].x && drawing.marks[0].y < drawing.marks[1].y);
         assert!(drawing.svg.contains("seconds") && drawing.svg.contains("GiB"));
         assert!(!Points::default().draw(0, 0).svg.is_empty());
+    }
+
+    #[test]
+    fn by_ratio_equal_factors_are_equally_far() {
+        let point = |x: f64| (x, 1.0, String::new());
+        let mut points = Points {
+            points: vec![point(1.0), point(10.0), point(100.0)],
+            by_ratio: true,
+            ..Points::default()
+        };
+        let places: Vec<i32> = points.draw(400, 200).marks.iter().map(|mark| mark.x).collect();
+        assert!((places[2] - 2 * places[1] + places[0]).abs() <= 1, "{places:?}");
+        points.points.push(point(0.0));
+        assert_eq!(points.draw(400, 200).marks.len(), 4);
     }
 }

@@ -1,25 +1,24 @@
-//! The page's side of a search: hands out work, merges, starts again on every change.
+//! The page's side of a search: hands out work, merges, starts again on every change. Whatever takes long is done by workers:
+//! the page does not even make the space.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use gloo::timers::callback::Interval;
-use gloo::worker::{HandlerId, Spawnable, Worker, WorkerBridge, WorkerScope};
+use gloo::timers::callback::{Interval, Timeout};
+use gloo::worker::Spawnable;
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::search::{Partial, Request, Scored, Search, SearchAnswer, Simulated, WhyNot};
+use planner::search::{Request, SearchAnswer, WhyNot};
 use web_sys::js_sys::Date;
 
+use super::inner::{Hand, Heard, Inner, Remote, Task};
 use super::protocol::{ADDRESS, Ask, Json, Tell};
 
 /// Most workers; more would wait for each other on the machines that pages are read on.
 const MOST_WORKERS: usize = 8;
-/// Chunks of the space for each worker: small enough that all end at about the same time.
-const CHUNKS: u64 = 16;
-/// Candidates that a worker simulates at a go.
-const AT_A_GO: usize = 4;
 /// Milliseconds between two looks at unfinished results.
-const LOOK: f64 = 300.0;
+const LOOK: f64 = 400.0;
+/// Milliseconds after which a page that nobody used yet starts its workers.
+const IDLE: u32 = 1500;
 /// Milliseconds after which a worker that owes an answer is taken for dead: its first answer includes loading, and others are
 /// due after a slice of time.
 const DEAD: [f64; 2] = [20_000.0, 8_000.0];
@@ -59,63 +58,11 @@ pub struct State {
     pub seconds: f64,
     /// What happened on the way.
     pub said: Option<String>,
+    /// Why a plan is not the best.
+    pub told: Option<Result<WhyNot, String>>,
 }
 
-/// The type of the workers as the page sees them: what they do stands in their own module.
-struct Remote;
-
-impl Worker for Remote {
-    type Message = ();
-    type Input = Ask;
-    type Output = Tell;
-
-    fn create(_scope: &WorkerScope<Self>) -> Self {
-        Remote
-    }
-
-    fn update(&mut self, _scope: &WorkerScope<Self>, _message: ()) {}
-
-    fn received(&mut self, _scope: &WorkerScope<Self>, _ask: Ask, _id: HandlerId) {}
-}
-
-/// What a worker owes an answer to.
-enum Task {
-    Parts { first: u64, end: u64 },
-    Candidates(Vec<Scored>),
-    Answer(Phase),
-}
-
-/// A worker.
-struct Hand {
-    bridge: WorkerBridge<Remote>,
-    /// Number of the search that it was told of last.
-    knows: u32,
-    /// Whether it was ever heard of.
-    heard: bool,
-    /// What it is busy with: for which search, since when.
-    task: Option<(u32, Task, f64)>,
-}
-
-#[derive(Default)]
-struct Inner {
-    hands: Vec<Hand>,
-    number: u32,
-    request: Option<Box<Request>>,
-    search: Option<Search>,
-    parts: VecDeque<(u64, u64)>,
-    done: u64,
-    partial: Partial,
-    candidates: VecDeque<Scored>,
-    simulated: Vec<Simulated>,
-    /// The phase for which an answer is to be put together.
-    wanted: Option<Phase>,
-    started: f64,
-    looked: f64,
-    replaced: u32,
-    watch: Option<Interval>,
-}
-
-/// A search of the page. Copied into whatever starts or shows it; its workers end with its owner.
+/// The search of the page. Copied into whatever starts or shows it; its workers stay for the next search.
 #[derive(Clone, Copy)]
 pub struct Engine {
     /// What is shown.
@@ -124,81 +71,84 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// One without workers; the first search starts them.
+    /// One without workers; the first search starts them, or a page that has nothing to do.
     pub fn new() -> Engine {
         let inner = StoredValue::new_local(Inner::default());
         Engine { state: RwSignal::new(State::default()), inner }
     }
 
+    /// Starts the workers once the page has nothing to do, and has them get warm.
+    pub fn warm(self) {
+        let warm = move || {
+            if self.change(|inner| inner.hands.is_empty()) {
+                self.raise();
+                // What a browser compiled for one worker it has for the others.
+                self.change(|inner| inner.hands.iter().take(1).for_each(|hand| hand.bridge.send(Ask::Warm)));
+            }
+        };
+        Timeout::new(IDLE, warm).forget();
+    }
+
     /// Searches anew. What is under way is forgotten; workers hear of it within a slice of time.
     pub fn start(self, request: Request) {
-        let found = Search::new(&request);
         self.change(|inner| {
-            inner.number = inner.number.wrapping_add(1);
+            inner.forget();
             inner.request = Some(Box::new(request));
-            inner.partial = Partial::default();
-            inner.simulated.clear();
-            inner.candidates.clear();
-            inner.parts.clear();
-            inner.wanted = None;
-            (inner.done, inner.replaced) = (0, 0);
             inner.started = Date::now();
             inner.looked = inner.started;
-            inner.search = None;
         });
-        match found {
-            Err(findings) => self.state.set(State { findings, ..State::default() }),
-            Ok(search) => {
-                // What was refused with whole axes is counted with the first part, even where there is none.
-                let parts = search.parts().max(1);
-                self.change(|inner| {
-                    inner.search = Some(search);
-                    let each = (parts / (CHUNKS * hands_wanted() as u64)).max(1);
-                    inner.parts = (0..parts)
-                        .step_by(usize::try_from(each).unwrap_or(usize::MAX))
-                        .map(|first| (first, (first + each).min(parts)))
-                        .collect();
-                });
-                // What was found for the plan before stays on screen until there is something new.
-                let answer = self.state.with_untracked(|state| state.answer.clone());
-                self.state.set(State { phase: Phase::Looking, answer, ..State::default() });
-                self.raise();
-                self.hand_out();
-            }
-        }
+        // What was found for the plan before stays on screen until there is something new.
+        let answer = self.state.with_untracked(|state| state.answer.clone());
+        self.state.set(State { phase: Phase::Looking, answer, ..State::default() });
+        self.raise();
+        let watch = Interval::new(1000, move || self.watch());
+        self.change(|inner| inner.watch = Some(watch));
+        self.hand_out();
     }
 
     /// Stops. What was found so far stays.
     pub fn cancel(self) {
-        self.change(|inner| {
-            inner.number = inner.number.wrapping_add(1);
-            inner.parts.clear();
-            inner.candidates.clear();
+        let begun = self.change(|inner| {
+            inner.stop();
+            if inner.begun.is_none() {
+                inner.request = None;
+            }
+            inner.begun.is_some()
         });
-        self.look(Phase::Cancelled);
+        match begun {
+            true => self.look(Phase::Cancelled),
+            false => self.state.update(|state| state.phase = Phase::Cancelled),
+        }
         self.hand_out();
     }
 
     /// Puts off what waits: a new search is about to begin.
     pub fn pause(self) {
         self.change(|inner| {
-            inner.number = inner.number.wrapping_add(1);
-            inner.parts.clear();
-            inner.candidates.clear();
-            inner.wanted = None;
+            inner.stop();
+            (inner.request, inner.wanted) = (None, None);
         });
     }
 
-    /// Ends the workers.
-    pub fn end(self) {
-        self.change(|inner| *inner = Inner::default());
+    /// Forgets everything but the workers.
+    pub fn rest(self) {
+        self.change(|inner| {
+            inner.forget();
+            (inner.request, inner.watch) = (None, None);
+        });
+        self.state.set(State::default());
     }
 
-    /// Why a plan is not the best, as `tp=4,pp=2`; nothing before there is a best.
-    pub fn why_not(self, wanted: &str) -> Option<Result<WhyNot, String>> {
-        let answer = self.state.with_untracked(|state| state.answer.clone())?;
-        let best = answer.rows.first()?;
-        self.change(|inner| inner.search.as_ref().map(|search| search.why_not(wanted, best)))
+    /// Has somebody find out why a plan is not the best, as `tp=4,pp=2`; nothing before there is a best.
+    pub fn why_not(self, wanted: &str) {
+        let answer = self.state.with_untracked(|state| state.answer.clone());
+        let best = answer.and_then(|answer| answer.rows.first().cloned());
+        let asked = best.filter(|_| !wanted.is_empty()).map(|best| (wanted.to_owned(), Box::new(best)));
+        if asked.is_none() && self.state.with_untracked(|state| state.told.is_some()) {
+            self.state.update(|state| state.told = None);
+        }
+        self.change(|inner| inner.asked = asked);
+        self.hand_out();
     }
 
     fn change<T: Default>(self, change: impl FnOnce(&mut Inner) -> T) -> T {
@@ -213,133 +163,66 @@ impl Engine {
             let hand = self.hand(place);
             self.change(|inner| inner.hands.push(hand));
         }
-        let watch = Interval::new(1000, move || self.watch());
-        self.change(|inner| inner.watch = Some(watch));
     }
 
     fn hand(self, place: usize) -> Hand {
         let bridge =
             Remote::spawner().encoding::<Json>().callback(move |tell| self.hear(place, tell)).spawn(ADDRESS);
-        Hand { bridge, knows: 0, heard: false, task: None }
+        Hand { bridge, knows: 0, heard: false, task: None, untold: Vec::new() }
     }
 
     /// Gives every idle worker something to do.
     fn hand_out(self) {
-        self.change(|inner| {
-            let mut wanted_later = None;
-            let Inner { hands, number, request, parts, candidates, partial, simulated, wanted, .. } = inner;
-            let answering = |hand: &Hand| {
-                hand.task
-                    .as_ref()
-                    .is_some_and(|(of, task, _)| of == number && matches!(task, Task::Answer(_)))
-            };
-            // One at a time: an answer that is late is followed by one that is not.
-            if hands.iter().any(answering) {
-                wanted_later = wanted.take();
-            }
-            for hand in hands.iter_mut().filter(|hand| hand.task.is_none()) {
-                let task = if let Some(phase) = wanted.take() {
-                    Task::Answer(phase)
-                } else if let Some((first, end)) = parts.pop_front() {
-                    Task::Parts { first, end }
-                } else if !candidates.is_empty() {
-                    let some = candidates.len().min(AT_A_GO);
-                    Task::Candidates(candidates.drain(..some).collect())
-                } else {
-                    break;
-                };
-                if hand.knows != *number {
-                    let Some(request) = request.clone() else { break };
-                    hand.knows = *number;
-                    hand.bridge.send(Ask::Begin { number: *number, request });
-                }
-                hand.bridge.send(match &task {
-                    Task::Parts { first, end } => Ask::Work { number: *number, first: *first, end: *end },
-                    Task::Candidates(candidates) => {
-                        Ask::Simulate { number: *number, candidates: candidates.clone() }
-                    }
-                    Task::Answer(phase) => Ask::Answer {
-                        number: *number,
-                        last: *phase == Phase::Done,
-                        partial: Box::new(partial.clone()),
-                        simulated: simulated.clone(),
-                    },
-                });
-                hand.task = Some((*number, task, Date::now()));
-            }
-            *wanted = wanted.or(wanted_later);
-        });
+        self.change(Inner::hand_out);
     }
 
     /// Something of the worker at `place`.
     fn hear(self, place: usize, tell: Tell) {
-        enum Heard {
-            Old,
-            Found,
-            Answer(Box<SearchAnswer>, Phase),
-        }
-        let heard = self.inner.try_update_value(|inner| {
-            let hand = inner.hands.get_mut(place);
-            let task = hand.and_then(|hand| {
-                hand.heard = true;
-                hand.task.take()
-            });
-            let Inner { search: Some(search), number, parts, done, partial, simulated, .. } = inner else {
-                return Heard::Old;
-            };
-            if tell.number() != *number {
-                return Heard::Old;
+        match self.inner.try_update_value(|inner| inner.hear(place, tell)).unwrap_or(Heard::Nothing) {
+            Heard::Found => self.advance(),
+            Heard::Answer(answer, phase) => self.show(answer, phase),
+            Heard::Refused(findings) => {
+                self.change(|inner| inner.watch = None);
+                self.state.set(State { findings, ..State::default() });
             }
-            match (tell, task) {
-                (Tell::Worked { next, partial: found, .. }, task) => {
-                    search.merge(partial, &found);
-                    if let Some((_, Task::Parts { first, end }, _)) = task {
-                        *done += next.saturating_sub(first);
-                        if next < end {
-                            parts.push_front((next, end));
-                        }
-                    }
-                    Heard::Found
-                }
-                (Tell::Simulated { found, .. }, _) => {
-                    simulated.extend(found);
-                    Heard::Found
-                }
-                (Tell::Answered { answer, .. }, Some((_, Task::Answer(phase), _))) => {
-                    Heard::Answer(answer, phase)
-                }
-                (Tell::Answered { .. }, _) => Heard::Old,
-            }
-        });
-        match heard {
-            Some(Heard::Found) => self.advance(),
-            Some(Heard::Answer(answer, phase)) => self.show(answer, phase),
-            Some(Heard::Old) | None => {}
+            Heard::Told(told) => self.state.update(|state| state.told = Some(*told)),
+            Heard::Nothing => {}
         }
         self.hand_out();
     }
 
     /// From the space to the simulation, and from there to the end.
     fn advance(self) {
-        let looking = self.state.with_untracked(|state| state.phase == Phase::Looking);
+        let phase = self.state.with_untracked(|state| state.phase);
+        let looking = phase == Phase::Looking;
+        if !looking && phase != Phase::Simulating {
+            return;
+        }
         let next = self.change(|inner| {
             let number = inner.number;
-            let works = |(of, task, _): &(u32, Task, f64)| *of == number && !matches!(task, Task::Answer(_));
-            let busy = inner.hands.iter().any(|hand| hand.task.as_ref().is_some_and(works));
+            let works = |(of, task, _): &(u32, Task, f64)| {
+                *of == number && matches!(task, Task::Parts { .. } | Task::Candidates(_))
+            };
+            let at_work = |hand: &Hand| hand.task.as_ref().is_some_and(works) || !hand.untold.is_empty();
+            let busy = inner.hands.iter().any(at_work);
             let waiting = !inner.parts.is_empty() || !inner.candidates.is_empty();
-            let search = inner.search.as_ref()?;
+            inner.begun.as_ref()?;
             if !busy && !waiting {
                 if !looking {
-                    return Some(Phase::Done);
+                    return Some((Phase::Done, true));
                 }
-                inner.candidates = search.shortlist(&inner.partial).into();
-                return Some(if inner.candidates.is_empty() { Phase::Done } else { Phase::Simulating });
+                inner.candidates = inner.partial.best.clone().into();
+                // Simulating takes less time than two looks.
+                let done = inner.candidates.is_empty();
+                return Some(if done { (Phase::Done, true) } else { (Phase::Simulating, false) });
             }
             let phase = if looking { Phase::Looking } else { Phase::Simulating };
-            (Date::now() - inner.looked > LOOK).then_some(phase)
+            (Date::now() - inner.looked > LOOK).then_some((phase, true))
         });
-        if let Some(phase) = next {
-            self.look(phase);
+        match next {
+            Some((phase, true)) => self.look(phase),
+            Some((phase, false)) => self.state.update(|state| (state.phase, state.progress) = (phase, 0.0)),
+            None => {}
         }
     }
 
@@ -347,12 +230,12 @@ impl Engine {
     fn look(self, phase: Phase) {
         let found = self.inner.try_update_value(|inner| {
             inner.looked = Date::now();
-            let search = inner.search.as_ref()?;
+            let (parts, _) = inner.begun.as_ref()?;
             inner.wanted = Some(phase);
             let wanted = inner.simulated.len() + inner.candidates.len();
             let progress = match phase {
                 Phase::Simulating => inner.simulated.len() as f64 / wanted.max(1) as f64,
-                Phase::Looking => inner.done as f64 / search.parts().max(1) as f64,
+                Phase::Looking => inner.done as f64 / (*parts).max(1) as f64,
                 _ => 1.0,
             };
             Some((progress, (inner.looked - inner.started) / 1000.0))
@@ -403,6 +286,11 @@ impl Engine {
                 let number = inner.number;
                 let Some(hand) = inner.hands.get_mut(place) else { return false };
                 let old = std::mem::replace(hand, fresh);
+                // What it did and told nothing of is done anew.
+                for (first, end) in old.untold {
+                    inner.done = inner.done.saturating_sub(end - first);
+                    inner.parts.push_front((first, end));
+                }
                 match old.task {
                     Some((of, Task::Parts { first, end }, _)) if of == number => {
                         inner.parts.push_front((first, end));

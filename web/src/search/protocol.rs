@@ -1,7 +1,8 @@
 //! What the page and the workers of a search say to each other. Both modules compile this file.
 
 use gloo::worker::Codec;
-use planner::search::{Partial, Request, Scored, SearchAnswer, Simulated};
+use planner::finding::Finding;
+use planner::search::{Partial, Ranking, Request, Row, Scored, SearchAnswer, Simulated, WhyNot};
 use serde::{Deserialize, Serialize};
 use wasm_bindgen::JsValue;
 
@@ -12,6 +13,8 @@ pub const ADDRESS: &str = "./searcher.js";
 /// What the page asks of a worker. Every answer carries the number of the search it belongs to.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Ask {
+    /// Nothing yet, but a search is likely: make ready.
+    Warm,
     /// A new search; the one before is forgotten.
     Begin {
         /// Number of the search.
@@ -19,7 +22,7 @@ pub enum Ask {
         /// What is searched.
         request: Box<Request>,
     },
-    /// Parts of the space, as many as a slice of time holds.
+    /// Parts of the space, as many as a slice of time holds; without any, what was found and not told yet.
     Work {
         /// Number of the search.
         number: u32,
@@ -46,19 +49,44 @@ pub enum Ask {
         /// Whether that is everything.
         last: bool,
     },
+    /// Why a plan is not the best.
+    WhyNot {
+        /// Number of the search.
+        number: u32,
+        /// The plan that somebody had in mind, as `tp=4,pp=2`.
+        wanted: String,
+        /// The best.
+        best: Box<Row>,
+    },
 }
 
 /// What a worker answers.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Tell {
-    /// What some parts hold.
+    /// A search is ready to be worked on.
+    Begun {
+        /// Number of the search.
+        number: u32,
+        /// Parts of its space.
+        parts: u64,
+        /// What merging needs.
+        ranking: Box<Ranking>,
+    },
+    /// A search can't begin.
+    Refused {
+        /// Number of the search.
+        number: u32,
+        /// What is wrong with its request.
+        findings: Vec<Finding>,
+    },
+    /// Some parts are done.
     Worked {
         /// Number of the search.
         number: u32,
         /// First part that is not done yet.
         next: u64,
-        /// What was found.
-        partial: Box<Partial>,
+        /// What was found since it was told last, now and then, and always when all parts that were asked for are done.
+        partial: Option<Box<Partial>>,
     },
     /// Steps of candidates.
     Simulated {
@@ -74,6 +102,13 @@ pub enum Tell {
         /// Put together from what the question held.
         answer: Box<SearchAnswer>,
     },
+    /// Why a plan is not the best, or what can't be read of it.
+    WhyNot {
+        /// Number of the search.
+        number: u32,
+        /// The sentence, or the reasons.
+        told: Box<Result<WhyNot, String>>,
+    },
 }
 
 impl Tell {
@@ -81,9 +116,12 @@ impl Tell {
     #[allow(dead_code, reason = "only the page compares it")]
     pub fn number(&self) -> u32 {
         match self {
-            Tell::Worked { number, .. } | Tell::Simulated { number, .. } | Tell::Answered { number, .. } => {
-                *number
-            }
+            Tell::Begun { number, .. }
+            | Tell::Refused { number, .. }
+            | Tell::Worked { number, .. }
+            | Tell::Simulated { number, .. }
+            | Tell::Answered { number, .. }
+            | Tell::WhyNot { number, .. } => *number,
         }
     }
 }

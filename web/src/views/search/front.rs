@@ -52,6 +52,7 @@ pub fn FrontView(
     let draw = Signal::derive(move || {
         let points = Points {
             points: points.get(),
+            by_ratio: true,
             across: "seconds of a step".to_owned(),
             up: "GiB of the fullest GPU".to_owned(),
         };

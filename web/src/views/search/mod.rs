@@ -43,7 +43,7 @@ fn question(file: &PlanFile) -> PlanFile {
 #[component]
 pub fn SearchView() -> impl IntoView {
     let store = store();
-    let engine = Engine::new();
+    let engine = expect_context::<Engine>();
     let wanted = Wanted::new();
     let request = Memo::new(move |_| wanted.request(question(&store.plan())));
     // A row that was taken changes the plan, and not what was asked.
@@ -65,7 +65,7 @@ pub fn SearchView() -> impl IntoView {
     });
     on_cleanup(move || {
         timer.set_value(None);
-        engine.end();
+        engine.rest();
     });
     let take = Callback::new(move |row: Row| {
         let plan = row.apply(&store.plan_now());

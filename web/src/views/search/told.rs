@@ -14,12 +14,12 @@ use crate::testid;
 #[component]
 pub fn WhyNot(engine: Engine, answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
     let asked = RwSignal::new(String::new());
-    let told = Memo::new(move |_| {
+    Effect::new(move |_| {
         // What is told compares with the best, which changes.
         answer.track();
-        let wanted = asked.get();
-        if wanted.trim().is_empty() { None } else { engine.why_not(wanted.trim()) }
+        engine.why_not(asked.get().trim());
     });
+    let told = Memo::new(move |_| engine.state.with(|state| state.told.clone()));
     let said = move || {
         told.get().map(|told| match told {
             Ok(told) => {

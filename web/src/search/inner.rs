@@ -1,0 +1,225 @@
+//! What a search of the page has and waits for: chunks of the space, candidates to simulate, and what each worker is busy
+//! with. Nothing here draws or counts time.
+
+use std::collections::VecDeque;
+
+use gloo::timers::callback::Interval;
+use gloo::worker::{HandlerId, Worker, WorkerBridge, WorkerScope};
+use planner::finding::Finding;
+use planner::search::{Partial, Ranking, Request, Row, Scored, SearchAnswer, Simulated, WhyNot};
+use web_sys::js_sys::Date;
+
+use super::engine::Phase;
+use super::protocol::{Ask, Tell};
+
+/// Chunks of the space for each worker: small enough that all end at about the same time.
+const CHUNKS: u64 = 16;
+/// Candidates that a worker simulates at a go.
+const AT_A_GO: usize = 4;
+
+/// The type of the workers as the page sees them: what they do stands in their own module.
+pub struct Remote;
+
+impl Worker for Remote {
+    type Message = ();
+    type Input = Ask;
+    type Output = Tell;
+
+    fn create(_scope: &WorkerScope<Self>) -> Self {
+        Remote
+    }
+
+    fn update(&mut self, _scope: &WorkerScope<Self>, _message: ()) {}
+
+    fn received(&mut self, _scope: &WorkerScope<Self>, _ask: Ask, _id: HandlerId) {}
+}
+
+/// What a worker owes an answer to.
+pub enum Task {
+    Begin,
+    WhyNot,
+    Parts { first: u64, end: u64 },
+    Candidates(Vec<Scored>),
+    Answer(Phase),
+}
+
+/// A worker.
+pub struct Hand {
+    pub bridge: WorkerBridge<Remote>,
+    /// Number of the search that it was told of last.
+    pub knows: u32,
+    /// Whether it was ever heard of.
+    pub heard: bool,
+    /// What it is busy with: for which search, since when.
+    pub task: Option<(u32, Task, f64)>,
+    /// Parts that it did and told nothing of yet.
+    pub untold: Vec<(u64, u64)>,
+}
+
+#[derive(Default)]
+pub struct Inner {
+    pub hands: Vec<Hand>,
+    pub number: u32,
+    pub request: Option<Box<Request>>,
+    /// Parts of the space and the order of its candidates, once a worker said.
+    pub begun: Option<(u64, Box<Ranking>)>,
+    pub parts: VecDeque<(u64, u64)>,
+    pub done: u64,
+    pub partial: Partial,
+    pub candidates: VecDeque<Scored>,
+    pub simulated: Vec<Simulated>,
+    /// The phase for which an answer is to be put together.
+    pub wanted: Option<Phase>,
+    /// What somebody had in mind, and the best that it is held against.
+    pub asked: Option<(String, Box<Row>)>,
+    pub started: f64,
+    pub looked: f64,
+    pub replaced: u32,
+    pub watch: Option<Interval>,
+}
+
+/// What a worker said, as far as it matters.
+pub enum Heard {
+    Nothing,
+    Found,
+    Answer(Box<SearchAnswer>, Phase),
+    Refused(Vec<Finding>),
+    Told(Box<Result<WhyNot, String>>),
+}
+
+impl Inner {
+    /// Ends the search: what workers say of it is not heard any more, and what they did not tell is gone.
+    pub fn stop(&mut self) {
+        self.number = self.number.wrapping_add(1);
+        self.parts.clear();
+        self.candidates.clear();
+        self.hands.iter_mut().for_each(|hand| hand.untold.clear());
+    }
+
+    /// Forgets the search that was.
+    pub fn forget(&mut self) {
+        self.stop();
+        self.begun = None;
+        self.partial = Partial::default();
+        self.simulated.clear();
+        (self.wanted, self.asked) = (None, None);
+        (self.done, self.replaced) = (0, 0);
+    }
+
+    /// What the worker at `place` is to do next, if it has nothing to do. The first puts answers together: it has rows of
+    /// earlier ones.
+    fn task_for(&mut self, place: usize) -> Option<Task> {
+        let hand = self.hands.get(place)?;
+        if hand.task.is_some() || self.request.is_none() {
+            return None;
+        }
+        if hand.knows != self.number {
+            return Some(Task::Begin);
+        }
+        if place == 0
+            && let Some(phase) = self.wanted.take()
+        {
+            return Some(Task::Answer(phase));
+        }
+        if self.asked.is_some() {
+            return Some(Task::WhyNot);
+        }
+        if let Some((first, end)) = self.parts.pop_front() {
+            // The last ones are shared, so that all are done at about the same time.
+            let half = first + (end - first).div_ceil(2);
+            if self.parts.len() < self.hands.len() && half < end {
+                self.parts.push_front((half, end));
+                return Some(Task::Parts { first, end: half });
+            }
+            return Some(Task::Parts { first, end });
+        }
+        if let Some(&(_, end)) = self.hands.get(place)?.untold.last() {
+            return Some(Task::Parts { first: end, end });
+        }
+        let some = self.candidates.len().min(AT_A_GO);
+        (some > 0).then(|| Task::Candidates(self.candidates.drain(..some).collect()))
+    }
+
+    pub fn hand_out(&mut self) {
+        for place in 0..self.hands.len() {
+            let Some(task) = self.task_for(place) else { continue };
+            let number = self.number;
+            let ask = match &task {
+                Task::Begin => self.request.clone().map(|request| Ask::Begin { number, request }),
+                Task::WhyNot => self.asked.take().map(|(wanted, best)| Ask::WhyNot { number, wanted, best }),
+                Task::Parts { first, end } => Some(Ask::Work { number, first: *first, end: *end }),
+                Task::Candidates(candidates) => {
+                    Some(Ask::Simulate { number, candidates: candidates.clone() })
+                }
+                Task::Answer(phase) => Some(Ask::Answer {
+                    number,
+                    last: *phase == Phase::Done,
+                    partial: Box::new(self.partial.clone()),
+                    simulated: self.simulated.clone(),
+                }),
+            };
+            if let (Some(hand), Some(ask)) = (self.hands.get_mut(place), ask) {
+                hand.knows = number;
+                hand.bridge.send(ask);
+                hand.task = Some((number, task, Date::now()));
+            }
+        }
+    }
+
+    /// The space, cut into chunks.
+    fn begin(&mut self, parts: u64, ranking: Box<Ranking>) {
+        if self.begun.is_some() {
+            return;
+        }
+        self.begun = Some((parts, ranking));
+        // What was refused with whole axes is counted with the first part, even where there is none.
+        let parts = parts.max(1);
+        let each = (parts / (CHUNKS * self.hands.len() as u64).max(1)).max(1);
+        self.parts = (0..parts)
+            .step_by(usize::try_from(each).unwrap_or(usize::MAX))
+            .map(|first| (first, (first + each).min(parts)))
+            .collect();
+    }
+
+    pub fn hear(&mut self, place: usize, tell: Tell) -> Heard {
+        let Some(hand) = self.hands.get_mut(place) else { return Heard::Nothing };
+        hand.heard = true;
+        let task = hand.task.take();
+        if tell.number() != self.number {
+            return Heard::Nothing;
+        }
+        match tell {
+            Tell::Begun { parts, ranking, .. } => {
+                self.begin(parts, ranking);
+                Heard::Nothing
+            }
+            Tell::Refused { findings, .. } => {
+                self.request = None;
+                Heard::Refused(findings)
+            }
+            Tell::Worked { next, partial, .. } => {
+                if let Some((_, Task::Parts { first, end }, _)) = task {
+                    self.done += next.saturating_sub(first);
+                    hand.untold.push((first, next));
+                    if next < end {
+                        self.parts.push_front((next, end));
+                    }
+                }
+                if let (Some(partial), Some((_, ranking))) = (partial, &self.begun) {
+                    hand.untold.clear();
+                    ranking.merge(&mut self.partial, &partial);
+                }
+                Heard::Found
+            }
+            Tell::Simulated { found, .. } => {
+                self.simulated.extend(found);
+                Heard::Found
+            }
+            Tell::Answered { answer, .. } => match task {
+                Some((_, Task::Answer(phase), _)) => Heard::Answer(answer, phase),
+                _ => Heard::Nothing,
+            },
+            Tell::WhyNot { told, .. } => Heard::Told(told),
+        }
+    }
+}
