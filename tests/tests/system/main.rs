@@ -8,6 +8,7 @@ mod launch;
 mod layouts;
 mod lint;
 mod map;
+mod measured;
 mod memory;
 mod script_form;
 mod scripts;
