@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, hostile values in scripts,
-//! what measuring costs, and what the largest searches cost in the page.
+//! what measuring costs, how far a calibration carries, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
@@ -15,6 +15,7 @@ use crate::console::{self, timed};
 use crate::place::{Place, Target};
 use crate::{process, tools};
 
+mod calibration;
 mod executor;
 mod search;
 mod values;
@@ -22,6 +23,8 @@ mod values;
 /// A part of a soak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Part {
+    /// Calibrate by probes of one rank and predict ten shapes that no probe has
+    Calibration,
     /// Fuzz what reads other people's input
     Fuzz,
     /// Kill one of eight ranks at random moments
@@ -86,6 +89,9 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
     let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
+    if wanted(Part::Calibration) {
+        calibration::run(place)?;
+    }
     Ok(if killed && measured && quoted && searched && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

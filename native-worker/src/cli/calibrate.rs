@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::calibration::{Measured, as_it_ran, calibrate, probes};
+use planner::calibration::{Measured, Probe, as_it_ran, calibrate, probes, unseen};
 use planner::time::PARTS;
 use planner::wire::{CalibrationFile, Outcome, PlanFile};
 use serde::Serialize;
@@ -21,6 +21,9 @@ pub struct Calibrate {
     /// Run folders that are not fitted to but predicted, to see how far the profile carries
     #[arg(long, value_name = "FOLDER")]
     score: Vec<PathBuf>,
+    /// Afterwards run ten more shapes, of one rank each, that no probe has, and predict them too
+    #[arg(long)]
+    check: bool,
     /// Write the profile to FILE
     #[arg(long, value_name = "FILE", default_value = "calibration.json")]
     output: PathBuf,
@@ -64,14 +67,27 @@ impl Calibrate {
     /// Writes the profile and prints how well it fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        let measured = if self.folders.is_empty() { self.probe(cores)? } else { all(&self.folders)? };
+        let measured = match self.folders.as_slice() {
+            [] => {
+                let ranks = self.ranks.unwrap_or(match probe::gpu_count() as u64 {
+                    0 => cores.clamp(2, 4),
+                    gpus => gpus,
+                });
+                self.measure(probes(&self.gpu()?, ranks))?
+            }
+            folders => all(folders)?,
+        };
         let name = match self.folders.len() {
             0 => format!("{} probes", measured.len()),
             1 => format!("run {}", measured.first().map_or("", |run| run.name.as_str())),
             runs => format!("{runs} runs"),
         };
         let file = calibrate(&measured, &name, cores).map_err(|finding| Failure::finding(*finding))?;
-        let scored = all(&self.score)?.iter().map(|run| scored(run, &file)).collect();
+        let mut more = all(&self.score)?;
+        if self.check {
+            more.extend(self.measure(unseen(&self.gpu()?))?);
+        }
+        let scored = more.iter().map(|run| scored(run, &file)).collect();
         let written = serde_json::to_string_pretty(&file)? + "\n";
         std::fs::write(&self.output, written).map_err(|error| {
             Failure::environment(format!("the profile can't be written: {error}: {}", self.output.display()))
@@ -85,19 +101,19 @@ impl Calibrate {
         Ok(Exit::Yes)
     }
 
-    /// Runs the probes.
-    fn probe(&self, cores: u64) -> anyhow::Result<Vec<Measured>> {
-        let gpus = probe::gpu_count() as u64;
-        let gpu = match (&self.gpu, gpus) {
-            (Some(gpu), _) => gpu.clone(),
-            (None, 0) => "cpu".to_owned(),
-            (None, _) => {
-                return Err(Failure::usage(
-                    "name this machine's GPU with --gpu, by its id in the catalogue such as h100-sxm",
-                ));
-            }
-        };
-        let ranks = self.ranks.unwrap_or(if gpus > 0 { gpus } else { cores.clamp(2, 4) });
+    /// The GPU that plans are measured on.
+    fn gpu(&self) -> anyhow::Result<String> {
+        match (&self.gpu, probe::gpu_count()) {
+            (Some(gpu), _) => Ok(gpu.clone()),
+            (None, 0) => Ok("cpu".to_owned()),
+            (None, _) => Err(Failure::usage(
+                "name this machine's GPU with --gpu, by its id in the catalogue such as h100-sxm",
+            )),
+        }
+    }
+
+    /// Runs plans, one after the other.
+    fn measure(&self, probes: Vec<Probe>) -> anyhow::Result<Vec<Measured>> {
         let (folder, _temporary) = match &self.runs {
             Some(folder) => (folder.clone(), None),
             None => {
@@ -106,7 +122,6 @@ impl Calibrate {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let probes = probes(&gpu, ranks);
         let count = probes.len();
         let mut measured = Vec::new();
         for (at, probe) in probes.into_iter().enumerate() {
@@ -196,14 +211,8 @@ fn readable(calibrated: &Calibrated) -> String {
             error(run.predicted, run.measured)
         ));
     }
-    let mut errors: Vec<f64> = calibrated
-        .scored
-        .iter()
-        .filter_map(|run| Some((run.predicted? / run.measured - 1.0).abs()))
-        .collect();
-    errors.sort_by(f64::total_cmp);
-    if let (Some(middle), Some(most)) = (errors.get(errors.len() / 2), errors.last()) {
-        out.push_str(&format!("            median {}, worst {}\n", percent(*middle), percent(*most)));
+    if let Some(line) = in_sum(&calibrated.scored) {
+        out.push_str(&line);
     }
     out.push_str(&format!(
         "profile     {}: for {}, {}, {}\n",
@@ -213,4 +222,49 @@ fn readable(calibrated: &Calibrated) -> String {
         calibration.dtype.name()
     ));
     out
+}
+
+/// How far off predictions of runs are that the fit had no part in: median, ninth of ten, worst, and their mean with its sign.
+fn in_sum(scored: &[Scored]) -> Option<String> {
+    let signed: Vec<f64> =
+        scored.iter().filter_map(|run| Some(run.predicted? / run.measured - 1.0)).collect();
+    let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+    sizes.sort_by(f64::total_cmp);
+    let at = |percent: usize| sizes.get((sizes.len() * percent).div_ceil(100).saturating_sub(1)).copied();
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let mean = signed.iter().sum::<f64>() / signed.len() as f64;
+    Some(format!(
+        "            {} runs: median {}, p90 {}, worst {}, bias {:+.1} %\n",
+        sizes.len(),
+        percent(at(50)?),
+        percent(at(90)?),
+        percent(at(100)?),
+        100.0 * mean
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(errors: &[f64], expected: Option<&str>) {
+        let run = |error: &f64| Scored {
+            name: String::new(),
+            measured: 2.0,
+            before: None,
+            predicted: Some(2.0 * (1.0 + error)),
+        };
+        let found = in_sum(&errors.iter().map(run).collect::<Vec<_>>());
+        assert_eq!(found.as_deref().map(str::trim), expected);
+    }
+
+    #[test]
+    fn errors_are_summed_up_with_their_sign() {
+        check(&[], None);
+        check(&[0.1], Some("1 runs: median 10.0 %, p90 10.0 %, worst 10.0 %, bias +10.0 %"));
+        check(
+            &[0.1, -0.2, 0.3, -0.4, 0.5, -0.6, 0.7, -0.8, 0.9, -1.0],
+            Some("10 runs: median 50.0 %, p90 90.0 %, worst 100.0 %, bias -5.0 %"),
+        );
+    }
 }

@@ -9,7 +9,7 @@ mod probes;
 #[cfg(test)]
 mod tests;
 
-pub use probes::{Probe, probes};
+pub use probes::{Probe, probes, unseen};
 
 use std::collections::BTreeMap;
 

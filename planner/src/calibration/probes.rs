@@ -80,6 +80,33 @@ pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
     found
 }
 
+/// Ten shapes of one rank that no probe has, to see how far a calibration by probes carries.
+pub fn unseen(gpu: &str) -> Vec<Probe> {
+    let scale = if gpu == "cpu" { 1 } else { 8 };
+    let sizes = |layers, hidden, ffn, vocabulary, experts| Sizes {
+        layers,
+        hidden,
+        ffn,
+        heads: hidden / 32,
+        vocabulary,
+        experts,
+    };
+    [
+        ("unseen: a small model", sizes(3, 96, 256, 2048, 0), [48, 2, 6]),
+        ("unseen: narrow and deep", sizes(12, 64, 192, 512, 0), [32, 2, 4]),
+        ("unseen: wide and shallow", sizes(1, 384, 1536, 1024, 0), [64, 2, 4]),
+        ("unseen: a middling sequence", sizes(4, 160, 512, 1024, 0), [256, 1, 3]),
+        ("unseen: a large micro batch", sizes(2, 192, 640, 1024, 0), [64, 6, 6]),
+        ("unseen: many micro batches", sizes(2, 128, 384, 2048, 0), [32, 1, 16]),
+        ("unseen: many words", sizes(2, 128, 384, 8192, 0), [96, 1, 2]),
+        ("unseen: six layers", sizes(6, 192, 768, 4096, 0), [96, 2, 4]),
+        ("unseen: few experts", sizes(3, 128, 192, 1024, 4), [96, 2, 4]),
+        ("unseen: more experts", sizes(2, 96, 96, 1024, 16), [64, 4, 8]),
+    ]
+    .map(|(name, sizes, batch)| probe(name, gpu, scale, &sizes, 1, [1, 1, 1], batch))
+    .into()
+}
+
 fn probe(
     name: &'static str,
     gpu: &str,

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::{Measured, as_it_ran, calibrate, parse, probes, typical_seconds};
+use super::{Measured, as_it_ran, calibrate, parse, probes, typical_seconds, unseen};
 use crate::plan::{Plan, estimate};
 use crate::time::PARTS;
 use crate::wire::{Calibration, PlanFile, Precision};
@@ -37,14 +37,14 @@ fn measured(calibration: &Calibration, noise: impl Fn(usize) -> f64) -> Vec<Meas
 #[test]
 fn every_probe_is_a_plan_that_the_executor_runs() {
     for gpu in ["cpu", "h100-sxm"] {
-        for (ranks, count) in [(1, 9), (2, 15), (8, 18)] {
-            let found = probes(gpu, ranks);
+        for (ranks, count) in [(1, 9), (2, 15), (8, 18), (0, 10)] {
+            let found = if ranks == 0 { unseen(gpu) } else { probes(gpu, ranks) };
             assert_eq!(found.len(), count);
             for probe in found {
                 let resolved = Plan::resolve(&probe.file);
                 let plan = resolved.plan.unwrap_or_else(|| panic!("{} {:?}", probe.name, resolved.findings));
                 assert_eq!(crate::layout::executor_limits(&plan), [], "{}", probe.name);
-                assert!(plan.world_size() <= ranks && estimate(&probe.file).time.is_some());
+                assert!(plan.world_size() <= ranks.max(1) && estimate(&probe.file).time.is_some());
             }
         }
     }

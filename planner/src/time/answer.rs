@@ -12,6 +12,8 @@ use crate::shard::padded_vocabulary;
 use crate::units::LowPrecision;
 use crate::wire::{TimeAnswer, TimeBreakdown};
 
+/// Seconds.
+const DAY: f64 = 86_400.0;
 /// Longest step that is an answer: more is a plan that nobody runs, or a link without bandwidth.
 const MOST_SECONDS: f64 = 1e9;
 
@@ -58,7 +60,34 @@ pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
     if answer.goodput.is_some() {
         findings.extend(assumed(plan));
     }
+    findings.extend(absurd(plan, &answer));
     (Some(answer), findings)
+}
+
+/// Figures that no training has: a step longer than a day, and days or money without an end.
+fn absurd(plan: &Plan, answer: &TimeAnswer) -> Option<Finding> {
+    let warning = |field: &str, value: serde_json::Value, message: String| {
+        Some(Finding::warning(field, value, message).rule("time model"))
+    };
+    let (training, cluster) = (&plan.training, &plan.file.cluster);
+    if answer.step_seconds > DAY {
+        let message = format!(
+            "a step takes {:.0} days: {} sequences are more than these GPUs compute in one",
+            (answer.step_seconds / DAY).ceil(),
+            training.global_batch_size
+        );
+        return warning("training.global_batch_size", training.global_batch_size.into(), message);
+    }
+    if let (Some(tokens), None) = (plan.file.training.train_tokens, answer.days) {
+        let message =
+            format!("{tokens:e} tokens take more than {MOST:e} days, so neither days nor cost are told");
+        return warning("training.train_tokens", tokens.into(), message);
+    }
+    let (Some(price), None, Some(_)) = (cluster.price_per_gpu_hour, answer.cost, answer.days) else {
+        return None;
+    };
+    let message = format!("{price:e} for a GPU hour makes more than {MOST:e}, so no cost is told");
+    warning("cluster.price_per_gpu_hour", price.into(), message)
 }
 
 fn endless(plan: &Plan) -> (&'static str, serde_json::Value, &'static str) {
@@ -104,7 +133,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
     let share = goodput.as_ref().map_or(1.0, |goodput| goodput.share);
     let train_tokens = plan.file.training.train_tokens;
     let finite = |value: f64| (value < MOST).then(|| rounded(value));
-    let days = train_tokens.and_then(|tokens| finite(tokens / tokens_per_second / share / 86_400.0));
+    let days = train_tokens.and_then(|tokens| finite(tokens / tokens_per_second / share / DAY));
     let gpu_hours = days.and_then(|days| finite(days * 24.0 * ranks));
     let cost = gpu_hours.zip(cluster.price_per_gpu_hour).and_then(|(hours, price)| finite(hours * price));
     TimeAnswer {
@@ -158,6 +187,7 @@ pub(crate) fn peak_flops(plan: &Plan) -> Option<f64> {
 mod tests {
     use serde_json::{Value, json};
 
+    use crate::finding::Finding;
     use crate::plan::{estimate, parse_plan};
     use crate::wire::Answer;
 
@@ -227,17 +257,34 @@ mod tests {
         check(
             "a thousand million micro batches",
             plan("h100-sxm", json!({}), json!({}), json!({"global_batch_size": 64_000_000_000_u64})),
-            |answer| answer.time.as_ref().is_none_or(|time| time.step_seconds.is_finite()),
+            |answer| {
+                let said = |finding: &Finding| finding.field == "training.global_batch_size";
+                answer.findings.iter().any(said)
+                    && answer.time.as_ref().is_none_or(|time| time.step_seconds.is_finite())
+            },
         );
         check(
-            "an absurd price and failures every moment",
+            "as many tokens as nobody has, at an absurd price, and failures every moment",
             plan(
                 "h100-sxm",
                 json!({"price_per_gpu_hour": 1e308, "gpu_mtbf_hours": 1e-300}),
                 json!({}),
                 json!({"train_tokens": 1e300}),
             ),
-            |answer| answer.time.as_ref().is_some_and(|time| time.cost.is_none()),
+            |answer| {
+                let said = |finding: &Finding| finding.field == "training.train_tokens";
+                answer.findings.iter().any(said)
+                    && answer.time.as_ref().is_some_and(|time| time.cost.is_none())
+            },
+        );
+        check(
+            "an absurd price",
+            plan("h100-sxm", json!({"price_per_gpu_hour": 1e300}), json!({}), json!({"train_tokens": 1e12})),
+            |answer| {
+                let said = |finding: &Finding| finding.field == "cluster.price_per_gpu_hour";
+                answer.findings.iter().any(said)
+                    && answer.time.as_ref().is_some_and(|time| time.cost.is_none() && time.days.is_some())
+            },
         );
     }
 
