@@ -155,6 +155,7 @@ const MOST_BYTES: u64 = 300_000_000;
 
 /// What searches cost in the page, printed: a small one in the test command, and as `cargo xtask soak --only search` wants them
 /// the largest, so many times. They come to the same counts each time.
+#[allow(clippy::print_stdout, reason = "what it measures is for whoever asked")]
 #[tokio::test]
 async fn what_searches_cost_is_printed() -> Result<()> {
     let times = std::env::var("SHARDPLAN_SEARCHES").ok().and_then(|text| text.parse::<u32>().ok());
