@@ -70,6 +70,16 @@ const FACTORS: &[Factor] = &[
                 );
             }),
             ("mtp", |plan| model(plan, "mtp_layers", 1)),
+            ("layers of their own sizes", |plan| {
+                let fewer = json!({"attention": {"kind": "gqa", "heads": 8, "kv_heads": 2, "head_dim": 8}});
+                model(plan, "other_mixers", json!([fewer]));
+                model(
+                    plan,
+                    "pattern",
+                    json!([{"mlp": "dense"}, {"mixer": 1, "mlp": "dense", "ffn": 32}, {"mixer": null, "mlp": "dense"},
+                           {"mlp": "none"}]),
+                );
+            }),
         ],
     },
     Factor {
