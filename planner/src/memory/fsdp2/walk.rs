@@ -62,9 +62,41 @@ impl Moment {
     }
 }
 
+/// Sums over the first pieces: entry n is that of the first n.
+struct Sums {
+    /// Parameters that stay gathered, and the root.
+    staying: Vec<u128>,
+    /// Saved by the pieces, and by the micro batches beside.
+    saved: Vec<Saved>,
+    /// Elements of their shards, and of the root's.
+    shards: Vec<u128>,
+    /// Elements gathered.
+    gathered: Vec<u128>,
+}
+
+impl Sums {
+    fn of(pieces: &Pieces, base: Saved, param: u128) -> Sums {
+        let mut sums = Sums {
+            staying: vec![param * pieces.root],
+            saved: vec![base],
+            shards: vec![pieces.root_shard],
+            gathered: vec![0],
+        };
+        for (index, piece) in pieces.list.iter().enumerate() {
+            let stays = if piece.stays { piece.gathered_bytes } else { 0 };
+            sums.staying.push(sums.staying[index] + stays);
+            sums.saved.push(sums.saved[index] + piece.bytes.saved);
+            sums.shards.push(sums.shards[index] + piece.shard);
+            sums.gathered.push(sums.gathered[index] + piece.gathered);
+        }
+        sums
+    }
+}
+
 /// Sizes that the whole walk uses.
 struct Walk<'a> {
     at: Setting<'a>,
+    sums: Sums,
     pieces: Pieces,
     /// Bytes of an element while gathered, reduced, sharded.
     param: u128,
@@ -74,8 +106,7 @@ struct Walk<'a> {
     accumulated: Option<u128>,
     /// Whether sharded gradients exist from an earlier micro batch on.
     present: bool,
-    /// Activations and buffers that last through the walk.
-    base: Saved,
+    /// Buffers that last through the walk.
     buffers: u128,
 }
 
@@ -86,16 +117,17 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Moment> {
     let settings = &plan.layout.fsdp;
     let several = plan.microbatches() > 1;
     let wrapped = pieces.root > 0 || pieces.list.iter().any(|piece| piece.gathered > 0);
+    let param = u128::from(plan.training.dtype.size());
     let mut walk = Walk {
         at: terms.at,
-        param: u128::from(plan.training.dtype.size()),
+        sums: Sums::of(&pieces, pieces.others, param),
+        param,
         reduce: u128::from(settings.reduce_dtype.size()),
         sharded: if settings.offload { 0 } else { u128::from(settings.sharded_dtype.size()) },
         // Gradients that wait are in the type of the reduction.
         accumulated: (several && settings.sync_last && wrapped)
             .then(|| u128::from(settings.reduce_dtype.size())),
         present: several && (!settings.sync_last || !wrapped),
-        base: pieces.others,
         buffers: boundaries(&terms.at, stage),
         pieces,
     };
@@ -137,21 +169,20 @@ impl Walk<'_> {
 
     /// Parameters that stay gathered among the first `count` pieces, and the root.
     fn staying(&self, count: usize) -> u128 {
-        let stays = self.list()[..count].iter().filter(|piece| piece.stays);
-        stays.map(|piece| piece.gathered_bytes).sum::<u128>() + self.param * self.pieces.root
+        self.sums.staying[count]
     }
 
     /// Saved by the first `count` pieces, and by the micro batches beside.
     fn saved(&self, count: usize) -> Saved {
-        self.list()[..count].iter().fold(self.base, |sum, piece| sum + piece.bytes.saved)
+        self.sums.saved[count]
     }
 
     /// A moment at which the gradients of the first `count` pieces and of the root are not reduced.
     fn moment(&self, phase: &'static str, count: usize) -> Moment {
-        let waiting = &self.list()[..count];
-        let shards = waiting.iter().map(|piece| piece.shard).sum::<u128>() + self.pieces.root_shard;
-        let summed = &self.list()[self.pieces.summed_from(count)..count];
-        let whole = summed.iter().map(|piece| piece.gathered).sum::<u128>() + self.pieces.root;
+        let shards = self.sums.shards[count];
+        let gathered = &self.sums.gathered;
+        let summed = gathered[count].saturating_sub(gathered[self.pieces.summed_from(count)]);
+        let whole = summed + self.pieces.root;
         Moment {
             phase,
             temporaries: self.buffers,
@@ -284,11 +315,11 @@ impl Walk<'_> {
     fn end(&self) -> Vec<Moment> {
         let root = self.pieces.root;
         let mut reduce = self.moment("reduction", 0);
-        reduce.activations = self.base;
+        reduce.activations = self.saved(0);
         reduce.unsharded = root * self.param;
         reduce.gradients = if self.accumulated.is_some() { root * self.reduce } else { root * self.param };
         reduce.temporaries += root * self.reduce;
-        let shards = self.list().iter().map(|piece| piece.shard).sum::<u128>() + self.pieces.root_shard;
+        let shards = self.sums.shards[self.list().len()];
         // torch's multi-tensor Adam makes the denominators of all parameters before it uses them.
         let optimizer = Moment {
             phase: "optimizer",
