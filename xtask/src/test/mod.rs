@@ -9,7 +9,7 @@ mod steps;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::console;
 use crate::place::Place;
@@ -39,18 +39,33 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         .filter(|step| arguments.only.is_empty() || arguments.only.contains(step))
         .collect();
     let start = Instant::now();
-    let mut outcomes = Vec::new();
-    for (index, &step) in chosen.iter().enumerate() {
-        console::result(format_args!("\n== {}/{} {step}: {}", index + 1, chosen.len(), step.title()));
-        let step_start = Instant::now();
-        let count = step.run(place).unwrap_or_else(|error| {
-            console::say(format_args!("error: {error:#}"));
-            Count::FAILED
-        });
-        let elapsed = step_start.elapsed();
-        console::result(format_args!("== {step}: {count} in {}", console::duration(elapsed)));
-        outcomes.push(Outcome { step, count, elapsed });
-    }
+    let outcomes = std::thread::scope(|scope| {
+        // Optimizing the page takes one core minutes, so it is built beside the executor's tests, which wait for each other.
+        let mut page = None;
+        let mut outcomes = Vec::new();
+        for (index, &step) in chosen.iter().enumerate() {
+            console::result(format_args!("\n== {}/{} {step}: {}", index + 1, chosen.len(), step.title()));
+            let step_start = Instant::now();
+            if step == Step::Rank && chosen.contains(&Step::Page) {
+                page = Some(scope.spawn(|| Step::Page.run(place)));
+            }
+            let begun = if step == Step::Page { page.take() } else { None };
+            let ended = match begun {
+                Some(page) => {
+                    page.join().unwrap_or_else(|_| Err(anyhow!("the thread that builds the page panicked")))
+                }
+                None => step.run(place),
+            };
+            let count = ended.unwrap_or_else(|error| {
+                console::say(format_args!("error: {error:#}"));
+                Count::FAILED
+            });
+            let elapsed = step_start.elapsed();
+            console::result(format_args!("== {step}: {count} in {}", console::duration(elapsed)));
+            outcomes.push(Outcome { step, count, elapsed });
+        }
+        outcomes
+    });
     Ok(summary(&outcomes, start.elapsed()))
 }
 
