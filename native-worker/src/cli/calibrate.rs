@@ -13,7 +13,7 @@ use crate::run::{MAX_RANKS_HERE, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
 ///
-/// Without folders, probes are run here: some ten tiny plans, each of which makes another part of the machine weigh.
+/// Without folders, probes are run here: some fifteen tiny plans, each twice, that make different parts of the machine weigh.
 #[derive(Debug, clap::Args)]
 pub struct Calibrate {
     /// Run folders to fit to, instead of running probes
@@ -44,6 +44,9 @@ pub struct Calibrate {
     torch: Option<PathBuf>,
 }
 
+/// Times that every probe is run.
+const ROUNDS: usize = 2;
+
 /// What is printed.
 #[derive(Debug, Serialize)]
 struct Calibrated {
@@ -73,7 +76,7 @@ impl Calibrate {
                     0 => cores.clamp(2, 4),
                     gpus => gpus,
                 });
-                self.measure(probes(&self.gpu()?, ranks))?
+                self.measure(&probes(&self.gpu()?, ranks))?
             }
             folders => all(folders)?,
         };
@@ -85,7 +88,7 @@ impl Calibrate {
         let file = calibrate(&measured, &name, cores).map_err(|finding| Failure::finding(*finding))?;
         let mut more = all(&self.score)?;
         if self.check {
-            more.extend(self.measure(unseen(&self.gpu()?))?);
+            more.extend(self.measure(&unseen(&self.gpu()?))?);
         }
         let scored = more.iter().map(|run| scored(run, &file)).collect();
         let written = serde_json::to_string_pretty(&file)? + "\n";
@@ -112,8 +115,9 @@ impl Calibrate {
         }
     }
 
-    /// Runs plans, one after the other.
-    fn measure(&self, probes: Vec<Probe>) -> anyhow::Result<Vec<Measured>> {
+    /// Runs plans one after the other, in rounds: whatever else a machine does makes steps longer for a while, so each
+    /// plan's shortest round counts.
+    fn measure(&self, probes: &[Probe]) -> anyhow::Result<Vec<Measured>> {
         let (folder, _temporary) = match &self.runs {
             Some(folder) => (folder.clone(), None),
             None => {
@@ -122,12 +126,12 @@ impl Calibrate {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let count = probes.len();
-        let mut measured = Vec::new();
-        for (at, probe) in probes.into_iter().enumerate() {
+        let count = ROUNDS * probes.len();
+        let mut measured: Vec<Measured> = Vec::new();
+        for (at, probe) in (0..ROUNDS).flat_map(|_| probes).enumerate() {
             say(&format!("probe {} of {count}: {}", at + 1, probe.name));
             let finished = run(Request {
-                plan: probe.file,
+                plan: probe.file.clone(),
                 runs: folder.clone(),
                 id: None,
                 ranks_per_gpu: 1,
@@ -137,7 +141,12 @@ impl Calibrate {
             if finished.outcome != Outcome::Completed {
                 return Err(Failure::environment(format!("this probe did not run: {}", finished.reason)));
             }
-            measured.push(history(&finished.folder)?);
+            let found = history(&finished.folder)?;
+            match measured.get_mut(at % probes.len()) {
+                Some(before) if before.seconds <= found.seconds => {}
+                Some(before) => *before = found,
+                None => measured.push(found),
+            }
         }
         Ok(measured)
     }

@@ -13,6 +13,10 @@ pub struct Probe {
     pub file: PlanFile,
 }
 
+/// Steps of a probe. The later half counts: as routers learn, products of experts take sizes for which kernels must first
+/// be made, and caches warm.
+const STEPS: u64 = 16;
+
 /// Sizes of a probe's model.
 struct Sizes {
     layers: u64,
@@ -31,12 +35,19 @@ const USUAL: Sizes = Sizes { layers: 4, hidden: 128, ffn: 512, heads: 2, vocabul
 pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
     let scale = if gpu == "cpu" { 1 } else { 8 };
     let wide = Sizes { layers: 2, hidden: 256, ffn: 2048, ..USUAL };
-    let deep = Sizes { layers: 24, hidden: 32, ffn: 64, heads: 2, vocabulary: 256, experts: 0 };
+    let deep = Sizes { layers: 24, hidden: 32, ffn: 64, vocabulary: 256, ..USUAL };
+    let thin = Sizes { layers: 16, hidden: 64, ffn: 128, vocabulary: 256, ..USUAL };
     let output = Sizes { layers: 1, vocabulary: 16_384, ..USUAL };
+    let heads = Sizes { layers: 3, hidden: 256, ffn: 256, heads: 16, ..USUAL };
+    let narrow = Sizes { layers: 2, hidden: 64, ffn: 1024, ..USUAL };
+    let short = Sizes { layers: 2, hidden: 160, ffn: 320, heads: 4, vocabulary: 2048, ..USUAL };
     let mixed = Sizes { experts: 8, ffn: 128, ..USUAL };
+    let few = Sizes { layers: 2, hidden: 192, ffn: 256, heads: 4, experts: 4, ..USUAL };
+    let many = Sizes { layers: 2, ffn: 64, heads: 4, experts: 24, ..USUAL };
     let one = |name, sizes: &Sizes, seq, micro, batch| {
         probe(name, gpu, scale, sizes, 1, [1, 1, 1], [seq, micro, batch])
     };
+    // At least two make each part weigh, so that none is known from one alone.
     let mut found = vec![
         one("GEMMs of a wide MLP", &wide, 64, 2, 4),
         one("attention over long sequences", &USUAL, 512, 1, 2),
@@ -47,6 +58,12 @@ pub fn probes(gpu: &str, ranks: u64) -> Vec<Probe> {
         one("a plain model", &USUAL, 64, 4, 8),
         one("experts, short micro batches", &mixed, 16, 1, 4),
         one("a wide MLP, long micro batches", &wide, 128, 2, 4),
+        one("launches: thin layers, one micro batch", &thin, 32, 1, 1),
+        one("attention of many heads", &heads, 48, 2, 6),
+        one("many experts", &many, 32, 2, 4),
+        one("a narrow model, long micro batches", &narrow, 160, 4, 8),
+        one("few experts, long micro batches", &few, 160, 1, 3),
+        one("many short micro batches", &short, 24, 1, 12),
     ];
     if ranks >= 2 {
         found.push(probe("two replicas", gpu, scale, &wide, 2, [1, 1, 1], [32, 1, 2]));
@@ -136,7 +153,7 @@ fn probe(
         "cluster": {"gpu": gpu, "nodes": 1, "gpus_per_node": ranks},
         "layout": {"tp": tp, "pp": pp, "ep": ep},
         "training": {"seq_len": seq_len * scale, "micro_batch_size": micro, "global_batch_size": batch * ranks / tp / pp},
-        "run": {"steps": 10},
+        "run": {"steps": STEPS},
     });
     // Written here, so it reads: a test resolves every probe.
     Probe { name, file: serde_json::from_value(file).unwrap_or_default() }

@@ -15,8 +15,26 @@ const BACKWARD_SHARE: f64 = 0.8;
 const SCORE_BYTES: [f64; 2] = [13.0, 17.0];
 /// Rate of attention in 8 bits over 16: FlashAttention-3's abstract states 1.2 against 0.74 PFLOP/s on an H100.
 const LOW_ATTENTION: f64 = 1.6;
+/// Multiplications up to which libtorch does not ask oneDNN for a product (`mkldnn_gemm_min_size`).
+const LEAST_PRODUCT: f64 = 16.0 * 16.0 * 16.0;
 /// Head width from which kernels reach their rate.
 const WIDE_HEAD: f64 = 128.0;
+
+/// Blocks of queries in the backward of libtorch's CPU kernel (`cpu_flash_attention_backward`), of all heads: what it
+/// multiplies for each takes as long however narrow the head, but for products so small that it makes them itself.
+fn blocks(split: &Split, heads: f64, dim: f64) -> f64 {
+    let tokens = split.seq_len / split.cp;
+    let rows: f64 = match tokens {
+        many if many >= 768.0 => 256.0,
+        some if some >= 192.0 => 64.0,
+        _ => 32.0,
+    };
+    let least = rows.min(tokens);
+    if least * least * dim <= LEAST_PRODUCT {
+        return 0.0;
+    }
+    split.mbs * heads * (tokens / rows).ceil() * (rows / 64.0).max(1.0)
+}
 
 /// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
 pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner) -> Both {
@@ -34,6 +52,10 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
                 let rate = machine.peak * machine.of(Role::Bmm) * narrow;
                 both.forward.attention = 2.0 * flops / rate + SCORE_BYTES[0] * pairs / machine.memory;
                 both.backward.attention = 4.0 * flops / rate + SCORE_BYTES[1] * pairs / machine.memory;
+                let block = machine.of(Role::HostBlock);
+                if block > 0.0 {
+                    both.backward.attention += block * blocks(split, local, query_dim.max(value_dim));
+                }
             } else {
                 // Tiles across the diagonal, prologue and epilogue weigh less the more keys a query meets.
                 let few = (1.0 + machine.of(Role::FewHeads) / local)

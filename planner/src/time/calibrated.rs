@@ -21,7 +21,7 @@ pub struct MachinePart {
 }
 
 /// The parts.
-pub const PARTS: [MachinePart; 9] = [
+pub const PARTS: [MachinePart; 13] = [
     MachinePart {
         name: "compute",
         meaning: "rate of matrix products and, beside its own factor, of attention",
@@ -35,27 +35,51 @@ pub const PARTS: [MachinePart; 9] = [
         width: 0.15,
     },
     MachinePart {
+        name: "attention_blocks",
+        meaning: "time to start a block of attention's backward on a CPU",
+        roles: &[Role::HostBlock],
+        width: 0.2,
+    },
+    MachinePart {
         name: "memory",
-        meaning: "rate at which norms, activations and the optimizer stream through memory",
+        meaning: "rate at which everything streams through memory",
         roles: &[Role::MemoryShare],
         width: 0.2,
     },
     MachinePart {
+        name: "operations",
+        meaning: "memory traffic of norms, rotation, activations and loss",
+        roles: &[Role::Traffic],
+        width: 0.1,
+    },
+    MachinePart {
         name: "host",
-        meaning: "time to launch a layer's mixer and dense part",
-        roles: &[Role::HostLayer],
+        meaning: "time to launch a layer's mixer and dense part, and the output layer",
+        roles: &[Role::HostLayer, Role::HostHead],
         width: 0.3,
     },
     MachinePart {
         name: "experts",
-        meaning: "time to launch a layer's experts",
+        meaning: "time to launch a layer's experts, whatever their number",
         roles: &[Role::HostMoe],
         width: 0.3,
     },
     MachinePart {
+        name: "expert",
+        meaning: "time to launch one more expert",
+        roles: &[Role::HostExpert],
+        width: 0.3,
+    },
+    MachinePart {
         name: "sorting",
-        meaning: "memory traffic of sorting tokens and of the experts' activations",
+        meaning: "memory traffic of sorting tokens",
         roles: &[Role::MoeTraffic],
+        width: 0.2,
+    },
+    MachinePart {
+        name: "tensor",
+        meaning: "time of the optimizer to launch what it does with a tensor",
+        roles: &[Role::HostTensor],
         width: 0.2,
     },
     MachinePart {
@@ -108,9 +132,14 @@ impl Setup {
         for role in [Role::Clock, Role::MemoryShare, Role::NvlinkShare] {
             self.multiply_role(role, 1.0 / ranks);
         }
+        // Threads of a node share blocks of attention as they share rates.
+        self.multiply_role(Role::HostBlock, ranks);
         let of_one_thread = [
             Role::HostLayer,
+            Role::HostHead,
             Role::HostMoe,
+            Role::HostExpert,
+            Role::HostTensor,
             Role::Fixed,
             Role::StepIn,
             Role::Launch,
@@ -216,6 +245,15 @@ pub(super) fn check(plan: &Plan) -> Vec<Finding> {
             }
             .rule(rule),
         );
+    }
+    let missing: Vec<&str> = names.into_iter().filter(|name| !given.factors.contains_key(*name)).collect();
+    if !missing.is_empty() && plan.cluster.gpu.speeds.is_none() && matches!(calibration(plan), Ok(Some(_))) {
+        let message = format!(
+            "the calibration `{}` has no factor for {}: it was fitted to the constants of an older version; measure again",
+            clip(&given.name),
+            missing.join(", ")
+        );
+        findings.push(Finding::warning(FIELD, clip(&given.name), message).rule(rule));
     }
     findings
 }

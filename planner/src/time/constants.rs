@@ -43,6 +43,7 @@ roles! {
     Traffic = "traffic": "Memory traffic of norms, activations and residuals over a well-fused implementation's.",
     MoeTraffic = "moe_traffic": "Memory traffic of sorting tokens and of expert activations over the ideal.",
     BiasTraffic = "bias_traffic": "Memory passes over experts' activations that biases and clamping add.",
+    OptimizerTraffic = "optimizer_traffic": "Memory traffic of the optimizer over that of one kernel.",
     QuantizeTraffic = "quantize_traffic": "Memory traffic of quantizing over the ideal.",
     NvlinkShare = "nvlink_share": "Share of the link bandwidth in an NVLink domain that collectives reach.",
     NicShare = "nic_share": "Share of the network bandwidth that collectives reach.",
@@ -60,6 +61,10 @@ roles! {
     KernelGap = "kernel_gap": "GPU time between kernels and at their ends, over the host's time to launch them.",
     ExpertGap = "expert_gap": "The same for experts, whose launches wait for the counts of tokens.",
     HostExpert = "host_expert": "Host seconds to launch the kernels of one more expert of a rank, forward and backward.",
+    HostHead = "host_head": "Host seconds to launch embedding, output layer and loss of a micro batch.",
+    HostTensor = "host_tensor": "Host seconds of the optimizer for each tensor.",
+    HostBlock = "host_block": "Seconds of a block of queries of a head in attention's backward, beside its work.",
+    SameThread = "same_thread": "1 where the thread that launches also computes, as on a CPU: nothing hides launches.",
     HostTp = "host_tp": "Host seconds that each further tensor-parallel rank adds to a layer.",
     HostStalled = "host_stalled": "Host seconds that each further tensor-parallel rank adds on a slow network.",
     HostScoped = "host_scoped": "Share of host time left with parts captured as CUDA graphs.",
@@ -135,6 +140,10 @@ pub struct Profile {
     /// Whether the kernels of weights' gradients add to the gradient buffer themselves.
     #[serde(default = "yes")]
     pub fused_gradients: bool,
+    /// Whether norms, rotation, activation functions and the loss are a kernel each; otherwise they are chains of
+    /// operations of which each reads and writes memory.
+    #[serde(default = "yes")]
+    pub fused_operations: bool,
     /// Class of residuals for the interval.
     pub class: String,
     /// The constant of each role that differs from the common one.

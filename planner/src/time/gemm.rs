@@ -32,6 +32,10 @@ fn seconds(machine: &Machine, rate: &GemmRate, product: Product, padding: f64, m
     if rows <= 0.0 || outputs <= 0.0 || inputs <= 0.0 {
         return 0.0;
     }
+    if machine.same_thread {
+        // A CPU's products have no tiles to fill; what they read is laid out anew before they start.
+        return 2.0 * rows * outputs * inputs / rate.flops + moved / machine.memory;
+    }
     let flops = 2.0 * rows * padded(outputs, machine.tile).min(2.0 * outputs) * inputs;
     let lost = rate.fill / inputs + (rate.wave / (rows * outputs)).min(MOST_WAVES) + padding;
     overlap(flops / rate.flops * (1.0 + lost), moved / machine.memory)

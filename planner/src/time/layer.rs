@@ -82,8 +82,68 @@ pub struct Manner {
     pub low_head: bool,
     /// Whether the kernels of weights' gradients add to the buffer; otherwise a pass of its own does.
     pub fused_gradients: bool,
+    /// Whether norms, rotation, activation functions and the loss are a kernel each.
+    pub fused_operations: bool,
     /// What is computed again in the backward pass.
     pub recompute: Recompute,
+}
+
+/// Bytes that forward and backward move for an element.
+struct Bytes {
+    /// Of the stream, through a norm and an addition to it.
+    half_layer: [f64; 2],
+    /// Of the stream, through a norm.
+    norm: [f64; 2],
+    /// Of queries and keys, through rotation.
+    heads: [f64; 2],
+    /// Of queries and keys, through norms and rotation.
+    normed_heads: [f64; 2],
+    /// Of an MLP's width, through its activation function.
+    activation: [f64; 2],
+    /// The same for each of its inputs.
+    gate: [f64; 2],
+    /// Of tokens sent to experts.
+    sorting: [f64; 2],
+    /// Of a router's scores.
+    scores: [f64; 2],
+}
+
+/// A kernel each.
+const FUSED: Bytes = Bytes {
+    half_layer: [10.0, 14.0],
+    norm: [6.0, 10.0],
+    heads: [4.0; 2],
+    normed_heads: [8.0; 2],
+    activation: [2.0; 2],
+    gate: [2.0, 4.0],
+    sorting: [12.0; 2],
+    scores: [16.0; 2],
+};
+/// Chains of operations, as the executor's code has them: what each reads and writes, in bf16 and, within norms and
+/// router, in fp32. On a CPU an exponential takes as long as 12 to 16 bytes, and heads are rotated in short rows, so
+/// activation functions and rotation count what libtorch 2.11 took for them over what it took for norms.
+const CHAINED: Bytes = Bytes {
+    half_layer: [48.0, 100.0],
+    norm: [42.0, 94.0],
+    heads: [80.0, 130.0],
+    normed_heads: [110.0, 190.0],
+    activation: [-2.0, -40.0],
+    gate: [18.0, 64.0],
+    sorting: [23.0, 27.0],
+    scores: [80.0, 160.0],
+};
+/// What chains of operations move further for an element of experts' width: products are copied to their rows, and the
+/// router's share is multiplied in fp32.
+const WEIGHED: [f64; 2] = [20.0, 58.0];
+/// Bytes that a chain of operations moves for a logit, in each of two passes.
+const CHAINED_LOSS: f64 = 26.0;
+/// Bytes that it takes to make room for a gradient of the embedding, to clear it and to read it again.
+const EMBEDDING_BYTES: f64 = 14.0;
+
+impl Manner {
+    fn bytes(&self) -> &'static Bytes {
+        if self.fused_operations { &FUSED } else { &CHAINED }
+    }
 }
 
 /// Shares of the forward pass that are computed again.
@@ -259,15 +319,18 @@ impl Work<'_> {
     /// Norms, residuals, rotation.
     fn mixer_memory(&self, mixer: &MixerShape) -> Both {
         let stream = self.split.stream_tokens() * self.hidden;
+        let bytes = self.manner.bytes();
         let heads = match *mixer {
             MixerShape::None => return Both::default(),
-            MixerShape::Recurrence { .. } => 0.0,
+            MixerShape::Recurrence { .. } => [0.0; 2],
             MixerShape::Attention { heads, kv_heads, query_dim, query_norm, .. } => {
-                let bytes = if query_norm { 8.0 } else { 4.0 };
-                bytes * self.split.gathered_tokens() * (heads + kv_heads) * query_dim / self.split.tp
+                let elements = self.split.gathered_tokens() * (heads + kv_heads) * query_dim / self.split.tp;
+                let each = if query_norm { bytes.normed_heads } else { bytes.heads };
+                each.map(|bytes| bytes * elements)
             }
         };
-        self.memory(10.0 * stream + heads, 14.0 * stream + heads, Role::Traffic)
+        let [forward, backward] = bytes.half_layer.map(|bytes| bytes * stream);
+        self.memory(forward + heads[0], backward + heads[1], Role::Traffic)
     }
 
     fn memory(&self, forward: f64, backward: f64, role: Role) -> Both {
@@ -306,7 +369,8 @@ impl Work<'_> {
             MlpShape::Dense { ffn, gate } => {
                 let mut both = self.matrices(kind, |matrix| matrix.module == Module::Mlp);
                 both += self.activation(tokens * ffn / self.split.tp, gate, Role::Traffic);
-                both += self.memory(10.0 * stream, 14.0 * stream, Role::Traffic);
+                let [forward, backward] = self.manner.bytes().half_layer;
+                both += self.memory(forward * stream, backward * stream, Role::Traffic);
                 both += self.tp(self.hidden);
                 (both, Both::default())
             }
@@ -316,7 +380,9 @@ impl Work<'_> {
 
     /// The activation function over `elements` of the MLP's width.
     fn activation(&self, elements: f64, gate: f64, role: Role) -> Both {
-        self.memory((2.0 + 2.0 * gate) * elements, (2.0 + 4.0 * gate) * elements, role)
+        let bytes = self.manner.bytes();
+        let [forward, backward] = [0, 1].map(|pass| bytes.activation[pass] + bytes.gate[pass] * gate);
+        self.memory(forward * elements, backward * elements, role)
     }
 
     fn experts(&self, kind: &KindShape) -> (Both, Both) {
@@ -338,12 +404,22 @@ impl Work<'_> {
             };
             both += self.product(&self.machine.gemm, Product { rows: here, outputs, inputs, groups });
         }
-        let sorting = if self.manner.fused_dispatch { 8.0 } else { 12.0 } * sent * width;
-        both += self.activation(here * ffn / split.etp, gate, Role::MoeTraffic);
-        both += self.memory(sorting, sorting, Role::MoeTraffic);
+        let bytes = self.manner.bytes();
+        let sorting = if self.manner.fused_dispatch { [8.0; 2] } else { bytes.sorting };
+        let [forward, backward] = sorting.map(|bytes| bytes * sent * width);
+        both += self.memory(forward, backward, Role::MoeTraffic);
+        let activated = here * ffn / split.etp;
+        if self.manner.fused_operations {
+            both += self.activation(activated, gate, Role::MoeTraffic);
+        } else {
+            both += self.activation(activated, gate, Role::Traffic);
+            let [forward, backward] = WEIGHED.map(|bytes| bytes * activated);
+            both += self.memory(forward, backward, Role::Traffic);
+        }
         let stream = tokens * self.hidden;
-        let scores = 16.0 * tokens * experts;
-        both += self.memory(10.0 * stream + scores, 14.0 * stream + scores, Role::Traffic);
+        let [forward, backward] =
+            [0, 1].map(|pass| bytes.half_layer[pass] * stream + bytes.scores[pass] * tokens * experts);
+        both += self.memory(forward, backward, Role::Traffic);
         if biased {
             let passes = 4.0 * self.machine.of(Role::BiasTraffic) * here * gate * ffn / split.etp;
             both += self.memory(passes, passes, Role::Traffic);
@@ -398,8 +474,20 @@ pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &Mode
     let rate = if manner.low_head { &machine.gemm } else { &machine.gemm16 };
     let mut both = work.product(rate, product);
     let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
-    let loss = if manner.fused_loss { 4.0 } else { 13.0 };
-    both += work.memory(6.0 * stream + loss * logits, 10.0 * stream + loss * logits, Role::Traffic);
+    let loss = match (manner.fused_operations, manner.fused_loss) {
+        (false, _) => CHAINED_LOSS,
+        (true, true) => 4.0,
+        (true, false) => 13.0,
+    };
+    let [forward, backward] = manner.bytes().norm.map(|bytes| bytes * stream + loss * logits);
+    both += work.memory(forward, backward, Role::Traffic);
+    if !manner.fused_operations && !manner.frozen {
+        // The gradient of the embedding is as large as the embedding, however few words a micro batch has.
+        let embedding = outputs * shape.hidden;
+        let bytes = EMBEDDING_BYTES + 2.0 * manner.gradient_bytes;
+        both += work.memory(0.0, bytes * embedding, Role::Traffic);
+    }
+    both.backward.memory += machine.of(Role::HostHead);
     both += work.tp(shape.hidden);
     LayerTime {
         forward: both.forward,

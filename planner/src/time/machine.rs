@@ -115,6 +115,8 @@ pub struct Machine {
     pub nvlink: f64,
     /// Bytes of a GPU's network.
     pub nic: f64,
+    /// Whether one thread launches and computes.
+    pub same_thread: bool,
     /// Constants by role.
     values: [f64; ROLES],
 }
@@ -157,6 +159,7 @@ impl Machine {
             // Data sheets print both directions together. Without NVLink, PCIe 4.0 x16 carries the node.
             nvlink: speeds.nvlink_gbs.unwrap_or(64.0) / 2.0 * 1e9 * of(Role::NvlinkShare),
             nic: hardware.nic * of(Role::NicShare),
+            same_thread: of(Role::SameThread) > 0.0,
             values: roles,
         }
     }

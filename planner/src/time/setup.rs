@@ -136,6 +136,8 @@ pub struct SoftwareFacts<'a> {
     pub overlap_gather: bool,
     /// Kernels of weights' gradients add to the gradient buffer.
     pub fused_gradients: bool,
+    /// Norms, rotation, activation functions and the loss are a kernel each.
+    pub fused_operations: bool,
     /// Pipeline sends hide.
     pub overlap_p2p: bool,
 }
@@ -159,6 +161,7 @@ impl<'a> SoftwareFacts<'a> {
             overlap_reduce: has("dp") || has("reduce"),
             overlap_gather: has("dp"),
             fused_gradients: profile.fused_gradients,
+            fused_operations: profile.fused_operations,
             overlap_p2p: has("p2p"),
         }
     }
@@ -191,13 +194,13 @@ pub struct Setup {
     pub idle_share: f64,
 }
 
-/// What a CPU process is taken to do until it is measured: a core with vector units, shared memory, loopback.
+/// What a CPU process is taken to do until it is measured: two cores with vector units, shared memory, loopback.
 const PROCESS_SPEEDS: Speeds = Speeds {
-    bf16_tflops: 0.05,
+    bf16_tflops: 2.0,
     fp8_tflops: None,
     fp4_tflops: None,
     memory_gb: 4.0,
-    memory_gbs: 10.0,
+    memory_gbs: 50.0,
     nvlink_gbs: Some(4.0),
     peak_source: "assumed",
     bandwidth_source: "assumed",
@@ -248,6 +251,7 @@ impl Inputs<'_> {
             gathered_share: self.gathered_share,
             fused_loss: self.fused_loss,
             fused_gradients: facts.fused_gradients,
+            fused_operations: facts.fused_operations,
             low_attention: self.low_attention,
             low_head: self.low_head,
             recompute: self.recompute,

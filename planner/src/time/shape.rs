@@ -45,6 +45,10 @@ pub struct KindShape {
     pub whole_elements: f64,
     /// Elements of all routed experts.
     pub expert_elements: f64,
+    /// Tensors, without routed experts.
+    pub tensors: f64,
+    /// Tensors of all routed experts.
+    pub expert_tensors: f64,
 }
 
 /// What mixes tokens beside its projections.
@@ -148,13 +152,16 @@ impl ModelShape {
 
 fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
     let (mut cut, mut whole, mut experts) = (0.0, 0.0, 0.0);
+    let (mut tensors, mut expert_tensors) = (0.0, 0.0);
     let matrices = matrices(model, kind);
     for parameter in layer_parameters(model, kind) {
         let elements = parameter.elements() as f64 * parameter.per_layer as f64;
         if parameter.module == Module::Expert {
             experts += elements;
+            expert_tensors += parameter.per_layer as f64;
         } else {
             whole += elements;
+            tensors += parameter.per_layer as f64;
         }
     }
     for matrix in matrices.iter().filter(|matrix| matrix.cut != Cut::None && matrix.module != Module::Expert)
@@ -173,6 +180,8 @@ fn kind_shape(model: &Architecture, kind: LayerKind) -> KindShape {
         cut_elements: cut,
         whole_elements: (whole - cut).max(0.0),
         expert_elements: experts,
+        tensors,
+        expert_tensors,
     }
 }
 

@@ -34,7 +34,7 @@ fn stage_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageCla
     if pipe.stages > 1.0 {
         launch += 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency);
     }
-    let layers = overlap(work + gaps, launch);
+    let layers = if machine.same_thread { work + launch } else { overlap(work + gaps, launch) };
     StageSeconds { cooler, host: layers - work, seconds: layers + class.head * head }
 }
 

@@ -139,17 +139,23 @@ impl State {
     /// Of stages over groups.
     pub fn of(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data: &DataParallel) -> State {
         let mut elements = [0.0; 2];
+        let mut fullest = None;
         for class in &stages.classes {
             let here = terms.elements(class, pipe.stages);
             if here[0] + here[1] > elements[0] + elements[1] {
-                elements = here;
+                (elements, fullest) = (here, Some(class));
             }
         }
         let kept = [elements[0] / shard_of(data, data.dense), elements[1] / shard_of(data, data.experts)];
         let optimizer = data.trained
             * (OPTIMIZER_BYTES * (kept[0] + kept[1]) + CAST_BYTES * (elements[0] + elements[1]))
+            * machine.of(Role::OptimizerTraffic)
             / machine.memory;
         let mut found = State { optimizer, ..State::default() };
+        let tensor = machine.of(Role::HostTensor);
+        if tensor > 0.0 {
+            found.optimizer += tensor * fullest.map_or(0.0, |class| terms.tensors(class));
+        }
         found.gathering = gathering(machine, stages, data, elements);
         if data.gathers > 0.0 {
             // Shards are reduced over replicas once.

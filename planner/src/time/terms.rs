@@ -24,6 +24,8 @@ pub struct Terms {
     dense: [f64; MAX_KINDS],
     /// Elements of a rank by kind: experts.
     experts: [f64; MAX_KINDS],
+    /// Tensors of a rank by kind.
+    tensors: [f64; MAX_KINDS],
     /// Dense and expert elements of such a module.
     mtp_elements: [f64; 2],
     /// Elements of the embedding on a rank.
@@ -58,6 +60,7 @@ impl Works {
             known: shape.kinds.len(),
             dense: [0.0; MAX_KINDS],
             experts: [0.0; MAX_KINDS],
+            tensors: [0.0; MAX_KINDS],
             mtp_elements: [0.0; 2],
             embedding: shape.vocabulary * shape.hidden / split.tp,
             tied: shape.tied,
@@ -67,6 +70,9 @@ impl Works {
         for ((dense, experts), kind) in terms.dense.iter_mut().zip(&mut terms.experts).zip(&shape.kinds) {
             *dense = kind.cut_elements / split.tp + kind.whole_elements;
             *experts = kind.expert_elements / (split.ep * split.etp);
+        }
+        for (tensors, kind) in terms.tensors.iter_mut().zip(&shape.kinds) {
+            *tensors = kind.tensors + kind.expert_tensors / split.ep;
         }
         if !shape.mtp_layers.is_empty() {
             terms.add_mtp(machine, split, manner, shape);
@@ -172,6 +178,13 @@ impl Terms {
             sum.add(&self.mtp, class.mtp);
         }
         sum
+    }
+
+    /// Tensors of a rank of a stage.
+    pub(super) fn tensors(&self, class: &StageClass) -> f64 {
+        let layers: f64 = self.tensors.iter().zip(&class.layers).map(|(one, count)| one * count).sum();
+        // The output layer has a norm before it.
+        layers + class.embedding + 2.0 * class.head
     }
 
     /// Dense and expert elements of a rank of a stage.
