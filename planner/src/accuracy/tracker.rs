@@ -85,10 +85,10 @@ fn predict(case: &Case) -> Result<[u128; 3], String> {
         .iter()
         // Where there are no streams nothing is gathered ahead in forward.
         .filter(|moment| !matches!(moment.phase, "optimizer" | "forward"))
-        .max_by_key(|moment| moment.total())
+        .max_by(|one, other| one.total().total_cmp(&other.total()))
         .ok_or("the plan has no moments")?;
     let &Moment { unsharded, gather, scatter, .. } = fullest;
-    Ok([unsharded, gather, scatter])
+    Ok([unsharded, gather, scatter].map(u128::from))
 }
 
 fn dtype(name: &str) -> Result<&'static str, String> {

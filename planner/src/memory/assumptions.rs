@@ -28,7 +28,7 @@ fn of_fsdp2(plan: &Plan) -> Vec<Finding> {
     }
     let message = format!(
         "the backward of a compiled layer is taken to have {} tensors of the whole sequence at once under tensor parallelism, as many as explain published runs of torchtitan; without torch.compile they are counted from the operators",
-        fsdp2::COMPILED_WIDE_TENSORS
+        fsdp2::COMPILED_WIDE_TENSORS.float()
     );
     vec![Finding::info("layout.fsdp.compile", true, message).rule(RULE)]
 }

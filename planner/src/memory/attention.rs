@@ -5,24 +5,25 @@ use crate::wire::CpKind;
 
 use super::parts::{LayerBytes, Part};
 use super::setting::{Kernel, Setting};
+use super::wide::Wide;
 
 /// What an attention keeps, without its norm.
 pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
     let &Setting { size, full, local, tp, .. } = at;
-    let wide = |value: u64| u128::from(value);
+    let wide = |value: u64| Wide::from(value);
     match *attention {
         Attention::Gqa { heads, kv_heads, head_dim, qk_norm, output_gate, shared_kv, .. } => {
             // Keys and values of an earlier layer are that layer's.
-            let kv = if shared_kv { 0 } else { wide(kv_heads).div_ceil(tp).max(1) };
+            let kv = if shared_kv { Wide::ZERO } else { wide(kv_heads).div_ceil(tp).max(Wide::of(1)) };
             let (query, dim) = (wide(heads) / tp, wide(head_dim));
             let qkv = size * full * (query + 2 * kv) * dim;
             let norm = match qk_norm {
-                QkNorm::None => 0,
+                QkNorm::None => Wide::ZERO,
                 QkNorm::PerHead | QkNorm::Full => (size * dim + 4) * full * (query + kv),
                 QkNorm::PerHeadLayer => (size * dim + 8) * full * (query + kv),
             };
             // The gate, and the output behind it.
-            let gate = if output_gate { 2 * size * full * query * dim } else { 0 };
+            let gate = if output_gate { 2 * size * full * query * dim } else { Wide::ZERO };
             let mut bytes = core(at, query, query * dim);
             bytes.saved.put(Part::Attention, qkv + norm + gate);
             bytes
@@ -46,7 +47,7 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             let unnormed = if qk_norm { rank + 2 * latent + rope } else { rope };
             let compressed = size * local * unnormed + at.widths.input(local * (rank + latent));
             let expanded = size * full * heads * (2 * query + value);
-            let gate = if output_gate { 2 * size * full * heads * value } else { 0 };
+            let gate = if output_gate { 2 * size * full * heads * value } else { Wide::ZERO };
             let mut bytes = core(at, heads, heads * value);
             bytes.saved.put(Part::Attention, compressed + gate);
             bytes.keep(Part::Attention, expanded, at.recomputes("mla_up_proj"));
@@ -63,18 +64,18 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
 
 /// What the kernel keeps of scores and output, for `heads` of this rank with an output of `width` elements a token.
 /// Recomputed, scores or their statistics are made again; the projection keeps the output all the same.
-fn core(at: &Setting<'_>, heads: u128, width: u128) -> LayerBytes {
+fn core(at: &Setting<'_>, heads: Wide, width: Wide) -> LayerBytes {
     let &Setting { size, full, .. } = at;
     let output = size * full * width;
     let scores = match at.kernel {
         // Probabilities; with dropout their mask, and what is left of them.
         Kernel::Unfused => {
-            let dropped = if at.attention_dropout { size + 1 } else { 0 };
+            let dropped = if at.attention_dropout { size + 1 } else { Wide::ZERO };
             // torch's softmax is in fp32, and what is multiplied is a copy, of which dropout keeps none.
             let alone = match (at.fused_softmax, at.attention_dropout) {
                 (true, _) => size,
-                (false, false) if size < 4 => 4 + size,
-                (false, _) => 4,
+                (false, false) if size < Wide::of(4) => 4 + size,
+                (false, _) => Wide::of(4),
             };
             (alone + dropped) * at.batch * heads * at.seq * at.seq / at.cp
         }
@@ -82,10 +83,10 @@ fn core(at: &Setting<'_>, heads: u128, width: u128) -> LayerBytes {
     };
     // FlashAttention takes sequences one after the other: with several in a micro batch its output is transposed and
     // copied for the projection.
-    let transposed = at.kernel == Kernel::Flash && at.batch > 1;
+    let transposed = at.kernel == Kernel::Flash && at.batch > Wide::of(1);
     // All-to-all changes heads for tokens: the kernel's output and the projection's input are different tensors.
-    let exchanged = at.cp > 1 && matches!(at.plan.layout.cp_kind, CpKind::A2a | CpKind::A2aP2p);
-    let copies = u128::from(transposed) + u128::from(exchanged);
+    let exchanged = at.cp > Wide::of(1) && matches!(at.plan.layout.cp_kind, CpKind::A2a | CpKind::A2aP2p);
+    let copies = Wide::from(transposed) + Wide::from(exchanged);
     let mut bytes = LayerBytes::saved(Part::Attention, output + at.widths.shared_input(full * width));
     // The executor keeps the mixed projection in place of queries, keys and values, and its statistics weigh little.
     let again = at.megatron() && at.recomputes("core_attn");

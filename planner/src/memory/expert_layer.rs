@@ -2,11 +2,12 @@
 
 use super::low_precision::quantised_weights;
 use super::setting::Setting;
+use super::wide::Wide;
 use super::{clamp, moe, workspaces};
 use crate::plan::Plan;
 
 /// Bytes of an element of the product with the tokens' weights in its backward, three temporaries in fp32.
-const PRODUCT: u128 = 3 * 4;
+const PRODUCT: Wide = Wide::of(3 * 4);
 
 /// The peak of a layer: weights with their kept copies, workspaces, what is saved, input and output, and the most of two
 /// moments. In forward the copies of tokens that its functions still hold; in the backward of the activation's product
@@ -14,15 +15,15 @@ const PRODUCT: u128 = 3 * 4;
 pub fn expert_layer_bytes(plan: &Plan) -> u64 {
     let at = Setting::new(plan);
     let Some(moe) = &plan.model.moe else { return 0 };
-    let (width, shared) = (u128::from(moe.ffn_hidden_size), u128::from(moe.shared_ffn_hidden_size));
-    let local = u128::from(moe.experts) / u128::from(plan.layout.ep).max(1);
+    let (width, shared) = (Wide::from(moe.ffn_hidden_size), Wide::from(moe.shared_ffn_hidden_size));
+    let local = Wide::from(moe.experts) / Wide::from(plan.layout.ep).max(Wide::of(1));
     let matrices = if plan.model.gated { 3 } else { 2 };
     let quantised = at.hidden * matrices * (local * width + shared / at.tp);
-    let weights = at.size * (quantised + at.hidden * u128::from(moe.experts));
+    let weights = at.size * (quantised + at.hidden * Wide::from(moe.experts));
     let copies = quantised_weights(plan, clamp(quantised)).copies;
     let saved = moe::experts(&at).saved.total() + 2 * at.stream();
     let product = PRODUCT * moe::routed_tokens(&at) * width;
     let second = at.size * at.hidden * local * width;
     let most = (product + second).max(moe::token_copies(&at));
-    clamp(weights + copies + u128::from(workspaces::workspaces(plan)) + saved + most)
+    clamp(weights + copies + Wide::from(workspaces::workspaces(plan)) + saved + most)
 }

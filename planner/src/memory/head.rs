@@ -5,10 +5,11 @@ use crate::wire::{CrossEntropy, Runtime};
 
 use super::parts::{Part, Saved};
 use super::setting::Setting;
+use super::wide::Wide;
 
 /// Tensors of T_c h that backward of the output layer makes: the gradient of the gathered hidden state and the one that
 /// goes on to the last norm.
-const HEAD_GRADIENTS: u128 = 2;
+const HEAD_GRADIENTS: Wide = Wide::of(2);
 
 /// Bytes at the output layer and loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct HeadBytes {
     /// Final norm and logits.
     pub saved: Saved,
     /// Largest temporary besides.
-    pub transient: u128,
+    pub transient: Wide,
 }
 
 /// Output layer and loss of a model with so many multi-token-prediction modules on the same stage.
@@ -26,9 +27,9 @@ pub struct HeadBytes {
 /// gradient over the logits. Every module of multi-token prediction leaves a softmax of its own.
 pub fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
     let plan = at.plan;
-    let vocabulary = u128::from(padded_vocabulary(plan)) / at.tp;
+    let vocabulary = Wide::from(padded_vocabulary(plan)) / at.tp;
     let logits = at.full * vocabulary;
-    let modules = u128::from(modules);
+    let modules = Wide::from(modules);
     if !at.megatron() {
         let saved = Saved::of(Part::Head, (1 + modules) * (2 * at.stream() + at.size * logits));
         let transient = match plan.runtime {
@@ -38,38 +39,39 @@ pub fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
         };
         return HeadBytes { saved, transient };
     }
-    let softmax = if plan.training.cross_entropy == CrossEntropy::Te { at.size } else { 4 };
+    let softmax = if plan.training.cross_entropy == CrossEntropy::Te { at.size } else { Wide::of(4) };
     let saved = Saved::of(
         Part::Head,
         (1 + modules) * (2 * at.stream() + at.statistic * at.local) + modules * softmax * logits,
     );
     let loss = match plan.training.cross_entropy {
         CrossEntropy::Te => at.size * logits,
-        CrossEntropy::Unfused if at.size == 4 => 4 * logits,
+        CrossEntropy::Unfused if at.size == Wide::of(4) => 4 * logits,
         CrossEntropy::Unfused => (at.size + 4) * logits,
         CrossEntropy::Native => (at.size + 8) * logits,
     };
     // Backward: the logits' gradient, that of the whole sequence's hidden state, then its part; the weight's too where
     // the multiplication does not add to the main gradient.
-    let weight = if plan.training.fused_gradient_accumulation { 0 } else { at.size * vocabulary * at.hidden };
+    let weight =
+        if plan.training.fused_gradient_accumulation { Wide::ZERO } else { at.size * vocabulary * at.hidden };
     let backward = at.size * logits + weight + HEAD_GRADIENTS * at.size * at.full * at.hidden;
-    let mask = if plan.training.attention_mask { at.batch * at.seq * at.seq / at.cp } else { 0 };
+    let mask = if plan.training.attention_mask { at.batch * at.seq * at.seq / at.cp } else { Wide::ZERO };
     HeadBytes { saved, transient: mask + waiting(at, logits) + loss.max(backward) }
 }
 
 /// What micro batches leave whose weight gradient of the output layer waits for the end of the step: its input and the
 /// gradient of the logits (Megatron-Core `defer_embedding_wgrad_compute`).
-fn waiting(at: &Setting<'_>, logits: u128) -> u128 {
-    let Some(limit) = at.plan.training.deferred_head_gradients else { return 0 };
+fn waiting(at: &Setting<'_>, logits: Wide) -> Wide {
+    let Some(limit) = at.plan.training.deferred_head_gradients else { return Wide::ZERO };
     let before = at.plan.microbatches().saturating_sub(1);
     let count = if limit == 0 { before } else { before.min(limit) };
-    u128::from(count) * (at.size * logits + at.stream())
+    Wide::from(count) * (at.size * logits + at.stream())
 }
 
 /// The executor's loss works in place on the logits, which are counted as saved: in two-byte types on an fp32 copy
 /// beside the gradient. Then the output layer's weight gradient is made, beside those of the logits and of its input.
-fn executor(at: &Setting<'_>, vocabulary: u128) -> u128 {
-    let loss = if at.size == 2 { 4 * at.full * vocabulary } else { 0 };
+fn executor(at: &Setting<'_>, vocabulary: Wide) -> Wide {
+    let loss = if at.size == Wide::of(2) { 4 * at.full * vocabulary } else { Wide::ZERO };
     let backward = at.size * (vocabulary * at.hidden + at.full * at.hidden);
     loss.max(backward)
 }

@@ -4,8 +4,9 @@ use crate::model::{Balance, MixerRef};
 use crate::plan::Plan;
 use crate::wire::{RankClass, Runtime, Verdict};
 
-use super::clamp;
 use super::outside::on_gpu;
+use super::wide::Wide;
+use super::{MOST, clamp};
 
 /// Reserved over allocated in torch's caching allocator: median of 344 rank readings (SimuMax, B200), min 1.007,
 /// max 1.093.
@@ -14,11 +15,8 @@ pub const RESERVED_OVER_ALLOCATED: (u64, u64) = (1038, 1000);
 pub const RESERVED_OVER_ALLOCATED_MAX: (u64, u64) = (1093, 1000);
 
 fn ratio(bytes: u64, (over, under): (u64, u64)) -> u64 {
-    if bytes <= u64::MAX / over.max(1) {
-        // Without wide numbers, which cost a search much of its time where there is no instruction for them.
-        return clamp(u128::from(bytes * over / under));
-    }
-    clamp(u128::from(bytes) * u128::from(over) / u128::from(under))
+    let whole = bytes.checked_mul(over).map(|times| times / under);
+    whole.unwrap_or_else(|| clamp(Wide::from(bytes) * over / under)).min(MOST)
 }
 
 /// What the allocator takes from the device for so many allocated bytes: with what it is known to keep besides, or by

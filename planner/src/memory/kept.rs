@@ -25,6 +25,7 @@ use super::setting::Setting;
 use super::state::{self, loose_weight_gradient};
 pub use super::weights::Blocks;
 use super::weights::StageElements;
+use super::wide::Wide;
 
 /// Most kinds of layers, those that stay in the compute type counted apart.
 const SLOTS: usize = 8;
@@ -72,19 +73,14 @@ struct Bytes {
     backward: f64,
 }
 
-/// Bytes as a float, without converting a wide number, which is slow.
-fn float(bytes: u128) -> f64 {
-    u64::try_from(bytes).unwrap_or(u64::MAX) as f64
-}
-
 impl Bytes {
     fn of(layer: &LayerBytes) -> Bytes {
         Bytes {
-            saved: float(layer.saved.total()),
-            whole: float(layer.whole()),
-            recomputed: float(layer.recomputed),
-            forward: float(layer.forward),
-            backward: float(layer.backward),
+            saved: layer.saved.total().float(),
+            whole: layer.whole().float(),
+            recomputed: layer.recomputed.float(),
+            forward: layer.forward.float(),
+            backward: layer.backward.float(),
         }
     }
 }
@@ -129,14 +125,14 @@ impl LayerTerms {
         let modules = plan.model.mtp_layers;
         let head_of = |modules: u64| {
             let head = head(&at, modules);
-            [float(head.saved.total()), float(head.transient)]
+            [head.saved.total().float(), head.transient.float()]
         };
-        let gathered = |head: bool, experts: bool| float(state::gather_buffer(&at, head, experts));
+        let gathered = |head: bool, experts: bool| state::gather_buffer(&at, head, experts).float();
         LayerTerms {
             layers,
             module: if modules > 0 { Bytes::of(&mtp_module_of(&at, of_kind)) } else { Bytes::default() },
-            stream: float(at.stream()),
-            mask: if at.hidden_dropout { float(at.local * at.hidden) } else { 0.0 },
+            stream: at.stream().float(),
+            mask: if at.hidden_dropout { (at.local * at.hidden).float() } else { 0.0 },
             heads: [head_of(0), head_of(modules)],
             gathered: [
                 [gathered(false, false), gathered(false, true)],
@@ -347,7 +343,7 @@ impl Alive {
             }
         }
         counts[SLOTS..].copy_from_slice(&[inputs, embeddings, modules, heads]);
-        Alive { counts, boundary: state::boundary_count(plan.layout.pp, plan.layout.vpp) as f64 }
+        Alive { counts, boundary: state::boundary_count(plan.layout.pp, plan.layout.vpp).float() }
     }
 
     /// Whether stages of this kind never take more than those of another, given that their ranks' state does not.
@@ -412,11 +408,11 @@ impl GridTerms {
         let state = state::of_grid(plan, 0, elements, quantised, Slot::Last);
         let held = state.weights + state.gradients + state.optimizer;
         let load = (2 * state.weights + state.gradients).saturating_sub(held);
-        let embedding = u128::from(plan.training.dtype.size()) * u128::from(elements.embedding);
+        let embedding = Wide::from(plan.training.dtype.size()) * Wide::from(elements.embedding);
         GridTerms {
-            always: float(held + state.held.total()),
-            least: float(load.max(embedding).max(state.gradient_copies + state.update_copies)),
-            weight_gradient: loose_weight_gradient(plan, elements) as f64,
+            always: (held + state.held.total()).float(),
+            least: load.max(embedding).max(state.gradient_copies + state.update_copies).float(),
+            weight_gradient: loose_weight_gradient(plan, elements).float(),
         }
     }
 }
@@ -441,5 +437,5 @@ pub fn outside(plan: &Plan) -> u64 {
 #[inline]
 pub fn taken(plan: &Plan, allocated: f64, outside: u64) -> u64 {
     // Casts of floats saturate, and what is that large fits nowhere.
-    reserved(plan, (allocated as u64).min(super::MOST as u64), 0).saturating_add(outside)
+    reserved(plan, (allocated as u64).min(super::MOST), 0).saturating_add(outside)
 }

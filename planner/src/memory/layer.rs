@@ -5,10 +5,11 @@ use crate::wire::{Implementation, Runtime};
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;
+use super::wide::Wide;
 use super::{attention, mlp, moe, recurrent, unsplit};
 
 /// Input, output and statistics of a norm of the residual stream whose output matrices read.
-pub fn norm(at: &Setting<'_>) -> u128 {
+pub fn norm(at: &Setting<'_>) -> Wide {
     at.stream() + at.widths.input(at.local * at.hidden) + at.statistic * at.local
 }
 
@@ -34,10 +35,10 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
         Mlp::Moe => moe::experts(at),
         Mlp::Linear | Mlp::None => LayerBytes::default(),
     };
-    let parts = u128::from(mixer.is_some()) + u128::from(kind.mlp != Mlp::None);
+    let parts = Wide::from(mixer.is_some()) + Wide::from(kind.mlp != Mlp::None);
     let norms = if model.post_norms { 2 * parts } else { parts };
-    let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { 0 };
-    let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { 0 };
+    let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { Wide::ZERO };
+    let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { Wide::ZERO };
     let masks = masks + unsplit;
     let mut layer = mixed.then(fed).then(LayerBytes::saved(Part::Norms, norms * norm(at) + masks));
     // The executor makes the norm again with its MLP or its experts: the norm's input is kept for the stream anyway.
@@ -67,11 +68,11 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     }
     if at.recomputes("layernorm") {
         let latent = matches!(mixer, Some(MixerRef::Attention(Attention::Mla { .. })));
-        let alone = u128::from(latent) + u128::from(kind.mlp == Mlp::Moe);
+        let alone = Wide::from(latent) + Wide::from(kind.mlp == Mlp::Moe);
         layer.recomputed += layer.saved.take(Part::Norms, alone * at.widths.input(at.local * at.hidden));
     }
     layer.offloaded =
-        layer.offloaded.millionths((at.plan.training.offload.fraction.clamp(0.0, 1.0) * 1e6) as u128);
+        layer.offloaded.millionths(Wide::floor(at.plan.training.offload.fraction.clamp(0.0, 1.0) * 1e6));
     layer
 }
 

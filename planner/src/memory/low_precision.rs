@@ -1,15 +1,16 @@
 //! 8-bit and 4-bit training: what saved inputs of matrices, weights and kept copies of weights take.
 
+use super::wide::Wide;
 use crate::cluster::Generation;
 use crate::plan::Plan;
 use crate::units::LowPrecision;
 
 /// Parts of a byte in which widths are counted, so that all of them are whole numbers.
-const PARTS: u128 = 128;
+const PARTS: Wide = Wide::of(128);
 
 /// 128ths of a byte of one value in one direction, scales included: per tensor none, one fp32 of 128 values, one byte
 /// of 32, one byte of 16 (TransformerEngine `tensor/*_tensor.py`).
-fn width(recipe: LowPrecision) -> u128 {
+fn width(recipe: LowPrecision) -> Wide {
     match recipe {
         LowPrecision::Fp8Delayed | LowPrecision::Fp8Current => PARTS,
         LowPrecision::Fp8Blockwise | LowPrecision::Mxfp8 => PARTS + PARTS / 32,
@@ -18,7 +19,7 @@ fn width(recipe: LowPrecision) -> u128 {
 }
 
 /// 128ths of a byte of one weight: scales of blocks are one fp32 of 128 x 128.
-fn weight_width(recipe: LowPrecision) -> u128 {
+fn weight_width(recipe: LowPrecision) -> Wide {
     match recipe {
         LowPrecision::Fp8Blockwise => PARTS,
         other => width(other),
@@ -29,7 +30,7 @@ fn weight_width(recipe: LowPrecision) -> u128 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Widths {
     /// Of a matrix's saved input.
-    input: u128,
+    input: Wide,
     /// Whether inputs are quantised: then a tensor that others keep too is kept twice.
     pub quantised: bool,
 }
@@ -45,17 +46,17 @@ impl Widths {
 
     /// Of layers that are not quantised.
     pub fn plain(plan: &Plan) -> Widths {
-        Widths { input: PARTS * u128::from(plan.training.dtype.size()), quantised: false }
+        Widths { input: PARTS * Wide::from(plan.training.dtype.size()), quantised: false }
     }
 
     /// Bytes that a matrix keeps of an input of so many elements.
-    pub fn input(&self, elements: u128) -> u128 {
+    pub fn input(&self, elements: Wide) -> Wide {
         elements * self.input / PARTS
     }
 
     /// Bytes that a matrix keeps of an input that something else keeps in full.
-    pub fn shared_input(&self, elements: u128) -> u128 {
-        if self.quantised { self.input(elements) } else { 0 }
+    pub fn shared_input(&self, elements: Wide) -> Wide {
+        if self.quantised { self.input(elements) } else { Wide::ZERO }
     }
 }
 
@@ -63,9 +64,9 @@ impl Widths {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuantisedWeights {
     /// Bytes that are saved on the weights themselves, where they are kept in the recipe's type.
-    pub saved: u128,
+    pub saved: Wide,
     /// Bytes of copies that are kept beside.
-    pub copies: u128,
+    pub copies: Wide,
 }
 
 /// What so many elements of weights are in low precision.
@@ -78,11 +79,11 @@ pub fn quantised_weights(plan: &Plan, elements: u64) -> QuantisedWeights {
     let per_tensor = matches!(recipe, LowPrecision::Fp8Delayed | LowPrecision::Fp8Current);
     let one_way = per_tensor && plan.cluster.gpu.generation() == Generation::Blackwell;
     let directions = if one_way { 1 } else { 2 };
-    let quantised = directions * u128::from(elements) * weight_width(recipe) / PARTS;
+    let quantised = directions * Wide::from(elements) * weight_width(recipe) / PARTS;
     if plan.training.fp8_param_gather {
-        let plain = u128::from(elements) * u128::from(plan.training.dtype.size());
+        let plain = Wide::from(elements) * Wide::from(plan.training.dtype.size());
         QuantisedWeights { saved: plain, copies: quantised }
     } else {
-        QuantisedWeights { saved: 0, copies: quantised }
+        QuantisedWeights { saved: Wide::ZERO, copies: quantised }
     }
 }

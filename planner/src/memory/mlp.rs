@@ -3,22 +3,23 @@
 use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
+use super::wide::Wide;
 use crate::model::LayerKind;
 use crate::wire::Runtime;
 
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
 /// input), for `width` columns of this rank and `tokens`.
-pub fn kept(at: &Setting<'_>, tokens: u128, width: u128) -> u128 {
+pub fn kept(at: &Setting<'_>, tokens: Wide, width: Wide) -> Wide {
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Without the fused kernel the activated gate is kept too, for the product's backward.
     let loose = at.megatron() && at.plan.model.gated && !at.plan.training.moe.fused_activation;
-    let gate = if loose { at.size * tokens * width } else { 0 };
+    let gate = if loose { at.size * tokens * width } else { Wide::ZERO };
     at.size * tokens * first * width + gate + at.widths.input(tokens * width)
 }
 
 /// The dense MLP of layers of `kind`, without its norm.
 pub fn dense(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
-    let width = u128::from(at.plan.model.ffn(kind)) / at.tp;
+    let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
     let backward = match at.plan.runtime {
         Runtime::Native => native::mlp_backward(at, width),
         _ => at.size * at.full * (2 * width + at.hidden),

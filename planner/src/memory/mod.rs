@@ -33,6 +33,7 @@ mod state;
 mod tests;
 mod unsplit;
 mod weights;
+mod wide;
 mod workspaces;
 
 pub use advice::advice;
@@ -60,12 +61,13 @@ use crate::plan::Plan;
 use crate::shard::fsdp::{Unit, units_of_stage};
 use crate::shard::{BufferShard, Holders, holders, side_gradient_bytes};
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
+use wide::Wide;
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
-const MOST: u128 = 1 << 60;
+const MOST: u64 = 1 << 60;
 
-pub(crate) fn clamp(bytes: u128) -> u64 {
-    bytes.min(MOST) as u64
+pub(crate) fn clamp(bytes: Wide) -> u64 {
+    u64::from(bytes).min(MOST)
 }
 
 /// Memory per GPU of a valid plan.
@@ -98,7 +100,7 @@ struct Rank {
     state: Static,
     phases: Vec<Phase>,
     /// After a step and up to the end of the first one, where Megatron-Core's rules say.
-    ends: Option<[u128; 2]>,
+    ends: Option<[Wide; 2]>,
 }
 
 fn plan_classes(plan: &Plan) -> Vec<RankClass> {
@@ -136,7 +138,7 @@ fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
             let elements = terms.elements(stage);
             let (first_rank, count) =
                 (first_rank_of_stage(&plan.layout, stage), plan.world_size() / plan.layout.pp);
-            let side = u128::from(side_gradient_bytes(plan, stage));
+            let side = Wide::from(side_gradient_bytes(plan, stage));
             let mut slots = vec![(Slot::Last, first_rank, count)];
             if optimizer::is_dealt(plan) {
                 // Whole tensors are dealt: the first and the last rank of a group are the ends of the range.
@@ -251,14 +253,14 @@ impl States {
 
 /// State as a rank's shards list it.
 fn of_buffers(buffers: &[BufferShard]) -> Static {
-    let sum = |bytes: fn(&BufferShard) -> u64| u128::from(buffers.iter().map(bytes).sum::<u64>());
+    let sum = |bytes: fn(&BufferShard) -> u64| Wide::from(buffers.iter().map(bytes).sum::<u64>());
     // With gradients of two bytes the optimizer's step makes an fp32 copy of the rank's part of them.
     let two_bytes = buffers.iter().filter(|buffer| buffer.grad_dtype.size() < 4);
     Static {
         weights: sum(BufferShard::weights_bytes),
         gradients: sum(BufferShard::gradients_bytes),
         optimizer: sum(BufferShard::optimizer_bytes),
-        gradient_copies: two_bytes.map(|buffer| 4 * u128::from(buffer.state_elements)).sum(),
+        gradient_copies: two_bytes.map(|buffer| 4 * Wide::from(buffer.state_elements)).sum(),
         ..Static::default()
     }
 }
@@ -325,7 +327,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
 
 /// What activations and transients at the peak are made of.
 fn answer_parts(saved: &Saved, held: &Held) -> Vec<MemoryPart> {
-    let part = |category: &str, name: &str, bytes: u128| MemoryPart {
+    let part = |category: &str, name: &str, bytes: Wide| MemoryPart {
         category: category.to_owned(),
         name: name.to_owned(),
         bytes: clamp(bytes),

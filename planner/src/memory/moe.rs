@@ -5,33 +5,34 @@ use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
+use super::wide::Wide;
 use crate::wire::{Dispatcher, Runtime};
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
-const PRODUCT_TEMPORARIES: u128 = 3;
+const PRODUCT_TEMPORARIES: Wide = Wide::of(3);
 
 /// The load factor is at most a few; thousandths keep it exact and the same on every platform.
-const LOAD_PARTS: u128 = 1000;
+const LOAD_PARTS: Wide = Wide::of(1000);
 
 /// Te: tokens that reach the experts of the busiest rank. A capacity bounds them; padded to it they are exactly that.
-pub fn routed_tokens(at: &Setting<'_>) -> u128 {
-    let Some(moe) = &at.plan.model.moe else { return 0 };
+pub fn routed_tokens(at: &Setting<'_>) -> Wide {
+    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let training = &at.plan.training.moe;
     let load = match training.capacity_factor {
         Some(capacity) if training.pad_to_capacity => capacity,
         Some(capacity) => capacity.min(training.load_imbalance),
         None => training.load_imbalance,
     };
-    let load = (load.clamp(0.0, 1e6) * LOAD_PARTS as f64) as u128;
-    at.local * u128::from(moe.top_k) * u128::from(at.plan.layout.etp) * load / LOAD_PARTS
+    let load = Wide::floor(load.clamp(0.0, 1e6) * LOAD_PARTS.float());
+    at.local * Wide::from(moe.top_k) * Wide::from(at.plan.layout.etp) * load / LOAD_PARTS
 }
 
 /// What the executor keeps of a router and of the way of tokens to experts: logits in fp32 (fp64 for fp64), and as whole
 /// numbers of eight bytes the chosen experts and the order of sending; of each row its place, and its weight like the
 /// logits.
-fn executor_routing(at: &Setting<'_>, experts: u128, top_k: u128, routed: u128) -> (u128, u128) {
-    const INDEX: u128 = 8;
-    let exact = at.size.max(4);
+fn executor_routing(at: &Setting<'_>, experts: Wide, top_k: Wide, routed: Wide) -> (Wide, Wide) {
+    const INDEX: Wide = Wide::of(8);
+    let exact = at.size.max(Wide::of(4));
     (at.local * (exact * experts + 2 * INDEX * top_k), routed * (INDEX + exact))
 }
 
@@ -41,11 +42,11 @@ fn executor_routing(at: &Setting<'_>, experts: u128, top_k: u128, routed: u128) 
 /// All-to-all's are tokens by choice, received, sorted (which the first matrix saves, unless it saves 8 bits) and computed.
 /// The fused dispatchers hold what was received and what goes back once for each rank, and what was computed. In 8 bits
 /// every expert's tokens are padded to whole blocks before the first matrix, and cut again.
-pub fn token_copies(at: &Setting<'_>) -> u128 {
-    let Some(moe) = &at.plan.model.moe else { return 0 };
-    let stream = at.size * moe.latent_size.map_or(at.hidden, u128::from);
-    let (routed, sent) = (routed_tokens(at), at.local * u128::from(moe.top_k));
-    let quantised = u128::from(at.widths.quantised);
+pub fn token_copies(at: &Setting<'_>) -> Wide {
+    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
+    let stream = at.size * moe.latent_size.map_or(at.hidden, Wide::from);
+    let (routed, sent) = (routed_tokens(at), at.local * Wide::from(moe.top_k));
+    let quantised = Wide::from(at.widths.quantised);
     match at.plan.training.moe.dispatcher {
         Dispatcher::Flex => stream * (routed * (1 + quantised) + distinct_tokens(at)),
         _ => stream * (routed * (2 + 3 * quantised) + sent),
@@ -54,13 +55,13 @@ pub fn token_copies(at: &Setting<'_>) -> u128 {
 
 /// Tokens that some expert of a rank wants, each once, when all choices are as likely: of the other ranks' tokens as
 /// many come as go.
-fn distinct_tokens(at: &Setting<'_>) -> u128 {
-    let Some(moe) = &at.plan.model.moe else { return 0 };
+fn distinct_tokens(at: &Setting<'_>) -> Wide {
+    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
     let ranks = at.plan.layout.ep.max(1) as f64;
     // Tokens of all ranks times the chance that one of a token's choices is here.
     let missed = libm::pow(1.0 - 1.0 / ranks, moe.top_k as f64);
-    let share = (ranks * (1.0 - missed) * LOAD_PARTS as f64) as u128;
-    at.local * share.min(u128::from(moe.top_k) * LOAD_PARTS) / LOAD_PARTS
+    let share = Wide::floor(ranks * (1.0 - missed) * LOAD_PARTS.float());
+    at.local * share.min(Wide::from(moe.top_k) * LOAD_PARTS) / LOAD_PARTS
 }
 
 /// A mixture of experts, without its norm.
@@ -68,21 +69,21 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
     let (size, layout) = (at.size, &at.plan.layout);
     let training = &at.plan.training.moe;
-    let experts = u128::from(moe.experts);
+    let experts = Wide::from(moe.experts);
     let routed = routed_tokens(at);
-    let width = u128::from(moe.ffn_hidden_size) / u128::from(layout.etp);
+    let width = Wide::from(moe.ffn_hidden_size) / Wide::from(layout.etp);
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
-    let stream = moe.latent_size.map_or(at.hidden, u128::from);
+    let stream = moe.latent_size.map_or(at.hidden, Wide::from);
     let native = at.plan.runtime == Runtime::Native;
     let latent = match moe.latent_size {
-        None => 0,
+        None => Wide::ZERO,
         // The executor keeps the sum that is projected back, and its norm's input, but not what it sent.
-        Some(latent) if native => (1 + u128::from(moe.latent_norm)) * size * at.local * u128::from(latent),
-        Some(latent) => 2 * size * at.local * u128::from(latent),
+        Some(latent) if native => (1 + Wide::from(moe.latent_norm)) * size * at.local * Wide::from(latent),
+        Some(latent) => 2 * size * at.local * Wide::from(latent),
     };
     let (router, permutation) = if native {
-        executor_routing(at, experts, u128::from(moe.top_k), routed)
+        executor_routing(at, experts, Wide::from(moe.top_k), routed)
     } else {
         (3 * 4 * at.local * experts + at.local * experts, 4 * at.local * (2 * experts + 1) + 8 * routed)
     };
@@ -93,21 +94,22 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let loose = at.megatron() && !training.fused_activation;
     // So does that of the activated gate with the other half.
     let products = if at.plan.model.gated { 2 } else { 1 };
-    let product = if loose { products * size * routed * width } else { 0 };
+    let product = if loose { products * size * routed * width } else { Wide::ZERO };
     let again = at.recomputes("moe");
     let activation_again = again || at.recomputes("moe_act");
     let mut bytes = LayerBytes::default();
     bytes.keep(Part::Router, router + permutation, again);
     bytes.keep(Part::Experts, input + between + latent, again);
     bytes.keep(Part::Experts, activated + product, activation_again);
-    let mut shared = mlp::kept(at, at.full, u128::from(moe.shared_ffn_hidden_size) / at.tp);
+    let mut shared = mlp::kept(at, at.full, Wide::from(moe.shared_ffn_hidden_size) / at.tp);
     if moe.shared_gate {
         // The gate, and the output before it.
         shared += size * at.local * (at.hidden + 1);
     }
     bytes.keep(Part::SharedExperts, shared, again || at.recomputes("shared_experts"));
     if at.megatron() {
-        let kept = if again { 0 } else { 2 } + if activation_again { 0 } else { 1 + u128::from(loose) };
+        let kept =
+            if again { 0 } else { 2 } + if activation_again { Wide::ZERO } else { 1 + Wide::from(loose) };
         bytes.saved.put(Part::Experts, unsplit::of_experts(at, kept, input.min(between)));
     }
     if at.offloads("expert_fc1") {
@@ -118,19 +120,19 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     }
     let backward = size * routed * (2 * width + 4 * stream);
     // The product's backward works in fp32 (published peaks of one layer).
-    let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { 0 };
+    let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { Wide::ZERO };
     bytes.backward = backward.max(product);
     if native {
         bytes.backward = native::experts_backward(at, routed, stream, width);
         if moe.shared_ffn_hidden_size > 0 {
-            let shared = u128::from(moe.shared_ffn_hidden_size) / at.tp;
+            let shared = Wide::from(moe.shared_ffn_hidden_size) / at.tp;
             bytes.backward = bytes.backward.max(native::mlp_backward(at, shared));
         }
     }
     bytes.forward = if at.megatron() && at.widths.quantised {
         token_copies(at)
     } else {
-        size * (routed * stream + at.local * u128::from(moe.top_k) * stream)
+        size * (routed * stream + at.local * Wide::from(moe.top_k) * stream)
     };
     bytes
 }

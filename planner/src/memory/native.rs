@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::wire::{Runtime, Schedule};
 
 use super::setting::Setting;
+use super::wide::Wide;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
 pub fn is_split(plan: &Plan) -> bool {
@@ -17,32 +18,32 @@ pub fn is_split(plan: &Plan) -> bool {
 
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
 /// gated one, what is doubled and squared of a squared ReLU.
-fn unit_tensors(at: &Setting<'_>) -> u128 {
+fn unit_tensors(at: &Setting<'_>) -> Wide {
     match (at.plan.model.gated, at.plan.model.activation) {
-        (true, Activation::SquaredRelu) => 5,
-        (true, _) => 4,
-        (false, Activation::SquaredRelu) => 3,
-        (false, _) => 1,
+        (true, Activation::SquaredRelu) => Wide::of(5),
+        (true, _) => Wide::of(4),
+        (false, Activation::SquaredRelu) => Wide::of(3),
+        (false, _) => Wide::of(1),
     }
 }
 
 /// Joined slices of the sequence, where they are joined at all.
-fn joined(at: &Setting<'_>) -> u128 {
-    if at.plan.layout.sp && at.tp > 1 { at.size * at.full * at.hidden } else { 0 }
+fn joined(at: &Setting<'_>) -> Wide {
+    if at.plan.layout.sp && at.tp > Wide::of(1) { at.size * at.full * at.hidden } else { Wide::ZERO }
 }
 
 /// The most of the backward of an MLP of `width` columns on this rank over what is saved.
-pub fn mlp_backward(at: &Setting<'_>, width: u128) -> u128 {
+pub fn mlp_backward(at: &Setting<'_>, width: Wide) -> Wide {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
     let first = if at.plan.model.gated { 2 } else { 1 };
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
-    let second_weight = if split { 0 } else { weights };
+    let second_weight = if split { Wide::ZERO } else { weights };
     // The second matrix: gradients of its output and input, and of its weight.
     let second = stream + joined + unit + second_weight;
     // The unit: the gradient of its output in place of the input that the second matrix gave back.
-    let kept = if split { unit + joined } else { 0 };
+    let kept = if split { unit + joined } else { Wide::ZERO };
     let middle = stream + kept + unit_tensors(at) * unit;
     // The first matrix, whose output has been given back too. Of a split backward it is when weight gradients are made.
     let first_weight = joined + first * weights;
@@ -51,7 +52,7 @@ pub fn mlp_backward(at: &Setting<'_>, width: u128) -> u128 {
 }
 
 /// Cosines and sines of a micro batch's positions, which every chunk has made for itself.
-pub fn rotation_tables(at: &Setting<'_>) -> u128 {
+pub fn rotation_tables(at: &Setting<'_>) -> Wide {
     let model = &at.plan.model;
     let turned = match model.attention {
         Attention::Gqa { head_dim, rotary_dim, .. } => rotary_dim.unwrap_or(head_dim),
@@ -59,20 +60,20 @@ pub fn rotation_tables(at: &Setting<'_>) -> u128 {
         Attention::Shared { .. } => 0,
     };
     let turned = if model.learned_positions.is_some() { 0 } else { turned };
-    at.size * at.seq / at.cp * u128::from(turned)
+    at.size * at.seq / at.cp * Wide::from(turned)
 }
 
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.
-pub fn token_numbers(at: &Setting<'_>) -> u128 {
-    const NUMBER: u128 = 8;
+pub fn token_numbers(at: &Setting<'_>) -> Wide {
+    const NUMBER: Wide = Wide::of(8);
     (NUMBER + at.size) * at.full
 }
 
 /// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert.
-pub fn experts_backward(at: &Setting<'_>, routed: u128, stream: u128, width: u128) -> u128 {
+pub fn experts_backward(at: &Setting<'_>, routed: Wide, stream: Wide, width: Wide) -> Wide {
     let (tokens, unit) = (at.size * routed * stream, at.size * routed * width);
-    let experts = u128::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
-    let local = experts / u128::from(at.plan.layout.ep).max(1);
+    let experts = Wide::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
+    let local = experts / Wide::from(at.plan.layout.ep).max(Wide::of(1));
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Gradients of all experts' weights are made before they are added.
     let weights = at.size * local * (first + 1) * stream * width;

@@ -7,6 +7,7 @@ use crate::units::{Dtype, LowPrecision};
 use crate::wire::OptimizerKind;
 
 use super::weights::{StageElements, is_hidden_matrix};
+use super::wide::Wide;
 
 /// Bytes of state of one element.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -62,17 +63,17 @@ pub fn widths(plan: &Plan) -> [StateWidth; 2] {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StateBytes {
     /// Master weights.
-    pub master: u128,
+    pub master: Wide,
     /// Moments, which the first step makes.
-    pub moments: u128,
+    pub moments: Wide,
     /// Elements whose state the rank holds.
-    pub elements: u128,
+    pub elements: Wide,
 }
 
 impl StateBytes {
-    fn put(&mut self, elements: u128, width: StateWidth) {
-        self.master += elements * u128::from(width.master);
-        self.moments += elements * u128::from(width.moments);
+    fn put(&mut self, elements: Wide, width: StateWidth) {
+        self.master += elements * Wide::from(width.master);
+        self.moments += elements * Wide::from(width.moments);
         self.elements += elements;
     }
 }
@@ -104,13 +105,13 @@ pub fn state(plan: &Plan, stage: u64, elements: &StageElements, buffers: [u64; 2
             return dealt(plan, stage, owners, slot);
         }
         for kind in [&elements.dense, &elements.expert] {
-            found.put(u128::from(kind.matrices), matrix);
-            found.put(u128::from(kind.exact - kind.matrices), other);
+            found.put(Wide::from(kind.matrices), matrix);
+            found.put(Wide::from(kind.exact - kind.matrices), other);
         }
         return found;
     }
     for (buffer, owners) in buffers.into_iter().zip(owners) {
-        found.put(u128::from(buffer / owners), other);
+        found.put(Wide::from(buffer / owners), other);
     }
     found
 }
@@ -150,7 +151,7 @@ fn dealt(plan: &Plan, stage: u64, owners: [u64; 2], slot: Slot) -> StateBytes {
             };
             let mine = before(place + count) - before(place);
             place += count;
-            found.put(u128::from(size) * u128::from(mine), if is_matrix { matrix } else { other });
+            found.put(Wide::from(size) * Wide::from(mine), if is_matrix { matrix } else { other });
         }
     }
     found

@@ -1,5 +1,6 @@
 //! Bytes of activations, kept apart by the module that saves them.
 
+use super::wide::Wide;
 use std::ops::{Add, AddAssign};
 
 /// What saves an activation.
@@ -43,35 +44,35 @@ pub const PARTS: [(Part, &str); 10] = [
 
 /// Bytes by part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Saved([u128; PARTS.len()]);
+pub struct Saved([Wide; PARTS.len()]);
 
 impl Saved {
     /// So many bytes of one part.
-    pub fn of(part: Part, bytes: u128) -> Saved {
+    pub fn of(part: Part, bytes: Wide) -> Saved {
         let mut saved = Saved::default();
         saved.put(part, bytes);
         saved
     }
 
     /// Adds bytes of one part.
-    pub fn put(&mut self, part: Part, bytes: u128) {
+    pub fn put(&mut self, part: Part, bytes: Wide) {
         self.0[part as usize] += bytes;
     }
 
     /// Bytes of one part.
-    pub fn get(&self, part: Part) -> u128 {
+    pub fn get(&self, part: Part) -> Wide {
         self.0[part as usize]
     }
 
     /// Takes bytes of one part away, at most what is there.
-    pub fn take(&mut self, part: Part, bytes: u128) -> u128 {
+    pub fn take(&mut self, part: Part, bytes: Wide) -> Wide {
         let taken = bytes.min(self.0[part as usize]);
         self.0[part as usize] -= taken;
         taken
     }
 
     /// So many millionths of it.
-    pub fn millionths(&self, count: u128) -> Saved {
+    pub fn millionths(&self, count: Wide) -> Saved {
         Saved(self.0.map(|bytes| bytes * count / 1_000_000))
     }
 
@@ -85,12 +86,12 @@ impl Saved {
     }
 
     /// Of all parts.
-    pub fn total(&self) -> u128 {
+    pub fn total(&self) -> Wide {
         self.0.iter().sum()
     }
 
     /// The same, so many times.
-    pub fn times(&self, count: u128) -> Saved {
+    pub fn times(&self, count: Wide) -> Saved {
         Saved(self.0.map(|bytes| bytes * count))
     }
 }
@@ -117,18 +118,18 @@ pub struct LayerBytes {
     /// Saved from forward to backward.
     pub saved: Saved,
     /// Recomputed in backward, so alive for one layer at a time.
-    pub recomputed: u128,
+    pub recomputed: Wide,
     /// Of what is saved, bytes that wait on the host (not taken off yet).
     pub offloaded: Saved,
     /// Largest temporary of its forward, beside what it saves.
-    pub forward: u128,
+    pub forward: Wide,
     /// Largest temporary of its backward.
-    pub backward: u128,
+    pub backward: Wide,
 }
 
 impl LayerBytes {
     /// Saved bytes of one part and nothing else.
-    pub fn saved(part: Part, bytes: u128) -> LayerBytes {
+    pub fn saved(part: Part, bytes: Wide) -> LayerBytes {
         LayerBytes { saved: Saved::of(part, bytes), ..LayerBytes::default() }
     }
 
@@ -144,7 +145,7 @@ impl LayerBytes {
     }
 
     /// Bytes of a part that are recomputed instead of saved when `again`.
-    pub fn keep(&mut self, part: Part, bytes: u128, again: bool) {
+    pub fn keep(&mut self, part: Part, bytes: Wide, again: bool) {
         if again {
             self.recomputed += bytes;
         } else {
@@ -153,12 +154,12 @@ impl LayerBytes {
     }
 
     /// Marks saved bytes of a part as waiting on the host.
-    pub fn offload(&mut self, part: Part, bytes: u128) {
+    pub fn offload(&mut self, part: Part, bytes: Wide) {
         self.offloaded.put(part, bytes.min(self.saved.get(part)));
     }
 
     /// Everything of the layer alive at once.
-    pub fn whole(&self) -> u128 {
+    pub fn whole(&self) -> Wide {
         self.saved.total() + self.recomputed
     }
 }

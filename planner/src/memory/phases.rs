@@ -7,6 +7,7 @@ use super::parts::Saved;
 use super::stage::{Activations, Terms};
 use super::state::{Static, loose_weight_gradient};
 use super::weights::StageElements;
+use super::wide::Wide;
 use super::workspaces::cublas_workspace;
 
 /// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
@@ -21,16 +22,16 @@ pub struct Phase {
     /// Saved activations that are alive.
     pub activations: Saved,
     /// Everything else in the allocator, beside weights, gradients, optimizer state and what is held.
-    pub transient: u128,
+    pub transient: Wide,
     /// Bytes of the main gradients that don't exist yet or any more.
-    pub absent_gradients: u128,
+    pub absent_gradients: Wide,
     /// Bytes that the allocator keeps from earlier and that nothing in this phase can use, where that is known.
-    pub cached: u128,
+    pub cached: Wide,
 }
 
 impl Phase {
     /// All of it.
-    pub fn total(&self) -> u128 {
+    pub fn total(&self) -> Wide {
         (self.activations.total() + self.transient).saturating_sub(self.absent_gradients)
     }
 }
@@ -39,7 +40,7 @@ impl Phase {
 pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, state: &Static) -> Vec<Phase> {
     let native = plan.runtime == Runtime::Native;
     let weight_gradient = loose_weight_gradient(plan, elements);
-    let size = u128::from(plan.training.dtype.size());
+    let size = Wide::from(plan.training.dtype.size());
     let mut found = Vec::with_capacity(7);
     let mut put = |name, activations, transient| {
         found.push(Phase { name, activations, transient, ..Phase::default() });
@@ -59,14 +60,14 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
     put("backward", parts.saved, parts.again + parts.backward + parts.head_kept + weight_gradient);
     if !native {
         // The embedding's gradient is made whole, in the compute type, when no activation is left.
-        put("gradient reduction", Saved::default(), size * u128::from(elements.embedding));
+        put("gradient reduction", Saved::default(), size * Wide::from(elements.embedding));
     }
     let update =
         if native { executor_update(plan, elements) } else { state.gradient_copies + state.update_copies };
     put("optimizer", Saved::default(), update);
     if !native {
         // A tensor of every rank that has a part of it, and the whole put together.
-        put(EXPORT, Saved::default(), 2 * size * u128::from(elements.largest) * u128::from(plan.layout.tp));
+        put(EXPORT, Saved::default(), 2 * size * Wide::from(elements.largest) * Wide::from(plan.layout.tp));
     }
     found
 }
@@ -74,19 +75,19 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
 /// Elements that the executor updates at a time.
 const UPDATED_AT_ONCE: u64 = 1 << 22;
 /// Temporaries of an update by Adam, in the type of the moments: the gradient and its square, then what is divided.
-const UPDATE_TEMPORARIES: u128 = 2;
+const UPDATE_TEMPORARIES: Wide = Wide::of(2);
 
 /// Temporaries of the executor's update of its largest parameter.
-fn executor_update(plan: &Plan, elements: &StageElements) -> u128 {
+fn executor_update(plan: &Plan, elements: &StageElements) -> Wide {
     let optimizer = &plan.training.optimizer;
-    let exact = u128::from(optimizer.exp_avg_dtype.size());
+    let exact = Wide::from(optimizer.exp_avg_dtype.size());
     let owners = if optimizer.distributed { (plan.layout.dp * plan.layout.cp).max(1) } else { 1 };
     let owned = (elements.dense.exact / owners).max(elements.expert.exact / plan.layout.edp.max(1));
     let largest = elements.largest.max(elements.embedding).min(owned).min(UPDATED_AT_ONCE);
-    UPDATE_TEMPORARIES * exact * u128::from(largest)
+    UPDATE_TEMPORARIES * exact * Wide::from(largest)
 }
 
-fn static_bytes(state: &Static) -> u128 {
+fn static_bytes(state: &Static) -> Wide {
     state.weights + state.gradients + state.optimizer
 }
 
@@ -99,21 +100,21 @@ pub fn peak(phases: &[Phase]) -> Option<&Phase> {
 }
 
 /// What is allocated after a step of Megatron-Core: everything static, with what the step leaves behind until the next.
-pub fn after_step(terms: &Terms<'_>, state: &Static, parts: &Activations) -> u128 {
+pub fn after_step(terms: &Terms<'_>, state: &Static, parts: &Activations) -> Wide {
     static_bytes(state) + state.held.total() + state.gradient_copies + terms.left_after_step(parts)
 }
 
 /// The most that is allocated up to the end of the first step: its moments come last, and with a single micro batch
 /// only one of the two cuBLAS workspaces is there at the loss.
-pub fn first_step(terms: &Terms<'_>, state: &Static, parts: &Activations, phases: &[Phase]) -> u128 {
+pub fn first_step(terms: &Terms<'_>, state: &Static, parts: &Activations, phases: &[Phase]) -> Wide {
     let plan = terms.at.plan;
     let always = static_bytes(state) + state.held.total();
     let late = |name: &str| matches!(name, "optimizer" | EXPORT);
     let one_handle = |name: &str| plan.microbatches() == 1 && matches!(name, "forward" | "head");
     let before = phases.iter().filter(|phase| !late(phase.name)).map(|phase| {
-        let handle = if one_handle(phase.name) { u128::from(cublas_workspace(plan)) } else { 0 };
-        let dummy = if one_handle(phase.name) { state.held.dummy_weight_gradients } else { 0 };
+        let handle = if one_handle(phase.name) { Wide::from(cublas_workspace(plan)) } else { Wide::ZERO };
+        let dummy = if one_handle(phase.name) { state.held.dummy_weight_gradients } else { Wide::ZERO };
         (always + phase.total()).saturating_sub(state.moments + handle + dummy)
     });
-    before.max().unwrap_or(0).max(after_step(terms, state, parts))
+    before.max().unwrap_or(Wide::ZERO).max(after_step(terms, state, parts))
 }

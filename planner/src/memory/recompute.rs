@@ -11,6 +11,7 @@ use crate::wire::Granularity;
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::stage::Terms;
+use super::wide::Wide;
 
 /// Bytes of a chunk for one micro batch; `recomputed` is the most that is alive again at once.
 pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
@@ -44,9 +45,9 @@ fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
 }
 
 /// Bytes of a checkpoint: the residual stream, or this rank's slice of it.
-fn checkpoint(terms: &Terms<'_>) -> u128 {
+fn checkpoint(terms: &Terms<'_>) -> Wide {
     let split = terms.at.megatron() && terms.at.plan.training.distribute_saved_activations;
-    terms.at.stream() / if split { terms.at.tp } else { 1 }
+    terms.at.stream() / if split { terms.at.tp } else { Wide::of(1) }
 }
 
 /// Layers of which only the inputs of `checkpoints` groups of `group` layers are kept.
@@ -59,21 +60,21 @@ fn checkpointed(
 ) -> LayerBytes {
     let input = checkpoint(terms);
     let mut sum = LayerBytes {
-        saved: Saved::of(Part::Norms, input * u128::from(checkpoints)),
+        saved: Saved::of(Part::Norms, input * Wide::from(checkpoints)),
         ..LayerBytes::default()
     };
     // The most of so many layers in a row.
     let most = group.min(layers.end.saturating_sub(layers.start));
-    let mut largest = 0;
+    let mut largest = Wide::ZERO;
     for (_, layer) in terms.layers(layers) {
         largest = largest.max(layer.whole());
         sum.forward = sum.forward.max(layer.forward);
         sum.backward = sum.backward.max(layer.backward);
     }
-    sum.recomputed = largest * u128::from(most);
+    sum.recomputed = largest * Wide::from(most);
     if modules > 0 {
         let module = terms.mtp();
-        sum.saved.put(Part::Mtp, 2 * input * u128::from(modules));
+        sum.saved.put(Part::Mtp, 2 * input * Wide::from(modules));
         sum.recomputed = sum.recomputed.max(module.whole());
         sum.backward = sum.backward.max(module.backward);
     }
@@ -83,8 +84,8 @@ fn checkpointed(
 /// So many layers, of which what waits on the host is gone but for the groups on their way.
 fn times(layer: LayerBytes, count: u64) -> LayerBytes {
     let kept = layer.saved.without(&layer.offloaded);
-    let offloaded = layer.offloaded.times(u128::from(count.min(OFFLOAD_GROUPS)));
-    LayerBytes { saved: kept.times(u128::from(count)), offloaded, ..layer }
+    let offloaded = layer.offloaded.times(Wide::from(count.min(OFFLOAD_GROUPS)));
+    LayerBytes { saved: kept.times(Wide::from(count)), offloaded, ..layer }
 }
 
 /// Layers whose offloaded tensors are on the GPU at once: the one at work and the one being copied.

@@ -10,6 +10,7 @@ use crate::plan::Plan;
 use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
 
 use super::low_precision::Widths;
+use super::wide::Wide;
 
 /// How scores become attended values, which decides what is kept of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,23 +29,23 @@ pub struct Setting<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Bytes of one element of the compute type.
-    pub size: u128,
+    pub size: Wide,
     /// Tc: tokens of a rank over the whole tp group.
-    pub full: u128,
+    pub full: Wide,
     /// T: tokens of a rank outside attention and MLP.
-    pub local: u128,
+    pub local: Wide,
     /// Tokens of a sequence, and sequences of a micro batch.
-    pub seq: u128,
+    pub seq: Wide,
     /// Sequences of a micro batch.
-    pub batch: u128,
+    pub batch: Wide,
     /// Tensor parallel.
-    pub tp: u128,
+    pub tp: Wide,
     /// Context parallel.
-    pub cp: u128,
+    pub cp: Wide,
     /// Width of the residual stream.
-    pub hidden: u128,
+    pub hidden: Wide,
     /// Bytes that a norm keeps for each token: fp32 scale, and mean for LayerNorm.
-    pub statistic: u128,
+    pub statistic: Wide,
     /// Attention kernel.
     pub kernel: Kernel,
     /// Whether masks and softmax of explicit scores are one kernel.
@@ -61,24 +62,24 @@ impl<'a> Setting<'a> {
     /// Reads a plan.
     pub fn new(plan: &'a Plan) -> Setting<'a> {
         let (training, layout) = (&plan.training, &plan.layout);
-        let (seq, batch) = (u128::from(training.seq_len), u128::from(training.micro_batch_size));
-        let tp = u128::from(layout.tp);
-        let cp = u128::from(layout.cp);
+        let (seq, batch) = (Wide::from(training.seq_len), Wide::from(training.micro_batch_size));
+        let tp = Wide::from(layout.tp);
+        let cp = Wide::from(layout.cp);
         let full = seq * batch / cp;
         let megatron = matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp);
         Setting {
             plan,
-            size: u128::from(training.dtype.size()),
+            size: Wide::from(training.dtype.size()),
             full,
             local: if layout.sp { full / tp } else { full },
             seq,
             batch,
             tp,
             cp,
-            hidden: u128::from(plan.model.hidden_size),
+            hidden: Wide::from(plan.model.hidden_size),
             statistic: match (plan.runtime, plan.model.norm) {
-                (Runtime::Megatron | Runtime::MegatronFsdp, Norm::Layer) => 8,
-                _ => 4,
+                (Runtime::Megatron | Runtime::MegatronFsdp, Norm::Layer) => Wide::of(8),
+                _ => Wide::of(4),
             },
             kernel: kernel(plan),
             fused_softmax: fused_softmax(plan),
@@ -89,7 +90,7 @@ impl<'a> Setting<'a> {
     }
 
     /// Bytes of the residual stream of one micro batch on this rank: 2 T h in two-byte types.
-    pub fn stream(&self) -> u128 {
+    pub fn stream(&self) -> Wide {
         self.size * self.local * self.hidden
     }
 

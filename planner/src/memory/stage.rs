@@ -17,6 +17,7 @@ use super::parts::{LayerBytes, Part, Saved};
 use super::recompute::chunk_bytes;
 use super::setting::Setting;
 use super::weights::{Blocks, StageElements};
+use super::wide::Wide;
 
 /// What one layer of each kind of a plan keeps, and what parameters it has: computed once for all stages.
 #[derive(Debug, Clone)]
@@ -44,15 +45,15 @@ pub struct Activations {
     /// Saved by all micro batches in flight when the most are.
     pub saved: Saved,
     /// Bytes of one layer that are alive again while it is recomputed.
-    pub again: u128,
+    pub again: Wide,
     /// Largest temporary of a layer's forward.
-    pub forward: u128,
+    pub forward: Wide,
     /// Largest temporary of a layer's backward.
-    pub backward: u128,
+    pub backward: Wide,
     /// Output layer and loss; none on other stages.
     pub head: Option<HeadBytes>,
     /// What the output layer keeps through the backward of the layers, for its weight gradient.
-    pub head_kept: u128,
+    pub head_kept: Wide,
 }
 
 impl<'a> Terms<'a> {
@@ -175,12 +176,15 @@ impl<'a> Terms<'a> {
             }
             if plan.runtime == Runtime::Native {
                 saved.put(Part::Attention, native::rotation_tables(&self.at));
-                saved.put(Part::Embedding, if chunk.embedding { native::token_numbers(&self.at) } else { 0 });
+                saved.put(
+                    Part::Embedding,
+                    if chunk.embedding { native::token_numbers(&self.at) } else { Wide::ZERO },
+                );
             }
             if native::is_split(plan) {
                 waits.push(self.kept_for_weights(chunk, &saved));
             }
-            found.saved += saved.times(u128::from(live));
+            found.saved += saved.times(Wide::from(live));
             if bytes.offloaded.total() > group.total() {
                 group = bytes.offloaded;
             }
@@ -195,7 +199,7 @@ impl<'a> Terms<'a> {
         if has_head {
             let head = head(&self.at, modules);
             // Those that wait for their backward while another runs.
-            let waiting = u128::from(schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1));
+            let waiting = Wide::from(schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1));
             if native::is_split(plan) {
                 // Of a split backward there are left the output layer's input and the gradient of its output.
                 found.head_kept = head.saved.total().saturating_sub(self.at.stream());
@@ -207,10 +211,10 @@ impl<'a> Terms<'a> {
         }
         if native::is_split(plan) {
             let most = schedule::peak_bytes(&Pipeline::of(plan), stage, &waits);
-            found.saved.put(Part::Mlp, most.saturating_sub(layers));
+            found.saved.put(Part::Mlp, Wide::floor(most as f64).saturating_sub(layers));
             found.saved.put(Part::Norms, self.between_chunks(stage));
             // What is made again stays for the weight gradients, and is counted with them.
-            found.again = 0;
+            found.again = Wide::ZERO;
         }
         found
     }
@@ -220,37 +224,37 @@ impl<'a> Terms<'a> {
     fn kept_for_weights(&self, chunk: &Chunk, saved: &Saved) -> ChunkBytes {
         let modules = if chunk.mtp { self.at.plan.model.mtp_layers } else { 0 };
         let layers = self.layers(chunk.layers.clone()).chain([(modules, self.mtp)]);
-        let kept_for_weights = layers.map(|(count, layer)| u128::from(count) * layer.whole()).sum();
-        ChunkBytes { saved: saved.total(), kept_for_weights }
+        let kept_for_weights: Wide = layers.map(|(count, layer)| Wide::from(count) * layer.whole()).sum();
+        ChunkBytes { saved: saved.total().into(), kept_for_weights: kept_for_weights.into() }
     }
 
     /// Where the V of chunks turns, a micro batch's activation and a gradient wait between two chunks of one stage.
-    fn between_chunks(&self, stage: u64) -> u128 {
+    fn between_chunks(&self, stage: u64) -> Wide {
         let layout = &self.at.plan.layout;
         let turns = layout.schedule == Schedule::Zbv && stage + 1 == layout.pp;
-        if turns { 2 * self.at.stream() } else { 0 }
+        if turns { 2 * self.at.stream() } else { Wide::ZERO }
     }
 
     /// What a step leaves in the allocator until the next one, beside state: one layer's expert tensors where expert
     /// parallelism's all-to-all is overlapped, and what captured modules save, in the graphs' pool.
-    pub fn left_after_step(&self, parts: &Activations) -> u128 {
+    pub fn left_after_step(&self, parts: &Activations) -> Wide {
         let training = &self.at.plan.training;
         let layers = || self.kinds.iter().filter(|known| known.kind.mlp == Mlp::Moe);
         let overlapped = if training.overlap.ep {
-            layers().map(|known| known.usual.saved.get(Part::Experts)).max().unwrap_or(0)
+            layers().map(|known| known.usual.saved.get(Part::Experts)).max().unwrap_or(Wide::ZERO)
         } else {
-            0
+            Wide::ZERO
         };
         overlapped + self.captured(&parts.saved)
     }
 
-    fn captured(&self, saved: &Saved) -> u128 {
+    fn captured(&self, saved: &Saved) -> Wide {
         let training = &self.at.plan.training;
         let named = |module: &str| training.cuda_graph_modules.iter().any(|name| name == module);
         let all = training.cuda_graph_modules.is_empty();
-        let part = |part: Part, captured: bool| if captured { saved.get(part) } else { 0 };
+        let part = |part: Part, captured: bool| if captured { saved.get(part) } else { Wide::ZERO };
         match training.cuda_graphs {
-            CudaGraphs::None => 0,
+            CudaGraphs::None => Wide::ZERO,
             CudaGraphs::Iteration => saved.total(),
             CudaGraphs::Scoped => {
                 part(Part::Attention, all || named("attn"))

@@ -10,38 +10,39 @@ use super::optimizer::{Slot, StateBytes, core_keeps_master, state};
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
 use super::weights::StageElements;
+use super::wide::Wide;
 use super::workspaces::workspaces;
 
 /// Large blocks of torch's allocator are not split when at most 1 MiB would remain: what that adds with one flat buffer
 /// of each kind, and with a block for each tensor (published runs of Megatron-LM's CI).
-const UNSPLIT_BUFFERS: u128 = 1 << 20;
-const UNSPLIT_TENSORS: u128 = 3 << 20;
+const UNSPLIT_BUFFERS: Wide = Wide::of(1 << 20);
+const UNSPLIT_TENSORS: Wide = Wide::of(3 << 20);
 /// Boundary tensors that a pipeline's schedule still refers to after a step, in bytes of 2 T h: seen in published runs,
 /// and not traced to their references.
-const BOUNDARY_TENSORS: u128 = 2;
+const BOUNDARY_TENSORS: Wide = Wide::of(2);
 /// The same with interleaved chunks.
-const BOUNDARY_TENSORS_INTERLEAVED: u128 = 6;
+const BOUNDARY_TENSORS_INTERLEAVED: Wide = Wide::of(6);
 
 /// Named bytes that stay allocated between steps, beside weights, gradients and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     /// Workspaces of matrix libraries.
-    pub workspaces: u128,
+    pub workspaces: Wide,
     /// Megatron-Core's one buffer for gathered inputs, at its largest use.
-    pub gather_buffer: u128,
+    pub gather_buffer: Wide,
     /// TransformerEngine's cached dummy weight gradients.
-    pub dummy_weight_gradients: u128,
+    pub dummy_weight_gradients: Wide,
     /// Copies of weights in the recipe's type.
-    pub quantised_weights: u128,
+    pub quantised_weights: Wide,
     /// Tensors between pipeline stages that outlive a step.
-    pub boundary_tensors: u128,
+    pub boundary_tensors: Wide,
     /// Blocks of the allocator that are not split.
-    pub unsplit_blocks: u128,
+    pub unsplit_blocks: Wide,
 }
 
 impl Held {
     /// Name and bytes of each.
-    pub fn named(&self) -> [(&'static str, u128); 6] {
+    pub fn named(&self) -> [(&'static str, Wide); 6] {
         [
             ("workspaces", self.workspaces),
             ("gather_buffer", self.gather_buffer),
@@ -53,7 +54,7 @@ impl Held {
     }
 
     /// Of all.
-    pub fn total(&self) -> u128 {
+    pub fn total(&self) -> Wide {
         self.named().iter().map(|(_, bytes)| bytes).sum()
     }
 }
@@ -62,17 +63,17 @@ impl Held {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Static {
     /// Weights.
-    pub weights: u128,
+    pub weights: Wide,
     /// Main gradients.
-    pub gradients: u128,
+    pub gradients: Wide,
     /// Master weights and moments.
-    pub optimizer: u128,
+    pub optimizer: Wide,
     /// Of these, moments, which are made by the first step.
-    pub moments: u128,
+    pub moments: Wide,
     /// fp32 copies of two-byte gradients, alive from the optimizer's step to the next step's start.
-    pub gradient_copies: u128,
+    pub gradient_copies: Wide,
     /// fp32 copies of state that the update reads and writes.
-    pub update_copies: u128,
+    pub update_copies: Wide,
     /// What is held beside.
     pub held: Held,
 }
@@ -97,24 +98,24 @@ pub fn of_grid(plan: &Plan, stage: u64, elements: &StageElements, quantised: u64
     for (number, kind) in kinds.into_iter().enumerate() {
         buffers[number] = buffer_elements(plan, number == 1, kind.padded, kind.exact);
     }
-    let in_buffers = u128::from(buffers[0]) + u128::from(buffers[1]);
+    let in_buffers = Wide::from(buffers[0]) + Wide::from(buffers[1]);
     let quantised = quantised_weights(plan, quantised);
     let state = state(plan, stage, elements, buffers, slot);
     let kept = 1.0 - optimizer.offload_fraction.clamp(0.0, 1.0);
     let moments = part(state.moments, kept);
-    let plain = in_buffers * u128::from(training.dtype.size());
+    let plain = in_buffers * Wide::from(training.dtype.size());
     let gather = training.fp8_param_gather && training.low_precision.is_some();
     Static {
         weights: if gather { plain - quantised.saved.min(plain) + quantised.copies } else { plain },
-        gradients: in_buffers * u128::from(training.grad_dtype.size()),
+        gradients: in_buffers * Wide::from(training.grad_dtype.size()),
         optimizer: part(state.master, kept) + moments,
         moments,
         gradient_copies: part(gradient_copies(plan, &state), kept),
         update_copies: part(update_copies(plan, &state), kept),
         held: Held {
-            workspaces: u128::from(workspaces(plan)),
+            workspaces: Wide::from(workspaces(plan)),
             dummy_weight_gradients: dummy_weight_gradients(plan, elements),
-            quantised_weights: if gather { 0 } else { quantised.copies },
+            quantised_weights: if gather { Wide::ZERO } else { quantised.copies },
             unsplit_blocks: unsplit_blocks(plan),
             ..Held::default()
         },
@@ -122,72 +123,72 @@ pub fn of_grid(plan: &Plan, stage: u64, elements: &StageElements, quantised: u64
 }
 
 /// A part of so many bytes, in millionths: the same on every platform.
-fn part(bytes: u128, fraction: f64) -> u128 {
-    bytes * (fraction * 1e6) as u128 / 1_000_000
+fn part(bytes: Wide, fraction: f64) -> Wide {
+    bytes * Wide::floor(fraction * 1e6) / 1_000_000
 }
 
 /// With gradients of two bytes the step makes an fp32 copy of the rank's part of them, unless the optimizer reads them
 /// as they are.
-fn gradient_copies(plan: &Plan, state: &StateBytes) -> u128 {
+fn gradient_copies(plan: &Plan, state: &StateBytes) -> Wide {
     let small = plan.training.grad_dtype.size() < 4;
     let reads = plan.training.optimizer.precision_aware && !core_keeps_master(plan);
-    if small && !reads { 4 * state.elements } else { 0 }
+    if small && !reads { 4 * state.elements } else { Wide::ZERO }
 }
 
 /// TransformerEngine's Adam computes on fp32 copies of state in fp16 and fp8, made for all parameters before the first is
 /// updated (`optimizers/fused_adam.py`); bf16 it reads as it is.
-fn update_copies(plan: &Plan, state: &StateBytes) -> u128 {
+fn update_copies(plan: &Plan, state: &StateBytes) -> Wide {
     let optimizer = &plan.training.optimizer;
     if !optimizer.precision_aware {
-        return 0;
+        return Wide::ZERO;
     }
     let types = [optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype];
     let copied = types.into_iter().filter(|dtype| matches!(dtype, Dtype::Fp16 | Dtype::Fp8)).count();
-    4 * copied as u128 * state.elements
+    4 * Wide::from(copied as u64) * state.elements
 }
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,
 /// scores of Megatron-Core's own attention, tokens gathered for the experts.
-pub fn gather_buffer(at: &Setting<'_>, has_head: bool, has_experts: bool) -> u128 {
+pub fn gather_buffer(at: &Setting<'_>, has_head: bool, has_experts: bool) -> Wide {
     let plan = at.plan;
     let layout = &plan.layout;
     let local = plan.training.implementation == Implementation::Local;
     let head = has_head && layout.sp && layout.tp > 1;
-    let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { 0 };
+    let output = if head || (local && layout.sp) { at.size * at.full * at.hidden } else { Wide::ZERO };
     let scores = if local && at.kernel == Kernel::Unfused {
-        at.size * at.batch * u128::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
+        at.size * at.batch * Wide::from(plan.model.attention.heads()) / at.tp * at.seq * at.seq
     } else {
-        0
+        Wide::ZERO
     };
-    let group = u128::from(layout.ep) * u128::from(layout.etp);
-    let gathers = plan.training.moe.dispatcher == Dispatcher::AllGather && has_experts && group > 1;
-    let tokens = if gathers { at.size * at.local * group * at.hidden } else { 0 };
+    let group = Wide::from(layout.ep) * Wide::from(layout.etp);
+    let gathers = plan.training.moe.dispatcher == Dispatcher::AllGather && has_experts && group > Wide::of(1);
+    let tokens = if gathers { at.size * at.local * group * at.hidden } else { Wide::ZERO };
     output.max(scores).max(tokens)
 }
 
 /// One weight gradient of each distinct shape in the compute type, kept where the multiplication adds to the main
 /// gradient itself (`get_dummy_wgrad`).
-fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> u128 {
+fn dummy_weight_gradients(plan: &Plan, elements: &StageElements) -> Wide {
     let engine = plan.training.implementation == Implementation::TransformerEngine;
     if engine && plan.training.fused_gradient_accumulation {
-        u128::from(elements.distinct_shapes) * u128::from(plan.training.dtype.size())
+        Wide::from(elements.distinct_shapes) * Wide::from(plan.training.dtype.size())
     } else {
-        0
+        Wide::ZERO
     }
 }
 
 /// Boundary tensors that outlive a step on so many stages of so many chunks.
-pub fn boundary_count(pp: u64, vpp: u64) -> u128 {
+pub fn boundary_count(pp: u64, vpp: u64) -> Wide {
     match (pp, vpp) {
-        (1, _) => 0,
+        (1, _) => Wide::ZERO,
         (_, 1) => BOUNDARY_TENSORS,
         _ => BOUNDARY_TENSORS_INTERLEAVED,
     }
 }
 
-fn unsplit_blocks(plan: &Plan) -> u128 {
+fn unsplit_blocks(plan: &Plan) -> Wide {
     if plan.software.expandable_segments || !super::outside::on_gpu(plan) {
-        return 0;
+        return Wide::ZERO;
     }
     let optimizer = &plan.training.optimizer;
     let flat = optimizer.distributed && optimizer.kind != OptimizerKind::Muon;
@@ -196,7 +197,11 @@ fn unsplit_blocks(plan: &Plan) -> u128 {
 
 /// Weight gradient that a layer's backward makes before it is added to its buffer, without fused accumulation. The
 /// executor's are among the moments of its layers (`memory/native.rs`).
-pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> u128 {
+pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> Wide {
     let loose = plan.runtime != Runtime::Native && !plan.training.fused_gradient_accumulation;
-    if loose { u128::from(elements.largest_of_layers) * u128::from(plan.training.dtype.size()) } else { 0 }
+    if loose {
+        Wide::from(elements.largest_of_layers) * Wide::from(plan.training.dtype.size())
+    } else {
+        Wide::ZERO
+    }
 }

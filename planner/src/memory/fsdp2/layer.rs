@@ -8,6 +8,7 @@ use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{Part, Saved};
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
+use crate::memory::wide::Wide;
 
 /// Bytes of one layer for one micro batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,11 +16,11 @@ pub struct TorchLayer {
     /// Kept from forward to backward.
     pub saved: Saved,
     /// Everything that backward needs, recomputed or kept.
-    pub whole: u128,
+    pub whole: Wide,
     /// Temporaries of forward beside that.
-    pub forward: u128,
+    pub forward: Wide,
     /// Temporaries of backward beside that: gradients of the widest activations.
-    pub backward: u128,
+    pub backward: Wide,
 }
 
 /// One layer of a kind.
@@ -63,14 +64,14 @@ pub fn mtp_module(terms: &Terms<'_>) -> TorchLayer {
 }
 
 /// Sequence parallelism gathers the input of column-cut matrices, and the gradient comes back as wide.
-fn gathered(at: &Setting<'_>) -> u128 {
-    if at.tp > 1 { 2 * at.size * at.full * at.hidden } else { 0 }
+fn gathered(at: &Setting<'_>) -> Wide {
+    if at.tp > Wide::of(1) { 2 * at.size * at.full * at.hidden } else { Wide::ZERO }
 }
 
 /// Tensors as wide as the stream of the whole sequence that the backward of a compiled layer has at once under tensor
 /// parallelism: gradients, their partial sums and what scatters them, in the order that the compiler chose. Fitted to
 /// the rows 12 and 16 of torchtitan's published pipelines; counted from the operators there are five.
-pub const COMPILED_WIDE_TENSORS: u128 = 16;
+pub const COMPILED_WIDE_TENSORS: Wide = Wide::of(16);
 
 /// Whether layers are compiled that gather the sequence over tensor-parallel ranks.
 pub fn compiles_whole_sequences(plan: &Plan) -> bool {
@@ -78,7 +79,7 @@ pub fn compiles_whole_sequences(plan: &Plan) -> bool {
 }
 
 /// Those tensors, which operators that run one by one give back sooner.
-fn wide_tensors(at: &Setting<'_>) -> u128 {
+fn wide_tensors(at: &Setting<'_>) -> Wide {
     if compiles_whole_sequences(at.plan) {
         COMPILED_WIDE_TENSORS * at.size * at.full * at.hidden
     } else {
@@ -88,48 +89,48 @@ fn wide_tensors(at: &Setting<'_>) -> u128 {
 
 /// torch's matrices keep the gathered inputs, of attention and of the MLP, where Megatron-Core keeps this rank's slice
 /// and gathers again.
-fn gathered_inputs(at: &Setting<'_>, kind: LayerKind) -> u128 {
-    let parts = u128::from(at.plan.model.mixer(kind).is_some()) + u128::from(kind.mlp == Mlp::Dense);
+fn gathered_inputs(at: &Setting<'_>, kind: LayerKind) -> Wide {
+    let parts = Wide::from(at.plan.model.mixer(kind).is_some()) + Wide::from(kind.mlp == Mlp::Dense);
     at.widths.input(parts * at.full.saturating_sub(at.local) * at.hidden)
 }
 
 /// Elements of a rank's keys and values each, spread over the query heads as trainers hand them to torch's attention.
-fn spread_keys(at: &Setting<'_>, kind: LayerKind) -> u128 {
+fn spread_keys(at: &Setting<'_>, kind: LayerKind) -> Wide {
     match at.plan.model.mixer(kind) {
-        Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > 1 => {
-            at.full * u128::from(heads) / at.tp * u128::from(head_dim)
+        Some(MixerRef::Attention(&Attention::Gqa { heads, head_dim, .. })) if at.cp > Wide::of(1) => {
+            at.full * Wide::from(heads) / at.tp * Wide::from(head_dim)
         }
-        _ => 0,
+        _ => Wide::ZERO,
     }
 }
 
 /// Context parallelism gathers keys and values of all ranks at once (torch's `_AllGatherRotater`, the default), beside
 /// this rank's put together.
-fn ring(at: &Setting<'_>, kind: LayerKind) -> u128 {
+fn ring(at: &Setting<'_>, kind: LayerKind) -> Wide {
     2 * at.size * spread_keys(at, kind) * (at.cp + 1)
 }
 
 /// The same in backward, where gradients of queries, keys and values are summed in fp32 and those of keys and values go
 /// round, sent and received.
-fn ring_backward(at: &Setting<'_>, kind: LayerKind) -> u128 {
+fn ring_backward(at: &Setting<'_>, kind: LayerKind) -> Wide {
     ring(at, kind) + (3 + 2 * 2) * 4 * spread_keys(at, kind)
 }
 
 /// What single operators keep that fused ones don't: the activated gate beside gate, up projection and product; sorted,
 /// padded and weighted tokens of experts.
-fn unfused(at: &Setting<'_>, kind: LayerKind) -> u128 {
+fn unfused(at: &Setting<'_>, kind: LayerKind) -> Wide {
     let model = &at.plan.model;
     if at.plan.layout.fsdp.compiled {
-        return 0;
+        return Wide::ZERO;
     }
     match (kind.mlp, &model.moe) {
-        (Mlp::Dense, _) if model.gated => at.size * at.full * u128::from(model.ffn(kind)) / at.tp,
+        (Mlp::Dense, _) if model.gated => at.size * at.full * Wide::from(model.ffn(kind)) / at.tp,
         (Mlp::Moe, Some(moe)) => {
-            let gate = if model.gated { u128::from(moe.ffn_hidden_size) } else { 0 };
-            let stream = moe.latent_size.map_or(at.hidden, u128::from);
+            let gate = if model.gated { Wide::from(moe.ffn_hidden_size) } else { Wide::ZERO };
+            let stream = moe.latent_size.map_or(at.hidden, Wide::from);
             at.size * routed_tokens(at) * (gate + 3 * stream)
         }
-        _ => 0,
+        _ => Wide::ZERO,
     }
 }
 
@@ -145,15 +146,15 @@ fn matmuls(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
     if kind.mlp != Mlp::Dense || !model.gated {
         return None;
     }
-    let wide = |value: u64| u128::from(value);
+    let wide = |value: u64| Wide::from(value);
     let heads = wide(heads) / at.tp;
     let query = at.size * at.full * heads * wide(head_dim);
     let value = at.size * at.full * wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
     let gate = at.size * at.full * wide(model.ffn(kind)) / at.tp;
     // Each rank's part of the down projection is as wide as the whole sequence. Backward has no use for it, which a
     // compiler sees.
-    let down = if at.plan.layout.fsdp.compiled { 0 } else { at.size * at.full * at.hidden };
-    let scattered = if at.tp > 1 { 2 * at.stream() } else { 0 };
+    let down = if at.plan.layout.fsdp.compiled { Wide::ZERO } else { at.size * at.full * at.hidden };
+    let scattered = if at.tp > Wide::of(1) { 2 * at.stream() } else { Wide::ZERO };
     let mut saved = Saved::of(Part::Norms, at.stream() + scattered);
     saved.put(Part::Attention, 2 * query + value + 4 * at.full * heads);
     saved.put(Part::Mlp, gate + down);

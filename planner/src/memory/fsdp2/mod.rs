@@ -15,6 +15,7 @@ pub use walk::Moment;
 
 use super::phases::Phase;
 use super::stage::Terms;
+use crate::memory::wide::Wide;
 use crate::shard::fsdp::{Unit, units_of_stage};
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
@@ -25,7 +26,7 @@ pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
 /// The phases of a step of a stage with these units, each at its fullest moment.
 pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
-    let mut most_gathered = 0;
+    let mut most_gathered = Wide::ZERO;
     for moment in walk::walk(terms, stage, units) {
         most_gathered = most_gathered.max(moment.gather);
         match found.iter_mut().find(|known| known.phase == moment.phase) {

@@ -9,6 +9,7 @@ use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::{live_chunks, live_of_chunk};
 use crate::memory::parts::Saved;
 use crate::memory::stage::Terms;
+use crate::memory::wide::Wide;
 use crate::plan::Plan;
 use crate::wire::Schedule;
 
@@ -29,13 +30,13 @@ pub struct Piece {
     /// What it is.
     pub role: Role,
     /// Elements while gathered, padding included; 0 where nothing is gathered.
-    pub gathered: u128,
+    pub gathered: Wide,
     /// Bytes of them while gathered.
-    pub gathered_bytes: u128,
+    pub gathered_bytes: Wide,
     /// Of its largest parameter.
-    pub largest: u128,
+    pub largest: Wide,
     /// Elements of this rank's shard, padding included.
-    pub shard: u128,
+    pub shard: Wide,
     /// Whether it stays gathered from forward to backward.
     pub stays: bool,
     /// What it keeps and needs.
@@ -48,13 +49,13 @@ pub struct Pieces {
     /// All but the root.
     pub list: Vec<Piece>,
     /// Elements of the root while gathered.
-    pub root: u128,
+    pub root: Wide,
     /// Of its shard.
-    pub root_shard: u128,
+    pub root_shard: Wide,
     /// Of the output layer in the root while gathered.
-    pub root_head: u128,
+    pub root_head: Wide,
     /// Of the output layer alone, where it is a unit with the norm.
-    pub output: u128,
+    pub output: Wide,
     /// Activations of micro batches in flight beside the one that is walked.
     pub others: Saved,
     /// Where in the list each chunk begins whose gradients are reduced before the next chunk's are summed.
@@ -69,34 +70,34 @@ impl Pieces {
         let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
         // With one rank there is nothing to gather: trainers leave FSDP out.
         let wrapped = mesh.dp_shard * mesh.cp * mesh.dp_replicate > 1;
-        let gathered = |unit: &Unit, wanted: fn(Module) -> bool| -> u128 {
+        let gathered = |unit: &Unit, wanted: fn(Module) -> bool| -> Wide {
             let params = unit.params.iter().filter(|placed| wanted(placed.parameter.module));
-            let sum: u128 = params.map(|placed| u128::from(placed.gather_buffer(&mesh, &slots))).sum();
-            if wrapped { sum } else { 0 }
+            let sum: Wide = params.map(|placed| Wide::from(placed.gather_buffer(&mesh, &slots))).sum();
+            if wrapped { sum } else { Wide::ZERO }
         };
-        let shard = |unit: &Unit| -> u128 {
-            unit.params.iter().map(|placed| u128::from(placed.padded_elements(&mesh, &slots))).sum()
+        let shard = |unit: &Unit| -> Wide {
+            unit.params.iter().map(|placed| Wide::from(placed.padded_elements(&mesh, &slots))).sum()
         };
-        let largest = |unit: &Unit| -> u128 {
-            let params = unit.params.iter().map(|placed| u128::from(placed.gather_buffer(&mesh, &slots)));
-            params.max().unwrap_or(0)
+        let largest = |unit: &Unit| -> Wide {
+            let params = unit.params.iter().map(|placed| Wide::from(placed.gather_buffer(&mesh, &slots)));
+            params.max().unwrap_or(Wide::ZERO)
         };
         let mut found = Pieces {
             list: Vec::new(),
-            root: 0,
-            root_shard: 0,
-            root_head: 0,
-            output: 0,
+            root: Wide::ZERO,
+            root_shard: Wide::ZERO,
+            root_head: Wide::ZERO,
+            output: Wide::ZERO,
             others: Saved::default(),
             apart: Vec::new(),
         };
-        let param = u128::from(plan.training.dtype.size());
+        let param = Wide::from(plan.training.dtype.size());
         // A layer's experts come before the rest of it, and are at work with it.
-        let mut experts = (0, 0, 0);
+        let mut experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO);
         let model: &Architecture = &plan.model;
         for unit in units {
             let (whole, own) = (gathered(unit, |_| true), shard(unit));
-            let eighths = if in_8_bits(plan) { gathered(unit, is_linear) } else { 0 };
+            let eighths = if in_8_bits(plan) { gathered(unit, is_linear) } else { Wide::ZERO };
             let bytes_of = param * (whole - eighths) + eighths;
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
@@ -120,8 +121,9 @@ impl Pieces {
                     (Role::Last, TorchLayer::default())
                 }
             };
-            let (with, with_shard, with_bytes) = if role == Role::Layer { experts } else { (0, 0, 0) };
-            experts = (0, 0, 0);
+            let (with, with_shard, with_bytes) =
+                if role == Role::Layer { experts } else { Default::default() };
+            experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO);
             found.list.push(Piece {
                 role,
                 gathered: whole + with,
@@ -188,7 +190,7 @@ fn others(terms: &Terms<'_>, stage: u64, list: &[Piece]) -> Saved {
         let modules = if chunk.mtp { plan.model.mtp_layers } else { 0 };
         let count = chunk.layers.end - chunk.layers.start + modules;
         for piece in layers.by_ref().take(count as usize) {
-            sum += piece.bytes.saved.times(u128::from(live));
+            sum += piece.bytes.saved.times(Wide::from(live));
         }
     }
     sum

@@ -11,6 +11,7 @@ use crate::memory::parts::{Part, Saved};
 use crate::memory::phases::Phase;
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
+use crate::memory::wide::Wide;
 use crate::shard::fsdp::Unit;
 
 /// What is alive at one moment beside shards and optimizer state.
@@ -21,37 +22,36 @@ pub struct Moment {
     /// Saved activations.
     pub activations: Saved,
     /// Gathered parameters.
-    pub unsharded: u128,
+    pub unsharded: Wide,
     /// Buffers of gathers under way.
-    pub gather: u128,
+    pub gather: Wide,
     /// Inputs of reductions under way.
-    pub scatter: u128,
+    pub scatter: Wide,
     /// Gradients that are not reduced yet.
-    pub gradients: u128,
+    pub gradients: Wide,
     /// Everything else.
-    pub temporaries: u128,
+    pub temporaries: Wide,
     /// Bytes of the sharded gradients that don't exist yet.
-    pub absent: u128,
+    pub absent: Wide,
     /// Bytes freed before that the allocator keeps in segments too small for what this moment asks for.
-    pub too_small: u128,
+    pub too_small: Wide,
     /// What the stream of reductions keeps of the sharded gradients of the step before, which no other stream can use.
-    pub reduced_before: u128,
+    pub reduced_before: Wide,
 }
 
 impl Moment {
-    fn beside(&self) -> u128 {
+    fn beside(&self) -> Wide {
         self.unsharded + self.gather + self.scatter + self.gradients + self.temporaries
     }
 
     /// All of it, less what is absent of the shards.
-    pub fn total(&self) -> i128 {
-        let alive = self.activations.total().saturating_add(self.beside());
-        i128::try_from(alive).unwrap_or(i128::MAX) - i128::try_from(self.absent).unwrap_or(0)
+    pub fn total(&self) -> f64 {
+        (self.activations.total() + self.beside()).float() - self.absent.float()
     }
 
     /// As a phase of the answer, where gathers took so many bytes at most. Gathers have a stream of their own, and what
     /// the allocator keeps for one stream serves no other.
-    pub fn as_phase(&self, most_gathered: u128) -> Phase {
+    pub fn as_phase(&self, most_gathered: Wide) -> Phase {
         Phase {
             name: self.phase,
             activations: self.activations,
@@ -65,25 +65,25 @@ impl Moment {
 /// Sums over the first pieces: entry n is that of the first n.
 struct Sums {
     /// Parameters that stay gathered, and the root.
-    staying: Vec<u128>,
+    staying: Vec<Wide>,
     /// Saved by the pieces, and by the micro batches beside.
     saved: Vec<Saved>,
     /// Elements of their shards, and of the root's.
-    shards: Vec<u128>,
+    shards: Vec<Wide>,
     /// Elements gathered.
-    gathered: Vec<u128>,
+    gathered: Vec<Wide>,
 }
 
 impl Sums {
-    fn of(pieces: &Pieces, base: Saved, param: u128) -> Sums {
+    fn of(pieces: &Pieces, base: Saved, param: Wide) -> Sums {
         let mut sums = Sums {
             staying: vec![param * pieces.root],
             saved: vec![base],
             shards: vec![pieces.root_shard],
-            gathered: vec![0],
+            gathered: vec![Wide::ZERO],
         };
         for (index, piece) in pieces.list.iter().enumerate() {
-            let stays = if piece.stays { piece.gathered_bytes } else { 0 };
+            let stays = if piece.stays { piece.gathered_bytes } else { Wide::ZERO };
             sums.staying.push(sums.staying[index] + stays);
             sums.saved.push(sums.saved[index] + piece.bytes.saved);
             sums.shards.push(sums.shards[index] + piece.shard);
@@ -99,15 +99,15 @@ struct Walk<'a> {
     sums: Sums,
     pieces: Pieces,
     /// Bytes of an element while gathered, reduced, sharded.
-    param: u128,
-    reduce: u128,
-    sharded: u128,
+    param: Wide,
+    reduce: Wide,
+    sharded: Wide,
     /// Bytes of an element of a gradient that is accumulated whole; none when every micro batch is reduced.
-    accumulated: Option<u128>,
+    accumulated: Option<Wide>,
     /// Whether sharded gradients exist from an earlier micro batch on.
     present: bool,
     /// Buffers that last through the walk.
-    buffers: u128,
+    buffers: Wide,
 }
 
 /// All moments of a step that can be its fullest.
@@ -116,17 +116,17 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Moment> {
     let pieces = Pieces::of(terms, stage, units);
     let settings = &plan.layout.fsdp;
     let several = plan.microbatches() > 1;
-    let wrapped = pieces.root > 0 || pieces.list.iter().any(|piece| piece.gathered > 0);
-    let param = u128::from(plan.training.dtype.size());
+    let wrapped = pieces.root > Wide::ZERO || pieces.list.iter().any(|piece| piece.gathered > Wide::ZERO);
+    let param = Wide::from(plan.training.dtype.size());
     let mut walk = Walk {
         at: terms.at,
         sums: Sums::of(&pieces, pieces.others, param),
         param,
-        reduce: u128::from(settings.reduce_dtype.size()),
-        sharded: if settings.offload { 0 } else { u128::from(settings.sharded_dtype.size()) },
+        reduce: Wide::from(settings.reduce_dtype.size()),
+        sharded: if settings.offload { Wide::ZERO } else { Wide::from(settings.sharded_dtype.size()) },
         // Gradients that wait are in the type of the reduction.
         accumulated: (several && settings.sync_last && wrapped)
-            .then(|| u128::from(settings.reduce_dtype.size())),
+            .then(|| Wide::from(settings.reduce_dtype.size())),
         present: several && (!settings.sync_last || !wrapped),
         buffers: boundaries(&terms.at, stage),
         pieces,
@@ -151,15 +151,15 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Moment> {
 
 /// Receive buffers of torch.distributed.pipelining, one for every micro batch and neighbour, and the outputs of the
 /// stage that wait for their backward.
-fn boundaries(at: &Setting<'_>, stage: u64) -> u128 {
+fn boundaries(at: &Setting<'_>, stage: u64) -> Wide {
     let plan = at.plan;
     if plan.layout.pp == 1 {
-        return 0;
+        return Wide::ZERO;
     }
     let neighbours = u64::from(stage > 0) + u64::from(stage + 1 < plan.layout.pp);
     let (live, chunks) = crate::memory::live::live_chunks(plan, stage);
     let buffers = plan.microbatches().saturating_mul(neighbours).saturating_mul(chunks);
-    u128::from(buffers.saturating_add(live)) * at.stream()
+    Wide::from(buffers.saturating_add(live)) * at.stream()
 }
 
 impl Walk<'_> {
@@ -168,7 +168,7 @@ impl Walk<'_> {
     }
 
     /// Parameters that stay gathered among the first `count` pieces, and the root.
-    fn staying(&self, count: usize) -> u128 {
+    fn staying(&self, count: usize) -> Wide {
         self.sums.staying[count]
     }
 
@@ -186,8 +186,8 @@ impl Walk<'_> {
         Moment {
             phase,
             temporaries: self.buffers,
-            gradients: self.accumulated.map_or(0, |size| size * whole),
-            absent: if self.present { 0 } else { self.sharded * shards },
+            gradients: self.accumulated.map_or(Wide::ZERO, |size| size * whole),
+            absent: if self.present { Wide::ZERO } else { self.sharded * shards },
             ..Moment::default()
         }
     }
@@ -196,8 +196,8 @@ impl Walk<'_> {
         let list = self.list();
         let of = |index: usize| {
             let piece = &list[index];
-            let next = list.get(index + 1).map_or(0, |next| next.gathered_bytes);
-            let at_work = if piece.stays { 0 } else { piece.gathered_bytes };
+            let next = list.get(index + 1).map_or(Wide::ZERO, |next| next.gathered_bytes);
+            let at_work = if piece.stays { Wide::ZERO } else { piece.gathered_bytes };
             // What a checkpoint will recompute is made in forward too.
             let made = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
             let mut moment = self.moment("forward", list.len());
@@ -215,7 +215,7 @@ impl Walk<'_> {
         let list = self.list();
         let last = list.last().filter(|piece| piece.role == Role::Last);
         let layers = list.len() - usize::from(last.is_some());
-        let unit = last.map_or(0, |piece| piece.gathered_bytes);
+        let unit = last.map_or(Wide::ZERO, |piece| piece.gathered_bytes);
         let mut at_loss = self.moment("head", list.len());
         at_loss.activations = self.saved(layers) + loss.saved;
         at_loss.unsharded = self.staying(layers) + unit;
@@ -228,9 +228,12 @@ impl Walk<'_> {
             again.activations = self.saved(layers) + Saved::of(Part::Head, self.at.stream());
             again.unsharded = self.staying(layers) + unit;
             again.gather = unit;
-            again.scatter = if self.accumulated.is_some() { 0 } else { output * self.reduce };
-            again.absent +=
-                if self.present { 0 } else { self.sharded * (piece.shard - shard_of(piece, output)) };
+            again.scatter = if self.accumulated.is_some() { Wide::ZERO } else { output * self.reduce };
+            again.absent += if self.present {
+                Wide::ZERO
+            } else {
+                self.sharded * (piece.shard - shard_of(piece, output))
+            };
             again.temporaries += self.at.stream() + loss.waiting;
             found.push(again);
         } else {
@@ -246,15 +249,15 @@ impl Walk<'_> {
     }
 
     /// What the forward of a layer makes and gives back.
-    fn forward_temporaries(&self) -> u128 {
+    fn forward_temporaries(&self) -> Wide {
         let of =
             |piece: &Piece| piece.bytes.whole.saturating_sub(piece.bytes.saved.total()) + piece.bytes.forward;
-        self.list().iter().map(of).max().unwrap_or(0)
+        self.list().iter().map(of).max().unwrap_or(Wide::ZERO)
     }
 
     /// Gradient of the output layer in the root, whole until the root is reduced.
-    fn root_gradient(&self) -> u128 {
-        if self.accumulated.is_some() { 0 } else { self.pieces.root_head * self.param }
+    fn root_gradient(&self) -> Wide {
+        if self.accumulated.is_some() { Wide::ZERO } else { self.pieces.root_head * self.param }
     }
 
     fn backward(&self) -> Vec<Moment> {
@@ -265,14 +268,15 @@ impl Walk<'_> {
             if piece.role == Role::Last {
                 continue;
             }
-            let at_work = if piece.stays { 0 } else { piece.gathered_bytes };
+            let at_work = if piece.stays { Wide::ZERO } else { piece.gathered_bytes };
             let before = index.checked_sub(1).map(|before| &list[before]);
-            let ahead = before.filter(|before| !before.stays).map_or(0, |before| before.gathered_bytes);
+            let ahead =
+                before.filter(|before| !before.stays).map_or(Wide::ZERO, |before| before.gathered_bytes);
             let reducing = match list.get(index + 1) {
                 // After the norm only its own small reduction is left.
                 Some(next) if next.role == Role::Last => next.gathered - self.pieces.output,
                 Some(next) => next.gathered,
-                None => 0,
+                None => Wide::ZERO,
             };
             let gradients = piece.gathered * self.param;
             let mut start = self.moment("backward", index + 1);
@@ -289,7 +293,7 @@ impl Walk<'_> {
             end.gradients += gradients;
             end.temporaries += 4 * self.at.stream();
             found.extend([start, end]);
-            if piece.gathered > 0 {
+            if piece.gathered > Wide::ZERO {
                 found.push(self.reduction(index, ahead, gradients));
             }
         }
@@ -298,7 +302,7 @@ impl Walk<'_> {
 
     /// The moment at which a unit's gradients are copied into the input of their reduction: its parameters are given
     /// back, the input before is freed.
-    fn reduction(&self, index: usize, ahead: u128, gradients: u128) -> Moment {
+    fn reduction(&self, index: usize, ahead: Wide, gradients: Wide) -> Moment {
         let piece = &self.list()[index];
         let mut moment = self.moment("backward", index + 1);
         moment.activations = self.saved(index) + Saved::of(Part::Norms, self.at.stream());
@@ -331,6 +335,6 @@ impl Walk<'_> {
 }
 
 /// Elements of a piece's shard that are of `gathered` of its elements.
-fn shard_of(piece: &Piece, gathered: u128) -> u128 {
-    (piece.shard * gathered).checked_div(piece.gathered).unwrap_or(0)
+fn shard_of(piece: &Piece, gathered: Wide) -> Wide {
+    if piece.gathered > Wide::ZERO { piece.shard * gathered / piece.gathered } else { Wide::ZERO }
 }

@@ -1,6 +1,7 @@
 //! What a sequence keeps while it is decoded: keys and values, latent vectors, states of recurrences.
 
 use crate::layout::chunks_of_stage;
+use crate::memory::wide::Wide;
 use crate::model::{Attention, MixerRef};
 use crate::plan::Plan;
 
@@ -8,16 +9,16 @@ use crate::plan::Plan;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cache {
     /// Bytes for every token of a sequence.
-    pub per_token: u128,
+    pub per_token: Wide,
     /// Bytes for a sequence of any length.
-    pub per_sequence: u128,
+    pub per_sequence: Wide,
 }
 
 impl Cache {
     /// Of the plan's sequences of a micro batch, full length.
-    pub fn bytes(&self, plan: &Plan) -> u128 {
+    pub fn bytes(&self, plan: &Plan) -> Wide {
         let (tokens, sequences) =
-            (u128::from(plan.training.seq_len), u128::from(plan.training.micro_batch_size));
+            (Wide::from(plan.training.seq_len), Wide::from(plan.training.micro_batch_size));
         sequences * (tokens * self.per_token + self.per_sequence)
     }
 }
@@ -29,17 +30,17 @@ pub fn cache(plan: &Plan, stage: u64) -> Cache {
     for (kind, count) in chunks.iter().flat_map(|chunk| plan.model.kinds_in(chunk.layers.clone())) {
         let Some(mixer) = plan.model.mixer(kind) else { continue };
         let one = layer(plan, mixer);
-        found.per_token += u128::from(count) * one.per_token;
-        found.per_sequence += u128::from(count) * one.per_sequence;
+        found.per_token += Wide::from(count) * one.per_token;
+        found.per_sequence += Wide::from(count) * one.per_sequence;
     }
     found
 }
 
 fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
-    let wide = |value: u64| u128::from(value);
+    let wide = |value: u64| Wide::from(value);
     let (size, tp) = (wide(plan.training.dtype.size()), plan.layout.tp);
-    let tokens = |elements: u128| Cache { per_token: size * elements, per_sequence: 0 };
-    let states = |elements: u128| Cache { per_token: 0, per_sequence: size * elements };
+    let tokens = |elements: Wide| Cache { per_token: size * elements, per_sequence: Wide::ZERO };
+    let states = |elements: Wide| Cache { per_token: Wide::ZERO, per_sequence: size * elements };
     match mixer {
         MixerRef::Parallel(both) => {
             let (tokens, states) = (

@@ -16,6 +16,7 @@ use crate::shard::{fsdp, padded_vocabulary, stage_families};
 use crate::wire::{MemoryAnswer, Runtime, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
 
 use super::clamp;
+use crate::memory::wide::Wide;
 
 /// Weights up to which a GPU of 80 GB is known to serve a purpose: GB for a round trip, for inference, for training.
 const LIMITS_80_GB: [u64; 3] = [60, 40, 30];
@@ -25,18 +26,18 @@ const LIMITS_OF_GB: f64 = 80.0;
 const TOLERANCE: f64 = 1.01;
 const GB: f64 = 1e9;
 /// Rows and columns that share a scale in checkpoints of 8 bits, and the bytes of a scale.
-const SCALE_BLOCK: (u128, u128) = (128 * 128, 4);
+const SCALE_BLOCK: (Wide, Wide) = (Wide::of(128 * 128), Wide::of(4));
 
 /// Bytes of one stage's fullest rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct StageSize {
-    weights: u128,
+    weights: Wide,
     cache: cache::Cache,
-    workspace: u128,
+    workspace: Wide,
 }
 
 impl StageSize {
-    fn inference(&self, plan: &Plan) -> u128 {
+    fn inference(&self, plan: &Plan) -> Wide {
         self.weights + self.cache.bytes(plan) + self.workspace
     }
 }
@@ -48,7 +49,7 @@ pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
     imported.model.mtp_layers = 0;
     let stages = (0..plan.layout.pp).map(|stage| stage_size(&imported, stage));
     let fullest = stages.max_by_key(|size| size.inference(plan)).unwrap_or_default();
-    let heaviest = (0..plan.layout.pp).map(|stage| weights(&imported, stage)).max().unwrap_or(0);
+    let heaviest = (0..plan.layout.pp).map(|stage| weights(&imported, stage)).max().unwrap_or(Wide::ZERO);
     let limits = limits(plan);
     let training = memory
         .rank_classes
@@ -57,7 +58,7 @@ pub fn sizing(plan: &Plan, memory: &MemoryAnswer) -> SizingAnswer {
         .max()
         .unwrap_or(0);
     let source = is_from_8_bits(plan).then(|| {
-        let elements = heaviest / u128::from(plan.training.dtype.size());
+        let elements = heaviest / Wide::from(plan.training.dtype.size());
         let (block, scale) = SCALE_BLOCK;
         elements + elements.div_ceil(block) * scale
     });
@@ -96,19 +97,19 @@ pub fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Option<Find
 }
 
 /// Weights of the fullest rank in the compute type.
-fn weights(plan: &Plan, stage: u64) -> u128 {
+fn weights(plan: &Plan, stage: u64) -> Wide {
     match plan.runtime {
         Runtime::Megatron | Runtime::Native => {
             let families = stage_families(plan, stage);
             let elements = families
                 .iter()
-                .map(|family| u128::from(family.count) * u128::from(family.local_elements()))
-                .sum::<u128>();
-            elements * u128::from(plan.training.dtype.size())
+                .map(|family| Wide::from(family.count) * Wide::from(family.local_elements()))
+                .sum::<Wide>();
+            elements * Wide::from(plan.training.dtype.size())
         }
         // Everything is gathered for inference.
         Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-            u128::from(fsdp::unsharded_bytes(plan, crate::layout::first_rank_of_stage(&plan.layout, stage)))
+            Wide::from(fsdp::unsharded_bytes(plan, crate::layout::first_rank_of_stage(&plan.layout, stage)))
         }
     }
 }
@@ -122,8 +123,8 @@ fn stage_size(plan: &Plan, stage: u64) -> StageSize {
 }
 
 /// Tensors alive while a micro batch is prefilled: residual stream before and after, the widest of a layer, logits.
-fn workspace(plan: &Plan, stage: u64) -> u128 {
-    let wide = |value: u64| u128::from(value);
+fn workspace(plan: &Plan, stage: u64) -> Wide {
+    let wide = |value: u64| Wide::from(value);
     let model = &plan.model;
     let (size, tp) = (wide(plan.training.dtype.size()), wide(plan.layout.tp));
     let tokens = wide(plan.training.seq_len) * wide(plan.training.micro_batch_size) / wide(plan.layout.cp);
@@ -149,16 +150,16 @@ fn workspace(plan: &Plan, stage: u64) -> u128 {
                 }
                 (Mlp::Dense, _) => first * wide(model.ffn(kind)),
                 (Mlp::Linear, _) => wide(model.hidden_size),
-                _ => 0,
+                _ => Wide::ZERO,
             };
             mixed.max(fed)
         })
         .max()
-        .unwrap_or(0);
+        .unwrap_or(Wide::ZERO);
     let logits = if chunks.iter().any(|chunk| chunk.loss) {
         size * tokens * wide(padded_vocabulary(plan)) / tp
     } else {
-        0
+        Wide::ZERO
     };
     size * tokens * (2 * wide(model.hidden_size) + widest / tp) + logits
 }

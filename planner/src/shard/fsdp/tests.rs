@@ -49,20 +49,23 @@ fn llama_3_8b_over_eight() {
     assert_eq!(answer.parameters.as_ref().map(|counts| counts.per_rank_max), Some(here));
     // In a layer's backward: it and the root gathered, the layer before under way, the reduction of the layer after, and
     // the gradients of this one and of the output layer.
-    let layer = 218_112_000u128;
-    let root = u128::from(LLAMA_3_8B) - 32 * layer;
-    let head = 128_256 * 4096u128;
+    let layer = 218_112_000;
+    let root = LLAMA_3_8B - 32 * layer;
+    let head = 128_256 * 4096;
     let plan = plan("llama-3-8b", "fsdp2", 8, json!({}));
     let moments = crate::memory::moments(&crate::memory::Terms::new(&plan), 0);
-    let beside = |gradients: u128| {
+    let beside = |gradients: u64| {
         moments.iter().any(|moment| {
-            (moment.unsharded, moment.gather, moment.scatter, moment.gradients)
-                == ((layer + root) * 2, layer * 2, layer * 4, gradients)
+            [moment.unsharded, moment.gather, moment.scatter, moment.gradients].map(u64::from)
+                == [(layer + root) * 2, layer * 2, layer * 4, gradients]
         })
     };
     assert!(beside((layer + head) * 2), "{moments:#?}");
     let last = moments.iter().find(|moment| moment.phase == "reduction").unwrap();
-    assert_eq!((last.unsharded, last.gradients, last.temporaries), (root * 2, root * 2, root * 4));
+    assert_eq!(
+        [last.unsharded, last.gradients, last.temporaries].map(u64::from),
+        [root * 2, root * 2, root * 4]
+    );
 }
 
 #[test]
