@@ -7,10 +7,10 @@
 use super::candidate::Candidate;
 use super::sink::Sink;
 use super::space::set_pipe;
-use super::tables::{Held, Tables};
+use super::tables::{Held, Row, Tables};
 use super::worker::{Grids, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
-use crate::memory::kept::{self, Alive, ClassTerms, GridTerms, LayerTerms};
+use crate::memory::kept::{self, ClassTerms, GridTerms, LayerTerms};
 use crate::plan::Plan;
 use crate::time::{
     self, Around, DataParallel, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works,
@@ -136,7 +136,7 @@ impl Grids<'_> {
         let hides = self.hides();
         let sets = self.sets();
         let mut cells: Option<Cells> = None;
-        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kinds: Vec<usize> = Vec::new();
         let (micro, global) = (self.plan.training.micro_batch_size, self.plan.training.global_batch_size);
         for grid in grids {
             let stages = grid.stages;
@@ -190,7 +190,8 @@ impl Grids<'_> {
                 }
                 let cells = cells.get_or_insert_with(|| self.cells(tables));
                 let Tables { rows, machine, .. } = &*tables;
-                let Some(times) = rows.get(stages).map(|row| &row.times) else { continue };
+                let Some(Row { times, pipes, .. }) = rows.get(stages) else { continue };
+                let Some(table) = pipes.get(number) else { continue };
                 let Some((stages_of, whole)) = times.get(composition) else { continue };
                 let terms = cells.works.base();
                 let timed = Pipe {
@@ -214,6 +215,8 @@ impl Grids<'_> {
                     state,
                     outside: grid.outside,
                     kinds: &kinds,
+                    held: table.known(place),
+                    states: &grid.states,
                     candidate: self.candidate(stages, number),
                 };
                 of_pipe.put(cells, self.plan, self.sink);
@@ -233,13 +236,11 @@ impl Grids<'_> {
 
     /// The cells of a micro batch.
     fn cells(&mut self, tables: &Tables) -> Cells {
-        let corner = self.corner;
         let inputs = time::inputs(self.plan, tables.profile);
         let works = Works::new(&tables.machine, &inputs.split(), &inputs.manner(), &tables.shape);
-        let of = |(_, training): &(_, _)| {
-            self.set_recompute(training);
-            let bytes = LayerTerms::new(self.plan, &tables.kinds);
-            let again = time::recompute(self.plan);
+        let of = |plan: &Plan| {
+            let bytes = LayerTerms::new(plan, &tables.kinds);
+            let again = time::recompute(plan);
             Cell {
                 bytes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
                 again,
@@ -248,13 +249,13 @@ impl Grids<'_> {
                 longest: Vec::new(),
             }
         };
-        let sets: Vec<Cell> = corner.recompute.iter().map(of).collect();
+        let sets = self.with_sets(of);
         let joined = |of: fn(f64, f64) -> f64| {
-            let join = |all: Vec<ClassTerms>, cell: &Cell| {
-                all.iter().zip(&cell.bytes).map(|(one, other)| one.join(other, of)).collect()
-            };
-            let first = sets.first().map(|cell| cell.bytes.clone()).unwrap_or_default();
-            sets.iter().fold(first, join)
+            let mut all = sets.first().map(|cell| cell.bytes.clone()).unwrap_or_default();
+            for cell in sets.iter().skip(1) {
+                all.iter_mut().zip(&cell.bytes).for_each(|(one, other)| *one = one.join(other, of));
+            }
+            all
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
         let whole = sets.iter().map(|cell| cell.whole).reduce(Whole::join).unwrap_or_default();
@@ -262,21 +263,19 @@ impl Grids<'_> {
     }
 }
 
-/// A kind of stage that may be the fullest: its class, its state, what is alive.
-type Kind = (usize, GridTerms, Alive);
-
-/// Kinds of stages of which no other takes as much, whatever is recomputed, and what each takes at least.
-fn telling_kinds(kinds: &mut Vec<Kind>, held: &[Held], states: &[GridTerms]) -> f64 {
+/// Finds the kinds of stages that may be the fullest, those of which no other takes as much whatever is recomputed, and the
+/// most that one of them takes at least.
+fn telling_kinds(kinds: &mut Vec<usize>, held: &[Held], states: &[GridTerms]) -> f64 {
     let state = |held: &Held| states.get(held.state);
     let mut least = 0.0;
     kinds.clear();
-    for one in held {
+    for (number, one) in held.iter().enumerate() {
         let Some(mine) = state(one) else { continue };
         let is_under =
             |other: &usize| held.get(*other).and_then(state).is_some_and(|others| mine.within(others));
         if !one.under.iter().any(is_under) {
             least = if mine.least() > least { mine.least() } else { least };
-            kinds.push((one.class, *mine, one.alive));
+            kinds.push(number);
         }
     }
     least
@@ -293,7 +292,10 @@ struct OfPipe<'a> {
     timed: Pipe,
     state: State,
     outside: u64,
-    kinds: &'a [Kind],
+    /// What its kinds of stages hold, of which these may be the fullest.
+    held: &'a [Held],
+    kinds: &'a [usize],
+    states: &'a [GridTerms],
     candidate: Candidate,
 }
 
@@ -302,10 +304,9 @@ impl OfPipe<'_> {
     #[inline]
     fn taken(&self, plan: &Plan, bytes: &[ClassTerms]) -> u64 {
         let mut most = 0.0f64;
-        for (class, state, alive) in self.kinds {
-            if let Some(terms) = bytes.get(*class) {
-                let bytes = kept::allocated(terms, state, alive);
-                most = if bytes > most { bytes } else { most };
+        for held in self.kinds.iter().filter_map(|&kind| self.held.get(kind)) {
+            if let Some((terms, state)) = bytes.get(held.class).zip(self.states.get(held.state)) {
+                most = kept::larger(most, kept::allocated(terms, state, &held.alive));
             }
         }
         kept::taken(plan, most, self.outside)

@@ -152,6 +152,11 @@ fn place<T>(all: &mut Vec<T>, one: T, same: impl Fn(&T, &T) -> bool) -> usize {
 }
 
 impl PipeTable {
+    /// What its kinds of stages hold with so many micro batches as have this place, once [`PipeTable::held`] was asked.
+    pub fn known(&self, place: usize) -> &[Held] {
+        self.alive.get(place).and_then(Option::as_deref).unwrap_or_default()
+    }
+
     /// What its kinds of stages hold with so many micro batches, which have this place; `plan` has this pipeline and that
     /// many once `prepare` was called.
     pub fn held(

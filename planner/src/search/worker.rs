@@ -38,6 +38,8 @@ pub struct Desk {
 struct OfCorner {
     corner: usize,
     plan: Plan,
+    /// Settings by what is recomputed, to be lent to the plan.
+    sets: Vec<Training>,
     tables: Option<Box<Tables>>,
 }
 
@@ -74,6 +76,7 @@ impl Desk {
             _ => OfCorner {
                 corner: part.corner,
                 plan: corner.plan.clone(),
+                sets: corner.recompute.iter().map(|(_, training)| training.clone()).collect(),
                 tables: (!self.one_by_one)
                     .then(|| Tables::of(corner, &search.values).map(Box::new))
                     .flatten(),
@@ -85,6 +88,7 @@ impl Desk {
             part,
             values: &search.values,
             plan: &mut desk.plan,
+            lent: &mut desk.sets,
             refused: Refusals::default(),
             sink: &mut sink,
         };
@@ -105,6 +109,8 @@ pub(super) struct Grids<'a> {
     pub(super) values: &'a [f64],
     /// The plan that is tried.
     pub(super) plan: &'a mut Plan,
+    /// Settings by what is recomputed.
+    pub(super) lent: &'a mut [Training],
     pub(super) refused: Refusals,
     pub(super) sink: &'a mut Sink,
 }
@@ -213,6 +219,19 @@ impl Grids<'_> {
         let micro_batch_size = self.plan.training.micro_batch_size;
         self.plan.training.clone_from(training);
         self.plan.training.micro_batch_size = micro_batch_size;
+    }
+
+    /// Computes something of the plan with each set, which it is lent: cloning one takes longer than what is computed.
+    pub(super) fn with_sets<T>(&mut self, of: impl Fn(&Plan) -> T) -> Vec<T> {
+        let (plan, lent) = (&mut *self.plan, &mut *self.lent);
+        let each = lent.iter_mut().map(|training| {
+            training.micro_batch_size = plan.training.micro_batch_size;
+            std::mem::swap(&mut plan.training, training);
+            let found = of(plan);
+            std::mem::swap(&mut plan.training, training);
+            found
+        });
+        each.collect()
     }
 
     /// All sets of one pipeline; what its ranks hold is listed once, and kept in `states`.
