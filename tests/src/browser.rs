@@ -215,7 +215,12 @@ impl Browser {
 
     /// Runs JavaScript in the page and gives its value.
     pub async fn script(&self, script: &str) -> Result<Value> {
-        Ok(self.client.execute(script, Vec::new()).await?)
+        self.call(script, Vec::new()).await
+    }
+
+    /// Runs JavaScript in the page with these arguments and gives its value.
+    pub async fn call(&self, script: &str, arguments: Vec<Value>) -> Result<Value> {
+        Ok(self.client.execute(script, arguments).await?)
     }
 
     /// Bytes that the page's process has in memory of its own, its workers among them.

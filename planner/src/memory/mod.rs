@@ -58,7 +58,6 @@ pub use weights::{Elements, StageElements};
 use crate::layout::first_rank_of_stage;
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::fsdp::{Unit, units_of_stage};
 use crate::shard::{BufferShard, Holders, holders, side_gradient_bytes};
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 use wide::Wide;
@@ -198,14 +197,14 @@ struct StageState {
 /// What a step gathers, as far as it is known before.
 #[derive(Debug, Clone)]
 enum StageUnits {
-    Fsdp2(Vec<Unit>),
+    Fsdp2(Vec<fsdp2::Gathered>),
     MegatronFsdp(megatron_fsdp::Transients),
 }
 
 impl StageState {
     fn of(plan: &Plan, stage: u64) -> StageState {
         let units = match plan.runtime {
-            Runtime::Fsdp2 => StageUnits::Fsdp2(units_of_stage(plan, stage)),
+            Runtime::Fsdp2 => StageUnits::Fsdp2(fsdp2::Gathered::of_stage(plan, stage)),
             _ => StageUnits::MegatronFsdp(megatron_fsdp::transients(plan, stage)),
         };
         StageState { ranks: sharded(plan, stage), units }

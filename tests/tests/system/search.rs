@@ -1,6 +1,6 @@
 //! The search in the page: by workers off the main thread, streamed, stopped, begun anew; the same answer as the command's.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -9,6 +9,7 @@ use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
+use system_tests::wait::{Attempt, until};
 
 /// How long a search may take, with workers to start, on a machine that is busy.
 const SOON: Duration = Duration::from_secs(60);
@@ -150,6 +151,26 @@ async fn a_worker_that_stops_is_said_and_replaced() -> Result<()> {
     Ok(())
 }
 
+/// What a search takes on one core: a worker in the page, then a thread of the command; both evaluate as many.
+async fn on_one_core(browser: &Browser, plan: &Value) -> Result<[f64; 2]> {
+    browser.call(include_str!("one_worker.js"), vec![plan.clone(), json!({})]).await?;
+    let done = until("a worker's search", SOON, || async {
+        let failed = browser.script("return window.failed").await?;
+        ensure!(failed.is_null(), "{failed}");
+        let done = browser.script("return window.seconds").await?;
+        Ok(if done.is_null() { Attempt::NotYet("still at work".to_owned()) } else { Attempt::Ready(done) })
+    });
+    let done = done.await?;
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), plan.to_string())?;
+    let began = Instant::now();
+    let output = expect_code(shardplan()?.args(["search", "--threads", "1", "--json"]).arg(file.path()), 0)?;
+    let native = began.elapsed().as_secs_f64();
+    let answer: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(answer["counts"]["evaluated"] == done["evaluated"], "{} and {done}", answer["counts"]);
+    Ok([done["seconds"].as_f64().context("no seconds")?, native])
+}
+
 /// Bytes that the page may take while it searches.
 const MOST_BYTES: u64 = 300_000_000;
 
@@ -196,6 +217,17 @@ async fn what_searches_cost_is_printed() -> Result<()> {
         }
         counts.dedup();
         ensure!(counts.len() == 1, "{counts:#?}");
+    }
+    // Side by side, since what else the machine does changes both.
+    for plan in &plans {
+        for _ in 0..times.unwrap_or(1) {
+            let [page, native] = on_one_core(&browser, plan).await?;
+            println!(
+                "{} on one core: {page:.2} s by a worker in the page, {native:.2} s by a thread of the command, {:.2} of its speed",
+                plan["model"]["preset"],
+                native / page
+            );
+        }
     }
     println!(
         "tasks of 50 ms or more, begun and as long as [ms]: {}",

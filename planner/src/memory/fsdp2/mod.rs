@@ -3,6 +3,7 @@
 //! The buffers of gathered units, gathers and reductions are torch's to the byte (`accuracy::tracker` holds them
 //! against FSDPMemTracker); activations are those of torch's own operators.
 
+mod gathered;
 mod head;
 mod layer;
 mod pieces;
@@ -10,21 +11,21 @@ mod pieces;
 mod tests;
 mod walk;
 
+pub use gathered::Gathered;
 pub use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences};
 pub use walk::Moment;
 
 use super::phases::Phase;
 use super::stage::Terms;
 use crate::memory::wide::Wide;
-use crate::shard::fsdp::{Unit, units_of_stage};
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
 pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
-    walk::walk(terms, stage, &units_of_stage(terms.at.plan, stage))
+    walk::walk(terms, stage, &Gathered::of_stage(terms.at.plan, stage))
 }
 
 /// The phases of a step of a stage with these units, each at its fullest moment.
-pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Phase> {
+pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
     let mut most_gathered = Wide::ZERO;
     for moment in walk::walk(terms, stage, units) {

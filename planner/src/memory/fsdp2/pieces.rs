@@ -1,10 +1,10 @@
 //! The units of a stage as the walk needs them: sizes, and what they save.
 
-use crate::layout::{Mesh, chunks_of_stage};
+use crate::layout::chunks_of_stage;
 use crate::model::Architecture;
-use crate::shard::Module;
-use crate::shard::fsdp::{Slots, Unit, UnitKind};
+use crate::shard::fsdp::UnitKind;
 
+use super::gathered::Gathered;
 use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::{live_chunks, live_of_chunk};
 use crate::memory::parts::Saved;
@@ -64,24 +64,8 @@ pub struct Pieces {
 
 impl Pieces {
     /// Those of `stage`, whose units these are.
-    pub fn of(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Pieces {
+    pub fn of(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
         let plan = terms.at.plan;
-        let mesh = Mesh::of(&plan.layout);
-        let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-        // With one rank there is nothing to gather: trainers leave FSDP out.
-        let wrapped = mesh.dp_shard * mesh.cp * mesh.dp_replicate > 1;
-        let gathered = |unit: &Unit, wanted: fn(Module) -> bool| -> Wide {
-            let params = unit.params.iter().filter(|placed| wanted(placed.parameter.module));
-            let sum: Wide = params.map(|placed| Wide::from(placed.gather_buffer(&mesh, &slots))).sum();
-            if wrapped { sum } else { Wide::ZERO }
-        };
-        let shard = |unit: &Unit| -> Wide {
-            unit.params.iter().map(|placed| Wide::from(placed.padded_elements(&mesh, &slots))).sum()
-        };
-        let largest = |unit: &Unit| -> Wide {
-            let params = unit.params.iter().map(|placed| Wide::from(placed.gather_buffer(&mesh, &slots)));
-            params.max().unwrap_or(Wide::ZERO)
-        };
         let mut found = Pieces {
             list: Vec::new(),
             root: Wide::ZERO,
@@ -96,8 +80,8 @@ impl Pieces {
         let mut experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO);
         let model: &Architecture = &plan.model;
         for unit in units {
-            let (whole, own) = (gathered(unit, |_| true), shard(unit));
-            let eighths = if in_8_bits(plan) { gathered(unit, is_linear) } else { Wide::ZERO };
+            let &Gathered { whole, shard: own, .. } = unit;
+            let eighths = if in_8_bits(plan) { unit.linear } else { Wide::ZERO };
             let bytes_of = param * (whole - eighths) + eighths;
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
@@ -107,7 +91,7 @@ impl Pieces {
                 UnitKind::Root => {
                     found.root = whole;
                     found.root_shard = own;
-                    found.root_head = gathered(unit, |module| module == Module::Head);
+                    found.root_head = unit.head;
                     continue;
                 }
                 UnitKind::Layer => {
@@ -117,7 +101,7 @@ impl Pieces {
                 UnitKind::Mtp => (Role::Layer, mtp_module(terms)),
                 UnitKind::Embedding => (Role::Embedding, TorchLayer::default()),
                 UnitKind::Last => {
-                    found.output = gathered(unit, |module| module == Module::Head);
+                    found.output = unit.head;
                     (Role::Last, TorchLayer::default())
                 }
             };
@@ -128,7 +112,7 @@ impl Pieces {
                 role,
                 gathered: whole + with,
                 gathered_bytes: bytes_of + with_bytes,
-                largest: largest(unit),
+                largest: unit.largest,
                 shard: own + with_shard,
                 stays: !unit.reshard,
                 bytes,
@@ -148,11 +132,6 @@ impl Pieces {
 /// Whether parameters are gathered in 8 bits (torchao's float8 all-gather).
 fn in_8_bits(plan: &Plan) -> bool {
     plan.training.fp8_param_gather && plan.training.low_precision.is_some()
-}
-
-/// Linear layers, which torchao converts; not the output layer, nor experts, which are no linear layers.
-fn is_linear(module: Module) -> bool {
-    matches!(module, Module::Attention | Module::Mlp | Module::SharedExpert)
 }
 
 /// torch's interleaved schedule reduces a chunk's gradients when its last micro batch has gone back. With one round of

@@ -4,6 +4,7 @@
 //! Backward gathers the unit before while one is at work; the input of a reduction lives until the next reduction
 //! starts; gradients of a unit are whole until they are reduced.
 
+use super::gathered::Gathered;
 use super::head::{Loss, loss};
 use super::pieces::{Piece, Pieces, Role};
 use crate::layout::chunks_of_stage;
@@ -12,7 +13,6 @@ use crate::memory::phases::Phase;
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
 use crate::memory::wide::Wide;
-use crate::shard::fsdp::Unit;
 
 /// What is alive at one moment beside shards and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ struct Walk<'a> {
 }
 
 /// All moments of a step that can be its fullest.
-pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Unit]) -> Vec<Moment> {
+pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     let plan = terms.at.plan;
     let pieces = Pieces::of(terms, stage, units);
     let settings = &plan.layout.fsdp;

@@ -85,18 +85,30 @@ impl Placed {
     /// Elements that a rank allocates for its slice: padded to the largest of its sharding group.
     pub fn padded_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
         let first = Slots { shard: 0, ep_shard: 0, ..*slots };
-        self.slice(mesh, &first).1.iter().product()
+        self.extents(mesh, &first, |_| true).product()
     }
 
     /// Elements of a rank's slice.
     pub fn elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
-        self.slice(mesh, slots).1.iter().product()
+        self.extents(mesh, slots, |_| true).product()
+    }
+
+    /// Extent of a rank's slice in each dim, of the cuts of these groups alone. Cuts of one dim don't look at another.
+    fn extents(
+        &self,
+        mesh: &Mesh,
+        slots: &Slots,
+        wanted: impl Fn(GroupKind) -> bool,
+    ) -> impl Iterator<Item = u64> {
+        self.parameter.shape.iter().enumerate().map(move |(dim, &whole)| {
+            let cuts = self.cuts.iter().filter(|&&(group, cut)| cut == dim && wanted(group));
+            cuts.fold(whole, |extent, &(group, _)| chunk(extent, parts(mesh, group), slots.get(group)).1)
+        })
     }
 
     /// Elements that are gathered for one rank's use, without padding.
     pub fn gathered_elements(&self, mesh: &Mesh, slots: &Slots) -> u64 {
-        let cuts = self.cuts.iter().copied().filter(|&(group, _)| is_model_parallel(group)).collect();
-        Placed { cuts, parameter: self.parameter.clone() }.elements(mesh, slots)
+        self.extents(mesh, slots, is_model_parallel).product()
     }
 
     /// Elements of the buffer that gathers it: the padded slices of all ranks of the sharding group.
