@@ -60,10 +60,18 @@ struct Run {
 
 /// What a stage holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Stage {
-    embedding: bool,
-    layers: u64,
-    head: bool,
+pub(super) struct Stage {
+    pub embedding: bool,
+    pub layers: u64,
+    pub head: bool,
+}
+
+/// The stages of a row's run, as nanotron cuts them.
+///
+/// # Errors
+/// The field that the row lacks.
+pub(super) fn stages(row: &Map<String, Value>) -> Result<Vec<Stage>, String> {
+    Ok(Run::of(&Row(row))?.stages())
 }
 
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
@@ -209,6 +217,13 @@ impl Run {
             place(layer, &mut |stage| stage.layers += 1);
         }
         place(head, &mut |stage| stage.head = true);
+        if self.ends_at_share {
+            // 1F1B counts its first micro batches from the last stage, which must have the loss.
+            let last = found.len() - 1;
+            for (at, stage) in found.iter_mut().enumerate() {
+                stage.head = at == last;
+            }
+        }
         found
     }
 

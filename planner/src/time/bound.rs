@@ -59,11 +59,11 @@ impl Whole {
             add(&mut module, kinds.get(usize::from(kind)).unwrap_or(&[0.0; 4]), 1.0);
         }
         add(&mut sum, &module, works.modules());
-        let head = base.head.total();
+        add(&mut sum, &terms(&base.head), 1.0);
         let [work, hot, gaps, host] = sum;
         let (busy, host) = (work + host_share * gaps, host_share * host);
         let cooled = cooler(machine, hot / busy.max(1e-12));
-        Whole { least: busy - (1.0 - cooled) * hot + head, most: busy + host + head }
+        Whole { least: busy - (1.0 - cooled) * hot, most: busy + host }
     }
 
     /// Bounds for either of two.

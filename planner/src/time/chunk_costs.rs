@@ -24,10 +24,11 @@ pub fn stage_costs(plan: &Plan) -> Result<StageCosts, String> {
     for stage in 0..plan.layout.pp {
         let held = chunks_of_stage(&plan.layout, plan.model.num_layers, stage)
             .ok_or("the layers don't divide over stages and chunks")?;
+        let class = StageClass::of_chunks(&setup.shape, &held);
         for chunk in &held {
-            let class = StageClass::of_chunks(&setup.shape, std::slice::from_ref(chunk));
+            let chunk = StageClass::of_chunks(&setup.shape, std::slice::from_ref(chunk));
             let [forward, backward, weights] =
-                chunk_time(&machine, &terms, &pipe, &class).map(|seconds| slower * seconds);
+                chunk_time(&machine, &terms, &pipe, &class, &chunk).map(|seconds| slower * seconds);
             chunks.push(ChunkSeconds {
                 forward,
                 backward_input: (backward - weights).max(0.0),

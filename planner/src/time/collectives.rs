@@ -22,11 +22,26 @@ impl Group {
     fn leaves(&self) -> bool {
         self.size > self.inside
     }
+
+    /// Domains that it spans: as many hops of a ring leave one.
+    fn domains(&self) -> f64 {
+        (self.size / self.inside).max(1.0)
+    }
 }
 
 impl Machine {
     fn step(&self, group: Group) -> f64 {
         self.of(if group.leaves() { Role::StepOut } else { Role::StepIn })
+    }
+
+    /// What a bucket of gradients waits for beside its bytes: its way round the ring, of which hops between domains are by
+    /// far the longest.
+    pub(super) fn bucket_round(&self, group: Group) -> f64 {
+        if group.leaves() {
+            group.domains() * self.of(Role::BucketStep)
+        } else {
+            (group.size - 1.0) * self.of(Role::StepIn)
+        }
     }
 
     /// An all-gather to, or reduce-scatter from, `bytes` bytes, without what it costs to start.

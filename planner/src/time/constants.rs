@@ -50,7 +50,7 @@ roles! {
     AllToAll = "all_to_all": "Further share that the dispatcher's all-to-all reaches.",
     StepIn = "step_in": "Seconds of a ring step in a domain.",
     StepOut = "step_out": "Seconds of a ring step over the network.",
-    BucketStep = "bucket_step": "Seconds of a ring step of a gradient bucket.",
+    BucketStep = "bucket_step": "Seconds of a hop between domains on the ring of a gradient bucket.",
     BucketElements = "bucket_elements": "Elements of a gradient bucket.",
     SliceCopy = "slice_copy": "Seconds to take a rank's part of a tensor out for a collective over lists of parts.",
     GatherElements = "gather_elements": "Elements of parameters that are gathered in one call after a step.",
@@ -76,6 +76,7 @@ roles! {
     ExposedP2p = "exposed_p2p": "Share of pipeline sends left exposed by overlap.",
     FsdpContention = "fsdp_contention": "Slowdown of compute by the collectives beside it.",
     P2pLatency = "p2p_latency": "Seconds of a send between stages beside its bytes.",
+    LossWaits = "loss_waits": "1 when the host waits for the GPU in the loss, so that it launches nothing beside the output layer.",
     P2pHost = "p2p_host": "1 when sends hold up the host in every layer's launch, as in eager frameworks.",
     Fixed = "fixed": "Seconds of a step outside the model.",
 }

@@ -465,6 +465,11 @@ impl Work<'_> {
     }
 }
 
+/// Bytes that an unfused loss reads and writes for a logit, forward and backward. Forward: to fp32, the maximum,
+/// subtraction, exponential, sum, division; backward: a product, and back to two bytes (Megatron-LM's
+/// `vocab_parallel_cross_entropy`, which nanotron's follows).
+const UNFUSED_LOSS: [f64; 2] = [38.0, 14.0];
+
 /// Final norm, output layer and loss of a micro batch.
 pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &ModelShape) -> LayerTime {
     let work = Work { machine, split, manner, hidden: shape.hidden };
@@ -474,12 +479,15 @@ pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &Mode
     let rate = if manner.low_head { &machine.gemm } else { &machine.gemm16 };
     let mut both = work.product(rate, product);
     let (stream, logits) = (split.stream_tokens() * shape.hidden, tokens * outputs);
-    let loss = match (manner.fused_operations, manner.fused_loss) {
-        (false, _) => CHAINED_LOSS,
-        (true, true) => 4.0,
-        (true, false) => 13.0,
+    // Bytes of a logit: as they are, and before what the software's own traffic makes of them.
+    let ([forward, backward], passes) = match (manner.fused_operations, manner.fused_loss) {
+        (false, _) => ([0.0; 2], CHAINED_LOSS),
+        (true, true) => ([0.0; 2], 4.0),
+        (true, false) => (UNFUSED_LOSS, 0.0),
     };
-    let [forward, backward] = manner.bytes().norm.map(|bytes| bytes * stream + loss * logits);
+    both.forward.memory += forward * logits / machine.memory;
+    both.backward.memory += backward * logits / machine.memory;
+    let [forward, backward] = manner.bytes().norm.map(|bytes| bytes * stream + passes * logits);
     both += work.memory(forward, backward, Role::Traffic);
     if !manner.fused_operations && !manner.frozen {
         // The gradient of the embedding is as large as the embedding, however few words a micro batch has.
@@ -489,6 +497,10 @@ pub fn head_time(machine: &Machine, split: &Split, manner: &Manner, shape: &Mode
     }
     both.backward.memory += machine.of(Role::HostHead);
     both += work.tp(shape.hidden);
+    // The maximum, the sum and the wanted logit of every token are reduced over the vocabulary's parts; fused, the last
+    // two together.
+    let sums = if manner.fused_loss { 2.0 } else { 3.0 };
+    both.forward.tp += sums * 2.0 * machine.gather(split.tp_group, 4.0 * tokens);
     LayerTime {
         forward: both.forward,
         backward: both.backward,

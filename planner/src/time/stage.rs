@@ -29,13 +29,19 @@ fn stage_seconds(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageCla
         gaps += count * time.gaps;
     }
     (launch, gaps) = (launch * pipe.host_share, gaps * pipe.host_share);
-    let cooler = cooler(machine, hot / overlap(work + gaps, launch).max(1e-12));
+    let [head, head_hot] = head.map(|seconds| class.head * seconds);
+    // What runs while the host can't run ahead.
+    let [mut apart, apart_hot] = [head, head_hot].map(|seconds| machine.of(Role::LossWaits) * seconds);
+    work += head - apart;
+    hot += head_hot - apart_hot;
+    let cooler = cooler(machine, (hot + apart_hot) / (overlap(work + gaps, launch) + apart).max(1e-12));
     work -= (1.0 - cooler) * hot;
+    apart -= (1.0 - cooler) * apart_hot;
     if pipe.stages > 1.0 {
         launch += 2.0 * machine.of(Role::P2pHost) * machine.of(Role::P2pLatency);
     }
-    let layers = if machine.same_thread { work + launch } else { overlap(work + gaps, launch) };
-    StageSeconds { cooler, host: layers - work, seconds: layers + class.head * head }
+    let beside = if machine.same_thread { work + launch } else { overlap(work + gaps, launch) };
+    StageSeconds { cooler, host: beside - work, seconds: beside + apart }
 }
 
 struct StageSeconds {
@@ -62,19 +68,25 @@ fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass)
     let (mut time, mut head) = (terms.stage(class), LayerTime::default());
     time.quicken(cooler);
     head.add(&terms.head, class.head);
+    head.quicken(cooler);
     StageTime { time, head, host, seconds }
 }
 
-/// Forward, backward and, of the backward, weights' gradients of a micro batch in what `class` holds; the host's share
-/// lies on both passes alike.
-pub fn chunk_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> [f64; 3] {
-    let stage = stage_time(machine, terms, pipe, class);
-    let slower = 1.0 + stage.host / stage.time.total().max(1e-12);
-    [
-        stage.time.forward.total() * slower + stage.head.forward.total(),
-        stage.time.backward.total() * slower + stage.head.backward.total(),
-        stage.time.weights * slower + stage.head.weights,
-    ]
+/// Forward, backward and, of the backward, weights' gradients of a micro batch in a `chunk` of what `class` holds; the
+/// host's share lies on all chunks and both passes alike.
+pub fn chunk_time(
+    machine: &Machine,
+    terms: &Terms,
+    pipe: &Pipe,
+    class: &StageClass,
+    chunk: &StageClass,
+) -> [f64; 3] {
+    let StageSeconds { cooler, host, seconds } = stage_seconds(machine, terms, pipe, class);
+    let mut time = terms.stage(chunk);
+    time.add(&terms.head, chunk.head);
+    time.quicken(cooler);
+    let slower = seconds / (seconds - host).max(1e-12);
+    [time.forward.total(), time.backward.total(), time.weights].map(|seconds| slower * seconds)
 }
 
 /// The stage that takes longest, and what a step takes from it for every micro batch. It depends neither on the schedule nor

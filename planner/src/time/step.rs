@@ -176,7 +176,7 @@ impl State {
                 continue;
             }
             let elements = data.trained * elements;
-            let round = (group.size - 1.0) * machine.of(Role::BucketStep);
+            let round = machine.bucket_round(group);
             let latency = |each: Role| (elements / machine.of(each)).ceil() * round;
             let bytes = data.gradient_bytes * elements;
             let reduce = machine.ring_bytes(group, bytes) + latency(Role::BucketElements);

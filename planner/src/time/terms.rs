@@ -15,9 +15,9 @@ pub struct Terms {
     pub head: LayerTime,
     /// A multi-token-prediction module, with its layers and its output layer.
     pub mtp: LayerTime,
-    /// Forward and backward together of each kind, of such a module and of the output layer; beside the first two, what of
-    /// it are GEMMs and attention.
-    pub(super) totals: ([[f64; 2]; MAX_KINDS], [f64; 2], f64),
+    /// Forward and backward together of each kind, of such a module and of the output layer, and what of it are GEMMs and
+    /// attention.
+    pub(super) totals: ([[f64; 2]; MAX_KINDS], [f64; 2], [f64; 2]),
     /// Kinds that the model has.
     pub(super) known: usize,
     /// Elements of a rank by kind: dense.
@@ -56,7 +56,7 @@ impl Works {
             kinds: [LayerTime::default(); MAX_KINDS],
             head: head_time(machine, split, manner, shape),
             mtp: LayerTime::default(),
-            totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], 0.0),
+            totals: ([[0.0; 2]; MAX_KINDS], [0.0; 2], [0.0; 2]),
             known: shape.kinds.len(),
             dense: [0.0; MAX_KINDS],
             experts: [0.0; MAX_KINDS],
@@ -131,7 +131,7 @@ impl Works {
             }
         }
         terms.totals.1 = [terms.mtp.total(), terms.mtp.hot()];
-        terms.totals.2 = terms.head.total();
+        terms.totals.2 = [terms.head.total(), terms.head.hot()];
         terms
     }
 }

@@ -2,6 +2,9 @@
 
 use super::Case;
 use super::row::{Dense, Row, inputs};
+use crate::accuracy::nanotron::{self, Stage};
+use crate::layout::Chunk;
+use crate::time::{ModelShape, StageClass, Stages};
 
 /// All-gather bandwidth of the run's own test, Gbit/s, that parts the two states of the network, by nodes: rows lie
 /// on one of two curves (215 to 228 and 40 to 170 at few nodes, 44 and 6 at 64).
@@ -39,10 +42,23 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     inputs.fused_loss = false;
     let seconds = (inputs.gbs * inputs.seq_len) as f64 / (tokens * world as f64);
     let family = format!("nanotron-{}B", row.real("num_params_B").unwrap_or(0.0));
-    let mut case = row.placed_case(inputs, &family, seconds, false)?;
+    let cut = nanotron::stages(row.fields())?;
+    let mut case = row.placed_case(inputs, &family, seconds, |shape, _| placed(shape, &cut))?;
     case.printed_tokens = true;
     if pp > 1 && !row.flag("after_pp_fix") {
         case.excluded = Some("measured before the framework's pipeline fix");
     }
     Ok(Some(case))
+}
+
+/// Stages that hold what the framework put on each of them.
+fn placed(shape: &ModelShape, cut: &[Stage]) -> Stages {
+    let mut first = 0;
+    let classes = cut.iter().map(|stage| {
+        let layers = first..first + stage.layers;
+        first = layers.end;
+        let chunk = Chunk { embedding: stage.embedding, layers, mtp: false, loss: stage.head };
+        StageClass::of_chunks(shape, &[chunk])
+    });
+    Stages { classes: classes.collect(), spread: false }
 }

@@ -33,6 +33,10 @@ pub(super) fn rows(name: &str, text: &str) -> Result<Vec<Row>, String> {
 }
 
 impl Row {
+    pub(super) fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
@@ -243,16 +247,19 @@ pub(super) fn inputs<'a>(
 impl Row {
     /// A case of these inputs, with equal stages. Strides and schedule follow from the sizes.
     pub(super) fn case(&self, inputs: Inputs<'_>, family: &str, measured: f64) -> Result<Case, String> {
-        self.placed_case(inputs, family, measured, true)
+        let equal = |shape: &ModelShape, stages: u64| {
+            Stages::consecutive(shape, stages).unwrap_or_else(|| Stages::spread(shape, stages))
+        };
+        self.placed_case(inputs, family, measured, equal)
     }
 
-    /// The same; not `placed` where stages were cut by their cost, or in a way that is not printed.
+    /// The same with stages as `placed` cuts a model of a shape into a number of them.
     pub(super) fn placed_case(
         &self,
         mut inputs: Inputs<'_>,
         family: &str,
         measured: f64,
-        placed: bool,
+        placed: impl Fn(&ModelShape, u64) -> Stages,
     ) -> Result<Case, String> {
         let ranks = inputs.tp * inputs.cp * inputs.pp;
         if inputs.world == 0 || !inputs.world.is_multiple_of(ranks) {
@@ -263,11 +270,7 @@ impl Row {
             inputs.schedule = Schedule::Interleaved;
         }
         let shape = ModelShape::of(inputs.model, inputs.vocabulary);
-        let stages = match placed {
-            true => Stages::consecutive(&shape, inputs.pp),
-            false => None,
-        };
-        let stages = stages.unwrap_or_else(|| Stages::spread(&shape, inputs.pp));
+        let stages = placed(&shape, inputs.pp);
         let mixture = inputs.model.moe.is_some() || !inputs.model.other_mixers.is_empty();
         let batch = format!("{} x {}", inputs.gbs, inputs.seq_len);
         Ok(Case {
