@@ -66,7 +66,7 @@ pub struct CalibrationPoint {
     pub name: String,
     /// Ranks.
     pub ranks: u64,
-    /// Seconds of a step: the median after the first.
+    /// Seconds of a step: the median of the later half of its steps.
     pub measured: f64,
     /// Predicted without the factors.
     pub before: f64,

@@ -9,7 +9,7 @@ use crate::console::timed;
 use crate::place::Place;
 use crate::{build, process};
 
-/// Measures, fits, measures again and prints; it takes about a minute.
+/// Measures, fits, measures again and prints; it takes about two minutes.
 pub fn run(place: &Place) -> Result<()> {
     build::page(place)?;
     build::worker(place)?;
