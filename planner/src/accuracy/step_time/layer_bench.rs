@@ -1,8 +1,11 @@
-//! Megatron-Core's own benchmark of one MoE layer: router, dispatcher, experts, shared expert.
+//! Megatron-Core's own benchmark of one MoE layer: router, dispatcher and experts.
+//!
+//! Its configuration names a shared expert, but hands neither that nor a gate to the layer, and gradients are written
+//! new in every iteration (`tests/functional_tests/test_cases/common/moe_perf/__main__.py`).
 
 use super::row::{Row, inputs, preset};
 use super::{Case, Quantity};
-use crate::model::{LayerRun, Mlp};
+use crate::model::{Activation, LayerRun, Mlp};
 use crate::time::Numbers;
 
 pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
@@ -15,8 +18,9 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     if let Some(moe) = &mut model.moe {
         (moe.experts, moe.top_k) = (row.need("num_experts")?, row.need("topk")?);
         moe.ffn_hidden_size = row.need("moe_ffn")?;
-        moe.shared_ffn_hidden_size = row.number("shared_ffn").unwrap_or(0);
+        moe.shared_ffn_hidden_size = 0;
     }
+    (model.gated, model.activation) = (false, Activation::Gelu);
     let fused = row.text("dispatcher") != "a2a";
     let profile = if fused { "bridge-moe-scoped" } else { "bridge-moe-legacy" };
     let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
@@ -24,6 +28,8 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     inputs.etp = row.size("etp");
     (inputs.seq_len, inputs.gbs) = (row.need("seq_len")?, row.need("gpus")?);
     inputs.clock = Some("clock_h100_burst");
+    // Two bytes written, none read.
+    inputs.gradient_bytes = 1.0;
     inputs.numbers = if row.text("precision") == "fp8" { Numbers::Fp8Rows } else { Numbers::Bf16 };
     let mut case = row.case(inputs, row.text("model_proxy"), (forward + backward) / 1e3)?;
     case.quantity = Quantity::Experts;
