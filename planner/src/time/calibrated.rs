@@ -98,7 +98,7 @@ pub const PARTS: [MachinePart; 13] = [
         name: "step",
         meaning: "time of a step outside the model",
         roles: &[Role::Fixed],
-        width: 0.4,
+        width: 0.2,
     },
 ];
 
