@@ -29,9 +29,19 @@ impl Group {
     }
 }
 
+/// What a hop inside a domain takes of one between domains, in a ring that has both: NCCL's Simple protocol, 3.4 and 14 us
+/// (`hwLat` of src/graph/tuning.cc, b6475625fbca).
+const INNER_HOP: f64 = 3.4 / 14.0;
+
 impl Machine {
-    fn step(&self, group: Group) -> f64 {
-        self.of(if group.leaves() { Role::StepOut } else { Role::StepIn })
+    /// What an all-gather or reduce-scatter waits for beside its bytes, as NCCL's tuning counts it: of a ring's hops one less
+    /// than it has domains are between them.
+    fn ring_hops(&self, group: Group) -> f64 {
+        if !group.leaves() {
+            return (group.size - 1.0) * self.of(Role::StepIn);
+        }
+        let between = group.domains() - 1.0;
+        (between + (group.size - 1.0 - between) * INNER_HOP) * self.of(Role::StepOut)
     }
 
     /// What a bucket of gradients waits for beside its bytes: its way round the ring, of which hops between domains are by
@@ -60,7 +70,7 @@ impl Machine {
         if group.size <= 1.0 || bytes <= 0.0 {
             return 0.0;
         }
-        self.ring_bytes(group, bytes) + (group.size - 1.0) * self.step(group) + self.of(Role::Launch)
+        self.ring_bytes(group, bytes) + self.ring_hops(group) + self.of(Role::Launch)
     }
 
     /// An all-to-all in which each rank has `bytes` bytes, for all destinations together.

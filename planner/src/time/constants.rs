@@ -49,7 +49,7 @@ roles! {
     NicShare = "nic_share": "Share of the network bandwidth that collectives reach.",
     AllToAll = "all_to_all": "Further share that the dispatcher's all-to-all reaches.",
     StepIn = "step_in": "Seconds of a ring step in a domain.",
-    StepOut = "step_out": "Seconds of a ring step over the network.",
+    StepOut = "step_out": "Seconds of a hop of a ring between domains, and of a message of an all-to-all.",
     BucketStep = "bucket_step": "Seconds of a hop between domains on the ring of a gradient bucket.",
     BucketElements = "bucket_elements": "Elements of a gradient bucket.",
     SliceCopy = "slice_copy": "Seconds to take a rank's part of a tensor out for a collective over lists of parts.",
