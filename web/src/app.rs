@@ -1,10 +1,11 @@
 //! The frame: answer line, inputs at the left, one view at a time, and the panel that explains a number.
 
+use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 
 use crate::findings::FindingList;
-use crate::frame::{AnswerLine, Help, Tabs, Toast, WhyPanel, listen_to_keys};
+use crate::frame::{AnswerLine, Help, Later, Tabs, Toast, WhyPanel, listen_to_keys};
 use crate::hub::Hub;
 use crate::search::Engine;
 use crate::sections::Inputs;
@@ -30,37 +31,40 @@ pub fn App() -> impl IntoView {
     start::keep_address(store, hub);
     hub.connect();
     Effect::new(move |_| store.view.get().keep());
+    // In a task of its own before anything wants it, since nothing else takes as long.
+    Timeout::new(0, move || store.answer.with_untracked(|_| ())).forget();
     let help = RwSignal::new(false);
     listen_to_keys(store, help);
     view! {
         <a class="skip" href="#view" on:click=|event| { event.prevent_default(); crate::browser::focus("view") }>
             "Skip to the view"
         </a>
-        <AnswerLine help=help/>
-        <Notices/>
+        <Later><AnswerLine help=help/><Notices/></Later>
         <div class="frame">
             <aside class="inputs" class:open=store.sheet aria-label="Inputs">
                 <div class="sheet-head">
                     <h2>"Plan"</h2>
                     <button class="quiet" on:click=move |_| store.sheet.set(false)>"Done"</button>
                 </div>
-                <Inputs/>
+                <Later><Inputs/></Later>
             </aside>
             <main>
                 <Tabs/>
                 <div class="view" id="view" role="tabpanel" tabindex="-1" aria-labelledby=move || format!("tab-{}", store.view.get().id())>
-                    {move || match store.view.get() {
-                        View::Memory => view! { <MemoryView/> }.into_any(),
-                        View::Timeline => view! { <TimelineView/> }.into_any(),
-                        View::Ranks => view! { <RanksView/> }.into_any(),
-                        View::Layouts => view! { <LayoutsView/> }.into_any(),
-                        View::Search => view! { <SearchView/> }.into_any(),
-                        View::Shards => view! { <ShardsView/> }.into_any(),
-                        View::Script => view! { <ScriptView/><LintPanel/> }.into_any(),
-                        View::Run => view! { <RunView/> }.into_any(),
-                        View::Diagnose => view! { <DiagnoseView/> }.into_any(),
-                        View::Data => view! { <DataView/> }.into_any(),
-                    }}
+                    <Later>
+                        {move || match store.view.get() {
+                            View::Memory => view! { <MemoryView/> }.into_any(),
+                            View::Timeline => view! { <TimelineView/> }.into_any(),
+                            View::Ranks => view! { <RanksView/> }.into_any(),
+                            View::Layouts => view! { <LayoutsView/> }.into_any(),
+                            View::Search => view! { <SearchView/> }.into_any(),
+                            View::Shards => view! { <ShardsView/> }.into_any(),
+                            View::Script => view! { <ScriptView/><LintPanel/> }.into_any(),
+                            View::Run => view! { <RunView/> }.into_any(),
+                            View::Diagnose => view! { <DiagnoseView/> }.into_any(),
+                            View::Data => view! { <DataView/> }.into_any(),
+                        }}
+                    </Later>
                 </div>
             </main>
         </div>

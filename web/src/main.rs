@@ -21,8 +21,12 @@ fn main() {
     // Only for the console: no input is meant to get here.
     console_error_panic_hook::set_once();
     state::theme::Theme::stored().apply();
-    if let Some(loading) = gloo::utils::document().get_element_by_id("loading") {
-        loading.remove();
-    }
-    leptos::mount::mount_to_body(app::App);
+    // In a task of its own, as everything that takes long.
+    let mount = || {
+        if let Some(loading) = gloo::utils::document().get_element_by_id("loading") {
+            loading.remove();
+        }
+        leptos::mount::mount_to_body(app::App);
+    };
+    gloo::timers::callback::Timeout::new(0, mount).forget();
 }

@@ -51,6 +51,13 @@ pub fn typical_seconds(steps: impl IntoIterator<Item = (u64, f64)>) -> Option<f6
     median(later.iter().map(|(_, seconds)| *seconds).collect())
 }
 
+/// What one plan takes, of several runs of it: their geometric mean. Processes of one program differ by a sixth, up as well as
+/// down, by where their memory lies and what else the machine does, so the shortest says less than all together.
+pub fn mean_seconds(rounds: &[f64]) -> Option<f64> {
+    let logarithms: f64 = rounds.iter().map(|seconds| libm::log(*seconds)).sum();
+    (!rounds.is_empty()).then(|| libm::exp(logarithms / rounds.len() as f64))
+}
+
 /// The plan of a run as it ran: on `device`, as a rank named it, and where `here` says so on one machine.
 pub fn as_it_ran(file: &PlanFile, device: &str, here: bool) -> PlanFile {
     let mut file = file.clone();

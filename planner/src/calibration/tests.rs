@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::{Measured, as_it_ran, calibrate, parse, probes, typical_seconds, unseen};
+use super::{Measured, as_it_ran, calibrate, mean_seconds, parse, probes, typical_seconds, unseen};
 use crate::plan::{Plan, estimate};
 use crate::time::PARTS;
 use crate::wire::{Calibration, PlanFile, Precision};
@@ -221,4 +221,6 @@ fn a_run_is_taken_as_it_ran() {
     assert_eq!(typical_seconds(steps), Some(2.5));
     assert_eq!(typical_seconds([(1, 9.0)]), Some(9.0));
     assert_eq!(typical_seconds([]), None);
+    assert!((mean_seconds(&[0.2, 0.8]).unwrap() - 0.4).abs() < 1e-12);
+    assert_eq!(mean_seconds(&[]), None);
 }

@@ -36,7 +36,7 @@ mod weights;
 mod wide;
 mod workspaces;
 
-pub use advice::advice;
+pub use advice::{advice, advice_in_pieces};
 pub use assumptions::assumptions;
 pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Moment, moments};

@@ -1,5 +1,6 @@
 //! A drawing on the page: title that states the finding, text alternative, marks to point at, export.
 
+use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 
 use super::{Drawing, Ink, ink};
@@ -32,16 +33,18 @@ pub fn ChartView(
     let frame = NodeRef::<leptos::html::Div>::new();
     let width = RwSignal::new(0u32);
     let measure = move || {
-        if let Some(element) = frame.get_untracked() {
+        // None once the chart is closed.
+        if let Some(element) = frame.try_get_untracked().flatten() {
             let now = element.client_width().max(0) as u32;
             if now != width.get_untracked() {
                 width.set(now);
             }
         }
     };
+    // In a task of its own: to measure is to lay the whole page out, and then the chart is drawn.
     Effect::new(move |_| {
         frame.track();
-        measure();
+        Timeout::new(0, measure).forget();
     });
     let resized = window_event_listener(leptos::ev::resize, move |_| measure());
     on_cleanup(move || resized.remove());

@@ -3,6 +3,7 @@
 mod answer_line;
 mod help;
 mod keys;
+mod later;
 mod number;
 mod tabs;
 mod toast;
@@ -11,6 +12,7 @@ mod why;
 pub use answer_line::{AnswerLine, VerdictMark, verdict_of};
 pub use help::Help;
 pub use keys::listen_to_keys;
+pub use later::Later;
 pub use number::Figure;
 pub use tabs::Tabs;
 pub use toast::Toast;

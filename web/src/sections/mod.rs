@@ -14,6 +14,7 @@ use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 
 use crate::findings::{FindingList, Shape};
+use crate::frame::Later;
 use crate::state::{paths, store};
 use crate::testid;
 
@@ -23,8 +24,8 @@ pub fn Inputs() -> impl IntoView {
     view! {
         <model::ModelSection/>
         <cluster::ClusterSection/>
-        <layout::LayoutSection/>
-        <training::TrainingSection/>
+        <Later><layout::LayoutSection/></Later>
+        <Later><training::TrainingSection/></Later>
     }
 }
 

@@ -15,7 +15,7 @@ use crate::browser;
 use crate::chart::{Bars, ChartView, Drawing, Ink, Legend, Row, Segment, Unit};
 use crate::findings::FindingList;
 use crate::format;
-use crate::frame::Figure;
+use crate::frame::{Figure, Later};
 use crate::state::paths::section_of;
 use crate::state::store;
 use crate::testid;
@@ -90,10 +90,12 @@ pub fn MemoryView() -> impl IntoView {
             </ChartView>
             <Legend items=LEGEND/>
             {move || table.get().then(|| view! { <MemoryTable memory=memory/> })}
-            <MemoryAdvice/>
-            <MemoryPhases memory=memory/>
-            <MemorySizing/>
-            <Remarks/>
+            <Later>
+                <MemoryAdvice/>
+                <MemoryPhases memory=memory/>
+                <MemorySizing/>
+                <Remarks/>
+            </Later>
         }
         .into_any()
     }

@@ -14,6 +14,8 @@ use crate::timeline::words::seconds;
 
 /// Milliseconds without an edit after which advice is computed: it takes some hundred estimates.
 const PAUSE: u32 = 250;
+/// Milliseconds after which computing it lets the page do something else.
+const PIECE: f64 = 15.0;
 
 /// The advice that belongs to a plan file.
 type Known = Option<(Arc<PlanFile>, Arc<AdviceAnswer>)>;
@@ -31,9 +33,17 @@ pub fn MemoryAdvice() -> impl IntoView {
         latest.set(ticket);
         leptos::task::spawn_local(async move {
             browser::rest(PAUSE).await;
-            // None once the view is closed.
-            if latest.try_get_untracked() == Some(ticket) {
-                let advice = Arc::new(planner::memory::advice(&file));
+            let mut since = browser::now_ms();
+            let go_on = async || {
+                if browser::now_ms() - since > PIECE {
+                    browser::rest(0).await;
+                    since = browser::now_ms();
+                }
+                // None once the view is closed.
+                latest.try_get_untracked() == Some(ticket)
+            };
+            if let Some(advice) = planner::memory::advice_in_pieces(&file, go_on).await {
+                let advice = Arc::new(advice);
                 known.set(Some((file, advice)));
             }
         });

@@ -12,7 +12,9 @@ mod splits;
 mod tests;
 mod tried;
 
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use crate::plan::Plan;
 use crate::wire::{Advice, AdviceAnswer, PlanFile, Verdict};
@@ -134,13 +136,26 @@ impl Chosen {
 /// Advice for a plan file: for one that does not fit or is tight, what lowers its peak; for one that fits, also what
 /// its room could buy. Empty for a plan with errors.
 pub fn advice(file: &PlanFile) -> AdviceAnswer {
-    let Some(base) = Tried::of(file) else { return AdviceAnswer::default() };
-    let mut answer = AdviceAnswer { savings: savings_of(file, &base), headroom: Vec::new() };
+    let whole = pin!(advice_in_pieces(file, async || true));
+    match whole.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(advice) => advice.unwrap_or_default(),
+        // Only `go_on` could wait, and this one does not.
+        Poll::Pending => AdviceAnswer::default(),
+    }
+}
+
+/// Advice for a plan file, where it must not be computed at one go: `go_on` is awaited before every few estimates and says
+/// whether the advice is still wanted. None when it was not.
+pub async fn advice_in_pieces(file: &PlanFile, mut go_on: impl AsyncFnMut() -> bool) -> Option<AdviceAnswer> {
+    let Some(base) = Tried::of(file) else { return Some(AdviceAnswer::default()) };
+    let mut answer =
+        AdviceAnswer { savings: savings_of(file, &base, &mut go_on).await?, headroom: Vec::new() };
     if base.memory.verdict == Verdict::Fits && base.memory.capacity_bytes.is_some() {
         let shorter = |advice: &Advice| {
             advice.verdict == Verdict::Fits && advice.step_ratio.is_some_and(|ratio| ratio < 0.999)
         };
         for ladder in headroom::ladders(&base.plan) {
+            go_on().await.then_some(())?;
             // The largest step that still fits.
             let found = ladder.steps.iter().rev().find_map(|step| {
                 let chosen = Chosen::of(&ladder, step);
@@ -152,21 +167,28 @@ pub fn advice(file: &PlanFile) -> AdviceAnswer {
         sort(&mut answer.headroom);
         answer.headroom.truncate(MOST);
     }
-    answer
+    Some(answer)
 }
 
 /// What lowers the peak, sorted.
-fn savings_of(file: &PlanFile, base: &Tried) -> Vec<Advice> {
+async fn savings_of(
+    file: &PlanFile,
+    base: &Tried,
+    go_on: &mut impl AsyncFnMut() -> bool,
+) -> Option<Vec<Advice>> {
     let mut found: Vec<(Chosen, Advice)> = Vec::new();
     for ladder in savings::ladders(file, &base.plan) {
+        go_on().await.then_some(())?;
         found.extend(climb(file, base, &ladder));
     }
     if !found.iter().any(|(_, advice)| advice.verdict == Verdict::Fits)
         && base.memory.verdict != Verdict::Fits
     {
+        go_on().await.then_some(())?;
         let more = together(file, base, &found);
         found.extend(more);
         for ladder in splits::more_nodes(&base.plan) {
+            go_on().await.then_some(())?;
             found.extend(climb(file, base, &ladder));
         }
     }
@@ -179,7 +201,7 @@ fn savings_of(file: &PlanFile, base: &Tried) -> Vec<Advice> {
     }
     sort(&mut advice);
     advice.truncate(MOST);
-    advice
+    Some(advice)
 }
 
 /// The first step of a ladder after which the plan fits, or else the one that saves the most.

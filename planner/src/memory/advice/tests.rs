@@ -1,6 +1,10 @@
+use std::cell::Cell;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
 use serde_json::{Value, json};
 
-use super::advice;
+use super::{advice, advice_in_pieces};
 use crate::plan::{advise, estimate, parse_plan};
 use crate::wire::{AdviceAnswer, PlanFile, Verdict};
 
@@ -138,4 +142,29 @@ fn absurd_plans_are_advised_without_a_panic() {
         let found = advice(&file);
         assert!(found.savings.iter().all(|one| one.saved_bytes >= 0));
     }
+}
+
+#[test]
+fn advice_in_pieces_is_the_same_and_stops_when_told_to() {
+    let file = plan("llama-3-8b", "megatron", 1, &json!({"tp": 2}), &json!({}));
+    let whole = advice(&file);
+    assert!(!whole.savings.is_empty());
+    // Told to stop after so many pieces.
+    let until = |end: usize| {
+        let pieces = Cell::new(0);
+        let go_on = async || {
+            pieces.set(pieces.get() + 1);
+            pieces.get() <= end
+        };
+        match pin!(advice_in_pieces(&file, go_on)).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => (found, pieces.get()),
+            Poll::Pending => panic!("nothing waits"),
+        }
+    };
+    let (found, all) = until(usize::MAX);
+    assert_eq!(found, Some(whole));
+    assert!(all > 10, "{all} pieces");
+    assert_eq!(until(all), (Some(advice(&file)), all));
+    assert_eq!(until(all - 1), (None, all));
+    assert_eq!(until(0), (None, 1));
 }
