@@ -21,7 +21,7 @@ pub struct Calibrate {
     /// Run folders that are not fitted to but predicted, to see how far the profile carries
     #[arg(long, value_name = "FOLDER")]
     score: Vec<PathBuf>,
-    /// Afterwards run ten more shapes, of one rank each, that no probe has, and predict them too
+    /// Run ten more shapes, of one rank each, that no probe has, in turn with the probes, and predict them too
     #[arg(long)]
     check: bool,
     /// Write the profile to FILE
@@ -70,15 +70,23 @@ impl Calibrate {
     /// Writes the profile and prints how well it fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        let measured = match self.folders.as_slice() {
+        // First of all, so that a wrong folder is not found out after minutes of probes.
+        let mut more = all(&self.score)?;
+        let unseen = if self.check { unseen(&self.gpu()?) } else { Vec::new() };
+        let (measured, checked) = match self.folders.as_slice() {
             [] => {
                 let ranks = self.ranks.unwrap_or(match probe::gpu_count() as u64 {
                     0 => cores.clamp(2, 4),
                     gpus => gpus,
                 });
-                self.measure(&probes(&self.gpu()?, ranks))?
+                let mut plans = probes(&self.gpu()?, ranks);
+                let count = plans.len();
+                plans.extend(unseen);
+                let mut measured = self.measure(&plans)?;
+                let checked = measured.split_off(count);
+                (measured, checked)
             }
-            folders => all(folders)?,
+            folders => (all(folders)?, self.measure(&unseen)?),
         };
         let name = match self.folders.len() {
             0 => format!("{} probes", measured.len()),
@@ -86,10 +94,7 @@ impl Calibrate {
             runs => format!("{runs} runs"),
         };
         let file = calibrate(&measured, &name, cores).map_err(|finding| Failure::finding(*finding))?;
-        let mut more = all(&self.score)?;
-        if self.check {
-            more.extend(self.measure(&unseen(&self.gpu()?))?);
-        }
+        more.extend(checked);
         let scored = more.iter().map(|run| scored(run, &file)).collect();
         let written = serde_json::to_string_pretty(&file)? + "\n";
         std::fs::write(&self.output, written).map_err(|error| {
@@ -115,9 +120,9 @@ impl Calibrate {
         }
     }
 
-    /// Runs plans one after the other, in rounds: whatever else a machine does makes steps longer for a while, so that no plan
-    /// has all of its runs in one such while.
-    fn measure(&self, probes: &[Probe]) -> anyhow::Result<Vec<Measured>> {
+    /// Runs plans one after the other, in rounds: a machine is slower for a minute and faster for the next, and no plan shall
+    /// have all of its runs in one of them, nor the probes in another than what is predicted from them.
+    fn measure(&self, plans: &[Probe]) -> anyhow::Result<Vec<Measured>> {
         let (folder, _temporary) = match &self.runs {
             Some(folder) => (folder.clone(), None),
             None => {
@@ -126,10 +131,10 @@ impl Calibrate {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let count = ROUNDS * probes.len();
+        let count = ROUNDS * plans.len();
         let mut measured: Vec<Measured> = Vec::new();
-        let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); probes.len()];
-        for (at, probe) in (0..ROUNDS).flat_map(|_| probes).enumerate() {
+        let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
+        for (at, probe) in (0..ROUNDS).flat_map(|_| plans).enumerate() {
             say(&format!("probe {} of {count}: {}", at + 1, probe.name));
             let finished = run(Request {
                 plan: probe.file.clone(),
@@ -143,8 +148,8 @@ impl Calibrate {
                 return Err(Failure::environment(format!("this probe did not run: {}", finished.reason)));
             }
             let found = history(&finished.folder)?;
-            seconds[at % probes.len()].push(found.seconds);
-            if at < probes.len() {
+            seconds[at % plans.len()].push(found.seconds);
+            if at < plans.len() {
                 measured.push(found);
             }
         }
