@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use super::{Exit, Failure, exit, say, text};
 use crate::probe;
-use crate::run::{MAX_RANKS_HERE, Request, history, run};
+use crate::run::{MAX_RANKS_HERE, Programs, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
 ///
-/// Without folders, probes are run here: some fifteen tiny plans, each three times, that make different parts of the machine weigh.
+/// Without folders, probes are run here: some fifteen tiny plans, each twice, that make different parts of the machine weigh.
 #[derive(Debug, clap::Args)]
 pub struct Calibrate {
     /// Run folders to fit to, instead of running probes
@@ -44,8 +44,9 @@ pub struct Calibrate {
     torch: Option<PathBuf>,
 }
 
-/// Times that every probe is run: of a fourth, unseen shapes gain little (docs/measurements/2026-11-22-calibration.md).
-const ROUNDS: usize = 3;
+/// Times that every probe is run, so that it takes about a minute; what a third would bring is in
+/// docs/measurements/2026-11-22-calibration.md.
+const ROUNDS: usize = 2;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -131,19 +132,15 @@ impl Calibrate {
                 (folder.path().to_owned(), Some(folder))
             }
         };
+        let programs = Programs::new(self.rank_binary.clone(), self.torch.clone());
         let count = ROUNDS * plans.len();
         let mut measured: Vec<Measured> = Vec::new();
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
         for (at, probe) in (0..ROUNDS).flat_map(|_| plans).enumerate() {
             say(&format!("probe {} of {count}: {}", at + 1, probe.name));
-            let finished = run(Request {
-                plan: probe.file.clone(),
-                runs: folder.clone(),
-                id: None,
-                ranks_per_gpu: 1,
-                rank_binary: self.rank_binary.clone(),
-                torch_python: self.torch.clone(),
-            })?;
+            let request =
+                Request { plan: probe.file.clone(), runs: folder.clone(), id: None, ranks_per_gpu: 1 };
+            let finished = run(request, &programs)?;
             if finished.outcome != Outcome::Completed {
                 return Err(Failure::environment(format!("this probe did not run: {}", finished.reason)));
             }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use planner::wire::Outcome;
 
 use super::{Exit, Failure, exit, input, say};
-use crate::run::{Request, run};
+use crate::run::{Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -44,14 +44,14 @@ impl Run {
         {
             return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
         }
-        let finished = run(Request {
+        let programs = Programs::new(self.rank_binary, self.torch);
+        let request = Request {
             plan: input::read_plan(&self.plan)?,
             runs: self.runs,
             id: self.id,
             ranks_per_gpu: self.ranks_per_gpu,
-            rank_binary: self.rank_binary,
-            torch_python: self.torch,
-        })?;
+        };
+        let finished = run(request, &programs)?;
         say(&finished.reason);
         if json {
             exit::print_json(&serde_json::json!({

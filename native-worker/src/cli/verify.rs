@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
 use crate::probe;
-use crate::run::{MAX_RANKS_HERE, Measured, Request, measured, run};
+use crate::run::{MAX_RANKS_HERE, Measured, Programs, Request, measured, run};
 
 /// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
 ///
@@ -132,14 +132,9 @@ impl Verify {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let finished = run(Request {
-            plan: file.clone(),
-            runs: keep,
-            id: None,
-            ranks_per_gpu: self.ranks_per_gpu,
-            rank_binary: self.rank_binary,
-            torch_python: self.torch,
-        })?;
+        let programs = Programs::new(self.rank_binary, self.torch);
+        let request = Request { plan: file.clone(), runs: keep, id: None, ranks_per_gpu: self.ranks_per_gpu };
+        let finished = run(request, &programs)?;
         let mut verified = compare(&small, file, &finished.folder, finished.outcome, finished.reason)?;
         verified.scaled = scaled;
         let good = verified.static_bytes_equal && finished.outcome == Outcome::Completed;

@@ -14,6 +14,7 @@ mod history;
 pub mod log;
 mod measured;
 pub mod process;
+mod programs;
 mod progress;
 mod ranks;
 mod supervise;
@@ -26,6 +27,7 @@ use ranks::RankCommand;
 
 pub use history::history;
 pub use measured::{Measured, measured};
+pub use programs::Programs;
 pub use ranks::library_path;
 
 /// More ranks than this on one machine are a mistake, not a run.
@@ -42,10 +44,6 @@ pub struct Request {
     pub id: Option<String>,
     /// Ranks that may share a GPU.
     pub ranks_per_gpu: u64,
-    /// `shardplan-rank`, when named.
-    pub rank_binary: Option<PathBuf>,
-    /// A Python that has torch, when named.
-    pub torch_python: Option<PathBuf>,
 }
 
 /// How a run ended.
@@ -67,7 +65,7 @@ pub struct Finished {
 ///
 /// # Errors
 /// When the plan is wrong or too large for this machine, something is missing, or the folder can't be written.
-pub fn run(request: Request) -> anyhow::Result<Finished> {
+pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let native = native_plan(&request.plan)?;
     let resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan else { return Err(Failure::Findings(resolved.findings).into()) };
@@ -81,9 +79,7 @@ pub fn run(request: Request) -> anyhow::Result<Finished> {
         return Err(Failure::finding(finding));
     }
     refuse_too_large(&native)?;
-    let torch = probe::find_torch(request.torch_python.as_deref()).map_err(Failure::environment)?;
-    let rank =
-        probe::find_rank(request.rank_binary.as_deref(), Some(&torch)).map_err(Failure::environment)?;
+    let (torch, rank) = programs.find()?;
 
     let id = request.id.map_or_else(folder::new_id, Ok)?;
     let folder =
@@ -93,12 +89,12 @@ pub fn run(request: Request) -> anyhow::Result<Finished> {
         Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
     })?;
     folder.write_plan(&native)?;
-    folder.write_info(&info(&id, &plan, &torch, &rank))?;
+    folder.write_info(&info(&id, &plan, torch, rank))?;
     say(&format!("run {id}: {world_size} ranks, torch {}, {}", torch.version, folder.path().display()));
 
     let command = RankCommand {
-        binary: rank.path,
-        torch_lib: torch.lib,
+        binary: rank.path.clone(),
+        torch_lib: torch.lib.clone(),
         folder: folder.path().to_owned(),
         world_size,
         ranks_per_gpu: request.ranks_per_gpu,

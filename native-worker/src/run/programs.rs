@@ -1,0 +1,36 @@
+//! The programs that a run needs: looked for when the first run wants them, and known to all after it.
+
+use std::cell::OnceCell;
+use std::path::PathBuf;
+
+use crate::cli::Failure;
+use crate::probe::{self, RankBinary, Torch};
+
+/// Where torch and the rank binary are. Asking both for their versions takes half a second.
+#[derive(Debug, Default)]
+pub struct Programs {
+    rank_binary: Option<PathBuf>,
+    torch_python: Option<PathBuf>,
+    found: OnceCell<(Torch, RankBinary)>,
+}
+
+impl Programs {
+    /// Those that are named, or else the best that there are.
+    pub fn new(rank_binary: Option<PathBuf>, torch_python: Option<PathBuf>) -> Programs {
+        Programs { rank_binary, torch_python, found: OnceCell::new() }
+    }
+
+    /// The programs.
+    ///
+    /// # Errors
+    /// When one of them is missing or does not fit: a sentence with the way out.
+    pub(super) fn find(&self) -> anyhow::Result<&(Torch, RankBinary)> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let torch = probe::find_torch(self.torch_python.as_deref()).map_err(Failure::environment)?;
+        let rank =
+            probe::find_rank(self.rank_binary.as_deref(), Some(&torch)).map_err(Failure::environment)?;
+        Ok(self.found.get_or_init(|| (torch, rank)))
+    }
+}
