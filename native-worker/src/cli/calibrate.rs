@@ -13,7 +13,7 @@ use crate::run::{MAX_RANKS_HERE, Programs, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
 ///
-/// Without folders, probes are run here: some fifteen tiny plans, each twice, that make different parts of the machine weigh.
+/// Without folders, probes are run here: some fifteen tiny plans, each three times, that make different parts of the machine weigh.
 #[derive(Debug, clap::Args)]
 pub struct Calibrate {
     /// Run folders to fit to, instead of running probes
@@ -44,9 +44,9 @@ pub struct Calibrate {
     torch: Option<PathBuf>,
 }
 
-/// Times that every probe is run, so that it takes about a minute; what a third would bring is in
-/// docs/measurements/2026-11-22-calibration.md.
-const ROUNDS: usize = 2;
+/// Times that every probe is run: with two, unseen shapes are once 4% off and once 10, of a fourth they gain little
+/// (docs/measurements/2026-11-22-calibration.md).
+const ROUNDS: usize = 3;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
