@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use crate::cli::Failure;
 use crate::probe::{self, RankBinary, Torch};
 
-/// Where torch and the rank binary are. Asking both for their versions takes half a second.
-#[derive(Debug, Default)]
+/// Where torch and the rank binary are. Both are started to ask for their versions, which one of many short runs need not do again.
+#[derive(Debug)]
 pub struct Programs {
     rank_binary: Option<PathBuf>,
     torch_python: Option<PathBuf>,

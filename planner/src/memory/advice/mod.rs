@@ -147,6 +147,7 @@ pub fn advice(file: &PlanFile) -> AdviceAnswer {
 /// Advice for a plan file, where it must not be computed at one go: `go_on` is awaited before every few estimates and says
 /// whether the advice is still wanted. None when it was not.
 pub async fn advice_in_pieces(file: &PlanFile, mut go_on: impl AsyncFnMut() -> bool) -> Option<AdviceAnswer> {
+    go_on().await.then_some(())?;
     let Some(base) = Tried::of(file) else { return Some(AdviceAnswer::default()) };
     let mut answer =
         AdviceAnswer { savings: savings_of(file, &base, &mut go_on).await?, headroom: Vec::new() };
