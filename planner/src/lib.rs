@@ -20,6 +20,7 @@ pub mod runspec;
 pub mod schedule;
 pub mod search;
 pub mod shard;
+pub mod startable;
 pub mod time;
 pub mod twin;
 pub mod units;

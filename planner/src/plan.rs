@@ -2,6 +2,7 @@
 
 mod defaults;
 mod edit;
+mod framework;
 mod fsdp_defaults;
 mod parse;
 pub(crate) mod rules;
@@ -12,6 +13,7 @@ mod training;
 mod training_defaults;
 
 pub use edit::with_value;
+pub use framework::Framework;
 pub use parse::parse_plan;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
@@ -28,6 +30,8 @@ use crate::wire::{
     Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION, Verdict,
 };
 
+/// Learning rate where a plan says none.
+pub(crate) const DEFAULT_LR: f64 = 3e-4;
 /// Most layers that a model may have.
 pub(crate) const MAX_LAYERS: u64 = 4096;
 /// Most ranks that a cluster may have.
@@ -258,7 +262,9 @@ impl Plan {
 
     /// Everything that `rank` keeps from step to step.
     pub fn rank_shards(&self, rank: u64) -> RankShards {
-        shard::rank_shards(self, rank)
+        let mut shards = shard::rank_shards(self, rank);
+        shards.findings = memory::differences(self, rank, &shards);
+        shards
     }
 
     /// The plan as ranks of one role see it, where some replicas run reduced: their tensor-parallel size, their groups.
@@ -364,7 +370,9 @@ fn check(plan: &Plan) -> Vec<Finding> {
     findings.extend(time::check(plan));
     if !has_error(&findings) {
         findings.extend(shard::check(plan));
+        findings.extend(memory::spares_nothing(plan));
     }
+    findings.extend(left_out(&plan.model));
     let message = match plan.runtime {
         Runtime::Megatron => {
             "memory follows rules that are scored on published runs (docs/accuracy.md); what is outside the allocator is an estimate, and the likely range says how sure the sum is"
@@ -381,6 +389,18 @@ fn check(plan: &Plan) -> Vec<Finding> {
     );
     findings.extend(memory::assumptions(plan));
     findings
+}
+
+/// Parts of a model that no answer counts, and that the worker does not run.
+fn left_out(model: &Architecture) -> Option<Finding> {
+    let parts: Vec<&str> = model.parts.keys().map(String::as_str).collect();
+    (!parts.is_empty()).then(|| {
+        let parts = parts.join(", ");
+        let message = format!(
+            "planned without what changes no size that is known of: {parts}; the worker runs no model that it would have to leave them out of"
+        );
+        Finding::info("model", clip(&parts), message).rule("parts of a model that are not planned")
+    })
 }
 
 /// The answer to a plan file: counts, groups, memory, findings. Never fails: what can't be computed is absent, and a

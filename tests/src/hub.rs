@@ -26,7 +26,7 @@ pub struct Hub {
     pub process: Guarded,
     /// What it prints, kept so that it can go on printing.
     _lines: Lines,
-    /// The URL that it printed, token and all.
+    /// Its URL, token and all.
     pub url: String,
 }
 
@@ -41,9 +41,13 @@ impl Hub {
     /// Starts one by a command of the caller's.
     pub fn start_by(command: &mut Command) -> Result<Hub> {
         let (process, lines) = Guarded::with_lines(command)?;
-        let url = lines.find("a URL", START_LIMIT, |line| {
-            line.split_whitespace().find(|word| word.starts_with("http://")).map(str::to_owned)
+        // No terminal, no token: the address lies in a file.
+        let file = lines.find("an address", START_LIMIT, |line| {
+            let (_, rest) = line.split_once("open the address in ")?;
+            rest.split_once(": it has the token").map(|(file, _)| file.to_owned())
         })?;
+        let url =
+            std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?.trim().to_owned();
         Ok(Hub { process, _lines: lines, url })
     }
 

@@ -14,4 +14,5 @@ pub mod run_folder;
 pub mod runs;
 pub mod scripts;
 pub mod slurm;
+pub mod small_disk;
 pub mod wait;

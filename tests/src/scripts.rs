@@ -109,7 +109,7 @@ fn sites() -> Vec<(&'static str, Site)> {
         exclusive: Some(false),
         requeue: Some(true),
         retries: 2,
-        signal: Some("TERM@120".into()),
+        signal: Some("USR1@120".into()),
         modules: vec!["cuda/12.9".into()],
         ..plain.clone()
     };
@@ -156,10 +156,19 @@ fn kinds() -> Vec<(String, ScriptOptions)> {
         let options = ScriptOptions { body: Body::Bridge, task, ..ScriptOptions::default() };
         all.push((format!("srun bridge {}", task.name()), options));
     }
-    for body in [Body::Bridge, Body::Mlm] {
+    for body in [Body::Bridge, Body::Mlm, Body::Worker, Body::Automodel, Body::Torchtitan] {
         let options = ScriptOptions { body, array: Some("0-3%2".into()), ..ScriptOptions::default() };
         all.push((format!("array {}", body.name()), options));
     }
+    // Of the plan with two nodes.
+    for body in [Body::Bridge, Body::Mlm, Body::Worker] {
+        let options = ScriptOptions { body, het: Some("1:main,1:batch".into()), ..ScriptOptions::default() };
+        all.push((format!("het {}", body.name()), options));
+    }
+    let startup = vec!["module list".to_owned(), "export X=1".to_owned()];
+    let command = vec!["./train".to_owned()];
+    let options = ScriptOptions { body: Body::Command, command, startup, ..ScriptOptions::default() };
+    all.push(("srun command with startup".to_owned(), options));
     all
 }
 

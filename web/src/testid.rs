@@ -40,6 +40,14 @@ pub const SEARCH_AGAIN: &str = "search-again";
 pub const SEARCH_TABLE: &str = "search-table";
 /// One of them.
 pub const SEARCH_ROW: &str = "search-row";
+/// The line between plans that fit and tight ones.
+pub const SEARCH_TIGHT: &str = "search-tight";
+/// What must stay free of a GPU's memory.
+pub const SEARCH_MARGIN: &str = "search-margin";
+/// What is wrong with that.
+pub const SEARCH_MARGIN_SAID: &str = "search-margin-said";
+/// What to know before the rows are trusted.
+pub const SEARCH_NOTE: &str = "search-note";
 /// What would fit where nothing does.
 pub const SEARCH_RELIEF: &str = "search-relief";
 /// The nearest faster plan, which does not fit.
@@ -239,10 +247,16 @@ pub const DATA_JSON: &str = "data-json";
 pub const HUB_STATE: &str = "hub-state";
 /// Starts the plan on the hub's machine.
 pub const RUN_START: &str = "run-start";
+/// Whether the plan can be started on the hub's machine, and what it needs there.
+pub const RUN_SAYS: &str = "run-says";
+/// What can be done with a plan that can't be started there.
+pub const RUN_INSTEAD: &str = "run-instead";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.
 pub const RUN_STATE: &str = "run-state";
+/// What is missing in the logs of the shown run.
+pub const RUN_MISSING: &str = "run-missing";
 /// Why the shown run ended.
 pub const RUN_REASON: &str = "run-reason";
 /// Starts the plan's scaled-down twin on the hub's machine.

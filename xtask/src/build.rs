@@ -1,7 +1,6 @@
 //! `cargo xtask build`: the page, the worker and the executor, side by side in `target/shardplan`.
 //!
-//! In this order, because the worker carries the page in itself: the page by Trunk into `dist/`, then `shardplan`,
-//! then `shardplan-rank`, which alone links libtorch. `shardplan` finds `shardplan-rank` beside itself.
+//! In this order, because the worker carries the page in itself: the page into `dist/`, then `shardplan`, then `shardplan-rank`, which alone links libtorch. `shardplan` finds `shardplan-rank` beside itself.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -11,7 +10,6 @@ use anyhow::{Context, Result};
 
 use crate::console::{self, timed};
 use crate::fresh::Stamp;
-use crate::lock::Lock;
 use crate::place::{Place, Target};
 use crate::process;
 use crate::tools::{self, Torch};
@@ -19,41 +17,91 @@ use crate::tools::{self, Torch};
 /// What the page is made of.
 const PAGE_INPUTS: [&str; 6] = ["web", "planner", "index.html", "Trunk.toml", "Cargo.toml", "Cargo.lock"];
 
+/// What is built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// To be there soon: what `run` takes, and `test` for the page. It computes and looks the same; the page is larger, searches
+    /// take longer.
+    Quick,
+    /// To be small and fast, as it is given to others and measured.
+    Full,
+}
+
+/// The profile of `Cargo.toml` that makes a page soon.
+const QUICK_PAGE: &str = "page-quick";
+
+/// The planner compiled sooner: what a search asks a million times is worth minutes of optimizing, all else is not.
+const QUICK_PLANNER: &str = "profile.release.package.planner.opt-level=1";
+
+/// The planner as it is, for who asks it once.
+const PLAIN_PLANNER: &str = "profile.release.package.planner.opt-level=0";
+
 /// Options of `cargo xtask build`.
 #[derive(clap::Args)]
-pub struct Arguments {}
+pub struct Arguments {
+    /// Build as `cargo xtask run` does: sooner, with a larger page and slower searches
+    #[arg(long)]
+    quick: bool,
+}
 
 /// Runs `cargo xtask build`.
-pub fn run(place: &Place, _arguments: &Arguments) -> Result<ExitCode> {
-    everything(place)?;
+pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
+    everything(place, if arguments.quick { Build::Quick } else { Build::Full })?;
     console::result(place.programs().display());
     Ok(ExitCode::SUCCESS)
 }
 
 /// Builds all three.
-pub fn everything(place: &Place) -> Result<Torch> {
-    page(place)?;
-    worker(place)?;
+pub fn everything(place: &Place, build: Build) -> Result<Torch> {
+    page(place, build)?;
+    worker(place, build)?;
     rank(place)
 }
 
-/// Builds the page into `dist/`, unless nothing that it is made of has changed since.
-pub fn page(place: &Place) -> Result<()> {
-    let stamp = Stamp::at(place.programs().join(".page"));
+/// Builds the page into `dist/`, unless nothing that it is made of has changed since. A full one will do for a quick one.
+pub fn page(place: &Place, build: Build) -> Result<()> {
+    let stamp = |name: &str| Stamp::at(place.programs().join(name));
+    let (full, quick) = (stamp(".page"), stamp(".page-quick"));
     let product = place.root.join("dist").join("index.html");
-    let _lock = Lock::acquire(&place.target_lock(Target::Wasm))?;
-    if stamp.is_fresh(&product, &PAGE_INPUTS.map(|input| place.root.join(input))) {
+    let _lock = place.lock_target(Target::Wasm)?;
+    let inputs = PAGE_INPUTS.map(|input| place.root.join(input));
+    let is_fresh = |stamp: &Stamp| stamp.is_fresh(&product, &inputs);
+    if is_fresh(&full) || (build == Build::Quick && is_fresh(&quick)) {
         return Ok(());
     }
     tools::wasm_target(place)?;
-    let mut trunk = trunk(place, "build")?;
+    let stamp = if build == Build::Quick { quick } else { full };
     let started = SystemTime::now();
-    timed("building the page", || {
-        // Trunk hands its --offline on to cargo, so what the page depends on must have been fetched before.
-        process::run(cargo(place, Target::Wasm).args(["fetch", "--quiet", "--target", tools::WASM]))?;
-        process::run(trunk.arg("--release"))
-    })?;
+    timed("building the page", || modules(place, build).and_then(|()| assemble(place, build)))?;
     stamp.write(started, &product)
+}
+
+/// Compiles the page's modules. The caller holds the lock of their folder.
+fn modules(place: &Place, build: Build) -> Result<()> {
+    let compile = |options: &[&str]| {
+        let mut cargo = cargo(place, Target::Wasm);
+        process::run(cargo.args(["build", "--target", tools::WASM, "--bins"]).args(options))
+    };
+    match build {
+        Build::Quick => compile(&["--profile", QUICK_PAGE, "--package", "web", "--package", "searcher"]),
+        // As `index.html` says it to Trunk.
+        Build::Full => {
+            compile(&["--profile", "web-release", "--package", "web"])?;
+            compile(&["--profile", "searcher-release", "--package", "searcher"])
+        }
+    }
+}
+
+/// Makes the page of its modules. The caller holds the lock of their folder.
+fn assemble(place: &Place, build: Build) -> Result<()> {
+    // Compiled in the same folder: the native one may be another's for minutes.
+    let mut builder = cargo(place, Target::Wasm);
+    builder.args(["run", "--quiet", "--package", "page-builder", "--"]);
+    builder.arg(&place.root).arg(place.target(Target::Wasm).join(tools::WASM)).arg(place.root.join("dist"));
+    if build == Build::Quick {
+        builder.arg(QUICK_PAGE);
+    }
+    process::run(&mut builder)
 }
 
 /// Trunk with its surroundings, for a command that builds.
@@ -75,21 +123,30 @@ pub fn trunk(place: &Place, command: &str) -> Result<Command> {
 }
 
 /// Builds `shardplan`, with the page of `dist/` in it.
-pub fn worker(place: &Place) -> Result<()> {
-    let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
+pub fn worker(place: &Place, build: Build) -> Result<()> {
+    let _lock = place.lock_target(Target::Native)?;
     timed("building shardplan", || {
-        process::run(cargo(place, Target::Native).args(["build", "--release", "--package", "shardplan"]))?;
-        publish(place, Target::Native, "shardplan")
+        let mut cargo = cargo(place, Target::Native);
+        if build == Build::Quick {
+            cargo.args(["--config", QUICK_PLANNER]);
+        }
+        process::run(cargo.args(["build", "--release", "--package", "shardplan"]))?;
+        publish(place, Target::Native, "release", "shardplan")
     })
+}
+
+/// Puts the `shardplan` that cargo made for its tests where the programs are. The caller holds the lock of its folder.
+pub fn publish_tested_worker(place: &Place) -> Result<()> {
+    publish(place, Target::Native, "debug", "shardplan")
 }
 
 /// Builds `shardplan-rank` against pip's torch.
 pub fn rank(place: &Place) -> Result<Torch> {
     let torch = rank_tools(place)?;
-    let _lock = Lock::acquire(&place.target_lock(Target::Rank))?;
+    let _lock = place.lock_target(Target::Rank)?;
     timed("building shardplan-rank", || {
         process::run(cargo_with(place, &torch).args(["build", "--release", "--package", "shardplan-rank"]))?;
-        publish(place, Target::Rank, "shardplan-rank")
+        publish(place, Target::Rank, "release", "shardplan-rank")
     })?;
     Ok(torch)
 }
@@ -121,16 +178,18 @@ pub fn cargo(place: &Place, target: Target) -> Command {
     cargo
 }
 
-/// cargo for what links libtorch: always this environment, so that torch-sys is compiled once.
+/// cargo for what links libtorch: always this environment and these settings, so that torch-sys is compiled once.
 pub fn cargo_with(place: &Place, torch: &Torch) -> Command {
     let mut cargo = cargo(place, Target::Rank);
+    // A rank asks the planner once, so optimizing that takes longer than it gains.
+    cargo.args(["--config", PLAIN_PLANNER]);
     cargo.env("LIBTORCH", &torch.home).env("LD_LIBRARY_PATH", torch.libraries());
     cargo
 }
 
 /// Puts a built program into `target/shardplan`. By a rename, because an older one may be running.
-fn publish(place: &Place, target: Target, program: &str) -> Result<()> {
-    let built = place.target(target).join("release").join(program);
+fn publish(place: &Place, target: Target, profile: &str, program: &str) -> Result<()> {
+    let built = place.target(target).join(profile).join(program);
     let folder = place.programs();
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let fresh = folder.join(format!(".{program}.{}", std::process::id()));

@@ -15,11 +15,13 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The archive's top folder.
 const NAME: &str = "shardplan-gpu";
 
-/// A dense model for one large GPU, one for a CPU, each on one rank and on four that share the device; and a plan for a
-/// cluster to verify, whose twin has four ranks.
-const PLANS: [(&str, &str); 5] = [
+/// A dense model for one large GPU, one for a CPU, each on one rank and a smaller one on four that share the device; some layers of
+/// an 8B model and of a mixture of experts for a GPU; and a plan for a cluster to verify, whose twin has four ranks.
+const PLANS: [(&str, &str); 7] = [
     ("gpu-one", include_str!("../bundle/plans/gpu-one.json")),
     ("gpu-shared", include_str!("../bundle/plans/gpu-shared.json")),
+    ("gpu-slice", include_str!("../bundle/plans/gpu-slice.json")),
+    ("gpu-mixture", include_str!("../bundle/plans/gpu-mixture.json")),
     ("small-one", include_str!("../bundle/plans/small-one.json")),
     ("small-shared", include_str!("../bundle/plans/small-shared.json")),
     ("verify", include_str!("../bundle/plans/verify.json")),
@@ -33,7 +35,7 @@ const SCRIPTS: [(&str, &str); 3] = [
 
 /// Runs `cargo xtask gpu-bundle`.
 pub fn run(place: &Place) -> Result<ExitCode> {
-    build::worker(place)?;
+    build::worker(place, build::Build::Quick)?;
     build::rank(place)?;
     let parent = place.root.join("target").join("gpu-bundle");
     let folder = parent.join(NAME);

@@ -4,7 +4,7 @@
 //! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change. `accuracy` and `bench`
 //! measure. `soak` looks for trouble for longer than `test` can. `gpu-bundle` packs what a GPU machine needs.
 //!
-//! What a step needs and the machine lacks is installed first: Rust's wasm target, Trunk and wasm-bindgen, torch in
+//! What a step needs and the machine lacks is installed first: Rust's wasm target, torch in
 //! a virtual environment, Debian's Chromium and Slurm. Everything that can live outside the system goes into one
 //! cache folder (see `place`), so a second checkout starts warm.
 

@@ -18,7 +18,7 @@ pub struct Arguments {
 
 /// Runs it. Returns only when it could not start.
 pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
-    let torch = build::everything(place)?;
+    let torch = build::everything(place, build::Build::Quick)?;
     let program = place.programs().join("shardplan");
     let mut serve = Command::new(&program);
     serve.arg("serve").current_dir(&place.root).env("SHARDPLAN_TORCH", &torch.python);

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, hostile values in scripts,
+//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, large layouts, hostile values in scripts,
 //! what measuring costs, how far a calibration carries, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
@@ -29,6 +29,8 @@ pub enum Part {
     Fuzz,
     /// Kill one of eight ranks at random moments
     Kills,
+    /// Train layouts of eight processes
+    Layouts,
     /// Run with and without measuring, in turn
     Measuring,
     /// Search the largest spaces in the page
@@ -51,6 +53,9 @@ pub struct Arguments {
     /// Kills of one of eight ranks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     kills: u32,
+    /// Random layouts of up to eight processes
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    layouts: u32,
     /// Pairs of runs with and without measuring
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
@@ -60,7 +65,7 @@ pub struct Arguments {
     /// Random values for each field of a script
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     values: u32,
-    /// Seed of whom to kill and when
+    /// Seed of whom to kill and when, and of random layouts
     #[arg(long, default_value_t = 1)]
     seed: u32,
     /// Seconds for each fuzz target
@@ -85,6 +90,7 @@ struct Folders {
 pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let wanted = |part| arguments.only.is_none_or(|only| only == part);
     let killed = !wanted(Part::Kills) || executor::kill(place, arguments.kills, arguments.seed)?;
+    let trained = !wanted(Part::Layouts) || executor::layouts(place, arguments.layouts, arguments.seed)?;
     let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
@@ -92,7 +98,11 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if wanted(Part::Calibration) {
         calibration::run(place)?;
     }
-    Ok(if killed && measured && quoted && searched && fuzzed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if killed && trained && measured && quoted && searched && fuzzed {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Runs the fuzz targets; whether nothing crashed.

@@ -17,10 +17,13 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --ranks-per-gpu N  ranks that share a GPU; 1
   --collectives C    host or nccl; by default nccl where each rank has a GPU of its own
   --timeout-s N      seconds that a rank waits for another; 300
+  --launcher PID     the process at the other end of standard input; when that ends, so does this rank, after its step
+  --lease-s N        seconds that it may go on then, to end its step; 30
   --dump DIR         write gradients and weights of every step, for tests
   --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and, if wanted,
                      dump folder, with tabs between, run one after the other as they come; prints a line after each
   --unmeasured on    count no memory and no phases, to see what counting costs
+  --check-kernels    compare fused kernels with single operations on this machine's device, print JSON; 1 when one is off
   --version          print versions of shardplan-rank and libtorch
   --help             print this
 
@@ -66,6 +69,10 @@ pub struct Arguments {
     pub nccl_library: Option<PathBuf>,
     /// How long a rank waits for another.
     pub timeout: Duration,
+    /// The process that holds the other end of standard input, and with which this rank ends.
+    pub launcher: Option<u32>,
+    /// How long the rank may go on when that is gone.
+    pub lease: Duration,
     /// Whether memory and phases are not counted.
     pub unmeasured: bool,
     /// Where to write gradients and weights of every step.
@@ -95,6 +102,8 @@ pub enum Request {
     Run(Arguments),
     /// To run the lines of a file one after the other, each with these arguments besides.
     Batch(Arguments, PathBuf),
+    /// To compare kernels with single operations.
+    CheckKernels,
     /// The usage.
     Help,
     /// The versions.
@@ -111,6 +120,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
     let mut device = DeviceChoice::Automatic;
     let mut collectives = CollectivesChoice::Automatic;
     let mut timeout = Duration::from_secs(300);
+    let (mut launcher, mut lease) = (None, run_folder::LEASE);
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let (name, inline) = match argument.split_once('=') {
@@ -120,8 +130,9 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         match name.as_str() {
             "--help" | "-h" => return Ok(Request::Help),
             "--version" | "-V" => return Ok(Request::Version),
+            "--check-kernels" => return Ok(Request::CheckKernels),
             "--plan" | "--run-dir" | "--device" | "--ranks-per-gpu" | "--collectives" | "--nccl-library"
-            | "--timeout-s" | "--dump" | "--batch" | "--unmeasured" => {}
+            | "--timeout-s" | "--launcher" | "--lease-s" | "--dump" | "--batch" | "--unmeasured" => {}
             _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
         }
         let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
@@ -152,17 +163,14 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
                     _ => bail!("--device is {value:?}; it must be cpu or cuda"),
                 };
             }
-            _ => {
-                let seconds: f64 =
-                    value.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds)).with_context(
-                        || {
-                            format!(
-                                "--timeout-s is {value:?}; it must be a number of seconds from 0.1 to 1000000"
-                            )
-                        },
-                    )?;
-                timeout = Duration::from_secs_f64(seconds);
+            "--launcher" => {
+                let pid = value.parse::<u32>().ok().filter(|&pid| pid > 0);
+                launcher = Some(pid.with_context(|| {
+                    format!("--launcher is {value:?}; it must be the number of a process")
+                })?);
             }
+            "--lease-s" => lease = seconds("--lease-s", &value)?,
+            _ => timeout = seconds("--timeout-s", &value)?,
         }
     }
     let paths = if batch.is_some() { Some(PathBuf::new()) } else { None };
@@ -176,6 +184,8 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         collectives,
         nccl_library,
         timeout,
+        launcher,
+        lease,
         unmeasured,
         dump,
     };
@@ -183,6 +193,14 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         Some(file) => Request::Batch(one, file),
         None => Request::Run(one),
     })
+}
+
+fn seconds(name: &str, value: &str) -> anyhow::Result<Duration> {
+    let seconds: Option<f64> = value.parse().ok().filter(|seconds| (0.1..=1e6).contains(seconds));
+    let seconds = seconds.with_context(|| {
+        format!("{name} is {value:?}; it must be a number of seconds from 0.1 to 1000000")
+    })?;
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[cfg(test)]
@@ -205,6 +223,11 @@ mod tests {
             (PathBuf::from("p.json"), PathBuf::from("runs/1"))
         );
         assert_eq!((run.device, run.timeout), (DeviceChoice::Cpu, Duration::from_millis(2500)));
+        assert_eq!((run.launcher, run.lease), (None, run_folder::LEASE));
+        let Request::Run(run) = parsed("--plan p --run-dir r --launcher 7 --lease-s 1").unwrap() else {
+            panic!("not a run")
+        };
+        assert_eq!((run.launcher, run.lease), (Some(7), Duration::from_secs(1)));
         assert_eq!(parsed("--plan x --help").unwrap(), Request::Help);
         let Request::Batch(all, file) = parsed("--batch lines --device cpu").unwrap() else {
             panic!("not a batch")
@@ -228,6 +251,8 @@ mod tests {
             ("--collectives mpi", "--collectives is \"mpi\""),
             ("--timeout-s soon", "--timeout-s is \"soon\""),
             ("--timeout-s 0", "--timeout-s is \"0\""),
+            ("--lease-s never", "--lease-s is \"never\""),
+            ("--launcher 0", "--launcher is \"0\""),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(expected), "{line}: {error}");

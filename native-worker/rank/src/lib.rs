@@ -4,9 +4,12 @@
 //! computed here a second time.
 
 pub mod arguments;
+pub mod check_kernels;
 pub mod collectives;
+mod device;
 pub mod dump;
 pub mod environment;
+pub mod lease;
 pub mod log;
 pub mod model;
 pub mod run;
@@ -15,3 +18,10 @@ pub mod stop;
 pub mod sys;
 pub mod tape;
 pub mod train;
+
+use std::io::Write;
+
+/// Says a line on standard error. Nobody listening, or a full disk behind it, is no error: `eprintln` would end the rank.
+pub fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "shardplan-rank: {text}");
+}

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use shardplan_rank::arguments::{Arguments, Request, USAGE, parse};
-use shardplan_rank::{run, sys};
+use shardplan_rank::{check_kernels, run, say, sys};
 
 fn main() -> ExitCode {
     // Before anything else touches libtorch.
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
     let request = match parse(std::env::args().skip(1)) {
         Ok(request) => request,
         Err(error) => {
-            eprintln!("shardplan-rank: {error:#}");
+            say(&format!("{error:#}"));
             return ExitCode::from(2);
         }
     };
@@ -28,13 +28,26 @@ fn main() -> ExitCode {
                 sys::torch_version()
             ));
         }
+        Request::CheckKernels => {
+            return match check_kernels::check() {
+                Ok(found) if found.within => print(&found.json),
+                Ok(found) => {
+                    print(&found.json);
+                    ExitCode::FAILURE
+                }
+                Err(error) => {
+                    eprintln!("shardplan-rank: {}", sys::first_lines(&format!("{error:#}")));
+                    ExitCode::FAILURE
+                }
+            };
+        }
         Request::Run(arguments) => run::run(&arguments, cuda),
         Request::Batch(arguments, file) => batch(&arguments, &file, &cuda),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("shardplan-rank: {}", sys::first_lines(&format!("{error:#}")));
+            say(&sys::first_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use planner::Plan;
@@ -11,6 +11,7 @@ use planner::layout::{GroupKind, executor_limits};
 use planner::shard::BufferShard;
 use planner::wire::{Event, Joined, Outcome, Step};
 use planner::{Finding, Severity};
+use run_folder::{Key, Log};
 use sha2::{Digest, Sha256};
 use tch::{Cuda, Device};
 
@@ -20,19 +21,17 @@ use crate::collectives::nccl::NcclCollectives;
 use crate::collectives::{Collectives, Reduce};
 use crate::dump;
 use crate::environment::{Environment, derive};
-use crate::log::Log;
-use crate::stop;
+use crate::stop::{self, Stop};
 use crate::sys::nccl::Nccl;
 use crate::sys::{self, memory::Tracker, signals};
 use crate::train::Trainer;
+use crate::{lease, log, say};
 
 /// The most bytes that a plan file may have.
 const MAX_PLAN_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Steps at the start of a run whose schedule is recorded as executed: the first warms up, the others show how it goes.
 const TRACED_STEPS: u64 = 3;
-
-type SharedLog = Arc<Mutex<Log>>;
 
 /// A plan file, checked.
 struct Reading {
@@ -45,9 +44,11 @@ struct Reading {
 /// # Errors
 /// With one sentence that says what failed.
 pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()> {
+    // What is said may go to a file, as the log does.
+    run_folder::survive_size_limits();
     let environment = derive(&std::env::vars().collect())?;
     for warning in &environment.warnings {
-        eprintln!("shardplan-rank: {warning}");
+        say(warning);
     }
     let reading = read_plan(&arguments.plan, &environment)?;
     let device = device(arguments, &environment, cuda)?;
@@ -59,15 +60,29 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
         // Ranks that share a machine would otherwise each start a thread per core.
         tch::set_num_threads(1);
     }
-    let log: SharedLog = Arc::new(Mutex::new(Log::open(&arguments.run_dir, environment.rank)?));
+    let log = Arc::new(log::open(&arguments.run_dir, environment.rank)?);
+    if let Some(launcher) = arguments.launcher {
+        let last_resort = last_resort(&log);
+        lease::watch(launcher, arguments.lease, move |reason| last_resort(reason))?;
+    }
     let outcome = catch_unwind(AssertUnwindSafe(|| joined(arguments, &environment, &reading, device, &log)))
         .unwrap_or_else(|panic| Err(anyhow!("a bug in shardplan-rank: {}", said(panic.as_ref()))));
-    let mut log = lock(&log);
     match outcome {
-        Ok((outcome, reason)) => log.end(outcome, &reason),
+        Ok((Outcome::Failed, reason)) => {
+            log::end(&log, Outcome::Failed, &reason);
+            Err(anyhow!(reason))
+        }
+        Ok((outcome, reason)) => {
+            log::end(&log, outcome, &reason);
+            Ok(())
+        }
         Err(error) => {
-            let reason = format!("{error:#}");
-            log.end(Outcome::Failed, &reason)?;
+            // What fails when the launcher is gone fails because of that: the ranks end one after the other.
+            let error = match lease::gone() {
+                Some(gone) => anyhow!("{gone}; then {error:#}"),
+                None => error,
+            };
+            log::end(&log, Outcome::Failed, &format!("{error:#}"));
             Err(error)
         }
     }
@@ -76,10 +91,6 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
 fn said(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
-}
-
-fn lock(log: &SharedLog) -> std::sync::MutexGuard<'_, Log> {
-    log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn read_plan(path: &Path, environment: &Environment) -> anyhow::Result<Reading> {
@@ -189,9 +200,7 @@ fn device(
         }
     }
     if let Err(reason) = cuda {
-        eprintln!(
-            "shardplan-rank: a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"
-        );
+        say(&format!("a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"));
     }
     Ok(Device::Cpu)
 }
@@ -241,7 +250,7 @@ fn joined(
     environment: &Environment,
     reading: &Reading,
     device: Device,
-    log: &SharedLog,
+    log: &Arc<Log>,
 ) -> anyhow::Result<(Outcome, String)> {
     let identity = Identity {
         run: run_id(&arguments.run_dir, environment)?,
@@ -267,11 +276,12 @@ fn joined(
     let meeting = Meeting {
         address: environment.master_addr.clone(),
         port: environment.master_port,
+        key: (environment.world_size > 1).then(|| Key::of_run(&arguments.run_dir)).transpose()?,
         timeout: arguments.timeout,
         last_resort: Some(last_resort(log)),
     };
     let host = HostCollectives::join(identity, meeting, reading.plan.groups())?;
-    lock(log).append(Event::Joined(joined))?;
+    log.append(Event::Joined(joined));
     // From here on a signal asks for an end in good order; before, it simply ends the process.
     signals::listen()?;
     let world = collectives(arguments, host, environment, device)?;
@@ -332,11 +342,14 @@ fn collectives(
 }
 
 /// Ends the process where the rank's own thread does not: it computes for long, or hangs.
-fn last_resort(log: &SharedLog) -> LastResort {
-    let log = log.clone();
+fn last_resort(log: &Arc<Log>) -> LastResort {
+    // Threads that outlive the run must not keep its log open.
+    let log = Arc::downgrade(log);
     Arc::new(move |reason| {
-        let _ = lock(&log).end(Outcome::Failed, reason);
-        eprintln!("shardplan-rank: {reason}");
+        if let Some(log) = log.upgrade() {
+            log::end(&log, Outcome::Failed, reason);
+        }
+        say(reason);
         std::process::exit(1);
     })
 }
@@ -346,25 +359,30 @@ fn train(
     plan: &Plan,
     world: &dyn Collectives,
     device: Device,
-    log: &SharedLog,
+    log: &Arc<Log>,
 ) -> anyhow::Result<(Outcome, String)> {
     let _inference = tch::no_grad_guard();
     let tracker = if arguments.unmeasured { Tracker::absent() } else { Tracker::install(device)? };
     world.note("allocating its state");
     let mut trainer = Trainer::new(plan, world, &tracker, device)?;
-    lock(log).append(Event::Allocated(trainer.static_memory()))?;
+    log.append(Event::Allocated(trainer.static_memory()));
     let dump = arguments.dump.as_deref();
     if let Some(folder) = dump {
         dump::weights(folder, 0, &trainer.state, world)?;
     }
     let everyone = world.mine(GroupKind::World)?;
+    lease::training();
     for step in 1..=plan.run.steps {
         world.note(&format!("at the start of step {step}"));
-        if let Some(reason) = stop::asked(world, everyone, &arguments.run_dir)? {
-            return Ok((
-                Outcome::Stopped,
-                format!("{reason} after {} of {} steps", step - 1, plan.run.steps),
-            ));
+        let done = format!("after {} of {} steps", step - 1, plan.run.steps);
+        match stop::asked(world, everyone, &arguments.run_dir)? {
+            Some(Stop::Asked(reason)) => return Ok((Outcome::Stopped, format!("{reason} {done}"))),
+            Some(Stop::LauncherGone) => {
+                let gone = lease::gone().unwrap_or_else(|| "the launcher of another rank is gone".to_owned());
+                let kept = "there are no checkpoints yet, so nothing of the training is kept";
+                return Ok((Outcome::Failed, format!("{gone}; all ranks ended {done}; {kept}")));
+            }
+            None => {}
         }
         let result = trainer.step(step, |trainer| match dump {
             Some(folder) => dump::gradients(folder, step, &trainer.state, world),
@@ -384,9 +402,9 @@ fn train(
             mfu: rate.mfu.filter(|_| is_the_plans(plan, device)),
             memory: result.memory,
         };
-        lock(log).append(Event::Step(record))?;
+        log.append(Event::Step(record));
         if step <= TRACED_STEPS {
-            lock(log).append(Event::Trace(result.trace))?;
+            log.append(Event::Trace(result.trace));
         }
         if let Some(folder) = dump {
             dump::weights(folder, step, &trainer.state, world)?;

@@ -1,11 +1,12 @@
-//! Stopping in good order: a signal to any rank, or `stop` in the run folder's `control` file, ends all ranks after
-//! the same step.
+//! Stopping in good order: a signal to any rank, `stop` in the run folder's `control` file, or the end of the launcher
+//! ends all ranks after the same step.
 
 use std::path::Path;
 
 use tch::Tensor;
 
 use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::lease;
 use crate::sys::signals;
 
 /// What is read of a control file; a longer one says something else.
@@ -13,34 +14,53 @@ const MAX_CONTROL_BYTES: u64 = 64;
 
 /// Whether the control file asks to stop.
 fn control_says_stop(folder: &Path) -> bool {
-    let path = folder.join("control");
-    let small = std::fs::metadata(&path).is_ok_and(|metadata| metadata.len() <= MAX_CONTROL_BYTES);
-    small && std::fs::read_to_string(&path).is_ok_and(|text| text.trim() == "stop")
+    let Ok(file) = run_folder::open(&folder.join("control")) else { return false };
+    let small = file.metadata().is_ok_and(|metadata| metadata.len() <= MAX_CONTROL_BYTES);
+    small && std::io::read_to_string(file).is_ok_and(|text| text.trim() == "stop")
 }
+
+/// Why all ranks end after the same step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// Somebody asked, in words.
+    Asked(String),
+    /// The launcher of a rank is gone.
+    LauncherGone,
+}
+
+/// What a rank has to say, as a number of which the largest counts: nothing, that its launcher is gone, that a signal came
+/// (with the rank), that the control file says so.
+const NOTHING: i64 = 0;
+const GONE: i64 = 1;
+const SIGNAL: i64 = 2;
+const CONTROL: i64 = i64::MAX;
 
 /// Why to stop now, if any rank was asked to; the same answer on all ranks. Rank 0 alone reads the control file, as a
 /// shared filesystem may show it to some ranks later than to others.
 ///
 /// # Errors
 /// When the collective fails.
-pub fn asked(world: &dyn Collectives, group: GroupId, folder: &Path) -> anyhow::Result<Option<String>> {
+pub fn asked(world: &dyn Collectives, group: GroupId, folder: &Path) -> anyhow::Result<Option<Stop>> {
     let rank = world.rank() as i64;
     let mine = if world.rank() == 0 && control_says_stop(folder) {
-        i64::MAX
+        CONTROL
     } else if signals::asked().is_some() {
-        rank + 1
+        SIGNAL + rank
+    } else if lease::gone().is_some() {
+        GONE
     } else {
-        0
+        NOTHING
     };
     let mut largest = Tensor::f_from_slice(&[mine])?;
     world.all_reduce(group, Reduce::Max, &mut largest)?;
     Ok(match largest.f_int64_value(&[0])? {
-        0 => None,
-        i64::MAX => Some("stopped by the run's control file".to_owned()),
-        number if number == rank + 1 => {
-            Some(format!("stopped by {} to rank {rank}", signals::asked().unwrap_or("a signal")))
+        NOTHING => None,
+        GONE => Some(Stop::LauncherGone),
+        CONTROL => Some(Stop::Asked("stopped by the run's control file".to_owned())),
+        number if number == SIGNAL + rank => {
+            Some(Stop::Asked(format!("stopped by {} to rank {rank}", signals::asked().unwrap_or("a signal"))))
         }
-        number => Some(format!("stopped by a signal to rank {}", number - 1)),
+        number => Some(Stop::Asked(format!("stopped by a signal to rank {}", number - SIGNAL))),
     })
 }
 

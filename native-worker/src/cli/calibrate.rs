@@ -30,7 +30,10 @@ pub struct Calibrate {
     /// Most ranks of a probe; by default as many as there are GPUs, or cores, at most 4
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
     ranks: Option<u64>,
-    /// GPU of the catalogue that this machine has, for probes
+    /// Times that every probe is run
+    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u64).range(1..=20))]
+    rounds: u64,
+    /// GPU of the catalogue that this machine has, for probes; by default as its driver names it
     #[arg(long, value_name = "ID")]
     gpu: Option<String>,
     /// Keep the probes' run folders in DIR
@@ -46,7 +49,7 @@ pub struct Calibrate {
 
 /// Times that every probe is run: with two, unseen shapes are once 4% off and once 10, of a fourth they gain little
 /// (docs/measurements/2026-11-22-calibration.md).
-const ROUNDS: usize = 3;
+const ROUNDS: u64 = 3;
 
 /// What is printed.
 #[derive(Debug, Serialize)]
@@ -112,13 +115,18 @@ impl Calibrate {
 
     /// The GPU that plans are measured on.
     fn gpu(&self) -> anyhow::Result<String> {
-        match (&self.gpu, probe::gpu_count()) {
-            (Some(gpu), _) => Ok(gpu.clone()),
-            (None, 0) => Ok("cpu".to_owned()),
-            (None, _) => Err(Failure::usage(
-                "name this machine's GPU with --gpu, by its id in the catalogue such as h100-sxm",
-            )),
+        if let Some(gpu) = &self.gpu {
+            return Ok(gpu.clone());
         }
+        if probe::gpu_count() == 0 {
+            return Ok("cpu".to_owned());
+        }
+        let unknown = || {
+            Failure::usage(
+                "this machine's GPU is not in the catalogue by its driver's name; name it with --gpu, such as h100-sxm",
+            )
+        };
+        Ok(probe::catalogue_gpu().ok_or_else(unknown)?.to_owned())
     }
 
     /// Runs plans one after the other, in rounds: a machine is slower for a minute and faster for the next, and no plan shall
@@ -133,10 +141,11 @@ impl Calibrate {
             }
         };
         let programs = Programs::new(self.rank_binary.clone(), self.torch.clone());
-        let count = ROUNDS * plans.len();
+        let rounds = usize::try_from(self.rounds).unwrap_or(1);
+        let count = rounds * plans.len();
         let mut measured: Vec<Measured> = Vec::new();
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
-        for (at, probe) in (0..ROUNDS).flat_map(|_| plans).enumerate() {
+        for (at, probe) in (0..rounds).flat_map(|_| plans).enumerate() {
             say(&format!("probe {} of {count}: {}", at + 1, probe.name));
             let request =
                 Request { plan: probe.file.clone(), runs: folder.clone(), id: None, ranks_per_gpu: 1 };

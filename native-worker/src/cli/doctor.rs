@@ -30,7 +30,10 @@ impl Doctor {
         let facts = probe::facts(&self.runs, self.rank_binary.as_deref(), self.torch.as_deref());
         let checks = probe::checks(&facts);
         if json {
-            exit::print_json(&serde_json::json!({"version": planner::wire::VERSION, "checks": checks}))?;
+            let gpu = probe::catalogue_gpu();
+            exit::print_json(
+                &serde_json::json!({"version": planner::wire::VERSION, "gpu": gpu, "checks": checks}),
+            )?;
         } else {
             exit::print(&checks.iter().map(lines).collect::<String>())?;
         }

@@ -53,6 +53,9 @@ impl Run {
         };
         let finished = run(request, &programs)?;
         say(&finished.reason);
+        if let Some(missing) = &finished.missing {
+            say(&format!("of the logs of this run, {}", missing.sentence()));
+        }
         if json {
             exit::print_json(&serde_json::json!({
                 "version": planner::wire::VERSION,
@@ -60,6 +63,8 @@ impl Run {
                 "folder": finished.folder,
                 "outcome": finished.outcome,
                 "reason": finished.reason,
+                "missing": finished.missing,
+                "compared_with": finished.compared,
                 "figures": finished.figures,
             }))?;
         } else {

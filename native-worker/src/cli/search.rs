@@ -1,11 +1,14 @@
 //! `shardplan search PLAN`.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use planner::search::{Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot};
+use planner::search::{
+    Group, Margin, Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot, parse_prices,
+};
 use planner::wire::Verdict;
 
 use super::{Exit, Failure, exit, input, say, text};
@@ -29,13 +32,21 @@ pub struct SearchCommand {
     /// Days within which training.train_tokens must be done, for the objective deadline
     #[arg(long, value_name = "DAYS")]
     deadline_days: Option<f64>,
+    /// Prices of a GPU for an hour, such as h100-sxm=2.5,b200=4; the plan's own price is that of its own GPU
+    #[arg(long, value_name = "GPU=PRICE,...", value_parser = parse_prices)]
+    price: Option<BTreeMap<String, f64>>,
     /// Axes with their values, such as tp=8,recompute=none|full
     #[arg(long, value_name = "AXIS=VALUE", value_delimiter = ',')]
     fix: Vec<String>,
     /// Axes with their bounds, such as pp=1..16,nodes=8..64
     #[arg(long, value_name = "AXIS=MIN..MAX", value_delimiter = ',')]
     bound: Vec<String>,
-    /// Rows of the answer
+    /// What must stay free of a GPU's memory, such as 4GiB or 5%; plans that leave less stand with the tight ones
+    ///
+    /// Without it, and beside it, a plan fits when the upper end of its likely range is within the GPU's memory.
+    #[arg(long, value_parser = Margin::parse)]
+    margin: Option<Margin>,
+    /// Rows of the answer: so many that fit, and so many tight ones
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: u64,
     /// Plans that are simulated
@@ -94,6 +105,9 @@ impl SearchCommand {
             let Some(row) = answer.rows.iter().find(|row| row.place == place) else {
                 return Err(Failure::usage(format!("--plan {place}: there are {} rows", answer.rows.len())));
             };
+            if row.group == Group::Tight {
+                say(&format!("row {place}: {}", answer.tight_in_words()));
+            }
             exit::print_json(&row.apply(&search.request().plan))?;
         } else if json {
             exit::print_json(&answer)?;
@@ -107,6 +121,8 @@ impl SearchCommand {
         let mut request = Request::new(input::read_plan(&self.plan)?);
         request.objective = self.objective;
         request.deadline_days = self.deadline_days;
+        request.margin = self.margin;
+        request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));
         request.limits.rows = self.top.max(self.row.unwrap_or(0));
         request.limits.simulated = self.simulate;
         request.limits.candidates = self.most.unwrap_or(request.limits.candidates);
@@ -175,8 +191,17 @@ pub fn find(search: &Search, threads: usize) -> SearchAnswer {
 
 fn readable(answer: &SearchAnswer) -> String {
     let mut out = String::new();
-    if !answer.rows.is_empty() {
-        out.push_str(&table(&answer.rows));
+    let of = |group: Group| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
+    let groups = Group::ALL.map(of);
+    let [fits, tight] = &groups;
+    if !fits.is_empty() {
+        out.push_str(&table(fits));
+    }
+    if !tight.is_empty() {
+        out.push_str(if fits.is_empty() { "" } else { "\n" });
+        out.push_str(&text::one_line(&answer.tight_in_words()));
+        out.push('\n');
+        out.push_str(&table(tight));
     }
     if let Some(nearest) = &answer.nearest {
         out.push_str(&format!(
@@ -187,7 +212,9 @@ fn readable(answer: &SearchAnswer) -> String {
         ));
     }
     if let Some(relief) = &answer.relief {
-        out.push_str("nothing fits\n");
+        if tight.is_empty() {
+            out.push_str("nothing fits\n");
+        }
         if let Some(smallest) = &relief.smallest {
             out.push_str(&format!(
                 "smallest    {}: it needs {}\n",
@@ -201,10 +228,11 @@ fn readable(answer: &SearchAnswer) -> String {
     }
     let counts = &answer.counts;
     out.push_str(&format!(
-        "\ncandidates  {}: {} refused by rules, {} too large, {} fit\n",
+        "\ncandidates  {}: {} refused by rules, {} too large, {} tight, {} fit\n",
         text::thousands(counts.candidates),
         text::thousands(counts.refused),
         text::thousands(counts.too_large),
+        text::thousands(counts.tight),
         text::thousands(counts.fitting)
     ));
     for rule in &counts.rules {
@@ -214,13 +242,16 @@ fn readable(answer: &SearchAnswer) -> String {
             text::one_line(&rule.rule)
         ));
     }
+    for note in &answer.notes {
+        out.push_str(&format!("note        {}\n", text::one_line(note)));
+    }
     for left in &answer.left_out {
         out.push_str(&format!("left out    {}\n", text::one_line(left)));
     }
     out
 }
 
-fn table(rows: &[Row]) -> String {
+fn table(rows: &[&Row]) -> String {
     let header = [
         "place",
         "seconds",
@@ -259,7 +290,7 @@ fn table(rows: &[Row]) -> String {
         cells.push(chosen.micro_batch_size.to_string());
         cells.push(text::gib(row.peak_bytes));
         cells.push(row.headroom_bytes.map_or("unknown".to_owned(), |left| text::gib(left.max(0) as u64)));
-        cells.push(if row.verdict == Verdict::Tight { "tight" } else { "yes" }.to_owned());
+        cells.push(fits(row).to_owned());
         cells.push(chosen.schedule.name().to_owned());
         cells.push(text::one_line(&chosen.recompute.0));
         cells.push(chosen.pipeline_layout.clone().unwrap_or_else(|| "even".to_owned()));
@@ -269,6 +300,16 @@ fn table(rows: &[Row]) -> String {
         all.push(cells);
     }
     text::table(&all)
+}
+
+/// Whether a row's plan fits, in a word.
+fn fits(row: &Row) -> &'static str {
+    match (row.headroom_bytes, row.verdict, row.group) {
+        (None, ..) => "unknown",
+        (_, Verdict::Tight, _) => "tight",
+        (_, _, Group::Tight) => "less left",
+        _ => "yes",
+    }
 }
 
 fn settings(chosen: &planner::search::Settings) -> String {

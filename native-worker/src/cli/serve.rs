@@ -9,8 +9,8 @@ use crate::hub::{Settings, serve};
 /// Serve the page, and the runs of a folder, to a browser on this machine
 #[derive(Debug, clap::Args)]
 pub struct Serve {
-    /// Port; 0 takes any that is free
-    #[arg(long, default_value_t = 7878)]
+    /// Port, of IPv4 and of IPv6; 0 takes any that is free
+    #[arg(long, default_value_t = 0)]
     port: u16,
     /// Folder of run folders
     #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
@@ -18,7 +18,7 @@ pub struct Serve {
     /// A page from elsewhere that may connect, such as https://example.org
     #[arg(long = "allow-origin", value_name = "ORIGIN")]
     allow_origins: Vec<String>,
-    /// Address to listen on; anything but loopback lets others on the network reach the hub
+    /// Address to listen on; that of loopback stands for both families, anything else lets others on the network reach the hub
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     bind: IpAddr,
     /// The rank binary; by default the one beside this program, or on PATH

@@ -6,7 +6,7 @@ use planner::nonuniform::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 
-use super::{Exit, Failure, estimate::resolved, exit, input, text};
+use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
 
 /// List the slices of parameters that one rank holds
 #[derive(Debug, clap::Args)]
@@ -31,6 +31,9 @@ impl Shards {
             )));
         }
         let shards = plan.rank_shards(self.rank);
+        for finding in &shards.findings {
+            say(&finding.message);
+        }
         if json {
             exit::print_json(&shards)?;
         } else {

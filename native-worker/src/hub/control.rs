@@ -6,16 +6,13 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use planner::Plan;
-use planner::wire::{PlanFile, ProcessId};
+use planner::wire::{PlanFile, ProcessId, RunState};
 use tokio::io::AsyncWriteExt;
 
-use super::Hub;
-use crate::probe;
+use super::{Hub, slurm};
 use crate::run::folder::{RunFolder, new_id};
-use crate::run::process::{Liveness, liveness};
+use crate::run::holding::{self, Held, Launcher};
 
 /// How long a launcher may take to make its run folder: it asks Python where torch is.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -102,88 +99,68 @@ fn read_from_start(file: &mut File) -> String {
     text
 }
 
-/// Stops a run: asks its ranks, which look at every step, and sees to it that they do.
+/// Whether the list of runs shows that a run goes on.
+fn lives(hub: &Hub, run: &str) -> bool {
+    hub.runs.borrow().iter().any(|known| known.info.id == run && known.state == RunState::Running)
+}
+
+/// Stops a run: asks its ranks, which look at every step, and sees to it that they do. Nothing is signalled or
+/// cancelled that is not found to be the run's.
 ///
 /// # Errors
-/// A sentence, when the run is not there or can't be asked.
+/// A sentence, when the run is not there, is not ours, or can't be asked.
 pub async fn stop(hub: Arc<Hub>, run: String) -> Result<(), String> {
     let folder = RunFolder::at(&hub.settings.runs, &run).filter(|folder| folder.path().is_dir());
     let Some(folder) = folder else { return Err(format!("There is no run {run:?} in the hub's folder")) };
+    let refused = |why: String| format!("Run {run} is not stopped from here: {why}");
+    if let Some(refusal) = folder.refusal() {
+        return Err(refused(refusal));
+    }
     let Some(info) = folder.info() else {
         return Err(format!("Run {run} has no run.json, so it can't be stopped"));
     };
-    folder.ask_to_stop().map_err(|error| format!("Run {run} can't be asked to stop: {error:#}"))?;
-    tokio::time::sleep(STOP_GRACE).await;
-    if let Some(launcher) = &info.launcher {
-        if liveness(launcher, &info.host) == Liveness::Alive {
-            terminate(launcher);
-        } else {
-            terminate_orphans(&folder);
+    run_folder::check_written_by_us(&folder.path().join("run.json"))
+        .map_err(|error| refused(error.to_string()))?;
+    // Before anything is asked, so that a copy says at once that it is one.
+    let find = |named| holding::launcher(&folder, &info, named).map_err(refused);
+    info.launcher.as_ref().map(find).transpose()?;
+    let asked = folder.ask_to_stop().map_err(|error| format!("Run {run} can't be asked to stop: {error:#}"));
+    if let Some(named) = &info.launcher {
+        // Without a launcher nobody sees to it but this hub.
+        if asked.is_ok() && !matches!(find(named)?, Launcher::Gone) {
+            tokio::time::sleep(STOP_GRACE).await;
         }
-    }
-    match &info.slurm_job {
-        Some(job) => cancel(job.clone()).await,
-        None => Ok(()),
-    }
-}
-
-/// The launcher ends its ranks when it is told to end.
-fn terminate(launcher: &ProcessId) {
-    if let Ok(pid) = i32::try_from(launcher.pid) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-    }
-}
-
-/// Ranks whose launcher was killed. They are known by their command line, which names the run's folder.
-fn terminate_orphans(folder: &RunFolder) {
-    let wanted = folder.path().as_os_str().as_encoded_bytes();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return };
-    for entry in entries.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
-            continue;
-        };
-        let Ok(line) = std::fs::read(entry.path().join("cmdline")) else { continue };
-        let mut words = line.split(|&byte| byte == 0);
-        if words.any(|word| word == b"--run-dir") && words.next() == Some(wanted) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-    }
-}
-
-/// Whether `job` can be the number of a Slurm job, and nothing else.
-pub fn is_job_id(job: &str) -> bool {
-    (1..=32).contains(&job.len()) && job.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
-}
-
-async fn cancel(job: String) -> Result<(), String> {
-    if !is_job_id(&job) {
-        return Err(format!("The run names {job:?} as its Slurm job, which is no job's number"));
-    }
-    let Some(scancel) = probe::program("scancel") else {
-        return Err(format!("There is no scancel on this machine; run `scancel {job}` on the cluster"));
-    };
-    let name = job.clone();
-    let asked = tokio::task::spawn_blocking(move || {
-        probe::ask(
-            &scancel,
-            |command| {
-                command.arg(&name);
-            },
-            Duration::from_secs(20),
-        )
-    });
-    match asked.await {
-        Ok(Ok(output)) if output.status.success() => Ok(()),
-        Ok(Ok(output)) => {
-            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-            // A job that ended at the asking is what was wanted.
-            if said.contains("Invalid job id") || said.is_empty() {
-                Ok(())
-            } else {
-                Err(format!("scancel {job}: {said}"))
+        match find(named)? {
+            Launcher::Lives(launcher) => launcher.terminate(),
+            Launcher::Gone => end_orphans(&folder, named).await,
+            Launcher::Elsewhere if lives(&hub, &run) => {
+                return Err(format!(
+                    "Run {run} has been asked to stop and goes on; it was started on {}, whose processes can't be \
+                     signalled from here: stop it by a hub there",
+                    info.host
+                ));
             }
+            Launcher::Elsewhere => asked?,
         }
-        Ok(Err(error)) => Err(format!("scancel {job}: {error}")),
-        Err(_) => Err(format!("scancel {job} could not be run")),
+    } else {
+        if info.slurm_job.is_none() {
+            asked?;
+        }
+        tokio::time::sleep(STOP_GRACE).await;
     }
+    let Some(job) = info.slurm_job.clone() else { return Ok(()) };
+    let cancelled = tokio::task::spawn_blocking(move || slurm::cancel(&info, &job)).await;
+    cancelled.unwrap_or_else(|_| Err("Slurm could not be asked".to_owned()))
+}
+
+/// Ends ranks whose launcher is gone. A signal asks a rank to end after its step, as the control file does that a full disk
+/// may not take.
+async fn end_orphans(folder: &RunFolder, launcher: &ProcessId) {
+    let ranks = holding::orphans(folder, launcher);
+    if ranks.is_empty() {
+        return;
+    }
+    ranks.iter().for_each(Held::terminate);
+    tokio::time::sleep(STOP_GRACE).await;
+    holding::orphans(folder, launcher).iter().for_each(Held::kill);
 }

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planner::wire::{Event, LogRecord, ToPage};
+use run_folder::LogReader;
 use tokio::sync::mpsc;
 
 use crate::run::folder::RunFolder;
-use crate::run::log::LogReader;
 
 /// Bytes of log lines in one frame, more or less.
 const FRAME_BYTES: usize = 256 * 1024;
@@ -30,12 +30,12 @@ pub async fn follow(folder: RunFolder, run: String, queue: mpsc::Sender<ToPage>)
             let looked = follower.look();
             (follower, looked)
         });
-        let Ok((returned, looked)) = looked.await else { return };
+        let Ok((returned, mut looked)) = looked.await else { return };
         follower = returned;
-        pending.add(looked.records, looked.bytes);
+        pending.add(&mut looked);
         let first_catch = !looked.more && !caught_up;
         caught_up |= !looked.more;
-        if !pending.records.is_empty() || first_catch {
+        if !pending.records.is_empty() || pending.unreadable > 0 || first_catch {
             let permit = match queue.try_reserve() {
                 Ok(permit) => permit,
                 Err(mpsc::error::TrySendError::Closed(())) => return,
@@ -73,6 +73,7 @@ struct Follower {
 struct Looked {
     records: Vec<LogRecord>,
     bytes: usize,
+    unreadable: u64,
     more: bool,
 }
 
@@ -84,7 +85,7 @@ impl Follower {
                 self.readers.insert(Arc::from(log), reader);
             }
         }
-        let mut looked = Looked { records: Vec::new(), bytes: 0, more: false };
+        let mut looked = Looked { records: Vec::new(), bytes: 0, unreadable: 0, more: false };
         let names: Vec<Arc<str>> = self.readers.keys().cloned().collect();
         let start = names.iter().position(|name| **name >= *self.next).unwrap_or(0);
         for name in names[start..].iter().chain(&names[..start]) {
@@ -96,6 +97,7 @@ impl Follower {
             let Some(Ok(chunk)) = self.readers.get_mut(name).map(LogReader::read) else { continue };
             looked.more |= chunk.more;
             looked.bytes += chunk.bytes;
+            looked.unreadable += chunk.unreadable;
             looked
                 .records
                 .extend(chunk.records.into_iter().map(|record| LogRecord { log: name.to_string(), record }));
@@ -110,12 +112,14 @@ struct Pending {
     records: Vec<LogRecord>,
     bytes: usize,
     merged: u64,
+    unreadable: u64,
 }
 
 impl Pending {
-    fn add(&mut self, records: Vec<LogRecord>, bytes: usize) {
-        self.records.extend(records);
-        self.bytes += bytes;
+    fn add(&mut self, looked: &mut Looked) {
+        self.records.append(&mut looked.records);
+        self.bytes += looked.bytes;
+        self.unreadable += looked.unreadable;
     }
 
     /// Leaves out steps and traces of ranks other than 0.
@@ -132,16 +136,16 @@ impl Pending {
     }
 
     fn frame(&mut self, run: &str, caught_up: bool) -> ToPage {
-        let Pending { records, merged, .. } = std::mem::take(self);
-        ToPage::Records { run: run.to_owned(), records, caught_up, merged }
+        let Pending { records, merged, unreadable, .. } = std::mem::take(self);
+        ToPage::Records { run: run.to_owned(), records, caught_up, merged, unreadable }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::log::LogWriter;
     use planner::wire::{MeasuredMemory, Step};
+    use run_folder::{Appender, FileDisk};
 
     fn step(step: u64) -> Event {
         Event::Step(Step {
@@ -172,10 +176,10 @@ mod tests {
         let runs = tempfile::tempdir().expect("a folder");
         let folder = RunFolder::create(runs.path(), "one").expect("a run folder");
         let log = |rank: u64| folder.path().join(format!("rank-{rank:05}.log"));
-        let mut writers: Vec<LogWriter> =
-            (0..2).map(|rank| LogWriter::create(&log(rank)).expect("a log")).collect();
+        let mut writers: Vec<Appender> =
+            (0..2).map(|rank| Appender::new(FileDisk::new(log(rank))).0).collect();
         for writer in &mut writers {
-            (1..=5000).for_each(|number| writer.append(step(number)).expect("written"));
+            (1..=5000).for_each(|number| writer.append(0, step(number)));
         }
         let (sender, mut queue) = mpsc::channel(1);
         let task = tokio::spawn(follow(folder, "one".to_owned(), sender));
@@ -191,7 +195,7 @@ mod tests {
         assert!(frames > 2, "in frames of bounded size: {frames}");
         // Now nobody reads while both ranks go on.
         for number in 5001..=6000 {
-            writers.iter_mut().for_each(|writer| writer.append(step(number)).expect("written"));
+            writers.iter_mut().for_each(|writer| writer.append(0, step(number)));
             if number % 250 == 0 {
                 tokio::time::sleep(Duration::from_millis(400)).await;
             }

@@ -1,17 +1,20 @@
 //! The list of runs, looked up on disk again and again. Nothing is remembered that a fresh hub would not find.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use planner::wire::{Event, Outcome, PlanFile, RunInfo, RunSummary};
+use planner::wire::{Event, MAX_RECORD_BYTES, Outcome, PlanFile, RunInfo, RunSummary};
+use run_folder::LogReader;
 use tokio::sync::watch;
 
+use super::slurm;
 use super::state::{Evidence, derive};
+use crate::cli::say;
 use crate::probe;
 use crate::run::folder::{RunFolder, is_id};
-use crate::run::log::LogReader;
+use crate::run::holding;
 use crate::run::process::{Liveness, liveness};
 
 /// Runs that are listed; older ones stay on disk.
@@ -20,12 +23,14 @@ const MAX_RUNS: usize = 300;
 const EVERY: Duration = Duration::from_millis(400);
 /// How often Slurm is asked about a job.
 const ASK_SLURM_EVERY: Duration = Duration::from_secs(5);
-/// Where a log's last record is looked for.
-const END_BYTES: u64 = 64 * 1024;
+/// Folders of which it is said why they are left out; a shared folder may hold any number of others' runs.
+const MAX_REFUSALS: usize = 20;
+/// Where a log's last record is looked for: it may be as long as a record can be.
+const END_BYTES: u64 = MAX_RECORD_BYTES as u64 + 1;
 
 /// Starts looking. Ends when nobody listens any more.
 pub fn start(runs: PathBuf, sender: watch::Sender<Arc<Vec<RunSummary>>>) {
-    let mut index = Index { runs, known: HashMap::new() };
+    let mut index = Index { runs, known: HashMap::new(), refused: HashSet::new() };
     // A first look at once, so that the first page sees the runs.
     let _ = sender.send(Arc::new(index.look()));
     std::thread::spawn(move || {
@@ -46,6 +51,8 @@ pub fn start(runs: PathBuf, sender: watch::Sender<Arc<Vec<RunSummary>>>) {
 struct Index {
     runs: PathBuf,
     known: HashMap<String, Known>,
+    /// Folders that were left out, and said to be.
+    refused: HashSet<String>,
 }
 
 /// What need not be read again of a run.
@@ -57,6 +64,8 @@ struct Known {
     /// Sizes of logs when their ends were read, and what stood there.
     ends: HashMap<String, (u64, Option<(Outcome, String)>)>,
     slurm: Option<(Instant, Option<bool>)>,
+    /// The launcher is gone, and so are all of its ranks.
+    deserted: bool,
 }
 
 impl Index {
@@ -69,9 +78,27 @@ impl Index {
             .collect();
         // Ids begin with the time.
         ids.sort_unstable_by(|a, b| b.cmp(a));
-        ids.truncate(MAX_RUNS);
+        // What others have put there takes no run's place.
+        let ids: Vec<String> = ids.into_iter().filter(|id| self.is_ours(id)).take(MAX_RUNS).collect();
         self.known.retain(|id, _| ids.binary_search_by(|known| id.as_str().cmp(known)).is_ok());
         ids.iter().filter_map(|id| self.summary(id)).collect()
+    }
+
+    /// Whether this may be a run of ours; says why not, once.
+    fn is_ours(&mut self, id: &str) -> bool {
+        let Some(folder) = RunFolder::at(&self.runs, id) else { return false };
+        let refusal = match run_folder::check(folder.path()) {
+            Ok(()) if self.known.contains_key(id) => None,
+            Ok(()) => folder.refusal(),
+            // Files beside the runs are nobody's business.
+            Err(_) if folder.path().is_file() => return false,
+            Err(error) => Some(error.to_string()),
+        };
+        let Some(refusal) = refusal else { return true };
+        if self.refused.len() < MAX_REFUSALS && self.refused.insert(id.to_owned()) {
+            say(&format!("note: a run is left out: {refusal}"));
+        }
+        false
     }
 
     fn summary(&mut self, id: &str) -> Option<RunSummary> {
@@ -87,7 +114,7 @@ impl Index {
             };
             // A folder that was renamed or copied is another run.
             let info = RunInfo { id: id.to_owned(), ..info };
-            let fresh = Known { info, written, plan, ends: HashMap::new(), slurm: None };
+            let fresh = Known { info, written, plan, ends: HashMap::new(), slurm: None, deserted: false };
             self.known.insert(id.to_owned(), fresh);
         }
         let known = self.known.get_mut(id)?;
@@ -104,6 +131,7 @@ impl Known {
             launcher_end: None,
             rank_ends: Vec::new(),
             starter_lives: None,
+            orphans: 0,
             stop_asked: false,
             silence: Duration::ZERO,
         };
@@ -118,6 +146,16 @@ impl Known {
         evidence.starter_lives = self.starter_lives();
         if evidence.starter_lives == Some(true) && self.info.launcher.is_some() {
             return evidence;
+        }
+        let gone = self.info.launcher.as_ref().filter(|_| evidence.starter_lives == Some(false));
+        if let Some(launcher) = gone
+            && self.info.source.is_none()
+            && !self.deserted
+        {
+            // Before their ends are read: of those that are not there any more, the end is.
+            evidence.orphans = holding::orphans(folder, launcher).len();
+            // Nobody is there who would start another.
+            self.deserted = evidence.orphans == 0;
         }
         for log in logs.iter().filter(|log| log.starts_with("rank-")) {
             if let Some((outcome, reason)) = self.end(folder.path(), log) {
@@ -141,7 +179,7 @@ impl Known {
         {
             return answer;
         }
-        let answer = slurm_job_lives(job);
+        let answer = if slurm::is_of_this_cluster(&self.info) { slurm_job_lives(job) } else { None };
         self.slurm = Some((Instant::now(), answer));
         answer
     }
@@ -149,7 +187,7 @@ impl Known {
     /// How a log ended, read anew only when it has grown.
     fn end(&mut self, folder: &Path, log: &str) -> Option<(Outcome, String)> {
         let path = folder.join(log);
-        let size = std::fs::metadata(&path).ok()?.len();
+        let size = std::fs::symlink_metadata(&path).ok()?.len();
         if let Some((known, end)) = self.ends.get(log)
             && *known == size
         {
@@ -171,7 +209,7 @@ fn last_record(path: PathBuf) -> Option<Event> {
 }
 
 fn written(folder: &RunFolder, name: &str) -> Option<SystemTime> {
-    std::fs::metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok()
+    std::fs::symlink_metadata(folder.path().join(name)).and_then(|meta| meta.modified()).ok()
 }
 
 fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
@@ -182,7 +220,7 @@ fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
 
 /// Whether Slurm still has a job; none without Slurm.
 fn slurm_job_lives(job: &str) -> Option<bool> {
-    if !super::control::is_job_id(job) {
+    if !slurm::is_job_id(job) {
         return None;
     }
     let squeue = probe::program("squeue")?;

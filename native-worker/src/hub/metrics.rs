@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use planner::wire::{Event, RunState, Step};
+use run_folder::LogReader;
 
 use super::Hub;
 use crate::run::folder::RunFolder;
-use crate::run::log::LogReader;
 
 const STATES: [(RunState, &str); 5] = [
     (RunState::Running, "running"),

@@ -2,37 +2,41 @@
 //!
 //! All that it knows of runs stands on disk, so it may start late, stop, or be started anew at any time.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use planner::wire::RunSummary;
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 use crate::cli::{Failure, print, say};
 use crate::run::process::host_name;
 
+mod address;
 mod assets;
 mod control;
 mod follow;
 mod guard;
 mod index;
+mod listen;
 mod metrics;
 mod problems;
 mod server;
+mod slurm;
 mod socket;
 mod state;
 
-pub use control::is_job_id;
+pub use slurm::is_job_id;
+
+use address::Address;
 
 /// What `shardplan serve` was told.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Address to listen on.
+    /// Address to listen on; a loopback address stands for those of both families.
     pub bind: IpAddr,
-    /// Port; 0 for any.
+    /// Port; 0 for any that is free.
     pub port: u16,
     /// Folder of run folders.
     pub runs: PathBuf,
@@ -74,8 +78,8 @@ pub fn serve(settings: Settings) -> anyhow::Result<()> {
 
 async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     settings.runs = settings.runs.canonicalize().unwrap_or(settings.runs);
-    let listener = listen(settings.bind, settings.port).await?;
-    let port = listener.local_addr()?.port();
+    let bound = listen::listen(settings.bind, settings.port).await?;
+    let port = bound.port;
     let token = new_token()?;
     if !settings.bind.is_loopback() {
         say(&format!(
@@ -86,7 +90,9 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     }
     let (sender, runs) = watch::channel(Arc::new(Vec::new()));
     index::start(settings.runs.clone(), sender);
-    let url = url(settings.bind, port, &token);
+    // Before there is a file that must go with the hub.
+    let told_to_end = told_to_end();
+    let address = Address::new(bound.address, port, &token, &settings.runs)?;
     let json = settings.json;
     let problems = problems::Problems::new(settings.rank_binary.clone(), settings.torch_python.clone());
     let hub = Arc::new(Hub {
@@ -103,30 +109,11 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     if hub.assets.is_empty() {
         say("note: no page is built into this binary; `cargo xtask run` builds it");
     }
-    if json {
-        print(&(serde_json::json!({"url": url, "port": port}).to_string() + "\n"))?;
-    } else {
-        print(&(url + "\n"))?;
-    }
+    print(&if json { address.json() } else { address.text() })?;
     tokio::select! {
-        served = server::serve(listener, hub) => served.map_err(Into::into),
-        () = told_to_end() => Ok(()),
+        served = server::serve(bound.listeners, hub) => served.map_err(Into::into),
+        () = told_to_end => Ok(()),
     }
-}
-
-async fn listen(bind: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(SocketAddr::new(bind, port)).await.map_err(|error| {
-        Failure::environment(match error.kind() {
-            std::io::ErrorKind::AddrInUse => format!(
-                "port {port} of {bind} is already in use, perhaps by another `shardplan serve`; end that one, or give \
-                 --port another number (0 takes any that is free)"
-            ),
-            std::io::ErrorKind::PermissionDenied => {
-                format!("port {port} of {bind} is for the system only; give --port a number above 1023, or 0")
-            }
-            _ => format!("port {port} of {bind} can't be listened on: {error}"),
-        })
-    })
 }
 
 /// 256 random bits. They travel in the URL's fragment, which browsers keep to themselves.
@@ -137,22 +124,18 @@ fn new_token() -> anyhow::Result<String> {
     Ok(hex::encode(random))
 }
 
-fn url(bind: IpAddr, port: u16, token: &str) -> String {
-    let host = if bind.is_unspecified() { host_name() } else { bind.to_string() };
-    let host = if bind.is_ipv6() && !bind.is_unspecified() { format!("[{host}]") } else { host };
-    format!("http://{host}:{port}/#token={token}")
-}
-
-async fn told_to_end() {
+/// Handles SIGINT and SIGTERM from now on; what it gives is ready when one has come.
+fn told_to_end() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        // Without handlers the signals end the process at once, which is as good.
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+    let handlers = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = handlers else {
+            // Without handlers the signals end the process at once.
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }

@@ -25,7 +25,7 @@ const MAX_WRITE_BUFFER_BYTES: usize = 16 * 1024 * 1024;
 ///
 /// # Errors
 /// When connections can't be accepted any more.
-pub async fn serve(listener: TcpListener, hub: Arc<Hub>) -> std::io::Result<()> {
+pub async fn serve(listeners: Vec<TcpListener>, hub: Arc<Hub>) -> std::io::Result<()> {
     let router = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/metrics", get(get_metrics))
@@ -33,7 +33,8 @@ pub async fn serve(listener: TcpListener, hub: Arc<Hub>) -> std::io::Result<()> 
         .fallback(get(get_file))
         .layer(middleware::from_fn_with_state(hub.clone(), check_host))
         .with_state(hub);
-    axum::serve(listener, router).await
+    let served = listeners.into_iter().map(|listener| axum::serve(listener, router.clone()).into_future());
+    futures::future::try_join_all(served).await.map(|_| ())
 }
 
 /// Refuses requests for another host, and sets what every answer should say.

@@ -101,8 +101,9 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
     let mut page =
         Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
     let problems = hub.problems.get().await;
-    let gpus = crate::probe::gpu_count() as u64;
-    page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems, gpus }).await;
+    // Asking the driver may take a moment.
+    let machine = tokio::task::spawn_blocking(crate::probe::machine).await.unwrap_or_default();
+    page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems, machine }).await;
     loop {
         let message = tokio::select! {
             message = stream.next() => message,
@@ -216,6 +217,9 @@ impl Page {
         let Some(folder) = folder else {
             return self.error(format!("There is no run {run:?} in the hub's folder")).await;
         };
+        if let Some(refusal) = folder.refusal() {
+            return self.error(format!("Run {run} is not shown: {refusal}")).await;
+        }
         if let Some(watch) = self.watches.remove(&run) {
             watch.abort();
         }

@@ -16,6 +16,8 @@ pub struct Evidence {
     pub rank_ends: Vec<(String, Outcome, String)>,
     /// Whether the process or the Slurm job that started the ranks lives; none when it can't be asked from here.
     pub starter_lives: Option<bool>,
+    /// Ranks that are still there though the process that started them is gone.
+    pub orphans: usize,
     /// Whether somebody asked it to stop.
     pub stop_asked: bool,
     /// How long nothing was written.
@@ -30,11 +32,18 @@ pub fn derive(info: &RunInfo, evidence: &Evidence) -> (RunState, String) {
     let ended = evidence.rank_ends.len() as u64;
     let writers = info.source.as_ref().map_or(info.world_size, |source| source.writers);
     let failed = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Failed);
+    if evidence.orphans > 0 {
+        return (RunState::Running, orphaned(info, evidence));
+    }
     if evidence.starter_lives == Some(true) && (info.launcher.is_some() || ended < writers) {
         return (RunState::Running, String::new());
     }
     if let Some((log, _, reason)) = failed {
-        return (RunState::Failed, format!("{}: {reason}", log.trim_end_matches(".log")));
+        // What all say is not one rank's.
+        let all_say = ended >= writers && evidence.rank_ends.iter().all(|(_, _, other)| other == reason);
+        let sentence =
+            if all_say { capital(reason) } else { format!("{}: {reason}", log.trim_end_matches(".log")) };
+        return (RunState::Failed, sentence);
     }
     if ended >= writers {
         let stopped = evidence.rank_ends.iter().find(|(_, outcome, _)| *outcome == Outcome::Stopped);
@@ -78,6 +87,19 @@ fn gone(info: &RunInfo) -> String {
     }
 }
 
+fn orphaned(info: &RunInfo, evidence: &Evidence) -> String {
+    let (ranks, end) = match evidence.orphans {
+        1 => ("1 of its ranks is".to_owned(), "ends by itself"),
+        ranks => (format!("{ranks} of its ranks are"), "end by themselves"),
+    };
+    let asked = if evidence.stop_asked { "; a stop was asked for" } else { "" };
+    format!(
+        "{} is gone: killed, or crashed. {ranks} still there, and {end} after the step, at the latest in {} s{asked}",
+        capital(&starter(info)),
+        run_folder::LEASE.as_secs()
+    )
+}
+
 fn starter(info: &RunInfo) -> String {
     match (&info.launcher, &info.slurm_job) {
         (Some(launcher), _) => format!("the launcher (process {} on {})", launcher.pid, info.host),
@@ -110,6 +132,7 @@ mod tests {
             versions: [].into(),
             launcher: (!slurm).then(|| ProcessId { pid: 7, start_ticks: 1, boot_id: "b".into() }),
             slurm_job: slurm.then(|| "42".into()),
+            slurm_cluster: None,
             world_size: 2,
             attempts: 1,
             source: None,
@@ -125,6 +148,7 @@ mod tests {
                 .map(|(rank, &outcome)| (format!("rank-{rank:05}.log"), outcome, format!("end {rank}")))
                 .collect(),
             starter_lives,
+            orphans: 0,
             stop_asked: false,
             silence: Duration::from_secs(1),
         }
@@ -153,6 +177,20 @@ mod tests {
         check(false, &evidence(Some(false), &[Completed, Completed]), RunState::Completed);
         check(false, &evidence(Some(false), &[Completed, Stopped]), RunState::Stopped);
         check(false, &evidence(Some(false), &[Failed]), RunState::Failed);
+    }
+
+    #[test]
+    fn ranks_without_a_launcher() {
+        let left = Evidence { orphans: 2, ..evidence(Some(false), &[]) };
+        let reason = check(false, &left, RunState::Running);
+        assert!(reason.contains("process 7 on node1) is gone") && reason.contains("30 s"), "{reason}");
+        let one = Evidence { orphans: 1, stop_asked: true, ..evidence(Some(false), &[Outcome::Failed]) };
+        let reason = check(false, &one, RunState::Running);
+        assert!(reason.contains("1 of its ranks is") && reason.contains("stop"), "{reason}");
+        let mut all = evidence(Some(false), &[Outcome::Failed, Outcome::Failed]);
+        assert_eq!(check(false, &all, RunState::Failed), "rank-00000: end 0");
+        all.rank_ends.iter_mut().for_each(|(_, _, reason)| *reason = "the launcher is gone".to_owned());
+        assert_eq!(check(false, &all, RunState::Failed), "The launcher is gone");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use planner::wire::Machine;
+
 /// Physical memory in bytes.
 pub fn host_memory() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -12,6 +14,17 @@ pub fn host_memory() -> Option<u64> {
 /// GPUs that a CUDA program sees here.
 pub fn gpu_count() -> usize {
     super::gpu::visible_here().map_or(0, |(gpus, _)| gpus.len())
+}
+
+/// What this machine has for ranks.
+pub fn machine() -> Machine {
+    let gpus = super::gpu::visible_here().map(|(gpus, _)| gpus).unwrap_or_default();
+    Machine {
+        gpus: gpus.len() as u64,
+        gpu_name: gpus.first().map(|gpu| gpu.name.clone()).unwrap_or_default(),
+        gpu_memory_bytes: gpus.iter().map(|gpu| gpu.memory_bytes).filter(|bytes| *bytes > 0).min(),
+        memory_bytes: host_memory(),
+    }
 }
 
 /// Version of the NVIDIA driver, such as `580.65.06`; none without one.

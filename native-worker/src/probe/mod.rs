@@ -17,10 +17,10 @@ mod torch;
 
 pub use accelerator::accelerator;
 pub use checks::{Check, State, checks};
-pub use facts::facts;
+pub use facts::{catalogue_gpu, facts};
 pub use interpreter::{Interpreter, interpreter};
 use machine::driver_version;
-pub use machine::{gpu_count, host_memory, program};
+pub use machine::{gpu_count, machine, program};
 pub use rank::{RankBinary, find_rank};
 pub use torch::{Torch, cache_folder, find_torch};
 

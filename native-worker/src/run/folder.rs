@@ -1,10 +1,11 @@
 //! The run folder: its name, its files, and how they are written so that a reader never sees half of one.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use planner::wire::{PlanFile, RunInfo};
+
+pub use run_folder::unix_ms;
 
 /// The word in the `control` file that asks for an end at the next step.
 pub const STOP: &str = "stop";
@@ -33,7 +34,7 @@ impl RunFolder {
         std::fs::create_dir_all(runs)
             .with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
         let path = runs.join(id);
-        std::fs::create_dir(&path)
+        run_folder::make(&path)
             .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
         let path = path.canonicalize().unwrap_or(path);
         Ok(RunFolder { path })
@@ -46,10 +47,24 @@ impl RunFolder {
     pub fn join(runs: &Path, id: &str) -> anyhow::Result<Self> {
         anyhow::ensure!(is_id(id), "a run's id has letters, digits, `.`, `_` and `-` only: {id:?}");
         let path = runs.join(id);
-        std::fs::create_dir_all(&path)
-            .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
+        std::fs::create_dir_all(runs)
+            .with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
+        match run_folder::make(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => run_folder::check(&path),
+            made => made,
+        }
+        .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
         let path = path.canonicalize().unwrap_or(path);
         Ok(RunFolder { path })
+    }
+
+    /// Why this folder is not read, if it is not: it is another's or leads elsewhere, or its description does.
+    pub fn refusal(&self) -> Option<String> {
+        let opened = ["run.json", "plan.json"].map(|name| run_folder::open(&self.path.join(name)).map(drop));
+        let mut checks = std::iter::once(run_folder::check(&self.path)).chain(opened);
+        let refused =
+            checks.find_map(|check| check.err().filter(|error| error.kind() != std::io::ErrorKind::NotFound));
+        refused.map(|error| error.to_string())
     }
 
     /// Where it is.
@@ -99,7 +114,7 @@ impl RunFolder {
     /// Whether somebody asked the ranks to stop.
     pub fn stop_asked(&self) -> bool {
         use std::io::Read;
-        let Ok(file) = std::fs::File::open(self.path.join("control")) else { return false };
+        let Ok(file) = run_folder::open(&self.path.join("control")) else { return false };
         let mut text = String::new();
         file.take(64).read_to_string(&mut text).is_ok() && text.trim() == STOP
     }
@@ -124,28 +139,14 @@ impl RunFolder {
     /// When it can't be written.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path.join(name);
-        write_atomically(&path, text)
+        run_folder::replace(&path, text)
             .with_context(|| format!("this file can't be written: {}", path.display()))
     }
 }
 
-/// Writes a file under another name, flushes it to disk, and renames it.
-fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut file = tempfile::Builder::new()
-        .prefix(".new-")
-        .permissions(std::fs::Permissions::from_mode(0o644))
-        .tempfile_in(folder)?;
-    file.write_all(text.as_bytes())?;
-    file.as_file().sync_all()?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
-}
-
 fn read_bounded(path: &Path) -> Option<String> {
     use std::io::Read;
-    let file = std::fs::File::open(path).ok()?;
+    let file = run_folder::open(path).ok()?;
     if file.metadata().ok()?.len() > MAX_FILE_BYTES {
         return None;
     }
@@ -177,11 +178,6 @@ pub fn new_id() -> anyhow::Result<String> {
     ))
 }
 
-/// Milliseconds since 1970.
-pub fn unix_ms() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,5 +201,28 @@ mod tests {
         let names: Vec<_> = std::fs::read_dir(folder.path()).expect("listed").flatten().collect();
         assert_eq!(names.len(), 1);
         assert!(RunFolder::create(runs.path(), "one").is_err());
+    }
+
+    #[test]
+    fn a_run_is_its_owners_alone_and_what_is_not_its_own_is_not_read() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let runs = tempfile::tempdir().expect("a folder");
+        let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        for folder in [RunFolder::create(runs.path(), "one"), RunFolder::join(runs.path(), "two")] {
+            let folder = folder.expect("a run folder");
+            folder.ask_to_stop().expect("written");
+            assert_eq!((mode(folder.path()), mode(&folder.path().join("control"))), (0o700, 0o600));
+            assert_eq!(folder.refusal(), None);
+        }
+        assert!(RunFolder::join(runs.path(), "one").is_ok());
+        symlink(runs.path().join("one"), runs.path().join("link")).expect("a link");
+        assert!(RunFolder::join(runs.path(), "link").is_err());
+        let link = RunFolder::at(runs.path(), "link").expect("a name");
+        assert!(link.refusal().expect("refused").contains("symbolic link"));
+        assert!(!link.stop_asked());
+        let one = RunFolder::at(runs.path(), "one").expect("a name");
+        nix::unistd::mkfifo(&one.path().join("run.json"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+        assert!(one.refusal().expect("refused").contains("run.json is a named pipe"));
+        assert!(one.info().is_none());
     }
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use planner::calibration::{Measured, as_it_ran, typical_seconds};
 use planner::wire::Event;
+use run_folder::LogReader;
 
 use super::folder::RunFolder;
-use super::log::LogReader;
 use crate::cli::Failure;
 
 /// Steps of rank 0 that are read at most; a calibration needs a few.
@@ -26,6 +26,9 @@ pub fn history(path: &Path) -> anyhow::Result<Measured> {
         .parent()
         .and_then(|runs| RunFolder::at(runs, &name))
         .ok_or_else(|| missing("this is not a run folder"))?;
+    if let Some(refusal) = folder.refusal() {
+        return Err(Failure::usage(refusal));
+    }
     let plan =
         folder.plan().ok_or_else(|| missing("there is no plan.json of this version in this folder"))?;
     let info = folder.info().ok_or_else(|| missing("there is no run.json of this version in this folder"))?;

@@ -3,8 +3,7 @@
 use std::path::Path;
 
 use planner::wire::{Event, MeasuredMemory};
-
-use super::log::LogReader;
+use run_folder::LogReader;
 
 /// What one rank measured in its last step.
 #[derive(Debug, Clone, PartialEq)]

@@ -23,7 +23,7 @@ pub fn current() -> ProcessId {
 
 /// Whether `process`, started on `host`, still runs.
 pub fn liveness(process: &ProcessId, host: &str) -> Liveness {
-    if process.boot_id != boot_id() {
+    if !is_of_this_boot(process) {
         return if host == host_name() { Liveness::Gone } else { Liveness::Elsewhere };
     }
     match stat(process.pid) {
@@ -33,6 +33,16 @@ pub fn liveness(process: &ProcessId, host: &str) -> Liveness {
         }
         _ => Liveness::Gone,
     }
+}
+
+/// Whether `process` was started since this machine was, so that its number may mean something here.
+pub fn is_of_this_boot(process: &ProcessId) -> bool {
+    process.boot_id == boot_id()
+}
+
+/// When a process was started, in clock ticks since boot.
+pub fn start_ticks(pid: u32) -> Option<u64> {
+    Some(stat(pid)?.start_ticks)
 }
 
 /// Name of this machine.

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use planner::wire::{Event, Outcome, Step};
+use run_folder::LogReader;
 
 use super::folder::RunFolder;
-use super::log::LogReader;
 use crate::cli::say;
 
 /// Lines are printed at most this often.
@@ -47,6 +47,7 @@ impl Progress {
                         self.tokens += step.tokens;
                         self.last = Some(step);
                     }
+                    Event::Gap(gap) => say(&format!("of rank 0's log, {}", gap.sentence())),
                     Event::Ended { outcome, .. } => self.outcome = Some(outcome),
                     _ => {}
                 }

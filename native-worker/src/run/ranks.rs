@@ -49,6 +49,8 @@ pub struct RankCommand {
     pub world_size: u64,
     /// Ranks that share a GPU.
     pub ranks_per_gpu: u64,
+    /// Whether the plan is for the CPU, whatever GPUs there are.
+    pub on_cpu: bool,
     /// Port on which rank 0 waits for the others.
     pub port: u16,
 }
@@ -68,12 +70,17 @@ impl RankCommand {
             .env("MASTER_ADDR", "127.0.0.1")
             .env("MASTER_PORT", self.port.to_string())
             .env("LD_LIBRARY_PATH", library_path(&self.torch_lib))
-            .stdin(Stdio::null())
+            .arg("--launcher")
+            .arg(std::process::id().to_string())
+            // Nothing is ever written to it: its end tells the rank that the launcher is gone, however that went.
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             // A group of its own, so that Ctrl-C reaches the launcher alone, which then stops the ranks in order.
             .process_group(0);
-        if self.ranks_per_gpu > 1 {
+        if self.on_cpu {
+            command.args(["--device", "cpu"]);
+        } else if self.ranks_per_gpu > 1 {
             command.arg("--ranks-per-gpu").arg(self.ranks_per_gpu.to_string());
         }
         if std::env::var_os("OMP_NUM_THREADS").is_none() {
@@ -134,12 +141,15 @@ async fn wait(
     readers: Vec<tokio::task::JoinHandle<()>>,
     events: mpsc::Sender<RankEvent>,
 ) {
+    // Waiting would close it.
+    let lease = child.stdin.take();
     let status = loop {
         if let Ok(status) = child.wait().await {
             break status;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
+    drop(lease);
     // What it printed last comes first. A grandchild may hold the pipe open, so this wait is bounded.
     for reader in readers {
         let mut reader = reader;

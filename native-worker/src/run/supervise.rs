@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use planner::wire::{Event, Outcome};
+use planner::wire::{Event, Gap, Outcome};
+use run_folder::{Log, gaps, survive_size_limits};
 use tokio::sync::mpsc;
 
 use super::folder::{RunFolder, unix_ms};
-use super::log::LogWriter;
 use super::progress::Progress;
 use super::ranks::{RankCommand, RankEvent, signal_rank};
-use super::verdict::{RankEnd, verdict};
+use super::verdict::{Last, RankEnd, verdict};
+use crate::cli::say;
 
 /// Lines kept of each rank for its end.
 const LAST_LINES: usize = 20;
@@ -21,21 +22,36 @@ const MAX_RECORDED_LINES: u64 = 100_000;
 /// How long ranks may take to end by themselves, before SIGTERM and before SIGKILL.
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(8), Duration::from_millis(9200)];
 const AFTER_STOP: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(13)];
+/// A signal asks too, where the run folder does not take the word.
+const AFTER_UNWRITTEN_STOP: [Duration; 2] = [Duration::ZERO, AFTER_STOP[1]];
 const AFTER_SECOND_STOP: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
 /// Ranks end together; one that is this late has hung.
 const AFTER_FIRST_END: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(62)];
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// How.
+    pub outcome: Outcome,
+    /// That in a sentence.
+    pub reason: String,
+    /// What is missing in the logs of launcher and ranks, because it could not be written.
+    pub missing: Option<Gap>,
+}
 
 /// Starts the ranks and waits until all have ended. Returns how the run ended; the same is the last record of the
 /// launcher's log.
 ///
 /// # Errors
-/// When the launcher's log can't be written. The ranks have ended by then.
+/// When the system does not let signals be heard. No rank has been started then.
 pub async fn supervise(
     command: &RankCommand,
     folder: &RunFolder,
-    log: LogWriter,
+    log: Log,
     progress: &mut Progress,
-) -> anyhow::Result<(Outcome, String)> {
+) -> anyhow::Result<Ended> {
+    // What is said may go to a file too.
+    survive_size_limits();
     let mut watch = Watch::new(folder.clone(), log);
     let (sender, mut events) = mpsc::channel(1024);
     let mut stops = StopSignals::new()?;
@@ -63,18 +79,20 @@ pub async fn supervise(
                     watch.stop();
                 }
                 watch.enforce();
+                watch.tell();
                 progress.look();
             }
         }
     }
     progress.look();
-    watch.finish(progress.rank_zero_outcome())
+    Ok(watch.finish(command.world_size, progress.rank_zero_outcome()))
 }
 
 struct Watch {
     folder: RunFolder,
-    log: LogWriter,
-    log_error: Option<std::io::Error>,
+    log: Log,
+    /// A person was told that the log can't be written.
+    told: bool,
     running: BTreeMap<u64, u32>,
     last_lines: BTreeMap<u64, VecDeque<String>>,
     line_counts: BTreeMap<u64, u64>,
@@ -86,11 +104,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(folder: RunFolder, log: LogWriter) -> Self {
+    fn new(folder: RunFolder, log: Log) -> Self {
         Watch {
             folder,
             log,
-            log_error: None,
+            told: false,
             running: BTreeMap::new(),
             last_lines: BTreeMap::new(),
             line_counts: BTreeMap::new(),
@@ -102,10 +120,21 @@ impl Watch {
         }
     }
 
-    /// Appends to the log. A full disk must not keep the ranks from being watched, so the error is kept for the end.
-    fn record(&mut self, event: Event) {
-        if let Err(error) = self.log.append(event) {
-            self.log_error.get_or_insert(error);
+    /// Appends to the log. A full disk must not keep the ranks from being watched: what it does not take is counted.
+    fn record(&self, event: Event) {
+        self.log.append(event);
+    }
+
+    /// Says once that the disk refuses.
+    fn tell(&mut self) {
+        if !self.told
+            && let Some(lost) = self.log.lost()
+        {
+            self.told = true;
+            say(&format!(
+                "the run folder can't be written ({}); the training goes on, and what is missing is counted",
+                lost.reason
+            ));
         }
     }
 
@@ -162,10 +191,8 @@ impl Watch {
             return;
         }
         self.stop_asked = true;
-        if !self.folder.stop_asked() && self.folder.ask_to_stop().is_err() {
-            self.limit(AFTER_SECOND_STOP);
-        }
-        self.limit(AFTER_STOP);
+        let asked = self.folder.stop_asked() || self.folder.ask_to_stop().is_ok();
+        self.limit(if asked { AFTER_STOP } else { AFTER_UNWRITTEN_STOP });
     }
 
     /// Sets when the ranks are signalled, unless that is due sooner already.
@@ -187,20 +214,27 @@ impl Watch {
         }
     }
 
-    fn finish(mut self, rank_zero: Option<Outcome>) -> anyhow::Result<(Outcome, String)> {
+    fn finish(mut self, ranks: u64, rank_zero: Option<Outcome>) -> Ended {
+        let of_rank = |rank: u64| gaps(&self.folder.path().join(format!("rank-{rank:05}.log")));
+        let last = match rank_zero {
+            Some(outcome) => Last::Recorded(outcome),
+            None if self.log.lost().is_some() || of_rank(0).is_some() => Last::Unwritable,
+            None => Last::Absent,
+        };
+        let mut missing = (0..ranks).filter_map(of_rank).reduce(with);
         let (outcome, reason) = match self.unstartable.take() {
             Some(error) => (Outcome::Failed, error),
-            None => verdict(&self.ends, self.stop_asked, rank_zero),
+            None => verdict(&self.ends, self.stop_asked, last),
         };
         self.record(Event::Ended { outcome, reason: reason.clone() });
-        match self.log_error {
-            Some(error) => Err(anyhow::anyhow!(
-                "the launcher's log can't be written ({error}), so the record of this run is not whole: {}. {reason}",
-                self.folder.path().display()
-            )),
-            None => Ok((outcome, reason)),
-        }
+        missing = missing.into_iter().chain(self.log.lost()).reduce(with);
+        Ended { outcome, reason, missing }
     }
+}
+
+fn with(mut sum: Gap, gap: Gap) -> Gap {
+    sum.add(&gap);
+    sum
 }
 
 /// The signals that ask the launcher to stop the run.

@@ -60,9 +60,20 @@ pub fn culprit(ends: &[RankEnd]) -> Option<&RankEnd> {
         .min_by_key(|end| (end.blame(), end.unix_ms, end.rank))
 }
 
+/// What rank 0 recorded last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Last {
+    /// Its end.
+    Recorded(Outcome),
+    /// No end, and the disk took no records.
+    Unwritable,
+    /// No end, though it could have been written.
+    Absent,
+}
+
 /// Outcome and reason of a run whose ranks have all ended. `stop_asked` tells whether somebody asked for an end,
 /// `rank_zero` what rank 0 recorded last.
-pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Option<Outcome>) -> (Outcome, String) {
+pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Last) -> (Outcome, String) {
     if let Some(end) = culprit(ends) {
         // After a stop, a rank that the launcher had to end is no failure, and `culprit` does not count it.
         let told = if stop_asked { " after a stop was asked for" } else { "" };
@@ -85,13 +96,17 @@ pub fn verdict(ends: &[RankEnd], stop_asked: bool, rank_zero: Option<Outcome>) -
         };
     }
     match rank_zero {
-        Some(Outcome::Completed) => (Outcome::Completed, "Every step was done".to_owned()),
-        Some(Outcome::Stopped) => (Outcome::Stopped, "Stopped on request".to_owned()),
+        Last::Recorded(Outcome::Completed) => (Outcome::Completed, "Every step was done".to_owned()),
+        Last::Recorded(Outcome::Stopped) => (Outcome::Stopped, "Stopped on request".to_owned()),
         _ if stop_asked => (Outcome::Stopped, "Stopped on request".to_owned()),
-        Some(Outcome::Failed) => {
+        Last::Recorded(Outcome::Failed) => {
             (Outcome::Failed, "Rank 0 recorded a failure, though it exited with code 0".to_owned())
         }
-        None => (
+        Last::Unwritable => (
+            Outcome::Completed,
+            "All ranks exited with code 0; that every step was done could not be recorded".to_owned(),
+        ),
+        Last::Absent => (
             Outcome::Failed,
             "All ranks exited with code 0, but rank 0 recorded no end; is this the right rank binary?"
                 .to_owned(),
@@ -142,7 +157,7 @@ mod tests {
     fn the_killed_rank_is_the_culprit_though_its_peer_was_seen_first() {
         let ends = [end(0, 100, Some(1), None), end(1, 105, None, Some(9)), end(2, 110, Some(1), None)];
         assert_eq!(culprit(&ends).map(|end| end.rank), Some(1));
-        let (outcome, reason) = verdict(&ends, false, None);
+        let (outcome, reason) = verdict(&ends, false, Last::Absent);
         assert_eq!(outcome, Outcome::Failed);
         assert!(reason.starts_with("Rank 1 was ended by signal 9 (SIGKILL)"), "{reason}");
         assert!(reason.ends_with("Its last lines: r1"), "{reason}");
@@ -163,19 +178,25 @@ mod tests {
     #[test]
     fn good_ends() {
         let fine = [end(0, 1, Some(0), None), end(1, 2, Some(0), None)];
-        assert_eq!(verdict(&fine, false, Some(Outcome::Completed)).0, Outcome::Completed);
-        assert_eq!(verdict(&fine, true, Some(Outcome::Stopped)).0, Outcome::Stopped);
+        assert_eq!(verdict(&fine, false, Last::Recorded(Outcome::Completed)).0, Outcome::Completed);
+        assert_eq!(verdict(&fine, true, Last::Recorded(Outcome::Stopped)).0, Outcome::Stopped);
         assert_eq!(
-            verdict(&fine, true, Some(Outcome::Completed)).0,
+            verdict(&fine, true, Last::Recorded(Outcome::Completed)).0,
             Outcome::Completed,
             "asked after the last step"
         );
-        assert_eq!(verdict(&fine, false, None).0, Outcome::Failed, "nothing was recorded");
+        assert_eq!(verdict(&fine, false, Last::Absent).0, Outcome::Failed, "nothing was recorded");
+        assert_eq!(verdict(&fine, false, Last::Unwritable).0, Outcome::Completed, "the disk was full");
+        assert_eq!(verdict(&fine, true, Last::Unwritable).0, Outcome::Stopped, "the disk was full");
         let mut ended = end(1, 2, None, Some(15));
         ended.signalled_by_launcher = true;
-        let (outcome, reason) = verdict(&[end(0, 1, Some(0), None), ended.clone()], true, None);
+        let (outcome, reason) = verdict(&[end(0, 1, Some(0), None), ended.clone()], true, Last::Absent);
         assert_eq!(outcome, Outcome::Stopped);
         assert!(reason.contains("1 rank did"), "{reason}");
-        assert_eq!(verdict(&[end(0, 1, Some(0), None), ended], false, None).0, Outcome::Failed, "it hung");
+        assert_eq!(
+            verdict(&[end(0, 1, Some(0), None), ended], false, Last::Absent).0,
+            Outcome::Failed,
+            "it hung"
+        );
     }
 }

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
-use planner::logs::Comparison;
+use anyhow::Context;
 use planner::wire::{PlanFile, RunInfo, RunSource, VERSION};
+use run_folder::Appender;
 
 use crate::cli::say;
 use crate::run::folder::{RunFolder, unix_ms};
@@ -24,6 +25,7 @@ mod child;
 mod copy;
 mod gpus;
 mod host;
+mod introduction;
 mod place;
 mod plan;
 mod recorder;
@@ -31,9 +33,10 @@ mod report;
 mod signals;
 
 use gpus::Gpus;
+use introduction::Introduction;
 use place::Place;
 use plan::Machine;
-use recorder::{Message, QUEUE, Recorder, Stream, Tap};
+use recorder::{Message, QUEUE, Recorded, Recorder, Stream, Tap};
 use signals::Signals;
 
 pub use signals::{WITNESS, witness};
@@ -124,7 +127,9 @@ pub fn run(request: Request) -> ! {
     let watcher = {
         let (queue, over) = (queue.clone(), over.clone());
         move || {
-            let _ = done.send(watch(&request, pid, &messages, queue, &over, missed));
+            if let Some(recorded) = watch(&request, pid, &messages, queue, &over, missed) {
+                let _ = done.send(recorded);
+            }
         }
     };
     std::thread::spawn(watcher);
@@ -144,11 +149,16 @@ pub fn run(request: Request) -> ! {
             std::process::exit(3)
         }
     };
-    let comparison = finish(&queue, &result, status);
-    if let (Some(report), Some(comparison)) = (report, comparison) {
+    let recorded = finish(&queue, &result, status);
+    if let (Some(report), Some(recorded)) = (report, recorded) {
         match report {
-            ReportAs::Table => say(report::readable(&comparison).trim_end()),
-            ReportAs::Json => say(&serde_json::to_string_pretty(&comparison).unwrap_or_default()),
+            ReportAs::Table => {
+                say(report::readable(&recorded.comparison).trim_end());
+                if let Some(missing) = recorded.missing {
+                    say(&format!("of the record of this run, {}", missing.sentence()));
+                }
+            }
+            ReportAs::Json => say(&serde_json::to_string_pretty(&recorded.comparison).unwrap_or_default()),
         }
     }
     child::end_like(status)
@@ -169,9 +179,9 @@ fn raw(stream: &impl std::os::fd::AsFd) -> std::fs::File {
 /// Tells the recorder of the end and waits for it a little, though not for a file system that hangs.
 fn finish(
     queue: &SyncSender<Message>,
-    result: &Receiver<Option<Comparison>>,
+    result: &Receiver<Recorded>,
     status: std::process::ExitStatus,
-) -> Option<Comparison> {
+) -> Option<Recorded> {
     let until = std::time::Instant::now() + FINISH_LIMIT;
     let mut message = Message::Ended(status);
     // The queue may be full of output that is still being read.
@@ -182,7 +192,7 @@ fn finish(
         message = back;
         std::thread::sleep(Duration::from_millis(5));
     }
-    result.recv_timeout(FINISH_LIMIT).ok().flatten()
+    result.recv_timeout(FINISH_LIMIT).ok()
 }
 
 /// Everything that may be slow: the GPUs, the plan, the folder, the record.
@@ -193,7 +203,7 @@ fn watch(
     queue: SyncSender<Message>,
     over: &Arc<AtomicBool>,
     missed: Arc<AtomicU64>,
-) -> Option<Comparison> {
+) -> Option<Recorded> {
     let host = process::host_name();
     let variables = place::variables();
     let mut place = Place::find(request.id.as_deref(), &variables).ok()?;
@@ -203,15 +213,23 @@ fn watch(
     if request.plan.is_some() && found.plan.is_none() {
         found.remarks.iter().for_each(|remark| say(&format!("shardplan wrap: {remark}")));
     }
-    let folder = match open_folder(request, &place, &found) {
-        Ok(folder) => Some(folder),
+    let opened = RunFolder::join(&request.runs, &place.id).and_then(|folder| {
+        let path = folder.path().join(place.log(&host));
+        let log =
+            Appender::at(&path).with_context(|| format!("the log can't be opened: {}", path.display()))?;
+        Ok((folder, log))
+    });
+    let (folder, log) = match opened {
+        Ok((folder, log)) => (Some(folder), Some(log)),
         Err(error) => {
             say(&format!("shardplan wrap: nothing is recorded: {error:#}"));
-            None
+            (None, None)
         }
     };
-    let log = folder.as_ref().map_or_else(PathBuf::new, |folder| folder.path().join(place.log(&host)));
-    let recorder = Recorder::new(folder.clone(), log, place.writer, found.plan, missed, over.clone());
+    let introduction = folder.clone().filter(|_| place.writer == 0);
+    let introduction = introduction.map(|folder| introduce(folder, request, &place, &found));
+    let recorder =
+        Recorder::new(folder.clone(), log, introduction, place.writer, found.plan, missed, over.clone());
     let _ = queue.try_send(Message::Started(pid));
     let interval = Duration::from_secs_f64(request.interval.clamp(0.1, 3600.0));
     let over = over.clone();
@@ -242,19 +260,12 @@ fn source(
     RunSource { framework, plan: origin, writers, remarks }
 }
 
-/// The run's folder; the first process of a run says what it is.
-fn open_folder(request: &Request, place: &Place, found: &plan::Found) -> anyhow::Result<RunFolder> {
-    let folder = RunFolder::join(&request.runs, &place.id)?;
-    if place.writer > 0 {
-        return Ok(folder);
-    }
-    if let Some(plan) = &found.plan {
-        folder.write_plan(plan)?;
-    }
+/// What the first process of a run says of it.
+fn introduce(folder: RunFolder, request: &Request, place: &Place, found: &plan::Found) -> Introduction {
     let resolved = found.plan.as_ref().and_then(|plan| planner::Plan::resolve(plan).plan);
     let command = planner::runspec::without_secrets(&text_of(&request.words));
     let plan_name = resolved.as_ref().map(|plan| plan.name.clone()).filter(|name| !name.is_empty());
-    folder.write_info(&RunInfo {
+    let info = RunInfo {
         version: VERSION,
         id: place.id.clone(),
         name: plan_name.unwrap_or_else(|| command.first().cloned().unwrap_or_default()),
@@ -266,11 +277,12 @@ fn open_folder(request: &Request, place: &Place, found: &plan::Found) -> anyhow:
         // Under Slurm the job is what is asked about and cancelled; of several writers none stands for all.
         launcher: (place.slurm_job.is_none() && place.writers == 1).then(process::current),
         slurm_job: place.slurm_job.clone(),
+        slurm_cluster: place.slurm_job.as_ref().and_then(|_| place::variables().remove("SLURM_CLUSTER_NAME")),
         world_size: resolved.map_or(place.writers, |plan| plan.world_size()),
         attempts: 1,
         source: Some(source(found.origin, found.framework.clone(), found.remarks.clone(), place.writers)),
-    })?;
-    Ok(folder)
+    };
+    Introduction::new(folder, found.plan.clone(), info)
 }
 
 /// Samples GPUs and host until the command has ended, and hands on the wish to stop that the hub leaves in the folder.

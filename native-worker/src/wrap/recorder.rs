@@ -3,7 +3,6 @@
 //! What comes waits in a queue of bounded size. When it is full, what comes is missed and counted.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,11 +10,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use planner::logs::{Lines, Reader, compare, split_rank, without_escapes};
-use planner::wire::{Event, GpuSample, HostSample, Iteration, Outcome, PlanFile};
+use planner::wire::{Event, Gap, GpuSample, HostSample, Iteration, Outcome, PlanFile};
+use run_folder::{Appender, survive_size_limits, unix_ms};
 
 use super::after;
+use super::introduction::Introduction;
 use crate::run::folder::RunFolder;
-use crate::run::log::LogWriter;
 
 /// Pieces that may wait.
 pub const QUEUE: usize = 256;
@@ -37,8 +37,9 @@ const SETTLED: Duration = Duration::from_millis(300);
 const CATCH_UP: Duration = Duration::from_secs(1);
 /// Those pieces.
 const LAST_PIECES: usize = 2;
-/// How long nothing is written after a failure to write.
-const RETRY: Duration = Duration::from_secs(5);
+
+/// How long the end may take to be written.
+const END_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A stream of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,12 +105,19 @@ impl Tap {
     }
 }
 
+/// What there is to say of a record.
+pub struct Recorded {
+    /// How it stands to its plan.
+    pub comparison: planner::logs::Comparison,
+    /// What is missing in its log, because it could not be written.
+    pub missing: Option<Gap>,
+}
+
 /// Where a record is written.
 pub struct Recorder {
     folder: Option<RunFolder>,
-    log_path: PathBuf,
-    log: Option<LogWriter>,
-    retry: Option<Instant>,
+    log: Option<Appender>,
+    introduction: Option<Introduction>,
     missed: Arc<AtomicU64>,
     missed_before: u64,
     over: Arc<AtomicBool>,
@@ -130,21 +138,20 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder into `folder`, whose log is at `log_path`; without a folder it only compares.
+    /// A recorder into `folder` and its `log`; without those it only compares.
     pub fn new(
         folder: Option<RunFolder>,
-        log_path: PathBuf,
+        log: Option<Appender>,
+        introduction: Option<Introduction>,
         writer: u64,
         plan: Option<PlanFile>,
         missed: Arc<AtomicU64>,
         over: Arc<AtomicBool>,
     ) -> Recorder {
-        let log = folder.as_ref().and_then(|_| LogWriter::create(&log_path).ok());
         Recorder {
             folder,
-            log_path,
             log,
-            retry: None,
+            introduction,
             missed,
             missed_before: 0,
             over,
@@ -165,16 +172,23 @@ impl Recorder {
         }
     }
 
-    /// Records until the command has ended, and gives the comparison with its plan.
-    pub fn run(mut self, queue: &Receiver<Message>) -> planner::logs::Comparison {
+    /// Records until the command has ended, and gives what there is to say of it.
+    pub fn run(mut self, queue: &Receiver<Message>) -> Recorded {
+        survive_size_limits();
         loop {
+            if let Some(introduction) = &mut self.introduction {
+                introduction.write();
+            }
             match queue.recv_timeout(SETTLED) {
                 Ok(Message::Piece(piece)) => self.take(piece),
                 Ok(Message::Samples(gpus, host)) => self.samples(gpus, host),
                 Ok(Message::Started(pid)) => self.record(Event::Started { rank: self.writer, pid }),
                 Ok(Message::Ended(status)) => return self.end(status),
                 Err(RecvTimeoutError::Timeout) => self.settle(),
-                Err(RecvTimeoutError::Disconnected) => return self.comparison(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    let comparison = self.comparison();
+                    return self.recorded(comparison);
+                }
             }
         }
     }
@@ -279,6 +293,9 @@ impl Recorder {
     }
 
     fn settle(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.settle();
+        }
         if !std::mem::replace(&mut self.settled, true) {
             let mut reader = std::mem::take(&mut self.reader);
             reader.settle(|iteration| self.iteration(iteration, Instant::now()));
@@ -286,9 +303,12 @@ impl Recorder {
         }
     }
 
-    fn end(mut self, status: ExitStatus) -> planner::logs::Comparison {
+    fn end(mut self, status: ExitStatus) -> Recorded {
         use std::os::unix::process::ExitStatusExt;
         let now = Instant::now();
+        if let Some(introduction) = &mut self.introduction {
+            introduction.write_at_last();
+        }
         for piece in std::mem::take(&mut self.late) {
             self.piece(&piece);
         }
@@ -304,7 +324,6 @@ impl Recorder {
         let tail: Vec<String> = self.tail.iter().cloned().collect();
         let last_lines = tail[tail.len().saturating_sub(LAST_WORDS)..].to_vec();
         let (code, signal) = (status.code(), status.signal());
-        self.retry = None;
         self.record(Event::Exited { rank: self.writer, code, signal, last_lines });
         let comparison = self.comparison();
         if let Some(folder) = &self.folder
@@ -340,25 +359,24 @@ impl Recorder {
             after::reason(status, &tail, answer.as_ref())
         };
         self.record(Event::Ended { outcome, reason });
-        comparison
+        if let Some(log) = &mut self.log {
+            log.settle_within(END_PATIENCE);
+        }
+        self.recorded(comparison)
+    }
+
+    fn recorded(&self, comparison: planner::logs::Comparison) -> Recorded {
+        Recorded { comparison, missing: self.log.as_ref().and_then(|log| log.lost().cloned()) }
     }
 
     fn comparison(&mut self) -> planner::logs::Comparison {
         compare(self.plan.as_ref(), self.recent.make_contiguous(), self.device_bytes)
     }
 
-    /// Appends to the log. A disk that is full is tried again after a while.
+    /// Appends to the log, which counts what a full disk does not take.
     fn record(&mut self, event: Event) {
-        if self.folder.is_none() || self.retry.is_some_and(|retry| Instant::now() < retry) {
-            return;
+        if let Some(log) = &mut self.log {
+            log.append(unix_ms(), event);
         }
-        if self.log.is_none() {
-            self.log = LogWriter::create(&self.log_path).ok();
-        }
-        let written = self.log.as_mut().map(|log| log.append(event));
-        self.retry = match written {
-            Some(Ok(())) => None,
-            _ => Some(Instant::now() + RETRY),
-        };
     }
 }

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::support::{Ended, Workshop};
+use crate::support::{Ended, Workshop, wait_for};
 
 /// A hub that serves a workshop's runs.
 pub struct Hub {
@@ -29,13 +29,16 @@ impl Hub {
 
     pub fn start_with(shop: &Workshop, arguments: &[&str], fake: &str) -> Self {
         let mut command = shop.shardplan();
-        command.args(["serve", "--port", "0"]).args(arguments).env("FAKE", fake);
+        command.args(["serve", "--json"]).args(arguments).env("FAKE", fake);
         let mut process: Child = command.spawn().expect("started");
         let mut line = String::new();
         BufReader::new(process.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
-        let rest = line.trim().strip_prefix("http://127.0.0.1:").unwrap_or_else(|| panic!("{line}"));
-        let (port, token) = rest.split_once("/#token=").unwrap_or_else(|| panic!("{line}"));
-        assert!(token.len() >= 43, "256 bits: {token}");
+        let json: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line}"));
+        let url = std::fs::read_to_string(json["url_file"].as_str().expect("a file")).expect("an address");
+        let rest = url.trim().strip_prefix("http://127.0.0.1:").unwrap_or_else(|| panic!("{url}"));
+        let (port, token) = rest.split_once("/#token=").unwrap_or_else(|| panic!("{url}"));
+        assert_eq!(json["url"], format!("http://127.0.0.1:{port}/"));
+        assert!(token.len() >= 43 && !line.contains(token), "256 bits, not told: {token}");
         Hub { process: Ended(process), port: port.parse().expect("a port"), token: token.to_owned() }
     }
 
@@ -132,6 +135,94 @@ fn the_page_and_its_headers() {
     assert!(!metrics.contains(&hub.token));
     let packed = hub.get("/", &format!("{host}Accept-Encoding: br, gzip\r\n")).to_ascii_lowercase();
     assert!(packed.contains("content-encoding: gzip"), "{packed}");
+}
+
+/// Whether this machine has IPv6, without which there is no other loopback to stand at.
+fn has_ipv6() -> bool {
+    std::net::TcpListener::bind("[::1]:0").is_ok()
+}
+
+#[test]
+fn both_loopbacks_are_the_hubs() {
+    let shop = Workshop::new();
+    let hub = Hub::start(&shop);
+    for address in ["127.0.0.1", "::1"].into_iter().take(if has_ipv6() { 2 } else { 1 }) {
+        let mut stream = TcpStream::connect((address, hub.port)).expect("connected");
+        stream.write_all(b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n").expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("read");
+        assert!(answer.ends_with("ok\n"), "{address}: {answer}");
+        let taken = std::net::TcpListener::bind((address, hub.port)).expect_err("taken");
+        assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+    }
+}
+
+#[test]
+fn a_port_that_another_has_on_either_loopback_is_refused() {
+    let shop = Workshop::new();
+    for address in ["127.0.0.1", "::1"].into_iter().take(if has_ipv6() { 2 } else { 1 }) {
+        let squatter = std::net::TcpListener::bind((address, 0)).expect("a port");
+        let port = squatter.local_addr().expect("an address").port();
+        let answer = shop.ask(&["serve", "--port", &port.to_string()]);
+        assert_eq!((answer.code, answer.stdout.as_str()), (Some(3), ""), "{answer:?}");
+        let expected = format!("port {port} of {address} is already in use");
+        assert!(answer.stderr.contains(&expected) && answer.stderr.contains("--port"), "{answer:?}");
+    }
+}
+
+/// Runs `shardplan serve` on a terminal of its own, until it has said its address, and gives what it printed.
+fn on_a_terminal(shop: &Workshop, job: Option<&str>) -> String {
+    // The terminal's other end is a file that grows.
+    let typescript = shop.path(&format!("typescript-{}", job.unwrap_or("none")));
+    let mut command = shop.shardplan();
+    let serve = format!("exec {} serve", env!("CARGO_BIN_EXE_shardplan"));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qfec", &serve]).arg(&typescript).current_dir(shop.path("."));
+    script.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
+    script
+        .envs(command.env_remove("SLURM_JOB_ID").get_envs().filter_map(|(name, value)| Some((name, value?))));
+    script.env_remove("SLURM_JOB_ID").envs(job.map(|job| ("SLURM_JOB_ID", job)));
+    let _process = Ended(script.spawn().expect("script is there"));
+    wait_for("an address", || {
+        let printed = std::fs::read_to_string(&typescript).ok()?;
+        printed.lines().find(|line| line.contains("http://")).map(str::to_owned)
+    })
+}
+
+#[test]
+fn the_token_is_printed_on_a_terminal_alone() {
+    let shop = Workshop::new();
+    let printed = on_a_terminal(&shop, None);
+    assert!(printed.contains("/#token="), "{printed}");
+    let printed = on_a_terminal(&shop, Some("42"));
+    assert!(
+        !printed.contains("token=") && printed.contains(".url"),
+        "a job's output is read by many: {printed}"
+    );
+}
+
+#[test]
+fn where_others_read_the_token_lies_in_a_file_for_its_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let shop = Workshop::new();
+    let mut command = shop.shardplan();
+    let mut process = Ended(command.arg("serve").spawn().expect("started"));
+    let mut line = String::new();
+    BufReader::new(process.0.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
+    let (url, rest) = line.split_once(" (open the address in ").unwrap_or_else(|| panic!("{line}"));
+    let (path, _) = rest.split_once(": it has the token").unwrap_or_else(|| panic!("{line}"));
+    let address = std::fs::read_to_string(path).expect("an address");
+    let token =
+        address.trim().strip_prefix(url).and_then(|rest| rest.strip_prefix("#token=")).expect("a token");
+    assert!(!line.contains(token) && token.len() == 64);
+    assert_eq!(std::fs::metadata(path).expect("there").permissions().mode() & 0o777, 0o600);
+    // Nor is it in what others can see of the process.
+    let argv = std::fs::read(format!("/proc/{}/cmdline", process.0.id())).expect("its words");
+    assert!(!String::from_utf8_lossy(&argv).contains(token));
+    let pid = nix::unistd::Pid::from_raw(process.0.id().try_into().expect("a pid"));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("told");
+    process.0.wait().expect("ended");
+    assert!(!std::path::Path::new(path).exists(), "it goes with the hub");
 }
 
 #[test]

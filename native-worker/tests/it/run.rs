@@ -1,10 +1,12 @@
 //! Running ranks on this machine, and what happens when they don't behave.
 
+use std::io::{BufRead, BufReader};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use planner::wire::{Event, Outcome, RunInfo};
+use planner::wire::{Event, Outcome, Record, RunInfo, decode_record};
 
 use crate::support::{Answer, Ended, Workshop, wait_for};
 
@@ -132,6 +134,91 @@ fn a_second_signal_does_not_wait() {
     assert!(answer.json()["reason"].as_str().expect("a reason").contains("had to be ended"), "{answer:?}");
 }
 
+/// Sets how large a file a process may make. A file that is that large takes no byte more, as on a full disk.
+pub fn limit_files(pid: u32, bytes: &str) {
+    let mut prlimit = std::process::Command::new("prlimit");
+    prlimit.arg("--pid").arg(pid.to_string()).arg(format!("--fsize={bytes}:unlimited"));
+    assert!(prlimit.status().expect("prlimit runs").success(), "{prlimit:?}");
+}
+
+/// All records of the only log of a launcher, whose lines must all be some.
+fn launcher_records(shop: &Workshop) -> Vec<Record> {
+    let entries = std::fs::read_dir(shop.run_folder()).expect("a run folder").flatten();
+    let mut logs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"));
+    let text = std::fs::read_to_string(logs.next().expect("a log").path()).expect("read");
+    text.lines().filter(|line| !line.is_empty()).map(|line| decode_record(line).expect("a record")).collect()
+}
+
+#[test]
+fn a_run_goes_on_when_its_launcher_can_not_write() {
+    let shop = Workshop::new();
+    let fake = "touch \"$RUN_DIR/up-$RANK\"; wait_for() { until [ -e \"$RUN_DIR/$1\" ]; do sleep 0.05; done; }; \
+                wait_for full; echo unheard; wait_for free; echo heard; finish completed";
+    let mut command = shop.shardplan();
+    command.args(["run", "tiny.json", "--json"]).env("FAKE", fake);
+    let mut child = Ended(command.spawn().expect("started"));
+    let (said, hearing) = (Arc::<Mutex<String>>::default(), child.0.stderr.take().expect("a pipe"));
+    let heard = said.clone();
+    let listener = std::thread::spawn(move || {
+        for line in BufReader::new(hearing).lines().map_while(Result::ok) {
+            *heard.lock().expect("unspoiled") += &(line + "\n");
+        }
+    });
+    let folder = shop.run_folder();
+    wait_for("all ranks", || (0..4).all(|rank| folder.join(format!("up-{rank}")).exists()).then_some(()));
+    wait_for("their start", || (launcher_records(&shop).len() == 4).then_some(()));
+    limit_files(child.0.id(), "1");
+    shop.write(&format!("{}/full", folder.display()), "");
+    let told = || said.lock().expect("unspoiled").clone();
+    wait_for("a word", || told().contains("can't be written (File too large").then_some(()));
+    limit_files(child.0.id(), "unlimited");
+    shop.write(&format!("{}/free", folder.display()), "");
+    let code = wait_for("the end", || child.0.try_wait().expect("asked")).code();
+    listener.join().expect("all is said");
+    assert_eq!(code, Some(0), "{}", told());
+
+    let records = launcher_records(&shop);
+    let gaps = records.iter().filter_map(|record| match &record.event {
+        Event::Gap(gap) => Some(gap.records),
+        _ => None,
+    });
+    let missing: u64 = gaps.sum();
+    assert!(missing > 0 && told().contains(&format!("{missing} record")), "{missing}: {}", told());
+    assert_eq!(records.last().map(|record| record.seq + 1), Some(records.len() as u64 + missing));
+    assert!(matches!(
+        records.last(),
+        Some(Record { event: Event::Ended { outcome: Outcome::Completed, .. }, .. })
+    ));
+    let heard = records
+        .iter()
+        .filter(|record| matches!(&record.event, Event::Output { text, .. } if text == "heard"));
+    assert_eq!(heard.count(), 4);
+    let mut json = String::new();
+    std::io::Read::read_to_string(&mut child.0.stdout.take().expect("a pipe"), &mut json).expect("read");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["missing"]["records"], missing);
+}
+
+#[test]
+fn a_run_whose_end_nobody_could_record_is_judged_by_its_exit_codes() {
+    let shop = Workshop::new();
+    // A disk that takes no byte into the launcher's log nor into a rank's, from the start of the ranks on.
+    let fake =
+        "touch \"$RUN_DIR/up-$RANK\"; until [ -e \"$RUN_DIR/full\" ]; do sleep 0.05; done; echo unheard";
+    let mut command = shop.shardplan();
+    command.args(["run", "tiny.json", "--json"]).env("FAKE", fake);
+    let mut child = Ended(command.spawn().expect("started"));
+    let folder = shop.run_folder();
+    wait_for("all ranks", || (0..4).all(|rank| folder.join(format!("up-{rank}")).exists()).then_some(()));
+    limit_files(child.0.id(), "1");
+    shop.write(&format!("{}/full", folder.display()), "");
+    let code = wait_for("the end", || child.0.try_wait().expect("asked")).code();
+    assert_eq!(code, Some(0));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.0.stderr.take().expect("a pipe"), &mut said).expect("read");
+    assert!(said.contains("could not be recorded") && said.contains("missing: File too large"), "{said}");
+}
+
 #[test]
 fn what_is_missing_is_said_before_anything_is_made() {
     let check = |prepare: &dyn Fn(&Workshop), expected: &[&str]| {
@@ -168,11 +255,17 @@ fn plans_that_this_machine_can_not_hold() {
     check(
         r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu", "nodes": 16, "gpus_per_node": 8},
             "training": {"global_batch_size": 128}}"#,
-        "at most 64",
+        "at most 64 ranks",
     );
     if std::fs::read_dir("/proc/driver/nvidia/gpus").is_err() {
+        let cluster = r#"{"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "h100-sxm", "nodes": 8},
+            "layout": {"tp": 8, "pp": 4}, "training": {"global_batch_size": 64}}"#;
+        check(cluster, "this plan needs 64 H100 SXM");
+        check(cluster, "and this machine has no GPU");
+        check(cluster, "`shardplan verify`");
+        check(cluster, "`shardplan script`");
         check(
-            r#"{"version": 1, "model": {"preset": "llama-3.1-405b"}, "cluster": {"gpu": "cpu", "gpus_per_node": 8},
+            r#"{"version": 1, "model": {"preset": "llama-3-70b"}, "cluster": {"gpu": "cpu", "gpus_per_node": 8},
                 "layout": {"tp": 8}, "training": {"global_batch_size": 8}}"#,
             "GiB, and this machine has",
         );

@@ -10,7 +10,8 @@ use nix::unistd::Pid;
 use planner::wire::{Event, Outcome, PlanOrigin, RunInfo, RunState};
 
 use crate::hub::Hub;
-use crate::support::{Workshop, read_log, wait_for};
+use crate::run::limit_files;
+use crate::support::{Ended, Workshop, read_log, wait_for};
 
 /// A Megatron-LM command line, after the script.
 const MEGATRON: &str = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 \
@@ -267,6 +268,54 @@ fn nothing_that_fails_on_our_side_reaches_the_command() {
     let found = wrapped(&shop, &["--plan", "file"], "echo o; sleep 0.3; exit 9");
     assert_eq!((found.status.code(), found.stdout.as_slice()), (Some(9), &b"o\n"[..]));
     assert!(String::from_utf8_lossy(&found.stderr).contains("the plan can't be read"));
+}
+
+#[test]
+fn a_watched_command_is_recorded_again_when_the_disk_has_room_again() {
+    let shop = Workshop::new();
+    let script = "wait_for() { until [ -e $1 ]; do sleep 0.05; done; }; echo first; wait_for full; seq 100; sleep 1; \
+                  touch printed; wait_for free; echo last";
+    let mut command = shop.shardplan();
+    command.args(["wrap", "--report", "--interval", "3600", "--", "bash", "-c", script]);
+    let child = Ended(command.spawn().expect("shardplan runs"));
+    let recorded = |text: &str| {
+        let found = |event: &Event| matches!(event, Event::Output { text: line, .. } if line == text);
+        shop.launcher_log().iter().any(found)
+    };
+    wait_for("the first line", || recorded("first").then_some(()));
+    limit_files(child.0.id(), "1");
+    shop.write("full", "");
+    wait_for("its lines", || shop.path("printed").exists().then_some(()));
+    limit_files(child.0.id(), "unlimited");
+    shop.write("free", "");
+    let mut child = child;
+    assert!(wait_for("the end", || child.0.try_wait().expect("asked")).success());
+    let mut said = String::new();
+    child.0.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
+    assert!(said.contains("are missing: File too large"), "{said}");
+    let events = shop.launcher_log();
+    let missing: u64 =
+        events.iter().map(|event| if let Event::Gap(gap) = event { gap.records } else { 0 }).sum();
+    let lines = events.iter().filter(|event| matches!(event, Event::Output { .. })).count() as u64;
+    // With "first" and "last"; a sample of the host may be missing too.
+    assert!(missing > 0 && (102..=103).contains(&(lines + missing)), "{lines} lines, {missing} missing");
+    assert!(recorded("last"), "{events:?}");
+    assert!(matches!(events.last(), Some(Event::Ended { outcome: Outcome::Completed, .. })));
+}
+
+#[test]
+fn a_second_command_with_the_same_id_goes_on_with_the_numbers() {
+    let shop = Workshop::new();
+    for _ in 0..2 {
+        assert!(wrapped(&shop, &["--id", "mine"], "echo line").status.success());
+    }
+    let logs = std::fs::read_dir(shop.path("runs/mine")).expect("a folder").flatten();
+    let mut logs = logs.filter(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"));
+    let text = std::fs::read_to_string(logs.next().expect("a log").path()).expect("read");
+    let numbers: Vec<u64> =
+        text.lines().map(|line| planner::wire::decode_record(line).expect("a record").seq).collect();
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+    assert_eq!(text.matches("\"event\":\"ended\"").count(), 2);
 }
 
 fn shop_bash(shop: &Workshop, script: &str) -> Output {

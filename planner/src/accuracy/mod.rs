@@ -10,6 +10,7 @@ mod nanotron;
 mod parameters;
 pub mod report;
 mod runs;
+mod scaling;
 mod simumax;
 mod small;
 pub mod step_time;
@@ -34,6 +35,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("megatron_ci_golden", include_str!("evidence/megatron_ci_golden.json")),
     ("megatron_moe_layer_bench", include_str!("evidence/megatron_moe_layer_bench.json")),
     ("nanotron_ultrascale_bench", include_str!("evidence/nanotron_ultrascale_bench.json")),
+    ("nemo_h100_scaling", include_str!("evidence/nemo_h100_scaling.json")),
     ("param_counts", include_str!("evidence/param_counts.json")),
     ("simumax_results", include_str!("evidence/simumax_results.json")),
     ("torchtitan_benchmarks", include_str!("evidence/torchtitan_benchmarks.json")),
@@ -201,6 +203,7 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         "megatron_bridge_model_cards" => bridge::cards(name, text)?,
         "megatron_ci_golden" => golden::score(name, text)?,
         "nanotron_ultrascale_bench" => nanotron::score(name, text)?,
+        "nemo_h100_scaling" => scaling::score(name, text)?,
         "torchtitan_benchmarks" => torchtitan::score(name, text)?,
         "param_counts" => parameters::score(name, text)?,
         "simumax_results" => simumax::score(name, text)?,

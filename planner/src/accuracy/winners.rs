@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 use super::bridge;
 use super::runs::Row;
 use crate::plan::parse_plan;
-use crate::search::{Axis, Partial, Recompute, Request, Search};
+use crate::search::{Axis, Group, Partial, Recompute, Request, Search};
 use crate::units::Bytes;
 
 /// A published layout's place.
@@ -99,18 +99,18 @@ fn winner(row: &Map<String, Value>) -> Winner {
     };
     let partial = all(&search);
     let micro_batch = Row(row).size("mbs").unwrap_or(1);
-    let behind = 20 * partial.faster >= partial.fitting;
+    let behind = 20 * partial.faster >= partial.fitting();
     let among = ALIKE.iter().filter(|_| behind).filter_map(|(what, fix)| {
         let mut alike = request.clone();
         fix(&mut alike, micro_batch);
         let partial = all(&Search::new(&alike).ok()?.marked(own));
-        Some(Among { what, place: partial.faster + 1, fitting: partial.fitting })
+        Some(Among { what, place: partial.faster + 1, fitting: partial.fitting() })
     });
     Winner {
         row: label,
         place: Some(partial.faster + 1),
-        fitting: partial.fitting,
-        over_best: partial.best.first().map(|best| own / best.seconds),
+        fitting: partial.fitting(),
+        over_best: best(&partial).map(|best| own / best),
         reason: None,
         among: among.collect(),
     }
@@ -152,8 +152,8 @@ fn own(row: &Map<String, Value>, request: &Request) -> Result<f64, String> {
     axes.recompute = Some(vec![Recompute::of(&request.plan.training.recompute)]);
     let search = Search::new(&request).map_err(|findings| said(&findings))?;
     let partial = all(&search);
-    if let Some(best) = partial.best.first() {
-        return Ok(best.seconds);
+    if let Some(best) = best(&partial) {
+        return Ok(best);
     }
     let Some(smallest) = partial.smallest.values().next() else {
         let rule = partial.refused.0.keys().next().cloned().unwrap_or_default();
@@ -167,6 +167,12 @@ fn all(search: &Search) -> Partial {
     let mut partial = Partial::default();
     (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
     partial
+}
+
+/// Seconds of the fastest, whether it fits or is tight.
+fn best(partial: &Partial) -> Option<f64> {
+    let firsts = Group::ALL.map(|group| partial.group(group).best.first());
+    firsts.into_iter().flatten().map(|best| best.seconds).reduce(f64::min)
 }
 
 fn said(findings: &[crate::Finding]) -> String {

@@ -124,6 +124,12 @@ pub fn unseen(gpu: &str) -> Vec<Probe> {
     .into()
 }
 
+/// Width of a head. On a GPU heads are as wide as models have them: its attention kernels take no head over 256.
+fn head_dim(sizes: &Sizes, scale: u64) -> u64 {
+    let width = sizes.hidden / sizes.heads;
+    if scale == 1 { width } else { (4 * width).min(128) }
+}
+
 fn probe(
     name: &'static str,
     gpu: &str,
@@ -134,10 +140,12 @@ fn probe(
     [seq_len, micro, batch]: [u64; 3],
 ) -> Probe {
     let hidden = sizes.hidden * scale;
+    let head_dim = head_dim(sizes, scale);
+    let heads = hidden / head_dim;
     let mut config = json!({
         "model_type": if sizes.experts > 0 { "qwen3_moe" } else { "llama" },
         "hidden_size": hidden, "intermediate_size": sizes.ffn * scale, "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.heads, "head_dim": hidden / sizes.heads,
+        "num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": head_dim,
         "vocab_size": sizes.vocabulary * scale, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5,
         "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false, "attention_bias": false,
     });

@@ -102,6 +102,11 @@ impl Arguments {
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
+
+    /// The values of an option that is left for others to take; none where it is not there.
+    pub fn values(&self, name: &str) -> Option<&[String]> {
+        self.0.get(name).map(Vec::as_slice)
+    }
 }
 
 fn plain(value: &Value) -> String {

@@ -22,3 +22,6 @@ pub use device::gpu_of_driver;
 pub use job::{Recognised, import, recognise};
 pub(crate) use megatron::names as megatron_names;
 pub use megatron::{Imported, Job, import_megatron_job};
+#[cfg(test)]
+pub(crate) use torchtitan::import_torchtitan_job;
+pub(crate) use torchtitan::names as torchtitan_names;

@@ -34,6 +34,11 @@ impl Settings {
 
     /// The value at a dotted path, as text; none where it is absent, null or `none`.
     pub fn text(&self, path: &str) -> Option<String> {
+        self.word(path).filter(|text| !text.eq_ignore_ascii_case("none") && text != "null")
+    }
+
+    /// The value at a dotted path, as text, `none` among others; none where it is absent or null.
+    pub fn word(&self, path: &str) -> Option<String> {
         let mut arguments = self.arguments.clone();
         let given = arguments.take(&path.replace('_', "-"));
         let text = match given {
@@ -45,7 +50,7 @@ impl Settings {
                 other => other.to_string(),
             },
         };
-        (!text.is_empty() && !text.eq_ignore_ascii_case("none") && text != "null").then_some(text)
+        (!text.is_empty()).then_some(text)
     }
 
     /// The first of several paths that says something.
@@ -63,12 +68,35 @@ impl Settings {
     /// # Errors
     /// When it is no number.
     pub fn size(&self, path: &str) -> Result<Option<u64>, String> {
+        Ok(self.whole(path)?.filter(|number| *number >= 1))
+    }
+
+    /// A whole number; one below 0, which means that the framework chooses, is none.
+    ///
+    /// # Errors
+    /// When it is no number.
+    pub fn whole(&self, path: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.text(path) else { return Ok(None) };
+        if let Ok(number) = text.parse() {
+            return Ok(Some(number));
+        }
         match text.parse::<f64>() {
             Ok(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
-                Ok((number >= 1.0).then_some(number as u64))
+                Ok((number >= 0.0).then_some(number as u64))
             }
             _ => Err(format!("{path} is `{text}`, which is not a whole number")),
+        }
+    }
+
+    /// A number.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn real(&self, path: &str) -> Result<Option<f64>, String> {
+        let Some(text) = self.text(path) else { return Ok(None) };
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(Some(number)),
+            _ => Err(format!("{path} is `{text}`, which is not a number")),
         }
     }
 

@@ -85,26 +85,6 @@ impl Writer<'_> {
         }
     }
 
-    fn check_signal(&mut self, signal: &str) {
-        if !text::is_signal(signal) {
-            self.refuse("signal", signal, "is not a signal before the time limit, such as USR1@180");
-        } else if signal.starts_with("B:") {
-            self.refuse(
-                "signal",
-                signal,
-                "goes to the batch shell alone, which passes it on to nobody; without `B:` Slurm signals the ranks",
-            );
-        } else if self.options.mode == Mode::Torchrun && !signal.starts_with("TERM") {
-            self.note(Finding::warning(
-                "site.signal",
-                signal,
-                format!(
-                    "torchrun does not pass {signal} on and ends by it; choose TERM, or let srun start the ranks"
-                ),
-            ));
-        }
-    }
-
     fn check_tasks(&mut self, wanted: u64) {
         let per_node = self.plan.cluster.gpus_per_node;
         let message = if self.options.mode == Mode::Torchrun {
@@ -216,11 +196,13 @@ impl Writer<'_> {
     }
 }
 
-fn clipped(text: &str) -> String {
+/// The beginning of a value, for a finding.
+pub(super) fn clipped(text: &str) -> String {
     text::comment(text).chars().take(80).collect()
 }
 
-fn is_under(path: &str, folder: &str) -> bool {
+/// Whether a path is a folder, or lies in it.
+pub(super) fn is_under(path: &str, folder: &str) -> bool {
     let folder = folder.trim_end_matches('/');
     !folder.is_empty()
         && path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

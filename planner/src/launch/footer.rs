@@ -1,10 +1,42 @@
-//! The end of a batch script. Nothing in it can change how the job ends.
+//! The end of a batch script: how the job ends, and what comes after it, which can't change that.
 
+use super::options::Mode;
 use super::writer::Writer;
 
-/// Losses, where to look, another try, and the run's own exit status.
+/// Before the run: its status, and where in the log this attempt begins.
+pub fn before(writer: &Writer<'_>) -> String {
+    // srun's own lines go to the script's standard error, which is the job's log; torchrun's log has them, too.
+    let log = if writer.options.mode == Mode::Torchrun { "$LOG" } else { "/proc/$$/fd/2" };
+    format!("status=0\nSAID=\"{log}\"\nBEGINS=\"$(stat -L -c %s \"$SAID\" 2> /dev/null || echo 0)\"\n")
+}
+
+/// Behind the run: the status of the rank that failed first.
+///
+/// srun's is the highest of all ranks, and a signal is higher than any exit code: so that of a rank that Slurm ended
+/// because another had failed. But srun says of each rank how it ended before it ends the others.
+const STATUS: &str = r#"
+# The status of the rank that failed first. srun gives the highest, and those that it ended because of the first have 143
+if [ "$status" -ne 0 ] && [ -f "$SAID" ]; then
+  first="$(tail -c "+$((BEGINS + 1))" "$SAID" | grep -aEm 1 '^srun: error: [^ ]+: tasks? [^ ]+: ' || true)"
+  case "$first" in
+    *": Exited with exit code "*) first="${first##* }" ;;
+    *": Terminated"*) first=143 ;;
+    *": Killed"*) first=137 ;;
+    *": Segmentation fault"*) first=139 ;;
+    *": Bus error"*) first=135 ;;
+    *": Aborted"*) first=134 ;;
+    *) first="$status" ;;
+  esac
+  if [ "$first" -gt 0 ] 2> /dev/null && [ "$first" -lt 256 ]; then
+    status="$first"
+  fi
+fi
+"#;
+
+/// The run's own exit status, losses, where to look, another try.
 pub fn footer(writer: &Writer<'_>, losses: bool) -> String {
-    let mut out = String::from("\n# Afterwards: nothing here changes how the job ends\n");
+    let mut out = String::from(STATUS);
+    out.push_str("\n# Afterwards: nothing here changes how the job ends\n");
     if losses {
         out.push_str(
             "echo \"Losses:\" || true\n\

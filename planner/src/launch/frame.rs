@@ -31,6 +31,9 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
         out.push_str(&format!("{line}\n"));
     }
     out.push_str(&writer.container_variables());
+    if payload.run_folder {
+        out.push_str(&writer.run_folder());
+    }
     out.push_str(
         "\n# Inherited by every task. Caches lie on the shared filesystem: those of a container die with it\n",
     );
@@ -75,31 +78,22 @@ fn caches(writer: &mut Writer<'_>) -> String {
 /// Phase 1: what one task does for all; empty when there is nothing to do.
 pub fn prepare(writer: &mut Writer<'_>, payload: &Payload) -> String {
     let syncs = writer.environment_kind() == Environment::Shared && uses_python(payload);
-    let stale = payload.stale.filter(|_| writer.array().is_none());
+    if !syncs {
+        return String::new();
+    }
     let mut step = Step::new();
     step.line("set -e");
     step.line("cd \"$1\"");
-    let mut what = Vec::new();
-    if let Some(stale) = stale {
-        step.line(&format!("rm -rf {stale}"));
-        what.push("removes what a run would resume from");
-    }
-    if syncs && writer.array().is_some() {
+    if writer.array().is_some() {
         // Elements of an array start together.
-        step.line("exec 9> .shardplan-sync.lock");
+        step.line("exec 9>> .shardplan-sync.lock");
         step.line("flock 9");
     }
-    if syncs {
-        step.line("uv sync");
-        what.insert(0, "prepares the environment for all");
-    }
-    if what.is_empty() {
-        return String::new();
-    }
+    step.line("uv sync");
     let flags = writer.container_flags(&CACHES);
     let prefix = writer.container_prefix();
     let mpi = writer.mpi();
-    let mut out = format!("\n# Phase 1: one task {}\n", what.join(" and "));
+    let mut out = String::from("\n# Phase 1: one task prepares the environment for all\n");
     let quoted = step.single_quoted();
     out.push_str(&format!(
         "# shellcheck disable=SC2016 # expanded by the task\nsrun {mpi}-N 1 --ntasks=1 --ntasks-per-node=1 \\\n{flags}{prefix}  bash -c {quoted} bash \"$WORKDIR\"\n"
@@ -149,7 +143,7 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     };
     let interactive = writer.options.mode == Mode::Salloc;
     if !interactive {
-        out.push_str("status=0\n");
+        out.push_str(&footer::before(writer));
     }
     if !torchrun {
         out.push_str("# shellcheck disable=SC2016 # expanded by each task\n");
@@ -163,7 +157,7 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     }
     out.push_str(&words(payload, torchrun));
     if torchrun {
-        out.push_str(" \\\n  2>&1 | tee \"$LOG\" || status=\"${PIPESTATUS[0]}\"\n");
+        out.push_str(" \\\n  2>&1 | tee -a \"$LOG\" || status=\"${PIPESTATUS[0]}\"\n");
     } else if interactive {
         out.push('\n');
     } else {
@@ -177,7 +171,7 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
 
 fn log_definition(writer: &mut Writer<'_>) -> String {
     let name = writer.job_name();
-    format!("LOG=\"$SHARED_DIR/logs/{name}_${{SLURM_JOB_ID}}.train.log\"\n")
+    format!("LOG=\"$SHARED_DIR/logs/{name}_${{SLURM_JOB_ID}}.${{SLURM_RESTART_COUNT:-0}}.train.log\"\n")
 }
 
 /// What each task does before it becomes the command.

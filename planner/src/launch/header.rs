@@ -115,13 +115,15 @@ impl Writer<'_> {
             lines.push(format!("--dependency={value}"));
         }
         match site.requeue {
-            _ if site.retries > 0 => lines.extend(["--requeue".to_owned(), "--open-mode=append".to_owned()]),
-            Some(true) => lines.extend(["--requeue".to_owned(), "--open-mode=append".to_owned()]),
+            _ if site.retries > 0 => lines.push("--requeue".to_owned()),
+            Some(true) => lines.push("--requeue".to_owned()),
             Some(false) => lines.push("--no-requeue".to_owned()),
             None => {}
         }
-        if let Some(signal) = site.signal.as_deref().filter(|signal| text::is_signal(signal)) {
-            lines.push(format!("--signal={signal}"));
+        // A cluster may queue jobs again unasked, and would begin the log anew.
+        lines.push("--open-mode=append".to_owned());
+        if self.signal().is_some() {
+            lines.extend(site.signal.as_ref().map(|signal| format!("--signal={signal}")));
         }
         lines
     }

@@ -106,23 +106,18 @@ impl Writer<'_> {
             "#   (umask 077; for name in {}; do printf 'export %s=%q\\n' \"$name\" \"${{!name}}\"; done > FILE)\n",
             if names.is_empty() { "HF_TOKEN".to_owned() } else { names.join(" ") }
         ));
+        // Slurm may queue a job again whatever its end looks like from here.
+        out.push_str("# It stays, for a job that is queued again reads it again. Remove it yourself when you are done\n");
         out.push_str(&format!("SECRETS_FILE={value}\n"));
         if self.options.mode == Mode::Salloc {
             out.push_str("# shellcheck source=/dev/null\n. \"$SECRETS_FILE\"\n");
             return out;
         }
         out.push_str(
-            "if [ \"$(stat -c %a \"$SECRETS_FILE\")\" != 600 ]; then\n  \
-             echo \"$SECRETS_FILE must be there with mode 600\" >&2\n  exit 1\nfi\n\
+            "if [ ! -O \"$SECRETS_FILE\" ] || [ \"$(stat -c %a \"$SECRETS_FILE\")\" != 600 ]; then\n  \
+             echo \"$SECRETS_FILE must be there, yours, with mode 600\" >&2\n  exit 1\nfi\n\
              set +vx\n# shellcheck source=/dev/null\n. \"$SECRETS_FILE\"\n",
         );
-        if self.array().is_none() {
-            out.push_str(&format!(
-                "# It is deleted when the job has succeeded, or will not be queued again\n\
-                 trap 'if [ \"$?\" -eq 0 ] || [ \"${{SLURM_RESTART_COUNT:-0}}\" -ge {} ]; then rm -f -- \"$SECRETS_FILE\" || true; fi' EXIT\n",
-                self.site.retries
-            ));
-        }
         out
     }
 

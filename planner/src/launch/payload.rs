@@ -28,8 +28,8 @@ pub struct Payload {
     pub task_exports: Vec<(&'static str, &'static str)>,
     /// The variable of the batch script that holds a folder to be put before `PYTHONPATH`.
     pub python_path: Option<&'static str>,
-    /// What one task removes before the others start.
-    pub stale: Option<&'static str>,
+    /// Whether it writes into a folder of the job's own, which the arguments name as `$RUN_DIR`.
+    pub run_folder: bool,
     /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
     pub wants_ranks: bool,
     /// What each task's shell executes before the command, as one quoted word.
@@ -49,7 +49,7 @@ impl Payload {
             exports: Vec::new(),
             task_exports: Vec::new(),
             python_path: None,
-            stale: None,
+            run_folder: false,
             wants_ranks: false,
             startup: None,
             prints_losses: false,

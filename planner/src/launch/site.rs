@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::profile::Profile;
+use super::text;
 
 /// A site's values. All may be absent; what is needed and absent becomes a placeholder.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -34,7 +36,8 @@ pub struct Site {
     pub requeue: Option<bool>,
     /// How often a job that fails asks to be queued again; never.
     pub retries: u64,
-    /// Signal before the time limit, `SIGNAL@SECONDS`.
+    /// Signal to the ranks before the time limit, `SIGNAL@SECONDS`; sent where what runs is told to save on it, or to
+    /// end in good order.
     pub signal: Option<String>,
     /// Folder on the shared filesystem, for run folders, logs and caches.
     pub shared_dir: Option<String>,
@@ -72,7 +75,7 @@ pub struct Site {
     pub env: BTreeMap<String, String>,
     /// Variables that must be set when the job is submitted, such as `HF_TOKEN`.
     pub required_env: Vec<String>,
-    /// File that sets secrets, readable by its owner alone: sourced untraced, deleted when the job has succeeded.
+    /// File that sets secrets, readable by its owner alone: sourced untraced, and left where it is.
     pub secrets_file: Option<String>,
     /// Where the Python environment lies; the body decides.
     pub environment: Option<Environment>,
@@ -94,9 +97,9 @@ pub struct Site {
     pub tokenizer: Option<String>,
     /// Recipe file of NeMo Automodel (body automodel).
     pub config: Option<String>,
-    /// Module of torchtitan that holds the configuration, such as `llama3` (body torchtitan).
+    /// Module of torchtitan that holds the configuration, such as `llama3`; none for 0.2 (body torchtitan).
     pub titan_module: Option<String>,
-    /// The configuration, such as `llama3_8b` (body torchtitan).
+    /// The configuration, such as `llama3_8b`; for torchtitan 0.2 its TOML file (body torchtitan).
     pub titan_config: Option<String>,
     /// Cache of Hugging Face; under `shared_dir`.
     pub hf_home: Option<String>,
@@ -104,6 +107,25 @@ pub struct Site {
     pub uv_cache_dir: Option<String>,
     /// Home of NeMo; under `shared_dir`.
     pub nemo_home: Option<String>,
+}
+
+impl Site {
+    /// The site without what may be a secret, for places that outlive what is being done, such as a browser's storage.
+    /// A value that only looks like one is left out, too.
+    pub fn without_secrets(&self) -> Site {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else { return Site::default() };
+        let gives = |value: &Value| value.as_str().is_some_and(text::gives_secret);
+        for value in fields.values_mut() {
+            match value {
+                Value::Array(items) => items.retain(|item| !gives(item)),
+                Value::Object(variables) => variables
+                    .retain(|name, value| !text::may_be_secret(name, value.as_str().unwrap_or_default())),
+                value if gives(value) => *value = Value::Null,
+                _ => {}
+            }
+        }
+        serde_json::from_value(Value::Object(fields)).unwrap_or_default()
+    }
 }
 
 /// How a site wants GPUs to be asked for.

@@ -22,7 +22,7 @@ impl Step {
         for line in [
             "ready=\"${TMPDIR:-/tmp}/shardplan-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}.ready\"",
             "if [ \"$SLURM_LOCALID\" -eq 0 ]; then",
-            "  exec 9> \"$ready.lock\"",
+            "  exec 9>> \"$ready.lock\"",
             "  flock 9",
             "  uv sync",
             "  touch \"$ready\"",

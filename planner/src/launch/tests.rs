@@ -1,7 +1,9 @@
 //! Scripts as users read them, and scripts that somebody tries to break.
 
 mod modes;
+mod options;
 mod round_trip;
+mod torchtitan;
 
 use super::*;
 use crate::finding::has_error;
@@ -131,6 +133,39 @@ fn secrets_stay_out() {
     assert!(text.contains("export TRANSFORMERS_OFFLINE=1\n"), "{text}");
     assert!(has_error(&findings));
     assert!(!serde_json::to_string(&findings).expect("JSON").contains("supersecret"));
+}
+
+#[test]
+fn a_site_that_is_kept_holds_no_secret() {
+    let secret = "hf_abcdefghijklmnopqrst".to_owned();
+    let site = Site {
+        image: Some(secret.clone()),
+        modules: vec!["cuda".into(), format!("token={secret}")],
+        env: [
+            ("HF_TOKEN".into(), "typed".into()),
+            ("OTHER".into(), secret.clone()),
+            ("NCCL_IB_HCA".into(), "mlx5_0,mlx5_1".into()),
+        ]
+        .into(),
+        required_env: vec!["HF_TOKEN".into()],
+        retries: 2,
+        ..site()
+    };
+    let kept = site.without_secrets();
+    let text = serde_json::to_string(&kept).expect("JSON");
+    assert!(!text.contains("hf_abc") && !text.contains("typed"), "{text}");
+    let expected = Site {
+        image: None,
+        modules: vec!["cuda".into()],
+        env: [("NCCL_IB_HCA".into(), "mlx5_0,mlx5_1".into())].into(),
+        ..site
+    };
+    assert_eq!(kept, expected);
+    // Without secrets nothing is lost.
+    for example in examples() {
+        let site = example.on(&super::tests::site());
+        assert_eq!(site.without_secrets(), site);
+    }
 }
 
 #[test]

@@ -40,6 +40,21 @@ pub fn is_secret(name: &str, value: &str) -> bool {
             .any(|prefix| value.strip_prefix(prefix).is_some_and(|rest| is_token(prefix, rest)))
 }
 
+/// Whether a variable may hold a secret: it is known to, begins like one that is not whole yet, or has a part that looks
+/// drawn by chance. For places where leaving a harmless value out does no harm.
+pub fn may_be_secret(name: &str, value: &str) -> bool {
+    let by_chance = |part: &str| {
+        part.len() > 16
+            && part.bytes().any(|byte| byte.is_ascii_digit())
+            && part.bytes().any(|byte| byte.is_ascii_alphabetic())
+    };
+    let parts =
+        || value.split(|character: char| !character.is_ascii_alphanumeric() && !"_-".contains(character));
+    is_secret(name, value)
+        || parts()
+            .any(|part| SECRET_PREFIXES.iter().any(|prefix| part.starts_with(prefix)) || by_chance(part))
+}
+
 fn is_token(prefix: &str, rest: &str) -> bool {
     rest.len() >= 12 && may_follow(prefix, rest)
 }
@@ -205,6 +220,28 @@ mod tests {
         assert!(!is_secret("RECIPE", "hf_llama3_8b_pretrain"));
         assert!(!is_secret("TOKENIZERS_PARALLELISM", "false"));
         assert!(!is_secret("KEYBOARD", "de"));
+    }
+
+    #[test]
+    fn what_may_be_a_secret_is_not_kept() {
+        for (name, value) in [
+            ("HF_TOKEN", ""),
+            ("ANYTHING", "hf_ab"),
+            ("WANDB", "0123456789abcdef0123456789abcdef01234567"),
+            ("PROXY", "http://user:q8sT7vQz1LpX0aYw9@proxy:3128"),
+            ("HEADER", "Bearer sk-abc"),
+        ] {
+            assert!(may_be_secret(name, value), "{name}={value}");
+        }
+        for (name, value) in [
+            ("NCCL_IB_HCA", "mlx5_0,mlx5_1,mlx5_10"),
+            ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"),
+            ("NCCL_TOPO_FILE", "/opt/microsoft/ndv5-topo.xml"),
+            ("UCX_TLS", "rc,sm,cuda_copy"),
+            ("TOKENIZERS_PARALLELISM", "false"),
+        ] {
+            assert!(!may_be_secret(name, value), "{name}={value}");
+        }
     }
 
     #[test]

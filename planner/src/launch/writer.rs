@@ -6,7 +6,7 @@ use super::options::{Body, Mode, ScriptOptions};
 use super::site::{Container, Environment, Site};
 use super::text;
 use crate::finding::Finding;
-use crate::plan::Plan;
+use crate::plan::{Framework, Plan};
 
 /// Writes parts of a script and collects what is to be said about them.
 pub struct Writer<'a> {
@@ -49,6 +49,14 @@ impl<'a> Writer<'a> {
         self.note(Finding::warning(field, value, message).rule("the plan as flags of a framework"));
     }
 
+    /// Says in the script and in a finding that a part of the model is not among what is written.
+    pub fn leaves_out(&mut self, part: &str) {
+        let what = format!("`{part}` of the model, which is trained without it unless you add its options");
+        self.notes.push(format!("model: {what}"));
+        let message = format!("the script writes no option for {what}");
+        self.note(Finding::warning("model", part, message).rule("the plan as flags of a framework"));
+    }
+
     /// What the flags can't express, as comments; empty when they express it all.
     pub fn notes(&self) -> String {
         let mut out = String::new();
@@ -59,6 +67,24 @@ impl<'a> Writer<'a> {
             out.push_str(&format!("#   {}\n", text::comment(note)));
         }
         out
+    }
+
+    /// The framework whose names of options are written: the plan's version of it, else `newest`, its newest release.
+    pub fn framework(&mut self, newest: Framework) -> Framework {
+        match self.plan.software.framework {
+            Some(named) if named.product() == newest.product() => return named,
+            Some(named) => {
+                let message = format!(
+                    "the plan names {}, and the script starts {}: its options are those of {}",
+                    named.name(),
+                    self.options.body.title(),
+                    newest.name()
+                );
+                self.note(Finding::warning("software.framework", named.name(), message));
+            }
+            None => {}
+        }
+        newest
     }
 
     /// Whether the plan's ranks have GPUs.

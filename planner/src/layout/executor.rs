@@ -1,18 +1,28 @@
 //! What the worker can execute of what planner can plan.
+//!
+//! This is an allow-list. Structs are taken apart field by field and enums case by case, without `..` or `_`, so that
+//! whatever is added to a model or to training is refused by the compiler until somebody says here whether it is
+//! executed; of the parts that a model has by name alone, those are executed that stand in `executes_part`.
 
 use serde_json::Value;
 
 use crate::finding::Finding;
-use crate::model::{Architecture, Attention, Balance, LayerKind, MixerRef, Mlp, QkNorm};
-use crate::plan::Plan;
+use crate::model::{
+    Activation, Architecture, Attention, Balance, LayerKind, MixerRef, Mlp, Moe, Norm, QkNorm, Routing, Score,
+};
+use crate::plan::{MoeTraining, Optimizer, Plan, Training};
 use crate::units::Dtype;
-use crate::wire::Granularity;
+use crate::wire::{Granularity, OptimizerKind};
 
 /// What keeps `shardplan-rank` from executing this plan; empty when it can. The page asks before it offers to run,
 /// the rank before it allocates.
 pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     let mut limits = model_limits(plan);
-    limits.extend(training_limits(plan));
+    limits.extend(part_limits(plan));
+    if let Some(moe) = &plan.model.moe {
+        limits.extend(expert_limits(plan, moe));
+    }
+    limits.extend(training_limits(&plan.training, plan.model.moe.is_some()));
     if plan.nonuniform.is_some() {
         limits.push(limit(
             "cluster.failed",
@@ -23,25 +33,58 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     limits
 }
 
+/// What a run of a plan is compared with, whatever runtime the plan names: what page and command say before it starts.
+pub const COMPARED_WITH: &str =
+    "The worker runs the same layout under its own rules, runtime native; this is the prediction for that";
+
 fn limit(field: &str, value: impl Into<Value>, what: impl Into<String>) -> Finding {
     Finding::error(field, value, what.into()).rule("what shardplan-rank executes so far")
 }
 
 fn model_limits(plan: &Plan) -> Vec<Finding> {
     let (model, tp) = (&plan.model, plan.layout.tp);
+    let Architecture {
+        num_layers: _,
+        hidden_size: _,
+        ffn_hidden_size: _,
+        vocab_size: _,
+        // Of each kind of layer by itself, below.
+        attention: _,
+        other_mixers: _,
+        pattern: _,
+        moe: _,
+        gated: _,
+        activation: Activation::Silu | Activation::Gelu | Activation::SquaredRelu,
+        mlp_bias: _,
+        norm: Norm::Rms | Norm::Layer,
+        norm_eps: _,
+        rope_theta: _,
+        tied_embeddings: _,
+        learned_positions: _,
+        mtp_layers: _,
+        mtp_shared,
+        mtp_pattern: _,
+        post_norms: _,
+        hyper_connections,
+        attention_residuals,
+        layer_inputs,
+        alternating_updates,
+        residual_rank,
+        // By name, in `part_limits`.
+        parts: _,
+    } = model;
     let mut limits = Vec::new();
     for mixer in model.mixers() {
         limits.extend(mixer_limit(model, mixer, tp));
     }
-    if model.hyper_connections > 0 || model.attention_residuals {
+    if *hyper_connections > 0 || *attention_residuals {
         limits.push(limit(
             "model",
             "residual stream",
             "the executor adds to one residual stream, and this model mixes several or attends to earlier ones",
         ));
     }
-    let inputs = model.layer_inputs.is_some();
-    if inputs || model.alternating_updates > 0 || model.residual_rank > 0 {
+    if layer_inputs.is_some() || *alternating_updates > 0 || *residual_rank > 0 {
         let what =
             "the executor has no inputs of single layers, alternating updates or low-rank residual paths";
         limits.push(limit("model", "layers", what));
@@ -49,8 +92,63 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
     if model.has_mlp(Mlp::Linear) {
         limits.push(limit("model", "linear", "the executor has no single matrix in the place of an MLP"));
     }
-    let Some(moe) = &model.moe else { return limits };
-    if moe.scaled_branches {
+    if *mtp_shared && model.mtp_layers > 1 {
+        let what = "the executor runs no prediction module several times; set training.mtp_layers to 1";
+        limits.push(limit("training.mtp_layers", model.mtp_layers, what));
+    }
+    limits
+}
+
+/// Parts that the model has by name, and that the executor does not know.
+fn part_limits(plan: &Plan) -> Vec<Finding> {
+    let unknown = plan.model.parts.iter().filter(|(name, value)| !executes_part(plan, name, value));
+    let said = |(name, value): (&String, &Value)| {
+        let what = format!(
+            "the executor does not run `{}` ({}) of this model, and would train another one without it; take a model without, or write a script for a framework that has it",
+            crate::plan::clip(name),
+            crate::plan::clip(&value.to_string())
+        );
+        limit("model", crate::plan::clip(name), what)
+    };
+    unknown.map(said).collect()
+}
+
+/// Whether a part is executed: a window or a chunk that is as long as the sequence leaves nothing out.
+fn executes_part(plan: &Plan, name: &str, value: &Value) -> bool {
+    match name {
+        "sliding_window" | "attention_chunk_size" => {
+            value.as_u64().is_some_and(|tokens| tokens >= plan.training.seq_len)
+        }
+        _ => false,
+    }
+}
+
+fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
+    let Moe {
+        experts: _,
+        top_k: _,
+        ffn_hidden_size: _,
+        shared_ffn_hidden_size: _,
+        shared_gate: _,
+        router_bias: _,
+        latent_size: _,
+        latent_norm: _,
+        scaled_branches,
+        router_bias_buffer: _,
+        routing:
+            Routing {
+                score: Score::Softmax | Score::Sigmoid,
+                normalize: _,
+                scale: _,
+                groups: _,
+                group_top_k: _,
+                balance,
+                aux_coefficient: _,
+                bias_update_rate: _,
+            },
+    } = moe;
+    let mut limits = Vec::new();
+    if *scaled_branches {
         limits.push(limit(
             "model",
             "scaled_branches",
@@ -59,12 +157,17 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
     }
     let again = plan.training.recompute == Granularity::Full
         || plan.training.recompute_modules.iter().any(|module| module == "moe");
-    if moe.routing.balance == Balance::GlobalAuxLoss && again {
-        limits.push(limit(
+    match balance {
+        Balance::GlobalAuxLoss if again => limits.push(limit(
             "training.recompute.granularity",
             "moe",
             "the executor can't recompute experts whose balancing loss follows the micro batches so far; balance with aux_loss or seq_aux_loss, or don't recompute them",
-        ));
+        )),
+        Balance::None
+        | Balance::AuxLoss
+        | Balance::SeqAuxLoss
+        | Balance::GlobalAuxLoss
+        | Balance::Forced => {}
     }
     limits
 }
@@ -94,11 +197,35 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
                 ),
             ))
         }
-        MixerRef::Attention(Attention::Gqa { .. }) => None,
         MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }) => {
             missing("no sparse attention by an indexer")
         }
-        MixerRef::Attention(Attention::Mla { .. }) => None,
+        MixerRef::Attention(
+            Attention::Gqa {
+                heads: _,
+                kv_heads: _,
+                head_dim: _,
+                rotary_dim: _,
+                qk_norm: QkNorm::None | QkNorm::PerHead | QkNorm::Full,
+                qkv_bias: _,
+                out_bias: _,
+                sinks: _,
+                output_gate: _,
+                values_are_keys: false,
+                shared_kv: false,
+            }
+            | Attention::Mla {
+                heads: _,
+                q_lora_rank: _,
+                kv_lora_rank: _,
+                qk_nope_dim: _,
+                qk_rope_dim: _,
+                v_dim: _,
+                qk_norm: true,
+                indexer: None,
+                output_gate: _,
+            },
+        ) => None,
         MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
         MixerRef::DeltaNet(_)
         | MixerRef::KimiDelta(_)
@@ -113,28 +240,90 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
     }
 }
 
-fn training_limits(plan: &Plan) -> Vec<Finding> {
-    let training = &plan.training;
+/// Why these settings can't be executed. What they say of bytes and of time alone is not looked at: kernels, overlap,
+/// graphs, buffers, and types of state that the executor keeps wider.
+fn training_limits(training: &Training, has_experts: bool) -> Vec<Finding> {
+    let Training {
+        seq_len: _,
+        micro_batch_size: _,
+        global_batch_size: _,
+        dtype,
+        low_precision,
+        fp8_param_gather: _,
+        bf16_first_layers: _,
+        bf16_last_layers: _,
+        grad_dtype: _,
+        optimizer:
+            Optimizer {
+                kind: OptimizerKind::Adam | OptimizerKind::Sgd | OptimizerKind::Muon,
+                distributed: _,
+                precision_aware: _,
+                master_dtype: _,
+                exp_avg_dtype: _,
+                exp_avg_sq_dtype: _,
+                offload_fraction: _,
+                instances: _,
+                core_master: _,
+            },
+        recompute: _,
+        recompute_modules: _,
+        recompute_method: _,
+        recompute_layers: _,
+        distribute_saved_activations: _,
+        offload: _,
+        attention_dropout,
+        hidden_dropout,
+        attention_backend: _,
+        implementation: _,
+        cross_entropy: _,
+        fused_gradient_accumulation: _,
+        cuda_graphs: _,
+        cuda_graph_modules: _,
+        overlap: _,
+        moe:
+            MoeTraining {
+                dispatcher: _,
+                backend: _,
+                load_imbalance: _,
+                capacity_factor,
+                pad_to_capacity: _,
+                grouped_gemm: _,
+                shared_expert_overlap: _,
+                fused_activation: _,
+                permute_fusion: _,
+            },
+        attention_mask: _,
+        deterministic: _,
+        fused_softmax: _,
+        deferred_head_gradients: _,
+    } = training;
     let mut limits = Vec::new();
-    if training.dtype == Dtype::Fp16 {
-        limits.push(limit(
+    match dtype {
+        Dtype::Bf16 | Dtype::Fp32 | Dtype::Fp64 => {}
+        Dtype::Fp16 => limits.push(limit(
             "training.dtype",
             "fp16",
             "the executor runs bf16, fp32 and fp64; fp16 needs loss scaling, which it does not have",
-        ));
+        )),
+        Dtype::Fp8 => {
+            limits.push(limit("training.dtype", "fp8", "the executor runs bf16, fp32 and fp64"));
+        }
     }
-    for (field, rate) in [
-        ("training.attention_dropout", training.attention_dropout),
-        ("training.hidden_dropout", training.hidden_dropout),
-    ] {
+    if let Some(recipe) = low_precision {
+        let what = "the executor has no 8-bit or 4-bit kernels; set training.dtype to bf16";
+        limits.push(limit("training.dtype", recipe.name(), what));
+    }
+    for (field, rate) in
+        [("training.attention_dropout", *attention_dropout), ("training.hidden_dropout", *hidden_dropout)]
+    {
         if rate > 0.0 {
             limits.push(limit(field, rate, "the executor has no dropout; set it to 0"));
         }
     }
-    if training.moe.capacity_factor.is_some() && plan.model.moe.is_some() {
+    if capacity_factor.is_some() && has_experts {
         limits.push(limit(
             "training.moe.capacity_factor",
-            training.moe.capacity_factor,
+            *capacity_factor,
             "the executor drops no tokens; leave the capacity factor out",
         ));
     }
@@ -145,6 +334,7 @@ fn training_limits(plan: &Plan) -> Vec<Finding> {
 mod tests {
     use serde_json::{Value, json};
 
+    use crate::model::presets;
     use crate::plan::Plan;
 
     /// The limits of a plan with these parts.
@@ -170,16 +360,143 @@ mod tests {
         check("tiny-moe", json!({"tp": 2, "ep": 4, "etp": 2}), none(), "");
         check("llama-3-8b", json!({"tp": 8}), none(), "");
         check("deepseek-v3", json!({"ep": 8}), none(), "");
-        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "");
         check("minimax-m2", json!({"tp": 8}), none(), "");
         // Also where tp cuts through key-value heads.
         let muon = json!({"optimizer": {"kind": "muon", "distributed": false}});
         check("qwen3-30b-a3b", json!({"tp": 8}), muon, "");
     }
 
+    /// Limits of a preset's config.json with these fields besides.
+    fn with(preset: &str, more: Value) -> Vec<String> {
+        let config = presets().iter().find(|known| known.id == preset).unwrap().hf_config.clone().unwrap();
+        let mut config = Value::Object(config);
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        limits(json!({"hf_config": config}), json!({}), json!({"seq_len": 4096}))
+    }
+
+    #[test]
+    fn a_part_that_nobody_knows_is_refused_by_name() {
+        for (preset, more, name) in [
+            ("llama-3-8b", json!({"a_part_of_next_year": 0.5}), "a_part_of_next_year"),
+            ("llama-3-8b", json!({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}), "rope_scaling"),
+            (
+                "llama-3-8b",
+                json!({"rope_parameters": {"rope_type": "yarn", "factor": 8.0}}),
+                "rope_parameters",
+            ),
+            ("llama-3-8b", json!({"rope_scaling": {"rope_type": "longer", "factor": 2.0}}), "rope_scaling"),
+            (
+                "llama-3-8b",
+                json!({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "alpha": 1.0}}),
+                "rope_scaling",
+            ),
+            ("llama-3-8b", json!({"attention_multiplier": 0.01}), "attention_multiplier"),
+            ("llama-3-8b", json!({"logits_scaling": 8}), "logits_scaling"),
+            ("llama-3-8b", json!({"final_logit_softcapping": 30.0}), "final_logit_softcapping"),
+            ("llama-3-8b", json!({"hidden_act": "gelu"}), "hidden_act"),
+            ("mistral-7b", json!({"sliding_window": 1024}), "sliding_window"),
+            ("mixtral-8x7b", json!({"router_jitter_noise": 0.01}), "router_jitter_noise"),
+            ("mixtral-8x7b", json!({"router_z_loss_coef": 0.001}), "router_z_loss_coef"),
+            ("deepseek-v3", json!({"topk_method": "group_limited_greedy"}), "topk_method"),
+            ("deepseek-v3", json!({"scoring_func": "sqrtsoftplus"}), "scoring_func"),
+            ("qwen3-8b", json!({"attention_dropout": 0.1}), "attention_dropout"),
+        ] {
+            let found = with(preset, more.clone());
+            assert_eq!(found.len(), 1, "{preset} {more}: {found:?}");
+            assert!(found[0].contains(&format!("does not run `{name}`")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn parts_that_change_nothing_are_executed() {
+        for (preset, more) in [
+            (
+                "llama-3-8b",
+                json!({"attention_dropout": 0.0, "bos_token_id": 1, "torch_dtype": "bfloat16", "use_cache": true}),
+            ),
+            (
+                "llama-3-8b",
+                json!({"rope_scaling": {"type": "default"}, "logits_scaling": 1.0, "a_part_of_next_year": null}),
+            ),
+            ("mistral-7b", json!({"sliding_window": 4096})),
+            (
+                "qwen3-8b",
+                json!({"sliding_window": 128, "use_sliding_window": false, "max_window_layers": 36, "layer_types": ["full_attention"]}),
+            ),
+            (
+                "mixtral-8x7b",
+                json!({"router_jitter_noise": 0.0, "output_router_logits": false, "router_aux_loss_coef": 0.02}),
+            ),
+        ] {
+            assert_eq!(with(preset, more.clone()), Vec::<String>::new(), "{preset} {more}");
+        }
+    }
+
+    /// Every preset is executed as it is, or refused with the name of each part that is not.
+    #[test]
+    fn presets_are_executed_or_each_part_is_named() {
+        let mut executed = Vec::new();
+        for preset in presets() {
+            let plan = json!({"version": 1, "model": {"preset": preset.id}, "runtime": "native",
+                              "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 1}, "training": {"seq_len": 1024}});
+            let resolved = Plan::resolve(&crate::plan::parse_plan(&plan.to_string()).unwrap());
+            let plan = resolved.plan.unwrap_or_else(|| panic!("{}: {:?}", preset.id, resolved.findings));
+            let said: Vec<String> =
+                super::executor_limits(&plan).into_iter().map(|finding| finding.message).collect();
+            for (part, value) in &plan.model.parts {
+                let named = said.iter().any(|message| message.contains(part.as_str()));
+                assert_eq!(named, !super::executes_part(&plan, part, value), "{}: {said:?}", preset.id);
+                let finding =
+                    resolved.findings.iter().find(|finding| finding.message.starts_with("planned without"));
+                assert!(
+                    finding.is_some_and(|finding| finding.message.contains(part.as_str())),
+                    "{}",
+                    preset.id
+                );
+            }
+            if said.is_empty() {
+                executed.push(preset.id.as_str());
+            }
+        }
+        insta::assert_snapshot!(executed.join("\n"));
+    }
+
+    #[test]
+    fn a_command_line_of_megatron_keeps_what_it_computes_beside() {
+        let parts = |options: &str| {
+            let line = format!(
+                "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --vocab-size 256 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 1 --swiglu --position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 {options}"
+            );
+            let job = crate::import::Job { gpu: "h100-sxm", nodes: 1, gpus_per_node: 1, environment: &[] };
+            let arguments = crate::import::Arguments::of_words(line.split_whitespace());
+            let imported = crate::import::import_megatron_job(arguments, &job);
+            let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+            let plan = Plan::resolve(&file).plan.unwrap();
+            let limits = super::executor_limits(&plan).into_iter().map(|finding| finding.message);
+            limits.collect::<Vec<_>>().join("; ")
+        };
+        assert_eq!(parts("--moe-z-loss-coeff 0"), "");
+        for (options, name) in [
+            ("--window-size (128,0)", "window-size"),
+            ("--softmax-scale 0.5", "softmax-scale"),
+            ("--use-rope-scaling", "use-rope-scaling"),
+            ("--num-experts 4 --moe-z-loss-coeff 1e-3", "moe-z-loss-coeff"),
+            ("--num-experts 4 --moe-input-jitter-eps 0.01", "moe-input-jitter-eps"),
+        ] {
+            assert!(
+                parts(options).contains(&format!("does not run `{name}`")),
+                "{options}: {}",
+                parts(options)
+            );
+        }
+    }
+
     #[test]
     fn what_is_missing_is_named() {
         let none = || json!({});
+        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "clamped activation");
+        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "sliding windows");
+        check("llama-3.1-405b", json!({"tp": 8}), none(), "does not run `rope_scaling`");
         check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
         check("deepseek-v4-flash", none(), none(), "no key shared by all heads");
         check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");

@@ -51,8 +51,28 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
         rule,
         || format!("cp {} does not go with multi-token-prediction modules in this runtime", layout.cp),
     );
-    if shape.runtime == Runtime::MegatronFsdp {
-        megatron_fsdp_rules(shape, broken);
+    match shape.runtime {
+        Runtime::MegatronFsdp => megatron_fsdp_rules(shape, broken),
+        _ => fsdp2_rules(shape, broken),
+    }
+}
+
+/// `fully_shard` has no levels: parameters, gradients and optimizer state are cut over one group, and replicas hold the
+/// same. What it leaves open is when gathered parameters are given back.
+fn fsdp2_rules(shape: &Shape<'_>, broken: &mut Broken) {
+    let settings = &shape.layout.fsdp;
+    let rule = "FSDP2 shards parameters, gradients and optimizer state alike (torch fully_shard)";
+    if settings.strategy != Strategy::OptimGradsParams {
+        let name = settings.strategy.name();
+        let message = format!(
+            "FSDP2 has no strategy {name}: strategies belong to runtime megatron_fsdp; to keep gathered parameters through backward, set layout.fsdp.reshard_after_forward to never"
+        );
+        let whole = Strategy::OptimGradsParams.name();
+        broken.refuse("layout.fsdp.strategy", name, rule, message, [whole]);
+    }
+    if settings.outer_optim {
+        let message = "FSDP2's replicas hold the same optimizer state: outer strategy optim belongs to runtime megatron_fsdp".to_owned();
+        broken.refuse("layout.fsdp.outer_strategy", "optim", rule, message, ["no_shard"]);
     }
 }
 

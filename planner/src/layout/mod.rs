@@ -67,13 +67,13 @@ pub(crate) mod testing;
 mod tests;
 mod validity;
 
-pub use executor::executor_limits;
+pub use executor::{COMPARED_WITH, executor_limits};
 pub use generate::{Choice, valid_layouts, valid_layouts_of};
 pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
 pub use mesh::{Mesh, mesh_groups};
 pub use placement::{Link, Place, link, place};
 pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken};
-pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage};
+pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage, stage_layers};
 pub use string::{mtp_of_layout_string, parse_layout_string};
 pub(crate) use validity::first_broken_alone;
 pub use validity::{Shape, check, valid_values};

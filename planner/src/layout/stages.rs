@@ -101,6 +101,18 @@ pub fn chunks_of_stage(layout: &Layout, layers: u64, stage: u64) -> Option<Vec<C
     Some(found)
 }
 
+/// Layers of every virtual stage, in the order of the model; none when they don't divide.
+pub fn stage_layers(layout: &Layout, layers: u64) -> Option<Vec<u64>> {
+    let mut counts = vec![0; layout.pp.checked_mul(layout.vpp)? as usize];
+    for stage in 0..layout.pp {
+        for (chunk, held) in chunks_of_stage(layout, layers, stage)?.into_iter().enumerate() {
+            let number = virtual_stage(layout.schedule, layout.pp, stage, chunk as u64);
+            *counts.get_mut(number as usize)? = held.layers.end - held.layers.start;
+        }
+    }
+    Some(counts)
+}
+
 /// The first stage with a chunk that `wanted` picks; stage 0 when there is none.
 fn stage_with(layout: &Layout, layers: u64, wanted: impl Fn(&Chunk) -> bool) -> u64 {
     let has =

@@ -10,6 +10,7 @@
 mod arithmetic;
 mod directives;
 mod facts;
+mod harm;
 mod job;
 mod launcher;
 mod notes;
@@ -29,6 +30,7 @@ mod tests;
 use serde::Serialize;
 
 pub use crate::finding::Severity;
+pub use harm::{Harm, Taken, taken};
 pub use report::readable;
 pub use table::{Rule, rules};
 

@@ -144,8 +144,10 @@ pub struct Redirect {
 /// Kinds of redirections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RedirectKind {
-    /// `>`, `>>`, `&>`.
+    /// `>`, `>|`, `&>`: the file begins anew.
     Write,
+    /// `>>`, `&>>`: behind what the file holds.
+    Append,
     /// `<`, `<>`.
     Read,
     /// `>&`, `<&` of a number.
@@ -156,6 +158,13 @@ pub enum RedirectKind {
     PlainDocument,
     /// `<<<`.
     HereString,
+}
+
+impl RedirectKind {
+    /// Whether something comes into a file.
+    pub const fn writes(self) -> bool {
+        matches!(self, RedirectKind::Write | RedirectKind::Append)
+    }
 }
 
 /// A word: pieces side by side.

@@ -4,10 +4,13 @@ use serde_json::Value;
 
 use crate::cluster::Generation;
 use crate::finding::Finding;
+use crate::model::LayerKind;
 use crate::plan::Plan;
-use crate::wire::{AttentionBackend, Implementation, Runtime};
+use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
 
 use super::setting::{Kernel, Setting};
+use super::stage::Terms;
+use super::wide::Wide;
 use super::workspaces::cublas_workspace;
 use super::{fsdp2, interval};
 
@@ -20,6 +23,54 @@ pub fn assumptions(plan: &Plan) -> Vec<Finding> {
         Runtime::Fsdp2 => of_fsdp2(plan),
         Runtime::MegatronFsdp | Runtime::Native => Vec::new(),
     }
+}
+
+/// Selective recomputation that leaves some layers, or all of them, with everything that they would keep without it.
+/// Where modules are named it is enough that they are in some layers. The plan breaks no rule.
+pub fn spares_nothing(plan: &Plan) -> Option<Finding> {
+    let (recompute, settings) = (&plan.training.recompute_modules, &plan.layout.fsdp);
+    if plan.training.recompute != Granularity::Selective || !settings.checkpoints_language {
+        return None;
+    }
+    let mut without = plan.clone();
+    without.training.recompute = Granularity::None;
+    let kept = |plan: &Plan| -> Vec<(LayerKind, Wide)> {
+        let terms = Terms::new(plan);
+        let of = |kind: LayerKind| match plan.runtime {
+            Runtime::Fsdp2 => fsdp2::torch_layer(&terms, kind).saved.total(),
+            _ => terms.layer(kind).saved.total(),
+        };
+        plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, of(kind))).collect()
+    };
+    let unspared: Vec<LayerKind> = kept(plan)
+        .into_iter()
+        .zip(kept(&without))
+        .filter(|((_, with), (_, without))| with >= without)
+        .map(|((kind, _), _)| kind)
+        .collect();
+    let by_operator = plan.runtime == Runtime::Fsdp2 && settings.checkpoints_matmuls;
+    let all = unspared.len() == plan.model.layer_kinds().len();
+    if unspared.is_empty() || !(all || by_operator) {
+        return None;
+    }
+    let which = if all {
+        "any layer".to_owned()
+    } else {
+        let kinds: Vec<String> = unspared.iter().map(|&kind| plan.model.kind_in_words(kind)).collect();
+        format!("layers of {}", kinds.join(", "))
+    };
+    let why = if by_operator {
+        "which operators run in them is not known, so they are counted as without checkpoints".to_owned()
+    } else if recompute.is_empty() {
+        "name what runs again in training.recompute.modules".to_owned()
+    } else {
+        format!("{} keeps nothing there that could be made again", recompute.join(", "))
+    };
+    let message = format!("selective recomputation spares nothing of {which}: {why}");
+    Some(
+        Finding::warning("training.recompute.granularity", "selective", message)
+            .rule("selective recomputation spares something"),
+    )
 }
 
 fn of_fsdp2(plan: &Plan) -> Vec<Finding> {

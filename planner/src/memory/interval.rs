@@ -87,22 +87,57 @@ pub fn low_end(plan: &Plan, class: &RankClass) -> u64 {
 
 /// The high end of the range, a load of experts that may come, the largest allocator overhead seen, a third more outside.
 pub fn high_end(plan: &Plan, class: &RankClass) -> u64 {
-    let allocated = high_allocated(plan, class);
-    let reserved = if on_gpu(plan) { ratio(allocated, RESERVED_OVER_ALLOCATED_MAX) } else { allocated };
-    let reserved = reserved.max(class.peak_reserved_bytes);
-    reserved.saturating_add(ratio(class.outside_bytes, (4, 3)))
+    let upper = Upper::of(plan);
+    upper.taken(
+        upper.allocated(split(plan, class), saved_by_experts(class)),
+        class.peak_reserved_bytes,
+        class.outside_bytes,
+    )
 }
 
-/// The high end of allocated bytes. Where a load of experts may come, the range of runs that are known exactly with that
-/// load is one reason for more, and what published recipes took over their prediction another: it has the load in it.
-fn high_allocated(plan: &Plan, class: &RankClass) -> u64 {
-    let (exact, estimated) = split(plan, class);
-    let end = |high: u64| exact.saturating_add(ratio(estimated, (high, 1000)));
-    match plan.runtime {
-        Runtime::Megatron => {
-            end(range(plan).high).max(end(MEGATRON.high).saturating_add(more_tokens(plan, class)))
+/// No high end is more than so many times the central value: the widest range, half as much again of what experts save
+/// and the largest allocator overhead come to less.
+pub const MOST_OVER_PEAK: u64 = 2;
+
+/// The high end of plans of one runtime, model and expert parallelism: what of it does not depend on bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Upper {
+    megatron: bool,
+    high: u64,
+    /// Whether more tokens may come to experts than the plan says.
+    pub grows: bool,
+    on_gpu: bool,
+}
+
+impl Upper {
+    /// Of a plan.
+    pub fn of(plan: &Plan) -> Upper {
+        Upper {
+            megatron: plan.runtime == Runtime::Megatron,
+            high: range(plan).high,
+            grows: load_may_grow(plan),
+            on_gpu: on_gpu(plan),
         }
-        _ => end(range(plan).high).saturating_add(more_tokens(plan, class)),
+    }
+
+    /// The high end of allocated bytes: of those that are exact, those that the range is about, and those of the latter that
+    /// experts save. Where a load of experts may come, the range of runs that are known exactly with that load is one reason
+    /// for more, and what published recipes took over their prediction another: it has the load in it.
+    pub fn allocated(&self, (exact, estimated): (u64, u64), experts: u64) -> u64 {
+        let end = |high: u64| exact.saturating_add(ratio(estimated, (high, 1000)));
+        // What experts save more when as many tokens come as on the busiest rank seen.
+        let more = if self.grows { ratio(experts, LOAD).saturating_sub(experts) } else { 0 };
+        if self.megatron {
+            end(self.high).max(end(MEGATRON.high).saturating_add(more))
+        } else {
+            end(self.high).saturating_add(more)
+        }
+    }
+
+    /// The high end of what is taken from the GPU, of that of allocated bytes, of reserved and of outside ones.
+    pub fn taken(&self, allocated: u64, reserved: u64, outside: u64) -> u64 {
+        let high = if self.on_gpu { ratio(allocated, RESERVED_OVER_ALLOCATED_MAX) } else { allocated };
+        high.max(reserved).saturating_add(ratio(outside, (4, 3)))
     }
 }
 
@@ -110,19 +145,14 @@ fn high_allocated(plan: &Plan, class: &RankClass) -> u64 {
 pub fn peak_ranges(plan: &Plan, class: &RankClass) -> [[u64; 2]; 2] {
     let (exact, estimated) = split(plan, class);
     let low = exact.saturating_add(ratio(estimated, (range(plan).low, 1000)));
-    let high = high_allocated(plan, class);
+    let high = Upper::of(plan).allocated((exact, estimated), saved_by_experts(class));
     let reserved = if on_gpu(plan) { ratio(high, RESERVED_OVER_ALLOCATED_MAX) } else { high };
     [[low, high], [low, reserved.max(class.peak_reserved_bytes)]]
 }
 
-/// What experts save more when as many tokens come as on the busiest rank seen, unless their number is given or forced.
-fn more_tokens(plan: &Plan, class: &RankClass) -> u64 {
-    if !load_may_grow(plan) {
-        return 0;
-    }
-    let of_experts = class.parts.iter().filter(|part| part.name == EXPERTS);
-    let saved: u64 = of_experts.map(|part| part.bytes).sum();
-    ratio(saved, LOAD).saturating_sub(saved)
+/// What routed experts save of a class's peak.
+fn saved_by_experts(class: &RankClass) -> u64 {
+    class.parts.iter().filter(|part| part.name == EXPERTS).map(|part| part.bytes).sum()
 }
 
 /// Whether more tokens may come to a rank's experts than the plan says: it neither says a load, nor bounds or forces it.

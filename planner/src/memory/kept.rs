@@ -3,7 +3,7 @@
 //! The peak of a stage is a sum and a maximum of few numbers. What does not depend on the pipeline is in [`LayerTerms`]
 //! (one layer of each kind, output layer, buffers), what does not depend on the micro batch in [`GridTerms`] (state of a
 //! stage's ranks), and what is alive how often in [`Alive`]. All are made by the functions that make the answer
-//! of a plan, and [`peak_bytes`] equals that answer's to the byte, as long as it is below 2^53 bytes. Offloaded activations,
+//! of a plan, and what is [`taken`] and its [`upper_end`] equal that answer's to the byte, as long as they are below 2^53 bytes. Offloaded activations,
 //! checkpoints of several layers, dealt optimizer state and reduced replicas are not covered: see [`covers`].
 
 use crate::layout::{Axis, Chunk, chunks_of_stage};
@@ -14,13 +14,14 @@ use crate::shard::{Block, counted_blocks_of};
 use crate::wire::{Granularity, OptimizerKind, Runtime};
 
 use super::head::head;
+pub use super::interval::Upper;
 use super::interval::reserved;
 use super::layer::{layer, mtp_module_of};
 use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
 use super::optimizer::Slot;
 use super::outside::outside_bytes;
-use super::parts::LayerBytes;
+use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::state::{self, loose_weight_gradient};
 pub use super::weights::Blocks;
@@ -67,6 +68,8 @@ pub fn kinds(plan: &Plan) -> Vec<LayerKind> {
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Bytes {
     saved: f64,
+    /// Of them, those of routed experts.
+    experts: f64,
     whole: f64,
     recomputed: f64,
     forward: f64,
@@ -77,6 +80,7 @@ impl Bytes {
     fn of(layer: &LayerBytes) -> Bytes {
         Bytes {
             saved: layer.saved.total().float(),
+            experts: layer.saved.get(Part::Experts).float(),
             whole: layer.whole().float(),
             recomputed: layer.recomputed.float(),
             forward: layer.forward.float(),
@@ -200,6 +204,31 @@ impl LayerTerms {
             gathered: self.gathered[usize::from(class.head)][usize::from(class.experts)],
             stream: self.stream,
         }
+    }
+}
+
+/// What routed experts save of each thing that is alive.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ExpertTerms {
+    layers: [f64; SLOTS],
+    module: f64,
+}
+
+impl LayerTerms {
+    /// What of these terms is of routed experts; whole layers that are computed again save nothing of theirs.
+    pub fn experts(&self) -> ExpertTerms {
+        let of = |bytes: &Bytes| if self.full { 0.0 } else { bytes.experts };
+        ExpertTerms { layers: self.layers.each_ref().map(of), module: of(&self.module) }
+    }
+}
+
+impl ExpertTerms {
+    /// Each number joined with another's, by the least or the most of the two.
+    pub fn join(&self, other: &ExpertTerms, of: impl Fn(f64, f64) -> f64) -> ExpertTerms {
+        let mut joined = *self;
+        joined.layers.iter_mut().zip(other.layers).for_each(|(mine, theirs)| *mine = of(*mine, theirs));
+        joined.module = of(joined.module, other.module);
+        joined
     }
 }
 
@@ -362,8 +391,9 @@ impl Alive {
 pub struct GridTerms {
     /// Weights, gradients, optimizer state, and what is held beside them.
     always: f64,
-    /// The most of the phases without activations.
+    /// The most of the phases without activations, and of them the one that comes first, which of equals counts.
     least: f64,
+    load: f64,
     /// A weight gradient that is not added where it is made.
     weight_gradient: f64,
 }
@@ -412,6 +442,7 @@ impl GridTerms {
         GridTerms {
             always: (held + state.held.total()).float(),
             least: load.max(embedding).max(state.gradient_copies + state.update_copies).float(),
+            load: load.float(),
             weight_gradient: loose_weight_gradient(plan, elements).float(),
         }
     }
@@ -420,12 +451,45 @@ impl GridTerms {
 /// Allocated bytes of a rank at its peak; more of any term is never less of them. All numbers are whole and far below 2^53, so the order of sums is free.
 #[inline]
 pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
+    let most = larger(with_activations(terms, grid, alive), grid.least);
+    grid.always + terms.gathered + alive.boundary * terms.stream + most
+}
+
+/// The most of the phases with activations.
+#[inline]
+fn with_activations(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
     let product = |at: usize| terms.each[at] * alive.counts[at];
     let quarter = |at: usize| (product(at) + product(at + 1)) + (product(at + 2) + product(at + 3));
     let saved = quarter(0) + quarter(4) + quarter(8);
-    let backward = terms.backward + grid.weight_gradient;
-    let most = larger(saved + larger(terms.forward, backward), grid.least);
-    grid.always + terms.gathered + alive.boundary * terms.stream + most
+    saved + larger(terms.forward, terms.backward + grid.weight_gradient)
+}
+
+/// The upper end of the likely range of what a rank takes from its GPU, where it has so many bytes outside the allocator;
+/// on one grid of ranks, more of any term is never less of it.
+pub fn upper_end(
+    plan: &Plan,
+    upper: &Upper,
+    (terms, experts): (&ClassTerms, &ExpertTerms),
+    grid: &GridTerms,
+    alive: &Alive,
+    outside: u64,
+) -> u64 {
+    let at_activations = with_activations(terms, grid, alive);
+    // Experts count where the most is alive while they save something; of equal phases the first is the peak.
+    let saving = upper.grows && at_activations > grid.load && at_activations >= grid.least;
+    let saved = |(each, count): (&f64, &f64)| each * count;
+    let experts = match saving {
+        true => {
+            let layers: f64 = experts.layers.iter().zip(&alive.counts).map(saved).sum();
+            layers + experts.module * alive.counts[SLOTS + 2]
+        }
+        false => 0.0,
+    };
+    // As for what is taken, casts of floats saturate.
+    let bytes = |float: f64| (float as u64).min(super::MOST);
+    let allocated = bytes(allocated(terms, grid, alive));
+    let high = upper.allocated((0, allocated), bytes(experts));
+    upper.taken(high, reserved(plan, allocated, 0), outside)
 }
 
 /// Bytes of a plan's ranks outside the allocator.

@@ -13,6 +13,7 @@ mod head;
 mod interval;
 pub(crate) mod kept;
 mod layer;
+mod listed;
 mod live;
 mod low_precision;
 mod megatron_fsdp;
@@ -37,13 +38,15 @@ mod wide;
 mod workspaces;
 
 pub use advice::{advice, advice_in_pieces};
-pub use assumptions::assumptions;
+pub use assumptions::{assumptions, spares_nothing};
 pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
+pub(crate) use interval::MOST_OVER_PEAK;
 pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };
+pub use listed::differences;
 pub use live::{live_chunks, live_of_chunk};
 pub use optimizer::Slot;
 pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
@@ -75,11 +78,9 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         None => plan_classes(plan),
         Some(nonuniform) => role_classes(plan, nonuniform),
     };
-    let peak_bytes = rank_classes.iter().map(interval::taken).max().unwrap_or(0);
+    let Peak { bytes: peak_bytes, high } = Peak::of(plan, &rank_classes);
     let low =
         rank_classes.iter().map(|class| interval::low_end(plan, class)).max().unwrap_or(0).min(peak_bytes);
-    let high =
-        rank_classes.iter().map(|class| interval::high_end(plan, class)).max().unwrap_or(0).max(peak_bytes);
     let capacity_bytes = plan.cluster.gpu.capacity_bytes;
     let verdict = interval::verdict(capacity_bytes, peak_bytes, high);
     MemoryAnswer {
@@ -89,6 +90,29 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         interval_bytes: [low, high],
         rank_classes,
         advice: None,
+    }
+}
+
+/// What the fullest rank of a plan takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Peak {
+    /// `peak_bytes` of its answer.
+    pub bytes: u64,
+    /// The upper end of its likely range.
+    pub high: u64,
+}
+
+impl Peak {
+    /// Of a valid plan.
+    pub(crate) fn of_plan(plan: &Plan) -> Peak {
+        let MemoryAnswer { peak_bytes, interval_bytes: [_, high], .. } = answer(plan);
+        Peak { bytes: peak_bytes, high }
+    }
+
+    fn of(plan: &Plan, classes: &[RankClass]) -> Peak {
+        let bytes = classes.iter().map(interval::taken).max().unwrap_or(0);
+        let high = classes.iter().map(|class| interval::high_end(plan, class)).max().unwrap_or(0);
+        Peak { bytes, high: high.max(bytes) }
     }
 }
 
@@ -239,14 +263,14 @@ impl States {
         alike.then(|| States((0..plan.layout.pp).map(|stage| StageState::of(plan, stage)).collect()))
     }
 
-    /// `peak_bytes` of the answer of a plan with this state.
-    pub(crate) fn peak_bytes(&self, plan: &Plan) -> u64 {
+    /// What the answer of a plan with this state says of the fullest rank.
+    pub(crate) fn peak(&self, plan: &Plan) -> Peak {
         let terms = Terms::new(plan);
         let ranks = (0u64..).zip(&self.0).flat_map(|(stage, state)| {
             let of = move |rank| rank_class(plan, stage, rank);
             sharded_ranks(&terms, stage, state).into_iter().map(of)
         });
-        ranks.map(|class| interval::taken(&class)).max().unwrap_or(0)
+        Peak::of(plan, &ranks.collect::<Vec<_>>())
     }
 }
 

@@ -1,9 +1,8 @@
-//! Optimizer state of Megatron-Core: bytes of an element by optimizer and types, and who holds it.
+//! Optimizer state of Megatron-Core: bytes of an element by optimizer, and who holds it.
 
 use crate::layout::GroupKind;
 use crate::plan::Plan;
-use crate::shard::{Module, block_families, counted_blocks};
-use crate::units::{Dtype, LowPrecision};
+use crate::shard::{Module, block_families, counted_blocks, state_owners, state_types};
 use crate::wire::OptimizerKind;
 
 use super::weights::{StageElements, is_hidden_matrix};
@@ -18,45 +17,16 @@ pub struct StateWidth {
     pub moments: u64,
 }
 
-/// Whether Megatron-Core keeps the fp32 master weights of a precision-aware optimizer and hands it gradients in fp32, as it
-/// does for 8-bit weights that are cast from them (`use_precision_aware_optimizer_no_fp8_or_ds_fp8` of its
-/// `optimizer_config.py`, when that is off).
-pub fn core_keeps_master(plan: &Plan) -> bool {
-    let optimizer = &plan.training.optimizer;
-    let cast = matches!(
-        plan.training.low_precision,
-        Some(LowPrecision::Fp8Current | LowPrecision::Fp8Blockwise | LowPrecision::Mxfp8)
-    );
-    optimizer.precision_aware
-        && optimizer.master_dtype == Dtype::Fp32
-        && optimizer.offload_fraction <= 0.0
-        && optimizer.core_master.unwrap_or(cast)
-}
-
 /// State of a matrix that Muon treats, and of everything else.
 pub fn widths(plan: &Plan) -> [StateWidth; 2] {
-    let (training, optimizer) = (&plan.training, &plan.training.optimizer);
-    let two_bytes = matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16);
-    let master = match (two_bytes, optimizer.precision_aware) {
-        (false, _) => 0,
-        (true, false) => optimizer.master_dtype.size(),
-        // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`).
-        (true, true)
-            if optimizer.master_dtype == Dtype::Fp32
-                && !training.fp8_param_gather
-                && !core_keeps_master(plan) =>
-        {
-            2
-        }
-        (true, true) => optimizer.master_dtype.size(),
+    let of = |kind: OptimizerKind| {
+        let types = state_types(plan, kind);
+        StateWidth { master: types.master_bytes(), moments: types.moment_bytes() }
     };
-    let adam = optimizer.exp_avg_dtype.size() + optimizer.exp_avg_sq_dtype.size();
-    let moments = match optimizer.kind {
-        OptimizerKind::Adam => [adam, adam],
-        OptimizerKind::Sgd => [optimizer.exp_avg_dtype.size(); 2],
-        OptimizerKind::Muon => [optimizer.exp_avg_dtype.size(), adam],
-    };
-    moments.map(|moments| StateWidth { master, moments })
+    match plan.training.optimizer.kind {
+        OptimizerKind::Muon => [of(OptimizerKind::Muon), of(OptimizerKind::Adam)],
+        kind => [of(kind); 2],
+    }
 }
 
 /// Bytes of state on a rank.
@@ -80,13 +50,7 @@ impl StateBytes {
 
 /// Ranks over which the state of dense and of expert parameters is split.
 fn owners(plan: &Plan) -> [u64; 2] {
-    let instances = plan.training.optimizer.instances.max(1);
-    let split = |replicas: u64| (replicas / instances).max(1);
-    if plan.training.optimizer.distributed {
-        [split(plan.group_size(GroupKind::DpCp)), split(plan.group_size(GroupKind::Edp))]
-    } else {
-        [1, 1]
-    }
+    [GroupKind::DpCp, GroupKind::Edp].map(|group| state_owners(plan, group))
 }
 
 /// Whether whole tensors are dealt to ranks.

@@ -108,6 +108,7 @@ impl<'a> Setting<'a> {
     pub fn recomputes(&self, module: &str) -> bool {
         let training = &self.plan.training;
         training.recompute == Granularity::Selective
+            && self.plan.layout.fsdp.checkpoints_language
             && training.recompute_modules.iter().any(|name| name == module)
     }
 }

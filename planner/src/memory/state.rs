@@ -6,7 +6,7 @@ use crate::units::Dtype;
 use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
 use super::low_precision::quantised_weights;
-use super::optimizer::{Slot, StateBytes, core_keeps_master, state};
+use super::optimizer::{Slot, StateBytes, state};
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
 use super::weights::StageElements;
@@ -131,7 +131,7 @@ fn part(bytes: Wide, fraction: f64) -> Wide {
 /// as they are.
 fn gradient_copies(plan: &Plan, state: &StateBytes) -> Wide {
     let small = plan.training.grad_dtype.size() < 4;
-    let reads = plan.training.optimizer.precision_aware && !core_keeps_master(plan);
+    let reads = plan.training.optimizer.precision_aware && !crate::shard::core_keeps_master(plan);
     if small && !reads { 4 * state.elements } else { Wide::ZERO }
 }
 

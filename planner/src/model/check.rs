@@ -1,5 +1,6 @@
 //! Sizes of an architecture within sane bounds, so that nothing later overflows.
 
+use super::hf::MOST_PARTS;
 use super::params::total;
 use super::{Architecture, Attention, Indexer, LayerRun, MixerRef, Mlp, Moe};
 use crate::finding::{Finding, divisors, nearest_values};
@@ -42,6 +43,7 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     }
     range("number of runs in its pattern", 1 + model.pattern.len() as u64, 1 + MAX_LAYERS);
     range("number of layers of a prediction module", 1 + model.mtp_pattern.len() as u64, 64);
+    range("number of parts that are not planned", 1 + model.parts.len() as u64, 1 + MOST_PARTS as u64);
     range("number of other mixers", 1 + model.other_mixers.len() as u64, 64);
     let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
     for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {

@@ -107,6 +107,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         layer_inputs: None,
         alternating_updates: 0,
         residual_rank: 0,
+        parts: std::collections::BTreeMap::new(),
     })
 }
 

@@ -22,7 +22,10 @@ pub use params::{
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use routing::{Balance, Routing, Score};
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -100,6 +103,10 @@ pub struct Architecture {
     /// Rank of a low-rank path around each layer's attention (LAuReL); 0 for none.
     #[serde(default, skip_serializing_if = "zero")]
     pub residual_rank: u64,
+    /// What the model computes beside all this, by the names that its config.json has for it: windows, multipliers, caps,
+    /// activations, noise. None of it changes a size; it is not planned, and the worker refuses what it can't run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, Value>,
 }
 
 /// Inputs that each layer has besides the residual stream, looked up by word.

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::training_defaults::{fill_software, fill_training};
-use super::{MAX_WORLD, Plan, RunSettings, clip};
+use super::{DEFAULT_LR, MAX_WORLD, Plan, RunSettings, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
 use crate::layout::{Chunk, Layout, mtp_of_layout_string, parse_layout_string, parse_order};
@@ -360,7 +360,7 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
     let settings = RunSettings {
         steps,
         seed: fill.or("run.seed", &mut run.seed, 1234),
-        lr: fill.or("run.lr", &mut run.lr, 3e-4),
+        lr: fill.or("run.lr", &mut run.lr, DEFAULT_LR),
         weight_decay: fill.or("run.weight_decay", &mut run.weight_decay, 0.1),
         clip_grad: fill.or("run.clip_grad", &mut run.clip_grad, 1.0),
         warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0, 0, MAX_COUNT),

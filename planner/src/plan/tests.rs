@@ -136,7 +136,7 @@ fn a_filled_plan_shows_every_training_field() {
     offload: fraction modules
     overlap: delay_wgrad ep grad_reduce p2p param_gather tp
     moe: backend capacity_factor dispatcher fused_activation grouped_gemm load_imbalance pad_to_capacity permute_fusion shared_expert_overlap
-    software: cublas_workspace_bytes expandable_segments profile torch
+    software: cublas_workspace_bytes expandable_segments framework profile torch
     "
     );
 }

@@ -1,5 +1,6 @@
 //! Training settings of a plan, every default filled.
 
+use super::Framework;
 use crate::units::{Dtype, LowPrecision};
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
@@ -150,6 +151,8 @@ pub struct Software {
     pub profile: Option<String>,
     /// Version of torch.
     pub torch: Option<String>,
+    /// The framework, with the version whose names of options scripts have; none for the newest release.
+    pub framework: Option<Framework>,
     /// Bytes of cuBLAS's workspace per handle and stream.
     pub cublas_workspace_bytes: Option<u64>,
     /// Whether torch's allocator grows segments.

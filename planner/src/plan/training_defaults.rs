@@ -2,7 +2,7 @@
 
 use super::defaults::{Filler, MAX_COUNT};
 use super::training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
-use super::{MAX_LAYERS, MAX_WORLD, clip};
+use super::{Framework, MAX_LAYERS, MAX_WORLD, clip};
 use crate::finding::Finding;
 use crate::units::Dtype;
 use crate::wire::{
@@ -216,6 +216,13 @@ pub(super) fn fill_software(fill: &mut Filler<'_>, software: &mut SoftwareFile) 
     Software {
         profile: software.profile.clone(),
         torch: software.torch.clone(),
+        framework: software.framework.as_deref().and_then(|name| {
+            let known = Framework::parse(name);
+            if known.is_none() {
+                fill.findings.push(Framework::unknown(name));
+            }
+            known
+        }),
         cublas_workspace_bytes: software
             .cublas_workspace_bytes
             .map(|bytes| fill.within("software.cublas_workspace_bytes", bytes, 0, 1 << 40)),

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::request::Objective;
+use super::room::{Group, Margin};
 use super::settings::Settings;
 use crate::wire::{PlanFile, Verdict};
 
@@ -13,18 +14,38 @@ pub struct SearchAnswer {
     pub version: u32,
     /// What was wanted.
     pub objective: Objective,
-    /// The best plans, the best first: those that were simulated in the order of the simulation, then others.
+    /// What must stay free of a GPU's memory, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<Margin>,
+    /// The best plans that fit, then the best tight ones. Within a group the best first: those that were simulated in the order
+    /// of the simulation, then others.
     pub rows: Vec<Row>,
-    /// Plans that no other beats in step time, memory left and cost; fastest first.
+    /// Plans that fit (tight ones where none does) and that no other beats in step time, memory left and cost; fastest first.
     pub front: Vec<Row>,
     /// How many candidates there were, and what became of them.
     pub counts: Counts,
     /// The nearest plan that is faster than the best and does not fit, with what it lacks.
     pub nearest: Option<Beyond>,
-    /// Where nothing fits, what would.
+    /// Where nothing fits, or only just, what would.
     pub relief: Option<Relief>,
+    /// What to know before the rows are trusted, each in a sentence.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// What was not looked at because the space is too large, in words.
     pub left_out: Vec<String>,
+}
+
+impl SearchAnswer {
+    /// What makes rows of the second group tight, in a sentence.
+    pub fn tight_in_words(&self) -> String {
+        let free = self.margin.map_or_else(String::new, |margin| {
+            format!(", or less than the margin of {} stays free", margin.in_words())
+        });
+        let only = if self.counts.fitting == 0 { "nothing fits for sure; these are tight" } else { "tight" };
+        format!(
+            "{only}: the predicted peak is within the GPU's memory, but the upper end of its likely range is not{free}"
+        )
+    }
 }
 
 /// A plan of an answer.
@@ -32,6 +53,8 @@ pub struct SearchAnswer {
 pub struct Row {
     /// Place, from 1; places of the front are those by seconds.
     pub place: u64,
+    /// Whether it is among the plans that fit, or among tight ones.
+    pub group: Group,
     /// What was chosen.
     pub settings: Settings,
     /// GPUs.
@@ -54,7 +77,7 @@ pub struct Row {
     pub interval_bytes: [u64; 2],
     /// Bytes of the GPU that are left; none where its memory is not known.
     pub headroom_bytes: Option<i64>,
-    /// Fits, or tight: it fits, but the upper end of the likely range does not.
+    /// The estimate's verdict: fits, or tight where the peak fits and the upper end of its likely range does not.
     pub verdict: Verdict,
     /// GPU hours of a step.
     pub gpu_hours: f64,
@@ -88,6 +111,8 @@ pub struct Counts {
     pub endless: u64,
     /// Of them, those that fit.
     pub fitting: u64,
+    /// Of them, tight ones.
+    pub tight: u64,
     /// Of them, those that were simulated.
     pub simulated: u64,
 }
@@ -118,10 +143,10 @@ pub struct Beyond {
     pub needs: String,
 }
 
-/// What would fit, where nothing does.
+/// What would fit, where nothing does or only just.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Relief {
-    /// The valid plan that takes the least memory; none where no candidate is valid.
+    /// The valid plan that takes the least memory; none where no candidate is valid, or some are tight.
     pub smallest: Option<Beyond>,
     /// What would help, each in a sentence; the least change first.
     pub suggestions: Vec<String>,

@@ -10,7 +10,7 @@ use super::space::set_pipe;
 use super::tables::{Held, Row, Tables};
 use super::worker::{Grids, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
-use crate::memory::kept::{self, ClassTerms, GridTerms, LayerTerms};
+use crate::memory::kept::{self, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
 use crate::plan::Plan;
 use crate::time::{
     self, Around, DataParallel, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works,
@@ -38,15 +38,31 @@ struct Cells {
     works: Works,
     /// By what is recomputed.
     sets: Vec<Cell>,
-    /// What holds for every set: bytes at least and at most by class of stages, and seconds.
-    bytes: [Vec<ClassTerms>; 2],
+    /// What holds for every set: bytes at least and at most, and seconds.
+    bytes: [Saved; 2],
     whole: Whole,
+    /// The high end of likely ranges.
+    upper: Upper,
+}
+
+/// Bytes of one set, or bounds of those of all.
+struct Saved {
+    /// By class of stages.
+    classes: Vec<ClassTerms>,
+    experts: ExpertTerms,
+}
+
+impl Saved {
+    /// Each number joined with another's.
+    fn join(&mut self, other: &Saved, of: fn(f64, f64) -> f64) {
+        self.classes.iter_mut().zip(&other.classes).for_each(|(one, other)| *one = one.join(other, of));
+        self.experts = self.experts.join(&other.experts, of);
+    }
 }
 
 /// Of cells, what depends on what is recomputed.
 struct Cell {
-    /// By class of stages.
-    bytes: Vec<ClassTerms>,
+    bytes: Saved,
     again: Recompute,
     /// What every pipeline takes at least.
     whole: Whole,
@@ -242,7 +258,10 @@ impl Grids<'_> {
             let bytes = LayerTerms::new(plan, &tables.kinds);
             let again = time::recompute(plan);
             Cell {
-                bytes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
+                bytes: Saved {
+                    classes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
+                    experts: bytes.experts(),
+                },
                 again,
                 whole: Whole::of(&tables.machine, &works, &again, tables.host_share),
                 terms: None,
@@ -251,15 +270,16 @@ impl Grids<'_> {
         };
         let sets = self.with_sets(of);
         let joined = |of: fn(f64, f64) -> f64| {
-            let mut all = sets.first().map(|cell| cell.bytes.clone()).unwrap_or_default();
-            for cell in sets.iter().skip(1) {
-                all.iter_mut().zip(&cell.bytes).for_each(|(one, other)| *one = one.join(other, of));
-            }
+            let mut all = sets.first().map_or_else(
+                || Saved { classes: Vec::new(), experts: ExpertTerms::default() },
+                |cell| Saved { classes: cell.bytes.classes.clone(), experts: cell.bytes.experts },
+            );
+            sets.iter().skip(1).for_each(|cell| all.join(&cell.bytes, of));
             all
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
         let whole = sets.iter().map(|cell| cell.whole).reduce(Whole::join).unwrap_or_default();
-        Cells { works, sets, bytes, whole }
+        Cells { works, sets, bytes, whole, upper: Upper::of(self.plan) }
     }
 }
 
@@ -300,6 +320,15 @@ struct OfPipe<'a> {
 }
 
 impl OfPipe<'_> {
+    /// The upper end of the likely range of those bytes: not always the fullest rank's, so every kind of stage is looked at.
+    fn high(&self, plan: &Plan, upper: &Upper, saved: &Saved) -> u64 {
+        let ends = self.held.iter().filter_map(|held| {
+            let (terms, state) = saved.classes.get(held.class).zip(self.states.get(held.state))?;
+            Some(kept::upper_end(plan, upper, (terms, &saved.experts), state, &held.alive, self.outside))
+        });
+        ends.max().unwrap_or(0)
+    }
+
     /// Bytes that the fullest rank takes of the GPU with these terms by class.
     #[inline]
     fn taken(&self, plan: &Plan, bytes: &[ClassTerms]) -> u64 {
@@ -319,15 +348,18 @@ impl OfPipe<'_> {
             true => whole.least_seconds(machine, timed, &self.state, &self.around),
             false => 0.0,
         };
-        let Cells { works, sets, bytes, whole } = cells;
-        let bounds = [&bytes[0], &bytes[1]].map(|bytes| self.taken(plan, bytes));
-        if sink.all_beaten(sets.len() as u64, bounds, least(whole)) {
+        let Cells { works, sets, bytes, whole, upper } = cells;
+        let (bytes, upper) = (&*bytes, &*upper);
+        let bounds = bytes.each_ref().map(|bytes| self.taken(plan, &bytes.classes));
+        let highs = bytes.each_ref().map(|bytes| move || self.high(plan, upper, bytes));
+        if sink.all_beaten(sets.len() as u64, bounds, highs, least(whole)) {
             return;
         }
         for (set, cell) in sets.iter_mut().enumerate() {
-            let peak_bytes = self.taken(plan, &cell.bytes);
+            let peak_bytes = self.taken(plan, &cell.bytes.classes);
+            let high = || self.high(plan, upper, &cell.bytes);
             let candidate = Candidate { recompute: set as u16, ..self.candidate };
-            sink.put(candidate, peak_bytes, least(&cell.whole), || {
+            sink.put(candidate, peak_bytes, high, least(&cell.whole), || {
                 if cell.longest.len() <= *number {
                     cell.longest.resize(number + 1, None);
                 }

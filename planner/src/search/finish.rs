@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
 use super::candidate::{Candidate, Key, Scored};
-use super::partial::Partial;
+use super::partial::{Kept, Partial};
 use super::request::{Axis, Limits, Objective, Request};
+use super::room::Group;
 use super::settings::Settings;
+use super::space::Corner;
 use super::{Search, Simulated};
 use crate::cluster::{Gpu, gpus};
 use crate::memory;
@@ -36,45 +38,82 @@ impl Search {
     /// The same with rows that are known from answers of this search before.
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
-        answer.relief = answer.rows.is_empty().then(|| self.relief(partial));
+        answer.relief = (answer.counts.fitting == 0).then(|| self.relief(partial));
         answer
     }
 
     /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
     pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
-        let ranked = self.ranked(partial, simulated);
-        let rows: Vec<Row> = ranked
+        let ranked = Group::ALL.map(|group| self.ranked(partial.group(group), simulated));
+        let most = self.request.limits.rows as usize;
+        let rows: Vec<Row> = Group::ALL
             .iter()
-            .take(self.request.limits.rows as usize)
+            .zip(&ranked)
+            .flat_map(|(group, ranked)| ranked.iter().take(most).map(move |found| (*group, found)))
             .enumerate()
-            .filter_map(|(place, (scored, seconds))| self.row(known, place as u64 + 1, scored, *seconds))
+            .filter_map(|(place, (group, (scored, seconds)))| {
+                self.row(known, place as u64 + 1, group, scored, *seconds)
+            })
             .collect();
         let counts = Counts {
             candidates: partial.candidates(),
             refused: partial.refused.total(),
             rules: rules(partial),
             evaluated: partial.evaluated,
-            too_large: partial.evaluated - partial.endless - partial.fitting,
+            too_large: partial.evaluated - partial.endless - partial.fitting(),
             endless: partial.endless,
-            fitting: partial.fitting,
+            fitting: partial.fits.count,
+            tight: partial.tight.count,
             simulated: simulated.iter().filter(|one| one.seconds.is_some()).count() as u64,
         };
-        let nearest = ranked.first().and_then(|(best, _)| self.nearest(partial, best));
+        let nearest = ranked.iter().flatten().next().and_then(|(best, _)| self.nearest(partial, best));
         SearchAnswer {
             version: VERSION,
             objective: self.request.objective,
+            margin: self.request.margin,
             front: self.front(known, partial, simulated),
             relief: None,
             rows,
             counts,
             nearest,
+            notes: self.notes(),
             left_out: self.left_out.clone(),
         }
     }
 
-    /// The best in their final order: simulated ones by their simulated seconds, then the others.
-    fn ranked(&self, partial: &Partial, simulated: &[Simulated]) -> Vec<(Scored, Option<f64>)> {
-        let mut found: Vec<(Scored, Option<f64>, Key)> = partial
+    /// What an objective or a figure does not mean here.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let corners = &self.space.corners;
+        if let Some(gpu) =
+            corners.iter().map(|one| one.plan.cluster.gpu).find(|gpu| gpu.capacity_bytes.is_none())
+        {
+            notes.push(format!(
+                "the memory of {} is not known, so nothing is refused as too large: before the worker starts it compares what all ranks take with the memory of its machine",
+                gpu.id
+            ));
+        }
+        let priced = matches!(self.request.objective, Objective::Cheapest | Objective::Deadline);
+        if priced && corners.iter().any(|corner| corner.price.is_none()) {
+            notes.push(
+                "no price is known, so the cheapest plan is the one with the fewest GPU hours; cluster.price_per_gpu_hour says the price".to_owned(),
+            );
+        }
+        let worlds = |corner: &Corner| corner.plan.world_size();
+        let alike = corners.windows(2).all(|pair| worlds(&pair[0]) == worlds(&pair[1]));
+        if self.request.objective == Objective::FewestGpus && alike {
+            let gpus = corners.first().map_or(0, worlds);
+            notes.push(format!(
+                "every plan has {gpus} GPUs, so the fewest are no choice and the fastest stands first; bounds of nodes give one, such as nodes=1..{}",
+                corners.first().map_or(1, |corner| corner.plan.cluster.nodes).max(2)
+            ));
+        }
+        notes
+    }
+
+    /// The best of a group in their final order: simulated ones by their simulated seconds, then the others.
+    fn ranked(&self, kept: &Kept, simulated: &[Simulated]) -> Vec<(Scored, Option<f64>)> {
+        let mut found: Vec<(Scored, Option<f64>, Key)> = kept
             .best
             .iter()
             .map(|scored| {
@@ -93,7 +132,14 @@ impl Search {
         found.into_iter().map(|(scored, seconds, _)| (scored, seconds)).collect()
     }
 
-    fn row(&self, known: &mut Known, place: u64, scored: &Scored, simulated: Option<f64>) -> Option<Row> {
+    fn row(
+        &self,
+        known: &mut Known,
+        place: u64,
+        group: Group,
+        scored: &Scored,
+        simulated: Option<f64>,
+    ) -> Option<Row> {
         let mut row = match known.0.get(&scored.candidate) {
             Some(row) => row.clone(),
             None => {
@@ -106,11 +152,12 @@ impl Search {
         // What follows from a step's length follows from the row's.
         let share = row.step_seconds / step_seconds;
         row.gpu_hours = step_seconds * row.gpus as f64 / 3600.0;
-        if let Some(cost) = &mut row.cost {
+        if row.cost.is_some() {
             let corner = self.space.corners.get(scored.candidate.corner as usize)?;
-            *cost = row.gpu_hours * corner.price;
+            row.cost = corner.price.map(|price| row.gpu_hours * price);
         }
-        (row.place, row.step_seconds, row.simulated) = (place, step_seconds, simulated.is_some());
+        (row.place, row.group) = (place, group);
+        (row.step_seconds, row.simulated) = (step_seconds, simulated.is_some());
         row.tokens_per_second_per_gpu *= share;
         row.mfu = row.mfu.map(|mfu| mfu * share);
         row.days = row.days.map(|days| days / share);
@@ -124,10 +171,9 @@ impl Search {
         let corner = self.space.corners.get(scored.candidate.corner as usize)?;
         let memory = memory::answer(&plan);
         let time = time::answer(&plan).0?;
-        let priced = self.request.prices.contains_key(plan.cluster.gpu.id)
-            || corner.plan.file.cluster.price_per_gpu_hour.is_some();
         Some(Row {
             place: 0,
+            group: Group::Fits,
             settings,
             gpus: plan.world_size(),
             step_seconds: time.step_seconds,
@@ -141,17 +187,19 @@ impl Search {
             headroom_bytes: memory.capacity_bytes.map(|bytes| bytes as i64 - memory.peak_bytes as i64),
             verdict: memory.verdict,
             gpu_hours: 0.0,
-            cost: priced.then_some(0.0),
+            cost: corner.price.map(|_| 0.0),
             days: time.days,
         })
     }
 
     /// Of all clusters' fronts and of the best, those that no other beats in seconds (simulated where they were),
-    /// memory left and cost of an hour.
+    /// memory left and cost of an hour: of plans that fit, and only where there are none of tight ones.
     fn front(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> Vec<Row> {
         let mut all: Vec<(Scored, [f64; 3])> = Vec::new();
-        let fronts = partial.fronts.values().flat_map(|front| &front.0);
-        let mut candidates: Vec<Scored> = fronts.chain(&partial.best).copied().collect();
+        let group = if partial.fits.count > 0 { Group::Fits } else { Group::Tight };
+        let kept = partial.group(group);
+        let fronts = kept.fronts.values().flat_map(|front| &front.0);
+        let mut candidates: Vec<Scored> = fronts.chain(&kept.best).copied().collect();
         candidates.sort_by_key(|scored| scored.candidate);
         candidates.dedup_by_key(|scored| scored.candidate);
         for scored in &candidates {
@@ -182,7 +230,7 @@ impl Search {
             .iter()
             .enumerate()
             .filter_map(|(place, scored)| {
-                self.row(known, place as u64 + 1, scored, seconds_of(simulated, scored))
+                self.row(known, place as u64 + 1, group, scored, seconds_of(simulated, scored))
             })
             .collect()
     }
@@ -218,7 +266,7 @@ impl Search {
         Some(Beyond { settings, step_seconds, speedup, peak_bytes, missing_bytes, needs })
     }
 
-    /// What would fit, where nothing does.
+    /// What would fit, where nothing does or only just.
     fn relief(&self, partial: &Partial) -> Relief {
         let mut suggestions = Vec::new();
         let smallest =
@@ -234,7 +282,8 @@ impl Search {
             });
             return Relief { smallest: None, suggestions };
         };
-        let Some(found) = self.beyond(smallest, 1.0) else { return Relief { smallest: None, suggestions } };
+        // Tight plans are rows, so none lacks anything.
+        let found = if partial.tight.count > 0 { None } else { self.beyond(smallest, 1.0) };
         let of_search = |change: &dyn Fn(&mut Request)| self.smallest_that_fits(change);
         if self.request.axes.recompute.is_some()
             && let Some((settings, bytes)) = of_search(&|request| request.axes.recompute = None)
@@ -272,7 +321,7 @@ impl Search {
                 Bytes(bytes).gib()
             ));
         }
-        Relief { smallest: Some(found), suggestions }
+        Relief { smallest: found, suggestions }
     }
 
     /// The plan with the most memory left that fits when the request is changed, with its bytes. Chunks and micro batches
@@ -289,7 +338,7 @@ impl Search {
         let mut partial = Partial::default();
         let mut worker = search.worker();
         (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
-        let best = partial.best.first()?;
+        let best = partial.fits.best.first()?;
         Some((search.settings(&best.candidate)?, best.peak_bytes))
     }
 }

@@ -20,9 +20,12 @@ mod axes;
 mod candidate;
 mod fast;
 mod finish;
+#[cfg(test)]
+mod group_tests;
 mod partial;
 mod ranking;
 mod request;
+mod room;
 mod settings;
 mod sharding;
 mod sink;
@@ -38,9 +41,10 @@ mod worker;
 pub use answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer, WhyNot};
 pub use candidate::{Candidate, Scored};
 pub use finish::Known;
-pub use partial::{Front, Partial};
+pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
-pub use request::{Axes, Axis, Bounds, Limits, Objective, Recompute, Request};
+pub use request::{Axes, Axis, Bounds, Limits, Objective, Recompute, Request, parse_prices};
+pub use room::{Group, Margin};
 pub use settings::Settings;
 pub use sharding::Sharding;
 pub use tally::Tally;
@@ -51,9 +55,11 @@ use request::MOST_KEPT;
 use serde::{Deserialize, Serialize};
 use space::Space;
 
-use crate::finding::Finding;
+use crate::cluster::gpus;
+use crate::finding::{Finding, nearest_names};
 use crate::plan::Plan;
 use crate::time::{constants, simulated_seconds};
+use crate::units::Bytes;
 use crate::wire::VERSION;
 
 /// A search that is ready to be worked on.
@@ -91,8 +97,12 @@ impl Search {
         check(request)?;
         let mut request = request.clone();
         request.limits.rows = request.limits.rows.clamp(1, MOST_KEPT);
-        request.limits.simulated = request.limits.simulated.clamp(request.limits.rows, MOST_KEPT);
+        // Rows of either group are simulated.
+        let rows = request.limits.rows.saturating_mul(2).min(MOST_KEPT);
+        request.limits.simulated = request.limits.simulated.clamp(rows, MOST_KEPT);
         let (space, left_out) = bounded(&mut request)?;
+        check_margin(&request, &space)?;
+        check_prices(&request, &space)?;
         let mut known: Vec<(&str, u64)> = Vec::new();
         let mut clusters = Vec::new();
         let mut terms = Vec::new();
@@ -105,12 +115,13 @@ impl Search {
             clusters.push(at as u32);
             terms.push(Terms {
                 gpus: corner.plan.world_size() as f64,
-                price: corner.price,
+                price: corner.price.unwrap_or(1.0),
                 capacity: corner.plan.cluster.gpu.capacity_bytes.map_or(f64::INFINITY, |bytes| bytes as f64),
                 deadline: deadline(&request, &corner.plan),
             });
         }
-        let ranking = Ranking { objective: request.objective, terms, kept: request.limits.simulated };
+        let Limits { rows, simulated, .. } = request.limits;
+        let ranking = Ranking { objective: request.objective, terms, kept: simulated, rows };
         Ok(Search {
             request,
             space,
@@ -122,7 +133,7 @@ impl Search {
         })
     }
 
-    /// The same search, which counts the plans that fit and are faster than this (`Partial::faster`): one more is the place
+    /// The same search, which counts the plans that fit, tight ones among them, and are faster than this (`Partial::faster`): one more is the place
     /// of a plan with so many seconds by the closed form.
     #[must_use]
     pub fn marked(mut self, seconds: f64) -> Search {
@@ -167,9 +178,9 @@ impl Search {
         &self.ranking
     }
 
-    /// The candidates to simulate: the best by the closed form, and those of the front.
+    /// The candidates to simulate: the best by the closed form.
     pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
-        partial.best.clone()
+        self.ranking.shortlist(partial)
     }
 
     /// Simulates a candidate.
@@ -255,6 +266,17 @@ fn check(request: &Request) -> Result<(), Vec<Finding>> {
             findings.push(Finding::error("training.train_tokens", serde_json::Value::Null, message));
         }
     }
+    if let Some(Margin::Share(share)) = request.margin
+        && !(0.0..1.0).contains(&share)
+    {
+        let message = format!("the margin is a share of {share} of the memory; it must be from 0 to below 1");
+        findings.push(Finding::error("search.margin", share, message));
+    }
+    for gpu in request.prices.keys().filter(|gpu| gpus().iter().all(|known| known.id != gpu.as_str())) {
+        let message = format!("`{}` has a price and is no GPU of the catalogue", crate::plan::clip(gpu));
+        let near = nearest_names(gpu, gpus().iter().map(|known| known.id), 3);
+        findings.push(Finding::error("search.prices", gpu.as_str(), message).nearest(near));
+    }
     for (gpu, price) in &request.prices {
         if !(price.is_finite() && *price >= 0.0) {
             let message = format!(
@@ -265,6 +287,42 @@ fn check(request: &Request) -> Result<(), Vec<Finding>> {
         }
     }
     if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+/// What is wrong where costs of unlike GPUs would be compared without a price of each.
+fn check_prices(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
+    let gpu = |corner: &space::Corner| corner.plan.cluster.gpu.id;
+    let unlike = space.corners.windows(2).any(|pair| gpu(&pair[0]) != gpu(&pair[1]));
+    let costs = matches!(request.objective, Objective::Cheapest | Objective::Deadline);
+    let unknown = space.corners.iter().find(|corner| costs && unlike && corner.price.is_none());
+    let Some(gpu) = unknown.map(gpu) else { return Ok(()) };
+    let message = format!(
+        "the objective {} compares costs of several GPUs, and no price of {gpu} is known; give its price for an hour",
+        request.objective.name()
+    );
+    Err(vec![Finding::error("search.prices", gpu, message)])
+}
+
+/// What is wrong with the margin on some GPU of the space.
+fn check_margin(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
+    let Some(margin) = request.margin else { return Ok(()) };
+    for gpu in space.corners.iter().map(|corner| corner.plan.cluster.gpu) {
+        let said = match gpu.capacity_bytes {
+            None => format!(
+                "a margin needs a GPU whose memory is known, and that of {} is not; leave the margin out",
+                gpu.id
+            ),
+            Some(capacity) if margin.bytes(capacity) >= capacity => format!(
+                "a margin of {} leaves nothing of the {:.2} GiB of {}; make it smaller",
+                margin.in_words(),
+                Bytes(capacity).gib(),
+                gpu.id
+            ),
+            Some(_) => continue,
+        };
+        return Err(vec![Finding::error("search.margin", margin.in_words(), said)]);
+    }
+    Ok(())
 }
 
 /// The space, cut down until it has at most `limits.candidates` candidates, and what was left out for that.

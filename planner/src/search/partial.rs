@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::candidate::{Candidate, Key, Scored};
+use super::room::Group;
 use super::tally::Tally;
 
 /// What was found in some parts.
@@ -16,21 +17,30 @@ pub struct Partial {
     pub refused: Tally,
     /// Evaluated: valid by every rule.
     pub evaluated: u64,
-    /// Of them, those that fit.
-    pub fitting: u64,
-    /// Of those that fit, the ones that are faster than the search's mark.
-    #[serde(default)]
-    pub faster: u64,
     /// Of them, those whose step would never end.
     pub endless: u64,
-    /// The best that fit, the best first.
-    pub best: Vec<Scored>,
-    /// Of those that fit, by cluster, the ones that no other beats in both seconds and memory.
-    pub fronts: BTreeMap<u32, Front>,
-    /// The same of those that don't fit.
+    /// Of those whose peak fits, tight ones among them, the ones that are faster than the search's mark.
+    #[serde(default)]
+    pub faster: u64,
+    /// Those that fit.
+    pub fits: Kept,
+    /// Tight ones.
+    pub tight: Kept,
+    /// Of those that don't fit, by cluster, the ones that no other beats in both seconds and memory.
     pub beyond: BTreeMap<u32, Front>,
     /// The one that takes the least memory, fitting or not, by cluster.
     pub smallest: BTreeMap<u32, Scored>,
+}
+
+/// What is kept of the candidates of one group: so none is crowded out by those of the other.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// How many there are.
+    pub count: u64,
+    /// The best, the best first.
+    pub best: Vec<Scored>,
+    /// By cluster, the ones that no other of the group beats in both seconds and memory.
+    pub fronts: BTreeMap<u32, Front>,
 }
 
 /// Candidates of which none is beaten in both seconds and memory: rising in seconds, falling in bytes.
@@ -64,10 +74,17 @@ impl Front {
         self.0.splice(from..at + beaten, [*scored]);
         None
     }
+
+    /// Puts all of another one's candidates in.
+    fn merge(&mut self, other: &Front) {
+        other.0.iter().for_each(|scored| {
+            self.put(scored);
+        });
+    }
 }
 
-impl Partial {
-    /// Puts candidates that fit among the best, of which `most` are kept. `found` are in the order of their keys.
+impl Kept {
+    /// Puts candidates among the best, of which `most` are kept. `found` are in the order of their keys.
     pub(super) fn put_best(&mut self, found: &[Scored], most: usize, key: impl Fn(&Scored) -> Key) {
         if found.is_empty() {
             return;
@@ -99,20 +116,47 @@ impl Partial {
     }
 
     /// Adds what was found in other parts.
+    fn merge(&mut self, other: &Kept, most: usize, key: impl Fn(&Scored) -> Key) {
+        self.count += other.count;
+        self.put_best(&other.best, most, key);
+        for (cluster, front) in &other.fronts {
+            self.fronts.entry(*cluster).or_default().merge(front);
+        }
+    }
+}
+
+impl Partial {
+    /// What is kept of a group.
+    pub fn group(&self, group: Group) -> &Kept {
+        match group {
+            Group::Fits => &self.fits,
+            Group::Tight => &self.tight,
+        }
+    }
+
+    pub(super) fn group_mut(&mut self, group: Group) -> &mut Kept {
+        match group {
+            Group::Fits => &mut self.fits,
+            Group::Tight => &mut self.tight,
+        }
+    }
+
+    /// Candidates whose peak fits, tight ones among them.
+    pub fn fitting(&self) -> u64 {
+        self.fits.count + self.tight.count
+    }
+
+    /// Adds what was found in other parts.
     pub(super) fn merge(&mut self, other: &Partial, most: usize, key: impl Fn(&Scored) -> Key) {
         self.refused.merge(&other.refused);
         self.evaluated += other.evaluated;
-        self.fitting += other.fitting;
         self.endless += other.endless;
         self.faster += other.faster;
-        self.put_best(&other.best, most, &key);
-        for (mine, theirs) in [(&mut self.fronts, &other.fronts), (&mut self.beyond, &other.beyond)] {
-            for (cluster, front) in theirs {
-                let into = mine.entry(*cluster).or_default();
-                for scored in &front.0 {
-                    into.put(scored);
-                }
-            }
+        for group in Group::ALL {
+            self.group_mut(group).merge(other.group(group), most, &key);
+        }
+        for (cluster, front) in &other.beyond {
+            self.beyond.entry(*cluster).or_default().merge(front);
         }
         let id = |scored: &Scored| -> (u64, Candidate) { (scored.peak_bytes, scored.candidate) };
         for (cluster, scored) in &other.smallest {
@@ -126,8 +170,9 @@ impl Partial {
     /// The same for others who were told of all that it counts: what is best stays, and nothing is counted twice.
     #[must_use]
     pub fn told(self) -> Partial {
-        let Partial { best, fronts, beyond, smallest, .. } = self;
-        Partial { best, fronts, beyond, smallest, ..Partial::default() }
+        let Partial { fits, tight, beyond, smallest, .. } = self;
+        let [fits, tight] = [fits, tight].map(|kept| Kept { count: 0, ..kept });
+        Partial { fits, tight, beyond, smallest, ..Partial::default() }
     }
 
     /// Candidates refused or evaluated.

@@ -14,14 +14,27 @@ pub struct Ranking {
     pub(super) objective: Objective,
     /// What the objective looks at, by corner.
     pub(super) terms: Vec<Terms>,
-    /// Candidates that are kept.
+    /// Candidates of each group that are kept, and those that are simulated.
     pub(super) kept: u64,
+    /// Rows of each group.
+    pub(super) rows: u64,
 }
 
 impl Ranking {
     /// Adds what was found elsewhere.
     pub fn merge(&self, into: &mut Partial, other: &Partial) {
         into.merge(other, self.most(), |scored| self.key(scored));
+    }
+
+    /// The candidates to simulate: the best that fit, and of tight ones those that become rows, with whatever the others
+    /// leave of the number.
+    pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
+        let (fits, tight) = (&partial.fits.best, &partial.tight.best);
+        let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
+        let promised = rows.min(self.most() / 2).min(tight.len());
+        let of_fits = fits.len().min(self.most() - promised);
+        let of_tight = tight.len().min(self.most() - of_fits);
+        fits.iter().take(of_fits).chain(tight.iter().take(of_tight)).copied().collect()
     }
 
     pub(super) fn key(&self, scored: &Scored) -> Key {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::room::Margin;
 use super::sharding::Sharding;
+use crate::plan::clip;
 use crate::wire::{Granularity, PlanFile, Precision, RecomputeFile, Runtime, Schedule, VERSION};
 
 /// A search request, version 1. Unknown fields are refused; what is absent is free or, where said, as in the plan.
@@ -25,6 +27,10 @@ pub struct Request {
     /// Axes that are fixed or bounded.
     #[serde(default)]
     pub axes: Axes,
+    /// What must stay free beside a plan's peak for it to stand among those that fit. The upper end of its likely range must be
+    /// within the GPU's memory in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<Margin>,
     /// Prices of a GPU for an hour by the GPU's id, where several are searched; else the plan's price.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, f64>,
@@ -46,13 +52,30 @@ impl Request {
             objective: Objective::default(),
             deadline_days: None,
             axes: Axes::default(),
+            margin: None,
             prices: BTreeMap::new(),
             limits: Limits::default(),
         }
     }
 }
 
-/// What is best. Of equals the faster, then the smaller, then the first in the order of the axes.
+/// Reads prices of a GPU for an hour by the GPU's id, such as `h100-sxm=2.5,b200=4`; none in an empty text.
+///
+/// # Errors
+/// A sentence that says what is wrong.
+pub fn parse_prices(text: &str) -> Result<BTreeMap<String, f64>, String> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let read = |pair: &str| {
+        let (gpu, price) = pair.split_once('=')?;
+        Some((gpu.trim().to_owned(), price.trim().parse::<f64>().ok().filter(|price| price.is_finite())?))
+    };
+    let wrong = |pair| {
+        format!("a price is a GPU's id and a number, such as h100-sxm=2.5, and this is `{}`", clip(pair))
+    };
+    pairs.map(|pair| read(pair).ok_or_else(|| wrong(pair))).collect()
+}
+
+/// What is best among plans that fit, and among tight ones, which come after them. Of equals the faster, then the smaller, then the first in the order of the axes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
@@ -243,7 +266,7 @@ impl Recompute {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Rows of the answer; 20.
+    /// Rows of the answer that fit, and tight ones; 20 of each.
     pub rows: u64,
     /// Plans that are simulated, the best by the closed form; 200.
     pub simulated: u64,

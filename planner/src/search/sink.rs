@@ -1,9 +1,12 @@
 //! Where candidates of one corner go: counts, the best and the fronts, at hand while a part is worked on.
 
+use std::collections::BTreeMap;
+
 use super::Search;
 use super::candidate::{Candidate, Key, Scored, Terms};
-use super::partial::{Front, Partial};
+use super::partial::{Front, Kept, Partial};
 use super::request::Objective;
+use super::room::{Group, Room};
 
 /// Times the GPU's memory beyond which a plan is not nearly one that fits.
 const FAR: u64 = 2;
@@ -14,22 +17,82 @@ pub struct Sink {
     objective: Objective,
     terms: Terms,
     cluster: u32,
-    capacity: u64,
+    room: Room,
     /// Bytes beyond which a plan is not nearly one that fits.
     far: u64,
     most: usize,
     evaluated: u64,
-    fitting: u64,
     endless: u64,
     mark: f64,
     faster: u64,
-    front: Sieve,
+    fits: Grouped,
+    tight: Grouped,
     beyond: Sieve,
     smallest: Option<Scored>,
+}
+
+/// Candidates of one group.
+#[derive(Debug)]
+struct Grouped {
+    count: u64,
+    front: Sieve,
     /// Candidates that may be among the best.
     best: Vec<Scored>,
     /// What a candidate must be better than, once there are as many as are kept.
     worst: Option<Key>,
+}
+
+impl Grouped {
+    /// With what is known of the group so far.
+    fn of(kept: &mut Kept, cluster: u32, most: usize, key: impl Fn(&Scored) -> Key) -> Grouped {
+        let full = kept.best.len() >= most;
+        Grouped {
+            count: 0,
+            front: Sieve::of(kept.fronts.remove(&cluster)),
+            best: Vec::new(),
+            worst: kept.best.last().filter(|_| full).map(key),
+        }
+    }
+
+    /// Whether a candidate with this key, and no fewer seconds than these, changes nothing but counts.
+    #[inline]
+    fn beats(&mut self, key: &Key, seconds: f64, peak_bytes: u64) -> bool {
+        self.worst.is_some_and(|worst| key.is_behind(&worst)) && self.front.beats(seconds, peak_bytes)
+    }
+
+    #[inline]
+    fn put(&mut self, scored: &Scored, most: usize, key: impl Fn(&Scored) -> Key) {
+        self.count += 1;
+        self.front.put(scored);
+        // Of equals the first in the order of the axes is kept, so they are looked at too.
+        let own = key(scored);
+        if self.worst.is_none_or(|worst| !own.is_behind(&worst)) {
+            self.best.push(*scored);
+            if self.best.len() >= 4 * most {
+                self.sort(most, key);
+            }
+        }
+    }
+
+    /// Keeps the best of what was taken.
+    fn sort(&mut self, most: usize, key: impl Fn(&Scored) -> Key) {
+        self.best
+            .sort_by(|one, other| key(one).compare(&key(other)).then(one.candidate.cmp(&other.candidate)));
+        self.best.truncate(most);
+        if let Some(last) = self.best.last().filter(|_| self.best.len() >= most) {
+            let last = key(last);
+            let better = self.worst.is_none_or(|worst| last.compare(&worst).is_lt());
+            self.worst = if better { Some(last) } else { self.worst };
+        }
+    }
+
+    /// Gives everything to what is kept of the group.
+    fn give(mut self, cluster: u32, most: usize, key: impl Fn(&Scored) -> Key, into: &mut Kept) {
+        self.sort(most, &key);
+        into.count += self.count;
+        into.put_best(&self.best, most, key);
+        self.front.give(cluster, &mut into.fronts);
+    }
 }
 
 /// A front, with what beat a candidate last: candidates come in runs of like ones, so it beats most of the next ones too,
@@ -65,6 +128,13 @@ impl Sieve {
         self.last = beaten_by.unwrap_or(self.last);
         beaten_by.is_some()
     }
+
+    /// Gives the front back.
+    fn give(self, cluster: u32, into: &mut BTreeMap<u32, Front>) {
+        if !self.front.0.is_empty() {
+            into.insert(cluster, self.front);
+        }
+    }
 }
 
 impl Sink {
@@ -73,34 +143,48 @@ impl Sink {
         let cluster = *search.clusters.get(corner)?;
         let gpu = search.space.corners.get(corner)?.plan.cluster.gpu;
         let most = search.kept();
-        let full = partial.best.len() >= most;
+        let room = Room::of(gpu.capacity_bytes, search.request.margin);
+        let key = |scored: &Scored| search.key(scored);
         Some(Sink {
             objective: search.request.objective,
             terms: *search.ranking.terms.get(corner)?,
             cluster,
-            capacity: gpu.capacity_bytes.unwrap_or(u64::MAX),
+            room,
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
-            far: gpu.capacity_bytes.unwrap_or(u64::MAX).saturating_mul(FAR),
+            far: room.capacity.saturating_mul(FAR),
             most,
             evaluated: 0,
-            fitting: 0,
             endless: 0,
             mark: search.mark,
             faster: 0,
-            front: Sieve::of(partial.fronts.remove(&cluster)),
+            fits: Grouped::of(&mut partial.fits, cluster, most, key),
+            tight: Grouped::of(&mut partial.tight, cluster, most, key),
             beyond: Sieve::of(partial.beyond.remove(&cluster)),
             smallest: partial.smallest.remove(&cluster),
-            best: Vec::new(),
-            worst: partial.best.last().filter(|_| full).map(|last| search.key(last)),
         })
     }
 
-    /// Takes a candidate whose fullest rank takes `peak_bytes` and whose step takes `least` seconds or more (0 where
-    /// nothing is known, and where it may never end). Its seconds are only asked for where they matter. A candidate that
-    /// takes more than `FAR` times the GPU's memory is counted as too large and no more, unless it is the smallest so far;
-    /// one that is beaten even by its least seconds is counted and no more.
     #[inline]
-    pub fn put(&mut self, candidate: Candidate, peak_bytes: u64, least: f64, seconds: impl FnOnce() -> f64) {
+    fn group(&mut self, group: Group) -> &mut Grouped {
+        match group {
+            Group::Fits => &mut self.fits,
+            Group::Tight => &mut self.tight,
+        }
+    }
+
+    /// Takes a candidate whose fullest rank takes `peak_bytes`, the upper end of their likely range being `high`, and whose
+    /// step takes `least` seconds or more (0 where nothing is known, and where it may never end). The upper end and its seconds
+    /// are only asked for where they matter. A candidate that takes more than `FAR` times the GPU's memory is counted as too
+    /// large and no more, unless it is the smallest so far; one that is beaten even by its least seconds is counted and no more.
+    #[inline]
+    pub fn put(
+        &mut self,
+        candidate: Candidate,
+        peak_bytes: u64,
+        high: impl FnOnce() -> u64,
+        least: f64,
+        seconds: impl FnOnce() -> f64,
+    ) {
         if peak_bytes > self.far {
             self.evaluated += 1;
             let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
@@ -112,26 +196,43 @@ impl Sink {
             }
             return;
         }
-        if self.is_beaten(candidate, peak_bytes, least) {
-            self.evaluated += 1;
-            self.fitting += u64::from(peak_bytes <= self.capacity);
+        let group = self.room.group(peak_bytes, high);
+        if self.is_beaten(candidate, peak_bytes, group, least) {
+            self.count(group, 1);
             return;
         }
-        self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes });
+        self.put_scored(&Scored { candidate, seconds: seconds(), peak_bytes }, group);
+    }
+
+    /// Counts so many candidates of a group, and no more.
+    #[inline]
+    fn count(&mut self, group: Option<Group>, count: u64) {
+        self.evaluated += count;
+        if let Some(group) = group {
+            self.group(group).count += count;
+        }
     }
 
     /// Whether a candidate would change nothing but counts, whatever more seconds than `least` it takes.
     #[inline]
-    fn is_beaten(&mut self, candidate: Candidate, peak_bytes: u64, least: f64) -> bool {
+    fn is_beaten(&mut self, candidate: Candidate, peak_bytes: u64, group: Option<Group>, least: f64) -> bool {
         let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
         if least <= 0.0 || least < self.mark || known.is_none_or(|known| (peak_bytes, candidate) < known) {
             return false;
         }
-        if peak_bytes > self.capacity {
-            return self.beyond.beats(least, peak_bytes);
+        self.beats(group, least, peak_bytes)
+    }
+
+    /// Whether a candidate of a group that is not the smallest would change nothing but counts.
+    #[inline]
+    fn beats(&mut self, group: Option<Group>, least: f64, peak_bytes: u64) -> bool {
+        match group {
+            None => self.beyond.beats(least, peak_bytes),
+            Some(group) => {
+                let key = Key::of(self.objective, &self.terms, least, peak_bytes);
+                self.group(group).beats(&key, least, peak_bytes)
+            }
         }
-        let key = Key::of(self.objective, &self.terms, least, peak_bytes);
-        self.worst.is_some_and(|worst| key.is_behind(&worst)) && self.front.beats(least, peak_bytes)
     }
 
     /// Counts so many candidates of which each takes at least `least_bytes`, where that alone says everything: far too large,
@@ -145,10 +246,17 @@ impl Sink {
         far
     }
 
-    /// Counts so many candidates, each of which takes bytes within these bounds and so many seconds at least (0 where
-    /// nothing is known), where that alone says that all of them are beaten.
+    /// Counts so many candidates, each of which takes bytes within these bounds, the upper ends of their likely ranges within
+    /// those of `high`, and so many seconds at least (0 where nothing is known), where that alone says that all of them are of
+    /// one group and beaten.
     #[inline]
-    pub fn all_beaten(&mut self, count: u64, [least_bytes, most_bytes]: [u64; 2], least: f64) -> bool {
+    pub fn all_beaten(
+        &mut self,
+        count: u64,
+        [least_bytes, most_bytes]: [u64; 2],
+        [least_high, most_high]: [impl FnOnce() -> u64; 2],
+        least: f64,
+    ) -> bool {
         if self.all_far(count, least_bytes) {
             return true;
         }
@@ -158,26 +266,19 @@ impl Sink {
         {
             return false;
         }
-        if least_bytes > self.capacity {
-            let beaten = self.beyond.beats(least, least_bytes);
-            self.evaluated += if beaten { count } else { 0 };
-            return beaten;
-        }
-        let key = Key::of(self.objective, &self.terms, least, least_bytes);
-        let beaten = most_bytes <= self.capacity
-            && self.worst.is_some_and(|worst| key.is_behind(&worst))
-            && self.front.beats(least, least_bytes);
+        let group = self.room.group(least_bytes, least_high);
+        let alike = group.is_none() || group == self.room.group(most_bytes, most_high);
+        let beaten = alike && self.beats(group, least, least_bytes);
         if beaten {
-            self.evaluated += count;
-            self.fitting += count;
+            self.count(group, count);
         }
         beaten
     }
 
     #[inline]
-    fn put_scored(&mut self, scored: &Scored) {
-        self.evaluated += 1;
+    fn put_scored(&mut self, scored: &Scored, group: Option<Group>) {
         if !scored.seconds.is_finite() {
+            self.evaluated += 1;
             self.endless += 1;
             return;
         }
@@ -187,52 +288,26 @@ impl Sink {
         if smaller {
             self.smallest = Some(*scored);
         }
-        if scored.peak_bytes > self.capacity {
-            self.beyond.put(scored);
-            return;
-        }
-        self.fitting += 1;
+        self.evaluated += 1;
+        let Some(group) = group else { return self.beyond.put(scored) };
         self.faster += u64::from(scored.seconds < self.mark);
-        self.front.put(scored);
-        let key = Key::of(self.objective, &self.terms, scored.seconds, scored.peak_bytes);
-        // Of equals the first in the order of the axes is kept, so they are looked at too.
-        if self.worst.is_none_or(|worst| !key.is_behind(&worst)) {
-            self.best.push(*scored);
-            if self.best.len() >= 4 * self.most {
-                self.sort();
-            }
-        }
-    }
-
-    /// Keeps the best of what was taken.
-    fn sort(&mut self) {
-        let (objective, terms) = (self.objective, self.terms);
-        let key = |scored: &Scored| Key::of(objective, &terms, scored.seconds, scored.peak_bytes);
-        self.best
-            .sort_by(|one, other| key(one).compare(&key(other)).then(one.candidate.cmp(&other.candidate)));
-        self.best.truncate(self.most);
-        if let Some(last) = self.best.last().filter(|_| self.best.len() >= self.most) {
-            let last = key(last);
-            let better = self.worst.is_none_or(|worst| last.compare(&worst).is_lt());
-            self.worst = if better { Some(last) } else { self.worst };
-        }
+        let (objective, terms, most) = (self.objective, self.terms, self.most);
+        let key = move |scored: &Scored| Key::of(objective, &terms, scored.seconds, scored.peak_bytes);
+        self.group(group).put(scored, most, key);
     }
 
     /// Gives everything to the partial result.
-    pub fn give(mut self, search: &Search, partial: &mut Partial) {
-        self.sort();
+    pub fn give(self, search: &Search, partial: &mut Partial) {
         partial.evaluated += self.evaluated;
-        partial.fitting += self.fitting;
         partial.endless += self.endless;
         partial.faster += self.faster;
-        partial.put_best(&self.best, self.most, |scored| search.key(scored));
-        for (sieve, into) in [(self.front, &mut partial.fronts), (self.beyond, &mut partial.beyond)] {
-            if !sieve.front.0.is_empty() {
-                into.insert(self.cluster, sieve.front);
-            }
-        }
+        let (cluster, most) = (self.cluster, self.most);
+        let key = |scored: &Scored| search.key(scored);
+        self.fits.give(cluster, most, key, &mut partial.fits);
+        self.tight.give(cluster, most, key, &mut partial.tight);
+        self.beyond.give(cluster, &mut partial.beyond);
         if let Some(smallest) = self.smallest {
-            partial.smallest.insert(self.cluster, smallest);
+            partial.smallest.insert(cluster, smallest);
         }
     }
 }

@@ -40,8 +40,8 @@ pub struct Corner {
     pub sp: Option<Vec<bool>>,
     /// Replicas of FSDP runtimes, where they are asked for.
     pub replicas: Option<Axis>,
-    /// Price of a GPU for an hour; 1 where none is known.
-    pub price: f64,
+    /// Price of a GPU for an hour, where one is known.
+    pub price: Option<f64>,
     /// What an FSDP runtime splits, where that is asked for.
     pub sharding: Option<Sharding>,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
@@ -167,8 +167,10 @@ impl Space {
             };
             values.into_iter().filter(fits).collect()
         };
-        let price = plan.file.cluster.price_per_gpu_hour;
-        let price = request.prices.get(plan.cluster.gpu.id).copied().or(price).unwrap_or(1.0);
+        // The price in the plan is that of its own GPU.
+        let own = plan.cluster.gpu.id == request.plan.cluster.gpu;
+        let price = plan.file.cluster.price_per_gpu_hour.filter(|_| own);
+        let price = request.prices.get(plan.cluster.gpu.id).copied().or(price);
         let mut corner = Corner {
             precision,
             stages,

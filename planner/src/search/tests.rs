@@ -21,11 +21,23 @@ pub(super) fn all_of(search: &Search) -> Partial {
     partial
 }
 
-fn whole(search: &Search) -> SearchAnswer {
+pub(super) fn whole(search: &Search) -> SearchAnswer {
     let partial = all_of(search);
     let simulated: Vec<Simulated> =
         search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
     search.finish(&partial, &simulated)
+}
+
+/// A plan with its seconds, to the bit, its peak and its group.
+type Found = (Settings, u64, u64, Group);
+
+/// The group that a verdict is without a margin.
+pub(super) fn group_of(verdict: Verdict) -> Option<Group> {
+    match verdict {
+        Verdict::Fits => Some(Group::Fits),
+        Verdict::Tight => Some(Group::Tight),
+        Verdict::No | Verdict::Invalid => None,
+    }
 }
 
 /// Every candidate of small axes by brute force: what resolves without an error, with the estimate's memory and time.
@@ -39,7 +51,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     let search = Search::new(&request).unwrap();
     let partial = all_of(&search);
     let dense = Plan::fill(file).plan.unwrap().model.moe.is_none();
-    let mut brute: Vec<(Settings, u64, u64)> = Vec::new();
+    let mut brute: Vec<Found> = Vec::new();
     let mut evaluated = 0;
     let one = whole(&search).rows.first().map(|row| row.settings.clone()).unwrap();
     let shardings: Vec<Option<Sharding>> = match &request.axes.fsdp_strategy {
@@ -85,8 +97,8 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
                             let seconds = crate::time::setup(&plan).unwrap().predict(&search.values).total();
                             let settings = Settings { dp: plan.layout.dp, edp: plan.layout.edp, ..settings };
                             evaluated += 1;
-                            if memory.verdict != Verdict::No {
-                                brute.push((settings, seconds.to_bits(), memory.peak_bytes));
+                            if let Some(group) = group_of(memory.verdict) {
+                                brute.push((settings, seconds.to_bits(), memory.peak_bytes, group));
                             }
                         }
                     }
@@ -94,15 +106,15 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
             }
         }
     }
-    let mut found: Vec<(Settings, u64, u64)> = partial
-        .best
-        .iter()
-        .map(|scored| {
-            (search.settings(&scored.candidate).unwrap(), scored.seconds.to_bits(), scored.peak_bytes)
+    let mut found: Vec<Found> = Group::ALL
+        .into_iter()
+        .flat_map(|group| partial.group(group).best.iter().map(move |scored| (group, scored)))
+        .map(|(group, scored)| {
+            let settings = search.settings(&scored.candidate).unwrap();
+            (settings, scored.seconds.to_bits(), scored.peak_bytes, group)
         })
         .collect();
-    let order =
-        |all: &mut Vec<(Settings, u64, u64)>| all.sort_by_key(|(settings, ..)| format!("{settings:?}"));
+    let order = |all: &mut Vec<Found>| all.sort_by_key(|(settings, ..)| format!("{settings:?}"));
     order(&mut found);
     order(&mut brute);
     assert!(brute.len() > 20, "{}", brute.len());
@@ -156,22 +168,29 @@ fn strategies_replicas_and_optimizers_are_all_looked_at() {
 }
 
 /// Kept terms and plans computed one by one come to the same.
-fn check_kept(preset: &str, nodes: u64, training: Value, change: impl Fn(&mut Request)) {
+fn check_kept(preset: &str, nodes: u64, training: Value, change: impl Fn(&mut Request)) -> Partial {
     let cluster = json!({"gpu": "h100-sxm", "nodes": nodes});
     let mut request = Request::new(file(preset, "megatron", cluster, training));
     change(&mut request);
-    let search = Search::new(&request).unwrap();
-    let kept = all_of(&search);
-    let mut worker = Worker::one_by_one(&search);
+    check_one_by_one(&Search::new(&request).unwrap())
+}
+
+/// The same of any search.
+pub(super) fn check_one_by_one(search: &Search) -> Partial {
+    let kept = all_of(search);
+    let mut worker = Worker::one_by_one(search);
     let mut single = Partial::default();
     (0..search.parts()).for_each(|part| worker.run(part, &mut single));
-    assert!(kept.evaluated > 100, "{}", kept.evaluated);
     assert_eq!(kept.refused, single.refused);
-    assert_eq!((kept.evaluated, kept.fitting), (single.evaluated, single.fitting));
-    for (kept, single) in kept.best.iter().zip(&single.best) {
-        assert_eq!(kept, single, "{:?}", search.settings(&single.candidate));
+    let counts = |partial: &Partial| [partial.evaluated, partial.fits.count, partial.tight.count];
+    assert_eq!(counts(&kept), counts(&single));
+    for group in Group::ALL {
+        for (kept, single) in kept.group(group).best.iter().zip(&single.group(group).best) {
+            assert_eq!(kept, single, "{:?}", search.settings(&single.candidate));
+        }
     }
     assert!(kept == single);
+    kept
 }
 
 #[test]
@@ -185,16 +204,21 @@ fn kept_terms_come_to_what_plans_come_to_one_by_one() {
         request.axes.ep = Some(Axis::Values(vec![1, 8]));
         request.axes.etp = Some(Axis::Values(vec![1, 2]));
     };
-    check_kept("llama-3-8b", 2, json!({"global_batch_size": 32}), narrow);
-    check_kept("deepseek-v3", 4, json!({"global_batch_size": 64}), narrow);
+    let checked = check_kept("llama-3-8b", 2, json!({"global_batch_size": 32}), narrow);
+    assert!(checked.evaluated > 100, "{}", checked.evaluated);
+    let checked = check_kept("deepseek-v3", 4, json!({"global_batch_size": 64}), narrow);
+    assert!(checked.evaluated > 100, "{}", checked.evaluated);
     let fp8 = json!({"global_batch_size": 64, "dtype": "fp8_current", "bf16_first_layers": 2, "bf16_last_layers": 1});
-    check_kept("qwen3-30b-a3b", 2, fp8, narrow);
+    let checked = check_kept("qwen3-30b-a3b", 2, fp8, narrow);
+    assert!(checked.fits.count > 0 && checked.tight.count > 0, "{checked:?}");
 }
 
 /// Candidates of a search, computed again as plans.
 fn check_estimates(search: &Search, partial: &Partial, every: usize) -> usize {
-    let fronts = partial.fronts.values().chain(partial.beyond.values()).flat_map(|front| &front.0);
-    let sample = partial.best.iter().chain(fronts).chain(partial.smallest.values()).step_by(every);
+    let groups = || [&partial.fits, &partial.tight].into_iter();
+    let fronts = groups().flat_map(|kept| kept.fronts.values()).chain(partial.beyond.values());
+    let best = groups().flat_map(|kept| &kept.best).chain(fronts.flat_map(|front| &front.0));
+    let sample = best.chain(partial.smallest.values()).step_by(every);
     sample
         .map(|scored| {
             let settings = search.settings(&scored.candidate).unwrap();
@@ -242,8 +266,11 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2]));
     let search = Search::new(&request).unwrap();
     let answer = whole(&search);
-    assert_eq!(answer.rows.len(), 20);
-    assert!(answer.rows.is_sorted_by(|one, other| one.step_seconds <= other.step_seconds));
+    assert_eq!(answer.rows.len(), 40);
+    assert!(answer.rows.is_sorted_by_key(|row| row.group));
+    for rows in answer.rows.chunk_by(|one, other| one.group == other.group) {
+        assert!(rows.is_sorted_by(|one, other| one.step_seconds <= other.step_seconds));
+    }
     for row in answer.rows.iter().chain(&answer.front) {
         let estimate = estimate(&row.apply(&file));
         let memory = estimate.memory.unwrap();
@@ -257,7 +284,7 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     assert_eq!((read.rows.len(), read.front.len()), (answer.rows.len(), answer.front.len()));
     let counts = &answer.counts;
     assert_eq!(counts.candidates, counts.refused + counts.evaluated);
-    assert_eq!(counts.evaluated, counts.too_large + counts.endless + counts.fitting);
+    assert_eq!(counts.evaluated, counts.too_large + counts.endless + counts.fitting + counts.tight);
     assert!(answer.front.windows(2).all(|pair| pair[0].peak_bytes > pair[1].peak_bytes));
 }
 
@@ -342,6 +369,32 @@ fn bad_requests_are_findings() {
     check(|request| request.plan.training.seq_len = Some(0), "training.seq_len");
     check(|request| request.axes.fsdp_strategy = Some(vec![Sharding::Optim]), "search.fsdp_strategy");
     check(|request| request.prices.extend([("h100-sxm".to_owned(), -1.0)]), "search.prices");
+    check(|request| request.prices.extend([("h100".to_owned(), 1.0)]), "search.prices");
+    check(|request| request.margin = Some(Margin::Share(1.0)), "search.margin");
+    check(|request| request.margin = Some(Margin::Bytes(80 << 30)), "search.margin");
+    check(
+        |request| {
+            request.plan.cluster.gpu = "cpu".to_owned();
+            request.margin = Some(Margin::Bytes(1));
+        },
+        "search.margin",
+    );
+    let unlike = |request: &mut Request| {
+        request.axes.gpu = Some(["h100-sxm", "b200"].map(str::to_owned).to_vec());
+        request.objective = Objective::Cheapest;
+        request.plan.cluster.price_per_gpu_hour = Some(2.0);
+    };
+    check(unlike, "search.prices");
     let text = json!({"plan": {"version": 1, "model": {"preset": "tiny-moe"}, "cluster": {"gpu": "cpu"}}, "axis": {}});
     assert!(serde_json::from_value::<Request>(text).is_err());
+}
+
+#[test]
+fn prices_are_read_by_gpu() {
+    let read = parse_prices(" h100-sxm = 2.5, b200=4,").unwrap();
+    assert_eq!(read, [("h100-sxm".to_owned(), 2.5), ("b200".to_owned(), 4.0)].into());
+    assert_eq!(parse_prices(" "), Ok(std::collections::BTreeMap::new()));
+    for wrong in ["h100-sxm", "b200=much", "b200=NaN", "h100-sxm=1,=b"] {
+        assert!(parse_prices(wrong).is_err_and(|said| said.contains("h100-sxm=2.5")), "{wrong}");
+    }
 }

@@ -11,7 +11,7 @@ use crate::model::Architecture;
 use crate::plan::{Plan, clip};
 use crate::time;
 use crate::units::Bytes;
-use crate::wire::Schedule;
+use crate::wire::{MemoryAnswer, Schedule, Verdict};
 
 /// Differences that are told, the largest first.
 const DIFFERENCES: usize = 3;
@@ -150,6 +150,28 @@ impl Search {
         Ok(self.compared(settings, &plan, best))
     }
 
+    /// Why a plan whose peak fits stands among tight ones.
+    fn tight(&self, memory: &MemoryAnswer) -> Option<String> {
+        let capacity = memory.capacity_bytes?;
+        let free = capacity.checked_sub(memory.peak_bytes)?;
+        let gib = |bytes| Bytes(bytes).gib();
+        let margin = self.request.margin.filter(|margin| margin.bytes(capacity) > free);
+        match (memory.verdict, margin) {
+            (Verdict::Tight, _) => Some(format!(
+                "it is tight: it takes {:.2} GiB and may take up to {:.2}, {:.2} more than the GPU has",
+                gib(memory.peak_bytes),
+                gib(memory.interval_bytes[1]),
+                gib(memory.interval_bytes[1] - capacity)
+            )),
+            (_, Some(margin)) => Some(format!(
+                "it leaves {:.2} GiB free, less than the margin of {}",
+                gib(free),
+                margin.in_words()
+            )),
+            _ => None,
+        }
+    }
+
     fn compared(&self, settings: Settings, plan: &Plan, best: &Row) -> WhyNot {
         let mut reasons = Vec::new();
         let memory = memory::answer(plan);
@@ -162,6 +184,7 @@ impl Search {
                 Bytes(memory.peak_bytes - capacity).gib()
             ));
         }
+        reasons.extend(self.tight(&memory));
         let (time, _) = time::answer(plan);
         let bests =
             Plan::resolve(&best.apply(&self.request.plan)).plan.and_then(|best| time::answer(&best).0);

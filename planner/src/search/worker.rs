@@ -9,7 +9,7 @@ use super::stages::Pipe;
 use super::tables::Tables;
 use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, first_broken};
-use crate::memory::{self, States};
+use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
 use crate::shard;
 use crate::time;
@@ -255,14 +255,18 @@ impl Grids<'_> {
             if states.is_none() {
                 *states = States::of(self.plan);
             }
-            let peak_bytes = match states {
-                Some(states) => states.peak_bytes(self.plan),
-                None => memory::answer(self.plan).peak_bytes,
+            let peak = match states {
+                Some(states) => states.peak(self.plan),
+                None => Peak::of_plan(self.plan),
             };
             let (plan, values) = (&*self.plan, self.values);
-            self.sink.put(candidate, peak_bytes, 0.0, || {
-                time::setup(plan).map_or(f64::INFINITY, |setup| seconds(setup.predict(values).total()))
-            });
+            self.sink.put(
+                candidate,
+                peak.bytes,
+                || peak.high,
+                0.0,
+                || time::setup(plan).map_or(f64::INFINITY, |setup| seconds(setup.predict(values).total())),
+            );
         }
     }
 

@@ -1,11 +1,11 @@
 //! Cuts and buffers by Megatron-Core's rules, which the native runtime shares.
 
+use super::state_types::state_types;
 use super::{BufferShard, Family, Module, ParamShard, RankShards};
 use crate::layout::{Chunk, Coordinates, GroupKind, chunks_of_stage, coordinates, embedding_stages};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::nonuniform::{RankRole, ReshardedSlice};
 use crate::plan::Plan;
-use crate::units::Dtype;
 use crate::wire::{OptimizerKind, Runtime};
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
@@ -246,7 +246,7 @@ fn buffer(plan: &Plan, kind: BufferKind, sizes: impl Iterator<Item = (u64, u64)>
     if training.optimizer.distributed && elements > 0 {
         elements = elements.next_multiple_of(lcm(replicas, END_ALIGNMENT));
     }
-    let moment_dtype = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
+    let types = state_types(plan, optimizer);
     let buffer = BufferShard {
         expert,
         optimizer,
@@ -254,15 +254,26 @@ fn buffer(plan: &Plan, kind: BufferKind, sizes: impl Iterator<Item = (u64, u64)>
         weight_dtype: training.dtype,
         grad_dtype: training.grad_dtype,
         state_offset: 0,
-        state_elements: if training.optimizer.distributed { elements / replicas } else { elements },
+        state_elements: elements / state_owners(plan, group),
         group,
-        master_dtype: matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16).then_some(Dtype::Fp32),
-        moment_dtype,
+        master_dtype: types.master,
+        master_remainder: types.master_remainder,
+        moment_dtype: types.first_moment,
+        second_moment_dtype: types.second_moment.filter(|&second| second != types.first_moment),
         moments: optimizer.moments(),
         gradient_elements: None,
         step_bytes: 0,
     };
     (buffer, starts)
+}
+
+/// Ranks over which the state of a buffer is split that is reduced over `group`: all of them, or those of one of the
+/// distributed optimizer's instances.
+pub(crate) fn state_owners(plan: &Plan, group: GroupKind) -> u64 {
+    let optimizer = &plan.training.optimizer;
+    // The worker has one instance.
+    let instances = if plan.runtime == Runtime::Native { 1 } else { optimizer.instances.max(1) };
+    if optimizer.distributed { (plan.group_size(group) / instances).max(1) } else { 1 }
 }
 
 /// Elements of a buffer of a kind as allocated, from the sum of its slices' sizes, each rounded up to
@@ -341,7 +352,9 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
     let Some(nonuniform) = &plan.nonuniform else { return shards_at(plan, rank, at) };
     let role = nonuniform.shrunk.role(&at);
     match role {
-        RankRole::Inactive => RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None },
+        RankRole::Inactive => {
+            RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None, findings: Vec::new() }
+        }
         _ => shards_at(&plan.of_role(role), rank, Coordinates { tp: nonuniform.shrunk.place(&at), ..at }),
     }
 }
@@ -379,7 +392,8 @@ fn shards_at(plan: &Plan, rank: u64, at: Coordinates) -> RankShards {
                 _ if kind.expert => at.edp,
                 _ => dp_cp_slot(plan, &at),
             };
-            shard.state_offset = slot * shard.state_elements;
+            // An instance's ranks are neighbours in the group.
+            shard.state_offset = slot % state_owners(plan, shard.group) * shard.state_elements;
         }
         for (param, start) in params.iter_mut().filter(|param| here(param)).zip(starts) {
             param.buffer = buffers.len();
@@ -387,7 +401,7 @@ fn shards_at(plan: &Plan, rank: u64, at: Coordinates) -> RankShards {
         }
         buffers.push(shard);
     }
-    RankShards { rank, params, buffers, fsdp: None }
+    RankShards { rank, params, buffers, fsdp: None, findings: Vec::new() }
 }
 
 /// Place of a rank in its data-and-context-parallel group.

@@ -90,7 +90,9 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
         state_elements,
         group: sharding_group(plan),
         master_dtype,
+        master_remainder: false,
         moment_dtype,
+        second_moment_dtype: None,
         moments: training.optimizer.kind.moments(),
         gradient_elements: (gradients != elements).then_some(gradients),
         step_bytes: 0,
@@ -167,7 +169,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         kept += part;
     }
     let buffers = vec![buffer(plan, &mesh, &flats, slots.shard)];
-    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)) }
+    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)), findings: Vec::new() }
 }
 
 /// A parameter after tensor parallelism.

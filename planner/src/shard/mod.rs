@@ -10,15 +10,17 @@ mod megatron;
 mod megatron_fsdp;
 mod remarks;
 mod settings;
+mod state_types;
 #[cfg(test)]
 mod tests;
 pub mod tp_plan;
 
 pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
+pub use state_types::{StateTypes, core_keeps_master, state_types};
 
 pub(crate) use megatron::{
-    Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks, counted_blocks_of,
+    Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks, counted_blocks_of, state_owners,
 };
 pub use megatron::{padded_vocabulary, side_gradient_bytes};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
@@ -26,6 +28,7 @@ pub use remarks::check;
 
 use serde::Serialize;
 
+use crate::finding::Finding;
 use crate::layout::GroupKind;
 use crate::model::Parameter;
 use crate::nonuniform::ReshardedSlice;
@@ -211,8 +214,14 @@ pub struct BufferShard {
     pub group: GroupKind,
     /// Type of the master weights; none when the weights themselves serve (fp32 and fp64 training).
     pub master_dtype: Option<Dtype>,
-    /// Type of the moments.
+    /// Whether of those only the lower half is kept, the upper one being the weights.
+    #[serde(skip_serializing_if = "is_off")]
+    pub master_remainder: bool,
+    /// Type of the moments, of the first where they differ.
     pub moment_dtype: Dtype,
+    /// Type of the second moment, where it is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_moment_dtype: Option<Dtype>,
     /// Moments per element: 2 for Adam, 1 for SGD.
     pub moments: u64,
     /// Elements of gradients, where they are not those of weights.
@@ -221,6 +230,10 @@ pub struct BufferShard {
     /// Bytes of the optimizer's step counters.
     #[serde(skip_serializing_if = "is_zero")]
     pub step_bytes: u64,
+}
+
+fn is_off(flag: &bool) -> bool {
+    !flag
 }
 
 fn is_zero(value: &u64) -> bool {
@@ -240,8 +253,13 @@ impl BufferShard {
 
     /// Bytes of master weights and moments.
     pub fn optimizer_bytes(&self) -> u64 {
-        let master = self.master_dtype.map_or(0, Dtype::size);
-        self.state_elements * (master + self.moments * self.moment_dtype.size()) + self.step_bytes
+        let master = state_types::master_bytes(self.master_dtype, self.master_remainder);
+        let later = self.second_moment_dtype.unwrap_or(self.moment_dtype).size();
+        let moments = match self.moments {
+            0 => 0,
+            count => self.moment_dtype.size() + (count - 1) * later,
+        };
+        self.state_elements * (master + moments) + self.step_bytes
     }
 }
 
@@ -257,4 +275,7 @@ pub struct RankShards {
     /// What an FSDP runtime does with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsdp: Option<fsdp::FsdpReport>,
+    /// Where these buffers are not what the memory estimate counts, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
 }

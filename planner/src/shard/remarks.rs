@@ -54,16 +54,6 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
                 .rule("default plan of Megatron-FSDP (NeMo Automodel)"),
             );
         }
-    } else if settings.strategy != Strategy::OptimGradsParams {
-        findings.push(
-            Finding::warning(
-                "layout.fsdp.strategy",
-                settings.strategy.name(),
-                "FSDP2 always shards parameters; strategies belong to megatron_fsdp",
-            )
-            .rule("torch fully_shard")
-            .nearest(["optim_grads_params"]),
-        );
     }
     if plan.runtime == Runtime::Fsdp2 && settings.offload {
         let bytes: u64 = super::stage_buffers(plan, 0)

@@ -51,9 +51,10 @@ roles! {
     StepIn = "step_in": "Seconds of a ring step in a domain.",
     StepOut = "step_out": "Seconds of a hop of a ring between domains, and of a message of an all-to-all.",
     BucketStep = "bucket_step": "Seconds of a hop between domains on the ring of a gradient bucket.",
-    BucketElements = "bucket_elements": "Elements of a gradient bucket.",
+    BucketElements = "bucket_elements": "Elements of a gradient bucket at least.",
+    BucketPerRank = "bucket_per_rank": "Elements of a bucket at least for each data-parallel rank.",
     SliceCopy = "slice_copy": "Seconds to take a rank's part of a tensor out for a collective over lists of parts.",
-    GatherElements = "gather_elements": "Elements of parameters that are gathered in one call after a step.",
+    GatherElements = "gather_elements": "Elements of parameters that are gathered in one call after a step, at least.",
     Launch = "launch": "Seconds to start a collective.",
     HostLayer = "host_layer": "Host seconds to launch a layer's mixer and dense part, forward and backward.",
     HostMoe = "host_moe": "Host seconds to launch a layer's experts, forward and backward.",
@@ -170,6 +171,8 @@ pub struct Table {
     /// Spread of |ln(predicted / measured)| by class of residuals: 1.64 times it holds 90 % of the rows that the constants
     /// had not seen.
     pub spreads: BTreeMap<String, f64>,
+    /// Most GPUs of a measured step by class of residuals, whatever the GPU: the largest rows of docs/accuracy.md's datasets.
+    pub largest: BTreeMap<String, u64>,
 }
 
 /// The constant of every role, as numbers of the table's list.
@@ -232,6 +235,7 @@ pub fn table() -> &'static Table {
             gpus: BTreeMap::new(),
             profiles: Vec::new(),
             spreads: BTreeMap::new(),
+            largest: BTreeMap::new(),
         })
     })
 }

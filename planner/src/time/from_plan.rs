@@ -89,6 +89,7 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
             (true, true) if layout.pp == 1 => 1.0,
             _ => 0.0,
         },
+        by_layer: whole,
         seq_len: training.seq_len,
         mbs: training.micro_batch_size,
         gbs,

@@ -12,6 +12,7 @@ mod chunk_costs;
 mod closed_form_tests;
 mod collectives;
 pub mod constants;
+mod exchange;
 pub mod flops;
 mod from_plan;
 mod gemm;

@@ -56,6 +56,8 @@ pub struct Inputs<'a> {
     pub replicas: u64,
     /// Gathers of parameters for every micro batch: 0, 1, or 2 when they are dropped after forward.
     pub gathers: f64,
+    /// Whether each layer is reduced and gathered in a call of its own.
+    pub by_layer: bool,
     /// Tokens of a sequence.
     pub seq_len: u64,
     /// Sequences of a micro batch.
@@ -288,6 +290,7 @@ impl Inputs<'_> {
             distributed: self.distributed,
             overlap_reduce: facts.overlap_reduce,
             overlap_gather: facts.overlap_gather,
+            by_layer: self.by_layer,
             // Adapters are about two per cent of a model.
             trained: if self.frozen { 0.02 } else { 1.0 },
         }

@@ -5,9 +5,15 @@ use super::constants::{Constant, Role, residual_class, table};
 use super::from_plan::{profile, setup};
 use crate::finding::Finding;
 use crate::plan::Plan;
+use crate::units::thousands;
 
 /// Spread of the logarithm where no measured step stands behind the constants: half to twice.
 const ASSUMED_SPREAD: f64 = 0.42;
+
+/// Spread of the logarithm that each doubling of the GPUs beyond the largest measured cluster adds: what a network does
+/// there is not known. Assumed; steps of one model with a constant batch for each GPU grew by at most 1.5 % from one doubling
+/// to the next on up to 2,048 H100 (nemo_h100_scaling).
+const DOUBLING_SPREAD: f64 = 0.05;
 
 /// Spread of the logarithm of measured over predicted, with a finding where it was widened.
 pub(super) fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
@@ -49,7 +55,24 @@ pub(super) fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
             format!("{} has no links of its own: 32 GB/s of PCIe 4.0 are assumed inside a node", gpu.title);
         widen("cluster.gpu", gpu.id, why);
     }
+    let beyond = beyond(plan, class);
+    if let Some((largest, doublings)) = beyond {
+        spread += DOUBLING_SPREAD * doublings;
+        let why = format!(
+            "no measured step of such software had more than {} GPUs, and this plan has {}: the likely range is wider",
+            thousands(largest),
+            thousands(plan.world_size())
+        );
+        findings.push(Finding::info("cluster.nodes", plan.cluster.nodes, why).rule("time model"));
+    }
     spread
+}
+
+/// Most GPUs of a measured step of this kind, and how often their number doubles to the plan's, where that is larger.
+fn beyond(plan: &Plan, class: &str) -> Option<(u64, f64)> {
+    let largest = *table().largest.get(class)?;
+    let doublings = libm::log2(plan.world_size() as f64 / largest as f64);
+    (doublings > 0.0).then_some((largest, doublings))
 }
 
 /// With a small first letter, to stand within a sentence.
@@ -114,6 +137,42 @@ mod tests {
             let named: Vec<&str> = said.iter().map(|finding| finding.field.as_str()).collect();
             assert_eq!(named, fields, "{gpu} {profile:?}");
         }
+    }
+
+    /// The likely range's upper end over the step, and what is said of the number of GPUs.
+    fn at(gpu: &str, runtime: &str, preset: &str, nodes: u64) -> (f64, Vec<String>) {
+        let file = json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": gpu, "nodes": nodes},
+            "runtime": runtime, "layout": {"tp": 4}, "training": {"global_batch_size": 8 * nodes}});
+        let answer = estimate(&parse_plan(&file.to_string()).unwrap());
+        let said = answer.findings.into_iter().filter(|finding| finding.field == "cluster.nodes");
+        let time = answer.time.unwrap();
+        (time.interval_seconds[1] / time.step_seconds, said.map(|finding| finding.message).collect())
+    }
+
+    #[test]
+    fn more_gpus_than_were_measured_are_said_and_widen_the_range() {
+        for (gpu, runtime, preset) in [
+            ("h100-sxm", "megatron", "llama-3-8b"),
+            ("b200", "megatron", "qwen3-30b-a3b"),
+            ("h100-sxm", "fsdp2", "llama-3-8b"),
+            ("h200", "megatron", "llama-3-8b"),
+        ] {
+            let profile = if runtime == "fsdp2" { "fsdp" } else { "megatron" };
+            let class = if preset.starts_with("qwen3") { "moe" } else { profile };
+            let largest = table().largest[class] / 8;
+            let (known, nothing) = at(gpu, runtime, preset, largest);
+            assert!(nothing.is_empty(), "{gpu} {runtime}: {nothing:?}");
+            let mut last = known;
+            for times in [2, 8, 64] {
+                let (wider, said) = at(gpu, runtime, preset, largest * times);
+                assert!(said.len() == 1 && wider > last, "{gpu} {runtime} {times}: {wider} {last} {said:?}");
+                last = wider;
+            }
+            let expected = known * libm::exp(RANGE * 6.0 * DOUBLING_SPREAD);
+            assert!((last / expected - 1.0).abs() < 1e-6, "{gpu} {runtime}: {last} {expected}");
+        }
+        let (_, said) = at("h100-sxm", "megatron", "llama-3-8b", 2048);
+        insta::assert_snapshot!(said[0], @"no measured step of such software had more than 2,048 GPUs, and this plan has 16,384: the likely range is wider");
     }
 
     #[test]

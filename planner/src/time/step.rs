@@ -4,6 +4,7 @@
 
 use super::collectives::Group;
 use super::constants::Role;
+use super::exchange::{Exchange, Exchanged};
 use super::machine::{Machine, overlap};
 use super::parts::Parts;
 use super::stage::Longest;
@@ -32,6 +33,8 @@ pub struct DataParallel {
     pub overlap_reduce: bool,
     /// Whether gathering hides behind forward.
     pub overlap_gather: bool,
+    /// Whether each layer is reduced and gathered in a call of its own, as FSDP does, rather than in buckets.
+    pub by_layer: bool,
     /// Share of the parameters that is trained.
     pub trained: f64,
 }
@@ -125,10 +128,8 @@ pub fn step(machine: &Machine, terms: &Terms, stages: &Stages, pipe: &Pipe, data
 pub struct State {
     /// Communication of a micro batch that parameters are gathered for; none where they stay.
     gathering: f64,
-    /// Reduction of gradients once a step.
-    reduce: f64,
-    /// Gathering of parameters once a step.
-    gather: f64,
+    /// What is exchanged once a step: of dense parameters and of experts.
+    exchanges: [Exchange; 2],
     /// What nothing hides.
     exposed: f64,
     /// Optimizer.
@@ -171,26 +172,34 @@ impl State {
             let bytes = data.trained * data.gradient_bytes * terms.embedding;
             found.exposed += 2.0 * machine.gather(ends, bytes);
         }
-        for (group, elements) in [(data.dense, elements[0]), (data.experts, elements[1])] {
+        let layers = stages.most_layers();
+        // The first stage's, whose exchange ends last.
+        let groups = [(data.dense, elements[0], terms.embedding), (data.experts, elements[1], 0.0)];
+        for (exchange, (group, elements, embedding)) in found.exchanges.iter_mut().zip(groups) {
             if group.size <= 1.0 || elements <= 0.0 {
                 continue;
             }
             let elements = data.trained * elements;
             let round = machine.bucket_round(group);
-            let latency = |each: Role| (elements / machine.of(each)).ceil() * round;
-            let bytes = data.gradient_bytes * elements;
-            let reduce = machine.ring_bytes(group, bytes) + latency(Role::BucketElements);
-            if data.distributed {
-                let bytes = data.parameter_bytes * elements;
-                found.reduce += reduce;
-                found.gather += machine.ring_bytes(group, bytes) + latency(Role::GatherElements);
+            let reduce = machine.ring_bytes(group, data.gradient_bytes * elements);
+            let embedding = data.trained * embedding;
+            // What is in no layer is a unit too.
+            let units = layers + 1.0;
+            *exchange = if data.distributed {
+                let gather = machine.ring_bytes(group, data.parameter_bytes * elements);
                 // The host takes every tensor apart before it is reduced, and puts it together when gathered.
-                let layers = stages.most_layers();
                 found.exposed += 2.0 * LAYER_TENSORS * layers * group.size * machine.of(Role::SliceCopy);
+                Exchange { elements, embedding, units, seconds: [reduce, gather], rounds: [round; 2] }
             } else {
                 // An all-reduce is both at once, of gradients.
-                found.reduce += 2.0 * reduce;
-            }
+                Exchange {
+                    elements,
+                    embedding,
+                    units,
+                    seconds: [2.0 * reduce, 0.0],
+                    rounds: [2.0 * round, 0.0],
+                }
+            };
         }
         found
     }
@@ -218,8 +227,12 @@ pub struct Around {
     reduce_window: f64,
     /// Share of a micro batch's forward that hides gathering.
     gather_window: f64,
-    /// Reduction, gathering, and what nothing hides.
-    data: [f64; 3],
+    /// Reduction once a step.
+    reduce: Exchanged,
+    /// Gathering once a step.
+    gather: Exchanged,
+    /// What nothing hides of what state takes.
+    exposed: f64,
     /// Optimizer and what a step takes besides.
     rest: [f64; 2],
 }
@@ -231,11 +244,17 @@ impl Around {
         // With chunks, the last micro batches of a stage drain chunk by chunk.
         let drained = if pipe.chunks > 1.0 { pipe.stages } else { 1.0 };
         let window = |overlaps: bool| if overlaps { machine.of(Role::DpWindow) * drained } else { 0.0 };
+        let (mut reduce, mut gather) = (Exchanged::default(), Exchanged::default());
+        for exchange in &state.exchanges {
+            exchange.add_to([&mut reduce, &mut gather], machine, pipe, data);
+        }
         Around {
             sends: sends(machine, terms, pipe),
             reduce_window: window(data.overlap_reduce),
             gather_window: window(data.overlap_gather),
-            data: [state.reduce, state.gather, state.exposed],
+            reduce,
+            gather,
+            exposed: state.exposed,
             rest: [state.optimizer, machine.of(Role::Fixed)],
         }
     }
@@ -244,12 +263,16 @@ impl Around {
 impl Around {
     /// Seconds that nothing hides.
     pub(super) fn least(&self) -> f64 {
-        self.sends + self.rest[0] + self.rest[1]
+        self.unhidden() + self.reduce.alone + self.gather.alone
     }
 
     /// Seconds if nothing was hidden.
     pub(super) fn most(&self) -> f64 {
-        self.least() + self.data[0] + self.data[1] + self.data[2]
+        self.unhidden() + self.reduce.all + self.gather.all
+    }
+
+    fn unhidden(&self) -> f64 {
+        self.sends + self.rest[0] + self.rest[1] + self.exposed
     }
 }
 
@@ -266,11 +289,10 @@ pub fn step_of(
     let sharded = state.sharded(machine, longest.seconds);
     let slowed = longest.seconds + sharded;
     let others = positive(longest.sum - longest.seconds) * slowed / positive_or(longest.seconds, 1e-12);
-    let [reduce, gather, exposed] = around.data;
     // Reduction and gathering once a step, as far as neither backward nor forward hides them.
-    let exposed = positive(reduce - around.reduce_window * longest.backward)
-        + positive(gather - around.gather_window * longest.forward)
-        + exposed;
+    let exposed = around.reduce.exposed(around.reduce_window * longest.backward)
+        + around.gather.exposed(around.gather_window * longest.forward)
+        + around.exposed;
     let gathering = microbatches * sharded;
     let [optimizer, fixed] = around.rest;
     StepTime {

@@ -1,7 +1,10 @@
 //! Where the numbers of the answer's `time` come from.
 
-use super::constants::table;
+use super::constants::{Role, table};
+use super::exchange::bucket;
 use super::from_plan::{profile, setup};
+use super::machine::Machine;
+use super::setup::Setup;
 use crate::plan::Plan;
 use crate::why::Why;
 use crate::wire::TimeAnswer;
@@ -211,10 +214,11 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
             ],
         ),
         "data_parallel" => (
-            "reduction of gradients and gathering of parameters, as far as backward and forward don't hide them",
+            "reduction of gradients and gathering of parameters, bucket by bucket, as far as backward and forward don't hide them; nothing hides the last bucket of backward and the first of forward",
             vec![
                 ("data parallel", layout.dp.to_string()),
                 ("data parallel of experts", layout.edp.to_string()),
+                ("elements of a bucket of gradients", bucket_text(&setup, &machine)),
             ],
         ),
         "optimizer" => (
@@ -229,6 +233,14 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
     inputs.extend(fields.into_iter().map(|(name, value)| input(name, value)));
     let title = format!("Seconds of a step: {wanted}");
     Some(finished(plan, &title, formula, inputs, SOURCE))
+}
+
+fn bucket_text(setup: &Setup, machine: &Machine) -> String {
+    match bucket(machine, Role::BucketElements, &setup.data) {
+        Some(elements) => format!("{elements} or more"),
+        None if setup.data.by_layer => "those of a layer".to_owned(),
+        None => "all, since nothing overlaps".to_owned(),
+    }
 }
 
 fn input(name: &str, value: String) -> (String, String) {

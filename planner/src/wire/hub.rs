@@ -54,9 +54,9 @@ pub enum ToPage {
         host: String,
         /// What the hub can run: absent parts as sentences.
         problems: Vec<String>,
-        /// GPUs of the hub's machine; a hub that does not say has none.
+        /// What the hub's machine has for ranks; one that does not say has no GPU.
         #[serde(default)]
-        gpus: u64,
+        machine: Machine,
     },
     /// All runs, newest first.
     Runs {
@@ -79,12 +79,30 @@ pub enum ToPage {
         /// Step records of ranks other than 0 that were left out of this frame because the page reads slowly. The
         /// run folder has them all.
         merged: u64,
+        /// Lines of logs that were passed over because they are no records: cut short by a kill or a full disk, or
+        /// spoiled.
+        #[serde(default)]
+        unreadable: u64,
     },
     /// A request could not be met.
     Error {
         /// What failed, the value, and what to do.
         message: String,
     },
+}
+
+/// What a machine has for ranks, as a hub tells its pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// GPUs that a CUDA program sees.
+    pub gpus: u64,
+    /// What the driver calls the first of them; empty where it does not say.
+    pub gpu_name: String,
+    /// Bytes of the smallest of them, where that is known.
+    pub gpu_memory_bytes: Option<u64>,
+    /// Bytes of the host's memory, where that is known.
+    pub memory_bytes: Option<u64>,
 }
 
 /// A record and the log that it stands in.
@@ -105,7 +123,7 @@ pub struct RunSummary {
     pub plan: PlanFile,
     /// How it stands.
     pub state: RunState,
-    /// How it ended, in a sentence; empty while it runs.
+    /// How it ended, in a sentence; while it runs empty, or what is wrong with it.
     pub reason: String,
 }
 

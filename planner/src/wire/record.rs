@@ -2,7 +2,8 @@
 //!
 //! A log is append-only text: one record a line, `CRC32 JSON`, the checksum (eight hex digits) over the JSON's
 //! bytes. A line that a kill cut short, or that a disk spoiled, fails its checksum and is skipped by readers, so a
-//! kill loses at most the record being written. Each writing process has a log of its own.
+//! kill loses at most the record being written. Each writing process has a log of its own, whose numbers go on when it
+//! is opened again; what could not be written has its numbers and is told of by a [`Gap`].
 
 use std::collections::BTreeMap;
 
@@ -33,6 +34,9 @@ pub struct RunInfo {
     pub launcher: Option<ProcessId>,
     /// The Slurm job, to be cancelled for a stop.
     pub slurm_job: Option<String>,
+    /// The cluster that counts this job, as Slurm calls it: numbers of jobs are a cluster's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slurm_cluster: Option<String>,
     /// Ranks of the run.
     pub world_size: u64,
     /// Times that it was started: more than 1 when Slurm has requeued its job.
@@ -147,6 +151,8 @@ pub enum Event {
         /// Bytes.
         bytes: u64,
     },
+    /// Records that this writer could not write.
+    Gap(Gap),
     /// This writer is done. The last record of a log.
     Ended {
         /// How it ended.
@@ -154,6 +160,64 @@ pub enum Event {
         /// What to tell a person: for a failure the culprit, the value and what to do next.
         reason: String,
     },
+}
+
+impl Event {
+    /// The training step that it tells of, if it is of one.
+    pub fn step(&self) -> Option<u64> {
+        match self {
+            Event::Step(step) => Some(step.step),
+            Event::Trace(trace) => Some(trace.step),
+            Event::Iteration(iteration) => Some(iteration.step),
+            _ => None,
+        }
+    }
+}
+
+/// Records that are missing where this one stands, because they could not be written: the disk was full, say. They
+/// have taken their numbers. One outage may leave several such records; their counts add up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// How many are missing.
+    pub records: u64,
+    /// The first training step that one of them told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_step: Option<u64>,
+    /// The last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_step: Option<u64>,
+    /// When the first was to be written, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// Why it could not, in the system's words.
+    pub reason: String,
+}
+
+impl Gap {
+    /// Takes another gap in. Of the reasons the first stays.
+    pub fn add(&mut self, other: &Gap) {
+        if self.records == 0 {
+            self.reason.clone_from(&other.reason);
+            self.since_unix_ms = other.since_unix_ms;
+        }
+        self.records = self.records.saturating_add(other.records);
+        self.first_step = [self.first_step, other.first_step].into_iter().flatten().min();
+        self.last_step = self.last_step.max(other.last_step);
+        self.since_unix_ms = self.since_unix_ms.min(other.since_unix_ms);
+    }
+
+    /// What is missing and why, as a sentence without its end: `12 records of steps 40 to 51 are missing: the disk is full`.
+    pub fn sentence(&self) -> String {
+        let (records, are) = match self.records {
+            1 => ("1 record".to_owned(), "is"),
+            records => (format!("{records} records"), "are"),
+        };
+        let steps = match (self.first_step, self.last_step) {
+            (Some(first), Some(last)) if first == last => format!(" of step {first}"),
+            (Some(first), Some(last)) => format!(" of steps {first} to {last}"),
+            _ => String::new(),
+        };
+        format!("{records}{steps} {are} missing: {}", self.reason)
+    }
 }
 
 /// How a run, or a rank's part of it, ended.

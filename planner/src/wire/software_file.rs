@@ -12,6 +12,8 @@ pub struct SoftwareFile {
     pub profile: Option<String>,
     /// Version of torch, such as `2.11.0`; null when unknown.
     pub torch: Option<String>,
+    /// Name and version of the framework, such as `torchtitan 0.3`; null for the newest release that is known.
+    pub framework: Option<String>,
     /// Bytes of cuBLAS's workspace per handle and stream; null for the library's own.
     pub cublas_workspace_bytes: Option<u64>,
     /// Whether torch's allocator grows segments (`expandable_segments:True`); false.

@@ -4,7 +4,9 @@
 #
 # STUB_RECORDS   folder for records, one file a call: NAME=VALUE with a zero byte after each
 # STUB_FAIL      `sync`: `uv sync` fails with 3; a number: the training process of that rank fails with 7
+# STUB_KILLED    a number: the training process of that rank is killed, as by the kernel when memory is short
 # STUB_SECONDS   how long each training process takes; 0
+# STUB_SAVES     rank 0 saves and resumes as Megatron Bridge does
 set -eu
 program=${0##*/}
 
@@ -70,13 +72,54 @@ if [ "${1-} ${2-}" = "-m torch.distributed.run" ]; then
     RANK=$((node * nproc + local)) LOCAL_RANK=$local WORLD_SIZE=$((nnodes * nproc)) $python "$@" &
     children+=($!)
   done
+  # The first that fails ends the others, and is torchrun's own status here.
   status=0
   for child in "${children[@]}"; do
-    wait "$child" || status=$?
+    wait -n || {
+      status=$?
+      kill "${children[@]}" 2> /dev/null || true
+      break
+    }
   done
   exit $status
 fi
 
-[ "${STUB_FAIL-}" != "${RANK-${SLURM_PROCID-0}}" ] || exit 7
+rank=${RANK-${SLURM_PROCID-0}}
+[ "${STUB_FAIL-}" != "$rank" ] || exit 7
+[ "${STUB_KILLED-}" != "$rank" ] || kill -KILL $$
+
+# Where a recipe saves, resumes and logs, and which signal it handles: unless it is told otherwise, what Bridge does.
+save=nemo_experiments/default/checkpoints load=nemo_experiments/default/checkpoints logs=nemo_experiments/default/tb_logs
+handles='' signal=15
+for argument; do
+  value=${argument#*=}
+  # Hydra takes the quotes away.
+  value=${value#\'} value=${value%\'}
+  case $argument in
+    checkpoint.save=*) save=$value ;;
+    checkpoint.load=*) load=$value ;;
+    logger.tensorboard_dir=*) logs=$value ;;
+    train.exit_signal_handler=true) handles=yes ;;
+    train.exit_signal=*) signal=$value ;;
+  esac
+done
+if [ -n "${STUB_SAVES-}" ] && [ "$rank" = 0 ]; then
+  step=0
+  [ ! -e "$load/latest" ] || step=$(cat "$load/latest")
+  echo "resumes from step $step"
+  mkdir -p "$save" "$logs"
+  echo "step $((step + 1))" >> "$logs/events"
+  echo $((step + 1)) > "$save/latest"
+  echo "has saved step $((step + 1))"
+fi
 echo "iteration 1/ 1 | lm loss: 1.5"
-sleep "${STUB_SECONDS-0}"
+if [ -n "$handles" ]; then
+  trap 'echo "rank $rank saves on signal $signal"; exit 0' "$signal"
+  # bash runs a trap between commands.
+  end=$((SECONDS + ${STUB_SECONDS-0}))
+  while [ "$SECONDS" -lt "$end" ]; do
+    sleep 0.2
+  done
+else
+  exec sleep "${STUB_SECONDS-0}"
+fi

@@ -285,6 +285,12 @@ async fn a_plan_for_a_cluster_is_measured_by_its_twin() -> Result<()> {
         page.browser.click("tab-run").await?;
         page.browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
         page.browser.text_when("twin-says", SOON, |text| text.contains("8 ranks on CPU processes")).await?;
+        // What this machine has no GPUs for is not offered to be started, and what can be done is said.
+        page.browser.text_when("run-says", SOON, |text| text.contains("can't start it")).await?;
+        ensure!(page.browser.elements("run-start").await?.is_empty(), "the plan is offered to be started");
+        page.finds("[data-severity=error][data-field='cluster.gpu']", "64 H100").await?;
+        let instead = page.browser.text("run-instead").await?;
+        ensure!(instead.contains("shardplan verify") && instead.contains("shardplan script"), "{instead}");
         page.browser.click("twin-start").await?;
         page.browser
             .text_when("run-state", Duration::from_secs(120), |text| text.contains("completed"))

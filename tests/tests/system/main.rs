@@ -15,6 +15,7 @@ mod scripts;
 mod search;
 mod settings;
 mod slurm;
+mod survive;
 mod timeline;
 mod verify;
 mod watched;

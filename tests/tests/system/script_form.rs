@@ -108,6 +108,48 @@ async fn the_copied_command_of_every_example_writes_the_bytes_that_are_shown() -
     Ok(())
 }
 
+/// Everything that the browser keeps of this page, and its address.
+const KEPT: &str = "return JSON.stringify([Object.entries(localStorage), Object.entries(sessionStorage), location.href, \
+                    document.cookie])";
+
+#[tokio::test]
+async fn a_secret_that_is_typed_is_not_kept_and_variables_keep_their_commas() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.url).await?;
+    browser.element("answer-verdict").await?;
+    // As an earlier version kept it.
+    let stale = r#"{"account": "research", "env": {"WANDB_API_KEY": "stale-secret-value"}}"#;
+    browser.script(&format!("localStorage.setItem('shardplan.site', {})", Value::from(stale))).await?;
+    browser.reload().await?;
+    browser.element("answer-verdict").await?;
+    browser.click("tab-script").await?;
+    line_when(&browser, "#SBATCH --account=research").await?;
+    browser.click("script-software").await?;
+    let typed = "HF_TOKEN=typed-secret-value, OTHER=hf_abcdefghijklmnopqrst, NCCL_IB_HCA=mlx5_0,mlx5_1";
+    browser.fill("site-env", typed).await?;
+    let text = browser.text_when("script-text", SOON, |text| text.contains("NCCL_IB_HCA")).await?;
+    ensure!(
+        text.contains("\nexport NCCL_IB_HCA='mlx5_0,mlx5_1'\n") && text.contains("${HF_TOKEN:?"),
+        "{text}"
+    );
+    browser.fill("site-partition", "main").await?;
+    line_when(&browser, "#SBATCH --partition=main").await?;
+    for visit in ["the first", "the second"] {
+        let kept = browser.script(KEPT).await?.to_string();
+        ensure!(kept.contains("mlx5_0,mlx5_1") && kept.contains("main"), "{visit} visit: {kept}");
+        ensure!(!kept.contains("secret-value") && !kept.contains("hf_abc"), "{visit} visit: {kept}");
+        browser.reload().await?;
+        browser.element("answer-verdict").await?;
+        browser.click("tab-script").await?;
+        line_when(&browser, "export NCCL_IB_HCA='mlx5_0,mlx5_1'").await?;
+    }
+    let errors = browser.console_errors().await?;
+    ensure!(errors.is_empty(), "{errors:?}");
+    Ok(())
+}
+
 /// Chooses an example, copies the command and runs it in an empty folder.
 async fn check(browser: &Browser, example: &Example, site: &Site) -> Result<()> {
     let plan = Plan::resolve(&example.plan).plan.context("no plan")?;

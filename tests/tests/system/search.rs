@@ -68,6 +68,14 @@ async fn a_search_in_the_page_finds_what_the_command_finds() -> Result<()> {
     let best = &answer["rows"][0]["settings"];
     let rows = browser.elements("search-row").await?;
     ensure!(rows.len() == answer["rows"].as_array().context("rows")?.len(), "{} rows", rows.len());
+    // Those that fit stand first, then a line, then tight ones.
+    let script =
+        "return [...document.querySelectorAll('[data-testid=search-row]')].map(row => row.dataset.group)";
+    let groups = browser.script(script).await?;
+    let expected: Vec<&Value> =
+        answer["rows"].as_array().into_iter().flatten().map(|row| &row["group"]).collect();
+    ensure!(groups == json!(expected) && groups[0] == "fits", "{groups}");
+    ensure!(browser.text("search-tight").await?.contains("upper end of its likely range"));
     let counts = browser.text("search-counts").await?;
     let digits: String = counts.chars().take_while(|letter| *letter != ' ').filter(|c| *c != ',').collect();
     ensure!(json!(digits.parse::<u64>()?) == answer["counts"]["candidates"], "{counts}");
@@ -111,6 +119,12 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     phase(&browser, "done").await?;
     let rows = browser.elements("search-row").await?.len();
     ensure!(rows > 2, "{rows} rows");
+    // What must stay free is said, read and heeded.
+    browser.fill("search-margin", &entered("much")).await?;
+    browser.text_when("search-margin-said", SOON, |text| text.contains("4GiB")).await?;
+    browser.fill("search-margin", &entered("20 GiB")).await?;
+    phase(&browser, "done").await?;
+    browser.text_when("search-tight", SOON, |text| text.contains("20.00 GiB")).await?;
     browser.fill("search-ask", &entered("tp=8")).await?;
     browser.text_when("search-reasons", SOON, |text| text.contains("TP 8")).await?;
 

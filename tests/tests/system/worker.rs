@@ -177,7 +177,7 @@ pub fn run_command(plan: &Value, runs: &Runs) -> Result<Command> {
 }
 
 /// Waits until rank 2 of the only run has done some steps, and gives the run's folder.
-async fn training(runs: &Path, wanted: usize) -> Result<PathBuf> {
+pub async fn training(runs: &Path, wanted: usize) -> Result<PathBuf> {
     until("training", Duration::from_secs(60), async || {
         let Ok(run) = only_run(runs) else { return Ok(Attempt::NotYet("no run".to_owned())) };
         let done = all_records(&run).map(|records| steps(&records, 2).len()).unwrap_or(0);

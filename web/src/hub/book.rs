@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use planner::wire::{Event, Iteration, LogRecord, MeasuredMemory, Outcome, Step, Trace};
+use planner::wire::{Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Step, Trace};
 
 use super::watched::Watched;
 
@@ -30,10 +30,14 @@ pub struct RunBook {
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
     pub merged: u64,
+    /// Lines of the logs that are no records.
+    pub unreadable: u64,
+    /// What is missing, by log, because it could not be written.
+    pub gaps: BTreeMap<String, Gap>,
     /// What was seen of a framework's own run.
     pub watched: Watched,
-    /// Highest record number of each log, so that nothing is taken twice.
-    seen: BTreeMap<String, u64>,
+    /// Number and moment of the latest record of each log, so that nothing is taken twice.
+    seen: BTreeMap<String, (u64, u64)>,
 }
 
 /// What the curves are drawn from.
@@ -158,11 +162,16 @@ impl RunBook {
     /// Takes records in.
     pub fn add(&mut self, records: Vec<LogRecord>, caught_up: bool, merged: u64) {
         for LogRecord { log, record } in records {
-            let known = self.seen.get(&log).is_some_and(|last| record.seq <= *last);
+            // A log whose numbers began anew, as some of earlier versions did, goes on in time.
+            let known =
+                self.seen.get(&log).is_some_and(|(seq, at)| record.seq <= *seq && record.unix_ms <= *at);
             if known {
                 continue;
             }
-            self.seen.insert(log.clone(), record.seq);
+            self.seen.insert(log.clone(), (record.seq, record.unix_ms));
+            if let Event::Gap(gap) = &record.event {
+                self.gaps.entry(log.clone()).and_modify(|sum| sum.add(gap)).or_insert_with(|| gap.clone());
+            }
             self.take(rank_of(&log), record.event);
         }
         self.caught_up |= caught_up;
@@ -237,6 +246,7 @@ impl RunBook {
             Event::Unread { bytes } => {
                 self.watched.unread_bytes = self.watched.unread_bytes.saturating_add(bytes)
             }
+            Event::Gap(_) => {}
             Event::Ended { outcome, .. } => {
                 if let Some(rank) = writer {
                     let book = self.ranks.entry(rank).or_default();
@@ -419,6 +429,36 @@ mod tests {
             Some("ended by signal 9")
         );
         assert_eq!(book.ranks[&1].standing, RankStanding::Stopped);
+    }
+
+    #[test]
+    fn what_is_missing_is_summed_by_log_and_new_numbers_are_not_old_records() {
+        let mut book = RunBook::default();
+        let record = |seq, unix_ms, event| LogRecord {
+            log: "rank-00000.log".into(),
+            record: Record { seq, unix_ms, event },
+        };
+        let gap = |records, step| {
+            Event::Gap(Gap {
+                records,
+                first_step: Some(step),
+                last_step: Some(step + records - 1),
+                since_unix_ms: 5,
+                reason: "the disk is full".into(),
+            })
+        };
+        let records = vec![record(4, 10, gap(1, 2)), record(9, 20, gap(4, 3))];
+        book.add(records.clone(), true, 0);
+        book.add(records, true, 0);
+        assert_eq!(
+            book.gaps["rank-00000.log"].sentence(),
+            "5 records of steps 2 to 6 are missing: the disk is full"
+        );
+        // The log of an earlier version, which was opened again.
+        let mut again = step("rank-00000.log", 0, 7, 1.0);
+        again.record.unix_ms = 30;
+        book.add(vec![again], true, 0);
+        assert_eq!(book.latest().map(|(number, _)| number), Some(7));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::channel::mpsc;
 use leptos::prelude::*;
-use planner::wire::{PlanFile, RunState, RunSummary, ToHub, ToPage};
+use planner::wire::{Machine, PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
 pub use book::{Phases, RankBook, RankStanding, RunBook, StepPoint};
@@ -28,8 +28,8 @@ pub enum Connection {
         host: String,
         /// What the hub can't do, in sentences.
         problems: Vec<String>,
-        /// GPUs of its machine.
-        gpus: u64,
+        /// What its machine has for ranks.
+        machine: Machine,
     },
     /// Lost; the next attempt follows.
     Waiting {
@@ -140,11 +140,11 @@ impl Hub {
         self.connection.with(|connection| matches!(connection, Connection::Connected { .. }))
     }
 
-    /// GPUs of the hub's machine, tracked; none while it is not connected to.
-    pub fn gpus(self) -> u64 {
+    /// What the hub's machine has for ranks, tracked; none while it is not connected to.
+    pub fn machine(self) -> Option<Machine> {
         self.connection.with(|connection| match connection {
-            Connection::Connected { gpus, .. } => *gpus,
-            _ => 0,
+            Connection::Connected { machine, .. } => Some(machine.clone()),
+            _ => None,
         })
     }
 
@@ -171,8 +171,8 @@ impl Hub {
                 );
                 self.connection.set(Connection::Refused { reason });
             }
-            ToPage::Welcome { host, problems, gpus, .. } => {
-                self.connection.set(Connection::Connected { host, problems, gpus });
+            ToPage::Welcome { host, problems, machine, .. } => {
+                self.connection.set(Connection::Connected { host, problems, machine });
                 self.error.set(None);
                 self.send(ToHub::ListRuns);
                 self.watch();
@@ -185,9 +185,12 @@ impl Hub {
                 self.starting.set(false);
                 self.show(&run);
             }
-            ToPage::Records { run, records, caught_up, merged } => {
+            ToPage::Records { run, records, caught_up, merged, unreadable } => {
                 if self.shown.with_untracked(|shown| shown.as_deref() == Some(run.as_str())) {
-                    self.book.update(|book| book.add(records, caught_up, merged));
+                    self.book.update(|book| {
+                        book.add(records, caught_up, merged);
+                        book.unreadable = book.unreadable.saturating_add(unreadable);
+                    });
                 }
             }
             ToPage::Error { message } => {

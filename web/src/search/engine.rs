@@ -206,12 +206,12 @@ impl Engine {
             let at_work = |hand: &Hand| hand.task.as_ref().is_some_and(works) || !hand.untold.is_empty();
             let busy = inner.hands.iter().any(at_work);
             let waiting = !inner.parts.is_empty() || !inner.candidates.is_empty();
-            inner.begun.as_ref()?;
+            let (_, ranking) = inner.begun.as_ref()?;
             if !busy && !waiting {
                 if !looking {
                     return Some((Phase::Done, true));
                 }
-                inner.candidates = inner.partial.best.clone().into();
+                inner.candidates = ranking.shortlist(&inner.partial).into();
                 // Simulating takes less time than two looks.
                 let done = inner.candidates.is_empty();
                 return Some(if done { (Phase::Done, true) } else { (Phase::Simulating, false) });

@@ -11,8 +11,8 @@ use crate::{build, process};
 
 /// Measures, fits, measures again and prints; it takes about two minutes.
 pub fn run(place: &Place) -> Result<()> {
-    build::page(place)?;
-    build::worker(place)?;
+    build::page(place, build::Build::Quick)?;
+    build::worker(place, build::Build::Quick)?;
     let torch = build::rank(place)?;
     let mut calibrate = Command::new(place.programs().join("shardplan"));
     calibrate

@@ -1,10 +1,9 @@
-//! Tests of the executor with larger numbers than the test command's: kills of one of eight ranks, and what measuring
-//! costs.
+//! Tests of the executor with larger numbers than the test command's: kills of one of eight ranks, what measuring
+//! costs, and layouts of eight processes.
 
 use anyhow::Result;
 
 use crate::console::timed;
-use crate::lock::Lock;
 use crate::place::{Place, Target};
 use crate::{build, process};
 
@@ -20,9 +19,16 @@ pub fn measure(place: &Place, pairs: u32) -> Result<bool> {
     run(place, what, "life::measuring_", &[("SHARDPLAN_PAIRS", pairs)])
 }
 
+/// Trains layouts of up to eight processes: those that cover all pairs of settings, and `layouts` random ones; whether all
+/// train the model of one process.
+pub fn layouts(place: &Place, layouts: u32, seed: u32) -> Result<bool> {
+    let numbers = [("SHARDPLAN_WORLD", 8), ("SHARDPLAN_LAYOUTS", layouts), ("SHARDPLAN_SEED", seed)];
+    run(place, format!("layouts of up to eight ranks, {layouts} of them random"), "layouts::", &numbers)
+}
+
 fn run(place: &Place, what: String, tests: &str, numbers: &[(&str, u32)]) -> Result<bool> {
     let torch = build::rank_tools(place)?;
-    let _lock = Lock::acquire(&place.target_lock(Target::Rank))?;
+    let _lock = place.lock_target(Target::Rank)?;
     let mut cargo = build::cargo_with(place, &torch);
     cargo
         .args(["test", "--release", "--package", "shardplan-rank", "--test", "executor"])

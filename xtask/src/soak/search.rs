@@ -3,15 +3,14 @@
 use anyhow::Result;
 
 use crate::console::timed;
-use crate::lock::Lock;
 use crate::place::{Place, Target};
 use crate::{build, process};
 
 /// Searches each of the largest spaces so many times in a browser; whether they came to the same and stayed small.
 pub fn run(place: &Place, searches: u32) -> Result<bool> {
-    build::page(place)?;
-    build::worker(place)?;
-    let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
+    build::page(place, build::Build::Full)?;
+    build::worker(place, build::Build::Full)?;
+    let _lock = place.lock_target(Target::Native)?;
     let mut cargo = build::cargo(place, Target::Native);
     cargo
         .args(["test", "--package", "system-tests", "--test", "system"])

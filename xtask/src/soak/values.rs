@@ -3,13 +3,12 @@
 use anyhow::Result;
 
 use crate::console::timed;
-use crate::lock::Lock;
 use crate::place::{Place, Target};
 use crate::{build, process};
 
 /// Tries `cases` random values in every field; whether none was executed and none was changed.
 pub fn run(place: &Place, cases: u32) -> Result<bool> {
-    let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
+    let _lock = place.lock_target(Target::Native)?;
     let mut cargo = build::cargo(place, Target::Native);
     cargo
         .args(["test", "--package", "system-tests", "--test", "system"])

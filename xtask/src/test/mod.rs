@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that CI runs, in order, going on after a failure.
+//! `cargo xtask test`: everything that CI runs, two steps at a time, going on after a failure.
 //!
 //! The steps are in `steps`, what they count in `count`. A step that is one check (a build, a lint) counts as one.
 //! The last line of stdout is `N passed, N failed`; the exit code is 0 when nothing failed.
@@ -6,7 +6,9 @@
 mod count;
 mod steps;
 
+use std::collections::VecDeque;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
@@ -19,7 +21,7 @@ use steps::Step;
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Only these steps, in the order of the full run
+    /// Only these steps
     #[arg(long, value_enum, num_args = 1.., value_name = "STEP")]
     only: Vec<Step>,
 }
@@ -39,34 +41,34 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         .filter(|step| arguments.only.is_empty() || arguments.only.contains(step))
         .collect();
     let start = Instant::now();
-    let outcomes = std::thread::scope(|scope| {
-        // Optimizing the page takes one core minutes, so it is built beside the executor's tests, which wait for each other.
-        let mut page = None;
-        let mut outcomes = Vec::new();
-        for (index, &step) in chosen.iter().enumerate() {
-            console::result(format_args!("\n== {}/{} {step}: {}", index + 1, chosen.len(), step.title()));
-            let step_start = Instant::now();
-            if step == Step::Rank && chosen.contains(&Step::Page) {
-                page = Some(scope.spawn(|| Step::Page.run(place)));
-            }
-            let begun = if step == Step::Page { page.take() } else { None };
-            let ended = match begun {
-                Some(page) => {
-                    page.join().unwrap_or_else(|_| Err(anyhow!("the thread that builds the page panicked")))
-                }
-                None => step.run(place),
-            };
-            let count = ended.unwrap_or_else(|error| {
-                console::say(format_args!("error: {error:#}"));
-                Count::FAILED
-            });
-            let elapsed = step_start.elapsed();
-            console::result(format_args!("== {step}: {count} in {}", console::duration(elapsed)));
-            outcomes.push(Outcome { step, count, elapsed });
-        }
+    // Half of the time a step is a compiler on one core, or processes that wait for each other: two at a time.
+    let waiting = Mutex::new(chosen.iter().copied().filter(|step| !step.is_last()).collect::<VecDeque<_>>());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let work = || std::iter::from_fn(next).map(|step| outcome(place, step)).collect::<Vec<_>>();
+    let mut outcomes = std::thread::scope(|scope| {
+        let beside = scope.spawn(work);
+        let mut outcomes = work();
+        // Each step answers for its own panics.
+        outcomes.extend(beside.join().unwrap_or_default());
         outcomes
     });
+    outcomes.extend(chosen.iter().filter(|step| step.is_last()).map(|&step| outcome(place, step)));
+    outcomes.sort_by_key(|outcome| chosen.iter().position(|&step| step == outcome.step));
     Ok(summary(&outcomes, start.elapsed()))
+}
+
+/// Does a step and says how it ended.
+fn outcome(place: &Place, step: Step) -> Outcome {
+    console::result(format_args!("\n== {step}: {}", step.title()));
+    let start = Instant::now();
+    let ended = std::panic::catch_unwind(|| step.run(place)).unwrap_or_else(|_| Err(anyhow!("it panicked")));
+    let count = ended.unwrap_or_else(|error| {
+        console::say(format_args!("error in {step}: {error:#}"));
+        Count::FAILED
+    });
+    let elapsed = start.elapsed();
+    console::result(format_args!("== {step}: {count} in {}", console::duration(elapsed)));
+    Outcome { step, count, elapsed }
 }
 
 fn summary(outcomes: &[Outcome], elapsed: Duration) -> ExitCode {

@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`, in their order: cheap ones first, those that need the most installed last.
+//! The steps of `cargo xtask test`, in the order in which they are begun: neighbours build in folders of their own.
 
 use std::fmt;
 use std::process::Command;
@@ -6,7 +6,6 @@ use std::process::Command;
 use anyhow::{Context, Result, anyhow};
 
 use super::count::Count;
-use crate::lock::Lock;
 use crate::place::{Place, Target};
 use crate::tools::{self, Package};
 use crate::{build, process};
@@ -20,15 +19,15 @@ pub enum Step {
     Lint,
     /// Lints of what the browser runs
     LintWasm,
-    /// Lints of what links libtorch
-    LintRank,
     /// Tests of what builds with Rust alone
     Unit,
-    /// Tests of the executor
-    Rank,
     /// The page builds
     Page,
-    /// The worker and the executor build
+    /// Lints of what links libtorch
+    LintRank,
+    /// Tests of the executor
+    Rank,
+    /// The worker builds, with the page in it
     Worker,
     /// Whole-system tests: browser, worker, Slurm
     System,
@@ -46,15 +45,20 @@ impl Step {
     pub const fn title(self) -> &'static str {
         match self {
             Step::Format => "cargo fmt",
-            Step::Lint => "clippy of planner, shardplan, xtask, system-tests",
-            Step::LintWasm => "clippy of web and planner for wasm32",
+            Step::Lint => "clippy of planner, run-folder, shardplan, xtask, system-tests",
+            Step::LintWasm => "clippy of web and planner for wasm32, and of page-builder",
             Step::LintRank => "clippy of shardplan-rank",
             Step::Unit => "cargo test, with doc tests",
             Step::Rank => "tests of shardplan-rank on libtorch",
-            Step::Page => "the page, by Trunk",
-            Step::Worker => "shardplan and shardplan-rank",
+            Step::Page => "the page, and tests of page-builder",
+            Step::Worker => "shardplan, with the page in it, and what tests it whole",
             Step::System => "browser, worker, Slurm",
         }
+    }
+
+    /// Whether it needs what the others build, and so runs when they are done.
+    pub const fn is_last(self) -> bool {
+        matches!(self, Step::System)
     }
 
     /// Does it.
@@ -72,7 +76,7 @@ impl Step {
                 .context("these files are not formatted: run `cargo fmt`")
             }
             Step::Lint => {
-                let packages = ["planner", "shardplan", "xtask", "system-tests"];
+                let packages = ["planner", "run-folder", "shardplan", "xtask", "system-tests"];
                 lint(
                     place,
                     Target::Native,
@@ -84,7 +88,12 @@ impl Step {
             Step::LintWasm => {
                 tools::wasm_target(place)?;
                 let cargo = build::cargo(place, Target::Wasm);
-                lint(place, Target::Wasm, cargo, &["web", "searcher", "planner"], &["--target", tools::WASM])
+                let builder = build::cargo(place, Target::Wasm);
+                let options = ["--target", tools::WASM];
+                let page = lint(place, Target::Wasm, cargo, &["web", "searcher", "planner"], &options)?;
+                // With the page, as it is built there: beside the others it would compile what they share a second time.
+                let builder = lint(place, Target::Wasm, builder, &["page-builder"], &["--all-targets"])?;
+                Ok([page, builder].into_iter().sum())
             }
             Step::LintRank => {
                 let torch = build::rank_tools(place)?;
@@ -93,30 +102,53 @@ impl Step {
                 lint(place, Target::Rank, cargo, &["shardplan-rank"], &["--all-targets", "--release"])
             }
             Step::Unit => {
-                let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
-                // The default members, and the page's own tests, which run without a browser.
-                let mut cargo = build::cargo(place, Target::Native);
-                cargo.args(["test", "--no-fail-fast"]);
-                for package in ["planner", "shardplan", "xtask", "web"] {
-                    cargo.args(["--package", package]);
-                }
-                test(&mut cargo)
+                let _lock = place.lock_target(Target::Native)?;
+                test(unit(place).arg("--no-fail-fast"))
             }
             Step::Rank => {
                 let torch = build::rank_tools(place)?;
                 tools::transformers(place, &torch)?;
-                let _lock = Lock::acquire(&place.target_lock(Target::Rank))?;
+                let _lock = place.lock_target(Target::Rank)?;
                 let mut cargo = build::cargo_with(place, &torch);
                 test(cargo.args(["test", "--no-fail-fast", "--release", "--package", "shardplan-rank"]))
             }
-            Step::Page => build::page(place).map(|()| Count::PASSED),
+            Step::Page => {
+                build::page(place, build::Build::Quick)?;
+                let _lock = place.lock_target(Target::Wasm)?;
+                let mut builder = build::cargo(place, Target::Wasm);
+                let tests = test(builder.args(["test", "--package", "page-builder"]))?;
+                Ok([Count::PASSED, tests].into_iter().sum())
+            }
             Step::Worker => {
-                build::worker(place)?;
-                build::rank(place).map(|_| Count::PASSED)
+                // Waits for whoever builds the page.
+                build::page(place, build::Build::Quick)?;
+                // Compiling it as it is released takes as long as all of its tests, and tests nothing more.
+                let _lock = place.lock_target(Target::Native)?;
+                process::run(unit(place).arg("--no-run"))?;
+                build::publish_tested_worker(place)?;
+                // Beside what may still run, instead of after it.
+                process::run(system_tests(place).arg("--no-run")).map(|()| Count::PASSED)
             }
             Step::System => system(place),
         }
     }
+}
+
+/// The tests of what builds with Rust alone: those of the default members, and the page's own, which run without a browser.
+fn unit(place: &Place) -> Command {
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo.arg("test");
+    for package in ["planner", "run-folder", "shardplan", "xtask", "web"] {
+        cargo.args(["--package", package]);
+    }
+    cargo
+}
+
+/// The whole-system tests.
+fn system_tests(place: &Place) -> Command {
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo.args(["test", "--package", "system-tests"]);
+    cargo
 }
 
 /// A command that is one check.
@@ -139,7 +171,7 @@ fn lint(
     options: &[&str],
 ) -> Result<Count> {
     tools::components(place)?;
-    let _lock = Lock::acquire(&place.target_lock(target))?;
+    let _lock = place.lock_target(target)?;
     cargo.arg("clippy").args(options);
     for package in packages {
         cargo.args(["--package", package]);
@@ -152,7 +184,8 @@ const SLURM: &[&str] = &["slurm::"];
 /// Those of the others that start processes of Python, bash or the executor, and no browser: about half of the time.
 const PROCESSES: &[&str] = &["fsdp::", "launch::", "memory::", "scripts::"];
 
-/// The whole-system tests, in three streams side by side. They run against the programs as `cargo xtask run` builds them.
+/// The whole-system tests, in three streams side by side. They run against the page and the executor as `cargo xtask run`
+/// builds them, and the worker of `Step::Worker`.
 fn system(place: &Place) -> Result<Count> {
     let browser = [Package::CHROMIUM, Package::CHROMEDRIVER];
     let slurm = [
@@ -165,18 +198,13 @@ fn system(place: &Place) -> Result<Count> {
         Package::SHELLCHECK,
     ];
     tools::packages(place, &[&browser[..], &slurm[..]].concat())?;
-    let torch = build::everything(place)?;
+    Step::Worker.run(place)?;
+    let torch = build::rank(place)?;
     let uv = tools::uv(place, &torch)?;
-    let _lock = Lock::acquire(&place.target_lock(Target::Native))?;
-    process::run(build::cargo(place, Target::Native).args([
-        "test",
-        "--no-run",
-        "--package",
-        "system-tests",
-    ]))?;
+    let _lock = place.lock_target(Target::Native)?;
     let tests = |names: &[&str]| {
-        let mut cargo = build::cargo(place, Target::Native);
-        cargo.args(["test", "--no-fail-fast", "--package", "system-tests"]);
+        let mut cargo = system_tests(place);
+        cargo.arg("--no-fail-fast");
         // One at a time in a stream: each starts a browser, or four ranks, and waits for them with limits.
         cargo.args(["--", "--test-threads=1"]).args(names);
         // Errors there tell their story themselves.

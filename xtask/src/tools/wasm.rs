@@ -1,4 +1,5 @@
-//! Trunk and wasm-bindgen, which build the page: compiled once from source into the cache.
+//! Trunk and wasm-bindgen's program, for `cargo xtask dev`: compiled once from source into the cache. Building a page needs
+//! neither (`xtask/page`).
 //!
 //! Trunk would fetch wasm-bindgen itself, but only from GitHub, which not every machine reaches. wasm-bindgen's
 //! program and library must be of the very same version, so the lock file says which.
@@ -15,6 +16,16 @@ use crate::process;
 
 /// Newer ones want a newer Rust than 1.95.
 const TRUNK_VERSION: &str = "0.21.14";
+
+/// Tools run for seconds and are compiled once: their own release profiles (whole-program optimization, one unit) would take
+/// longer than all that they are used for.
+const QUICK_PROFILE: [(&str, &str); 5] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "none"),
+];
 
 /// Where the programs that build the page are.
 pub struct WasmTools {
@@ -65,6 +76,7 @@ pub(super) fn install(
                 .arg("--root")
                 .arg(&folder)
                 .current_dir(&place.cache)
+                .envs(QUICK_PROFILE)
                 .env("CARGO_TARGET_DIR", place.target(Target::Tools)),
         )
     })

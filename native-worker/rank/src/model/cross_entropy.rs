@@ -37,8 +37,9 @@ impl VocabularySlice {
         Ok((inside, local))
     }
 
-    /// The sum of the losses of all tokens, and the gradient of that sum times `scale` with respect to the logits
-    /// `[s, b, rows]`; of those alone where `counted` is 1 and not 0. Computed in fp32 (fp64 for fp64 logits).
+    /// The sum of the losses of all tokens (one fp64 number, still on the device), and the gradient of that sum times
+    /// `scale` with respect to the logits `[s, b, rows]`; of those alone where `counted` is 1 and not 0. Computed in fp32
+    /// (fp64 for fp64 logits).
     ///
     /// # Errors
     /// When libtorch or a collective fails.
@@ -50,7 +51,7 @@ impl VocabularySlice {
         targets: &Tensor,
         counted: Option<&Tensor>,
         scale: f64,
-    ) -> anyhow::Result<(f64, Tensor)> {
+    ) -> anyhow::Result<(Tensor, Tensor)> {
         let (kind, exact, size) = (logits.kind(), exact(logits.kind()), logits.size());
         let mut work = logits.f_reshape([-1, self.rows])?.f_to_kind(exact)?;
         // In fp32 and fp64 these are the logits themselves, worked on in place.
@@ -75,7 +76,7 @@ impl VocabularySlice {
         if let Some(counted) = &counted {
             let _ = losses.f_mul_(counted)?;
         }
-        let loss = losses.f_sum(Kind::Double)?.f_double_value(&[])?;
+        let loss = losses.f_sum(Kind::Double)?;
         drop(losses);
         let _ = work.f_div_(&total)?;
         let ones = inside.f_to_kind(exact)?.f_neg()?;

@@ -1,9 +1,10 @@
 //! Functions with a backward of their own, which keep for it only what they need: a norm its input, a column-parallel
 //! matrix its rank's slice of the input, a gated unit its input.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::activation::Unit;
+use crate::sys;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
 /// What sums are made in: fp64 for fp64, else fp32.
@@ -37,26 +38,47 @@ pub fn rms(input: &Tensor, weight: &Tensor, epsilon: f64) -> anyhow::Result<(Ten
     Ok((wide.f_mul(&rest)?.f_mul(weight)?.f_to_kind(input.kind())?, rest))
 }
 
-/// RMSNorm over the last dim, computed in fp32 (fp64 for fp64).
+/// RMSNorm over the last dim, computed in fp32 (fp64 for fp64): by one kernel where the device has it.
 ///
 /// # Errors
 /// When libtorch fails.
 pub fn rms_norm(tape: &mut Tape<'_>, stream: &Flow, parameter: usize, epsilon: f64) -> anyhow::Result<Flow> {
-    let (kind, exact) = (stream.data().kind(), exact(stream.data().kind()));
     let weight = tape.weight(parameter).f_detach()?;
     let kept = tape.keep(stream);
-    let (data, rest) = rms(stream.data(), &weight, epsilon)?;
+    let fused = matches!(stream.data().device(), Device::Cuda(_));
+    let (data, rest) = match fused {
+        true => sys::fused_rms_norm(stream.data(), &weight, epsilon)?.into(),
+        false => rms(stream.data(), &weight, epsilon)?,
+    };
     let backward = move |gradient: Tensor| {
-        let normed = kept.get()?.f_to_kind(exact)?.f_mul(&rest)?;
-        let gradient = gradient.f_to_kind(exact)?;
-        let of_weight =
-            flat(&gradient.f_mul(&normed)?)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?;
-        let scaled = gradient.f_mul(&weight)?;
-        let along = scaled.f_mul(&normed)?.f_mean_dim([-1_i64].as_slice(), true, exact)?;
-        let of_input = scaled.f_sub(&normed.f_mul(&along)?)?.f_mul(&rest)?.f_to_kind(kind)?;
+        let input = kept.get()?;
+        let [of_input, of_weight] = match fused {
+            true => sys::fused_rms_norm_backward(&gradient.f_contiguous()?, &input, &rest, &weight)?,
+            false => rms_backward(&gradient, &input, &rest, &weight)?,
+        };
         Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Made(vec![of_weight]) })
     };
     Ok(tape.function(&[stream], &[parameter], data, Box::new(backward)))
+}
+
+/// Gradients of RMSNorm's input and weight, operation by operation; `rest` is what the input was divided by, inverted.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn rms_backward(
+    gradient: &Tensor,
+    input: &Tensor,
+    rest: &Tensor,
+    weight: &Tensor,
+) -> anyhow::Result<[Tensor; 2]> {
+    let (kind, exact) = (input.kind(), exact(input.kind()));
+    let normed = input.f_to_kind(exact)?.f_mul(rest)?;
+    let gradient = gradient.f_to_kind(exact)?;
+    let of_weight = flat(&gradient.f_mul(&normed)?)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?;
+    let scaled = gradient.f_mul(weight)?;
+    let along = scaled.f_mul(&normed)?.f_mean_dim([-1_i64].as_slice(), true, exact)?;
+    let of_input = scaled.f_sub(&normed.f_mul(&along)?)?.f_mul(rest)?.f_to_kind(kind)?;
+    Ok([of_input, of_weight])
 }
 
 /// A column-parallel matrix (and bias): every rank reads all tokens and makes its own outputs. With sequence parallelism

@@ -35,7 +35,10 @@ use planner::shard::{RankShards, padded_vocabulary};
 use tch::{Device, Tensor};
 
 use crate::collectives::{Collectives, GroupId};
+use crate::device::bring;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
+
+pub use functions::{rms, rms_backward};
 
 use cross_entropy::VocabularySlice;
 use functions::{column_linear, exact};
@@ -80,8 +83,8 @@ pub struct Ahead {
 pub enum Made {
     /// The residual stream, for the next chunk.
     Stream(Flow),
-    /// The sum of the losses of all tokens; its gradient is on the tape.
-    Loss(f64),
+    /// The sum of the losses of all tokens, one fp64 number; its gradient is on the tape.
+    Loss(Tensor),
 }
 
 /// Widths of heads that are rotated: none with learned positions.
@@ -264,7 +267,7 @@ impl Model {
         parameter: usize,
     ) -> anyhow::Result<Flow> {
         let places = Tensor::f_from_slice(pass.stream_positions(&self.settings, tape)?)?;
-        let places = places.f_to_device(words.data().device())?;
+        let places = bring(&places, words.data().device())?;
         let table = tape.weight(parameter).f_detach()?;
         let exact = exact(words.data().kind());
         let data = words.data().f_add(&table.f_index_select(0, &places)?.f_unsqueeze(1)?)?;
@@ -288,7 +291,7 @@ impl Model {
         batch: &Batch,
         scale: f64,
         forward_done: impl FnOnce(),
-    ) -> anyhow::Result<f64> {
+    ) -> anyhow::Result<Tensor> {
         let parallel = self.settings.sequence_parallel;
         let mut hidden = head.norm.forward(tape, &stream)?;
         drop(stream);
@@ -302,13 +305,13 @@ impl Model {
         drop(hidden);
         forward_done();
         let world = tape.group().world;
-        let mut loss = 0.0;
+        let mut loss = None;
         for (number, (place, logits)) in outputs.into_iter().enumerate() {
             let gradient = match number.checked_sub(1) {
                 None => {
                     let (own, gradient) =
                         self.vocabulary.cross_entropy(world, self.tp, logits, &batch.targets, None, scale)?;
-                    loss = own;
+                    loss = Some(own);
                     gradient
                 }
                 Some(module) => {
@@ -320,6 +323,6 @@ impl Model {
             };
             tape.seed(place, gradient);
         }
-        Ok(loss)
+        loss.context("a head without an output")
     }
 }

@@ -3,6 +3,8 @@
 use anyhow::Context;
 use tch::{Device, Kind, Tensor};
 
+use crate::device::bring;
+
 /// How heads are rotated.
 pub struct Rotary {
     dim: i64,
@@ -24,16 +26,12 @@ impl Rotary {
     /// When libtorch fails.
     pub fn tables(&self, positions: &[i64], kind: Kind, device: Device) -> anyhow::Result<(Tensor, Tensor)> {
         let half = self.dim / 2;
-        let mut angles = Vec::with_capacity(positions.len() * usize::try_from(half).unwrap_or(0));
-        for &position in positions {
-            for pair in 0..half {
-                let frequency = self.theta.powf(-2.0 * pair as f64 / self.dim as f64);
-                angles.push(position as f64 * frequency);
-            }
-        }
-        let angles = Tensor::f_from_slice(&angles)?.f_view([positions.len() as i64, 1, 1, half])?;
-        let table = |values: Tensor| values.f_to_device(device)?.f_to_kind(kind);
-        Ok((table(angles.f_cos()?)?, table(angles.f_sin()?)?))
+        let frequencies: Vec<f64> =
+            (0..half).map(|pair| self.theta.powf(-2.0 * pair as f64 / self.dim as f64)).collect();
+        let frequencies = bring(&Tensor::f_from_slice(&frequencies)?, device)?;
+        let places = bring(&Tensor::f_from_slice(positions)?, device)?.f_to_kind(Kind::Double)?;
+        let angles = places.f_outer(&frequencies)?.f_view([positions.len() as i64, 1, 1, half])?;
+        Ok((angles.f_cos()?.f_to_kind(kind)?, angles.f_sin()?.f_to_kind(kind)?))
     }
 
     /// Rotates `heads`, `[s, b, heads, d]`.

@@ -8,7 +8,9 @@ use planner::shard::{Init, ParamShard};
 use tch::{Kind, Tensor};
 
 /// Elements made at a time.
-const CHUNK: usize = 1 << 18;
+const CHUNK: u64 = 1 << 22;
+/// Elements for which another thread is worth its start.
+const PER_THREAD: usize = 1 << 16;
 
 /// A well-mixed function of a number (the finalizer of SplitMix64).
 pub fn mix(number: u64) -> u64 {
@@ -63,54 +65,85 @@ impl Walk<'_> {
     }
 }
 
-/// Fills the slice of a parameter.
-///
-/// # Errors
-/// When `into` is not as large as the slice.
-pub fn fill(shard: &ParamShard, seed: u64, into: &mut Tensor) -> anyhow::Result<()> {
-    ensure!(
-        into.numel() as u64 == shard.elements(),
-        "{} has {} elements, not {}",
-        shard.name,
-        shard.elements(),
-        into.numel()
-    );
-    fill_part(shard, seed, 0, into)
+/// A one-dimensional tensor that takes a part of a parameter's slice.
+pub struct Part<'a> {
+    /// The slice's element that comes first in it.
+    pub start: u64,
+    /// The tensor.
+    pub into: &'a mut Tensor,
 }
 
-/// Fills a one-dimensional part of a parameter's slice that starts at its element `start`.
+impl Part<'_> {
+    fn end(&self) -> u64 {
+        self.start + self.into.numel() as u64
+    }
+}
+
+/// Fills parts of a parameter's slice, which may overlap: each number is made once for all of them.
 ///
 /// # Errors
-/// When libtorch fails.
-pub fn fill_part(shard: &ParamShard, seed: u64, start: u64, into: &mut Tensor) -> anyhow::Result<()> {
+/// When a part reaches beyond the slice, or libtorch fails.
+pub fn fill(shard: &ParamShard, seed: u64, parts: &mut [Part<'_>]) -> anyhow::Result<()> {
+    let end = parts.iter().map(Part::end).max().unwrap_or(0);
+    ensure!(end <= shard.elements(), "{} has {} elements, not {end}", shard.name, shard.elements());
     let deviation = match shard.init {
         Init::Zeros => {
-            let _ = into.f_zero_()?;
+            parts.iter_mut().try_for_each(|part| part.into.f_zero_().map(drop))?;
             return Ok(());
         }
         Init::Ones => {
-            let _ = into.f_fill_(1.0)?;
+            parts.iter_mut().try_for_each(|part| part.into.f_fill_(1.0).map(drop))?;
             return Ok(());
         }
         Init::Normal(deviation) => deviation,
     };
-    let walk = Walk::new(shard);
-    let key = key(seed, &shard.name);
-    let elements = into.numel();
-    for first in (0..elements).step_by(CHUNK) {
-        let count = CHUNK.min(elements - first);
-        let values: Vec<f64> = (0..count)
-            .map(|step| {
-                let (row, index) = walk.whole(start + (first + step) as u64);
-                // Rows of vocabulary padding belong to no word.
-                if row < shard.unpadded_rows { deviation * normal(key, index) } else { 0.0 }
-            })
-            .collect();
-        let values = Tensor::f_from_slice(&values)?;
+    let (walk, key) = (Walk::new(shard), key(seed, &shard.name));
+    let value = |local: u64| {
+        let (row, index) = walk.whole(local);
+        // Rows of vocabulary padding belong to no word.
+        if row < shard.unpadded_rows { deviation * normal(key, index) } else { 0.0 }
+    };
+    let mut first = parts.iter().map(|part| part.start).min().unwrap_or(end);
+    while first < end {
+        let last = end.min(first + CHUNK);
+        let values = Tensor::f_from_slice(&made(first, last, &value))?;
         debug_assert_eq!(values.kind(), Kind::Double);
-        into.f_narrow(0, first as i64, count as i64)?.f_copy_(&values)?;
+        for part in parts.iter_mut() {
+            let (from, to) = (first.max(part.start), last.min(part.end()));
+            if from < to {
+                let length = i64::try_from(to - from)?;
+                let there = i64::try_from(from - part.start)?;
+                let here = values.f_narrow(0, i64::try_from(from - first)?, length)?;
+                part.into.f_narrow(0, there, length)?.f_copy_(&here)?;
+            }
+        }
+        first = last;
     }
     Ok(())
+}
+
+/// The numbers from `first` to `last`, by as many threads as the machine has for so many.
+fn made(first: u64, last: u64, value: &(impl Fn(u64) -> f64 + Sync)) -> Vec<f64> {
+    let mut values = vec![0.0; (last - first) as usize];
+    let machine = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = machine.min(values.len().div_ceil(PER_THREAD)).max(1);
+    let each = values.len().div_ceil(threads).max(1);
+    let work = |from: u64, values: &mut [f64]| {
+        for (step, number) in values.iter_mut().enumerate() {
+            *number = value(from + step as u64);
+        }
+    };
+    if threads == 1 {
+        work(first, &mut values);
+        return values;
+    }
+    std::thread::scope(|scope| {
+        for (part, values) in values.chunks_mut(each).enumerate() {
+            let from = first + (part * each) as u64;
+            scope.spawn(move || work(from, values));
+        }
+    });
+    values
 }
 
 #[cfg(test)]
@@ -137,7 +170,7 @@ mod tests {
 
     fn filled(shard: &ParamShard) -> Tensor {
         let mut into = Tensor::zeros([shard.elements() as i64], (Kind::Double, Device::Cpu));
-        fill(shard, 11, &mut into).unwrap();
+        fill(shard, 11, &mut [Part { start: 0, into: &mut into }]).unwrap();
         into.view([shard.local_shape[0] as i64, shard.local_shape[1] as i64])
     }
 
@@ -162,8 +195,20 @@ mod tests {
         let shard = shard([2, 1], [3, 4], 8);
         let whole = filled(&shard).view([-1]);
         let mut part = Tensor::zeros([5], (Kind::Double, Device::Cpu));
-        fill_part(&shard, 11, 4, &mut part).unwrap();
-        assert_eq!(part, whole.narrow(0, 4, 5));
+        let mut other = Tensor::zeros([3], (Kind::Double, Device::Cpu));
+        let mut parts = [Part { start: 4, into: &mut part }, Part { start: 2, into: &mut other }];
+        fill(&shard, 11, &mut parts).unwrap();
+        assert_eq!((part, other), (whole.narrow(0, 4, 5), whole.narrow(0, 2, 3)));
+        let mut beyond = Tensor::zeros([13], (Kind::Double, Device::Cpu));
+        assert!(fill(&shard, 11, &mut [Part { start: 0, into: &mut beyond }]).is_err());
+    }
+
+    #[test]
+    fn threads_make_the_same_numbers() {
+        let value = |local: u64| normal(3, local);
+        let count = 3 * PER_THREAD as u64 + 17;
+        let expected: Vec<f64> = (5..5 + count).map(value).collect();
+        assert_eq!(made(5, 5 + count, &value), expected);
     }
 
     #[test]

@@ -97,6 +97,24 @@ impl Buffer {
     }
 }
 
+/// Starts a parameter's weights, and the part of them whose masters this rank keeps: masters start from the same fp64 values,
+/// not from rounded weights.
+fn start(buffer: &Buffer, shard: &ParamShard, seed: u64) -> anyhow::Result<()> {
+    let mut weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
+    let owned = shard.buffer_offset.max(buffer.shard.state_offset);
+    let end =
+        (shard.buffer_offset + shard.elements()).min(buffer.shard.state_offset + buffer.shard.state_elements);
+    let mut master = match &buffer.master {
+        Some(master) if owned < end => Some(view(master, owned - buffer.shard.state_offset, end - owned)?),
+        _ => None,
+    };
+    let mut parts = vec![init::Part { start: 0, into: &mut weights }];
+    if let Some(master) = &mut master {
+        parts.push(init::Part { start: owned - shard.buffer_offset, into: master });
+    }
+    init::fill(shard, seed, &mut parts)
+}
+
 impl State {
     /// Allocates the planner's buffers and starts every parameter.
     ///
@@ -122,32 +140,11 @@ impl State {
             let slice = |whole: &Tensor| -> anyhow::Result<Tensor> {
                 Ok(view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?)
             };
-            let mut weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
-            init::fill(shard, seed, &mut weights)?;
+            start(buffer, shard, seed)?;
             let leaf = slice(&buffer.weights)?.f_detach()?.f_set_requires_grad(true)?;
             parameters.push(Parameter { shard: shard.clone(), leaf, gradient: slice(&buffer.gradients)? });
         }
-        let mut state = State { buffers, parameters };
-        state.start_masters(seed)?;
-        Ok(state)
-    }
-
-    /// Masters start from the same fp64 values as the weights, not from rounded weights.
-    fn start_masters(&mut self, seed: u64) -> anyhow::Result<()> {
-        for (index, buffer) in self.buffers.iter_mut().enumerate() {
-            let Some(master) = &buffer.master else { continue };
-            for parameter in self.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
-                let shard = &parameter.shard;
-                let start = shard.buffer_offset.max(buffer.shard.state_offset);
-                let end = (shard.buffer_offset + shard.elements())
-                    .min(buffer.shard.state_offset + buffer.shard.state_elements);
-                if start < end {
-                    let mut part = view(master, start - buffer.shard.state_offset, end - start)?;
-                    init::fill_part(shard, seed, start - shard.buffer_offset, &mut part)?;
-                }
-            }
-        }
-        Ok(())
+        Ok(State { buffers, parameters })
     }
 
     /// Sets all main gradients to zero.

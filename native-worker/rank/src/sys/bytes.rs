@@ -1,10 +1,13 @@
-//! The bytes of a dense CPU tensor, so that collectives read and write them in place.
+//! The bytes of a dense CPU tensor, so that collectives read and write them in place; and copies that a GPU reads by itself.
 
 use std::ffi::c_void;
 
 use tch::Tensor;
 
+use super::checked;
+
 unsafe extern "C" {
+    fn shardplan_pinned(tensor: *const c_void, result: *mut *mut c_void) -> *mut std::ffi::c_char;
     fn shardplan_cpu_bytes(tensor: *const c_void, bytes: *mut usize) -> *mut c_void;
 }
 
@@ -19,6 +22,20 @@ fn span(tensor: &Tensor) -> Option<(*mut u8, usize)> {
     } else {
         None
     }
+}
+
+/// A copy of a CPU tensor in host memory that a GPU reads by itself.
+///
+/// # Errors
+/// When there is no GPU, or no such memory left.
+pub fn pinned(tensor: &Tensor) -> anyhow::Result<Tensor> {
+    let mut result = std::ptr::null_mut::<c_void>();
+    // SAFETY: the tensor is live for the call, and `result` is a place for one pointer.
+    let message = unsafe { shardplan_pinned(tensor.as_ptr().cast(), &mut result) };
+    // SAFETY: a non-null result is a new torch tensor that nobody else owns.
+    let made = (!result.is_null()).then(|| unsafe { Tensor::from_ptr(result.cast()) });
+    checked(message)?;
+    made.ok_or_else(|| anyhow::anyhow!("libtorch gave no pinned tensor"))
 }
 
 /// The bytes of a contiguous CPU tensor; none for any other.

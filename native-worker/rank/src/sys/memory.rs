@@ -61,6 +61,8 @@ pub struct Reading {
     pub peak: u64,
     /// What the allocator held from the device then; 0 on CPU.
     pub reserved_at_peak: u64,
+    /// What a GPU's allocator has given out as it says itself, at its last event; 0 on CPU.
+    pub allocated: u64,
 }
 
 /// The hook, while it is in place. It belongs to the thread that installed it.
@@ -93,7 +95,7 @@ impl Tracker {
 
     /// What was counted.
     pub fn read(&self) -> Reading {
-        let mut out = [0_i64; 2 * CATEGORIES + 2];
+        let mut out = [0_i64; 2 * CATEGORIES + 3];
         // SAFETY: `out` has the room that the shim fills.
         unsafe { shardplan_tracker_read(out.as_mut_ptr()) };
         let five = |start: usize| {
@@ -107,6 +109,7 @@ impl Tracker {
             at_peak: five(CATEGORIES),
             peak: last(2 * CATEGORIES),
             reserved_at_peak: last(2 * CATEGORIES + 1),
+            allocated: last(2 * CATEGORIES + 2),
         }
     }
 

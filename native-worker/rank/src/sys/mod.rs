@@ -1,16 +1,18 @@
 //! The only unsafe code of the workspace: what tch does not wrap. Signals, the allocator hook, gradients seeded with
-//! tensors, opening libtorch_cuda and NCCL, the bytes of a CPU tensor.
+//! tensors, fused kernels, opening libtorch_cuda and NCCL, the bytes of a CPU tensor.
 #![allow(unsafe_code)]
 
 mod autograd;
 mod bytes;
+mod kernels;
 mod library;
 pub mod memory;
 pub mod nccl;
 pub mod signals;
 
 pub use autograd::gradients;
-pub use bytes::{cpu_bytes, cpu_bytes_mut};
+pub use bytes::{cpu_bytes, cpu_bytes_mut, pinned};
+pub use kernels::{Adamw, fused_adamw, fused_rms_norm, fused_rms_norm_backward};
 pub use library::{open_cuda_if_visible, torch_version};
 
 use std::ffi::{CStr, c_char};

@@ -1,9 +1,13 @@
-// What tch does not wrap: the allocator hook, gradients seeded with a tensor, and opening libtorch_cuda at run time.
+// What tch does not wrap: the allocator hook, gradients seeded with a tensor, fused kernels, and opening libtorch_cuda at
+// run time.
 // Every function that can throw returns a message for the caller to free, or null.
 
 #include <ATen/Config.h>
 #include <ATen/Version.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -43,7 +47,7 @@ class Tracker : public c10::MemoryReportingInfoBase {
  public:
   explicit Tracker(bool gpu) : gpu_(gpu) {}
 
-  void reportMemoryUsage(void* ptr, int64_t size, size_t, size_t reserved, c10::Device device) override {
+  void reportMemoryUsage(void* ptr, int64_t size, size_t allocated, size_t reserved, c10::Device device) override {
     // On a GPU rank, tensors in host memory are none of the GPU's.
     if (device.is_cpu() == gpu_) {
       return;
@@ -51,8 +55,13 @@ class Tracker : public c10::MemoryReportingInfoBase {
     std::lock_guard<std::mutex> lock(mutex_);
     if (gpu_) {
       reserved_ = static_cast<int64_t>(reserved);
+      allocated_ = static_cast<int64_t>(allocated);
     }
     if (size > 0) {
+      // Autograd's own thread gives some tensors back when it is not followed any more: where something lies anew, what lay
+      // there is gone.
+      auto stale = blocks_.find(ptr);
+      if (stale != blocks_.end()) forget(stale);
       blocks_[ptr] = Block{size, 0, category_};
       live_[category_] += size;
     } else {
@@ -61,9 +70,7 @@ class Tracker : public c10::MemoryReportingInfoBase {
       if (found == blocks_.end()) {
         return;
       }
-      live_[found->second.category] -= found->second.bytes;
-      live_[kCategories - 1] -= found->second.rounding;
-      blocks_.erase(found);
+      forget(found);
     }
     raise_peak();
   }
@@ -102,6 +109,7 @@ class Tracker : public c10::MemoryReportingInfoBase {
     for (int64_t bytes : at_peak_) out[next++] = bytes;
     out[next++] = peak_;
     out[next++] = reserved_at_peak_;
+    out[next++] = allocated_;
   }
 
   void reset_peak() {
@@ -116,6 +124,12 @@ class Tracker : public c10::MemoryReportingInfoBase {
     int64_t rounding;
     int category;
   };
+
+  void forget(std::unordered_map<void*, Block>::iterator block) {
+    live_[block->second.category] -= block->second.bytes;
+    live_[kCategories - 1] -= block->second.rounding;
+    blocks_.erase(block);
+  }
 
   void raise_peak() {
     int64_t total = 0;
@@ -134,6 +148,7 @@ class Tracker : public c10::MemoryReportingInfoBase {
   std::array<int64_t, kCategories> at_peak_{};
   int64_t peak_ = 0;
   int64_t reserved_ = 0;
+  int64_t allocated_ = 0;
   int64_t reserved_at_peak_ = 0;
   int category_ = 0;
 };
@@ -168,7 +183,8 @@ void shardplan_tracker_category(int category) {
   if (tracker()) tracker()->set_category(category);
 }
 
-// `out` takes 2 * 5 + 2 numbers: live and at-peak bytes by category, the peak, the reserved bytes then.
+// `out` takes 2 * 5 + 3 numbers: live and at-peak bytes by category, the peak, the reserved bytes then, and what a GPU's
+// allocator has given out as it says itself.
 bool shardplan_tracker_read(int64_t* out) {
   if (!tracker()) return false;
   tracker()->read(out);
@@ -209,6 +225,47 @@ char* shardplan_gradients(
   });
 }
 
+// One AdamW step of `weights`, in place, in one pass over all of them; `step` holds the step's number, from 1.
+char* shardplan_fused_adamw(
+    at::Tensor* weights,
+    at::Tensor* gradients,
+    at::Tensor* first,
+    at::Tensor* second,
+    at::Tensor* step,
+    double lr,
+    double beta1,
+    double beta2,
+    double weight_decay,
+    double epsilon) {
+  return guarded([&] {
+    at::_fused_adamw_(
+        {*weights}, {*gradients}, {*first}, {*second}, {}, {*step}, lr, beta1, beta2, weight_decay, epsilon,
+        /*amsgrad=*/false, /*maximize=*/false);
+  });
+}
+
+// RMSNorm over the last dim; `results` takes two new tensors: the normed values, and what they were divided by, inverted.
+char* shardplan_rms_norm(at::Tensor* input, at::Tensor* weight, double epsilon, at::Tensor** results) {
+  return guarded([&] {
+    const int64_t width = input->size(-1);
+    auto [normed, rest] = at::_fused_rms_norm(*input, {width}, *weight, epsilon);
+    results[0] = new at::Tensor(std::move(normed));
+    results[1] = new at::Tensor(std::move(rest));
+  });
+}
+
+// Its backward; `results` takes the gradients of the input and of the weight.
+char* shardplan_rms_norm_backward(
+    at::Tensor* gradient, at::Tensor* input, at::Tensor* rest, at::Tensor* weight, at::Tensor** results) {
+  return guarded([&] {
+    const int64_t width = input->size(-1);
+    auto [of_input, of_weight] =
+        at::_fused_rms_norm_backward(*gradient, *input, {width}, *rest, *weight, {true, true});
+    results[0] = new at::Tensor(std::move(of_input));
+    results[1] = new at::Tensor(std::move(of_weight));
+  });
+}
+
 // The address of a tensor's first element, for a dense CPU tensor; null for any other.
 void* shardplan_cpu_bytes(const at::Tensor* tensor, size_t* bytes) {
   *bytes = 0;
@@ -219,6 +276,11 @@ void* shardplan_cpu_bytes(const at::Tensor* tensor, size_t* bytes) {
 
 void* shardplan_data_pointer(const at::Tensor* tensor) {
   return tensor->defined() ? tensor->data_ptr() : nullptr;
+}
+
+// A copy in host memory that a GPU can read by itself.
+char* shardplan_pinned(at::Tensor* tensor, at::Tensor** result) {
+  return guarded([&] { *result = new at::Tensor(tensor->pin_memory()); });
 }
 
 char* shardplan_open(const char* library) {

@@ -1,13 +1,15 @@
-//! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices.
+//! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices. On a GPU AdamW is one
+//! kernel over runs of parameters that decay alike.
 
 use planner::model::Architecture;
 use planner::shard::ParamShard;
 use planner::wire::OptimizerKind;
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::muon;
 use crate::collectives::Collectives;
 use crate::state::{Buffer, Parameter, State, view};
+use crate::sys;
 
 const BETA_1: f64 = 0.9;
 const BETA_2: f64 = 0.95;
@@ -64,6 +66,9 @@ pub fn update(
 /// Element by element.
 fn update_buffer(state: &State, index: usize, settings: Update) -> anyhow::Result<()> {
     let buffer = &state.buffers[index];
+    if is_fused(buffer) {
+        return runs(state, index).into_iter().try_for_each(|run| fused_adam(buffer, run, settings));
+    }
     for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
         let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
         let mut done = 0;
@@ -74,6 +79,74 @@ fn update_buffer(state: &State, index: usize, settings: Update) -> anyhow::Resul
         }
     }
     Ok(())
+}
+
+/// Elements of a buffer that are updated alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    start: u64,
+    elements: u64,
+    decays: bool,
+}
+
+/// What this rank owns of a buffer, in as few runs as there are changes of decay.
+fn runs(state: &State, index: usize) -> Vec<Run> {
+    let buffer = &state.buffers[index];
+    let mut parts: Vec<Run> = state
+        .parameters
+        .iter()
+        .filter(|parameter| parameter.shard.buffer == index)
+        .filter_map(|parameter| {
+            let (start, elements) = owned_part(parameter, buffer)?;
+            Some(Run { start, elements, decays: parameter.shard.decays })
+        })
+        .collect();
+    parts.sort_by_key(|run| run.start);
+    joined(&parts)
+}
+
+fn joined(parts: &[Run]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for part in parts {
+        match runs.last_mut() {
+            Some(last) if last.decays == part.decays && last.start + last.elements == part.start => {
+                last.elements += part.elements;
+            }
+            _ => runs.push(*part),
+        }
+    }
+    runs
+}
+
+/// Whether one kernel updates the buffer: it takes tensors of one type.
+fn is_fused(buffer: &Buffer) -> bool {
+    let exact = buffer.master.as_ref().unwrap_or(&buffer.weights).kind();
+    matches!(buffer.weights.device(), Device::Cuda(_))
+        && buffer.shard.optimizer == OptimizerKind::Adam
+        && buffer.gradients.kind() == exact
+        && buffer.moments.len() == 2
+        && buffer.moments.iter().all(|moment| moment.kind() == exact)
+}
+
+/// AdamW of a run by one kernel. Gradients are clipped in place: nobody reads them again.
+fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()> {
+    let state_start = run.start - buffer.shard.state_offset;
+    let weights = buffer.exact_weights(run.start, run.elements)?;
+    let mut gradients = view(&buffer.gradients, run.start, run.elements)?;
+    if settings.gradient_scale != 1.0 {
+        let _ = gradients.f_mul_scalar_(settings.gradient_scale)?;
+    }
+    let first = view(&buffer.moments[0], state_start, run.elements)?;
+    let second = view(&buffer.moments[1], state_start, run.elements)?;
+    let step = Tensor::f_full([1], settings.step as f64, (Kind::Float, weights.device()))?;
+    let by = sys::Adamw {
+        lr: settings.lr,
+        beta1: BETA_1,
+        beta2: BETA_2,
+        weight_decay: if run.decays { settings.weight_decay } else { 0.0 },
+        epsilon: EPSILON,
+    };
+    sys::fused_adamw(&weights, &gradients, [&first, &second], &step, by)
 }
 
 /// Decoupled weight decay.
@@ -151,4 +224,19 @@ fn adam(
     let mut change = first.f_div(&denominator)?;
     let _ = change.f_mul_scalar_(settings.lr / (1.0 - BETA_1.powi(steps)))?;
     Ok(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_join_neighbours_that_decay_alike() {
+        let part = |start, elements, decays| Run { start, elements, decays };
+        let parts =
+            [part(0, 4, true), part(4, 6, true), part(10, 2, false), part(12, 3, true), part(16, 1, true)];
+        let expected = [part(0, 10, true), part(10, 2, false), part(12, 3, true), part(16, 1, true)];
+        assert_eq!(joined(&parts), expected);
+        assert_eq!(joined(&[]), []);
+    }
 }

@@ -28,8 +28,8 @@ pub(super) struct Stage {
 
 /// What came of one step's schedule.
 pub(super) struct Ran {
-    /// Sum of the losses of this rank's tokens; 0 without the head.
-    pub(super) loss_sum: f64,
+    /// Sum of the losses of this rank's tokens, one fp64 number on the device; none without the head.
+    pub(super) loss_sum: Option<Tensor>,
     /// The most bytes that were saved between forward and backward.
     pub(super) activations: u64,
     /// What was done when.
@@ -58,7 +58,7 @@ struct Running<'r, 'a> {
     deferred: BTreeMap<Key, Deferred<'r>>,
     /// What the last action made for another stage.
     made: Option<Tensor>,
-    loss_sum: f64,
+    loss_sum: Option<Tensor>,
     activations: u64,
 }
 
@@ -102,7 +102,7 @@ impl Stage {
             in_flight: BTreeMap::new(),
             deferred: BTreeMap::new(),
             made: None,
-            loss_sum: 0.0,
+            loss_sum: None,
             activations: 0,
         };
         for did in &self.steps {
@@ -194,7 +194,11 @@ impl<'r> Running<'r, '_> {
         })?;
         let (output, data) = match made {
             Made::Loss(loss) => {
-                self.loss_sum += loss;
+                // Read at the end of the step: reading it here would let the device run dry in every micro batch.
+                self.loss_sum = Some(match self.loss_sum.take() {
+                    Some(sum) => sum.f_add(&loss)?,
+                    None => loss,
+                });
                 // Behind the head more is alive than is saved.
                 self.activations = activations;
                 (None, None)

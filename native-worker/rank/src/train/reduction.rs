@@ -102,7 +102,8 @@ impl<'a> Reduction<'a> {
     pub fn gradient_norm(&self, state: &State, step: u64) -> anyhow::Result<f64> {
         let first_of = |kind| -> anyhow::Result<bool> { Ok(self.world.index(self.world.mine(kind)?)? == 0) };
         let speaks_for_replicated = first_of(GroupKind::Tp)?;
-        let mut squares = 0.0;
+        // Added up on the device and read once.
+        let mut squares: Option<Tensor> = None;
         for (index, buffer) in state.buffers.iter().enumerate() {
             let alone = buffer.shard.state_elements < buffer.shard.elements;
             if !alone && !first_of(buffer.shard.group)? {
@@ -120,11 +121,15 @@ impl<'a> Reduction<'a> {
                 }
                 if let Some((start, elements)) = owned_part(parameter, buffer) {
                     let part = view(&buffer.gradients, start, elements)?;
-                    let norm = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_double_value(&[])?;
-                    squares += norm * norm;
+                    let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
+                    squares = Some(match squares {
+                        Some(sum) => sum.f_add(&square)?,
+                        None => square,
+                    });
                 }
             }
         }
+        let squares = squares.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
         let all = self.every_ranks(squares)?;
         if let Some(rank) = all.iter().position(|squares| !squares.is_finite()) {
             bail!(

@@ -1,19 +1,20 @@
 //! One step: micro batches forward and backward, gradients summed over ranks, clipped, applied.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use planner::Plan;
 use planner::layout::GroupKind;
 use planner::wire::{MeasuredMemory, Trace};
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::data::Data;
 use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
 use super::reduction::{Reduction, check_owned};
 use crate::collectives::Collectives;
+use crate::device::bring;
 use crate::model::{Ahead, Batch, Model};
 use crate::state::State;
 use crate::sys::memory::{Category, Reading, Tracker};
@@ -56,6 +57,17 @@ pub struct Trainer<'a> {
     dp_index: u64,
     /// Live bytes of the rank at rest, which every step must return to.
     pub(super) at_rest: u64,
+    /// The same as a GPU's allocator counts them; none before the first step, and on a CPU.
+    at_rest_on_gpu: Option<u64>,
+}
+
+fn check_leaks(step: u64, live: u64, at_rest: u64) -> anyhow::Result<()> {
+    ensure!(
+        live == at_rest,
+        "{live} bytes are live after step {step}, but {at_rest} at rest: {} bytes were leaked",
+        i128::from(live) - i128::from(at_rest)
+    );
+    Ok(())
 }
 
 /// Seconds and peaks by phase.
@@ -137,7 +149,20 @@ impl<'a> Trainer<'a> {
         let at_rest = live.total();
         let reduction = Reduction::new(world)?;
         let stage = Stage::new(plan, world)?;
-        Ok(Trainer { plan, world, tracker, device, data, model, stage, state, reduction, dp_index, at_rest })
+        Ok(Trainer {
+            plan,
+            world,
+            tracker,
+            device,
+            data,
+            model,
+            stage,
+            state,
+            reduction,
+            dp_index,
+            at_rest,
+            at_rest_on_gpu: None,
+        })
     }
 
     /// Static memory by category, as the hook counted it.
@@ -169,8 +194,11 @@ impl<'a> Trainer<'a> {
         self.state.zero_gradients()?;
         let Ran { loss_sum, activations, trace } = self.stage.run(self, step, &mut clock)?;
         let world = self.world;
-        let loss =
-            clock.time(world, "forward", || self.reduction.global_loss(step, loss_sum, self.tokens()))?;
+        let loss = clock.time(world, "forward", || {
+            let loss_sum = loss_sum.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
+            self.reduction.global_loss(step, loss_sum, self.tokens())
+        })?;
+        drop(loss_sum);
         clock.time(world, "optimizer", || self.reduction.reduce_gradients(&self.state))?;
         reduced(self)?;
         world.note(&format!("updating weights in step {step}"));
@@ -229,7 +257,7 @@ impl<'a> Trainer<'a> {
             if let Some(beyond) = beyond {
                 places = places.f_masked_fill(beyond, 0)?;
             }
-            Ok(tokens.f_index_select(0, &places)?.f_to_device(self.device)?)
+            bring(&tokens.f_index_select(0, &places)?, self.device)
         };
         let mut ahead = Vec::new();
         for by in 1..=self.model.predictions() as i64 {
@@ -238,7 +266,7 @@ impl<'a> Trainer<'a> {
             ahead.push(Ahead {
                 inputs: part(by, Some(&beyond))?,
                 targets: part(by + 1, Some(&beyond))?,
-                counted: counted.f_contiguous()?.f_to_device(self.device)?,
+                counted: bring(&counted, self.device)?,
             });
         }
         Ok(Batch { inputs: part(0, None)?, targets: part(1, None)?, ahead })
@@ -249,19 +277,37 @@ impl<'a> Trainer<'a> {
         self.tracker.read().live.total().saturating_sub(self.at_rest)
     }
 
-    fn measured(&mut self, step: u64, activations: u64, at_peak: &Reading) -> anyhow::Result<MeasuredMemory> {
-        let reading = self.tracker.read();
-        let live = reading.live.total();
-        if step == 1 && self.device != Device::Cpu {
-            // cuBLAS takes its workspaces with the first product and keeps them.
-            self.at_rest = self.at_rest.max(live);
+    /// What the GPU's allocator has given out must be after a step what it was after the first, in which cuBLAS takes its
+    /// workspaces. Autograd's own thread drops its last tensors a moment after backward has returned, and unseen by the hook,
+    /// so the allocator is asked, and asked again.
+    fn check_gpu_leaks(&mut self, step: u64) -> anyhow::Result<()> {
+        let mut given_out = self.given_out()?;
+        let at_rest = *self.at_rest_on_gpu.get_or_insert(given_out);
+        for _ in 0..200 {
+            if given_out <= at_rest {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            given_out = self.given_out()?;
         }
-        ensure!(
-            live == self.at_rest,
-            "{live} bytes are live after step {step}, but {} at rest: {} bytes were leaked",
-            self.at_rest,
-            live as i128 - i128::from(self.at_rest)
-        );
+        check_leaks(step, given_out.max(at_rest), at_rest)?;
+        self.at_rest_on_gpu = Some(given_out);
+        self.at_rest = self.tracker.read().live.total();
+        Ok(())
+    }
+
+    /// Bytes that the GPU's allocator has given out, as it says itself when it is used.
+    fn given_out(&self) -> anyhow::Result<u64> {
+        drop(Tensor::f_empty([1], (Kind::Uint8, self.device))?);
+        Ok(self.tracker.read().allocated)
+    }
+
+    fn measured(&mut self, step: u64, activations: u64, at_peak: &Reading) -> anyhow::Result<MeasuredMemory> {
+        if self.device == Device::Cpu {
+            check_leaks(step, self.tracker.read().live.total(), self.at_rest)?;
+        } else {
+            self.check_gpu_leaks(step)?;
+        }
         let kept = self.static_memory();
         let others = kept.weights_bytes + kept.gradients_bytes + kept.optimizer_bytes + activations;
         Ok(MeasuredMemory {

@@ -185,13 +185,14 @@ fn two_jobs_on_one_port_do_not_mix() {
         std::thread::sleep(Duration::from_millis(20));
     }
     second.start_rank(&start);
-    second.start_rank(&Start { rank: 1, ..start });
+    second.start_rank(&Start { rank: 1, arguments: &["--timeout-s", "3"], ..start });
     let ends = second.finish(Duration::from_secs(30));
     assert!(
         ends[0].stderr.contains(&format!("can't listen on MASTER_ADDR:MASTER_PORT 127.0.0.1:{port}")),
         "{ends:?}"
     );
-    assert!(ends[1].stderr.contains("serves run ") && ends[1].stderr.contains("set MASTER_PORT"), "{ends:?}");
+    let said = &ends[1].stderr;
+    assert!(said.contains("does not know this run's key") && said.contains("set MASTER_PORT"), "{said}");
     // The first job goes on as if nothing had been.
     first.start_rank(&Start { rank: 1, ..start });
     first.succeed();
@@ -201,7 +202,38 @@ fn two_jobs_on_one_port_do_not_mix() {
 #[test]
 fn a_plan_larger_than_the_machine_is_refused() {
     let mut plan = tiny(1, 1);
-    set(&mut plan, "model", json!({"preset": "llama-3.1-405b"}));
+    set(&mut plan, "model", json!({"preset": "llama-3-70b"}));
     set(&mut plan, "training.dtype", "bf16");
     check_refused(&plan, &["rank 0 keeps ", "this machine's ", "more tensor or pipeline parallelism"]);
+}
+
+/// Nothing but a file that the owner alone can read holds the run's key.
+#[test]
+fn the_key_is_shown_nowhere() {
+    let mut plan = tiny(2, 1);
+    set(&mut plan, "run.steps", 100_000);
+    let mut run = Run::start(&plan, &[]);
+    run.wait_for_steps(2);
+    let key = std::fs::read_to_string(run.folder().join("key")).unwrap();
+    let key = key.trim();
+    assert_eq!(key.len(), 64);
+    for rank in 0..2 {
+        for file in ["cmdline", "environ"] {
+            let text = std::fs::read(format!("/proc/{}/{file}", run.pid(rank))).unwrap();
+            assert!(!String::from_utf8_lossy(&text).contains(key), "{file}");
+        }
+        kill(Pid::from_raw(run.pid(rank)), Signal::SIGTERM).unwrap();
+    }
+    for finished in run.finish(Duration::from_secs(20)) {
+        assert!(!finished.stderr.contains(key), "{}", finished.stderr);
+    }
+    for entry in std::fs::read_dir(run.folder()).unwrap().flatten() {
+        use std::os::unix::fs::PermissionsExt;
+        let name = entry.file_name().into_string().unwrap();
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        assert!(name == "key" || !text.contains(key), "{name}");
+        if name == "key" || name.ends_with(".log") {
+            assert_eq!(entry.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+        }
+    }
 }

@@ -88,6 +88,8 @@ pub(super) fn command(start: &Start<'_>) -> Command {
         .envs([("RANK", rank.as_str()), ("LOCAL_RANK", &rank), ("WORLD_SIZE", &start.world.to_string())])
         .envs([("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &start.port.to_string())])
         .envs(start.variables.iter().copied())
+        // A launcher holds the other end.
+        .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     command
@@ -156,6 +158,13 @@ impl Run {
     /// The run folder.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Lets go of the ranks' standard input, as a launcher does that is gone.
+    pub fn let_go(&mut self) {
+        for child in &mut self.children {
+            child.stdin = None;
+        }
     }
 
     /// The process of a rank.

@@ -16,4 +16,5 @@ mod optimizers;
 mod parity;
 mod pipeline;
 mod reference;
+mod survive;
 mod transformers;

@@ -28,6 +28,7 @@ pub(super) fn torchtitan(row: &Row) -> Result<Option<Case>, String> {
     let compiled = row.flag("compile");
     let profile = if compiled { "torchtitan-2024" } else { "torchtitan-2024-eager" };
     let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
+    inputs.by_layer = true;
     // The compiler fuses the loss, too.
     inputs.fused_loss = compiled;
     if row.text("hardware").contains("HBM2e") {
@@ -97,7 +98,7 @@ pub(super) fn kempnerforge(row: &Row) -> Result<Option<Case>, String> {
     inputs.seq_len = row.need("seq_len")?;
     let shards = row.size("fsdp");
     inputs.gbs = inputs.mbs * row.size("grad_accum") * inputs.world / (inputs.tp * inputs.pp).max(1);
-    inputs.gathers = if shards > 1 { 2.0 } else { 0.0 };
+    (inputs.gathers, inputs.by_layer) = (if shards > 1 { 2.0 } else { 0.0 }, true);
     inputs.recompute = recompute(row);
     // The loss stays outside of what is compiled (KempnerForge 3309cff788f0, training/loss.py).
     inputs.fused_loss = false;

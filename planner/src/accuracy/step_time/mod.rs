@@ -47,6 +47,8 @@ pub struct Case {
     pub family: String,
     /// GPU.
     pub gpu: &'static str,
+    /// How many of them.
+    pub gpus: u64,
     /// Everything that a split must not tear apart: model, GPU, layout, batch, sequence, recomputation.
     pub key: String,
     /// Rows that were run to be compared: model, GPUs, batch, sequence.

@@ -186,6 +186,7 @@ impl Dense {
             layer_inputs: None,
             alternating_updates: 0,
             residual_rank: 0,
+            parts: std::collections::BTreeMap::new(),
         }
     }
 }
@@ -226,6 +227,7 @@ pub(super) fn inputs<'a>(
         strides: Strides::usual(world, 1, 1, 1, 1),
         replicas: 1,
         gathers: 0.0,
+        by_layer: false,
         seq_len: 4096,
         mbs: 1,
         gbs: 1,
@@ -278,6 +280,7 @@ impl Row {
             dataset: String::new(),
             family: family.to_owned(),
             gpu: inputs.gpu.id,
+            gpus: inputs.world,
             key: self.key(),
             group: format!("{family} {} x {} {batch}", inputs.world, inputs.gpu.id),
             printed_tokens: false,

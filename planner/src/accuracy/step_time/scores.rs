@@ -213,6 +213,27 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_clusters_are_those_of_the_rows() {
+        let mut largest: BTreeMap<String, u64> = BTreeMap::new();
+        let mut seen = |class: &str, gpus: u64| {
+            let most = largest.entry(class.to_owned()).or_default();
+            *most = gpus.max(*most);
+        };
+        for (name, text) in BUNDLED {
+            let found = cases(name, text).unwrap_or_default();
+            for case in found.cases.iter().filter(|case| case.excluded.is_none()) {
+                seen(&case.class, case.gpus);
+            }
+        }
+        let (_, scaling) = BUNDLED.iter().find(|(name, _)| *name == "nemo_h100_scaling").unwrap();
+        let scaling: serde_json::Value = serde_json::from_str(scaling).unwrap();
+        for row in scaling["rows"].as_array().unwrap() {
+            seen("megatron", row["gpus"].as_u64().unwrap());
+        }
+        assert_eq!(table().largest, largest);
+    }
+
+    #[test]
     fn what_is_excluded_is_named() {
         let (name, text) = BUNDLED.iter().find(|(name, _)| *name == "nanotron_ultrascale_bench").unwrap();
         let all = score(name, text, false).unwrap().remove(0);

@@ -14,7 +14,7 @@ pub(super) const CAUSES: &[Cause] = &[
         next: &[
             "where it still made progress: raise --time, or save more often and continue from the last checkpoint in a chain of jobs",
             "where the last step is long before the end, it hung: look at the last lines of each rank",
-            "let it save in time: #SBATCH --signal=USR1@300, or Megatron's --exit-duration-in-mins and --exit-signal-handler",
+            "let it save in time: #SBATCH --signal=TERM@300 with Megatron's --exit-signal-handler (Bridge: train.exit_signal_handler=true), or --exit-duration-in-mins",
         ],
         signs: &[
             fatal("CANCELLED AT * DUE TO TIME LIMIT"),

@@ -85,6 +85,7 @@ fn plan(arguments: &mut Arguments, job: &Job<'_>, findings: &mut Vec<Finding>) -
             return Err(format!("--{name}: {reason}"));
         }
     }
+    let parts = model::parts(arguments);
     for (name, reason) in known::NOT_MODELLED {
         if arguments.take(name).is_some() {
             findings.push(
@@ -93,7 +94,8 @@ fn plan(arguments: &mut Arguments, job: &Job<'_>, findings: &mut Vec<Finding>) -
             );
         }
     }
-    let architecture = model::architecture(arguments)?;
+    let mut architecture = model::architecture(arguments)?;
+    architecture.architecture.parts = parts;
     let pattern = architecture.stages;
     let layout = layout::layout(arguments, &architecture.architecture, pattern)?;
     let fsdp = layout.fsdp;

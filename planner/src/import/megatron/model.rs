@@ -1,10 +1,15 @@
 //! The model that a command line describes.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use super::super::Arguments;
 use crate::model::{
     Activation, Architecture, Attention, Balance, DeltaNet, LayerKind, Mamba2, Mixer, Mlp, Moe, Norm, QkNorm,
     Routing, Score, fold,
 };
+use crate::plan::clip;
 
 /// Words of the GPT-2 tokenizer, Megatron-LM's usual one.
 const GPT2_WORDS: u64 = 50_257;
@@ -22,6 +27,50 @@ pub struct Described {
     pub architecture: Architecture,
     /// Layers of each stage, where a hybrid pattern says so.
     pub stages: Option<Vec<u64>>,
+}
+
+/// Options that change what a model computes and none of its sizes.
+const PARTS: &[&str] = &[
+    "activation-func-clamp-value",
+    "apply-residual-connection-post-layernorm",
+    "glu-linear-offset",
+    "moe-apply-probs-on-input",
+    "moe-input-jitter-eps",
+    "moe-z-loss-coeff",
+    "no-rope-freq",
+    "qk-clip",
+    "qk-l2-norm",
+    "quick-geglu",
+    "rotary-seq-len-interpolation-factor",
+    "softmax-scale",
+    "use-mup",
+    "use-rope-scaling",
+    "window-size",
+];
+
+/// Those of a command line, by name, left for others to take; a coefficient of 0 is none.
+pub fn parts(arguments: &Arguments) -> BTreeMap<String, Value> {
+    let mut parts = BTreeMap::new();
+    for name in PARTS {
+        let Some(values) = arguments.values(name) else { continue };
+        let text = values.join(" ");
+        if text.parse::<f64>() != Ok(0.0) {
+            let value = if text.is_empty() { Value::from(true) } else { Value::from(clip(&text)) };
+            parts.insert((*name).to_owned(), value);
+        }
+    }
+    let word = |name: &str| arguments.values(name).map(|values| values.join(" "));
+    if let Some(kind) = word("position-embedding-type")
+        && !["learned_absolute", "rope"].contains(&kind.as_str())
+    {
+        parts.insert("position-embedding-type".to_owned(), clip(&kind).into());
+    }
+    if let Some(kind) = word("rope-type")
+        && kind != "rope"
+    {
+        parts.insert("rope-type".to_owned(), clip(&kind).into());
+    }
+    parts
 }
 
 /// Reads the model.
@@ -105,6 +154,7 @@ pub fn architecture(arguments: &mut Arguments) -> Result<Described, String> {
         layer_inputs: None,
         alternating_updates: 0,
         residual_rank: 0,
+        parts: BTreeMap::new(),
     };
     Ok(Described { architecture, stages })
 }

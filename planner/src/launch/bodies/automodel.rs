@@ -1,9 +1,11 @@
-//! NeMo Automodel: a recipe file, with the plan as overrides.
+//! NeMo Automodel: a recipe file, with the plan as overrides. Names are those of 0.7.0.
 
 use super::super::options::Mode;
 use super::super::payload::{Entry, Payload};
 use super::super::writer::Writer;
 use super::number;
+use crate::layout::stage_layers;
+use crate::plan::{Framework, Plan};
 use crate::units::Dtype;
 use crate::wire::{Granularity, LrSchedule, Runtime, Schedule};
 
@@ -12,12 +14,16 @@ const WORKDIR: &str = "/opt/Automodel";
 
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
+    writer.framework(Framework::Automodel);
     let workdir = writer.workdir(Some(WORKDIR));
     let mut payload = Payload::new(Entry::Module("nemo_automodel.cli.app".to_owned()), workdir);
     let config = writer.shell("config", writer.site.config.as_deref(), None, "<CONFIG.yaml>");
     payload.arguments.push(config);
     for (name, value) in overrides(writer) {
         payload.arguments.push(format!("--{name} {value}"));
+    }
+    if let Some(signal) = writer.signal().filter(|signal| !signal.is_usual()) {
+        payload.arguments.push(format!("--step_scheduler.preemption_signal SIG{}", signal.name));
     }
     cannot(writer);
     payload.exports = super::mlm::environment::of_hardware(writer);
@@ -37,19 +43,22 @@ fn overrides(writer: &mut Writer<'_>) -> Vec<(&'static str, String)> {
     let (layout, training, run) = (&plan.layout, &plan.training, &plan.run);
     let fsdp = &plan.file.layout.fsdp;
     let megatron = plan.runtime == Runtime::MegatronFsdp;
+    // Under Megatron-FSDP it refuses to start with any of these above 1, and makes no checkpoints.
+    let alone = |size: u64| if megatron { 1 } else { size }.to_string();
     let mut all = vec![
         ("distributed.strategy", if megatron { "megatron_fsdp" } else { "fsdp2" }.to_owned()),
         ("distributed.dp_size", layout.dp.to_string()),
-        ("distributed.dp_replicate_size", layout.dp_replicate.to_string()),
+        ("distributed.dp_replicate_size", alone(layout.dp_replicate)),
         ("distributed.tp_size", layout.tp.to_string()),
         ("distributed.cp_size", layout.cp.to_string()),
-        ("distributed.pp_size", layout.pp.to_string()),
-        ("distributed.ep_size", layout.ep.to_string()),
+        ("distributed.pp_size", alone(layout.pp)),
+        ("distributed.ep_size", alone(layout.ep)),
     ];
-    let checkpointing = match (training.recompute, megatron) {
-        (Granularity::None, _) => "false",
-        (Granularity::Selective, false) => "selective",
-        _ => "true",
+    let checkpointing = match training.recompute {
+        _ if megatron => "false",
+        Granularity::None => "false",
+        Granularity::Selective => "selective",
+        Granularity::Full => "true",
     };
     all.push(("distributed.activation_checkpointing", checkpointing.to_owned()));
     if megatron {
@@ -87,15 +96,14 @@ fn overrides(writer: &mut Writer<'_>) -> Vec<(&'static str, String)> {
             all.push(("distributed.activation_checkpointing_scope", scope));
         }
     }
-    if layout.pp > 1 {
+    if layout.pp > 1 && !megatron {
         if let Some(name) = schedule(layout.schedule) {
             all.push(("distributed.pipeline.pp_schedule", name.to_owned()));
         }
-        let stages = layout.pp.saturating_mul(layout.vpp).max(1);
-        all.extend([
-            ("distributed.pipeline.pp_microbatch_size", training.micro_batch_size.to_string()),
-            ("distributed.pipeline.layers_per_stage", plan.model.num_layers.div_ceil(stages).to_string()),
-        ]);
+        all.push(("distributed.pipeline.pp_microbatch_size", training.micro_batch_size.to_string()));
+        all.extend(
+            equal_stages(plan).map(|each| ("distributed.pipeline.layers_per_stage", each.to_string())),
+        );
     }
     // A pipeline takes all its micro batches as one local batch.
     let local = if layout.pp > 1 {
@@ -121,6 +129,9 @@ fn overrides(writer: &mut Writer<'_>) -> Vec<(&'static str, String)> {
         ("lr_scheduler.min_lr", number(run.min_lr)),
         ("seed", writer.seed()),
     ]);
+    if run.lr_decay_steps != run.steps {
+        all.push(("lr_scheduler.lr_decay_steps", run.lr_decay_steps.to_string()));
+    }
     if run.clip_grad > 0.0 {
         all.push(("clip_grad_norm.max_norm", number(run.clip_grad)));
     }
@@ -137,6 +148,31 @@ fn schedule(schedule: Schedule) -> Option<&'static str> {
     }
 }
 
+/// Layers of a stage, when all have as many.
+fn equal_stages(plan: &Plan) -> Option<u64> {
+    let stages = stage_layers(&plan.layout, plan.model.num_layers)?;
+    let each = *stages.first()?;
+    stages.iter().all(|layers| *layers == each).then_some(each)
+}
+
+/// What its Megatron-FSDP has no part for.
+fn cannot_under_megatron_fsdp(writer: &mut Writer<'_>) {
+    let (layout, recompute) = (&writer.plan.layout, writer.plan.training.recompute);
+    for (field, size, what) in [
+        ("layout.pp", layout.pp, "its Megatron-FSDP takes no pipeline"),
+        ("layout.ep", layout.ep, "its Megatron-FSDP takes no expert parallelism"),
+        ("layout.dp_replicate", layout.dp_replicate, "its Megatron-FSDP takes no replicas"),
+    ] {
+        if size > 1 {
+            writer.cannot(field, size, what);
+        }
+    }
+    if recompute != Granularity::None {
+        let value = serde_json::to_value(recompute).unwrap_or_default();
+        writer.cannot("training.recompute.granularity", value, "its Megatron-FSDP makes no checkpoints yet");
+    }
+}
+
 fn cannot(writer: &mut Writer<'_>) {
     let plan = writer.plan;
     let (layout, training) = (&plan.layout, &plan.training);
@@ -149,8 +185,11 @@ fn cannot(writer: &mut Writer<'_>) {
     if plan.model.moe.is_some() && layout.etp > 1 {
         writer.cannot("layout.etp", layout.etp, "experts are cut by expert parallelism alone");
     }
-    if plan.runtime == Runtime::MegatronFsdp && layout.sp {
-        writer.cannot("layout.sp", true, "its Megatron-FSDP takes no setting for sequence parallelism");
+    if plan.runtime == Runtime::MegatronFsdp {
+        if layout.sp {
+            writer.cannot("layout.sp", true, "its Megatron-FSDP takes no setting for sequence parallelism");
+        }
+        cannot_under_megatron_fsdp(writer);
     }
     if layout.pp > 1 && schedule(layout.schedule).is_none() {
         writer.cannot(
@@ -159,7 +198,7 @@ fn cannot(writer: &mut Writer<'_>) {
             "torch has no such schedule; the recipe file's holds",
         );
     }
-    if plan.file.layout.pipeline_layout.is_some() {
+    if layout.pp > 1 && equal_stages(plan).is_none() {
         let what =
             "stages take even numbers of layers; a layout of its own is a list of modules in the recipe file";
         writer.cannot("layout.pipeline_layout", plan.file.layout.pipeline_layout.clone(), what);

@@ -5,6 +5,7 @@ use super::super::payload::{Entry, Payload};
 use super::super::writer::Writer;
 use super::{expandable_segments, number};
 use crate::import::megatron_names;
+use crate::plan::Framework;
 use crate::units::Dtype;
 use crate::wire::{Granularity, LrSchedule, Runtime};
 
@@ -13,12 +14,17 @@ pub const WORKDIR: &str = "/opt/Megatron-Bridge";
 
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
+    writer.framework(Framework::Bridge);
     let workdir = writer.workdir(Some(WORKDIR));
     let mut payload = match writer.options.task {
         Task::Train => train(writer, workdir),
         Task::Convert => {
             let script = "examples/conversion/hf_megatron_roundtrip_multi_gpu.py";
-            weights(writer, workdir, script, "--hf-model-id")
+            let mut payload = weights(writer, workdir, script, "--hf-model-id");
+            // It would write into the folder that it starts in, over whatever has the model's name there.
+            payload.run_folder = true;
+            payload.arguments.push("--output-dir \"$RUN_DIR\"".to_owned());
+            payload
         }
         Task::Generate => {
             let script = "examples/conversion/hf_to_megatron_generate_text.py";
@@ -59,15 +65,22 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
     let overrides = overrides(writer);
     payload.arguments.extend(overrides.into_iter().map(|(name, value)| format!("{name}={value}")));
     cannot(writer);
-    // Without it a run would resume from whatever the last one left.
-    payload.stale = Some("nemo_experiments");
     payload.prints_losses = true;
-    if writer.array().is_some() {
-        payload.definitions.push(
-            "RUN_DIR=\"$SHARED_DIR/runs/${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}\"\nmkdir -p \"$RUN_DIR\"".to_owned(),
-        );
-        for name in ["checkpoint.save", "checkpoint.load"] {
-            payload.arguments.push(format!("\"{name}=$RUN_DIR/checkpoints\""));
+    // Recipes save to, and resume from, nemo_experiments/default where they run, whichever job wrote there.
+    payload.run_folder = true;
+    for (name, folder) in [
+        ("checkpoint.save", "checkpoints"),
+        ("checkpoint.load", "checkpoints"),
+        ("logger.tensorboard_dir", "tb_logs"),
+    ] {
+        // The inner quotes are for Hydra, which would read a comma as a list.
+        payload.arguments.push(format!("\"{name}='$RUN_DIR/{folder}'\""));
+    }
+    if let Some(signal) = writer.signal() {
+        payload.arguments.push("train.exit_signal_handler=true".to_owned());
+        if !signal.is_usual() {
+            // By its number: Hydra would make text of a name, which Python takes for no signal.
+            payload.arguments.push(format!("train.exit_signal={}", signal.number));
         }
     }
     payload
@@ -84,7 +97,10 @@ fn overrides(writer: &mut Writer<'_>) -> Vec<(&'static str, String)> {
         ("model.pipeline_model_parallel_size", layout.pp.to_string()),
     ];
     if let Some(text) = &plan.file.layout.pipeline_layout {
-        all.push(("model.pipeline_model_parallel_layout", writer.word("layout.pipeline_layout", text)));
+        // Hydra reads brackets as a function's and commas as a list's, unless they are quoted.
+        let plain = text.chars().all(|letter| letter.is_ascii_alphanumeric() || "*|".contains(letter));
+        let text = if plain { text.clone() } else { format!("\"{text}\"") };
+        all.push(("model.pipeline_model_parallel_layout", writer.word("layout.pipeline_layout", &text)));
     } else if layout.vpp > 1 {
         all.push(("model.virtual_pipeline_model_parallel_size", layout.vpp.to_string()));
     }
@@ -149,6 +165,9 @@ fn overrides(writer: &mut Writer<'_>) -> Vec<(&'static str, String)> {
         ),
         ("scheduler.lr_warmup_iters", run.warmup_steps.to_string()),
     ]);
+    if run.lr_decay_steps != run.steps {
+        all.push(("scheduler.lr_decay_iters", run.lr_decay_steps.to_string()));
+    }
     all
 }
 

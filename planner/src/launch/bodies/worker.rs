@@ -21,17 +21,24 @@ RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
 STARTED="$(date +%s%3N)"
 if [ "$ATTEMPT" -gt 1 ]; then
   for earlier in "$SHARED_DIR/runs/"*"-slurm-$SLURM_JOB_ID"; do
-    if [ -f "$earlier/run.json" ]; then
+    # Not what somebody else has put there
+    if [ -O "$earlier" ] && [ ! -L "$earlier" ] && [ -f "$earlier/run.json" ]; then
       RUN_DIR="$earlier"
       first="$(sed -n 's/.*"started_unix_ms":\([0-9]*\).*/\1/p' "$earlier/run.json")"
       STARTED="${first:-$STARTED}"
+      # A stop that was asked of an earlier attempt is not asked of this one
+      rm -f "$RUN_DIR/control"
     fi
   done
-  # A stop that was asked of an earlier attempt is not asked of this one
-  rm -f "$RUN_DIR/control"
 fi
 RUN_ID="${RUN_DIR##*/}"
-mkdir -p "$RUN_DIR"
+mkdir -p "$SHARED_DIR/runs"
+# For you alone: the key by which the ranks know each other is in it. One that is there already must be yours
+MASK="$(umask)"
+umask 077
+if [ ! -O "$RUN_DIR" ] || [ -L "$RUN_DIR" ]; then
+  mkdir "$RUN_DIR"
+fi
 "#;
 
 /// The whole script.
@@ -68,7 +75,7 @@ pub fn script(writer: &mut Writer<'_>) -> String {
     let groups = writer.het_groups();
     let end = if interactive { "\n" } else { " \\\n  || status=$?\n" };
     if !interactive {
-        out.push_str("status=0\n");
+        out.push_str(&footer::before(writer));
     }
     out.push_str(&format!(
         "srun {mpi}{groups}--kill-on-bad-exit=1 --wait=30 --distribution=block --label \\\n{flags}{prefix}  \
@@ -107,9 +114,10 @@ fn run_json(writer: &Writer<'_>) -> String {
     format!(
         "PLAN_NAME={name}\n\
          printf '{{\"version\":{VERSION},\"id\":\"%s\",\"name\":%s,\"user\":\"%s\",\"host\":\"%s\",\"started_unix_ms\":%s,\
-         \"command\":[\"sbatch\"],\"versions\":{versions},\"launcher\":null,\"slurm_job\":\"%s\",\"world_size\":{},\"attempts\":%s}}\\n' \\\n  \
-         \"$RUN_ID\" \"$PLAN_NAME\" \"$(id -un)\" \"$(hostname)\" \"$STARTED\" \"$SLURM_JOB_ID\" \"$ATTEMPT\" > \"$RUN_DIR/.run.json\"\n\
-         mv \"$RUN_DIR/.run.json\" \"$RUN_DIR/run.json\"\n",
+         \"command\":[\"sbatch\"],\"versions\":{versions},\"launcher\":null,\"slurm_job\":\"%s\",\"slurm_cluster\":\"%s\",\"world_size\":{},\"attempts\":%s}}\\n' \\\n  \
+         \"$RUN_ID\" \"$PLAN_NAME\" \"$(id -un)\" \"$(hostname)\" \"$STARTED\" \"$SLURM_JOB_ID\" \\\n  \
+         \"${{SLURM_CLUSTER_NAME:-}}\" \"$ATTEMPT\" > \"$RUN_DIR/.run.json\"\n\
+         mv \"$RUN_DIR/.run.json\" \"$RUN_DIR/run.json\"\numask \"$MASK\"\n",
         writer.plan.world_size()
     )
 }

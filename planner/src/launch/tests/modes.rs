@@ -48,6 +48,8 @@ fn a_conversion_is_two_phases_of_srun() {
             "#SBATCH --ntasks-per-node=8\n",
             "srun --mpi=pmix -N 1 --ntasks=1 ",
             "--tp 2 --pp 1 --ep 8 --etp 1",
+            // Not into the folder that it starts in, where something may have the model's name.
+            "--output-dir \"$RUN_DIR\"",
             "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
             "export NCCL_NVLS_ENABLE=0",
             "# Weights of a rank: 60.2 GB",
@@ -76,14 +78,16 @@ fn a_recipe_by_torchrun() {
             "model.pipeline_model_parallel_size=4",
             "dp 4",
             "--no-kill",
-            "2>&1 | tee \"$LOG\"",
+            "2>&1 | tee -a \"$LOG\"",
+            "RUN_DIR=\"$SHARED_DIR/runs/${SLURM_CLUSTER_NAME:-slurm}-$SLURM_JOB_ID\"",
+            "\"checkpoint.save='$RUN_DIR/checkpoints'\"",
+            "\"checkpoint.load='$RUN_DIR/checkpoints'\"",
+            "\"logger.tensorboard_dir='$RUN_DIR/tb_logs'\"",
             "lm loss|reduced_train_loss",
             "export CUDA_DEVICE_MAX_CONNECTIONS=1",
         ],
-        &[],
+        &["rm -", "nemo_experiments"],
     );
-    let removed = text.find("rm -rf nemo_experiments").expect("what a run would resume from");
-    assert!(removed < text.find("TRAIN_CMD").expect("a command"), "{text}");
     insta::assert_snapshot!("torchrun_bridge", text);
 }
 
@@ -102,7 +106,7 @@ fn megatron_lm_by_torchrun() {
             "--num-experts 256",
             "# Not expressed by Megatron-LM's flags:\n#   model.attention.qk_norm",
         ],
-        &["nemo_experiments"],
+        &["RUN_DIR", "--save"],
     );
     insta::assert_snapshot!("torchrun_mlm", text);
 }
@@ -170,6 +174,7 @@ fn arrays() {
             "_%A_%a.log\n",
             "15000 + SLURM_JOB_ID % 10000",
             "rng.seed=\"$((1234 + SLURM_ARRAY_TASK_ID))\"",
+            "-${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}\"\n",
         ],
         &["rm -rf"],
     );
@@ -238,8 +243,8 @@ fn other_frameworks() {
         &[
             "--module llama3 --config llama3_8b",
             "--parallelism.data_parallel_shard_degree 8",
-            "--training.num_tokens_per_microbatch_per_dp_rank 8192",
-            "--training.num_tokens_per_train_step 262144",
+            "--training.local_batch_size 2",
+            "--training.global_batch_size 64",
             "activation-checkpoint:none",
         ],
         &["uv "],
@@ -348,10 +353,67 @@ fn habits_besides() {
         ],
         &["--container-image"],
     );
-    let shell = Site { signal: Some("B:USR1@300".into()), ..site.clone() };
-    refused(&minimax(), &shell, &kind(Mode::Srun, Body::Bridge), "site.signal", "batch shell alone");
-    let (_, findings) = script(&minimax(), &site, &kind(Mode::Torchrun, Body::Bridge));
-    assert!(findings.iter().any(|finding| finding.field == "site.signal"), "{findings:?}");
+}
+
+/// Of each body: what its command is told of a signal; or why none is sent.
+#[test]
+fn a_signal_is_sent_to_what_is_told_to_handle_it_and_to_nobody_else() {
+    let signalled = |signal: &str| Site { signal: Some(signal.into()), ..site() };
+    let told = |signal: &str, body: Body, there: &[&str]| {
+        let text = check(&minimax(), &signalled(signal), &kind(Mode::Srun, body), there, &[]);
+        assert!(text.contains(&format!("#SBATCH --signal={signal}\n")), "{body:?}: {text}");
+        text
+    };
+    told("USR1@180", Body::Bridge, &["train.exit_signal_handler=true", "train.exit_signal=10"]);
+    let usual = told("TERM@180", Body::Bridge, &["train.exit_signal_handler=true"]);
+    assert!(!usual.contains("train.exit_signal="), "{usual}");
+    told("SIGUSR2@90", Body::Bridge, &["train.exit_signal=12"]);
+    let saves = "--save \"$RUN_DIR/checkpoints\" \\\n  --load \"$RUN_DIR/checkpoints\"";
+    let all = ["--exit-signal-handler", "--exit-signal SIGUSR1", saves, "--save-interval 20"];
+    told("USR1@180", Body::Mlm, &all);
+    told("HUP@60", Body::Automodel, &["--step_scheduler.preemption_signal SIGHUP"]);
+    let usual = told("TERM@60", Body::Automodel, &[]);
+    assert!(!usual.contains("preemption_signal"), "{usual}");
+    told("USR1@180", Body::Worker, &[]);
+
+    let of = |body: Body| ScriptOptions { command: vec!["./train".into()], ..kind(Mode::Srun, body) };
+    let convert = ScriptOptions { task: Task::Convert, ..of(Body::Bridge) };
+    let torchrun = |body: Body| ScriptOptions { mode: Mode::Torchrun, ..of(body) };
+    for (signal, options, why) in [
+        ("USR1@180", of(Body::Torchtitan), "torchtitan handles no signal"),
+        ("TERM@180", of(Body::Torchtitan), "torchtitan handles no signal"),
+        ("USR2@180", of(Body::Worker), "any other kills it"),
+        ("TERM@180", convert, "handle no signal"),
+        ("TERM@180", torchrun(Body::Bridge), "30 s after"),
+        ("USR1@180", torchrun(Body::Mlm), "mode srun"),
+        ("USR1@180", torchrun(Body::Command), "mode srun"),
+    ] {
+        let (text, findings) = script(&minimax(), &signalled(signal), &options);
+        assert!(!text.contains("--signal") && !text.contains("exit_signal"), "{text}");
+        let found = findings.iter().find(|finding| finding.field == "site.signal");
+        let found = found.unwrap_or_else(|| panic!("{signal} {options:?}: {findings:?}"));
+        assert!(found.message.contains("is not sent") && found.message.contains(why), "{found:?}");
+    }
+    let (text, findings) = script(&minimax(), &signalled("USR1@60"), &of(Body::Command));
+    assert!(text.contains("--signal=USR1@60"), "{text}");
+    assert!(findings.iter().any(|one| one.message.contains("unless it handles it")), "{findings:?}");
+    let bridge = kind(Mode::Srun, Body::Bridge);
+    refused(&minimax(), &signalled("B:USR1@300"), &bridge, "site.signal", "batch shell alone");
+    refused(&minimax(), &signalled("KILL@60"), &bridge, "site.signal", "no signal that a program");
+    let (text, _) = script(&minimax(), &signalled("B:USR1@300"), &bridge);
+    assert!(!text.contains("--signal"), "{text}");
+}
+
+#[test]
+fn what_a_run_saves_outlives_its_container() {
+    let hidden = Site { mounts: vec!["/lustre/team/src:/opt/Megatron-Bridge".into()], ..site() };
+    let elsewhere = Site { mounts: vec!["/lustre/team:/data".into()], ..site() };
+    let parent = Site { mounts: vec!["/lustre:/lustre".into()], ..site() };
+    let warned = |site: &Site| {
+        let (_, findings) = script(&minimax(), site, &kind(Mode::Srun, Body::Bridge));
+        findings.iter().any(|finding| finding.field == "site.mounts" && finding.message.contains("lost"))
+    };
+    assert_eq!([&hidden, &elsewhere, &parent, &site()].map(warned), [true, true, false, false]);
 }
 
 #[test]

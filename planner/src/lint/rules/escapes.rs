@@ -86,7 +86,7 @@ fn expansion_at(source: &str, place: u32) -> (u32, u32, String) {
 
 /// A script that is written by a here-document.
 fn document(call: &Call, context: &Context<'_>, notes: &mut Notes<'_>) {
-    let writes = call.redirects.iter().any(|(kind, _)| *kind == RedirectKind::Write) || call.name() == "tee";
+    let writes = call.redirects.iter().any(|(kind, _)| kind.writes()) || call.name() == "tee";
     if !writes || !matches!(call.name(), "cat" | "tee") {
         return;
     }

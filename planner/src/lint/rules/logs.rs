@@ -2,7 +2,6 @@
 
 use super::super::facts::Call;
 use super::super::notes::Notes;
-use super::super::syntax::RedirectKind;
 use super::super::text::{HoleKind, Text};
 use super::super::walk::Field;
 use super::Context;
@@ -63,7 +62,7 @@ fn made_in_container(context: &Context<'_>, notes: &mut Notes<'_>) {
             }
         }
         for (kind, field) in &call.redirects {
-            if *kind == RedirectKind::Write {
+            if kind.writes() {
                 look(field, "the batch script", notes);
             }
         }

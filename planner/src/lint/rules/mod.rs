@@ -5,6 +5,7 @@ mod environment;
 mod escapes;
 mod exits;
 mod file;
+mod harm;
 mod launch;
 mod logs;
 mod secrets;
@@ -88,6 +89,7 @@ pub fn all(script: &Script<'_>, notes: &mut Notes<'_>) {
     sync::check(&context, notes);
     logs::check(&context, notes);
     exits::check(&context, notes);
+    harm::check(&context, notes);
     signals::check(&context, notes);
     environment::check(&context, notes);
     shell::check(&context, notes);

@@ -1,7 +1,8 @@
 //! Signals before the time limit, and requeueing.
 
 use super::super::notes::Notes;
-use super::super::options;
+use super::super::options::{self, Given};
+use super::super::walk::Field;
 use super::Context;
 
 /// Looks at --signal, trap and requeue.
@@ -93,6 +94,44 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             }
         }
         None => {}
+    }
+    if !to_batch {
+        unhandled(context, given, &name, notes);
+    }
+}
+
+/// Frameworks that a signal ends unless they are told of it: a word of their command, the option, that which names
+/// another signal than SIGTERM. One without an option handles none.
+const FRAMEWORKS: [(&str, &str, &str); 3] = [
+    ("pretrain_gpt.py", "--exit-signal-handler", "--exit-signal"),
+    ("run_recipe.py", "train.exit_signal_handler=true", "train.exit_signal="),
+    ("torchtitan.train", "", ""),
+];
+
+/// Ranks of a framework that get a signal which nobody told them of.
+fn unhandled(context: &Context<'_>, given: &Given, name: &str, notes: &mut Notes<'_>) {
+    let calls = context.facts.calls.iter().filter(|call| call.step.is_some());
+    for call in calls {
+        let has = |word: &str| call.fields.iter().any(|field| field.text.beginning() == word);
+        let runs = |program: &str| call.fields.iter().any(|field| field.base() == program);
+        let Some((program, handler, other)) = FRAMEWORKS.iter().find(|(program, ..)| runs(program)) else {
+            continue;
+        };
+        let is_other = |field: &Field| field.text.beginning().starts_with(other) && !field.is(handler);
+        let told = !handler.is_empty()
+            && has(handler)
+            && (matches!(name, "TERM" | "15") || call.fields.iter().any(is_other));
+        if told {
+            continue;
+        }
+        let fix = match (handler.is_empty(), matches!(name, "TERM" | "15")) {
+            (true, _) => "leave --signal out, and save every so many steps".to_owned(),
+            (false, true) => format!("add {handler}"),
+            (false, false) => format!("write TERM for {name}, and add {handler}"),
+        };
+        let message = format!("the tasks get {name}, and {program} is not told to handle it");
+        notes.note("signal-ends-ranks", given.at, given.end, message, fix);
+        return;
     }
 }
 

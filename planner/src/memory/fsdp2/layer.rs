@@ -10,6 +10,8 @@ use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
 use crate::memory::wide::Wide;
 
+use super::operators;
+
 /// Bytes of one layer for one micro batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TorchLayer {
@@ -40,9 +42,10 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     let whole = kept.total() + again;
     let settings = &at.plan.layout.fsdp;
     let saved = match at.plan.training.recompute {
-        Granularity::Full if settings.checkpoints_language => Saved::of(Part::Norms, at.stream()),
-        Granularity::Selective if settings.checkpoints_matmuls => matmuls(at, kind).unwrap_or(kept),
-        _ => kept,
+        _ if !settings.checkpoints_language => kept,
+        Granularity::Full => Saved::of(Part::Norms, at.stream()),
+        Granularity::Selective if settings.checkpoints_matmuls => operators::saved(at, kind).unwrap_or(kept),
+        Granularity::Selective | Granularity::None => kept,
     };
     TorchLayer {
         saved,
@@ -132,31 +135,4 @@ fn unfused(at: &Setting<'_>, kind: LayerKind) -> Wide {
         }
         _ => Wide::ZERO,
     }
-}
-
-/// torchtitan's selective checkpoints: the layer's input, attention's output with its statistics, the outputs of
-/// reduce-scatters, and of the matrix products in order every second one: query, value, gate, down projection. None for
-/// layers whose products are others.
-fn matmuls(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
-    let model = &at.plan.model;
-    let Some(MixerRef::Attention(&Attention::Gqa { heads, kv_heads, head_dim, .. })) = model.mixer(kind)
-    else {
-        return None;
-    };
-    if kind.mlp != Mlp::Dense || !model.gated {
-        return None;
-    }
-    let wide = |value: u64| Wide::from(value);
-    let heads = wide(heads) / at.tp;
-    let query = at.size * at.full * heads * wide(head_dim);
-    let value = at.size * at.full * wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
-    let gate = at.size * at.full * wide(model.ffn(kind)) / at.tp;
-    // Each rank's part of the down projection is as wide as the whole sequence. Backward has no use for it, which a
-    // compiler sees.
-    let down = if at.plan.layout.fsdp.compiled { Wide::ZERO } else { at.size * at.full * at.hidden };
-    let scattered = if at.tp > Wide::of(1) { 2 * at.stream() } else { Wide::ZERO };
-    let mut saved = Saved::of(Part::Norms, at.stream() + scattered);
-    saved.put(Part::Attention, 2 * query + value + 4 * at.full * heads);
-    saved.put(Part::Mlp, gate + down);
-    Some(saved)
 }

@@ -6,13 +6,14 @@
 mod gathered;
 mod head;
 mod layer;
+mod operators;
 mod pieces;
 #[cfg(test)]
 mod tests;
 mod walk;
 
 pub use gathered::Gathered;
-pub use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences};
+pub use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences, layer as torch_layer};
 pub use walk::Moment;
 
 use super::phases::Phase;

@@ -113,3 +113,113 @@ fn tensor_parallel_matrices_keep_whole_inputs() {
     let more = 1024 - 1024 / 2;
     assert_eq!(of(false) - of(true), 8 * 2 * more * (2 * 512 + 4));
 }
+
+/// What a layer keeps under torchtitan's selective checkpoints, of a model with this attention and these experts.
+fn selected(attention: Value, moe: Value, layout: Value) -> u64 {
+    let plan = plan(|plan| {
+        plan["model"]["architecture"]["attention"] = attention.clone();
+        plan["model"]["architecture"]["moe"] = moe.clone();
+        plan["layout"] = layout.clone();
+        plan["layout"]["fsdp"] = json!({"checkpoint_selects": "matmuls"});
+        plan["training"]["recompute"] = json!({"granularity": "selective"});
+    });
+    u64::from(layer(&Terms::new(&plan), plan.model.layer_kind(0)).saved.total())
+}
+
+#[test]
+fn selective_checkpoints_keep_every_second_product() {
+    let (tokens, hidden) = (1024, 512);
+    let grouped = json!({"kind": "gqa", "heads": 8, "kv_heads": 2, "head_dim": 64});
+    // Input, query, value, output of attention, its statistics; gate and down projection.
+    let attention = 2 * tokens * (hidden + 512 + 128 + 512) + 4 * tokens * 8;
+    let of_mlp = 2 * tokens * (2048 + hidden);
+    assert_eq!(selected(grouped.clone(), Value::Null, json!({})), attention + of_mlp);
+    // Scores and numbers of the chosen experts; none of the grouped products.
+    let moe = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 256});
+    let chosen = 12 * tokens * 2;
+    assert_eq!(selected(grouped.clone(), moe.clone(), json!({})), attention + chosen);
+    // With expert parallelism what was received and what came back too.
+    let exchanged = 2 * hidden * (2 * tokens + 2 * tokens);
+    assert_eq!(selected(grouped.clone(), moe, json!({"ep": 4})), attention + chosen + exchanged);
+    // Gate and down projection of a shared expert, after four products of attention.
+    let shared = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 256, "shared_ffn_hidden_size": 128});
+    assert_eq!(
+        selected(grouped, shared.clone(), json!({})),
+        attention + chosen + 2 * tokens * (128 + hidden)
+    );
+    let latent = json!({"kind": "mla", "heads": 8, "q_lora_rank": 96, "kv_lora_rank": 64, "qk_nope_dim": 32, "qk_rope_dim": 16, "v_dim": 32});
+    // Input, the queries' and the keys' down projections, output of attention with statistics, and its projection, the
+    // fifth product; of the shared expert the up projection alone, the seventh.
+    let kept = 2 * tokens * (hidden + 96 + (64 + 16) + 8 * 32 + hidden) + 4 * tokens * 8;
+    assert_eq!(selected(latent.clone(), shared.clone(), json!({})), kept + chosen + 2 * tokens * 128);
+    // Without a low rank for queries there is one product less: the queries, the keys' and values' up projection, and
+    // gate and down projection.
+    let mut plain = latent;
+    plain["q_lora_rank"] = Value::Null;
+    let kept = 2 * tokens * (hidden + 8 * 48 + 8 * 64 + 8 * 32) + 4 * tokens * 8;
+    assert_eq!(selected(plain, shared, json!({})), kept + chosen + 2 * tokens * (128 + hidden));
+}
+
+/// Warnings of a plan of a preset with these settings about recomputation that spares nothing.
+fn unspared(preset: &str, runtime: &str, fsdp: Value, recompute: Value) -> Vec<String> {
+    let mut plan = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime,
+                          "cluster": {"gpu": "b200", "nodes": 4}, "training": {"recompute": recompute}});
+    if runtime == "fsdp2" {
+        plan["layout"] = json!({"fsdp": fsdp});
+    }
+    let findings = Plan::resolve(&parse_plan(&plan.to_string()).unwrap()).findings;
+    assert!(!crate::finding::has_error(&findings), "{findings:?}");
+    let about = |finding: &crate::Finding| finding.rule == "selective recomputation spares something";
+    findings.into_iter().filter(about).map(|finding| finding.message).collect()
+}
+
+#[test]
+fn selective_recomputation_that_spares_nothing_is_said() {
+    let selective = || json!({"granularity": "selective"});
+    let core = || json!({"granularity": "selective", "modules": ["core_attn"]});
+    let matmuls = || json!({"checkpoint_selects": "matmuls"});
+    for preset in ["llama-3-8b", "qwen3-30b-a3b", "deepseek-v2-lite", "mixtral-8x7b", "phi-4"] {
+        assert_eq!(unspared(preset, "fsdp2", matmuls(), selective()), Vec::<String>::new(), "{preset}");
+    }
+    let said = unspared("qwen3-next-80b-a3b", "fsdp2", matmuls(), selective()).join("; ");
+    assert!(said.contains("layers of gated delta net") && said.contains("not known"), "{said}");
+    for runtime in ["megatron", "fsdp2", "native", "megatron_fsdp"] {
+        let said = unspared("llama-3-8b", runtime, json!({}), selective()).join("; ");
+        assert!(
+            said.contains("any layer") && said.contains("training.recompute.modules"),
+            "{runtime}: {said}"
+        );
+    }
+    assert_eq!(unspared("llama-3-8b", "megatron", json!({}), core()), Vec::<String>::new());
+    // torch's attention keeps its output and statistics whatever is named.
+    let said = unspared("llama-3-8b", "fsdp2", json!({}), core()).join("; ");
+    assert!(said.contains("core_attn keeps nothing"), "{said}");
+}
+
+/// Selective checkpoints hold less than none at all, and more than whole layers, for every preset whose layers are known.
+#[test]
+fn selective_checkpoints_hold_less_than_none() {
+    for preset in crate::model::presets() {
+        let of = |recompute: Value| {
+            let plan = json!({"version": 1, "model": {"preset": preset.id}, "runtime": "fsdp2",
+                              "cluster": {"gpu": "b200", "nodes": 1, "gpus_per_node": 1},
+                              "layout": {"fsdp": {"checkpoint_selects": "matmuls"}},
+                              "training": {"seq_len": 1024, "recompute": recompute}});
+            let resolved = Plan::resolve(&parse_plan(&plan.to_string()).unwrap());
+            let unknown = resolved.findings.iter().any(|finding| finding.message.contains("not known"));
+            let plan = resolved.plan.unwrap_or_else(|| panic!("{}: {:?}", preset.id, resolved.findings));
+            let terms = Terms::new(&plan);
+            let kinds = plan.model.layer_kinds();
+            let kept = |kind: crate::model::LayerKind| u64::from(layer(&terms, kind).saved.total());
+            (kinds.iter().map(|&(kind, count)| count * kept(kind)).sum::<u64>(), unknown)
+        };
+        let (none, _) = of(json!({}));
+        let (selective, unknown) = of(json!({"granularity": "selective"}));
+        let (full, _) = of(json!({"granularity": "full", "method": "uniform", "num_layers": 1}));
+        assert!(
+            full < selective && (selective < none || unknown),
+            "{}: {full} {selective} {none}",
+            preset.id
+        );
+    }
+}

@@ -35,6 +35,7 @@ pub(super) fn base(reader: &mut Reader, attention: Attention) -> Architecture {
         layer_inputs: None,
         alternating_updates: 0,
         residual_rank: 0,
+        parts: std::collections::BTreeMap::new(),
     }
 }
 
@@ -75,11 +76,17 @@ pub(super) fn rope_theta(reader: &mut Reader) -> f64 {
     }
 }
 
-/// Width of a head that is rotated, where config.json says that it is not all of it.
-pub(super) fn rotary_dim(reader: &mut Reader, head_dim: u64) -> Option<u64> {
+/// Width of a head that is rotated, where it is not all of it.
+pub(super) fn rotary_dim(reader: &mut Reader, kind: &str, head_dim: u64) -> Option<u64> {
     let nested = reader.present("rope_parameters").and_then(|inner| inner.get("partial_rotary_factor"));
-    let share = reader.present("partial_rotary_factor").or(nested).and_then(Value::as_f64);
-    match share {
+    let named = if kind == "gpt_neox" { "rotary_pct" } else { "partial_rotary_factor" };
+    // As transformers' configurations of these types have it.
+    let usual = match kind {
+        "glm" | "glm4" | "glm4_moe" | "nemotron" => Some(0.5),
+        "gpt_neox" | "qwen3_next" | "qwen3_5" | "qwen3_5_moe" => Some(0.25),
+        _ => None,
+    };
+    match reader.present(named).or(nested).and_then(Value::as_f64).or(usual) {
         Some(share) if share > 0.0 && share < 1.0 => Some((share * head_dim as f64) as u64),
         Some(_) => None,
         None => reader.some("rotary_dim"),
@@ -117,7 +124,7 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
         heads,
         kv_heads,
         head_dim,
-        rotary_dim: rotary_dim(reader, head_dim),
+        rotary_dim: rotary_dim(reader, kind, head_dim),
         qk_norm,
         qkv_bias,
         // Most put the same switch on the output projection; these three don't.

@@ -58,6 +58,7 @@ pub(super) fn gpt2(reader: &mut Reader, _: &str) -> Architecture {
         layer_inputs: None,
         alternating_updates: 0,
         residual_rank: 0,
+        parts: std::collections::BTreeMap::new(),
     }
 }
 

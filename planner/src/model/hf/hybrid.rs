@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::common::{activation, base, grouped_attention, pattern_by};
 use super::latent::latent_attention;
-use super::mixture::{experts, qwen_dense, qwen_experts, routing};
+use super::mixture::{dense_layers, experts, qwen_dense, qwen_experts, routing};
 use super::reader::Reader;
 use crate::model::{
     Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, Score,
@@ -163,7 +163,7 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
         full_rank_gate: linear.flag("use_full_rank_gate", false),
     })];
     reader.absorb(linear);
-    let mut first_dense = architecture.num_layers;
+    let mut dense: Box<dyn Fn(u64) -> bool> = Box::new(|_| true);
     if reader.present("num_experts").is_some() {
         let mut moe = experts(reader, "num_experts", "num_experts_per_token", "moe_intermediate_size");
         let shared = reader.number("num_shared_experts", 0);
@@ -173,13 +173,11 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
         moe.latent_size = reader.some("routed_expert_hidden_size");
         moe.latent_norm = moe.latent_size.is_some() && reader.flag("latent_moe_use_norm", false);
         architecture.moe = Some(moe);
-        first_dense = reader.number("first_k_dense_replace", 0);
+        dense = Box::new(dense_layers(reader, architecture.num_layers, 1));
     }
-    let every = reader.number("moe_layer_freq", 1).max(1);
     architecture.pattern = pattern_by(architecture.num_layers, |layer| {
         let mixer = u64::from(!full.contains(&(layer + 1)));
-        let dense = layer < first_dense || !layer.is_multiple_of(every);
-        LayerKind::new(Some(mixer), if dense { Mlp::Dense } else { Mlp::Moe })
+        LayerKind::new(Some(mixer), if dense(layer) { Mlp::Dense } else { Mlp::Moe })
     });
     architecture.attention_residuals = reader.present("attn_res_block_size").is_some();
     architecture

@@ -6,17 +6,37 @@ use super::common::{base, dense_where, grouped_attention};
 use super::reader::Reader;
 use crate::model::{Architecture, Moe, Routing, Score};
 
-/// `moe_layer_freq`: a number, or an entry for each layer. Whether a layer is dense.
-fn dense_by_frequency(reader: &mut Reader) -> impl Fn(u64) -> bool + use<> {
-    let first = reader.number("first_k_dense_replace", 0);
+/// Which layers are dense: those that `mlp_layer_types` names, where it is there, else by `first_k_dense_replace` (`usual`
+/// where it is absent too) and `moe_layer_freq`, a number or an entry for each layer.
+pub(super) fn dense_layers(reader: &mut Reader, layers: u64, usual: u64) -> impl Fn(u64) -> bool + use<> {
+    let words = reader.words("mlp_layer_types");
+    if let Some(words) = &words {
+        let known = |word: &String| matches!(word.as_str(), "dense" | "sparse" | "moe" | "hash_moe");
+        if !words.iter().all(known) || words.len() as u64 != layers {
+            let message = format!(
+                "`mlp_layer_types` must be `dense` or `sparse` for each of the {layers} layers, and names {}",
+                words.len()
+            );
+            reader.refuse("mlp_layer_types", "layers with a dense MLP (transformers)", message);
+        }
+        // The list wins over both.
+        for name in ["first_k_dense_replace", "moe_layer_freq"] {
+            reader.present(name);
+        }
+    }
+    let first = if words.is_none() { reader.number("first_k_dense_replace", usual) } else { 0 };
     let by_layer = reader
         .present("moe_layer_freq")
         .is_some_and(|value| value.is_array())
         .then(|| reader.list("moe_layer_freq"));
-    let every = if by_layer.is_some() { 1 } else { reader.number("moe_layer_freq", 1).max(1) };
-    move |layer| match &by_layer {
-        Some(list) => list.get(layer as usize) == Some(&0),
-        None => layer < first || !layer.is_multiple_of(every),
+    let every = match (&words, &by_layer) {
+        (None, None) => reader.number("moe_layer_freq", 1).max(1),
+        _ => 1,
+    };
+    move |layer| match (&words, &by_layer) {
+        (Some(words), _) => words.get(layer as usize).is_some_and(|word| word == "dense"),
+        (None, Some(list)) => list.get(layer as usize) == Some(&0),
+        (None, None) => layer < first || !layer.is_multiple_of(every),
     }
 }
 
@@ -85,13 +105,9 @@ pub(super) fn minimax_m3(reader: &mut Reader, kind: &str) -> Architecture {
     let shared = reader.number("n_shared_experts", 1);
     moe.shared_ffn_hidden_size =
         reader.number("shared_intermediate_size", moe.ffn_hidden_size).saturating_mul(shared);
-    let words = reader.words("mlp_layer_types");
-    let by_frequency = dense_by_frequency(reader);
     let architecture = base(reader, attention);
-    let pattern = dense_where(architecture.num_layers, |layer| match &words {
-        Some(words) => words.get(layer as usize).is_some_and(|word| word == "dense"),
-        None => by_frequency(layer),
-    });
+    let dense = dense_layers(reader, architecture.num_layers, 0);
+    let pattern = dense_where(architecture.num_layers, dense);
     Architecture {
         ffn_hidden_size: reader.number("dense_intermediate_size", moe.ffn_hidden_size),
         moe: Some(moe),
@@ -144,7 +160,13 @@ pub(super) fn routed_experts(reader: &mut Reader, kind: &str, architecture: &mut
     let shared = reader.number("n_shared_experts", 0);
     moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);
     moe.router_bias_buffer = if kind == "deepseek_v2" { 0 } else { moe.experts };
-    let dense = dense_by_frequency(reader);
+    // As transformers' configurations of these types have it.
+    let usual = match kind {
+        "deepseek_v3" | "deepseek_v32" | "glm_moe_dsa" => 3,
+        "glm4_moe" | "glm4_moe_lite" => 1,
+        _ => 0,
+    };
+    let dense = dense_layers(reader, architecture.num_layers, usual);
     architecture.pattern = dense_where(architecture.num_layers, dense);
     architecture.moe = Some(moe);
 }

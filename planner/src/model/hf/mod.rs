@@ -10,14 +10,19 @@ mod hybrid;
 mod latent;
 mod mamba;
 mod mixture;
+mod parts;
 mod reader;
 mod relatives;
+mod rope;
 mod searched;
+
+use std::cell::RefCell;
 
 use serde_json::{Map, Value};
 
 use super::Architecture;
 use crate::finding::{Finding, has_error, nearest_names};
+pub(super) use parts::MOST_PARTS;
 use reader::{Reader, short, short_value};
 
 /// What came out of a config.json.
@@ -54,7 +59,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("glm", relatives::relative, "glm"),
     ("glm4", relatives::relative, "glm4"),
     ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),
-    ("glm4_moe_lite", latent::deepseek, "deepseek_v3"),
+    ("glm4_moe_lite", latent::deepseek, "glm4_moe_lite"),
     ("glm4v_moe", mixture::deepseek_experts, "glm4_moe"),
     ("glm_moe_dsa", latent::deepseek, "glm_moe_dsa"),
     ("gpt2", dense::gpt2, "gpt2"),
@@ -116,6 +121,7 @@ pub fn import_hf(config: &Map<String, Value>) -> Imported {
         path: "model.hf_config".to_owned(),
         findings: Vec::new(),
         assumed: Vec::new(),
+        asked: RefCell::default(),
     };
     if let Some(name) = TEXT_CONFIGS.iter().find(|name| config.get(**name).is_some_and(Value::is_object)) {
         reader = text_part(reader, name);
@@ -150,7 +156,7 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     let name = model_type(reader)?;
     let plain = name.strip_suffix("_text").unwrap_or(&name);
     let known = KNOWN.iter().find(|(known, ..)| *known == name || *known == plain);
-    let Some((_, read, kind)) = known else {
+    let Some((known_type, read, kind)) = known else {
         let near = nearest_names(&name, supported_model_types().iter().copied(), 3);
         let shown = short(&Value::String(name));
         let shown = shown.trim_matches('"');
@@ -177,6 +183,7 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     }
     // The pattern is about layers that may be too many to be listed; that is a finding elsewhere.
     architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
+    parts::keep(reader, known_type, &mut architecture);
     Some(architecture)
 }
 

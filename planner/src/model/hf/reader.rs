@@ -1,5 +1,8 @@
 //! Reading of fields, with a finding for whatever is wrong and a note of whatever was assumed.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::finding::Finding;
@@ -11,6 +14,8 @@ pub(super) struct Reader {
     pub(super) path: String,
     pub(super) findings: Vec<Finding>,
     pub(super) assumed: Vec<String>,
+    /// Names of the fields that somebody asked for.
+    pub(super) asked: RefCell<BTreeSet<String>>,
 }
 
 impl Reader {
@@ -20,7 +25,13 @@ impl Reader {
     }
 
     pub(super) fn present(&self, name: &str) -> Option<&Value> {
+        self.asked.borrow_mut().insert(name.to_owned());
         self.config.get(name).filter(|value| !value.is_null())
+    }
+
+    /// Whether somebody asked for the field.
+    pub(super) fn was_asked(&self, name: &str) -> bool {
+        self.asked.borrow().contains(name)
     }
 
     pub(super) fn wrong_type(&mut self, name: &str, wanted: &str) {
@@ -80,7 +91,8 @@ impl Reader {
     /// The field inside the field, where both are there, read as a config of its own.
     pub(super) fn inside(&mut self, name: &str) -> Option<Reader> {
         let config = self.present(name)?.as_object()?.clone();
-        Some(Reader { config, path: self.field(name), findings: Vec::new(), assumed: Vec::new() })
+        let path = self.field(name);
+        Some(Reader { config, path, findings: Vec::new(), assumed: Vec::new(), asked: RefCell::default() })
     }
 
     /// Takes over what a reader of an inner config found.

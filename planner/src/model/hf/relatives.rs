@@ -106,7 +106,7 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         heads,
         kv_heads,
         head_dim,
-        rotary_dim: rotary_dim(reader, head_dim),
+        rotary_dim: rotary_dim(reader, kind, head_dim),
         qk_norm: family.qk_norm,
         qkv_bias: switch(reader, family.qkv_bias),
         out_bias: switch(reader, family.out_bias),

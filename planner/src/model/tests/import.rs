@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::model::{Activation, Attention, Imported, LayerKind, QkNorm, import_hf};
+use crate::model::{Activation, Attention, Imported, LayerKind, Mlp, QkNorm, import_hf};
 
 fn import(config: Value) -> Imported {
     import_hf(config.as_object().unwrap())
@@ -114,6 +114,41 @@ fn sparse_steps_and_dense_layers() {
     let model = import(config).architecture.unwrap();
     let moe: Vec<u64> = (0..6).filter(|&layer| model.layer_kind(layer) == LayerKind::MOE).collect();
     assert_eq!(moe, [1, 5]);
+}
+
+#[test]
+fn layers_named_dense_are_dense() {
+    let dense = |id: &str, change: Value, layers: u64| {
+        let mut config = presets_config(id);
+        config["num_hidden_layers"] = layers.into();
+        for (key, value) in change.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        let model = import(config).architecture.unwrap();
+        (0..layers).filter(|&layer| model.layer_kind(layer).mlp == Mlp::Dense).collect::<Vec<u64>>()
+    };
+    let words = |words: &[&str]| json!({"mlp_layer_types": words});
+    let listed = words(&["dense", "sparse", "dense", "sparse"]);
+    // The list wins over the number of first dense layers, for every type that has both.
+    for id in ["deepseek-v3", "deepseek-v3.2", "glm-5", "glm-4.5", "deepseek-v2-lite", "kimi-linear-48b-a3b"]
+    {
+        assert_eq!(dense(id, listed.clone(), 4), [0, 2], "{id}");
+    }
+    // GLM-4.7-Flash: the first layer is dense where its config.json says nothing.
+    let mut flash =
+        json!({"model_type": "glm4_moe_lite", "mlp_layer_types": null, "first_k_dense_replace": null});
+    assert_eq!(dense("deepseek-v3", flash.clone(), 4), [0]);
+    flash["mlp_layer_types"] = json!(["dense", "dense", "sparse", "sparse"]);
+    assert_eq!(dense("deepseek-v3", flash, 4), [0, 1]);
+    let absent = json!({"first_k_dense_replace": null});
+    assert_eq!(dense("deepseek-v3", absent.clone(), 4), [0, 1, 2]);
+    assert_eq!(dense("glm-4.5", absent.clone(), 4), [0]);
+    assert_eq!(dense("deepseek-v2-lite", absent, 4), Vec::<u64>::new());
+    let mut short = presets_config("glm-5");
+    short["mlp_layer_types"] = json!(["dense"]);
+    let imported = import(short);
+    assert!(imported.findings.iter().any(|finding| finding.field.ends_with("mlp_layer_types")));
+    assert_eq!(imported.architecture, None);
 }
 
 #[test]

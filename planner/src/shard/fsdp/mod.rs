@@ -108,7 +108,9 @@ fn buffers<'a>(
             state_elements,
             group: if expert { GroupKind::EpShard } else { GroupKind::DpShardCp },
             master_dtype: None,
+            master_remainder: false,
             moment_dtype: settings.sharded_dtype,
+            second_moment_dtype: None,
             moments: plan.training.optimizer.kind.moments(),
             gradient_elements: None,
             step_bytes: match plan.training.optimizer.kind {
@@ -159,7 +161,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
             params.push(shard);
         }
     }
-    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)) }
+    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)), findings: Vec::new() }
 }
 
 pub(super) fn shard_of(

@@ -269,13 +269,16 @@ impl Bench {
     fn word(&self, kind: Kind, place: &Place, value: &str, index: usize) -> Result<Option<String>> {
         let name = format!("zqword{index}");
         let here = self.stage.text(&name);
+        // The same signal, for ranks are told which.
+        let is_signal = place.field() == "site.signal";
+        let signal = value.split('@').next().filter(|_| is_signal).unwrap_or("USR1");
         let mut words = vec![
             name.clone(),
             here.clone(),
             format!("{here}:/{name}"),
             format!("1:{name},1:{name}"),
             format!("77:0{index}:07"),
-            format!("USR1@77{index}"),
+            format!("{signal}@77{index}"),
             format!("7-{index}8"),
         ];
         if value.starts_with('/') {

@@ -80,6 +80,31 @@ fn our_own_linter_finds_nothing_in_any_script() -> Result<()> {
     Ok(())
 }
 
+/// Files of ours that a worker's attempt replaces by a newer version of themselves, and a request to stop that was asked of
+/// an earlier attempt.
+const REPLACED: [&str; 5] = ["/.plan.json", "/plan.json", "/.run.json", "/run.json", "/control"];
+
+/// Whatever a script removes, moves or writes over, its own attempt has made.
+#[test]
+fn no_script_takes_away_what_was_there_before_its_attempt() -> Result<()> {
+    let mut found = Vec::new();
+    let mut ours = 0;
+    for written in all()? {
+        for taken in planner::lint::taken(written.script.as_bytes()) {
+            let is_ours =
+                written.name.ends_with(" worker") && REPLACED.iter().any(|end| taken.path.ends_with(end));
+            ours += usize::from(is_ours);
+            if !is_ours {
+                found.push(format!("{}:{}: {:?} {}", written.name, taken.line, taken.harm, taken.path));
+            }
+        }
+    }
+    ensure!(found.is_empty(), "{} of them: {:#?}", found.len(), found.get(..found.len().min(40)));
+    // Nothing at all would be found if scripts could not be read.
+    ensure!(ours > 0, "not even the worker's own files are replaced");
+    Ok(())
+}
+
 #[test]
 fn the_same_scripts_come_each_time() -> Result<()> {
     for (one, other) in all()?.into_iter().zip(all()?) {
@@ -164,8 +189,15 @@ fn phases_and_exit_codes() {
 }
 
 #[test]
-fn secrets_come_from_a_private_file_that_does_not_stay() -> Result<()> {
-    for (mode, code, exit, stays) in [(0o600, 0, "0", false), (0o600, 4, "4", false), (0o644, 1, "0", true)] {
+fn secrets_come_from_a_private_file_that_a_requeue_finds_again() -> Result<()> {
+    // A job that succeeded, failed, or was preempted may be queued again, by the site's retries or by Slurm itself.
+    for (mode, code, exit, retries) in [
+        (0o600, 0, "0", 0),
+        (0o600, 4, "4", 0),
+        (0o600, 143, "143", 0),
+        (0o600, 4, "4", 1),
+        (0o644, 1, "0", 0),
+    ] {
         let stage = Stage::new()?;
         let file = stage.path("secrets.env");
         std::fs::write(&file, "export MY_KEY=secret-value\n")?;
@@ -173,16 +205,93 @@ fn secrets_come_from_a_private_file_that_does_not_stay() -> Result<()> {
         let site = Site {
             secrets_file: Some(stage.text("secrets.env")),
             required_env: vec!["MY_KEY".into()],
+            retries,
             ..stage.site()
         };
         let (text, _) = script(&plan("a plan")?, &site, &kind(Mode::Srun, Body::Bridge));
         let output = stage.run(&text, &[("PYTHON_EXIT", exit)])?;
         assert_eq!(output.status.code(), Some(code), "{output:?}\n{text}");
-        assert_eq!(file.exists(), stays);
+        if mode == 0o600 {
+            let again = stage.run(&text, &[("PYTHON_EXIT", "0"), ("SLURM_RESTART_COUNT", "1")])?;
+            assert_eq!(again.status.code(), Some(0), "{again:?}\n{text}");
+            let python = stage.calls()?.into_iter().find(|call| call.program == "python");
+            let python = python.context("Python was not called")?;
+            assert_eq!(python.environment.get("MY_KEY").map(String::as_str), Some("secret-value"));
+        }
         // Programs are given it in their environment, and nowhere else.
         let words: Vec<Vec<String>> = stage.calls()?.into_iter().map(|call| call.arguments).collect();
         let said = format!("{output:?}{words:?}");
         assert!(!said.contains("secret-value"), "{said}");
+    }
+    Ok(())
+}
+
+/// Every byte of a variable's value reaches the tasks, whatever Slurm's own options would make of it.
+#[test]
+fn variables_reach_the_task_unchanged() -> Result<()> {
+    let values = [
+        ("NCCL_IB_HCA", "mlx5_0,mlx5_1,mlx5_10"),
+        ("NCCL_SOCKET_IFNAME", "=eth0,ib0"),
+        ("OPTIONS", "a=1,B=2, C='x y' \"$HOME\""),
+        ("EMPTY", ""),
+    ];
+    for (mode, body, name) in [
+        (Mode::Srun, Body::Worker, "train"),
+        (Mode::Srun, Body::Command, "train"),
+        (Mode::Srun, Body::Bridge, "python"),
+        (Mode::Torchrun, Body::Mlm, "python"),
+    ] {
+        let stage = Stage::new()?;
+        // As a site file gives them.
+        let written = planner::launch::site_toml(&Site {
+            env: values.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            ..stage.site()
+        });
+        let site: Site = toml::from_str(&written)?;
+        let (text, findings) = script(&plan("a plan")?, &site, &kind(mode, body));
+        let output = stage.run(&text, &[])?;
+        assert_eq!(output.status.code(), Some(0), "{findings:?} {output:?}\n{text}");
+        let task = stage.calls()?.into_iter().find(|call| call.program == name).context("no task")?;
+        for (variable, value) in values {
+            assert_eq!(
+                task.environment.get(variable).map(String::as_str),
+                Some(value),
+                "{variable} in {text}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_run_folder_is_for_its_owner_alone_and_nobody_elses() -> Result<()> {
+    let stage = Stage::new()?;
+    let (text, _) = script(&plan("a plan")?, &stage.site(), &kind(Mode::Srun, Body::Worker));
+    let output = stage.run(&text, &[("SLURM_CLUSTER_NAME", "left")])?;
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let run = stage.path("shared/runs/20260101T000000Z-slurm-123456");
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777);
+    assert_eq!(mode(&run)?, 0o700);
+    for file in ["plan.json", "run.json"] {
+        assert_eq!(mode(&run.join(file))?, 0o600, "{file}");
+    }
+    let info: planner::wire::RunInfo = serde_json::from_str(&std::fs::read_to_string(run.join("run.json"))?)?;
+    assert_eq!(info.slurm_cluster.as_deref(), Some("left"));
+    // Its name can be guessed: somebody has put a link there first.
+    let stage = Stage::new()?;
+    let target = stage.path("target");
+    std::fs::create_dir_all(stage.path("shared/runs"))?;
+    std::fs::create_dir(&target)?;
+    std::os::unix::fs::symlink(&target, stage.path("shared/runs/20260101T000000Z-slurm-123456"))?;
+    let (text, _) = script(&plan("a plan")?, &stage.site(), &kind(Mode::Srun, Body::Worker));
+    for attempt in ["0", "1"] {
+        std::fs::write(target.join("run.json"), "{}")?;
+        let output = stage.run(&text, &[("SLURM_RESTART_COUNT", attempt)])?;
+        assert_ne!(output.status.code(), Some(0), "{output:?}");
+        assert!(
+            !target.join("plan.json").exists() && stage.calls()?.iter().all(|call| call.program != "train")
+        );
     }
     Ok(())
 }

@@ -44,8 +44,9 @@ export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 SLURM_NTASKS=1
 
 /// Makes folders, but none outside of the stage, whatever the script asks for.
 const MKDIR: &str = r#"
+parents=
 for folder in "$@"; do
-  case "$folder" in -p) ;; "$STAGE"/* | [!/]*) /bin/mkdir -p -- "$folder" ;; esac
+  case "$folder" in -p) parents=-p ;; "$STAGE"/* | [!/]*) /bin/mkdir $parents -- "$folder" || exit ;; esac
 done
 "#;
 

@@ -1,5 +1,6 @@
 //! A real Slurm with a login node and two compute nodes, and what runs on it.
 
+mod again;
 mod cluster;
 mod node_lists;
 mod payloads;

@@ -18,7 +18,7 @@ use system_tests::wait::{Attempt, until};
 const STEPS: u64 = 20;
 /// Steps of a run that is to be interrupted: more than fit into the test's time.
 pub const MANY_STEPS: u64 = 100_000;
-pub const LIMIT: Duration = Duration::from_secs(120);
+pub const LIMIT: Duration = Duration::from_secs(240);
 
 /// A folder with a script of `steps` steps.
 pub struct Job {

@@ -11,7 +11,7 @@ use system_tests::run_folder::{ended, log_of, records};
 use system_tests::slurm::{Slurm, succeeded};
 use system_tests::wait::{Attempt, until};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// What is watched: a few iterations as Megatron-LM prints them and an end of its own, or a wait for SIGTERM that
 /// counts how often it comes.

@@ -137,6 +137,7 @@ fn RunDetail() -> impl IntoView {
                     </div>
                 </div>
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
+                <MissingRecords/>
                 <LatestFigures/>
                 <StepCompare summary=summary/>
                 <WatchedRun summary=summary/>
@@ -149,6 +150,33 @@ fn RunDetail() -> impl IntoView {
         }
         .into_any()
     }
+}
+
+/// Logs of which it is said one by one what they lack.
+const LISTED_GAPS: usize = 8;
+
+/// What the run's logs lack, where something could not be written or read.
+#[component]
+fn MissingRecords() -> impl IntoView {
+    let hub = hub();
+    let gaps = Memo::new(move |_| hub.book.with(|book| book.gaps.clone()));
+    let unreadable = Memo::new(move |_| hub.book.with(|book| book.unreadable));
+    let lines = move || {
+        gaps.with(|gaps| {
+            let more = gaps.len().saturating_sub(LISTED_GAPS);
+            let listed = gaps.iter().take(LISTED_GAPS).map(|(log, gap)| format!("{log}: {}", gap.sentence()));
+            let rest = (more > 0).then(|| format!("Records of {more} more logs are missing too"));
+            listed.chain(rest).map(|line| view! { <p class="banner warning">{line}</p> }).collect_view()
+        })
+    };
+    let torn = move || {
+        let lines = unreadable.get();
+        let what = if lines == 1 { "1 line" } else { &format!("{lines} lines") };
+        (lines > 0).then(|| view! {
+            <p class="note">{format!("{what} of the logs can't be read: cut short by a kill or a full disk")}</p>
+        })
+    };
+    view! { <div data-testid=testid::RUN_MISSING>{lines}{torn}</div> }
 }
 
 /// Not a number where a framework did not say how many tokens a step has.

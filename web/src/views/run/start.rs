@@ -1,12 +1,12 @@
-//! Starting the plan here: what would run, what it should take, and a button.
+//! Starting the plan here: what would run, what it should take, and a button where this machine can start it.
 
 use leptos::prelude::*;
-use planner::Plan;
 use planner::finding::Severity;
-use planner::layout::executor_limits;
+use planner::layout::COMPARED_WITH;
+use planner::startable::startable;
 use planner::wire::{Answer, Verdict};
 
-use crate::findings::FindingList;
+use crate::findings::{FindingList, sentence};
 use crate::format;
 use crate::frame::VerdictMark;
 use crate::hub::hub;
@@ -21,43 +21,61 @@ pub fn StartCard() -> impl IntoView {
     // What the worker would run: the same layout under the worker's own rules.
     let native = Memo::new(move |_| store.resolved.get().map(|plan| plan.native()));
     let answer = Memo::new(move |_| native.with(|native| native.as_ref().map(planner::estimate)));
+    // Whether the hub's machine can; not known before it has said what it has.
+    let judged = Memo::new(move |_| {
+        let machine = hub.machine()?;
+        store.resolved.with(|plan| plan.as_ref().map(|plan| startable(plan, &machine, 1)))
+    });
+    let can_start =
+        Memo::new(move |_| judged.with(|judged| judged.as_ref().is_some_and(|judged| judged.can_start())));
     let verdict = Signal::derive(move || {
         answer.with(|answer| {
-            answer
-                .as_ref()
-                .and_then(|answer| answer.memory.as_ref())
-                .map_or(Verdict::Invalid, |memory| memory.verdict)
+            let memory = answer.as_ref().and_then(|answer| answer.memory.as_ref());
+            memory.map_or(Verdict::Invalid, |memory| memory.verdict)
         })
     });
-    // What planner finds wrong with the native plan, and what the executor can't run yet.
     let findings = Memo::new(move |_| {
         let mut findings =
-            answer.with(|answer| answer.as_ref().map(|answer| answer.findings.clone()).unwrap_or_default());
-        let resolved =
-            native.with(|native| native.as_ref().map(Plan::resolve)).and_then(|resolved| resolved.plan);
-        findings.extend(resolved.as_ref().map(executor_limits).unwrap_or_default());
-        findings.retain(|finding| finding.severity == Severity::Error);
+            judged.with(|judged| judged.as_ref().map(|judged| judged.findings.clone()).unwrap_or_default());
+        findings.retain(|finding| finding.severity != Severity::Info);
         findings
     });
-    let sound = move || verdict.get() != Verdict::Invalid && findings.with(Vec::is_empty);
-    let ready = move || hub.is_connected() && !hub.starting.get() && sound();
     let start = move |_| {
         if let Some(plan) = native.get_untracked() {
             hub.start(plan);
         }
     };
-    let sentence = move || answer.with(|answer| answer.as_ref().map_or_else(nothing, prediction));
+    let says = move || {
+        if judged.with(Option::is_some) && !can_start.get() {
+            return "This machine can't start it".to_owned();
+        }
+        answer.with(|answer| answer.as_ref().map_or_else(nothing, prediction))
+    };
+    let instead = move || {
+        let instead = judged.with(|judged| judged.as_ref().map(|judged| judged.instead.clone()))?;
+        let items = instead.into_iter().map(|one| view! { <li>{sentence(&one.in_words())}</li> });
+        let items = items.collect::<Vec<_>>();
+        (!items.is_empty()).then(|| {
+            view! { <div data-testid=testid::RUN_INSTEAD><p>"Instead"</p><ul>{items}</ul></div> }
+        })
+    };
     view! {
         <section class="card" aria-label="Start a run">
             <div>
                 <h3>"Run this plan here"</h3>
-                <p><VerdictMark verdict=verdict/>" "{sentence}</p>
-                <p class="note">"The worker runs the same layout under its own rules, runtime native; this is the prediction for that"</p>
+                <p data-testid=testid::RUN_SAYS>
+                    <Show when=move || can_start.get()><VerdictMark verdict=verdict/>" "</Show>{says}
+                </p>
+                <p class="note">{COMPARED_WITH}</p>
             </div>
-            <button class="primary" data-testid=testid::RUN_START disabled=move || !ready() on:click=start>
-                {move || if hub.starting.get() { "Starting" } else { "Start" }}
-            </button>
+            <Show when=move || can_start.get()>
+                <button class="primary" data-testid=testid::RUN_START
+                    disabled=move || !hub.is_connected() || hub.starting.get() on:click=start>
+                    {move || if hub.starting.get() { "Starting" } else { "Start" }}
+                </button>
+            </Show>
             <FindingList findings=findings/>
+            {instead}
         </section>
     }
 }

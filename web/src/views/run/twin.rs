@@ -16,8 +16,10 @@ use crate::testid;
 pub fn TwinCard() -> impl IntoView {
     let store = store();
     let hub = hub();
-    let made =
-        Memo::new(move |_| store.resolved.with(|plan| plan.as_ref().map(|plan| make(plan, hub.gpus()))));
+    let made = Memo::new(move |_| {
+        let gpus = hub.machine().unwrap_or_default().gpus;
+        store.resolved.with(|plan| plan.as_ref().map(|plan| make(plan, gpus)))
+    });
     let made = move || made.get();
     let findings = Signal::derive(move || made().and_then(Result::err).unwrap_or_default());
     let twin = move || made().and_then(Result::ok);

@@ -2,6 +2,8 @@
 
 use planner::launch::{Body, Container, Environment, GpuRequest, Profile, Site, Task};
 
+use super::variables;
+
 /// One value of the site.
 #[derive(Clone, Copy)]
 pub struct Field {
@@ -183,7 +185,7 @@ pub const CLUSTER: &[Field] = &[
         read: |site| if site.retries == 0 { String::new() } else { site.retries.to_string() },
         write: |site, text| site.retries = text.parse().unwrap_or(0),
     },
-    text!(signal, "Signal before the end", "USR1@180"),
+    text!(signal, "Signal before the end", "TERM@180"),
 ];
 
 /// Containers, environments, variables.
@@ -226,16 +228,8 @@ pub const SOFTWARE: &[Field] = &[
         label: "Variables",
         hint: "NAME=value, NAME=value",
         choices: &[],
-        read: |site| {
-            site.env.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
-        },
-        write: |site, text| {
-            site.env = list(text)
-                .iter()
-                .map(|item| item.split_once('=').unwrap_or((item, "")))
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect();
-        },
+        read: |site| variables::write(&site.env),
+        write: |site, text| site.env = variables::read(text),
     },
     items!(required_env, "Must be exported", "HF_TOKEN"),
     text!(secrets_file, "File of secrets", ""),

@@ -1,8 +1,10 @@
-//! The launch script: one file to paste on a cluster. The site's values are typed here and kept in this browser.
+//! The launch script: one file to paste on a cluster. The site's values are typed here and kept in this browser,
+//! but for secrets.
 
 mod fields;
 mod inputs;
 mod tools;
+mod variables;
 
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
@@ -19,6 +21,21 @@ use crate::state::{Store, store};
 use crate::testid;
 
 const SITE_KEY: &str = "shardplan.site";
+
+/// The site as this browser knows it.
+fn kept() -> Site {
+    let site = LocalStorage::get::<Site>(SITE_KEY).unwrap_or_default();
+    let harmless = site.without_secrets();
+    if harmless != site {
+        keep(&harmless);
+    }
+    harmless
+}
+
+/// Keeps the site in this browser, without what may be a secret. Without storage the values hold for this visit.
+fn keep(site: &Site) {
+    let _ = LocalStorage::set(SITE_KEY, site.without_secrets());
+}
 
 /// What is chosen besides the site.
 #[derive(Clone, Copy)]
@@ -37,7 +54,7 @@ struct Chosen {
 impl Chosen {
     fn new() -> Chosen {
         Chosen {
-            site: RwSignal::new(LocalStorage::get::<Site>(SITE_KEY).unwrap_or_default()),
+            site: RwSignal::new(kept()),
             body: RwSignal::new(None),
             mode: RwSignal::new(Mode::default()),
             task: RwSignal::new(Task::default()),
@@ -95,8 +112,7 @@ pub fn ScriptView() -> impl IntoView {
     Effect::new(move |first: Option<()>| {
         site.track();
         if first.is_some() {
-            // Without storage the values hold for this visit.
-            let _ = site.with(|site| LocalStorage::set(SITE_KEY, site));
+            site.with(keep);
         }
     });
     let written = Memo::new(move |_| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
-use planner::search::{Axes, Objective, Request};
+use planner::search::{Axes, Margin, Objective, Request, parse_prices};
 use planner::wire::PlanFile;
 
 use super::Asked;
@@ -37,6 +37,8 @@ const AXES: [(&str, &str); 18] = [
 pub struct Wanted {
     objective: RwSignal<Objective>,
     days: RwSignal<String>,
+    prices: RwSignal<String>,
+    margin: RwSignal<String>,
     axes: RwSignal<BTreeMap<&'static str, String>>,
 }
 
@@ -46,6 +48,8 @@ impl Wanted {
         Wanted {
             objective: RwSignal::new(Objective::default()),
             days: RwSignal::new(String::new()),
+            prices: RwSignal::new(String::new()),
+            margin: RwSignal::new(String::new()),
             axes: RwSignal::new(BTreeMap::new()),
         }
     }
@@ -57,9 +61,16 @@ impl Wanted {
         if request.objective == Objective::Deadline {
             request.deadline_days = Some(format::parse_decimal(&self.days.get())?);
         }
+        request.prices = self.prices.with(|text| parse_prices(text))?;
+        request.margin = self.margin.with(|text| margin(text))?;
         self.axes.with(|axes| axes.iter().try_for_each(|(name, text)| set(&mut request.axes, name, text)))?;
         Ok(request)
     }
+}
+
+/// What must stay free; nothing for an empty text.
+fn margin(text: &str) -> Result<Option<Margin>, String> {
+    if text.trim().is_empty() { Ok(None) } else { Margin::parse(text).map(Some) }
 }
 
 /// `2..16` bounds, anything else names values, `4|8`.
@@ -96,6 +107,9 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
         }
     });
     let deadline = move || wanted.objective.get() == Objective::Deadline;
+    let priced = move || matches!(wanted.objective.get(), Objective::Cheapest | Objective::Deadline);
+    let wrong_prices = move || wanted.prices.with(|text| parse_prices(text)).err();
+    let wrong_margin = move || wanted.margin.with(|text| margin(text)).err();
     let narrowed = move || {
         let count = wanted.axes.with(|axes| axes.values().filter(|text| !text.trim().is_empty()).count());
         if count == 0 { "Axes: all free".to_owned() } else { format!("Axes: {count} narrowed") }
@@ -112,7 +126,20 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
                         on:change=move |event| wanted.days.set(event_target_value(&event))/>
                 </label>
             </Show>
+            <Show when=priced>
+                <label title="Of a GPU for an hour; without it the plan's own price">"Prices "
+                    <input type="text" autocomplete="off" placeholder="h100-sxm=2.5, b200=4" prop:value=move || wanted.prices.get()
+                        aria-invalid=move || wrong_prices().is_some().to_string() aria-describedby="search-margin-said"
+                        on:change=move |event| wanted.prices.set(event_target_value(&event))/>
+                </label>
+            </Show>
+            <label title="Beside the predicted peak, of the fullest GPU; plans that leave less stand with the tight ones">"Memory that stays free "
+                <input class="short" type="text" autocomplete="off" placeholder="4 GiB, 5%" data-testid=testid::SEARCH_MARGIN
+                    prop:value=move || wanted.margin.get() aria-invalid=move || wrong_margin().is_some().to_string()
+                    aria-describedby="search-margin-said" on:change=move |event| wanted.margin.set(event_target_value(&event))/>
+            </label>
         </div>
+        <p class="note" id="search-margin-said" data-testid=testid::SEARCH_MARGIN_SAID role="status">{move || wrong_prices().or_else(wrong_margin).unwrap_or_default()}</p>
         <details>
             <summary data-testid=testid::SEARCH_AXES>{narrowed}</summary>
             <p class="note">"A value, several as 4|8, or bounds as 2..16; empty is free"</p>

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::search::{Row, SearchAnswer, Settings};
+use planner::search::{Group, Row, SearchAnswer, Settings};
 
+use crate::findings::sentence;
 use crate::format;
 use crate::frame::VerdictMark;
 use crate::testid;
@@ -22,6 +23,9 @@ const SIZES: [Size; 8] = [
     ("dp", "Data parallel", |chosen| chosen.dp),
     ("mbs", "Sequences of a micro batch", |chosen| chosen.micro_batch_size),
 ];
+
+/// Columns of the table at most, for what reaches over all of them.
+const COLUMNS: usize = SIZES.len() + 10;
 
 /// The settings in a few words, such as `TP 8, PP 4, micro batch 2`.
 pub fn in_words(chosen: &Settings) -> String {
@@ -59,9 +63,26 @@ pub fn Rows(
     let rows = move || {
         answer.with(|answer| {
             let rows = answer.as_ref().map(|answer| answer.rows.clone()).unwrap_or_default();
-            let row = |row| view! { <OneRow row=row several=several.get() priced=priced.get() take=take/> };
-            rows.into_iter().map(row).collect_view()
+            let first_tight = rows.iter().position(|row| row.group == Group::Tight);
+            let said = answer.as_ref().map(|answer| sentence(&answer.tight_in_words())).unwrap_or_default();
+            let row = |(at, row): (usize, Row)| {
+                let line = (Some(at) == first_tight).then(|| {
+                    view! { <tr data-testid=testid::SEARCH_TIGHT><th scope="rowgroup" class="word" colspan=COLUMNS.to_string()>{said.clone()}</th></tr> }
+                });
+                view! {
+                    {line}
+                    <OneRow row=row several=several.get() priced=priced.get() take=take/>
+                }
+            };
+            rows.into_iter().enumerate().map(row).collect_view()
         })
+    };
+    let notes = move || {
+        let notes =
+            answer.with(|answer| answer.as_ref().map(|answer| answer.notes.clone()).unwrap_or_default());
+        let note =
+            |note: String| view! { <p class="note" data-testid=testid::SEARCH_NOTE>{sentence(&note)}</p> };
+        notes.into_iter().map(note).collect_view()
     };
     let relief = move || {
         answer.with(|answer| {
@@ -69,7 +90,7 @@ pub fn Rows(
             let said = relief.suggestions.into_iter().map(|said| view! { <li>{said}</li> }).collect_view();
             Some(view! {
                 <div data-testid=testid::SEARCH_RELIEF>
-                    <p>"Nothing fits. What would:"</p>
+                    <p>"Nothing fits for sure. What would:"</p>
                     <ul>{said}</ul>
                 </div>
             })
@@ -79,9 +100,10 @@ pub fn Rows(
     let there = move || answer.with(|answer| answer.as_ref().is_some_and(|answer| !answer.rows.is_empty()));
     view! {
         {relief}
+        {notes}
         <div class="table-box layouts" tabindex="0" role="region" aria-label="Ranked plans" hidden=move || !there()>
             <table data-testid=testid::SEARCH_TABLE>
-                <caption>"A click on a row makes it the plan; undo takes it back. Plans that were simulated stand before those that were not"</caption>
+                <caption>"A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, and plans that were simulated before those that were not"</caption>
                 <thead><tr>
                     <th scope="col"><span class="visually-hidden">"Choose"</span></th>
                     <th scope="col">"Step, s"</th>
@@ -123,10 +145,11 @@ fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl In
         serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
     let label = format!("Use row {}: {}", row.place, in_words(chosen));
     let verdict = Signal::stored(row.verdict);
+    let group = if row.group == Group::Fits { "fits" } else { "tight" };
     let mfu = row.mfu.map_or_else(|| "-".to_owned(), |mfu| format!("{:.1} %", mfu * 100.0));
     let (tokens, memory) = (format::three(row.tokens_per_second_per_gpu), format::gib(row.peak_bytes));
     view! {
-        <tr class="choosable" data-testid=testid::SEARCH_ROW on:click=move |_| take.run(row.clone())>
+        <tr class="choosable" data-testid=testid::SEARCH_ROW data-group=group on:click=move |_| take.run(row.clone())>
             <td class="word"><button class="link" aria-label=label>"Use"</button></td>
             <td>{step}</td>
             <td>{tokens}</td>

@@ -6,6 +6,7 @@ use leptos::prelude::*;
 use planner::shard::{BufferShard, ParamShard, RankShards};
 
 use super::parts::group_name;
+use crate::findings::FindingList;
 use crate::format;
 
 /// Elements of a buffer that hold no slice, with a sign: less than nothing would be an error.
@@ -55,6 +56,9 @@ pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
             })
         }
     };
+    let findings = Signal::derive(move || {
+        shards.with(|shards| shards.as_ref().map(|shards| shards.findings.clone()).unwrap_or_default())
+    });
     view! {
         <div class="table-box" tabindex="0" role="region" aria-label="Buffers of the rank">
             <table class="buffers">
@@ -73,5 +77,6 @@ pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
                 </tr></tfoot>
             </table>
         </div>
+        <FindingList findings=findings/>
     }
 }

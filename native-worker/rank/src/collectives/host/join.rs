@@ -1,22 +1,25 @@
 //! How ranks find each other. Rank 0 listens at MASTER_ADDR:MASTER_PORT; the others tell it who they are and get
-//! everybody's address; then each connects to all lower ranks. A stranger on the port, or a rank of another run, is
-//! turned away without harm; a rank of this run with another plan or version ends the run with both named.
+//! everybody's address; then each connects to all lower ranks. Both ends of a link prove the run's key first. A stranger
+//! on the port, or a rank of another run, is turned away without harm; a rank of this run with another plan or version
+//! ends the run with both named.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use run_folder::Key;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-const MAGIC: [u8; 4] = *b"SPR1";
-const MAX_HELLO_BYTES: usize = 1024 * 1024;
-const HELLO_PATIENCE: Duration = Duration::from_secs(5);
-const MAX_STRANGERS: usize = 64;
+use super::greetings::Greetings;
+use super::handshake::{self, Reached};
+use super::link::LastResort;
+
+const MAGIC: [u8; 4] = *b"SPR2";
+const MAX_REPLY_BYTES: usize = 1024 * 1024;
+/// How long what was reached may take to prove that it is the rank that was meant.
+const PROOF_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What a rank says of itself when it joins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,80 +73,11 @@ fn receive<T: DeserializeOwned>(stream: &mut TcpStream, patience: Duration) -> a
     stream.read_exact(&mut start)?;
     ensure!(start[..4] == MAGIC, "what answers is not a shardplan rank");
     let length = u32::from_le_bytes([start[4], start[5], start[6], start[7]]) as usize;
-    ensure!(length <= MAX_HELLO_BYTES, "a greeting of {length} bytes");
+    ensure!(length <= MAX_REPLY_BYTES, "an answer of {length} bytes");
     let mut text = vec![0; length];
     stream.read_exact(&mut text)?;
     stream.set_read_timeout(None)?;
     Ok(serde_json::from_slice(&text)?)
-}
-
-/// Accepts connections until dropped, so that another job may have the port later.
-struct Greetings {
-    receiver: Receiver<(TcpStream, Identity)>,
-    done: Arc<AtomicBool>,
-}
-
-impl Drop for Greetings {
-    fn drop(&mut self) {
-        self.done.store(true, Relaxed);
-    }
-}
-
-/// How often the listener looks for a connection.
-const ACCEPT_EVERY: Duration = Duration::from_millis(10);
-
-/// Accepts connections and reads their greetings, each on a thread of its own so that a silent stranger delays nobody.
-/// Connections without a proper greeting are dropped.
-fn greetings(listener: TcpListener) -> std::io::Result<Greetings> {
-    listener.set_nonblocking(true)?;
-    let (sender, receiver) = sync_channel(MAX_STRANGERS);
-    let done = Arc::new(AtomicBool::new(false));
-    let (busy, ours) = (Arc::new(AtomicUsize::new(0)), done.clone());
-    std::thread::spawn(move || {
-        while !ours.load(Relaxed) {
-            let Ok((mut stream, _)) = listener.accept() else {
-                std::thread::sleep(ACCEPT_EVERY);
-                continue;
-            };
-            if busy.load(Relaxed) >= MAX_STRANGERS || stream.set_nonblocking(false).is_err() {
-                continue;
-            }
-            busy.fetch_add(1, Relaxed);
-            let (sender, busy) = (sender.clone(), busy.clone());
-            std::thread::spawn(move || {
-                if let Ok(identity) = receive::<Identity>(&mut stream, HELLO_PATIENCE) {
-                    let _ = sender.send((stream, identity));
-                }
-                busy.fetch_sub(1, Relaxed);
-            });
-        }
-    });
-    Ok(Greetings { receiver, done })
-}
-
-/// How often a rank that waits for others looks whether one that has come is gone again.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-
-/// The next greeting; none at the deadline.
-///
-/// # Errors
-/// What `failure` says, if it says something meanwhile.
-fn next(
-    greetings: &Greetings,
-    deadline: Instant,
-    mut failure: impl FnMut() -> Option<String>,
-) -> anyhow::Result<Option<(TcpStream, Identity)>> {
-    loop {
-        if let Some(reason) = failure() {
-            bail!(reason);
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        match greetings.receiver.recv_timeout(left.min(LOOK_EVERY)) {
-            Ok(greeting) => return Ok(Some(greeting)),
-            Err(_) if left.is_zero() => return Ok(None),
-            Err(_) => {}
-        }
-    }
 }
 
 /// Whether a peer that should be silent has closed its connection.
@@ -186,48 +120,51 @@ fn mismatch(ours: &Identity, theirs: &Identity) -> Option<String> {
     ))
 }
 
+/// Where and how to meet.
+pub struct Meeting {
+    /// Host of rank 0.
+    pub address: String,
+    /// Port of rank 0.
+    pub port: u16,
+    /// The run's key; a world of one rank needs none.
+    pub key: Option<Key>,
+    /// How long a rank waits for another, when joining and in a collective.
+    pub timeout: Duration,
+    /// Called when a peer is gone and this rank's own thread did not end the process soon after.
+    pub last_resort: Option<LastResort>,
+}
+
 /// Links this rank with all others.
 ///
 /// # Errors
 /// When rank 0 can't listen, somebody is missing at the deadline or gone before, or ranks don't match.
-pub fn join(
-    mut me: Identity,
-    address: &str,
-    port: u16,
-    timeout: Duration,
-    links: &mut dyn Linking,
-) -> anyhow::Result<()> {
+pub fn join(mut me: Identity, meeting: &Meeting, links: &mut dyn Linking) -> anyhow::Result<()> {
+    let timeout = meeting.timeout;
     let deadline = Instant::now() + timeout;
     if me.world_size == 1 {
         return Ok(());
     }
+    let key = meeting.key.as_ref().context("ranks of one world need the run's key")?;
     if me.rank == 0 {
-        return gather(&me, address, port, deadline, timeout, links);
+        return gather(&me, meeting, key, deadline, links);
     }
-    let (mut first, local) = reach(&me, address, port, deadline, timeout)?;
-    let listener =
-        TcpListener::bind((local, 0)).with_context(|| format!("listening on {local} for higher ranks"))?;
-    me.port = listener.local_addr()?.port();
-    let peers = greet(&mut first, &me, deadline, timeout)?;
+    let (mut first, listener) = reach(&mut me, meeting, key, deadline)?;
+    // From now on, so that no higher rank has to wait until this one has linked with all lower ones.
+    let arriving = Greetings::begin(listener, key.clone(), &me)?;
+    let peers = welcome(&mut first, &me, deadline, timeout)?;
     ensure!(peers.len() == me.world_size, "rank 0 named {} ranks, not {}", peers.len(), me.world_size);
     // First, so that rank 0 can tell of a failure while the others link.
     links.link(Peer { identity: peers[0].1.clone(), stream: first })?;
     for (rank, (address, identity)) in peers.iter().enumerate().take(me.rank).skip(1) {
-        let mut stream = TcpStream::connect_timeout(address, left(deadline)).with_context(|| {
-            format!(
-                "rank {rank} (process {} on {}) is gone: it takes no link at {address}",
-                identity.pid, identity.host
-            )
-        })?;
-        send(&mut stream, &me)?;
+        let stream = reach_peer(&me, *address, identity, key, deadline)
+            .with_context(|| format!("rank {rank} (process {} on {})", identity.pid, identity.host))?;
         links.link(Peer { identity: identity.clone(), stream })?;
     }
-    let arriving = greetings(listener)?;
     let missing = |links: &dyn Linking| -> Vec<usize> {
         (me.rank + 1..me.world_size).filter(|&rank| !links.linked(rank)).collect()
     };
     while !missing(links).is_empty() {
-        let Some((stream, identity)) = next(&arriving, deadline, || links.failure())? else {
+        let Some((stream, identity)) = arriving.next(deadline, || links.failure())? else {
             bail!(
                 "rank {} waited {} s for links from ranks {:?}",
                 me.rank,
@@ -250,16 +187,16 @@ fn left(deadline: Instant) -> Duration {
 /// Rank 0's side.
 fn gather(
     me: &Identity,
-    address: &str,
-    port: u16,
+    meeting: &Meeting,
+    key: &Key,
     deadline: Instant,
-    timeout: Duration,
     links: &mut dyn Linking,
 ) -> anyhow::Result<()> {
-    let listener = TcpListener::bind((address, port)).with_context(|| {
+    let Meeting { address, port, timeout, .. } = meeting;
+    let listener = TcpListener::bind((address.as_str(), *port)).with_context(|| {
         format!("rank 0 can't listen on MASTER_ADDR:MASTER_PORT {address}:{port}; set MASTER_PORT to a free port of rank 0's host")
     })?;
-    let arriving = greetings(listener)?;
+    let arriving = Greetings::begin(listener, key.clone(), me)?;
     let mut joined: Vec<Option<Peer>> = (0..me.world_size).map(|_| None).collect();
     while joined.iter().skip(1).any(Option::is_none) {
         let gone = || {
@@ -269,7 +206,7 @@ fn gather(
                 "rank {rank} (process {pid} on {host}) is gone: its connection closed while ranks were joining"
             ))
         };
-        let next = match next(&arriving, deadline, gone) {
+        let next = match arriving.next(deadline, gone) {
             Ok(next) => next,
             Err(gone) => {
                 refuse_all(&arriving, &mut joined, &gone.to_string());
@@ -312,7 +249,7 @@ fn gather(
         let rank = identity.rank;
         joined[rank] = Some(Peer { identity, stream });
     }
-    let mut peers = vec![(SocketAddr::from(([0, 0, 0, 0], port)), me.clone())];
+    let mut peers = vec![(SocketAddr::from(([0, 0, 0, 0], *port)), me.clone())];
     for peer in joined.iter().flatten() {
         let address = SocketAddr::new(peer.stream.peer_addr()?.ip(), peer.identity.port);
         peers.push((address, peer.identity.clone()));
@@ -338,34 +275,42 @@ fn refuse_all(arriving: &Greetings, joined: &mut [Option<Peer>], reason: &str) {
     let mut missing = joined.iter().skip(1).filter(|peer| peer.is_none()).count();
     let deadline = Instant::now() + LAST_WORDS;
     while missing > 0
-        && let Ok(Some((mut stream, _))) = next(arriving, deadline, || None)
+        && let Ok(Some((mut stream, _))) = arriving.next(deadline, || None)
     {
         let _ = send(&mut stream, &refusal);
         missing -= 1;
     }
 }
 
-/// Connects to rank 0, which may start later.
+/// Connects to rank 0, which may start later, and gives the link and a listener for higher ranks. What has rank 0's port
+/// but not its key is not spoken to: rank 0 may be at another address of the same name, or still come.
 fn reach(
-    me: &Identity,
-    address: &str,
-    port: u16,
+    me: &mut Identity,
+    meeting: &Meeting,
+    key: &Key,
     deadline: Instant,
-    timeout: Duration,
-) -> anyhow::Result<(TcpStream, IpAddr)> {
+) -> anyhow::Result<(TcpStream, TcpListener)> {
+    let Meeting { address, port, timeout, .. } = meeting;
     let mut last = String::new();
     let mut pause = Duration::from_millis(10);
+    let mut stranger: Option<String> = None;
     while Instant::now() < deadline {
-        match (address, port).to_socket_addrs() {
+        match (address.as_str(), *port).to_socket_addrs() {
             Err(error) => last = format!("its name can't be resolved: {error}"),
             Ok(found) => {
                 for candidate in found {
-                    match TcpStream::connect_timeout(&candidate, left(deadline).min(Duration::from_secs(5))) {
-                        Ok(stream) => {
-                            let local = stream.local_addr()?.ip();
-                            return Ok((stream, local));
+                    match reach_candidate(me, candidate, key, deadline) {
+                        Ok(reached) => return Ok(reached),
+                        Err(Unreached::NoConnection(error)) => last = error.to_string(),
+                        Err(Unreached::Stranger(error)) if stranger.is_none() => {
+                            let said = format!(
+                                "something else has {candidate}: {error:#}; set MASTER_PORT to a free port"
+                            );
+                            eprintln!("shardplan-rank: rank {} goes on trying: {said}", me.rank);
+                            stranger = Some(said);
                         }
-                        Err(error) => last = error.to_string(),
+                        Err(Unreached::Stranger(_)) => {}
+                        Err(Unreached::Broken(error)) => return Err(error),
                     }
                 }
             }
@@ -374,19 +319,97 @@ fn reach(
         pause = (pause * 2).min(Duration::from_millis(100));
     }
     bail!(
-        "rank {} could not reach rank 0 at MASTER_ADDR:MASTER_PORT {address}:{port} within {} s: {last}",
+        "rank {} could not reach rank 0 at MASTER_ADDR:MASTER_PORT {address}:{port} within {} s: {}",
         me.rank,
-        timeout.as_secs()
+        timeout.as_secs(),
+        stranger.unwrap_or(last)
     )
 }
 
-fn greet(
+/// Why an address did not lead to the rank that was meant.
+enum Unreached {
+    /// Nothing takes connections there.
+    NoConnection(std::io::Error),
+    /// What does is not that rank.
+    Stranger(anyhow::Error),
+    /// This machine does not do its part.
+    Broken(anyhow::Error),
+}
+
+fn reach_candidate(
+    me: &mut Identity,
+    candidate: SocketAddr,
+    key: &Key,
+    deadline: Instant,
+) -> Result<(TcpStream, TcpListener), Unreached> {
+    let (mut stream, reached) = prove(candidate, key, 0, deadline)?;
+    let listening = stream.local_addr().and_then(|local| listen(local.ip()));
+    let (listener, port) = listening.context("listening for higher ranks").map_err(Unreached::Broken)?;
+    me.port = port;
+    reached.introduce(&mut stream, me, soon(deadline)).map_err(Unreached::Stranger)?;
+    Ok((stream, listener))
+}
+
+/// A listener on any port, and that port.
+fn listen(local: IpAddr) -> std::io::Result<(TcpListener, u16)> {
+    let listener = TcpListener::bind((local, 0))?;
+    let port = listener.local_addr()?.port();
+    Ok((listener, port))
+}
+
+/// Connects, and has the other end prove that it is rank `rank`.
+fn prove(
+    address: SocketAddr,
+    key: &Key,
+    rank: usize,
+    deadline: Instant,
+) -> Result<(TcpStream, Reached), Unreached> {
+    let patience = left(deadline).min(PROOF_PATIENCE);
+    let mut stream = TcpStream::connect_timeout(&address, patience).map_err(Unreached::NoConnection)?;
+    let reached = handshake::reach(&mut stream, key, rank, soon(deadline)).map_err(Unreached::Stranger)?;
+    Ok((stream, reached))
+}
+
+fn soon(deadline: Instant) -> Instant {
+    deadline.min(Instant::now() + PROOF_PATIENCE)
+}
+
+/// Links with a lower rank, which listens since before rank 0 named it.
+fn reach_peer(
+    me: &Identity,
+    address: SocketAddr,
+    peer: &Identity,
+    key: &Key,
+    deadline: Instant,
+) -> anyhow::Result<TcpStream> {
+    loop {
+        let linked = prove(address, key, peer.rank, deadline).and_then(|(mut stream, reached)| {
+            reached.introduce(&mut stream, me, soon(deadline)).map_err(Unreached::Stranger)?;
+            Ok(stream)
+        });
+        match linked {
+            Ok(stream) => return Ok(stream),
+            Err(Unreached::NoConnection(error)) => {
+                return Err(error).with_context(|| format!("is gone: it takes no link at {address}"));
+            }
+            // So many strangers may have come that it was dropped among them.
+            Err(Unreached::Stranger(_)) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
+            Err(Unreached::Stranger(error) | Unreached::Broken(error)) => {
+                return Err(error).with_context(|| format!("takes no link at {address}"));
+            }
+        }
+    }
+}
+
+/// Waits until all have joined, and gives everybody's address.
+fn welcome(
     stream: &mut TcpStream,
     me: &Identity,
     deadline: Instant,
     timeout: Duration,
 ) -> anyhow::Result<Vec<(SocketAddr, Identity)>> {
-    send(stream, me)?;
     let reply: Reply = receive(stream, left(deadline)).with_context(|| {
         format!(
             "rank {} reached {} but got no welcome within {} s; is that rank 0, and have all ranks started?",

@@ -89,6 +89,13 @@ impl Link {
         }
     }
 
+    /// Ends what this rank writes; what the peer still writes is read.
+    pub fn write_no_more(&self) {
+        let stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
+        // It fails only where the connection has ended already.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    }
+
     fn gone(&self, error: &std::io::Error) -> String {
         let how = match error.kind() {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {

@@ -7,6 +7,8 @@
 
 mod board;
 mod frame;
+mod greetings;
+mod handshake;
 mod join;
 mod link;
 mod operation;
@@ -26,7 +28,7 @@ use tch::{Device, Tensor};
 use self::board::Board;
 pub use self::board::Doing;
 use self::frame::{Kind, Place};
-pub use self::join::Identity;
+pub use self::join::{Identity, Meeting};
 pub use self::link::LastResort;
 use self::link::Link;
 use self::operation::Operation;
@@ -44,18 +46,6 @@ const BARRIER: u8 = 4;
 const ALL_TO_ALL: u8 = 5;
 const SEND: u8 = 6;
 const RECEIVE: u8 = 7;
-
-/// Where and how to meet.
-pub struct Meeting {
-    /// Host of rank 0.
-    pub address: String,
-    /// Port of rank 0.
-    pub port: u16,
-    /// How long a rank waits for another, when joining and in a collective.
-    pub timeout: Duration,
-    /// Called when a peer is gone and this rank's own thread did not end the process soon after.
-    pub last_resort: Option<LastResort>,
-}
 
 /// A rank's links and its board.
 #[derive(Clone)]
@@ -135,10 +125,12 @@ impl HostCollectives {
             );
         }
         let board = Arc::new(Board::new(world));
-        let mut links =
-            Links { links: vec![None; world], board: board.clone(), last_resort: meeting.last_resort };
-        if let Err(error) = join::join(identity, &meeting.address, meeting.port, meeting.timeout, &mut links)
-        {
+        let mut links = Links {
+            links: vec![None; world],
+            board: board.clone(),
+            last_resort: meeting.last_resort.clone(),
+        };
+        if let Err(error) = join::join(identity, &meeting, &mut links) {
             // Those already linked would otherwise blame this rank for going.
             tell_all(&links.links, &board, Kind::Abort, &format!("{error:#}"));
             return Err(error);
@@ -430,6 +422,10 @@ impl Collectives for HostCollectives {
     fn finish(&self) {
         self.tell_all(Kind::Goodbye, "");
         self.ended.set(true);
+        // The peers' readers end with what is written, and so do their threads.
+        for link in self.control.links.iter().flatten() {
+            link.write_no_more();
+        }
     }
 
     fn abort(&self, reason: &str) {

@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use planner::layout::{Group, GroupKind};
+use run_folder::Key;
 use tch::{Device, Kind, Tensor};
 
 use super::*;
@@ -37,9 +38,21 @@ fn groups(world: usize) -> Vec<Group> {
     groups
 }
 
+const KEY: Key = Key::from_bytes([7; 32]);
+
 fn join(identity: Identity, port: u16, timeout: Duration) -> anyhow::Result<HostCollectives> {
+    join_at("127.0.0.1", KEY, identity, port, timeout)
+}
+
+fn join_at(
+    address: &str,
+    key: Key,
+    identity: Identity,
+    port: u16,
+    timeout: Duration,
+) -> anyhow::Result<HostCollectives> {
     let groups = groups(identity.world_size);
-    let meeting = Meeting { address: "127.0.0.1".to_owned(), port, timeout, last_resort: None };
+    let meeting = Meeting { address: address.to_owned(), port, key: Some(key), timeout, last_resort: None };
     HostCollectives::join(identity, meeting, groups)
 }
 
@@ -304,8 +317,27 @@ fn the_first_failure_reaches_all() {
     assert_eq!(errors, vec!["token 300 is not in the vocabulary"; 3]);
 }
 
-#[test]
-fn strangers_and_other_runs_do_not_disturb() {
+/// A connection to rank 0, which may start later.
+fn knock(port: u16) -> TcpStream {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+    }
+}
+
+/// What rank 0 says until it closes the connection.
+fn heard(mut stream: TcpStream) -> Vec<u8> {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// A world of two whose rank 0 others disturb before rank 1 comes; it must run as if they had not.
+fn undisturbed(disturb: impl FnOnce(u16)) {
     let port = free_port();
     std::thread::scope(|scope| {
         let first = scope.spawn(move || {
@@ -313,24 +345,146 @@ fn strangers_and_other_runs_do_not_disturb() {
             world.barrier(WORLD).unwrap();
             world.finish();
         });
-        let mut silent = None;
-        while silent.is_none() {
-            silent = TcpStream::connect(("127.0.0.1", port)).ok();
-        }
-        let mut browser = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        drop(knock(port));
+        disturb(port);
+        let start = Instant::now();
+        let second = join(identity(1, 2), port, LONG).unwrap();
+        assert!(start.elapsed() < Duration::from_secs(4), "rank 1 waited {:?}", start.elapsed());
+        second.barrier(WORLD).unwrap();
+        second.finish();
+        first.join().unwrap();
+    });
+}
+
+#[test]
+fn strangers_and_other_runs_do_not_disturb() {
+    let mut kept = Vec::new();
+    undisturbed(|port| {
+        kept.push(knock(port));
+        let mut browser = knock(port);
         browser.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        let mut answer = Vec::new();
-        let _ = browser.read_to_end(&mut answer);
-        assert!(answer.is_empty(), "a stranger was answered {answer:?}");
+        assert!(heard(browser).is_empty(), "a stranger was answered");
         let mut other = identity(1, 2);
         other.run = "another".to_owned();
         let error = join(other, port, LONG).err().unwrap().to_string();
         assert!(error.contains("serves run \"test\", not run \"another\" of rank 1"), "{error}");
-        let second = join(identity(1, 2), port, LONG).unwrap();
-        second.barrier(WORLD).unwrap();
-        second.finish();
-        first.join().unwrap();
-        drop(silent);
+    });
+}
+
+/// A greeting as it was before ranks had a key, and as one would be who does not know it.
+#[test]
+fn a_greeting_without_the_key_ends_nothing() {
+    let mut forged = identity(1, 2);
+    forged.plan_sha256 = "bb".to_owned();
+    let text = serde_json::to_vec(&forged).unwrap();
+    let length = (text.len() as u32).to_le_bytes();
+    undisturbed(|port| {
+        for magic in [b"SPR1", b"SPR2"] {
+            let mut stream = knock(port);
+            let _ = stream.write_all(&[&magic[..], &length[..], &text].concat());
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            heard(stream);
+        }
+        let mut stream = knock(port);
+        stream.write_all(&[&b"SPR2"[..], &[1; 32]].concat()).unwrap();
+        let mut answer = [0; 64];
+        stream.read_exact(&mut answer).unwrap();
+        stream.write_all(&[&length[..], &[2; 32], &text].concat()).unwrap();
+        assert!(heard(stream).is_empty(), "a wrong code was answered");
+        // With another run's key it does not get so far.
+        let other = Key::from_bytes([8; 32]);
+        let error = join_at("127.0.0.1", other, forged.clone(), port, Duration::from_secs(1)).err().unwrap();
+        let said = error.to_string();
+        assert!(said.contains("does not know this run's key") && said.contains("set MASTER_PORT"), "{said}");
+    });
+}
+
+/// Takes connections and passes on what comes to `port` and back, unchanged. Gives its own port.
+fn relay(port: u16) -> u16 {
+    let between = TcpListener::bind("127.0.0.1:0").unwrap();
+    let relayed = between.local_addr().unwrap().port();
+    let copy = |mut from: TcpStream, mut to: TcpStream| {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Both);
+    };
+    // As long as the tests run.
+    std::thread::spawn(move || {
+        for outside in between.incoming().flatten() {
+            let Ok(inside) = TcpStream::connect(("127.0.0.1", port)) else { return };
+            let (from, to) = (outside.try_clone().unwrap(), inside.try_clone().unwrap());
+            std::thread::spawn(move || copy(from, to));
+            std::thread::spawn(move || copy(inside, outside));
+        }
+    });
+    relayed
+}
+
+#[test]
+fn nobody_stands_between_two_ranks() {
+    undisturbed(|port| {
+        let error = join(identity(1, 2), relay(port), Duration::from_millis(800)).err().unwrap().to_string();
+        assert!(error.contains("does not know this run's key"), "{error}");
+    });
+}
+
+#[test]
+fn a_proof_for_one_rank_is_none_for_another() {
+    let soon = || Instant::now() + Duration::from_secs(5);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(handshake::admit(&mut stream, &KEY, 2, soon()).is_err());
+        });
+        let mut stream = TcpStream::connect(at).unwrap();
+        assert!(handshake::reach(&mut stream, &KEY, 1, soon()).is_err());
+    });
+}
+
+#[test]
+fn many_who_say_nothing_or_little_hold_nobody_up() {
+    let mut kept = Vec::new();
+    undisturbed(|port| {
+        // More than are listened to at once, and some that send a byte now and then.
+        for _ in 0..300 {
+            kept.push(knock(port));
+        }
+        let mut slow = knock(port);
+        let start = Instant::now();
+        while slow.write_all(b"S").is_ok() {
+            assert!(start.elapsed() < Duration::from_secs(15), "one byte after the other is listened to");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        for _ in 0..300 {
+            kept.push(knock(port));
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_meets_a_stranger_at_rank_zeros_address_waits_for_rank_zero() {
+    let squatter = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = squatter.local_addr().unwrap().port();
+    std::thread::scope(|scope| {
+        let second = scope.spawn(move || {
+            let world = join(identity(1, 2), port, LONG).unwrap();
+            world.barrier(WORLD).unwrap();
+            world.finish();
+        });
+        for _ in 0..2 {
+            // Says back what it is told, which is no proof.
+            let (mut stream, _) = squatter.accept().unwrap();
+            let mut bytes = [0; 36];
+            stream.read_exact(&mut bytes).unwrap();
+            stream.write_all(&[bytes, bytes].concat()[..64]).unwrap();
+            assert!(heard(stream).is_empty(), "a stranger was told more");
+        }
+        drop(squatter);
+        let first = join(identity(0, 2), port, LONG).unwrap();
+        first.barrier(WORLD).unwrap();
+        first.finish();
+        second.join().unwrap();
     });
 }
 
@@ -380,15 +534,11 @@ fn a_rank_that_dies_while_ranks_join_is_named() {
         let first = scope.spawn(move || refusal(0));
         let second = scope.spawn(move || refusal(1));
         // Rank 2 says who it is and closes its connection, as a kill would.
-        let mut dying = None;
-        while dying.is_none() {
-            dying = TcpStream::connect(("127.0.0.1", port)).ok();
-        }
-        let hello = serde_json::to_vec(&identity(2, 3)).unwrap();
-        let mut bytes = b"SPR1".to_vec();
-        bytes.extend((hello.len() as u32).to_le_bytes());
-        bytes.extend(hello);
-        dying.unwrap().write_all(&bytes).unwrap();
+        let mut dying = knock(port);
+        let soon = Instant::now() + Duration::from_secs(5);
+        let reached = handshake::reach(&mut dying, &KEY, 0, soon).unwrap();
+        reached.introduce(&mut dying, &identity(2, 3), soon).unwrap();
+        drop(dying);
         for error in [first.join().unwrap(), second.join().unwrap()] {
             assert!(error.contains("rank 2 (process 102 on host2) is gone"), "{error}");
         }

@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use super::pairwise::Levels;
 use crate::harness::{set, tiny};
-use crate::parity::STEPS;
 
-/// The most processes of a layout.
-pub const MAX_WORLD: u64 = 8;
+/// The most processes of a layout in the test command: two axes of two, or one of four. `SHARDPLAN_WORLD` asks for others,
+/// as `cargo xtask soak` does.
+const MAX_WORLD: u64 = 4;
 
 /// A level of a factor: its name, and what it does to a plan.
 type Level = (&'static str, fn(&mut Value));
@@ -215,12 +215,17 @@ pub fn words(levels: &Levels) -> String {
     FACTORS.iter().zip(levels).map(of).collect::<Vec<_>>().join(" | ")
 }
 
-/// The plan of these levels in fp64; none when its world is too large. dp counts besides the other axes.
-pub fn plan_of(levels: &Levels) -> Option<Value> {
+/// The most processes of a layout.
+pub fn max_world() -> u64 {
+    std::env::var("SHARDPLAN_WORLD").ok().and_then(|value| value.parse().ok()).unwrap_or(MAX_WORLD)
+}
+
+/// The plan of these levels in fp64; none when its world is larger than `max_world`. dp counts besides the other axes.
+pub fn plan_of(levels: &Levels, max_world: u64) -> Option<Value> {
     let mut plan = tiny(1, 1);
     model(&mut plan, "num_layers", 4);
     set(&mut plan, "training.global_batch_size", 8);
-    set(&mut plan, "run.steps", STEPS);
+    set(&mut plan, "run.steps", super::STEPS);
     for (factor, &level) in FACTORS.iter().zip(levels) {
         factor.levels[level].1(&mut plan);
     }
@@ -228,7 +233,7 @@ pub fn plan_of(levels: &Levels) -> Option<Value> {
     let size = |axis: &str| plan["layout"][axis].as_u64().unwrap_or(1);
     let world = size("tp") * size("cp") * size("pp") * dp;
     set(&mut plan, "cluster.gpus_per_node", world);
-    (world <= MAX_WORLD).then_some(plan)
+    (world <= max_world).then_some(plan)
 }
 
 /// Whether planner accepts it, the executor runs it, and no level says what another already does.

@@ -22,20 +22,20 @@ pub struct Chosen {
 }
 
 /// Chooses at least `least` candidates (or all, where there are fewer) that cover all pairs: each time the one with the
-/// most pairs that are not yet covered, and, once all are, with those that were covered least.
-pub fn choose(candidates: &[Levels], least: usize) -> Chosen {
+/// most pairs that are not yet covered for what it costs, and, once all are, with those that were covered least.
+pub fn choose(candidates: &[Levels], cost: impl Fn(usize) -> u64, least: usize) -> Chosen {
     let all: BTreeSet<Pair> = candidates.iter().flat_map(pairs).collect();
     let mut covered = std::collections::BTreeMap::<Pair, u32>::new();
     let mut chosen: Vec<usize> = Vec::new();
     while chosen.len() < candidates.len() && (covered.len() < all.len() || chosen.len() < least) {
-        let worth = |number: &usize| -> (usize, i64) {
+        let worth = |number: &usize| -> (u64, i64) {
             let of = pairs(&candidates[*number]).map(|pair| covered.get(&pair).copied().unwrap_or(0));
             let (mut fresh, mut times) = (0, 0);
             for count in of {
-                fresh += usize::from(count == 0);
+                fresh += u64::from(count == 0);
                 times -= i64::from(count);
             }
-            (fresh, times)
+            (fresh * 1_000 / cost(*number).max(1), times)
         };
         let left = (0..candidates.len()).filter(|number| !chosen.contains(number));
         let Some(best) = left.max_by_key(worth) else { break };
@@ -51,13 +51,13 @@ pub fn choose(candidates: &[Levels], least: usize) -> Chosen {
 fn every_pair_is_covered() {
     let candidates: Vec<Levels> =
         (0..81).map(|number| vec![number % 3, number / 3 % 3, number / 9 % 3, number / 27]).collect();
-    let chosen = choose(&candidates, 0);
+    let chosen = choose(&candidates, |_| 1, 0);
     assert_eq!(chosen.pairs, 6 * 9);
     let found: BTreeSet<Pair> =
         chosen.candidates.iter().flat_map(|&number| pairs(&candidates[number])).collect();
     assert_eq!(found.len(), chosen.pairs);
     // Nine would do; greedy choice is not far from it.
     assert!((9..=14).contains(&chosen.candidates.len()), "{:?}", chosen.candidates);
-    assert_eq!(choose(&candidates, 40).candidates.len(), 40);
-    assert_eq!(choose(&candidates[..5], 40).candidates.len(), 5);
+    assert_eq!(choose(&candidates, |_| 1, 40).candidates.len(), 40);
+    assert_eq!(choose(&candidates[..5], |_| 1, 40).candidates.len(), 5);
 }

@@ -6,7 +6,7 @@ use super::{check_all, dice, factors, world};
 use crate::harness::set;
 
 /// Layouts of the test command; `SHARDPLAN_LAYOUTS` and `SHARDPLAN_SEED` ask for others.
-const LAYOUTS: u64 = 6;
+const LAYOUTS: u64 = 3;
 
 /// Draws, one after the other.
 struct Draw {
@@ -29,7 +29,7 @@ impl Draw {
 fn random_plan(seed: u64) -> Option<(String, Value)> {
     let mut draw = Draw { seed, count: 0 };
     let levels = factors::draw(|below| draw.below(below));
-    let mut plan = factors::plan_of(&levels)?;
+    let mut plan = factors::plan_of(&levels, factors::max_world())?;
     let layers = draw.of(&[4_u64, 5, 6, 8]);
     let hidden = draw.of(&[32_u64, 48, 64]);
     set(&mut plan, "model.architecture.num_layers", layers);

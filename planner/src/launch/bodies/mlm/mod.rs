@@ -7,9 +7,11 @@ mod training;
 
 use super::super::options::Mode;
 use super::super::payload::{Entry, Payload};
+use super::super::signals::Signal;
 use super::super::text;
 use super::super::writer::Writer;
 use super::expandable_segments;
+use crate::plan::Framework;
 use crate::wire::DataFile;
 
 /// Where Megatron-LM lies under the folder that the command starts in, in Megatron Bridge's images and checkouts.
@@ -40,6 +42,7 @@ impl Flags {
 
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
+    writer.framework(Framework::MegatronLm);
     let workdir = writer.workdir(Some(super::bridge::WORKDIR));
     let folder = match writer.site.megatron_lm.as_deref() {
         Some(folder) => writer.shell("megatron_lm", Some(folder), None, "<MEGATRON_LM>"),
@@ -63,7 +66,26 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     payload.wants_ranks = true;
     payload.prints_losses = true;
     payload.arguments = arguments(writer);
+    if let Some(signal) = writer.signal() {
+        payload.run_folder = true;
+        payload.arguments.extend(on_signal(signal, writer.plan.run.steps));
+    }
     payload
+}
+
+/// Saves and ends on a signal, and goes on from there when the job is queued again.
+fn on_signal(signal: Signal, steps: u64) -> Vec<String> {
+    let mut flags = Flags::default();
+    flags.flag("exit-signal-handler");
+    if !signal.is_usual() {
+        flags.set("exit-signal", format!("SIG{}", signal.name));
+    }
+    for name in ["save", "load"] {
+        flags.set(name, "\"$RUN_DIR/checkpoints\"");
+    }
+    // Without an interval it would fail at the end, where it asks whether a save is due.
+    flags.set("save-interval", steps);
+    flags.0
 }
 
 /// The plan as flags, one option a line.

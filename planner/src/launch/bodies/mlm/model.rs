@@ -173,6 +173,9 @@ fn positions(writer: &mut Writer<'_>, flags: &mut Flags) {
     if theta.fract() != 0.0 {
         writer.cannot("model.rope_theta", theta, "the base of rotary positions is a whole number");
     }
+    for name in plan.model.parts.keys() {
+        writer.leaves_out(name);
+    }
 }
 
 /// The vocabulary. Its padding follows from its size, tp and the divisor.

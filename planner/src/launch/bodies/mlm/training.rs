@@ -149,6 +149,8 @@ fn recompute(writer: &mut Writer<'_>, flags: &mut Flags) {
     let training = &writer.plan.training;
     match training.recompute {
         Granularity::None => {}
+        // The option takes a module at least; without one nothing is recomputed.
+        Granularity::Selective if training.recompute_modules.is_empty() => {}
         Granularity::Selective => {
             flags.set("recompute-granularity", "selective");
             let modules = modules(writer, "training.recompute.modules", &training.recompute_modules);

@@ -78,6 +78,18 @@ pub(super) const FSDP: &[Row] = &[
     ),
     (
         "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"fsdp":{"strategy":"optim_grads"}}}"#,
+        "layout.fsdp.strategy",
+        "FSDP2 shards parameters, gradients and optimizer state alike",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"fsdp":{"outer_strategy":"optim"}}}"#,
+        "layout.fsdp.outer_strategy",
+        "FSDP2 shards parameters, gradients and optimizer state alike",
+    ),
+    (
+        "llama-3-8b",
         r#"{"runtime":"fsdp2","layout":{"fsdp":{"strategy":"grads_params"}}}"#,
         "layout.fsdp.strategy",
         "",

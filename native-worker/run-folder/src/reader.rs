@@ -1,53 +1,19 @@
-//! Appending records to a log, and reading one while it grows.
+//! Reading a log while it grows.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use planner::wire::{Event, MAX_RECORD_BYTES, Record, decode_record, encode_record};
-
-use super::folder::unix_ms;
-
-/// Writes a log: one record a line, each in one write.
-#[derive(Debug)]
-pub struct LogWriter {
-    file: File,
-    seq: u64,
-    /// The last line may have no end: the disk was full, say.
-    torn: bool,
-}
-
-impl LogWriter {
-    /// Opens a new log for appending.
-    ///
-    /// # Errors
-    /// When the file can't be opened.
-    pub fn create(path: &Path) -> std::io::Result<Self> {
-        let file = File::options().create(true).append(true).open(path)?;
-        Ok(LogWriter { file, seq: 0, torn: false })
-    }
-
-    /// Appends an event.
-    ///
-    /// # Errors
-    /// When it can't be written.
-    pub fn append(&mut self, event: Event) -> std::io::Result<()> {
-        let record = Record { seq: self.seq, unix_ms: unix_ms(), event };
-        self.seq += 1;
-        let torn = if self.torn { "\n" } else { "" };
-        let written = self.file.write_all(format!("{torn}{}", encode_record(&record)).as_bytes());
-        self.torn = written.is_err();
-        written
-    }
-}
+use planner::wire::{Event, Gap, MAX_RECORD_BYTES, Record, decode_record};
 
 /// Reads a log from a remembered offset, so that nothing is read twice. A line without its newline is left for
-/// later; a line with a wrong checksum is skipped; a line that is too long is never held in memory.
+/// later; a line that is no record is skipped and counted; a line that is too long is never held in memory.
 #[derive(Debug, Clone)]
 pub struct LogReader {
     path: PathBuf,
     offset: u64,
     in_overlong_line: bool,
+    /// Nothing was read yet, and the line that comes first may have begun before.
+    amid: bool,
 }
 
 /// What one look at a log gave.
@@ -57,6 +23,8 @@ pub struct Chunk {
     pub records: Vec<Record>,
     /// Bytes of the lines that gave them.
     pub bytes: usize,
+    /// Lines that are no records: cut short by a kill or a full disk, spoiled, or of another version.
+    pub unreadable: u64,
     /// Whether more is there already.
     pub more: bool,
 }
@@ -67,15 +35,15 @@ const CHUNK_BYTES: usize = MAX_RECORD_BYTES + 64;
 impl LogReader {
     /// A reader at the start of the log at `path`.
     pub fn new(path: PathBuf) -> Self {
-        LogReader { path, offset: 0, in_overlong_line: false }
+        LogReader { path, offset: 0, in_overlong_line: false, amid: false }
     }
 
     /// A reader near the end: at the first whole line of the last `bytes`.
     pub fn near_end(path: PathBuf, bytes: u64) -> Self {
-        let size = std::fs::metadata(&path).map_or(0, |meta| meta.len());
+        let size = std::fs::symlink_metadata(&path).map_or(0, |meta| meta.len());
         let offset = size.saturating_sub(bytes);
         // The line in which the offset falls is dropped like an overlong one.
-        LogReader { path, offset, in_overlong_line: offset > 0 }
+        LogReader { path, offset, in_overlong_line: offset > 0, amid: offset > 0 }
     }
 
     /// Reads what was added, up to some 256 KiB.
@@ -83,7 +51,12 @@ impl LogReader {
     /// # Errors
     /// When the file is there but can't be read.
     pub fn read(&mut self) -> std::io::Result<Chunk> {
-        let mut file = match File::open(&self.path) {
+        self.read_where(|_| true)
+    }
+
+    /// Reads what was added, decoding only lines of which `wanted` is true; the others are not looked at.
+    fn read_where(&mut self, wanted: impl Fn(&str) -> bool) -> std::io::Result<Chunk> {
+        let mut file = match crate::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Chunk::default()),
             Err(error) => return Err(error),
@@ -98,11 +71,23 @@ impl LogReader {
             let line = &bytes[start..start + length];
             start += length + 1;
             if std::mem::take(&mut self.in_overlong_line) {
+                chunk.unreadable += u64::from(!std::mem::take(&mut self.amid));
                 continue;
             }
-            if let Some(record) = std::str::from_utf8(line).ok().and_then(|line| decode_record(line).ok()) {
-                chunk.bytes += line.len();
-                chunk.records.push(record);
+            // A line that was cut short is ended by a newline, and sometimes by two.
+            if line.is_empty() {
+                continue;
+            }
+            let text = std::str::from_utf8(line);
+            if text.is_ok_and(|line| !wanted(line)) {
+                continue;
+            }
+            match text.ok().and_then(|line| decode_record(line).ok()) {
+                Some(record) => {
+                    chunk.bytes += line.len();
+                    chunk.records.push(record);
+                }
+                None => chunk.unreadable += 1,
             }
         }
         if start == 0 && full {
@@ -114,9 +99,33 @@ impl LogReader {
     }
 }
 
+/// The gaps that the log at `path` tells of, all together; none when it tells of none or can't be read.
+pub fn gaps(path: &Path) -> Option<Gap> {
+    let mut reader = LogReader::new(path.to_owned());
+    let mut sum = None;
+    // Decoding every record of a long log would take its time.
+    while let Ok(chunk) = reader.read_where(|line| line.contains("\"event\":\"gap\"")) {
+        for record in chunk.records {
+            if let Event::Gap(gap) = &record.event {
+                crate::appender::add(&mut sum, gap);
+            }
+        }
+        if !chunk.more {
+            break;
+        }
+    }
+    sum
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use planner::wire::encode_record;
+
     use super::*;
+    use crate::Appender;
 
     fn started(rank: u64) -> Event {
         Event::Started { rank, pid: 1 }
@@ -139,12 +148,12 @@ mod tests {
         let path = folder.path().join("rank-00000.log");
         let mut reader = LogReader::new(path.clone());
         assert!(reader.read().expect("no file yet").records.is_empty());
-        let mut writer = LogWriter::create(&path).expect("a log");
-        writer.append(started(0)).expect("written");
-        writer.append(started(1)).expect("written");
+        let mut writer = Appender::at(&path).expect("a log");
+        writer.append(0, started(0));
+        writer.append(0, started(1));
         assert_eq!(ranks(&reader.read().expect("read")), [0, 1]);
         assert!(reader.read().expect("read").records.is_empty());
-        writer.append(started(2)).expect("written");
+        writer.append(0, started(2));
         assert_eq!(ranks(&reader.read().expect("read")), [2]);
     }
 
@@ -163,20 +172,23 @@ mod tests {
         write!(file, "{}", line(2).replace("pid", "pie")).expect("written");
         writeln!(file, "{}", "x".repeat(3 * MAX_RECORD_BYTES)).expect("written");
         write!(file, "{}", line(3)).expect("written");
-        let mut found = Vec::new();
+        let (mut found, mut unreadable) = (Vec::new(), 0);
         for _ in 0..8 {
-            found.extend(ranks(&reader.read().expect("read")));
+            let chunk = reader.read().expect("read");
+            found.extend(ranks(&chunk));
+            unreadable += chunk.unreadable;
         }
         assert_eq!(found, [3], "a spoiled and an overlong line are skipped, the next is read");
+        assert_eq!(unreadable, 2);
     }
 
     #[test]
     fn the_end_of_a_long_log() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rank-00000.log");
-        let mut writer = LogWriter::create(&path).expect("a log");
+        let mut writer = Appender::at(&path).expect("a log");
         for rank in 0..1000 {
-            writer.append(started(rank)).expect("written");
+            writer.append(0, started(rank));
         }
         let last = ranks(&LogReader::near_end(path, 1000).read().expect("read"));
         assert_eq!(last.last(), Some(&999));

@@ -1,8 +1,8 @@
 //! A torchtitan job as a plan: its TOML configuration, or the function of its registry that builds one, with options of
 //! the command line above it.
 //!
-//! Names and defaults are those of torchtitan's `config/job_config.py` (commit 000204a4a8bf3d0f31adc44fc29855fbb6ea13d8) and,
-//! for Python configurations, `models/llama3/config_registry.py` (00d1c0e444a822e293533784a3ff0c99570f2329).
+//! Names and defaults are those of torchtitan's `config/job_config.py` (0.2.2), and of `config/configs.py` and
+//! `trainer.py` with Python configurations (0.3.0, and the repository at b5bcd76c66d0).
 
 use serde_json::{Map, Value, json};
 
@@ -10,6 +10,15 @@ use super::megatron::{Imported, Job};
 use super::python;
 use super::settings::Settings;
 use super::write::{Notes, finish};
+use crate::plan::{DEFAULT_LR, Framework};
+
+pub mod names;
+mod sizes;
+#[cfg(test)]
+mod tests;
+
+/// What stands before the kind of activation checkpoints, after all options.
+const CHOICE: &str = "activation-checkpoint:";
 
 /// Model and flavour, and the preset with its shape.
 const FLAVOURS: &[(&str, &str, &str)] = &[
@@ -57,13 +66,22 @@ pub fn python_tree(text: &str, module: &str, function: &str) -> Result<Value, St
 
 /// The plan of a job.
 pub fn import_torchtitan_job(tree: Value, words: &[String], job: &Job<'_>) -> Imported {
-    let settings = Settings::new(tree, words);
+    // A choice between kinds of checkpoints is no option, and would be read as the value of the one before.
+    let (choices, words): (Vec<String>, Vec<String>) =
+        words.iter().cloned().partition(|word| word.starts_with(CHOICE));
+    let chosen = choices.last().and_then(|word| word.strip_prefix(CHOICE));
+    let settings = Settings::new(tree, &words);
     let mut notes = Notes::new("configuration of torchtitan");
-    let plan = plan(&settings, job, &mut notes);
+    let plan = plan(&settings, chosen, job, &mut notes);
     finish(plan, notes)
 }
 
-fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, String> {
+fn plan(
+    settings: &Settings,
+    chosen: Option<&str>,
+    job: &Job<'_>,
+    notes: &mut Notes,
+) -> Result<Value, String> {
     let world = job.nodes.saturating_mul(job.gpus_per_node);
     let axis = |name: &str| -> Result<u64, String> {
         Ok(settings
@@ -77,54 +95,95 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         axis("context_parallel_degree")?,
     );
     let ranks = world / (tp.saturating_mul(pp).saturating_mul(cp)).max(1);
-    let local =
-        settings.size("training.local_batch_size")?.or(settings.size("training.batch_size")?).unwrap_or(8);
-    let micro = match pp {
-        1 => local,
-        _ => settings.size("parallelism.pipeline_parallel_microbatch_size")?.unwrap_or(1),
-    };
-    let schedule =
-        settings.text("parallelism.pipeline_parallel_schedule").unwrap_or_default().to_ascii_lowercase();
+    let batch = sizes::batch(settings, pp > 1, ranks.max(1))?;
     let mut layout = json!({
         "tp": tp, "cp": cp, "pp": pp,
         "ep": axis("expert_parallel_degree")?,
         "dp_replicate": axis("data_parallel_replicate_degree")?,
         "fsdp": fsdp(settings)?,
     });
+    let says_no = |path: &str| settings.text(path).is_some_and(|text| text.eq_ignore_ascii_case("false"));
+    if tp > 1 && says_no("parallelism.enable_sequence_parallel") {
+        layout["sp"] = false.into();
+    }
+    let model = model(settings)?;
     if pp > 1 {
-        match schedule.as_str() {
-            "" | "1f1b" => {}
-            "gpipe" => layout["schedule"] = "gpipe".into(),
-            "interleaved1f1b" => layout["vpp"] = 2.into(),
-            "zbvzerobubble" => {
-                layout["schedule"] = "zbv".into();
-                layout["vpp"] = 2.into();
-            }
-            other => {
-                notes.warn("layout.schedule", other, "this schedule is not planned; 1F1B is taken for it")
+        if let Some(name) = settings.text("parallelism.pipeline_parallel_schedule") {
+            match names::schedule_of(&name) {
+                Some(schedule) => layout["schedule"] = json!(schedule),
+                None => {
+                    notes.warn("layout.schedule", &name, "this schedule is not planned; 1F1B is taken for it")
+                }
             }
         }
+        sizes::stages(settings, &model, pp, &mut layout, notes)?;
     }
     let etp = settings.size("parallelism.expert_tensor_parallel_degree")?;
     if let Some(etp) = etp {
         layout["etp"] = etp.into();
     }
+    let mut training = json!({
+        "seq_len": batch.seq_len,
+        "micro_batch_size": batch.micro,
+        "global_batch_size": batch.global,
+        "dtype": dtype(settings),
+        "fp8_param_gather": gathers_float8(settings),
+        "optimizer": {"kind": optimizer(settings, notes)},
+        "recompute": recompute(settings, chosen, notes),
+    });
+    if settings.text("training.disable_cuda_graphs").is_some() {
+        let none = settings.flag("training.disable_cuda_graphs");
+        training["cuda_graphs"] = if none { "none" } else { "iteration" }.into();
+    }
     Ok(json!({
         "version": 1,
-        "model": model(settings)?,
+        "model": model,
         "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
         "runtime": "fsdp2",
         "layout": layout,
-        "training": {
-            "seq_len": settings.size("training.seq_len")?.unwrap_or(2048),
-            "micro_batch_size": micro,
-            "global_batch_size": settings.size("training.global_batch_size")?.unwrap_or(local.saturating_mul(ranks.max(1))),
-            "dtype": dtype(settings),
-            "fp8_param_gather": gathers_float8(settings),
-            "optimizer": {"kind": optimizer(settings, notes)},
-            "recompute": recompute(settings, notes),
-        },
+        "training": training,
+        "software": {"framework": sizes::version(settings).map(Framework::name)},
+        "run": run(settings)?,
     }))
+}
+
+/// What is said of steps, learning rate and seed.
+fn run(settings: &Settings) -> Result<Value, String> {
+    let mut run = json!({});
+    for (field, path) in [
+        ("steps", "training.steps"),
+        ("seed", "debug.seed"),
+        ("warmup_steps", "lr_scheduler.warmup_steps"),
+        ("lr_decay_steps", "lr_scheduler.total_steps"),
+    ] {
+        if let Some(number) = settings.whole(path)? {
+            run[field] = number.into();
+        }
+    }
+    for (field, path) in [("lr", "optimizer.lr"), ("weight_decay", "optimizer.weight_decay")] {
+        if let Some(number) = settings.real(path)? {
+            run[field] = number.into();
+        }
+    }
+    if let Some(norm) = settings.real("training.max_norm")? {
+        let none = names::NO_CLIPPING.parse().is_ok_and(|none: f64| norm >= none);
+        run["clip_grad"] = if none { 0.0 } else { norm }.into();
+    }
+    // A rate that stays and falls at last is none of a plan's schedules; nothing is said of it.
+    let falls = match (settings.real("lr_scheduler.decay_ratio")?, settings.text("lr_scheduler.decay_type")) {
+        (Some(0.0), _) => Some("constant"),
+        (None, Some(kind)) if kind == "cosine" => Some("cosine"),
+        (None, Some(kind)) if kind == "linear" => Some("linear"),
+        _ => None,
+    };
+    if let Some(schedule) = falls {
+        run["lr_schedule"] = schedule.into();
+    }
+    if let (Some("linear" | "cosine"), Some(part)) = (falls, settings.real("lr_scheduler.min_lr_factor")?) {
+        let lr = settings.real("optimizer.lr")?.unwrap_or(DEFAULT_LR);
+        run["min_lr"] = (lr * part).into();
+    }
+    Ok(run)
 }
 
 fn model(settings: &Settings) -> Result<Value, String> {
@@ -151,6 +210,9 @@ fn fsdp(settings: &Settings) -> Result<Map<String, Value>, String> {
     let mut section = Map::new();
     if let Some(policy) = settings.text("parallelism.fsdp_reshard_after_forward") {
         section.insert("reshard_after_forward".into(), policy.into());
+    }
+    if let Some(dtype) = settings.text("training.dtype").as_deref().and_then(names::dtype_of) {
+        section.insert("sharded_dtype".into(), json!(dtype));
     }
     section.insert("checkpoint_selects".into(), "matmuls".into());
     section.insert(
@@ -205,15 +267,14 @@ fn optimizer(settings: &Settings, notes: &mut Notes) -> &'static str {
     }
 }
 
-fn recompute(settings: &Settings, notes: &mut Notes) -> Value {
-    let mode = settings.text("activation_checkpoint.mode").unwrap_or_else(|| "selective".to_owned());
+fn recompute(settings: &Settings, chosen: Option<&str>, notes: &mut Notes) -> Value {
     let option =
         settings.text("activation_checkpoint.selective_ac_option").unwrap_or_else(|| "op".to_owned());
-    match mode.as_str() {
-        "full" => json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
-        "selective" if option.parse::<u64>() == Ok(1) => {
-            json!({"granularity": "full", "method": "uniform", "num_layers": 1})
-        }
+    let full = json!({"granularity": "full", "method": "uniform", "num_layers": 1});
+    let kind = sizes::checkpoints(settings, chosen);
+    match kind.as_str() {
+        "full" => full,
+        "selective" if option.parse::<u64>() == Ok(1) => full,
         "selective" => {
             if option != "op" {
                 let message =
@@ -222,90 +283,14 @@ fn recompute(settings: &Settings, notes: &mut Notes) -> Value {
             }
             json!({"granularity": "selective"})
         }
-        // `none` is read as nothing said, and a plan's own default is none.
-        _ => json!({}),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::testing::{is_planned, job, words};
-    use super::*;
-    use crate::plan::Plan;
-
-    const TOML: &str = r#"
-        [model]
-        name = "llama3"
-        flavor = "8B"
-        [training]
-        local_batch_size = 1
-        seq_len = 8192
-        compile = false
-        [parallelism]
-        data_parallel_shard_degree = -1
-        tensor_parallel_degree = 1
-        [activation_checkpoint]
-        mode = "selective"
-        selective_ac_option = "op"
-    "#;
-
-    fn import(text: &str, options: &str) -> Imported {
-        import_torchtitan_job(toml_tree(text).unwrap(), &words(options), &job(2))
-    }
-
-    #[track_caller]
-    fn check(options: &str, path: &str, expected: Value) {
-        is_planned(import(TOML, options), path, &expected);
-    }
-
-    #[test]
-    fn a_configuration_is_a_plan_and_options_change_it() {
-        check("", "/model/preset", json!("llama-3-8b"));
-        check("", "/training/global_batch_size", json!(16));
-        check(
-            "--training.local_batch_size=2 --parallelism.tensor-parallel-degree 8",
-            "/training/global_batch_size",
-            json!(4),
-        );
-        check("--parallelism.tensor_parallel_degree 8", "/layout/tp", json!(8));
-        check("--training.compile", "/layout/fsdp/compile", json!(true));
-        check("--activation_checkpoint.mode full", "/training/recompute/granularity", json!("full"));
-        check("--activation_checkpoint.mode none", "/training/recompute/granularity", json!("selective"));
-        check("--model.converters float8", "/training/dtype", json!("fp8_current"));
-        check(
-            "--model.converters float8 --float8.enable_fsdp_float8_all_gather",
-            "/training/fp8_param_gather",
-            json!(true),
-        );
-        check(
-            "--model.flavor debugmodel --parallelism.pipeline_parallel_degree 2",
-            "/training/micro_batch_size",
-            json!(1),
-        );
-    }
-
-    #[test]
-    fn what_is_not_planned_is_said() {
-        let imported = import(TOML, "--model.flavor 9B");
-        assert!(imported.findings[0].message.contains("9B"), "{:?}", imported.findings);
-        let imported = import(TOML, "--optimizer.name Shampoo");
-        assert!(imported.file.is_some() && imported.findings[0].message.contains("Adam"));
-        assert!(toml_tree("[a").is_err_and(|error| error.contains("no TOML")));
-        let imported = import(TOML, "--training.seq_len many");
-        assert!(imported.findings[0].message.contains("`many`"), "{:?}", imported.findings);
-    }
-
-    #[test]
-    fn a_function_of_the_registry_is_a_plan() {
-        let text = "def llama3_70b() -> Trainer.Config:\n    return Trainer.Config(\n        model_spec=model_registry(\"70B\"),\n        \
-                    training=TrainingConfig(local_batch_size=8, seq_len=8192),\n        \
-                    parallelism=ParallelismConfig(tensor_parallel_degree=8),\n        \
-                    activation_checkpoint=ActivationCheckpointConfig(mode=\"full\"),\n    )\n";
-        let imported =
-            import_torchtitan_job(python_tree(text, "llama3", "llama3_70b").unwrap(), &[], &job(8));
-        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
-        assert_eq!((file.model.preset.as_deref(), file.layout.tp), (Some("llama-3-70b"), Some(8)));
-        assert_eq!(file.training.global_batch_size, Some(64));
-        assert!(Plan::resolve(&file).plan.is_some());
+        "none" => json!({"granularity": "none"}),
+        other => {
+            notes.warn(
+                "training.recompute.granularity",
+                other,
+                "it is not planned; no checkpoints are taken for it",
+            );
+            json!({"granularity": "none"})
+        }
     }
 }

@@ -1,0 +1,108 @@
+//! `--check-kernels`: fused kernels against single operations in fp64, on the device of this machine. What no test of a
+//! machine without a GPU can show.
+
+use serde_json::{Value, json};
+use tch::{Cuda, Device, Kind, Tensor};
+
+use crate::model::{rms, rms_backward};
+use crate::sys::{self, Adamw};
+
+/// How far a result may be off, as the norm of the difference over that of the result: some units in the last place.
+fn bound(kind: Kind) -> f64 {
+    match kind {
+        Kind::Double => 1e-14,
+        Kind::Float => 1e-6,
+        _ => 6e-3,
+    }
+}
+
+/// What was found.
+pub struct Found {
+    /// Whether every result is within its bound.
+    pub within: bool,
+    /// Each result with its error, as JSON and a line's end.
+    pub json: String,
+}
+
+/// Compares all kernels that this machine's device has.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn check() -> anyhow::Result<Found> {
+    let device = if Cuda::is_available() { Device::Cuda(0) } else { Device::Cpu };
+    tch::manual_seed(1);
+    let mut rows = Vec::new();
+    for kind in [Kind::Float, Kind::Double] {
+        adamw(kind, device, &mut rows)?;
+    }
+    if device != Device::Cpu {
+        for (kind, shape) in [(Kind::BFloat16, [512, 4, 2048]), (Kind::Float, [37, 3, 1000])] {
+            norm(kind, shape, device, &mut rows)?;
+        }
+    }
+    let within = rows.iter().all(|row| row["within"] == true);
+    let kernels = json!({"device": format!("{device:?}"), "torch": sys::torch_version(), "kernels": rows});
+    Ok(Found { within, json: format!("{kernels}\n") })
+}
+
+fn row(name: &str, kind: Kind, found: &Tensor, exact: &Tensor, rows: &mut Vec<Value>) -> anyhow::Result<()> {
+    let exact = exact.f_to_kind(Kind::Double)?;
+    let difference = found.f_to_kind(Kind::Double)?.f_sub(&exact)?.f_norm()?.f_double_value(&[])?;
+    let error = difference / exact.f_norm()?.f_double_value(&[])?;
+    // What is not a number is not within.
+    let within = error <= bound(kind);
+    rows.push(json!({"kernel": name, "type": format!("{kind:?}"), "error": error, "within": within}));
+    Ok(())
+}
+
+fn random(shape: &[i64], kind: Kind, device: Device) -> anyhow::Result<Tensor> {
+    Ok(Tensor::f_randn(shape, (Kind::Float, device))?.f_to_kind(kind)?)
+}
+
+fn norm(kind: Kind, shape: [i64; 3], device: Device, rows: &mut Vec<Value>) -> anyhow::Result<()> {
+    let epsilon = 1e-5;
+    let input = random(&shape, kind, device)?;
+    let gradient = random(&shape, kind, device)?;
+    let weight = random(&shape[2..], kind, device)?;
+    let [normed, rest] = sys::fused_rms_norm(&input, &weight, epsilon)?;
+    let [of_input, of_weight] = sys::fused_rms_norm_backward(&gradient, &input, &rest, &weight)?;
+    let wide = |tensor: &Tensor| tensor.f_to_kind(Kind::Double);
+    let (input, gradient, weight) = (wide(&input)?, wide(&gradient)?, wide(&weight)?);
+    let (exact, exact_rest) = rms(&input, &weight, epsilon)?;
+    let [exact_of_input, exact_of_weight] = rms_backward(&gradient, &input, &exact_rest, &weight)?;
+    row("rms_norm", kind, &normed, &exact, rows)?;
+    row("rms_norm, gradient of the input", kind, &of_input, &exact_of_input, rows)?;
+    row("rms_norm, gradient of the weight", kind, &of_weight, &exact_of_weight, rows)
+}
+
+fn adamw(kind: Kind, device: Device, rows: &mut Vec<Value>) -> anyhow::Result<()> {
+    let by = Adamw { lr: 1e-2, beta1: 0.9, beta2: 0.95, weight_decay: 0.1, epsilon: 1e-8 };
+    let length = [100_003];
+    let weights = random(&length, kind, device)?;
+    let moments = [Tensor::f_zeros(length, (kind, device))?, Tensor::f_zeros(length, (kind, device))?];
+    let mut exact = weights.f_to_dtype(Kind::Double, false, true)?;
+    let mut first = Tensor::f_zeros(length, (Kind::Double, device))?;
+    let mut second = Tensor::f_zeros(length, (Kind::Double, device))?;
+    for step in 1..=3 {
+        let gradient = random(&length, kind, device)?;
+        let number = Tensor::f_full([1], f64::from(step), (Kind::Float, device))?;
+        sys::fused_adamw(&weights, &gradient, [&moments[0], &moments[1]], &number, by)?;
+        let gradient = gradient.f_to_kind(Kind::Double)?;
+        first = first.f_mul_scalar(by.beta1)?.f_add(&gradient.f_mul_scalar(1.0 - by.beta1)?)?;
+        second = second.f_mul_scalar(by.beta2)?.f_add(&gradient.f_square()?.f_mul_scalar(1.0 - by.beta2)?)?;
+        let below = second.f_div_scalar(1.0 - by.beta2.powi(step))?.f_sqrt()?.f_add_scalar(by.epsilon)?;
+        let change = first.f_div_scalar(1.0 - by.beta1.powi(step))?.f_div(&below)?.f_mul_scalar(by.lr)?;
+        exact = exact.f_mul_scalar(1.0 - by.lr * by.weight_decay)?.f_sub(&change)?;
+    }
+    row("adamw", kind, &weights, &exact, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn kernels_of_this_machine_are_as_exact_as_their_types() {
+        let found = super::check().expect("the check");
+        assert!(found.within, "{}", found.json);
+        assert!(found.json.contains("adamw"), "{}", found.json);
+    }
+}

@@ -1,0 +1,90 @@
+//! What a rank does when the launcher that started it is gone: nobody would stop it any more, or tell how it ended.
+//!
+//! The launcher holds the other end of the rank's standard input, which ends with it, however it ends. Then all ranks end
+//! after the step that they are in; one that does not come so far in time ends itself. Under Slurm nobody gives a rank a
+//! launcher: there slurmstepd ends what a job leaves behind.
+
+use std::io::{ErrorKind, Read};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// The launcher that is gone.
+static GONE: OnceLock<u32> = OnceLock::new();
+/// A step is being trained, which is worth a while.
+static TRAINING: AtomicBool = AtomicBool::new(false);
+
+/// Watches process `launcher`, which holds the other end of standard input. Once it is gone, a rank that trains has `lease`
+/// to come to the end of its step before `give_up` is called with the reason.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn watch(
+    launcher: u32,
+    lease: Duration,
+    give_up: impl FnOnce(&str) + Send + 'static,
+) -> anyhow::Result<()> {
+    let wait = move || {
+        until_end(std::io::stdin());
+        let _ = GONE.set(launcher);
+        if TRAINING.load(Ordering::Relaxed) {
+            std::thread::sleep(lease);
+            give_up(&format!(
+                "{}, and this rank did not come to the end of a step within {} s",
+                sentence(launcher),
+                lease.as_secs_f64()
+            ));
+        } else {
+            give_up(&format!("{}, and this rank had not begun to train", sentence(launcher)));
+        }
+    };
+    std::thread::Builder::new().name("lease".to_owned()).spawn(wait).context("watching the launcher")?;
+    Ok(())
+}
+
+/// Notes that the first step begins.
+pub fn training() {
+    TRAINING.store(true, Ordering::Relaxed);
+}
+
+/// That the launcher is gone, as the beginning of a sentence, if it is.
+pub fn gone() -> Option<String> {
+    GONE.get().map(|&launcher| sentence(launcher))
+}
+
+fn sentence(launcher: u32) -> String {
+    format!("the launcher (process {launcher}) is gone: it was killed or crashed")
+}
+
+/// Reads until nobody can write any more.
+fn until_end(mut stream: impl Read) {
+    let mut said = [0; 64];
+    loop {
+        match stream.read(&mut said) {
+            Ok(0) => return,
+            Err(error) if error.kind() != ErrorKind::Interrupted => return,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::until_end;
+
+    #[test]
+    fn a_pipe_ends_with_its_last_writer() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let other = writer.try_clone().unwrap();
+        let waiting = std::thread::spawn(move || until_end(reader));
+        writer.write_all(b"words that mean nothing").unwrap();
+        drop(writer);
+        assert!(!waiting.is_finished());
+        drop(other);
+        waiting.join().unwrap();
+    }
+}

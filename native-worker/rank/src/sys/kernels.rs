@@ -1,0 +1,137 @@
+//! Kernels that do in one pass over memory what single operations do in ten.
+
+use std::ffi::{c_char, c_void};
+use std::ptr::null_mut;
+
+use anyhow::ensure;
+use tch::Tensor;
+
+use super::checked;
+
+unsafe extern "C" {
+    fn shardplan_fused_adamw(
+        weights: *const c_void,
+        gradients: *const c_void,
+        first: *const c_void,
+        second: *const c_void,
+        step: *const c_void,
+        lr: f64,
+        beta1: f64,
+        beta2: f64,
+        weight_decay: f64,
+        epsilon: f64,
+    ) -> *mut c_char;
+    fn shardplan_rms_norm(
+        input: *const c_void,
+        weight: *const c_void,
+        epsilon: f64,
+        results: *mut *mut c_void,
+    ) -> *mut c_char;
+    fn shardplan_rms_norm_backward(
+        gradient: *const c_void,
+        input: *const c_void,
+        rest: *const c_void,
+        weight: *const c_void,
+        results: *mut *mut c_void,
+    ) -> *mut c_char;
+}
+
+fn pointer(tensor: &Tensor) -> *const c_void {
+    tensor.as_ptr().cast()
+}
+
+/// What an AdamW step goes by.
+#[derive(Debug, Clone, Copy)]
+pub struct Adamw {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// What keeps it from dividing by zero.
+    pub epsilon: f64,
+}
+
+/// Updates `weights` and both moments in place; all four tensors have one type, one device and one length. `step` is a
+/// tensor of one fp32 number on that device: the step's number, from 1.
+///
+/// # Errors
+/// When libtorch throws: types or devices that differ.
+pub fn fused_adamw(
+    weights: &Tensor,
+    gradients: &Tensor,
+    moments: [&Tensor; 2],
+    step: &Tensor,
+    by: Adamw,
+) -> anyhow::Result<()> {
+    let [first, second] = moments.map(pointer);
+    let Adamw { lr, beta1, beta2, weight_decay, epsilon } = by;
+    // SAFETY: all pointers are to live torch tensors borrowed for the call; the kernel writes only through tensors' own
+    // storage, which it checks.
+    checked(unsafe {
+        shardplan_fused_adamw(
+            pointer(weights),
+            pointer(gradients),
+            first,
+            second,
+            pointer(step),
+            lr,
+            beta1,
+            beta2,
+            weight_decay,
+            epsilon,
+        )
+    })
+}
+
+/// Takes two new tensors.
+fn two(results: [*mut c_void; 2], message: *mut c_char) -> anyhow::Result<[Tensor; 2]> {
+    let found = results.map(|pointer| {
+        // SAFETY: a non-null result is a new torch tensor that nobody else owns.
+        (!pointer.is_null()).then(|| unsafe { Tensor::from_ptr(pointer.cast()) })
+    });
+    checked(message)?;
+    let [Some(first), Some(second)] = found else { anyhow::bail!("libtorch gave fewer than two tensors") };
+    Ok([first, second])
+}
+
+/// RMSNorm of `input` over its last dim, and what it was divided by, inverted. Computed in fp32.
+///
+/// # Errors
+/// When libtorch throws.
+pub fn fused_rms_norm(input: &Tensor, weight: &Tensor, epsilon: f64) -> anyhow::Result<[Tensor; 2]> {
+    ensure!(input.dim() > 0, "a norm of a single number");
+    let mut results = [null_mut::<c_void>(); 2];
+    // SAFETY: the tensors are live and borrowed for the call; `results` has room for two pointers.
+    let message =
+        unsafe { shardplan_rms_norm(pointer(input), pointer(weight), epsilon, results.as_mut_ptr()) };
+    two(results, message)
+}
+
+/// Gradients of its input and its weight.
+///
+/// # Errors
+/// When libtorch throws, as it does on a CPU: there is no such kernel.
+pub fn fused_rms_norm_backward(
+    gradient: &Tensor,
+    input: &Tensor,
+    rest: &Tensor,
+    weight: &Tensor,
+) -> anyhow::Result<[Tensor; 2]> {
+    ensure!(input.dim() > 0, "a norm of a single number");
+    let mut results = [null_mut::<c_void>(); 2];
+    // SAFETY: the tensors are live and borrowed for the call; `results` has room for two pointers.
+    let message = unsafe {
+        shardplan_rms_norm_backward(
+            pointer(gradient),
+            pointer(input),
+            pointer(rest),
+            pointer(weight),
+            results.as_mut_ptr(),
+        )
+    };
+    two(results, message)
+}

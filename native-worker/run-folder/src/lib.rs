@@ -1,0 +1,43 @@
+//! A run's folder, for everybody who writes or reads it: ranks, launcher, `wrap`, hub.
+//!
+//! A log tells of a training and must never be in its way. [`Log`] takes records and writes them on a thread of its own;
+//! [`Appender`] is what that thread does: it heals torn lines, numbers records over reopenings, and counts what could not
+//! be written; [`Disk`] is where it writes; [`LogReader`] reads, while others write. Folder and files are their owner's alone.
+#![warn(missing_docs)]
+
+mod appender;
+mod disk;
+mod key;
+mod log;
+mod own;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+pub use appender::Appender;
+pub use disk::{Disk, FileDisk, Tail};
+pub use key::{KEY, Key};
+pub use log::Log;
+pub use own::{append, check, check_private, check_written_by_us, make, open, replace};
+pub use reader::{Chunk, LogReader, gaps};
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::sys::signal::{SigSet, Signal};
+
+/// How long ranks whose launcher is gone may go on, to end the step that they are in.
+pub const LEASE: Duration = Duration::from_secs(30);
+
+/// Makes a write beyond the limit of a file's size (`ulimit -f`) an error, as on a full disk, where it would end the
+/// process: for this thread, and the threads and processes that it starts.
+pub fn survive_size_limits() {
+    let mut too_large = SigSet::empty();
+    too_large.add(Signal::SIGXFSZ);
+    let _ = too_large.thread_block();
+}
+
+/// Milliseconds since 1970.
+pub fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,138 @@
+//! Selective checkpoints by operator, as torchtitan makes them (`distributed/activation_checkpoint.py`, `SelectiveAC`): what
+//! of a layer stays from forward to backward when the rest runs again.
+//!
+//! Kept are the layer's input, attention's output with its statistics, what the router chose, the outputs of
+//! reduce-scatters and all-to-alls, and of the matrix products in the order in which they run every second one, from the
+//! first. The router's own product runs again and is not counted; so does the grouped product of routed experts, which is
+//! not among the operators that are kept.
+
+use crate::model::{Attention, LayerKind, MixerRef, Mlp, Moe};
+
+use crate::memory::moe::routed_tokens;
+use crate::memory::parts::{Part, Saved};
+use crate::memory::setting::Setting;
+use crate::memory::wide::Wide;
+
+/// Bytes of a score and of the number of the expert that it is for, which the router's choice keeps of each.
+const CHOICE: Wide = Wide::of(4 + 8);
+
+/// The matrix products of a layer in the order in which they run, of which every second is kept.
+struct Products {
+    saved: Saved,
+    compiled: bool,
+    count: u64,
+}
+
+impl Products {
+    /// The output of the next product.
+    fn put(&mut self, part: Part, bytes: Wide) {
+        self.count += 1;
+        if !self.count.is_multiple_of(2) {
+            self.saved.put(part, bytes);
+        }
+    }
+
+    /// The output of the next product, which is added to the stream: backward has no use for it, which a compiler sees.
+    fn put_onto_stream(&mut self, part: Part, bytes: Wide) {
+        self.put(part, if self.compiled { Wide::ZERO } else { bytes });
+    }
+
+    /// An output that is kept whatever its number.
+    fn keep(&mut self, part: Part, bytes: Wide) {
+        self.saved.put(part, bytes);
+    }
+}
+
+/// What a layer of this kind keeps; none where its operators are not known.
+pub fn saved(at: &Setting<'_>, kind: LayerKind) -> Option<Saved> {
+    let model = &at.plan.model;
+    let compiled = at.plan.layout.fsdp.compiled;
+    let mut products = Products { saved: Saved::of(Part::Norms, at.stream()), compiled, count: 0 };
+    match model.mixer(kind) {
+        None => {}
+        Some(MixerRef::Attention(attention)) => of_attention(at, attention, &mut products)?,
+        Some(_) => return None,
+    }
+    match (kind.mlp, &model.moe) {
+        (Mlp::None, _) => {}
+        (Mlp::Linear, _) => products.put_onto_stream(Part::Mlp, at.size * at.full * at.hidden),
+        (Mlp::Moe, Some(moe)) => of_experts(at, moe, &mut products)?,
+        (Mlp::Dense | Mlp::Moe, _) => of_mlp(at, Part::Mlp, Wide::from(model.ffn(kind)), &mut products),
+    }
+    if at.tp > Wide::of(1) {
+        let parts = Wide::from(model.mixer(kind).is_some()) + Wide::from(kind.mlp != Mlp::None);
+        products.keep(Part::Norms, parts * at.stream());
+    }
+    Some(products.saved)
+}
+
+fn of_attention(at: &Setting<'_>, attention: &Attention, products: &mut Products) -> Option<()> {
+    let wide = |value: u64| Wide::from(value);
+    let tokens = |width: Wide| at.size * at.full * width;
+    let heads = wide(attention.heads()) / at.tp;
+    let attended = match *attention {
+        Attention::Gqa { kv_heads, head_dim, output_gate, values_are_keys, shared_kv, .. } => {
+            let query = heads * wide(head_dim);
+            let key = wide(kv_heads).div_ceil(at.tp) * wide(head_dim);
+            // One matrix makes queries and their gates.
+            products.put(Part::Attention, tokens(if output_gate { 2 * query } else { query }));
+            if !shared_kv {
+                products.put(Part::Attention, tokens(key));
+            }
+            if !shared_kv && !values_are_keys {
+                products.put(Part::Attention, tokens(key));
+            }
+            query
+        }
+        Attention::Mla {
+            q_lora_rank,
+            kv_lora_rank,
+            qk_nope_dim,
+            qk_rope_dim,
+            v_dim,
+            indexer: None,
+            output_gate: false,
+            ..
+        } => {
+            if let Some(rank) = q_lora_rank {
+                products.put(Part::Attention, tokens(wide(rank)));
+            }
+            products.put(Part::Attention, tokens(heads * wide(qk_nope_dim + qk_rope_dim)));
+            products.put(Part::Attention, tokens(wide(kv_lora_rank + qk_rope_dim)));
+            products.put(Part::Attention, tokens(heads * wide(qk_nope_dim + v_dim)));
+            heads * wide(v_dim)
+        }
+        Attention::Mla { .. } | Attention::Shared { .. } => return None,
+    };
+    products.keep(Part::Attention, tokens(attended) + 4 * at.full * heads);
+    // Each rank's part of the projection is as wide as the whole sequence.
+    products.put_onto_stream(Part::Attention, tokens(at.hidden));
+    Some(())
+}
+
+/// Gate and up projection, or the one matrix in their place, and the projection back.
+fn of_mlp(at: &Setting<'_>, part: Part, width: Wide, products: &mut Products) {
+    for _ in 0..if at.plan.model.gated { 2 } else { 1 } {
+        products.put(part, at.size * at.full * width / at.tp);
+    }
+    products.put_onto_stream(part, at.size * at.full * at.hidden);
+}
+
+fn of_experts(at: &Setting<'_>, moe: &Moe, products: &mut Products) -> Option<()> {
+    if moe.latent_size.is_some() || moe.scaled_branches {
+        return None;
+    }
+    let chosen = at.local * Wide::from(moe.top_k);
+    products.keep(Part::Router, CHOICE * chosen);
+    if at.plan.layout.ep > 1 {
+        // What came from the other ranks, and what came back.
+        products.keep(Part::Experts, at.size * at.hidden * (routed_tokens(at) + chosen));
+    }
+    if moe.shared_ffn_hidden_size > 0 {
+        of_mlp(at, Part::SharedExperts, Wide::from(moe.shared_ffn_hidden_size), products);
+    }
+    if moe.shared_gate {
+        products.put(Part::SharedExperts, at.size * at.full);
+    }
+    Some(())
+}

@@ -1,0 +1,246 @@
+//! What a config.json says that changes what a model computes and none of its sizes, kept by name.
+//!
+//! This is an allow-list. A field that reading did not ask for says nothing of the mathematics (`SILENT`), or has a value
+//! with which it changes nothing (`is_off`); every other one is kept, so that the worker can refuse to train a model
+//! without it. What a family's code does although its config.json is silent of it stands in `FAMILIES`.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::reader::{Reader, short_value};
+use super::rope::scaled_by;
+use crate::model::{Architecture, Attention};
+
+/// Epsilon of the norms of low-rank streams in transformers' latent attention.
+const LOW_RANK_EPSILON: f64 = 1e-6;
+
+/// Most parts that are kept of one model, and that a plan may name.
+pub const MOST_PARTS: usize = 256;
+
+/// Model types whose code, as transformers 5.23 has it, computes what `Architecture` says: some are compared in tests of
+/// the worker, the others were read. Whatever else is read is planned, and not run.
+const COMPUTED: &[&str] = &[
+    "deepseek_v2",
+    "deepseek_v3",
+    "dots1",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "gpt2",
+    "kimi_k2",
+    "llama",
+    "minimax_m2",
+    "mistral",
+    "mixtral",
+    "nemotron",
+    "olmoe",
+    "phi3",
+    "qwen2",
+    "qwen2_5_vl",
+    "qwen2_moe",
+    "qwen2_vl",
+    "qwen3",
+    "qwen3_moe",
+    "qwen3_vl",
+    "qwen3_vl_moe",
+    "seed_oss",
+];
+
+/// What the code of these model types does beside, whatever their config.json says.
+const FAMILIES: &[(&[&str], &[&str])] = &[
+    (&["exaone4", "olmo2", "olmo3"], &["norms behind attention and MLP in the place of those before"]),
+    (&["gemma", "gemma2", "gemma3", "gemma3n", "gemma4"], &["scaled word embeddings"]),
+    (&["gemma2"], &["soft caps of scores and logits", "sliding windows"]),
+    (&["gemma3", "gemma3n", "gemma4"], &["sliding windows", "a second rope_theta"]),
+    (&["gpt_neox"], &["attention and MLP side by side"]),
+    (&["gpt_oss"], &["clamped activation of gpt-oss", "sliding windows", "rope_scaling of gpt-oss"]),
+    (&["granite", "granitemoe", "granitemoeshared", "granitemoehybrid"], &["attention_multiplier"]),
+    (&["hunyuan_v1_dense"], &["norms of queries and keys behind their rotation"]),
+    (
+        &["llama4"],
+        &[
+            "layers without rotation",
+            "chunked attention",
+            "temperature of queries",
+            "weights on experts' inputs",
+        ],
+    ),
+    (&["smollm3"], &["layers without rotation"]),
+];
+
+/// Fields that say nothing of what is computed: names, ids of words, how weights are stored, started, loaded and cached,
+/// what is returned, and multi-token prediction, which the plan's own setting decides. How routers are balanced is
+/// `routing`'s, which transformers' code does only where `output_router_logits` says so.
+const SILENT: &[&str] = &[
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "_name_or_path",
+    "architectures",
+    "attn_implementation",
+    "auto_map",
+    "aux_loss_alpha",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "classifier_dropout",
+    "dtype",
+    "ep_size",
+    "id2label",
+    "initializer_factor",
+    "initializer_range",
+    "label2id",
+    "max_length",
+    "max_position_embeddings",
+    "max_window_layers",
+    "model_type",
+    "n_ctx",
+    "num_mtp_modules",
+    "original_max_position_embeddings",
+    "output_attentions",
+    "output_hidden_states",
+    "pretraining_tp",
+    "problem_type",
+    "quantization",
+    "quantization_config",
+    "reorder_and_upcast_attn",
+    "return_dict",
+    "rope_interleave",
+    "router_aux_loss_coef",
+    "seq_aux",
+    "task_specific_params",
+    "tokenizer_class",
+    "torch_dtype",
+    "transformers_version",
+    "use_bfloat16",
+    "use_cache",
+    "use_mtp",
+];
+
+/// Beginnings and ends of such fields.
+const SILENT_STARTS: &[&str] = &["mtp_", "summary_"];
+const SILENT_ENDS: &[&str] = &["_token_id", "_token_ids"];
+
+/// Switches, probabilities, coefficients: nothing happens with false or 0.
+const OFF_AT_ZERO: &[&str] = &[
+    "attention_bias",
+    "attention_dropout",
+    "attn_pdrop",
+    "bias",
+    "dropout",
+    "embd_pdrop",
+    "embedding_dropout",
+    "hidden_dropout",
+    "hidden_dropout_prob",
+    "input_jitter_noise",
+    "is_encoder_decoder",
+    "add_cross_attention",
+    "jitter_noise",
+    "layernorm1p",
+    "mlp_bias",
+    "moe_input_jitter_eps",
+    "output_router_logits",
+    "resid_pdrop",
+    "residual_dropout",
+    "router_jitter_noise",
+    "router_z_loss_coef",
+    "scale_attn_by_inverse_layer_idx",
+    "shared_intermediate_size",
+    "use_bias",
+    "use_mrope",
+    "use_qk_norm",
+    "use_sliding_window",
+    "z_loss_coef",
+];
+
+/// Multipliers: nothing happens with 1.
+const OFF_AT_ONE: &[&str] = &[
+    "embedding_multiplier",
+    "embedding_scale",
+    "layernorm_full_attention_beta",
+    "layernorm_linear_attention_beta",
+    "layernorm_mlp_beta",
+    "logit_scale",
+    "logits_scaling",
+    "moe_layer_freq",
+    "residual_multiplier",
+    "routed_scaling_factor",
+];
+
+/// The model's parts, once the rest of its config.json was read as a `kind`.
+pub(super) fn keep(reader: &Reader, model_type: &str, architecture: &mut Architecture) {
+    let mut parts = BTreeMap::new();
+    let latent = matches!(architecture.attention, Attention::Mla { .. });
+    if let Some(name) = scaled_by(reader) {
+        parts.insert(name.to_owned(), reader.config.get(name).map(short_value).unwrap_or_default());
+    }
+    for (name, value) in &reader.config {
+        let read = reader.was_asked(name) || matches!(name.as_str(), "rope_scaling" | "rope_theta");
+        if !(read && !misread(name, value) || is_silent(name) || is_off(reader, architecture, name, value)) {
+            parts.insert(name.clone(), short_value(value));
+        }
+    }
+    let beside = FAMILIES.iter().filter(|(kinds, _)| kinds.contains(&model_type));
+    let beside: Vec<&str> = beside.flat_map(|(_, does)| does.iter().copied()).collect();
+    if beside.is_empty() && !COMPUTED.contains(&model_type) {
+        parts.insert("model_type".to_owned(), Value::from(model_type));
+    }
+    parts.extend(beside.into_iter().map(|part| (part.to_owned(), Value::from(model_type))));
+    // Norms of low-rank streams have an epsilon of their own there, whatever the others' is.
+    if latent && COMPUTED.contains(&model_type) && architecture.norm_eps != LOW_RANK_EPSILON {
+        parts.insert("epsilon of low-rank norms".to_owned(), Value::from(LOW_RANK_EPSILON));
+    }
+    architecture.parts = parts.into_iter().take(MOST_PARTS).collect();
+}
+
+/// Whether a field was read, and its value stands for something else than what was taken for it.
+fn misread(name: &str, value: &Value) -> bool {
+    let word = value.as_str();
+    match name {
+        // The first two are planned as SiLU, and GELU runs in its tanh form.
+        "hidden_act" | "hidden_activation" | "mlp_hidden_act" => {
+            matches!(word, Some("swigluoai" | "situ" | "gelu"))
+        }
+        "scoring_func" => !matches!(word, Some("softmax" | "sigmoid") | None),
+        _ => false,
+    }
+}
+
+fn is_silent(name: &str) -> bool {
+    SILENT.contains(&name)
+        || SILENT_STARTS.iter().any(|start| name.starts_with(start))
+        || SILENT_ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// Whether a field that was not read changes nothing with this value.
+fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Value) -> bool {
+    let number = value.as_f64();
+    let all =
+        |wanted: &dyn Fn(&Value) -> bool| value.as_array().is_some_and(|items| items.iter().all(wanted));
+    let attention = &architecture.attention;
+    match name {
+        _ if value.is_null() => true,
+        _ if OFF_AT_ZERO.contains(&name) => *value == Value::Bool(false) || number == Some(0.0),
+        _ if OFF_AT_ONE.contains(&name) => number == Some(1.0),
+        "sliding_window" => reader.config.get("use_sliding_window") == Some(&Value::Bool(false)),
+        // Which layers have a window says nothing where there is none.
+        "layer_types" => all(&|word| matches!(word.as_str(), Some("full_attention" | "sliding_attention"))),
+        "attn_type_list" | "no_rope_layers" => all(&|flag| flag.as_u64() == Some(1)),
+        "activation_function" => value.as_str() == Some("gelu_new"),
+        "topk_method" => match value.as_str() {
+            Some("noaux_tc") => true,
+            Some("greedy") => architecture.moe.as_ref().is_none_or(|moe| moe.routing.groups <= 1),
+            _ => false,
+        },
+        "qk_norm_type" => value.as_str() == Some("per_layer"),
+        // Of the model before, whose code read them.
+        "mlp_intermediate_size" | "shared_moe_mode" => {
+            reader.config.get("model_type").and_then(Value::as_str) == Some("minimax_m2")
+        }
+        "position_embedding_type" => value.as_str() == Some("rope"),
+        "scale_attn_weights" => *value == Value::Bool(true),
+        // Latent attention has as many keys as queries, and says its widths one by one.
+        "num_key_value_heads" => value.as_u64() == Some(attention.heads()),
+        "head_dim" | "qk_head_dim" => matches!(attention, Attention::Mla { .. }),
+        _ => false,
+    }
+}

@@ -1,0 +1,167 @@
+//! Plans that fit stand before tight ones, whatever is searched.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::tests::{check_one_by_one, file, group_of, whole};
+use super::*;
+use crate::plan::estimate;
+use crate::wire::Verdict;
+
+/// The answer keeps the order of groups, and each row is what its plan's estimate says.
+fn check(request: &Request) -> Result<SearchAnswer, TestCaseError> {
+    let search = Search::new(request).unwrap_or_else(|findings| panic!("{findings:?}"));
+    let answer = whole(&search);
+    let counts = &answer.counts;
+    let of = |group: Group| answer.rows.iter().filter(move |row| row.group == group).count() as u64;
+    let most = request.limits.rows;
+    prop_assert!(answer.rows.is_sorted_by_key(|row| row.group));
+    prop_assert!(answer.rows.iter().map(|row| row.place).eq(1..=answer.rows.len() as u64));
+    prop_assert_eq!([of(Group::Fits), of(Group::Tight)], [counts.fitting.min(most), counts.tight.min(most)]);
+    for row in answer.rows.iter().chain(&answer.front) {
+        let memory = estimate(&row.apply(&request.plan)).memory.unwrap();
+        prop_assert_eq!((memory.verdict, memory.peak_bytes), (row.verdict, row.peak_bytes));
+        let free = memory.capacity_bytes.map_or(u64::MAX, |bytes| bytes.saturating_sub(memory.peak_bytes));
+        let margin = request.margin.zip(memory.capacity_bytes).map_or(0, |(margin, all)| margin.bytes(all));
+        let expected = if free >= margin { group_of(memory.verdict) } else { Some(Group::Tight) };
+        prop_assert_eq!(Some(row.group), expected, "{} bytes free, {}", free, margin);
+    }
+    let fits = counts.fitting > 0;
+    prop_assert!(answer.front.iter().all(|row| (row.group == Group::Fits) == fits));
+    prop_assert_eq!(answer.relief.is_none(), fits);
+    if !fits && counts.tight > 0 {
+        prop_assert!(answer.tight_in_words().starts_with("nothing fits for sure"));
+        prop_assert!(answer.relief.iter().all(|relief| relief.smallest.is_none()));
+    }
+    Ok(answer)
+}
+
+/// A request with few values of most axes.
+fn narrow(preset: &str, runtime: &str, gpu: &str, nodes: u64, batch: u64) -> Request {
+    let training = json!({"global_batch_size": batch});
+    let mut request = Request::new(file(preset, runtime, json!({"gpu": gpu, "nodes": nodes}), training));
+    request.axes.tp = Some(Axis::Values(vec![1, 2, 8]));
+    request.axes.cp = Some(Axis::Fixed(1));
+    request.axes.pp = Some(Axis::Values(vec![1, 2, 4]));
+    request.axes.vpp = Some(Axis::Values(vec![1, 2]));
+    request.axes.ep = Some(Axis::Values(vec![1, 4, 8]));
+    request.axes.etp = Some(Axis::Fixed(1));
+    request.axes.micro_batch_size = Some(Axis::Values(vec![1, 2, 4]));
+    request.axes.uneven_stages = Some(false);
+    (request.limits.rows, request.limits.simulated) = (5, 20);
+    request
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn whatever_is_searched_plans_that_fit_stand_first(
+        model in prop_oneof![Just("llama-3-8b"), Just("qwen3-30b-a3b"), Just("mixtral-8x7b"), Just("tiny-moe"), Just("llama-3-70b")],
+        runtime in prop_oneof![4 => Just("megatron"), 1 => Just("fsdp2"), 1 => Just("native")],
+        gpu in prop_oneof![Just("h100-sxm"), Just("rtx-4090"), Just("b200"), Just("l40s")],
+        nodes in prop_oneof![Just(1u64), Just(2), Just(4)],
+        batch in prop_oneof![Just(64u64), Just(96), Just(128)],
+        objective in 0usize..5,
+        margin in prop_oneof![
+            3 => Just(None),
+            1 => (0.0f64..0.6).prop_map(|share| Some(Margin::Share(share))),
+            1 => (0u64..20 << 30).prop_map(|bytes| Some(Margin::Bytes(bytes))),
+        ],
+        deferred in any::<bool>(),
+    ) {
+        let mut request = narrow(model, runtime, gpu, nodes, batch);
+        request.objective = Objective::ALL[objective];
+        request.margin = margin;
+        if request.objective == Objective::Deadline {
+            request.deadline_days = Some(if deferred { 1.0 } else { 1000.0 });
+            request.plan.training.train_tokens = Some(1e11);
+        }
+        check(&request)?;
+        check_one_by_one(&Search::new(&request).unwrap());
+    }
+}
+
+#[test]
+fn many_tight_plans_do_not_crowd_out_those_that_fit() {
+    // The fastest leave next to nothing.
+    let cluster = json!({"gpu": "h100-sxm", "nodes": 2});
+    let mut request =
+        Request::new(file("qwen3-30b-a3b", "megatron", cluster, json!({"global_batch_size": 512})));
+    request.axes.micro_batch_size = Some(Axis::Bounds(Bounds { min: 1, max: 8 }));
+    request.axes.cp = Some(Axis::Fixed(1));
+    request.axes.etp = Some(Axis::Fixed(1));
+    request.axes.uneven_stages = Some(false);
+    let answer = check(&request).unwrap();
+    let first = &answer.rows[0];
+    let tight = answer.rows.iter().find(|row| row.group == Group::Tight).unwrap();
+    assert_eq!((first.verdict, tight.verdict), (Verdict::Fits, Verdict::Tight));
+    assert!(tight.step_seconds < first.step_seconds, "{} {}", tight.step_seconds, first.step_seconds);
+    assert!(first.interval_bytes[1] <= first.peak_bytes + first.headroom_bytes.unwrap() as u64);
+    assert!(answer.counts.tight > 300, "{:?}", answer.counts);
+    // What must stay free is more than that of some, and less than that of others.
+    request.margin = Some(Margin::Bytes(20 << 30));
+    let roomy = check(&request).unwrap();
+    assert!(roomy.rows[0].headroom_bytes >= Some(20 << 30));
+    assert!(roomy.counts.fitting < answer.counts.fitting && roomy.counts.tight > answer.counts.tight);
+    assert_eq!(roomy.counts.fitting + roomy.counts.tight, answer.counts.fitting + answer.counts.tight);
+    assert!(roomy.tight_in_words().contains("20.00 GiB"), "{}", roomy.tight_in_words());
+}
+
+#[test]
+fn where_only_tight_plans_are_left_it_says_so_and_what_would_fit() {
+    let mut request = narrow("llama-3-70b", "megatron", "h100-sxm", 4, 64);
+    request.axes.recompute = Some(vec![Recompute::none()]);
+    let all = check(&request).unwrap();
+    // The margin of the plan with the most memory left, and a byte.
+    request.objective = Objective::MostHeadroom;
+    let most = check(&request).unwrap().rows.iter().filter_map(|row| row.headroom_bytes).max().unwrap();
+    request.margin = Some(Margin::Bytes(most as u64 + 1));
+    let answer = check(&request).unwrap();
+    assert_eq!((answer.counts.fitting, answer.counts.tight), (0, all.counts.fitting + all.counts.tight));
+    assert!(answer.counts.tight > 0);
+    let relief = answer.relief.unwrap();
+    assert!(!relief.suggestions.is_empty());
+}
+
+#[test]
+fn no_upper_end_is_more_than_twice_its_peak() {
+    let mut checked = 0;
+    for preset in crate::model::presets() {
+        for runtime in ["megatron", "fsdp2", "megatron_fsdp", "native"] {
+            for gpu in ["h100-sxm", "l40s"] {
+                let file = json!({"version": 1, "model": {"preset": preset.id}, "runtime": runtime,
+                    "cluster": {"gpu": gpu}, "training": {"global_batch_size": 64, "micro_batch_size": 4}});
+                let Some(memory) = estimate(&crate::parse_plan(&file.to_string()).unwrap()).memory else {
+                    continue;
+                };
+                let high = memory.interval_bytes[1];
+                assert!(high <= crate::memory::MOST_OVER_PEAK * memory.peak_bytes, "{} {runtime}", preset.id);
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
+#[test]
+fn what_an_objective_does_not_mean_is_said() {
+    let notes = |change: fn(&mut Request)| {
+        let mut request = narrow("tiny-moe", "megatron", "h100-sxm", 1, 64);
+        change(&mut request);
+        whole(&Search::new(&request).unwrap()).notes.join("\n")
+    };
+    assert_eq!(notes(|_| {}), "");
+    assert!(notes(|request| request.objective = Objective::Cheapest).contains("no price is known"));
+    let priced = |request: &mut Request| {
+        request.objective = Objective::Cheapest;
+        request.plan.cluster.price_per_gpu_hour = Some(2.0);
+    };
+    assert_eq!(notes(priced), "");
+    assert!(notes(|request| request.objective = Objective::FewestGpus).contains("nodes=1..2"));
+    let free = |request: &mut Request| {
+        request.objective = Objective::FewestGpus;
+        request.axes.nodes = Some(Axis::Values(vec![1, 2]));
+    };
+    assert_eq!(notes(free), "");
+    assert!(notes(|request| request.plan.cluster.gpu = "cpu".to_owned()).contains("cpu is not known"));
+}

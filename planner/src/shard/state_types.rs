@@ -1,0 +1,75 @@
+//! In which types an element's optimizer state is kept: the one rule for what memory sums and for what a rank lists.
+
+use crate::plan::Plan;
+use crate::units::{Dtype, LowPrecision};
+use crate::wire::{OptimizerKind, Runtime};
+
+/// Types of the state of one element.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateTypes {
+    /// Type of the master weight; none when the weight itself serves (fp32 and fp64 training).
+    pub master: Option<Dtype>,
+    /// Whether of an fp32 master only the lower half is kept, the upper one being the bf16 weight.
+    pub master_remainder: bool,
+    /// Type of the first moment.
+    pub first_moment: Dtype,
+    /// Type of the second moment, where there is one.
+    pub second_moment: Option<Dtype>,
+}
+
+impl StateTypes {
+    /// Bytes of the master weight.
+    pub fn master_bytes(&self) -> u64 {
+        master_bytes(self.master, self.master_remainder)
+    }
+
+    /// Bytes of the moments.
+    pub fn moment_bytes(&self) -> u64 {
+        self.first_moment.size() + self.second_moment.map_or(0, Dtype::size)
+    }
+}
+
+/// Bytes of a master weight, of which the upper half may be the weight itself.
+pub(super) fn master_bytes(master: Option<Dtype>, remainder: bool) -> u64 {
+    master.map_or(0, |dtype| if remainder { dtype.size() / 2 } else { dtype.size() })
+}
+
+/// Whether Megatron-Core keeps the fp32 master weights of a precision-aware optimizer and hands it gradients in fp32, as it
+/// does for 8-bit weights that are cast from them (`use_precision_aware_optimizer_no_fp8_or_ds_fp8` of its
+/// `optimizer_config.py`, when that is off).
+pub fn core_keeps_master(plan: &Plan) -> bool {
+    let optimizer = &plan.training.optimizer;
+    let cast = matches!(
+        plan.training.low_precision,
+        Some(LowPrecision::Fp8Current | LowPrecision::Fp8Blockwise | LowPrecision::Mxfp8)
+    );
+    optimizer.precision_aware
+        && optimizer.master_dtype == Dtype::Fp32
+        && optimizer.offload_fraction <= 0.0
+        && optimizer.core_master.unwrap_or(cast)
+}
+
+/// Types of the state of an element that `kind` updates, by Megatron-Core's rules and by the worker's.
+pub fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
+    let (training, optimizer) = (&plan.training, &plan.training.optimizer);
+    let two_bytes = matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16);
+    // The worker keeps masters in fp32, and moments in the gradient's type or wider.
+    let wide = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
+    let (master, first, second) = match plan.runtime {
+        Runtime::Native => (Dtype::Fp32, wide, wide),
+        _ => (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype),
+    };
+    // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`).
+    let remainder = plan.runtime != Runtime::Native
+        && two_bytes
+        && optimizer.precision_aware
+        && master == Dtype::Fp32
+        && !training.fp8_param_gather
+        && !core_keeps_master(plan);
+    StateTypes {
+        master: two_bytes.then_some(master),
+        master_remainder: remainder,
+        first_moment: first,
+        second_moment: (kind.moments() > 1).then_some(second),
+    }
+}

@@ -1,0 +1,170 @@
+//! What data-parallel ranks exchange once a step: in how many calls, and what of it has no compute to hide behind.
+
+use super::constants::Role;
+use super::machine::Machine;
+use super::step::{DataParallel, Pipe};
+
+/// Reduction of gradients and gathering of parameters over one group.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Exchange {
+    /// Elements of a rank.
+    pub elements: f64,
+    /// Of them, those of the embedding: one tensor, the last to have its gradient and the first that is needed.
+    pub embedding: f64,
+    /// Units that FSDP exchanges: layers, and what is in none.
+    pub units: f64,
+    /// Seconds of the reduction and of the gathering, without what their calls wait for.
+    pub seconds: [f64; 2],
+    /// Seconds that a call of each waits for.
+    pub rounds: [f64; 2],
+}
+
+/// Seconds of reduction or gathering.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Exchanged {
+    /// All.
+    pub all: f64,
+    /// Of its call that has nothing beside it: the last of backward, the first of forward.
+    pub alone: f64,
+}
+
+impl Exchanged {
+    /// What is left where `hidden` seconds of it go on beside compute.
+    pub fn exposed(&self, hidden: f64) -> f64 {
+        larger(self.all - hidden, self.alone)
+    }
+}
+
+/// Elements of a bucket at least; none where all are in one, or in units of layers.
+///
+/// Megatron-Core's rule (distributed_data_parallel.py and training.py, d98e8a64ddf3): 40 million, or a million for each
+/// data-parallel rank where that is more, so that what a rank sends at each hop of a ring stays large; without overlap there
+/// is one bucket. Experts have buckets of the same size, whatever their own group is, and parameters are gathered in the
+/// buckets of their gradients.
+pub(super) fn bucket(machine: &Machine, role: Role, data: &DataParallel) -> Option<f64> {
+    let least = larger(machine.of(role), machine.of(Role::BucketPerRank) * data.dense.size);
+    (data.overlap_reduce && !data.by_layer).then_some(least)
+}
+
+impl Exchange {
+    /// Adds its reduction and its gathering.
+    pub fn add_to(&self, sums: [&mut Exchanged; 2], machine: &Machine, pipe: &Pipe, data: &DataParallel) {
+        if self.elements <= 0.0 {
+            return;
+        }
+        let roles = [Role::BucketElements, Role::GatherElements];
+        for (((sum, role), seconds), round) in sums.into_iter().zip(roles).zip(self.seconds).zip(self.rounds)
+        {
+            let (calls, alone) = self.calls(bucket(machine, role, data), pipe.chunks, data.by_layer);
+            sum.all += seconds + calls * round;
+            sum.alone += seconds * alone / self.elements + round;
+        }
+    }
+
+    /// Calls that it takes in such buckets, and the elements of the one that has nothing beside it.
+    ///
+    /// Of a pipeline, Megatron-Core cuts the first chunk of the first stage alone: all others are done before it.
+    fn calls(&self, bucket: Option<f64>, chunks: f64, by_layer: bool) -> (f64, f64) {
+        let (whole, others) =
+            if by_layer { (self.elements, 0.0) } else { (self.elements / chunks, chunks - 1.0) };
+        let buckets = match bucket {
+            _ if by_layer => self.units,
+            Some(bucket) => larger((whole / bucket).ceil(), 1.0),
+            None => 1.0,
+        };
+        let embedding = if self.embedding < whole { self.embedding } else { whole };
+        (others + buckets, larger(whole / buckets, embedding))
+    }
+}
+
+/// A comparison rather than `max`, which WebAssembly has no instruction for.
+fn larger(one: f64, other: f64) -> f64 {
+    if one > other { one } else { other }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::plan::{Plan, estimate, parse_plan};
+    use crate::time::{constants::table, setup};
+    use crate::wire::TimeAnswer;
+
+    fn file(preset: &str, nodes: u64, layout: &Value, training: &Value) -> Value {
+        let mut training = training.clone();
+        // As many sequences for each GPU, whatever their number.
+        training["global_batch_size"] = json!(nodes * 32);
+        json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": "h100-sxm", "nodes": nodes},
+            "layout": layout, "training": training})
+    }
+
+    fn time(file: &Value) -> TimeAnswer {
+        let answer = estimate(&parse_plan(&file.to_string()).unwrap());
+        answer.time.unwrap_or_else(|| panic!("{:?}", answer.findings))
+    }
+
+    /// Elements of a bucket of gradients and of a gather of a plan.
+    fn buckets(file: &Value) -> [Option<f64>; 2] {
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan.unwrap();
+        let setup = setup(&plan).unwrap();
+        let machine = setup.machine(&table().values());
+        [Role::BucketElements, Role::GatherElements].map(|role| bucket(&machine, role, &setup.data))
+    }
+
+    #[test]
+    fn buckets_are_megatron_cores() {
+        let of =
+            |nodes, layout: Value, training: Value| buckets(&file("llama-3-8b", nodes, &layout, &training));
+        // By data-parallel ranks, context parallelism among them.
+        assert_eq!(of(4, json!({}), json!({})), [Some(40e6); 2]);
+        assert_eq!(of(5, json!({}), json!({})), [Some(40e6); 2]);
+        assert_eq!(of(16, json!({}), json!({})), [Some(128e6); 2]);
+        assert_eq!(of(16, json!({"cp": 4}), json!({})), [Some(128e6); 2]);
+        assert_eq!(of(256, json!({"tp": 2}), json!({})), [Some(1024e6); 2]);
+        assert_eq!(of(256, json!({"tp": 2, "pp": 4}), json!({})), [Some(256e6); 2]);
+        assert_eq!(of(256, json!({}), json!({"overlap": {"grad_reduce": false}})), [None; 2]);
+        let mut sharded = file("llama-3-8b", 256, &json!({}), &json!({}));
+        sharded["runtime"] = json!("megatron_fsdp");
+        assert_eq!(buckets(&sharded), [None; 2]);
+        sharded["layout"] = json!({"fsdp": {"strategy": "optim"}});
+        assert_eq!(buckets(&sharded), [Some(2048e6); 2]);
+    }
+
+    #[test]
+    fn a_pipelines_first_chunk_is_cut_and_the_outermost_bucket_holds_the_embedding() {
+        let of = |embedding: f64, bucket, chunks, by_layer| {
+            let exchange = Exchange { elements: 1000.0, embedding, units: 10.0, ..Exchange::default() };
+            exchange.calls(bucket, chunks, by_layer)
+        };
+        assert_eq!(of(10.0, Some(40.0), 1.0, false), (25.0, 40.0));
+        assert_eq!(of(90.0, Some(40.0), 1.0, false), (25.0, 90.0));
+        assert_eq!(of(10.0, Some(4000.0), 1.0, false), (1.0, 1000.0));
+        assert_eq!(of(10.0, None, 1.0, false), (1.0, 1000.0));
+        assert_eq!(of(10.0, Some(40.0), 4.0, false), (3.0 + 7.0, 250.0 / 7.0));
+        assert_eq!(of(300.0, None, 4.0, false), (4.0, 250.0));
+        assert_eq!(of(10.0, None, 4.0, true), (10.0, 100.0));
+    }
+
+    /// With a constant batch for each GPU, eight times as many take little longer, and 64 times as many no less.
+    #[test]
+    fn steps_grow_little_with_gpus() {
+        let separate = json!({"optimizer": {"distributed": false}});
+        let cases = [
+            ("llama-3-8b", json!({"tp": 2}), json!({})),
+            ("llama-3-8b", json!({"tp": 2}), separate.clone()),
+            ("llama-3-8b", json!({"tp": 4}), json!({"overlap": {"grad_reduce": false}})),
+            ("llama-3-70b", json!({"tp": 8, "pp": 4}), json!({})),
+            ("llama-3-70b", json!({"tp": 8, "pp": 4, "vpp": 5}), json!({})),
+            ("qwen3-30b-a3b", json!({"ep": 8}), json!({})),
+        ];
+        for (preset, layout, training) in cases {
+            let seconds =
+                [256, 2048, 16_384].map(|nodes| time(&file(preset, nodes, &layout, &training)).step_seconds);
+            let [few, more, most] = seconds;
+            // But for the optimizer's state, of which each rank has less.
+            assert!(few < 1.01 * more && more < 1.01 * most, "{preset} {layout} {training}: {seconds:?}");
+            assert!(more < 1.35 * few, "{preset} {layout} {training}: {seconds:?}");
+        }
+    }
+}

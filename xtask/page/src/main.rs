@@ -1,0 +1,211 @@
+//! `page-builder`: makes the page of compiled modules, as `trunk build` does from the same `index.html`.
+//!
+//! Trunk and wasm-bindgen's program take longer to compile than all that the page needs of them: JavaScript around each
+//! module, a style sheet, and links to both in `index.html`. wasm-bindgen's own library makes the JavaScript; its version
+//! is that of the lock file, so it fits the modules.
+
+mod index;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail, ensure};
+use sha2::{Digest, Sha256};
+use wasm_bindgen_cli_support::Bindgen;
+
+use index::{Index, Link};
+
+const USAGE: &str = "usage: page-builder ROOT MODULES OUTPUT [PROFILE]
+ROOT     the checkout, with index.html
+MODULES  cargo's folder of what is built for wasm32-unknown-unknown
+OUTPUT   the folder of the page; what was there before is replaced when all is made
+PROFILE  the profile that all modules were built by; without it each has the one that index.html names";
+
+fn main() -> ExitCode {
+    match run(std::env::args_os().skip(1).collect()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            #[expect(clippy::print_stderr, reason = "a program's own error")]
+            {
+                eprintln!("error: {error:#}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>) -> Result<()> {
+    let (places, profile) = match &arguments[..] {
+        [root, modules, output] => ([root, modules, output], None),
+        [root, modules, output, profile] => {
+            ([root, modules, output], Some(profile.to_str().context("the profile's name is not UTF-8")?))
+        }
+        _ => bail!("{USAGE}"),
+    };
+    let [root, modules, output] = places.map(Path::new);
+    build(root, modules, output, profile)
+}
+
+/// Makes the page in a folder beside `output`, and puts it there when it is whole.
+fn build(root: &Path, modules: &Path, output: &Path, profile: Option<&str>) -> Result<()> {
+    let path = root.join("index.html");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let index = Index::parse(&text).with_context(|| format!("of {}", path.display()))?;
+    // Of one name, so that what was left by a build that was killed goes with the next.
+    let fresh = output.with_extension("new");
+    let made = remove(&fresh)
+        .and_then(|()| fill(root, modules, &fresh, profile, &index))
+        .and_then(|()| remove(output))
+        .and_then(|()| Ok(std::fs::rename(&fresh, output)?));
+    if made.is_err() {
+        // The first error is the one to tell.
+        let _ = std::fs::remove_dir_all(&fresh);
+    }
+    made.with_context(|| format!("making the page in {}", output.display()))
+}
+
+/// Removes a folder that may not be there.
+fn remove(folder: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn fill(root: &Path, modules: &Path, output: &Path, profile: Option<&str>, index: &Index) -> Result<()> {
+    std::fs::create_dir_all(output)?;
+    let mut links = Vec::new();
+    for link in &index.links {
+        links.push(match link {
+            Link::Style { file } => {
+                let bytes = read(&root.join(file))?;
+                let stem = Path::new(file).file_stem().unwrap_or_default().to_string_lossy();
+                let name = format!("{stem}-{}.css", hash(&bytes));
+                std::fs::write(output.join(&name), bytes)?;
+                format!("<link rel=\"stylesheet\" href=\"/{name}\" />")
+            }
+            Link::Module { program, profile: own, worker } => {
+                let module = module(modules, profile.unwrap_or(own), program);
+                let bytes = read(&module)?;
+                // What a page starts itself it finds by its name.
+                let name = if *worker { program.clone() } else { format!("{program}-{}", hash(&bytes)) };
+                bind(&module, bytes, &name, output)?;
+                if *worker { String::new() } else { start(&name) }
+            }
+        });
+    }
+    std::fs::write(output.join("index.html"), index.with(&links))?;
+    Ok(())
+}
+
+/// The path of a compiled module.
+fn module(modules: &Path, profile: &str, program: &str) -> PathBuf {
+    // The folder of cargo's own profile for development has another name.
+    let folder = if profile == "dev" { "debug" } else { profile };
+    modules.join(folder).join(format!("{program}.wasm"))
+}
+
+/// Writes a module and the JavaScript around it.
+fn bind(path: &Path, bytes: Vec<u8>, name: &str, output: &Path) -> Result<()> {
+    ensure!(bytes.starts_with(b"\0asm"), "{} is no WebAssembly module", path.display());
+    let mut bindgen = Bindgen::new();
+    bindgen.input_bytes(name, bytes).web(true)?.typescript(false).out_name(name);
+    bindgen.generate(output).with_context(|| format!("binding {}", path.display()))
+}
+
+/// The tags that load a module and start it.
+fn start(name: &str) -> String {
+    format!(
+        "<link rel=\"modulepreload\" href=\"/{name}.js\" crossorigin=\"anonymous\" />\n    \
+         <link rel=\"preload\" href=\"/{name}_bg.wasm\" crossorigin=\"anonymous\" as=\"fetch\" type=\"application/wasm\" />\n    \
+         <script type=\"module\">\n      import init from '/{name}.js';\n      \
+         await init({{ module_or_path: '/{name}_bg.wasm' }});\n    </script>"
+    )
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Sixteen digits that change when the bytes do, by which the hub tells browsers to keep a file for good.
+fn hash(bytes: &[u8]) -> String {
+    hex::encode(&Sha256::digest(bytes)[..8])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INDEX: &str = "<head>\n    <base data-trunk-public-url />\n    \
+        <link data-trunk rel=\"css\" href=\"style/page.css\" />\n    \
+        <link data-trunk rel=\"rust\" data-bin=\"page\" data-cargo-profile=\"small\" />\n    \
+        <link data-trunk rel=\"rust\" data-bin=\"helper\" data-type=\"worker\" data-cargo-profile=\"small\" />\n</head>\n";
+    /// A module without anything.
+    const MODULE: &[u8] = b"\0asm\x01\0\0\0";
+
+    fn checkout() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("style")).unwrap();
+        std::fs::write(root.path().join("style/page.css"), "body {}").unwrap();
+        std::fs::write(root.path().join("index.html"), INDEX).unwrap();
+        for profile in ["small", "quick"] {
+            let folder = root.path().join("modules").join(profile);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("page.wasm"), MODULE).unwrap();
+            std::fs::write(folder.join("helper.wasm"), MODULE).unwrap();
+        }
+        root
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_page_is_made_whole_and_replaces_the_last() {
+        let root = checkout();
+        let (modules, output) = (root.path().join("modules"), root.path().join("dist"));
+        std::fs::create_dir_all(&output).unwrap();
+        std::fs::write(output.join("old.js"), "").unwrap();
+        for profile in [None, Some("quick")] {
+            build(root.path(), &modules, &output, profile).unwrap();
+            let (css, page) = (hash(b"body {}"), hash(MODULE));
+            let expected = [
+                "helper.js".to_owned(),
+                "helper_bg.wasm".to_owned(),
+                "index.html".to_owned(),
+                format!("page-{css}.css"),
+                format!("page-{page}.js"),
+                format!("page-{page}_bg.wasm"),
+            ];
+            let mut expected = expected.to_vec();
+            expected.sort();
+            assert_eq!(names(&output), expected);
+            let index = std::fs::read_to_string(output.join("index.html")).unwrap();
+            assert!(!index.contains("data-trunk"), "{index}");
+            assert!(index.contains(&format!("import init from '/page-{page}.js';")), "{index}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_the_last_page_stays() {
+        let root = checkout();
+        let (modules, output) = (root.path().join("modules"), root.path().join("dist"));
+        std::fs::create_dir_all(&output).unwrap();
+        std::fs::write(output.join("old.js"), "").unwrap();
+        std::fs::create_dir_all(root.path().join("dist.new/left")).unwrap();
+        std::fs::write(modules.join("small/helper.wasm"), "text").unwrap();
+        let error = format!("{:#}", build(root.path(), &modules, &output, None).unwrap_err());
+        assert!(error.contains("helper.wasm is no WebAssembly module"), "{error}");
+        let error = format!("{:#}", build(root.path(), &modules, &output, Some("none")).unwrap_err());
+        assert!(error.contains("none/page.wasm"), "{error}");
+        assert_eq!(names(&output), ["old.js"]);
+        assert_eq!(names(root.path()), ["dist", "index.html", "modules", "style"]);
+    }
+}
