@@ -2,10 +2,10 @@
 //!
 //! A signal may be meant for this process (`kill PID`, a container's end) or for its whole process group (a terminal,
 //! srun, timeout). In the second case the command, which stays in the group, has it from the kernel already. To tell the
-//! two apart a witness, a process that does nothing else, waits in the same group and says what reached it.
+//! two apart a witness, a process that does nothing else, waits in the same group and says what reached it when asked.
 
-use std::collections::BTreeMap;
-use std::io::{PipeReader, Read, Write, pipe};
+use std::collections::BTreeSet;
+use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 use std::os::fd::AsFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,8 +33,14 @@ const HANDED_ON: &[Signal] = &[
     Signal::SIGPWR,
 ];
 
-/// How long the witness may take to say that a signal reached it too.
-const WITNESS_LIMIT: Duration = Duration::from_millis(100);
+/// How long the witness may take to answer: it is a process, and a machine may be busy.
+const WITNESS_LIMIT: Duration = Duration::from_secs(2);
+
+/// A group's processes get a signal one after the other. After so long all have it.
+const SPREAD: Duration = Duration::from_millis(5);
+
+/// What the witness is asked, and ends its answer with: no signal has this number.
+const ASKED: u8 = 0;
 
 /// Name of the witness's command.
 pub const WITNESS: &str = "wrap-witness";
@@ -89,9 +95,14 @@ impl Signals {
             if let Some(status) = child.try_wait()? {
                 return Ok(status);
             }
-            if let Some(signal) = self.next(Duration::from_secs(1))
-                && !witness.as_mut().is_some_and(|witness| witness.saw(signal) && in_our_group(child))
-            {
+            let Some(signal) = self.next(Duration::from_secs(1)) else {
+                // What reached the witness alone, a while ago, says nothing of what comes.
+                if let Some(witness) = &mut witness {
+                    witness.forget();
+                }
+                continue;
+            };
+            if !witness.as_mut().is_some_and(|witness| witness.saw(signal) && in_our_group(child)) {
                 hand_on(child, signal);
             }
         }
@@ -117,51 +128,67 @@ fn hand_on(child: &Child, signal: Signal) {
 /// The process that says what reached the group.
 struct Witness {
     process: Child,
+    asks: PipeWriter,
     says: PipeReader,
-    /// When it last said so of each signal.
-    heard: BTreeMap<i32, Instant>,
+    /// What it heard and we have not read yet ourselves.
+    heard: BTreeSet<u8>,
 }
 
 impl Witness {
     fn start() -> Option<Witness> {
         let (says, writer) = pipe().ok()?;
+        let (reader, asks) = pipe().ok()?;
         let process = Command::new("/proc/self/exe")
             .arg(WITNESS)
-            .stdin(Stdio::null())
+            .stdin(reader)
             .stdout(writer)
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        Some(Witness { process, says, heard: BTreeMap::new() })
+        Some(Witness { process, asks, says, heard: BTreeSet::new() })
     }
 
-    /// Whether this signal reached the witness too, just now.
+    /// Whether this signal, which has just come, reached the witness too.
     fn saw(&mut self, signal: Signal) -> bool {
+        std::thread::sleep(SPREAD);
+        let number = number(signal);
+        // An answer that came too late answers nothing now.
+        self.hear(Duration::ZERO);
+        if self.asks.write_all(&[ASKED]).is_err() {
+            return false;
+        }
         let until = Instant::now() + WITNESS_LIMIT;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if self.heard.remove(&(signal as i32)).is_some_and(|at| at.elapsed() < WITNESS_LIMIT) {
-                return true;
-            }
-            if left.is_zero() || !self.listen(left) {
-                return false;
+            let said = self.hear(until.saturating_duration_since(Instant::now()));
+            if said.is_empty() || said.contains(&ASKED) {
+                return self.heard.remove(&number);
             }
         }
     }
 
-    /// Reads what it has to say; false when it has gone.
-    fn listen(&mut self, limit: Duration) -> bool {
+    /// Forgets what it has said until now.
+    fn forget(&mut self) {
+        self.hear(Duration::ZERO);
+        self.heard.clear();
+    }
+
+    /// Hears what it has to say; nothing when the time is over or it has gone.
+    fn hear(&mut self, limit: Duration) -> Vec<u8> {
         let mut wait = [PollFd::new(self.says.as_fd(), PollFlags::POLLIN)];
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO);
         if poll(&mut wait, limit).unwrap_or(0) == 0 {
-            return true;
+            return Vec::new();
         }
-        let mut said = [0u8; 64];
+        let mut said = vec![0u8; 64];
         let count = self.says.read(&mut said).unwrap_or(0);
-        let now = Instant::now();
-        self.heard.extend(said[..count].iter().map(|&signal| (i32::from(signal), now)));
-        count > 0
+        said.truncate(count);
+        self.heard.extend(said.iter().filter(|said| **said != ASKED));
+        said
     }
+}
+
+fn number(signal: Signal) -> u8 {
+    u8::try_from(signal as i32).unwrap_or(u8::MAX)
 }
 
 impl Drop for Witness {
@@ -171,25 +198,31 @@ impl Drop for Witness {
     }
 }
 
-/// What the witness does: says each signal that reaches it, until nobody listens.
+/// What the witness does: says each signal that reaches it, and answers when it has said all, until nobody asks.
 pub fn witness() -> std::process::ExitCode {
     let Ok(mut signals) = Signals::block() else { return std::process::ExitCode::FAILURE };
-    let mut out = std::io::stdout();
+    let (mut out, mut questions) = (std::io::stdout(), std::io::stdin());
     loop {
-        let gone = {
+        let asked = {
             let mut both = [
                 PollFd::new(signals.descriptor.as_fd(), PollFlags::POLLIN),
-                PollFd::new(out.as_fd(), PollFlags::empty()),
+                PollFd::new(questions.as_fd(), PollFlags::POLLIN),
             ];
             let _ = poll(&mut both, PollTimeout::NONE);
             both[1].revents().is_some_and(|events| !events.is_empty())
         };
-        if gone {
-            return std::process::ExitCode::SUCCESS;
+        let mut said = Vec::new();
+        while let Some(signal) = signals.next(Duration::ZERO) {
+            said.push(number(signal));
         }
-        let Some(signal) = signals.next(Duration::ZERO) else { continue };
-        let said = u8::try_from(signal as i32).unwrap_or(0);
-        if out.write_all(&[said]).and_then(|()| out.flush()).is_err() {
+        if asked {
+            let mut question = [0u8; 64];
+            match questions.read(&mut question) {
+                Ok(0) | Err(_) => return std::process::ExitCode::SUCCESS,
+                Ok(_) => said.push(ASKED),
+            }
+        }
+        if out.write_all(&said).and_then(|()| out.flush()).is_err() {
             return std::process::ExitCode::SUCCESS;
         }
     }

@@ -1,6 +1,6 @@
 //! Commands of any kind under `shardplan wrap`: they run as they would alone, and a folder tells of them.
 
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -110,25 +110,34 @@ fn it_ends_as_the_command_ends() {
 #[test]
 fn a_signal_reaches_the_command_once() {
     let shop = Workshop::new();
-    // Counts what it gets, and does not end of it.
+    // Counts what it gets, and ends when it is told to.
     let script = "trap 'echo term' TERM; trap 'echo int' INT; trap 'echo usr1' USR1; echo ready; \
-                  for i in $(seq 60); do sleep 0.05; done; exit 5";
+                  until [ -e enough ]; do sleep 0.05; done; exit 5";
     let told = |to_group: &[bool]| {
         let mut command = shop.shardplan();
         command.args(["wrap", "--", "bash", "-c", script]).process_group(0).stdout(Stdio::piped());
         let mut child = command.spawn().expect("shardplan runs");
         let pid = Pid::from_raw(child.id().try_into().expect("a pid"));
-        let mut out = child.stdout.take().expect("a pipe");
-        let mut ready = [0u8; 6];
-        out.read_exact(&mut ready).expect("ready");
+        let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = || {
+            let mut line = String::new();
+            out.read_line(&mut line).expect("a line");
+            line
+        };
+        assert_eq!(line(), "ready\n");
         // The witness starts beside it.
         std::thread::sleep(Duration::from_millis(700));
+        let mut text = String::new();
         for (signal, group) in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGUSR1].into_iter().zip(to_group) {
             if *group { killpg(pid, signal) } else { kill(pid, signal) }.expect("sent");
+            text.push_str(&line());
+            // Time for a second one.
             std::thread::sleep(Duration::from_millis(400));
         }
-        let mut text = String::new();
+        let enough = shop.path("enough");
+        std::fs::write(&enough, "").expect("written");
         out.read_to_string(&mut text).expect("text");
+        std::fs::remove_file(&enough).expect("removed");
         assert_eq!(child.wait().expect("ended").code(), Some(5));
         text
     };

@@ -78,7 +78,7 @@ fn directive(rest: &str, at: usize, start: usize, end: usize, job: &mut Job, not
         );
     }
     if words.iter().any(|word| word.is("hetjob") || word.is("packjob")) {
-        job.heterogeneous = true;
+        job.seams.push(job.given.len());
         return;
     }
     let (given, taken) = options::read(&words);

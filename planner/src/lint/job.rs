@@ -7,8 +7,10 @@ use super::options::{self, Given};
 pub struct Job {
     /// Options in order.
     pub given: Vec<Given>,
-    /// Whether it has components with resources of their own, so that no count is known.
-    pub heterogeneous: bool,
+    /// Where each component after the first begins among the options; empty for a plain job.
+    pub seams: Vec<usize>,
+    /// Components of a heterogeneous job, each with resources of its own; empty for a plain one, whose counts stand below.
+    pub components: Vec<Self>,
     /// Nodes, when they are one number.
     pub nodes: Option<u64>,
     /// Tasks in all.
@@ -49,9 +51,41 @@ impl Job {
         self.option("exclusive").is_some()
     }
 
+    /// Whether it has components with resources of their own, so that no count holds for all of it.
+    pub fn is_heterogeneous(&self) -> bool {
+        !self.seams.is_empty()
+    }
+
+    /// Options of each component, in order; of a plain job all of them.
+    pub fn parts(&self) -> impl Iterator<Item = &[Given]> {
+        let begins = std::iter::once(0).chain(self.seams.iter().copied());
+        let ends = self.seams.iter().copied().chain(std::iter::once(self.given.len()));
+        begins.zip(ends).map(|(begin, end)| self.given.get(begin..end).unwrap_or_default())
+    }
+
+    /// The component that a step of these options runs on: the first, unless `--het-group` names another. None when it
+    /// runs on several, or when nobody can tell.
+    pub fn component_of(&self, step: &[Given]) -> Option<&Self> {
+        if !self.is_heterogeneous() {
+            return Some(self);
+        }
+        let named = options::last(step, "het-group").or_else(|| options::last(step, "pack-group"));
+        let index = match named {
+            None => 0,
+            Some(named) => named.value.as_ref()?.text.known()?.parse().ok()?,
+        };
+        self.components.get(index)
+    }
+
     /// Works out counts.
     pub fn conclude(&mut self) {
-        if self.heterogeneous {
+        if self.is_heterogeneous() {
+            let component = |given: &[Given]| {
+                let mut component = Self { given: given.to_vec(), ..Self::default() };
+                component.conclude();
+                component
+            };
+            self.components = self.parts().map(component).collect();
             return;
         }
         self.tasks = self.number("ntasks");

@@ -48,13 +48,16 @@ fn step(index: usize, call: &Call, job: &Job) -> Step {
         };
         text.number().or_else(slurm)
     };
+    // On several components nothing of the job's counts holds for the step.
+    let several = Job::default();
+    let (job, unknown) = job.component_of(given).map_or((&several, true), |component| (component, false));
     let nodes = if says("nodes") { resolve("nodes") } else { job.nodes };
     let each = if says("ntasks-per-node") { resolve("ntasks-per-node") } else { job.tasks_per_node };
     let total = if says("ntasks") { resolve("ntasks") } else { None };
     let unknown_total = says("ntasks") && total.is_none();
     let job_total = if says("nodes") || says("ntasks-per-node") { None } else { job.tasks };
     let (tasks, tasks_per_node) = match (total.or(job_total), nodes, each) {
-        _ if unknown_total || job.heterogeneous => (None, None),
+        _ if unknown_total || unknown => (None, None),
         (Some(total), Some(nodes), _) if nodes > 0 => {
             (Some(total), Some(total.div_ceil(nodes.min(total.max(1)))))
         }

@@ -225,6 +225,29 @@ fn strings_that_are_scripts() {
 }
 
 #[test]
+fn components_have_counts_of_their_own() {
+    let job = |second: &str, body: &str| {
+        format!(
+            "#!/bin/bash\n#SBATCH --nodes=1\n#SBATCH --ntasks-per-node=8\n#SBATCH --gpus-per-node=8\n\
+             #SBATCH hetjob\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=1\n{second}{body}\n"
+        )
+    };
+    check(&job("", "srun --het-group=0-1 python train.py"), &[]);
+    // Within one component a value said twice is lost.
+    check(&job("#SBATCH --nodes=3\n", "srun --het-group=0-1 python train.py"), &["directive-repeated"]);
+    // One task is one task, on whichever component.
+    check(&job("", "srun -N 1 --ntasks=1 uv sync"), &[]);
+    check(&job("", "srun -N 1 --ntasks=1 --het-group 1 uv sync"), &[]);
+    // The first component has eight, the second two, and both have more than one.
+    for groups in ["", "--het-group=0 ", "--het-group=1 ", "--het-group=0-1 ", "--het-group=0,1 "] {
+        check(&job("", &format!("srun {groups}uv sync")), &["sync-in-every-task"]);
+    }
+    check(&job("", "srun --het-group=1 --nodes=1 uv sync"), &[]);
+    // On both components it is one task on each, which is two.
+    check(&job("", "srun --het-group=0,1 --ntasks=1 uv sync"), &["sync-in-every-task"]);
+}
+
+#[test]
 fn guards_and_locks() {
     for guarded in [
         "if [ \"$SLURM_LOCALID\" = 0 ]; then uv sync; fi",

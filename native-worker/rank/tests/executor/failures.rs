@@ -39,7 +39,7 @@ fn a_stopped_rank_is_named_when_the_others_have_waited_long_enough() {
     run.wait_for_steps(2);
     let pid = Pid::from_raw(run.pid(1));
     kill(pid, Signal::SIGSTOP).unwrap();
-    std::thread::sleep(Duration::from_secs(6));
+    run.wait_for_end(0);
     kill(pid, Signal::SIGCONT).unwrap();
     let finished = run.finish(Duration::from_secs(20));
     assert!(

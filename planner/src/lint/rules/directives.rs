@@ -39,7 +39,8 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             );
         }
     }
-    repeated(&job.given, notes);
+    // What a component says again is said of other resources.
+    job.parts().for_each(|given| repeated(given, notes));
     output(context, notes);
     counts(context, notes);
 }
@@ -210,7 +211,7 @@ fn output(context: &Context<'_>, notes: &mut Notes<'_>) {
 /// Counts that contradict each other.
 fn counts(context: &Context<'_>, notes: &mut Notes<'_>) {
     let job = context.job;
-    if job.heterogeneous {
+    if job.is_heterogeneous() {
         return;
     }
     if let (Some(nodes), Some(tasks), Some(each)) = (job.nodes, job.tasks, job.tasks_per_node)

@@ -110,7 +110,7 @@ fn pyxis(call: &Call, notes: &mut Notes<'_>) {
 /// A step that is larger than its job.
 fn size(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>) {
     let job = context.job;
-    if job.heterogeneous {
+    if job.is_heterogeneous() {
         return;
     }
     if let (Some(there), Some(asked)) = (job.nodes, options::number(&call.options, "nodes"))
@@ -248,7 +248,7 @@ fn cpus(context: &Context<'_>, step: &Step, call: &Call, notes: &mut Notes<'_>) 
 /// A job that trains and asks for no GPU.
 fn gpus(context: &Context<'_>, notes: &mut Notes<'_>) {
     let job = context.job;
-    if !job.is_batch() || job.is_exclusive() || job.heterogeneous {
+    if !job.is_batch() || job.is_exclusive() || job.is_heterogeneous() {
         return;
     }
     let names = ["gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket", "gres", "tres-per-task"];
