@@ -149,7 +149,10 @@ impl Session {
                     }
                 }
                 ToPage::Error { message } => bail!("the hub said: {message}"),
-                ToPage::Runs { .. } | ToPage::Started { .. } | ToPage::Welcome { .. } => {}
+                ToPage::Runs { .. }
+                | ToPage::Started { .. }
+                | ToPage::Problems { .. }
+                | ToPage::Welcome { .. } => {}
             }
         }
     }

@@ -124,13 +124,22 @@ pub fn trunk(place: &Place, command: &str) -> Result<Command> {
 
 /// Builds `shardplan`, with the page of `dist/` in it.
 pub fn worker(place: &Place, build: Build) -> Result<()> {
+    shardplan(place, build, &["--features", "page"])
+}
+
+/// Builds `shardplan` for `serve --page`: sooner, and without waiting for the page.
+pub fn hub(place: &Place) -> Result<()> {
+    shardplan(place, Build::Quick, &[])
+}
+
+fn shardplan(place: &Place, build: Build, options: &[&str]) -> Result<()> {
     let _lock = place.lock_target(Target::Native)?;
     timed("building shardplan", || {
         let mut cargo = cargo(place, Target::Native);
         if build == Build::Quick {
             cargo.args(["--config", QUICK_PLANNER]);
         }
-        process::run(cargo.args(["build", "--release", "--package", "shardplan"]))?;
+        process::run(cargo.args(["build", "--release", "--package", "shardplan"]).args(options))?;
         publish(place, Target::Native, "release", "shardplan")
     })
 }
@@ -161,10 +170,8 @@ pub fn rank_tools(place: &Place) -> Result<Torch> {
 pub fn cargo(place: &Place, target: Target) -> Command {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(&place.root).env("CARGO_TARGET_DIR", place.target(target));
-    if std::env::var_os("CI").is_some() {
-        // A lock file that does not fit the manifests is a fault there, and a convenience elsewhere.
-        cargo.arg("--locked");
-    }
+    // What was tested is what is built, everywhere: a lock file that does not fit the manifests is `cargo update`'s to mend.
+    cargo.arg("--locked");
     // Set by cargo for this very program; a cargo started from it must find its own.
     for variable in ["LD_LIBRARY_PATH", "CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"] {
         cargo.env_remove(variable);

@@ -1,6 +1,6 @@
 //! All automation of this repository, as `cargo xtask COMMAND`. Nothing here is needed to use a built `shardplan`.
 //!
-//! `run` builds the page, the worker and the executor, and starts the hub. `test` is everything that CI runs.
+//! `run` builds the page and the hub, starts the hub, and builds the executor meanwhile. `test` is everything that CI runs.
 //! `build` is the first half of `run`. `dev` serves the page and rebuilds it on every change. `accuracy` and `bench`
 //! measure. `soak` looks for trouble for longer than `test` can. `gpu-bundle` packs what a GPU machine needs.
 //!
@@ -15,6 +15,7 @@ mod dev;
 mod fresh;
 mod lock;
 mod measure;
+mod picture;
 mod place;
 mod process;
 mod run;
@@ -39,10 +40,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build the page and the worker, start the hub here, print its URL
+    /// Build the page and the hub, start the hub here, print its URL; what runs need is built meanwhile
     Run(run::Arguments),
+    /// Make what runs need beside a hub that is there already: what `run` starts
+    #[command(hide = true)]
+    Prepare,
     /// Run everything that CI runs
     Test(test::Arguments),
+    /// Check a change: formatting, lints, unit tests of the packages that it is in
+    Check,
     /// Build the page, the worker and the executor into target/shardplan
     Build(build::Arguments),
     /// Serve the page alone and rebuild it on every change
@@ -53,6 +59,8 @@ enum Command {
     Fit(measure::Fit),
     /// Time the core (criterion)
     Bench,
+    /// Take README's pictures of the page
+    Picture,
     /// Fuzz what reads other people's input, and kill ranks
     Soak(soak::Arguments),
     /// Pack programs and scripts for a GPU machine without Rust or network
@@ -73,12 +81,15 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     let place = Place::find()?;
     match command {
         Command::Run(arguments) => run::run(&place, &arguments),
+        Command::Prepare => run::prepare(&place),
         Command::Test(arguments) => test::run(&place, &arguments),
+        Command::Check => test::check(&place),
         Command::Build(arguments) => build::run(&place, &arguments),
         Command::Dev(arguments) => dev::run(&place, &arguments),
         Command::Accuracy(arguments) => measure::accuracy(&place, &arguments),
         Command::Fit(arguments) => measure::fit(&place, &arguments),
         Command::Bench => measure::bench(&place),
+        Command::Picture => picture::run(&place),
         Command::Soak(arguments) => soak::run(&place, &arguments),
         Command::GpuBundle => bundle::run(&place),
     }

@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, large layouts, hostile values in scripts,
-//! what measuring costs, how far a calibration carries, and what the largest searches cost in the page.
+//! what measuring costs, whether Trunk's page is ours, how far a calibration carries, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
@@ -17,6 +17,7 @@ use crate::{process, tools};
 
 mod calibration;
 mod executor;
+mod page;
 mod search;
 mod values;
 
@@ -33,6 +34,8 @@ pub enum Part {
     Layouts,
     /// Run with and without measuring, in turn
     Measuring,
+    /// Compare Trunk's page with ours, and test it and the one inside the program
+    Page,
     /// Search the largest spaces in the page
     Search,
     /// Put hostile values into every field of a script
@@ -93,12 +96,13 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let trained = !wanted(Part::Layouts) || executor::layouts(place, arguments.layouts, arguments.seed)?;
     let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
+    let made = !wanted(Part::Page) || page::run(place)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
     let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
     if wanted(Part::Calibration) {
         calibration::run(place)?;
     }
-    Ok(if killed && trained && measured && quoted && searched && fuzzed {
+    Ok(if killed && trained && measured && quoted && made && searched && fuzzed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -27,6 +27,12 @@ pub struct Serve {
     /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
     #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
     torch: Option<PathBuf>,
+    /// Folder of a built page, served instead of the one in this program
+    #[arg(long, value_name = "DIR", env = "SHARDPLAN_PAGE", hide_env_values = true)]
+    page: Option<PathBuf>,
+    /// A file that says what is still being built or installed for runs, and goes when it is there: `cargo xtask run` writes it
+    #[arg(long, value_name = "FILE", hide = true)]
+    preparing: Option<PathBuf>,
 }
 
 impl Serve {
@@ -46,6 +52,8 @@ impl Serve {
             allow_origins: self.allow_origins,
             rank_binary: self.rank_binary,
             torch_python: self.torch,
+            page: self.page,
+            preparing: self.preparing,
             json,
         })?;
         Ok(Exit::Yes)

@@ -1,26 +1,35 @@
-//! The page, as it was built into this binary.
+//! The page: as it was built into this binary, or from a folder.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::sync::OnceLock;
 
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
-use rust_embed::RustEmbed;
 use sha2::{Digest, Sha256};
 
-#[derive(RustEmbed)]
-#[folder = "../dist"]
-#[allow_missing = true]
-struct Dist;
+/// The page in this binary.
+#[cfg(feature = "page")]
+mod built_in {
+    #[derive(rust_embed::RustEmbed)]
+    #[folder = "../dist"]
+    #[allow_missing = true]
+    pub struct Dist;
+}
 
-/// Shown when no page is built in.
+/// Shown when there is no page.
 const NO_PAGE: &str = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Shardplan</title></head>\n\
 <body><h1>The page is not built</h1>\n<p>This hub runs, but its binary was built without the page. In the checkout, run \
 <code>cargo xtask run</code>: it builds the page and a hub that serves it.</p></body></html>\n";
+
+/// A page has some ten files. What is beyond this is another folder, named by mistake.
+const MAX_FILES: usize = 200;
+/// Bytes of the largest file that is served; a page that was built to be there soon has modules of some 30 MB.
+const MAX_FILE_BYTES: u64 = 256 << 20;
 
 /// One file.
 struct Asset {
@@ -39,11 +48,25 @@ pub struct Assets {
 }
 
 impl Assets {
-    /// The files of this binary.
-    pub fn load() -> Self {
+    /// The files of a folder, else those of this binary.
+    pub fn load(folder: Option<&Path>) -> Self {
+        match folder {
+            Some(folder) => Self::from_files(files_of(folder).into_iter()),
+            None => Self::built_in(),
+        }
+    }
+
+    #[cfg(feature = "page")]
+    fn built_in() -> Self {
+        use built_in::Dist;
         let names: Vec<Cow<'static, str>> = Dist::iter().collect();
         let files = names.iter().filter_map(|name| Some((name.to_string(), Dist::get(name)?.data)));
         Self::from_files(files)
+    }
+
+    #[cfg(not(feature = "page"))]
+    fn built_in() -> Self {
+        Self::from_files(std::iter::empty())
     }
 
     fn from_files(files: impl Iterator<Item = (String, Cow<'static, [u8]>)>) -> Self {
@@ -57,7 +80,7 @@ impl Assets {
         Assets { files, policy, built }
     }
 
-    /// Whether no page is built in.
+    /// Whether there is no page.
     pub fn is_empty(&self) -> bool {
         !self.built
     }
@@ -90,6 +113,28 @@ impl Assets {
         }
         (headers, asset.bytes.clone()).into_response()
     }
+}
+
+/// Names and contents of the files in a folder and its folders; links are not followed, and what can't be read is left out.
+fn files_of(folder: &Path) -> Vec<(String, Cow<'static, [u8]>)> {
+    let mut files = Vec::new();
+    let mut folders = vec![(folder.to_owned(), String::new())];
+    while let Some((path, prefix)) = folders.pop() {
+        for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+            let (Ok(kind), Ok(name)) = (entry.file_type(), entry.file_name().into_string()) else { continue };
+            let name = format!("{prefix}{name}");
+            if kind.is_dir() && folders.len() < MAX_FILES {
+                folders.push((entry.path(), format!("{name}/")));
+            } else if kind.is_file()
+                && files.len() < MAX_FILES
+                && entry.metadata().is_ok_and(|facts| facts.len() <= MAX_FILE_BYTES)
+                && let Ok(bytes) = std::fs::read(entry.path())
+            {
+                files.push((name, Cow::Owned(bytes)));
+            }
+        }
+    }
+    files
 }
 
 impl Asset {
@@ -212,6 +257,24 @@ mod tests {
         assert_eq!(cache("page-0123456789abcdef_bg.wasm"), "public, max-age=31536000, immutable");
         assert_eq!(cache("icon.svg"), "no-cache");
         assert_eq!(content_type("a_bg.wasm"), "application/wasm");
+    }
+
+    #[test]
+    fn a_page_of_a_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (name, text) in [("index.html", "<p>"), ("parts/deep/a.js", "a")] {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            std::fs::write(path, text).expect("written");
+        }
+        std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link")).expect("linked");
+        let assets = Assets::load(Some(folder.path()));
+        assert!(!assets.is_empty());
+        let status = |path: &str| assets.serve(path, &HeaderMap::new()).status();
+        assert_eq!(status("/"), StatusCode::OK);
+        assert_eq!(status("/parts/deep/a.js"), StatusCode::OK);
+        assert_eq!(status("/link"), StatusCode::NOT_FOUND);
+        assert!(Assets::load(Some(&folder.path().join("absent"))).is_empty());
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub struct Settings {
     pub rank_binary: Option<PathBuf>,
     /// A Python that has torch, when named.
     pub torch_python: Option<PathBuf>,
+    /// Folder of the page, when it is not the one in this binary.
+    pub page: Option<PathBuf>,
+    /// The file that says what is still being built or installed, while something is.
+    pub preparing: Option<PathBuf>,
     /// Whether the URL is printed as JSON.
     pub json: bool,
 }
@@ -94,20 +98,21 @@ async fn serve_async(mut settings: Settings) -> anyhow::Result<()> {
     let told_to_end = told_to_end();
     let address = Address::new(bound.address, port, &token, &settings.runs)?;
     let json = settings.json;
-    let problems = problems::Problems::new(settings.rank_binary.clone(), settings.torch_python.clone());
+    let problems = problems::Problems::new(&settings);
+    let assets = assets::Assets::load(settings.page.as_deref());
     let hub = Arc::new(Hub {
         settings,
         port,
         host: host_name(),
         token,
-        assets: assets::Assets::load(),
+        assets,
         runs,
         connections: AtomicUsize::new(0),
         problems,
         starting: Semaphore::new(1),
     });
     if hub.assets.is_empty() {
-        say("note: no page is built into this binary; `cargo xtask run` builds it");
+        say("note: there is no page in this binary; `cargo xtask run` builds one and serves it");
     }
     print(&if json { address.json() } else { address.text() })?;
     tokio::select! {

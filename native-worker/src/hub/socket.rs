@@ -21,6 +21,8 @@ const HELLO_LIMIT: Duration = Duration::from_secs(5);
 const SEND_LIMIT: Duration = Duration::from_secs(60);
 /// How often a quiet connection is tried.
 const PING_EVERY: Duration = Duration::from_secs(20);
+/// How often what is being prepared is looked at again.
+const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(1);
 /// Frames that wait for a page.
 const QUEUE_FRAMES: usize = 16;
 /// Runs that one page may watch at once.
@@ -100,14 +102,26 @@ async fn talk(sink: SplitSink<WebSocket, Message>, mut stream: SplitStream<WebSo
     let mut writer = tokio::spawn(write(sink, frames));
     let mut page =
         Page { hub: hub.clone(), queue, tasks: JoinSet::new(), watches: HashMap::new(), lists: false };
-    let problems = hub.problems.get().await;
+    let (mut problems, mut is_preparing) = hub.problems.get().await;
     // Asking the driver may take a moment.
     let machine = tokio::task::spawn_blocking(crate::probe::machine).await.unwrap_or_default();
-    page.send(ToPage::Welcome { version: VERSION, host: hub.host.clone(), problems, machine }).await;
+    let (host, known) = (hub.host.clone(), problems.clone());
+    page.send(ToPage::Welcome { version: VERSION, host, problems: known, machine }).await;
+    let mut look_again = tokio::time::interval(LOOK_AGAIN_EVERY);
+    look_again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let message = tokio::select! {
             message = stream.next() => message,
             _ = &mut writer => break,
+            _ = look_again.tick(), if is_preparing => {
+                let (now, goes_on) = hub.problems.get().await;
+                is_preparing = goes_on;
+                if now != problems {
+                    problems.clone_from(&now);
+                    page.send(ToPage::Problems { problems: now }).await;
+                }
+                continue;
+            }
         };
         match message {
             Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {

@@ -31,6 +31,42 @@ fn help() {
     }
 }
 
+/// Documents of the repository that show plans, commands or options.
+const DOCUMENTS: [&str; 2] = [include_str!("../../../README.md"), include_str!("../../../docs/commands.md")];
+
+#[test]
+fn the_plans_that_documents_show_fit() {
+    for document in DOCUMENTS {
+        let shop = Workshop::new();
+        let plans: Vec<&str> = document.split("{\"version\"").skip(1).collect();
+        assert!(!plans.is_empty());
+        for rest in plans {
+            let text = format!("{{\"version\"{rest}");
+            let plan = serde_json::Deserializer::from_str(&text).into_iter::<serde_json::Value>().next();
+            shop.write("shown.json", &plan.expect("a plan").expect("JSON").to_string());
+            let answer = shop.ask(&["estimate", "shown.json"]);
+            assert!(answer.code == Some(0) && answer.stdout.contains("verdict     Fits"), "{answer:?}");
+        }
+    }
+}
+
+#[test]
+fn the_commands_that_documents_show_are_there() {
+    let help = check(&["--help"], 0).stdout;
+    let mut seen = 0;
+    for document in DOCUMENTS {
+        for rest in document.split("shardplan ").skip(1) {
+            let command: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
+            // `shardplan COMMAND` stands for any, and prose goes on with other words.
+            let is_shown = rest[command.len()..].starts_with([' ', '`']) && !command.is_empty();
+            let is_known = help.lines().any(|line| line.trim_start().starts_with(&format!("{command} ")));
+            seen += usize::from(is_shown && is_known);
+            assert!(!is_shown || is_known, "shardplan {command} is no command");
+        }
+    }
+    assert!(seen > 20, "{seen}");
+}
+
 #[test]
 fn a_wrong_command_line_is_code_2_and_leaves_stdout_empty() {
     for arguments in [

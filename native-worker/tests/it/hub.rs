@@ -143,6 +143,45 @@ fn has_ipv6() -> bool {
 }
 
 #[test]
+fn a_page_of_a_folder_is_served_instead() {
+    let shop = Workshop::new();
+    std::fs::create_dir_all(shop.path("page")).expect("made");
+    std::fs::write(shop.path("page/index.html"), "<p>another page").expect("written");
+    let hub = Hub::start_with(&shop, &["--page", "page"], "finish completed");
+    assert!(hub.get("/", &format!("Host: localhost:{}\r\n", hub.port)).ends_with("<p>another page"));
+}
+
+#[tokio::test]
+async fn a_page_hears_what_is_still_being_made_and_when_it_is_there() {
+    let shop = Workshop::new();
+    let file = shop.path("preparing");
+    let at = |doing: &str| {
+        let fresh = shop.path("fresh");
+        std::fs::write(&fresh, format!("{}\n{doing}", std::process::id())).expect("written");
+        std::fs::rename(fresh, &file).expect("renamed");
+    };
+    at("installing torch");
+    let hub = Hub::start_with(&shop, &["--preparing", "preparing"], "finish completed");
+    let mut socket = hub.connect().await;
+    send(&mut socket, &ToHub::Hello { token: hub.token.clone(), version: 1 }).await;
+    let mut said = Vec::new();
+    while said.len() < 3 {
+        match next(&mut socket).await {
+            Some(ToPage::Welcome { problems, .. } | ToPage::Problems { problems }) => said.push(problems),
+            other => panic!("{other:?}"),
+        }
+        match said.len() {
+            1 => at("compiling shardplan-rank"),
+            2 => std::fs::remove_file(&file).expect("removed"),
+            _ => {}
+        }
+    }
+    assert!(said[0].len() == 1 && said[0][0].contains("being made: installing torch."), "{said:?}");
+    assert!(said[1].len() == 1 && said[1][0].contains("compiling shardplan-rank"), "{said:?}");
+    assert!(said[2].is_empty(), "{said:?}");
+}
+
+#[test]
 fn both_loopbacks_are_the_hubs() {
     let shop = Workshop::new();
     let hub = Hub::start(&shop);

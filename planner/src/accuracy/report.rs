@@ -1,4 +1,4 @@
-//! The scores as Markdown, for docs/accuracy.md.
+//! The scores as Markdown, for docs/accuracy.md and, the chief ones, README.
 
 use super::{Covered, Dataset};
 
@@ -9,9 +9,48 @@ pub const END: &str = "<!-- end of figures -->";
 
 /// The document with its figures replaced by those of `datasets`; none when it has no place for them.
 pub fn with_figures(document: &str, datasets: &[Dataset]) -> Option<String> {
+    between(document, &figures(datasets))
+}
+
+/// The same for the chief figures.
+pub fn with_chief_figures(document: &str, datasets: &[Dataset]) -> Option<String> {
+    between(document, &chief_figures(datasets)?)
+}
+
+fn between(document: &str, text: &str) -> Option<String> {
     let (before, rest) = document.split_once(BEGIN)?;
     let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{}\n{END}{after}", figures(datasets)))
+    Some(format!("{before}{BEGIN}\n\n{text}\n{END}{after}"))
+}
+
+/// What README shows, in words: dataset, quantity, rows. Of datasets in two halves the one that constants were not fitted to.
+const CHIEF: [(&str, &str, &str, &str); 8] = [
+    ("Parameters on a rank: Megatron-Core's own count", "param_counts", "parameters", "all"),
+    ("Peak memory: Megatron-LM's CI", "megatron_ci_golden", "peak_bytes", "validate"),
+    ("Peak memory: SimuMax's runs", "simumax_results", "peak_bytes", "all"),
+    ("Peak memory: torchtitan's benchmarks", "torchtitan_benchmarks", "peak_bytes", "all"),
+    ("Step: Megatron Bridge, each model family unseen", "megatron_bridge_perf", "step_seconds", "family_out"),
+    ("Step: NeMo on up to 16,384 H100", "nemo_h100_scaling", "step_seconds", "all"),
+    ("Step: vTrain's runs", "vtrain_ground_truth", "step_seconds", "validate"),
+    ("Step: torchtitan's benchmarks", "torchtitan_benchmarks", "step_seconds", "validate"),
+];
+
+/// A table of the chief scores; none when one of them is not among the datasets.
+fn chief_figures(datasets: &[Dataset]) -> Option<String> {
+    let mut text = String::from(
+        "| predicted against published | rows | median error | 90 % within |\n|---|--:|--:|--:|\n",
+    );
+    for (words, name, quantity, split) in CHIEF {
+        let is_it = |one: &&Dataset| one.name == name && one.quantity == quantity && one.split == split;
+        let found = datasets.iter().find(is_it)?;
+        text.push_str(&format!(
+            "| {words} | {} | {} | {} |\n",
+            found.n,
+            percent(found.median_abs_err),
+            percent(found.p90_abs_err)
+        ));
+    }
+    Some(text)
 }
 
 fn percent(fraction: f64) -> String {

@@ -58,6 +58,11 @@ pub enum ToPage {
         #[serde(default)]
         machine: Machine,
     },
+    /// What the hub can run has changed, as it does while a worker is still being built.
+    Problems {
+        /// Absent parts as sentences; none when plans can be started.
+        problems: Vec<String>,
+    },
     /// All runs, newest first.
     Runs {
         /// The runs.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use planner::accuracy::report::{BEGIN, END, with_figures};
+use planner::accuracy::report::{BEGIN, END, with_chief_figures, with_figures};
 use planner::accuracy::winners::winners;
 use planner::accuracy::{BUNDLED, Dataset, score};
 
@@ -89,17 +89,21 @@ fn places(evidence: Option<PathBuf>, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// Writes the figures into docs/accuracy.md of the checkout; figures of other evidence are not the project's.
+/// Writes the figures into the checkout's documents; figures of other evidence are not the project's.
 fn write(datasets: &[Dataset]) -> Result<()> {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/accuracy.md");
-    let document =
-        std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-    let written = with_figures(&document, datasets).with_context(|| {
-        format!("{} has no place for figures, between `{BEGIN}` and `{END}`", path.display())
-    })?;
-    if written != document {
-        std::fs::write(&path, written).with_context(|| format!("can't write {}", path.display()))?;
-        eprintln!("wrote the figures into docs/accuracy.md");
+    type WithFigures = fn(&str, &[Dataset]) -> Option<String>;
+    let documents: [(&str, WithFigures); 2] =
+        [("docs/accuracy.md", with_figures), ("README.md", with_chief_figures)];
+    for (name, with_figures) in documents {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
+        let document =
+            std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
+        let written = with_figures(&document, datasets)
+            .with_context(|| format!("{name} has no place for figures between `{BEGIN}` and `{END}`, or one is missing"))?;
+        if written != document {
+            std::fs::write(&path, written).with_context(|| format!("can't write {}", path.display()))?;
+            eprintln!("wrote the figures into {name}");
+        }
     }
     Ok(())
 }

@@ -115,10 +115,10 @@ fi
 echo "iteration 1/ 1 | lm loss: 1.5"
 if [ -n "$handles" ]; then
   trap 'echo "rank $rank saves on signal $signal"; exit 0' "$signal"
-  # bash runs a trap between commands.
+  # bash runs a trap between commands. Slurm signals every process of a step, sleep too, which may be gone before the trap runs.
   end=$((SECONDS + ${STUB_SECONDS-0}))
   while [ "$SECONDS" -lt "$end" ]; do
-    sleep 0.2
+    sleep 0.2 || true
   done
 else
   exec sleep "${STUB_SECONDS-0}"

@@ -140,6 +140,13 @@ impl Hub {
         self.connection.with(|connection| matches!(connection, Connection::Connected { .. }))
     }
 
+    /// Whether the hub can start plans, tracked: it is connected to, and its machine lacks nothing.
+    pub fn can_run(self) -> bool {
+        self.connection.with(
+            |connection| matches!(connection, Connection::Connected { problems, .. } if problems.is_empty()),
+        )
+    }
+
     /// What the hub's machine has for ranks, tracked; none while it is not connected to.
     pub fn machine(self) -> Option<Machine> {
         self.connection.with(|connection| match connection {
@@ -177,6 +184,11 @@ impl Hub {
                 self.send(ToHub::ListRuns);
                 self.watch();
             }
+            ToPage::Problems { problems: now } => self.connection.update(|connection| {
+                if let Connection::Connected { problems, .. } = connection {
+                    *problems = now;
+                }
+            }),
             ToPage::Runs { runs } => {
                 self.runs.set(Arc::new(runs));
                 self.show_something();

@@ -147,7 +147,7 @@ impl Picture {
         match self.surface.get_current_texture() {
             wgpu::CurrentSurfaceTexture::Success(frame) | wgpu::CurrentSurfaceTexture::Suboptimal(frame) => {
                 self.encode(&frame.texture.create_view(&wgpu::TextureViewDescriptor::default()));
-                frame.present();
+                self.queue.present(frame);
                 true
             }
             _ => {

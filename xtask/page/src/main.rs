@@ -111,6 +111,8 @@ fn bind(path: &Path, bytes: Vec<u8>, name: &str, output: &Path) -> Result<()> {
     ensure!(bytes.starts_with(b"\0asm"), "{} is no WebAssembly module", path.display());
     let mut bindgen = Bindgen::new();
     bindgen.input_bytes(name, bytes).web(true)?.typescript(false).out_name(name);
+    // What is started by its JavaScript alone finds the module beside it, as with wasm-bindgen's program.
+    bindgen.omit_default_module_path(false);
     bindgen.generate(output).with_context(|| format!("binding {}", path.display()))
 }
 

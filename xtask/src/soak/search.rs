@@ -13,7 +13,7 @@ pub fn run(place: &Place, searches: u32) -> Result<bool> {
     let _lock = place.lock_target(Target::Native)?;
     let mut cargo = build::cargo(place, Target::Native);
     cargo
-        .args(["test", "--package", "system-tests", "--test", "system"])
+        .args(["test", "--package", "system-tests", "--test", "browser"])
         .args(["--", "--nocapture", "search::what_searches_cost"])
         .env("SHARDPLAN_BIN_DIR", place.programs())
         .env("SHARDPLAN_SEARCHES", searches.to_string());

@@ -11,7 +11,7 @@ pub fn run(place: &Place, cases: u32) -> Result<bool> {
     let _lock = place.lock_target(Target::Native)?;
     let mut cargo = build::cargo(place, Target::Native);
     cargo
-        .args(["test", "--package", "system-tests", "--test", "system"])
+        .args(["test", "--package", "system-tests", "--test", "processes"])
         .args(["--", "--nocapture", "scripts::hostile::no_value"])
         .env("PROPTEST_CASES", cases.to_string());
     timed(format!("{cases} hostile values in every field of a script"), || process::watch(&mut cargo, |_| {}))

@@ -3,6 +3,7 @@
 //! The steps are in `steps`, what they count in `count`. A step that is one check (a build, a lint) counts as one.
 //! The last line of stdout is `N passed, N failed`; the exit code is 0 when nothing failed.
 
+mod changed;
 mod count;
 mod steps;
 
@@ -17,6 +18,7 @@ use crate::console;
 use crate::place::Place;
 use count::Count;
 use steps::Step;
+pub use steps::Surroundings;
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -57,11 +59,31 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     Ok(summary(&outcomes, start.elapsed()))
 }
 
+/// Runs `cargo xtask check`: what can be said of a change within two minutes.
+pub fn check(place: &Place) -> Result<ExitCode> {
+    let changed = changed::changed(place)?;
+    let start = Instant::now();
+    let mut outcomes = vec![outcome(place, Step::Format), outcome(place, Step::Lint)];
+    if changed.is_page {
+        outcomes.push(outcome(place, Step::LintWasm));
+    }
+    if changed.packages.is_empty() {
+        console::result("No package with unit tests has changed");
+    } else {
+        outcomes.push(outcome_of(Step::Unit, || steps::unit_of(place, &changed.packages)));
+    }
+    Ok(summary(&outcomes, start.elapsed()))
+}
+
 /// Does a step and says how it ended.
 fn outcome(place: &Place, step: Step) -> Outcome {
+    outcome_of(step, || step.run(place))
+}
+
+fn outcome_of(step: Step, run: impl FnOnce() -> Result<Count> + std::panic::UnwindSafe) -> Outcome {
     console::result(format_args!("\n== {step}: {}", step.title()));
     let start = Instant::now();
-    let ended = std::panic::catch_unwind(|| step.run(place)).unwrap_or_else(|_| Err(anyhow!("it panicked")));
+    let ended = std::panic::catch_unwind(run).unwrap_or_else(|_| Err(anyhow!("it panicked")));
     let count = ended.unwrap_or_else(|error| {
         console::say(format_args!("error in {step}: {error:#}"));
         Count::FAILED

@@ -1,13 +1,14 @@
 //! The steps of `cargo xtask test`, in the order in which they are begun: neighbours build in folders of their own.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow};
 
 use super::count::Count;
 use crate::place::{Place, Target};
-use crate::tools::{self, Package};
+use crate::tools::{self, Package, Torch};
 use crate::{build, process};
 
 /// A step.
@@ -27,7 +28,7 @@ pub enum Step {
     LintRank,
     /// Tests of the executor
     Rank,
-    /// The worker builds, with the page in it
+    /// What tests the whole builds
     Worker,
     /// Whole-system tests: browser, worker, Slurm
     System,
@@ -51,7 +52,7 @@ impl Step {
             Step::Unit => "cargo test, with doc tests",
             Step::Rank => "tests of shardplan-rank on libtorch",
             Step::Page => "the page, and tests of page-builder",
-            Step::Worker => "shardplan, with the page in it, and what tests it whole",
+            Step::Worker => "compiling whole-system tests",
             Step::System => "browser, worker, Slurm",
         }
     }
@@ -120,18 +121,29 @@ impl Step {
                 Ok([Count::PASSED, tests].into_iter().sum())
             }
             Step::Worker => {
-                // Waits for whoever builds the page.
-                build::page(place, build::Build::Quick)?;
                 // Compiling it as it is released takes as long as all of its tests, and tests nothing more.
                 let _lock = place.lock_target(Target::Native)?;
                 process::run(unit(place).arg("--no-run"))?;
                 build::publish_tested_worker(place)?;
                 // Beside what may still run, instead of after it.
-                process::run(system_tests(place).arg("--no-run")).map(|()| Count::PASSED)
+                process::run(system_tests(place).arg("--no-run"))?;
+                let own = test(system_tests(place).arg("--lib"))?;
+                Ok([Count::PASSED, own].into_iter().sum())
             }
             Step::System => system(place),
         }
     }
+}
+
+/// The unit tests of some packages.
+pub fn unit_of(place: &Place, packages: &[&str]) -> Result<Count> {
+    let _lock = place.lock_target(Target::Native)?;
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo.args(["test", "--no-fail-fast"]);
+    for package in packages {
+        cargo.args(["--package", package]);
+    }
+    test(&mut cargo)
 }
 
 /// The tests of what builds with Rust alone: those of the default members, and the page's own, which run without a browser.
@@ -179,13 +191,21 @@ fn lint(
     check(cargo.args(["--", "--deny", "warnings"]))
 }
 
-/// Tests that wait most of their time, because Slurm looks at its jobs now and then.
-const SLURM: &[&str] = &["slurm::"];
-/// Those of the others that start processes of Python, bash or the executor, and no browser: about half of the time.
-const PROCESSES: &[&str] = &["fsdp::", "launch::", "memory::", "scripts::"];
+/// The streams of the whole-system tests, which run side by side: the folders of `tests/tests`.
+fn streams(place: &Place) -> Result<Vec<String>> {
+    let folder = place.root.join("tests").join("tests");
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut streams: Vec<String> = entries
+        .flatten()
+        .filter(|entry| entry.path().join("main.rs").is_file())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    streams.sort();
+    Ok(streams)
+}
 
-/// The whole-system tests, in three streams side by side. They run against the page and the executor as `cargo xtask run`
-/// builds them, and the worker of `Step::Worker`.
+/// The whole-system tests. They run against the page and the executor as `cargo xtask run` builds them, and the worker of
+/// `Step::Worker`.
 fn system(place: &Place) -> Result<Count> {
     let browser = [Package::CHROMIUM, Package::CHROMEDRIVER];
     let slurm = [
@@ -198,28 +218,48 @@ fn system(place: &Place) -> Result<Count> {
         Package::SHELLCHECK,
     ];
     tools::packages(place, &[&browser[..], &slurm[..]].concat())?;
+    build::page(place, build::Build::Quick)?;
     Step::Worker.run(place)?;
-    let torch = build::rank(place)?;
-    let uv = tools::uv(place, &torch)?;
+    let surroundings = Surroundings::find(place)?;
+    let page = place.root.join("dist");
     let _lock = place.lock_target(Target::Native)?;
-    let tests = |names: &[&str]| {
-        let mut cargo = system_tests(place);
-        cargo.arg("--no-fail-fast");
-        // One at a time in a stream: each starts a browser, or four ranks, and waits for them with limits.
-        cargo.args(["--", "--test-threads=1"]).args(names);
-        // Errors there tell their story themselves.
-        cargo.env("RUST_BACKTRACE", "0").env("SHARDPLAN_BIN_DIR", place.programs());
-        cargo.env("SHARDPLAN_TORCH", &torch.python).env("SHARDPLAN_UV", &uv);
-        test(&mut cargo)
-    };
-    let skipped = [SLURM, PROCESSES].concat();
-    let rest: Vec<&str> = skipped.iter().flat_map(|name| ["--skip", name]).collect();
-    let streams = [SLURM, PROCESSES, &rest];
+    let streams = streams(place)?;
+    let tests = |stream: &str| surroundings.test(place, stream, Some(&page), &[]);
     std::thread::scope(|scope| {
-        let running = streams.map(|names| scope.spawn(|| tests(names)));
-        let ended = running.map(|stream| {
+        let running: Vec<_> = streams.iter().map(|stream| scope.spawn(|| tests(stream))).collect();
+        let ended = running.into_iter().map(|stream| {
             stream.join().map_err(|_| anyhow!("a thread of the whole-system tests panicked"))?
         });
-        ended.into_iter().sum()
+        ended.sum()
     })
+}
+
+/// What whole-system tests need besides page and worker.
+pub struct Surroundings {
+    torch: Torch,
+    uv: PathBuf,
+}
+
+impl Surroundings {
+    /// Builds the executor, and makes sure of the rest.
+    pub fn find(place: &Place) -> Result<Surroundings> {
+        let torch = build::rank(place)?;
+        let uv = tools::uv(place, &torch)?;
+        Ok(Surroundings { torch, uv })
+    }
+
+    /// Runs a stream, or the tests of it whose names have a part, against the page of a folder or the one in the program.
+    pub fn test(&self, place: &Place, stream: &str, page: Option<&Path>, parts: &[&str]) -> Result<Count> {
+        let mut cargo = system_tests(place);
+        // One at a time in a stream: each starts a browser, or four ranks, and waits for them with limits.
+        cargo.args(["--no-fail-fast", "--test", stream, "--", "--test-threads=1"]).args(parts);
+        // Errors there tell their story themselves.
+        cargo.env("RUST_BACKTRACE", "0").env("SHARDPLAN_BIN_DIR", place.programs());
+        cargo.env("SHARDPLAN_TORCH", &self.torch.python).env("SHARDPLAN_UV", &self.uv);
+        match page {
+            Some(page) => cargo.env("SHARDPLAN_PAGE", page),
+            None => cargo.env_remove("SHARDPLAN_PAGE"),
+        };
+        test(&mut cargo)
+    }
 }

@@ -12,5 +12,5 @@ mod wasm;
 pub use debian::{Package, packages};
 pub use fuzz::{NIGHTLY, fuzz_tools, nightly_version};
 pub use rust::{WASM, components, wasm_target};
-pub use torch::{Torch, torch, transformers, uv};
+pub use torch::{Torch, python as torch_python, torch, transformers, uv};
 pub use wasm::wasm_tools;

@@ -1,7 +1,7 @@
 //! libtorch: the one in pip's torch wheel, in a virtual environment in the cache.
 //!
 //! The version is the one that `tch` in the workspace is made for. A marker file is written last, so an installation
-//! that was cut short is done again.
+//! that was cut short is done again. What pip takes, to the hash, stands in the lists of `xtask/python`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,9 +38,18 @@ impl Torch {
     }
 }
 
+/// The Python that has torch, or will have it.
+pub fn python(place: &Place) -> PathBuf {
+    folder(place).join("bin").join("python3")
+}
+
+fn folder(place: &Place) -> PathBuf {
+    place.cache.join(format!("torch-{TORCH_VERSION}"))
+}
+
 /// Makes sure of torch.
 pub fn torch(place: &Place) -> Result<Torch> {
-    let folder = place.cache.join(format!("torch-{TORCH_VERSION}"));
+    let folder = folder(place);
     let marker = folder.join(MARKER);
     if !marker.is_file() {
         let _lock = Lock::acquire(&place.lock_file("torch"))?;
@@ -54,7 +63,7 @@ pub fn torch(place: &Place) -> Result<Torch> {
             std::fs::write(&marker, text).with_context(|| format!("cannot write {}", marker.display()))?;
         }
     }
-    let python = folder.join("bin").join("python3");
+    let python = python(place);
     let packages = process::read(
         Command::new(&python).args(["-c", "import sysconfig; print(sysconfig.get_path('platlib'))"]),
     )
@@ -90,14 +99,23 @@ fn beside(place: &Place, torch: &Torch, package: &str, wanted: &str) -> Result<(
         return Ok(());
     }
     let wanted = format!("{package}=={wanted}");
-    timed(format_args!("installing {wanted} beside torch (once)"), || pip_install(&torch.python, &[&wanted]))
-        .with_context(|| format!("{wanted} could not be installed"))
+    timed(format_args!("installing {wanted} beside torch (once)"), || {
+        pip_install(place, &torch.python, package)
+    })
+    .with_context(|| format!("{wanted} could not be installed"))
 }
 
-fn pip_install(python: &Path, packages: &[&str]) -> Result<()> {
+/// Installs a list of packages, each as the file that the list has the hash of.
+fn pip_install(place: &Place, python: &Path, list: &str) -> Result<()> {
     let options =
         ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"];
-    process::run(Command::new(python).args(options).args(packages))
+    let list = place.root.join(list_path(list));
+    process::run(Command::new(python).args(options).args(["--require-hashes", "--requirement"]).arg(list))
+}
+
+/// Where a list lies in the checkout.
+fn list_path(list: &str) -> String {
+    format!("xtask/python/{list}.txt")
 }
 
 /// True when the environment's own Python imports the wanted version.
@@ -129,8 +147,7 @@ fn install(place: &Place, folder: &Path) -> Result<()> {
         format_args!("installing torch {TORCH_VERSION} into {} (once, several GB)", folder.display()),
         || {
             process::run(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
-            let torch = format!("torch=={TORCH_VERSION}");
-            pip_install(&folder.join("bin").join("python3"), &[&torch, "numpy"])
+            pip_install(place, &folder.join("bin").join("python3"), "torch")
         },
     )
     .with_context(|| format!("torch {TORCH_VERSION} could not be installed"))?;
@@ -138,4 +155,23 @@ fn install(place: &Place, folder: &Path) -> Result<()> {
         bail!("torch {TORCH_VERSION} was installed into {} but can't be imported there", folder.display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_have_these_versions_and_hashes_of_all() {
+        for (package, version) in
+            [("torch", TORCH_VERSION), ("transformers", TRANSFORMERS_VERSION), ("uv", UV_VERSION)]
+        {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(list_path(package));
+            let list = std::fs::read_to_string(&path).unwrap();
+            assert!(list.contains(&format!("\n{package}=={version} \\\n")), "{package}");
+            for entry in list.replace(" \\\n", " ").lines().filter(|line| !line.starts_with('#')) {
+                assert!(entry.contains("==") && entry.contains("--hash=sha256:"), "{entry}");
+            }
+        }
+    }
 }

@@ -231,7 +231,8 @@ impl Run {
     /// Waits until a rank has recorded how it ended.
     pub fn wait_for_end(&self, rank: usize) {
         let deadline = Instant::now() + Duration::from_secs(60);
-        let ended = || matches!(self.records(rank).pop().map(|record| record.event), Some(Event::Ended { .. }));
+        let ended =
+            || matches!(self.records(rank).pop().map(|record| record.event), Some(Event::Ended { .. }));
         while !ended() {
             assert!(Instant::now() < deadline, "rank {rank} did not end within a minute");
             std::thread::sleep(Duration::from_millis(20));

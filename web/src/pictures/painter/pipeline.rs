@@ -26,7 +26,8 @@ pub fn pipeline(device: &wgpu::Device, format: wgpu::TextureFormat) -> wgpu::Ren
             4,
             &[wgpu::VertexAttribute { format: wgpu::VertexFormat::Unorm8x4, offset: 0, shader_location: 1 }],
         ),
-    ];
+    ]
+    .map(Some);
     device.create_render_pipeline(&wgpu::RenderPipelineDescriptor {
         label: Some("rectangles"),
         layout: None,

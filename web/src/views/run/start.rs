@@ -70,7 +70,7 @@ pub fn StartCard() -> impl IntoView {
             </div>
             <Show when=move || can_start.get()>
                 <button class="primary" data-testid=testid::RUN_START
-                    disabled=move || !hub.is_connected() || hub.starting.get() on:click=start>
+                    disabled=move || !hub.can_run() || hub.starting.get() on:click=start>
                     {move || if hub.starting.get() { "Starting" } else { "Start" }}
                 </button>
             </Show>

@@ -11,7 +11,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use hmac::{Hmac, Mac};
+use hmac::{Hmac, KeyInit, Mac};
 use run_folder::Key;
 use sha2::Sha256;
 

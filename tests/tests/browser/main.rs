@@ -1,0 +1,13 @@
+//! The page in a real Chromium, with a real hub behind it. One stream of `cargo xtask test`: a browser at a time.
+
+mod diagnose;
+mod layouts;
+mod lint;
+mod map;
+mod measured;
+mod plan;
+mod script_form;
+mod search;
+mod settings;
+mod timeline;
+mod watched;

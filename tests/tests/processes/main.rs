@@ -1,0 +1,11 @@
+//! Programs without a browser: the worker and its ranks, the hub, launchers, scripts in bash. One stream of `cargo xtask test`.
+
+mod fsdp;
+mod hub;
+mod launch;
+mod memory;
+mod scripts;
+mod survive;
+mod verify;
+mod worker;
+mod wrap;

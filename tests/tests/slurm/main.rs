@@ -1,0 +1,11 @@
+//! A real Slurm with a login node and two compute nodes, and what runs on it. One stream of `cargo xtask test`: it waits most of its
+//! time, because Slurm looks at its jobs now and then.
+
+mod again;
+mod cluster;
+mod node_lists;
+mod payloads;
+mod test_only;
+mod time_limit;
+mod worker;
+mod wrap;
