@@ -14,6 +14,7 @@ mod search;
 mod sections;
 mod state;
 mod testid;
+mod texts;
 mod timeline;
 mod views;
 

@@ -106,7 +106,7 @@ impl Task {
 }
 
 /// What kind of script is wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ScriptOptions {
     /// How processes are spawned.
     pub mode: Mode,

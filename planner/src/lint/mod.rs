@@ -27,7 +27,9 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-use serde::Serialize;
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
 
 pub use crate::finding::Severity;
 pub use harm::{Harm, Taken, taken};
@@ -38,12 +40,12 @@ pub use table::{Rule, rules};
 pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
 
 /// One thing that is wrong with a script, or worth knowing.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// How much it matters.
     pub severity: Severity,
     /// Name of the rule.
-    pub rule: &'static str,
+    pub rule: Cow<'static, str>,
     /// Line, from 1.
     pub line: u64,
     /// Column in characters, from 1.
@@ -53,7 +55,7 @@ pub struct Finding {
     /// What is wrong here.
     pub message: String,
     /// Why that matters.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
     /// What to do.
     pub fix: String,
     /// The whole line as it should be, where one line is the remedy.
@@ -63,7 +65,7 @@ pub struct Finding {
 }
 
 /// The answer about one script.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Version of this answer's format.
     pub version: u32,

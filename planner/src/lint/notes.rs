@@ -96,12 +96,12 @@ impl<'a> Notes<'a> {
         }
         self.found.push(Finding {
             severity: entry.severity,
-            rule: entry.id,
+            rule: entry.id.into(),
             line: line as u64 + 1,
             column: column as u64,
             width: width as u64,
             message,
-            why: entry.why,
+            why: entry.why.into(),
             fix,
             replacement,
             excerpt: String::new(),
@@ -168,7 +168,7 @@ impl<'a> Notes<'a> {
             }
         }
         found.sort_by(|a, b| {
-            (a.line, a.column, a.severity, a.rule).cmp(&(b.line, b.column, b.severity, b.rule))
+            (a.line, a.column, a.severity, &a.rule).cmp(&(b.line, b.column, b.severity, &b.rule))
         });
         found
     }

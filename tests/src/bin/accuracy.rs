@@ -98,8 +98,9 @@ fn write(datasets: &[Dataset]) -> Result<()> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
         let document =
             std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-        let written = with_figures(&document, datasets)
-            .with_context(|| format!("{name} has no place for figures between `{BEGIN}` and `{END}`, or one is missing"))?;
+        let written = with_figures(&document, datasets).with_context(|| {
+            format!("{name} has no place for figures between `{BEGIN}` and `{END}`, or one is missing")
+        })?;
         if written != document {
             std::fs::write(&path, written).with_context(|| format!("can't write {}", path.display()))?;
             eprintln!("wrote the figures into {name}");

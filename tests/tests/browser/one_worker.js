@@ -30,7 +30,7 @@ const search = async number => {
     partial = worked.partial ?? partial;
     evaluated += worked.partial?.evaluated ?? 0;
   }
-  const candidates = partial.best.slice(0, 200);
+  const candidates = [...partial.fits.best, ...partial.tight.best].slice(0, 200);
   const { found: simulated } = (await ask({ Simulate: { number, candidates } })).Simulated;
   await ask({ Answer: { number, partial, simulated, last: true } });
   return { evaluated, seconds: (performance.now() - began) / 1000 };

@@ -12,6 +12,7 @@ use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, program};
 use system_tests::runs::Runs;
+use system_tests::wait::{Attempt, until};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -164,8 +165,12 @@ async fn check(browser: &Browser, example: &Example, site: &Site) -> Result<()> 
     browser.text_when("script-text", SOON, |text| text == expected).await?;
     browser.script("window.copied = ''").await?;
     browser.click("script-command-copy").await?;
-    let copied = browser.script("return window.copied").await?;
-    let copied = copied.as_str().filter(|text| !text.is_empty()).context("nothing was copied")?;
+    let copied = until("a copied command", SOON, || async {
+        let copied = browser.script("return window.copied").await?;
+        let text = copied.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        Ok(text.map_or_else(|| Attempt::NotYet("nothing was copied".to_owned()), Attempt::Ready))
+    });
+    let copied = &copied.await?;
     ensure!(copied.contains("shardplan script plan.json --mode"), "{copied}");
 
     let folder = tempfile::tempdir()?;

@@ -97,6 +97,8 @@ async fn a_stop_ends_ranks_that_hang_without_a_launcher() -> Result<()> {
     let mut session = hub.connect().await?;
     // One rank holds the others up in the middle of a step.
     kill(ranks[3], Signal::SIGSTOP)?;
+    // The others may still end the step that it was in, and wait for it in the next.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     launcher.signal(Signal::SIGKILL)?;
     launcher.wait(Duration::from_secs(5))?;
     let shown = listed(&mut session, |run| !run.reason.is_empty()).await?;

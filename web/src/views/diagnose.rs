@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use leptos::ev::DragEvent;
 use leptos::prelude::*;
-use planner::diagnose::{Answer, Diagnosis};
+use planner::diagnose::Answer;
+use planner::wire::PlanFile;
 use wasm_bindgen::JsCast;
 use web_sys::{Blob, FileList};
 
@@ -15,6 +16,7 @@ use crate::browser;
 use crate::format::bytes;
 use crate::state::store;
 use crate::testid;
+use crate::texts::{ABSENT, Diagnosis};
 use result::ResultView;
 use slices::{Part, slice, text_as_blob};
 
@@ -56,9 +58,8 @@ pub fn DiagnoseView() -> impl IntoView {
     let state = expect_context::<DiagnoseState>();
     let over = RwSignal::new(false);
     let start = move |parts: Vec<Part>| {
-        let plan = if state.with_plan.get_untracked() { store.resolved.get_untracked() } else { None };
-        let diagnosis = Diagnosis::new(plan.as_deref());
-        leptos::task::spawn_local(read(state, parts, diagnosis));
+        let plan = state.with_plan.get_untracked().then(|| store.plan_now());
+        leptos::task::spawn_local(read(state, parts, plan));
     };
     let open_files = move |files: Option<FileList>| {
         let Some(files) = files else { return };
@@ -147,18 +148,23 @@ pub fn DiagnoseView() -> impl IntoView {
 }
 
 /// Reads all parts, letting the browser draw between slices.
-async fn read(state: DiagnoseState, parts: Vec<Part>, mut diagnosis: Diagnosis) {
+async fn read(state: DiagnoseState, parts: Vec<Part>, plan: Option<Arc<PlanFile>>) {
     let turn = state.turn.get_untracked().wrapping_add(1);
     state.turn.set(turn);
     state.trouble.set(None);
     state.answer.set(None);
+    let fail = |trouble: String| {
+        state.progress.set(None);
+        state.trouble.set(Some(trouble));
+    };
     let all: f64 = parts.iter().map(|part| part.blob.size()).sum();
     let (mut done, mut longest) = (0.0, 0.0_f64);
+    let Some(diagnosis) = Diagnosis::begin(plan.as_deref()).await else { return fail(ABSENT.to_owned()) };
     for part in parts {
-        diagnosis.file(&part.name);
+        let mut works = diagnosis.names(&part.name);
         let size = part.blob.size();
         let mut at = 0.0;
-        while at < size {
+        while works && at < size {
             state.progress.set(Some([done + at, all]));
             let bytes = slice(&part.blob, at, (at + SLICE).min(size)).await;
             // Somebody gave other logs meanwhile.
@@ -166,20 +172,22 @@ async fn read(state: DiagnoseState, parts: Vec<Part>, mut diagnosis: Diagnosis) 
                 return;
             }
             let Some(bytes) = bytes else {
-                state.progress.set(None);
-                state.trouble.set(Some(format!("{} could not be read to its end", part.name)));
-                return;
+                return fail(format!("{} could not be read to its end", part.name));
             };
             let before = browser::now_ms();
-            diagnosis.feed(&bytes);
+            works = diagnosis.reads(&bytes);
             longest = longest.max(browser::now_ms() - before);
             at += SLICE;
+        }
+        if !works {
+            return fail(format!("Reading {} failed; reload the page", part.name));
         }
         done += size;
     }
     let before = browser::now_ms();
-    let answer = diagnosis.finish();
+    let answer = diagnosis.answers();
     longest = longest.max(browser::now_ms() - before);
+    let Some(answer) = answer else { return fail("Reading failed; reload the page".to_owned()) };
     state.progress.set(None);
     state.longest.set(longest);
     state.answer.set(Some(Arc::new(answer)));

@@ -8,11 +8,13 @@ use leptos::ev::DragEvent;
 use leptos::html;
 use leptos::prelude::*;
 use planner::Severity;
-use planner::lint::{Finding, Report, lint};
+use planner::lint::{Finding, Report};
 use wasm_bindgen::JsCast;
 
 use crate::findings::{Shape, sentence, word};
 use crate::testid;
+use crate::texts;
+use crate::texts::protocol::{Ask, Tell};
 
 /// Largest script that is taken: a browser takes minutes to lay out much more.
 const MAX_BYTES: usize = 512 * 1024;
@@ -26,8 +28,29 @@ pub fn LintPanel() -> impl IntoView {
     let area = NodeRef::<html::Textarea>::new();
     let gutter = NodeRef::<html::Pre>::new();
     let reading = StoredValue::new_local(None::<gloo::file::callbacks::FileReader>);
-    let report =
-        Memo::new(move |_| text.with(|text| (!text.trim().is_empty()).then(|| lint(text.as_bytes()))));
+    // The latest report; it is of the text on screen, or of one a moment ago.
+    let report = RwSignal::new(None::<Report>);
+    let turn = StoredValue::new(0u32);
+    Effect::new(move |_| {
+        let script = text.get();
+        let now = turn.with_value(|turn| turn.wrapping_add(1));
+        turn.set_value(now);
+        if script.trim().is_empty() {
+            report.set(None);
+            return;
+        }
+        leptos::task::spawn_local(async move {
+            let told = texts::ask(&Ask::Lint(script)).await;
+            // Somebody typed on meanwhile.
+            if turn.try_get_value() != Some(now) {
+                return;
+            }
+            match told {
+                Some(Tell::Lint(found)) => report.set(Some(found)),
+                _ => refused.set(Some(texts::ABSENT.to_owned())),
+            }
+        });
+    });
     let take = move |script: String| {
         if script.len() > MAX_BYTES {
             refused.set(Some(format!(
@@ -147,7 +170,7 @@ fn Item(finding: Finding, go_to: Callback<(u64, u64, u64)>) -> impl IntoView {
     let place = (finding.line, finding.column, finding.width);
     let line = finding.replacement.clone().map(|line| view! { <pre class="code"><code>{line}</code></pre> });
     view! {
-        <li class=format!("finding {severity}") data-testid=testid::LINT_FINDING data-rule=finding.rule data-line=finding.line.to_string() data-severity=severity>
+        <li class=format!("finding {severity}") data-testid=testid::LINT_FINDING data-rule=finding.rule.to_string() data-line=finding.line.to_string() data-severity=severity>
             <Shape severity=finding.severity/>
             <div>
                 <p>
@@ -156,7 +179,7 @@ fn Item(finding: Finding, go_to: Callback<(u64, u64, u64)>) -> impl IntoView {
                 </p>
                 <p>{sentence(&finding.fix)}</p>
                 {line}
-                <p class="rule">{finding.rule}", "{finding.why}</p>
+                <p class="rule">{finding.rule.to_string()}", "{finding.why.to_string()}</p>
             </div>
         </li>
     }

@@ -5,6 +5,7 @@
 //! is that of the lock file, so it fits the modules.
 
 mod index;
+mod size;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ ROOT     the checkout, with index.html
 MODULES  cargo's folder of what is built for wasm32-unknown-unknown
 OUTPUT   the folder of the page; what was there before is replaced when all is made
 PROFILE  the profile that all modules were built by; without it each has the one that index.html names";
+
+/// What the page is called in `web/size.toml` when each of its modules has the profile that `index.html` names.
+const FULL: &str = "web-release";
 
 fn main() -> ExitCode {
     match run(std::env::args_os().skip(1).collect()) {
@@ -44,7 +48,8 @@ fn run(arguments: Vec<OsString>) -> Result<()> {
         _ => bail!("{USAGE}"),
     };
     let [root, modules, output] = places.map(Path::new);
-    build(root, modules, output, profile)
+    build(root, modules, output, profile)?;
+    size::check(root, output, profile.unwrap_or(FULL))
 }
 
 /// Makes the page in a folder beside `output`, and puts it there when it is whole.

@@ -39,7 +39,7 @@ impl Kept {
     }
 
     /// The head of a column: a click sorts by it, a second one turns the order round.
-    pub fn head(self, place: usize, id: &'static str, what: &'static str) -> impl IntoView + Clone + use<> {
+    pub fn head(self, place: usize, id: &'static str, what: &'static str) -> impl IntoView + use<> {
         let sorted = move || match self.order.get() {
             (axis, falling) if axis == place => Some(if falling { "descending" } else { "ascending" }),
             _ => None,

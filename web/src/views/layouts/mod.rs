@@ -135,8 +135,9 @@ pub fn LayoutsView() -> impl IntoView {
             browser::download("layouts.csv", "text/csv", &to_csv(choices, estimate))
         })
     };
-    let head =
-        AXES.iter().enumerate().map(|(place, (id, what, _))| kept.head(place, id, what)).collect_view();
+    let head = move || {
+        AXES.iter().enumerate().map(|(place, (id, what, _))| kept.head(place, id, what)).collect_view()
+    };
     let rows = move || {
         let row = |choice| view! { <LayoutRow choice=choice current=current estimates=estimates/> };
         on_screen.get().into_iter().map(row).collect_view()
@@ -148,7 +149,7 @@ pub fn LayoutsView() -> impl IntoView {
                 <table data-testid=testid::LAYOUTS_TABLE data-count=move || count().to_string()
                     data-kept=move || kept.choices.with(Vec::len).to_string()>
                     <caption>"A click on a row makes it the plan; undo takes it back. Memory is that of the fullest GPU"</caption>
-                    <thead><tr><th scope="col"><span class="visually-hidden">"Choose"</span></th><th scope="col" class="word">"Verdict"</th><th scope="col">"Memory, GiB"</th>{head.clone()}</tr></thead>
+                    <thead><tr><th scope="col"><span class="visually-hidden">"Choose"</span></th><th scope="col" class="word">"Verdict"</th><th scope="col">"Memory, GiB"</th>{head()}</tr></thead>
                     <tbody>{rows}</tbody>
                 </table>
             </div>

@@ -9,8 +9,9 @@ mod variables;
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
-use planner::launch::{Body, Mode, ScriptOptions, Site, Task, as_command_line, examples, script};
+use planner::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use planner::layout::executor_limits;
+use planner::wire::PlanFile;
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
 use self::inputs::{Choice, OptionInput, SiteInput};
@@ -19,6 +20,8 @@ use super::NotYet;
 use crate::findings::FindingList;
 use crate::state::{Store, store};
 use crate::testid;
+use crate::texts;
+use crate::texts::protocol::{Ask, Tell, Wanted, Written};
 
 const SITE_KEY: &str = "shardplan.site";
 
@@ -115,15 +118,40 @@ pub fn ScriptView() -> impl IntoView {
             site.with(keep);
         }
     });
-    let written = Memo::new(move |_| {
-        let options = chosen.options(body.get());
-        store.resolved.get().map(|plan| site.with(|site| script(&plan, site, &options)))
+    let wanted = move || Wanted {
+        plan: PlanFile::clone(&store.plan()),
+        site: site.get(),
+        options: chosen.options(body.get()),
+    };
+    // The latest script; it is of what is on screen, or of what was a moment ago.
+    let written = RwSignal::new(None::<Written>);
+    let trouble = RwSignal::new(false);
+    let turn = StoredValue::new(0u32);
+    Effect::new(move |_| {
+        let wanted = wanted();
+        let now = turn.with_value(|turn| turn.wrapping_add(1));
+        turn.set_value(now);
+        leptos::task::spawn_local(async move {
+            let told = texts::ask(&Ask::Script(Box::new(wanted))).await;
+            // Something else was wanted meanwhile.
+            if turn.try_get_value() != Some(now) {
+                return;
+            }
+            trouble.set(told.is_none());
+            if let Some(Tell::Script(script)) = told {
+                written.set(script);
+            }
+        });
     });
     let text = Memo::new(move |_| {
-        written.with(|written| written.as_ref().map(|(text, _)| text.clone()).unwrap_or_default())
+        if trouble.get() {
+            return texts::ABSENT.to_owned();
+        }
+        let loading = || "Loading".to_owned();
+        written.with(|written| written.as_ref().map_or_else(loading, |written| written.text.clone()))
     });
     let findings = Signal::derive(move || {
-        written.with(|written| written.as_ref().map(|(_, found)| found.clone()).unwrap_or_default())
+        written.with(|written| written.as_ref().map(|written| written.findings.clone()).unwrap_or_default())
     });
     // A value that is only missing is said at its box; the rest above the script.
     let is_remark =
@@ -131,11 +159,8 @@ pub fn ScriptView() -> impl IntoView {
     let remarks = Signal::derive(move || findings.get().into_iter().filter(is_remark).collect::<Vec<_>>());
     let serious =
         Signal::derive(move || findings.get().into_iter().filter(|f| !is_remark(f)).collect::<Vec<_>>());
-    let command = Callback::new(move |()| {
-        let options = untrack(|| chosen.options(body.get()));
-        site.with_untracked(|site| as_command_line(&store.plan_now(), site, &options))
-    });
-    let present = Memo::new(move |_| written.with(Option::is_some));
+    let now_wanted = Callback::new(move |()| untrack(wanted));
+    let present = Memo::new(move |_| store.resolved.with(Option::is_some));
     move || {
         if !present.get() {
             return view! { <NotYet what="The script"/> }.into_any();
@@ -143,7 +168,7 @@ pub fn ScriptView() -> impl IntoView {
         view! {
             <div class="view-head">
                 <h3>"Batch script for Slurm"</h3>
-                <Tools text=text command=command/>
+                <Tools text=text wanted=now_wanted/>
             </div>
             <Kind chosen=chosen body=body/>
             {move || {

@@ -5,10 +5,12 @@ use leptos::prelude::*;
 use crate::browser;
 use crate::state::store;
 use crate::testid;
+use crate::texts;
+use crate::texts::protocol::{Ask, Tell, Wanted};
 
 /// The buttons.
 #[component]
-pub fn Tools(text: Memo<String>, command: Callback<(), Option<String>>) -> impl IntoView {
+pub fn Tools(text: Memo<String>, wanted: Callback<(), Wanted>) -> impl IntoView {
     let store = store();
     let copy = move |text: String, done: &'static str| {
         leptos::task::spawn_local(async move {
@@ -18,9 +20,15 @@ pub fn Tools(text: Memo<String>, command: Callback<(), Option<String>>) -> impl 
             });
         });
     };
-    let copy_command = move |_| match command.run(()) {
-        Some(text) => copy(text, "Command copied"),
-        None => store.say("What has an error is not copied as a command; see the findings"),
+    let copy_command = move |_| {
+        let question = Ask::CommandLine(Box::new(wanted.run(())));
+        leptos::task::spawn_local(async move {
+            match texts::ask(&question).await {
+                Some(Tell::CommandLine(Some(command))) => copy(command, "Command copied"),
+                Some(_) => store.say("What has an error is not copied as a command; see the findings"),
+                None => store.say(texts::ABSENT),
+            }
+        });
     };
     let save = move |_| {
         let name =

@@ -1,0 +1,66 @@
+//! Scripts written, scripts and logs read: a module of its own, which the page loads when a view wants it (`texts.rs`), so
+//! that who only plans is not sent the rules for both.
+
+#![cfg_attr(not(target_arch = "wasm32"), allow(dead_code, reason = "only a page asks"))]
+
+mod protocol;
+
+use planner::Plan;
+use planner::launch::{as_command_line, script};
+use planner::wire::PlanFile;
+use protocol::{Ask, Tell, Wanted, Written};
+use wasm_bindgen::prelude::*;
+
+fn main() {
+    #[cfg(target_arch = "wasm32")]
+    console_error_panic_hook::set_once();
+}
+
+/// Answers a question; nothing when it can't be read, which a page of the same build never sees.
+#[wasm_bindgen]
+pub fn answer(question: &str) -> Option<String> {
+    let told = match serde_json::from_str(question).ok()? {
+        Ask::Lint(script) => Tell::Lint(planner::lint::lint(script.as_bytes())),
+        Ask::Script(wanted) => Tell::Script(written(&wanted)),
+        Ask::CommandLine(wanted) => {
+            Tell::CommandLine(as_command_line(&wanted.plan, &wanted.site, &wanted.options))
+        }
+    };
+    serde_json::to_string(&told).ok()
+}
+
+fn written(wanted: &Wanted) -> Option<Written> {
+    let plan = Plan::resolve(&wanted.plan).plan?;
+    let (text, findings) = script(&plan, &wanted.site, &wanted.options);
+    Some(Written { text, findings })
+}
+
+/// A diagnosis that has read nothing yet. `plan` is the run's, as a plan file's text, where it is known.
+#[wasm_bindgen]
+pub fn diagnosis(plan: Option<String>) -> Diagnosis {
+    let file: Option<PlanFile> = plan.and_then(|text| serde_json::from_str(&text).ok());
+    let plan = file.and_then(|file| Plan::resolve(&file).plan);
+    Diagnosis(planner::diagnose::Diagnosis::new(plan.as_ref()))
+}
+
+/// Why a run ended, from its logs piece by piece.
+#[wasm_bindgen]
+pub struct Diagnosis(planner::diagnose::Diagnosis);
+
+#[wasm_bindgen]
+impl Diagnosis {
+    /// What follows is of this file.
+    pub fn file(&mut self, name: &str) {
+        self.0.file(name);
+    }
+
+    /// The next bytes of it.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.0.feed(bytes);
+    }
+
+    /// The answer, as JSON.
+    pub fn finish(self) -> String {
+        serde_json::to_string(&self.0.finish()).unwrap_or_default()
+    }
+}

@@ -1,0 +1,49 @@
+//! What the page asks of the module `texts`, and what that answers: JSON. Both compile this file.
+
+use planner::finding::Finding;
+use planner::launch::{ScriptOptions, Site};
+use planner::lint::Report;
+use planner::wire::PlanFile;
+use serde::{Deserialize, Serialize};
+
+/// A script that is wanted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Wanted {
+    /// For which plan.
+    pub plan: PlanFile,
+    /// On which site.
+    pub site: Site,
+    /// Of which kind.
+    pub options: ScriptOptions,
+}
+
+/// A script, and what is to be said of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Written {
+    /// The script.
+    pub text: String,
+    /// What is missing or wrong.
+    pub findings: Vec<Finding>,
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    /// What is wrong with a script.
+    Lint(String),
+    /// A script.
+    Script(Box<Wanted>),
+    /// The command line that prints the same script.
+    CommandLine(Box<Wanted>),
+}
+
+/// Its answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Tell {
+    /// Of `Ask::Lint`.
+    Lint(Report),
+    /// Of `Ask::Script`; none when the plan has errors.
+    Script(Option<Written>),
+    /// Of `Ask::CommandLine`; none when there is no such script.
+    CommandLine(Option<String>),
+}
