@@ -91,16 +91,19 @@ async fn ranks_end_within_the_lease_when_their_launcher_is_killed() -> Result<()
 #[tokio::test]
 async fn a_stop_ends_ranks_that_hang_without_a_launcher() -> Result<()> {
     let runs = Runs::new()?;
-    let (mut launcher, run) = started(&runs, 100_000).await?;
+    // Steps of some seconds: all ranks are in the midst of one when they are stopped.
+    let mut plan = four_ranks("fp32", 100_000);
+    plan["training"]["global_batch_size"] = 600.into();
+    let mut command = run_command(&plan, &runs)?;
+    let mut launcher = Guarded::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
+    let run = training(runs.path(), 1).await?;
     let ranks = pids(&all_records(&run)?);
     let hub = Hub::start(runs.path())?;
     let mut session = hub.connect().await?;
-    // One rank holds the others up in the middle of a step.
-    kill(ranks[3], Signal::SIGSTOP)?;
-    // The others may still end the step that it was in, and wait for it in the next.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    // In this order: when the parent of stopped processes goes, the kernel sends them SIGHUP.
     launcher.signal(Signal::SIGKILL)?;
     launcher.wait(Duration::from_secs(5))?;
+    ranks.iter().try_for_each(|&pid| kill(pid, Signal::SIGSTOP))?;
     let shown = listed(&mut session, |run| !run.reason.is_empty()).await?;
     ensure!(shown.state == RunState::Running, "it is listed as {:?}: {}", shown.state, shown.reason);
     ensure!(shown.reason.contains("4 of its ranks are still there"), "it is listed: {}", shown.reason);
