@@ -23,7 +23,7 @@ pub fn TwinCard() -> impl IntoView {
     let made = move || made.get();
     let findings = Signal::derive(move || made().and_then(Result::err).unwrap_or_default());
     let twin = move || made().and_then(Result::ok);
-    let ready = move || hub.is_connected() && !hub.starting.get() && twin().is_some();
+    let ready = move || hub.can_run() && !hub.starting.get() && twin().is_some();
     let start = move |_| {
         if let Some(twin) = untrack(twin) {
             hub.start(twin.file);
