@@ -23,6 +23,9 @@ const TRANSFORMERS_VERSION: &str = "5.23.0";
 /// Which makes the environments of scripts in tests of `shardplan launch`.
 const UV_VERSION: &str = "0.13.9";
 
+/// Said when pip fails; its own reason stands above.
+const NEEDED: &str = "pip needs PyPI, or the index of its settings (PIP_INDEX_URL), and some GB of room";
+
 /// An installed torch.
 pub struct Torch {
     /// The Python that imports it.
@@ -102,7 +105,7 @@ fn beside(place: &Place, torch: &Torch, package: &str, wanted: &str) -> Result<(
     timed(format_args!("installing {wanted} beside torch (once)"), || {
         pip_install(place, &torch.python, package)
     })
-    .with_context(|| format!("{wanted} could not be installed"))
+    .with_context(|| format!("{wanted} could not be installed; {NEEDED}"))
 }
 
 /// Installs a list of packages, each as the file that the list has the hash of.
@@ -150,7 +153,7 @@ fn install(place: &Place, folder: &Path) -> Result<()> {
             pip_install(place, &folder.join("bin").join("python3"), "torch")
         },
     )
-    .with_context(|| format!("torch {TORCH_VERSION} could not be installed"))?;
+    .with_context(|| format!("torch {TORCH_VERSION} could not be installed; {NEEDED}"))?;
     if !imports(folder) {
         bail!("torch {TORCH_VERSION} was installed into {} but can't be imported there", folder.display());
     }
