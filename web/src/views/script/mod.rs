@@ -143,13 +143,14 @@ pub fn ScriptView() -> impl IntoView {
             }
         });
     });
+    // None while there is none that could be copied.
     let text = Memo::new(move |_| {
-        if trouble.get() {
-            return texts::ABSENT.to_owned();
-        }
-        let loading = || "Loading".to_owned();
-        written.with(|written| written.as_ref().map_or_else(loading, |written| written.text.clone()))
+        let there = !trouble.get();
+        written.with(|written| written.as_ref().filter(|_| there).map(|written| written.text.clone()))
     });
+    let shown = move || {
+        text.get().unwrap_or_else(|| if trouble.get() { texts::ABSENT } else { "Loading" }.to_owned())
+    };
     let findings = Signal::derive(move || {
         written.with(|written| written.as_ref().map(|written| written.findings.clone()).unwrap_or_default())
     });
@@ -176,7 +177,7 @@ pub fn ScriptView() -> impl IntoView {
                 view! { <SiteForm chosen=chosen body=body remarks=remarks/> }
             }}
             <FindingList findings=serious/>
-            <pre class="code" tabindex="0" aria-label="The script" data-testid=testid::SCRIPT_TEXT>{text}</pre>
+            <pre class="code" tabindex="0" aria-label="The script" data-testid=testid::SCRIPT_TEXT>{shown}</pre>
         }
         .into_any()
     }

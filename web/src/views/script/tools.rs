@@ -10,7 +10,7 @@ use crate::texts::protocol::{Ask, Tell, Wanted};
 
 /// The buttons.
 #[component]
-pub fn Tools(text: Memo<String>, wanted: Callback<(), Wanted>) -> impl IntoView {
+pub fn Tools(text: Memo<Option<String>>, wanted: Callback<(), Wanted>) -> impl IntoView {
     let store = store();
     let copy = move |text: String, done: &'static str| {
         leptos::task::spawn_local(async move {
@@ -34,13 +34,23 @@ pub fn Tools(text: Memo<String>, wanted: Callback<(), Wanted>) -> impl IntoView 
         let name =
             store.answer.with_untracked(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()));
         let file = format!("{}.sbatch", browser::file_stem(&name.unwrap_or_default()));
-        text.with_untracked(|text| browser::download(&file, "text/x-shellscript", text));
+        text.with_untracked(|text| {
+            if let Some(text) = text {
+                browser::download(&file, "text/x-shellscript", text);
+            }
+        });
     };
+    let copy_script = move |_| {
+        if let Some(text) = text.get_untracked() {
+            copy(text, "Script copied");
+        }
+    };
+    let absent = move || text.with(Option::is_none);
     view! {
         <div class="row">
-            <button data-testid=testid::SCRIPT_COPY on:click=move |_| copy(text.get_untracked(), "Script copied")>"Copy"</button>
+            <button data-testid=testid::SCRIPT_COPY disabled=absent on:click=copy_script>"Copy"</button>
             <button data-testid=testid::SCRIPT_COMMAND on:click=copy_command>"Copy as CLI"</button>
-            <button data-testid=testid::SCRIPT_DOWNLOAD on:click=save>"Download"</button>
+            <button data-testid=testid::SCRIPT_DOWNLOAD disabled=absent on:click=save>"Download"</button>
         </div>
     }
 }
