@@ -1,9 +1,34 @@
 //! The few things that the page asks of the browser itself: address, clipboard, downloads, focus, the clock.
 
 use gloo::utils::{document, window};
-use wasm_bindgen::{JsCast, JsValue};
+use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
+use web_sys::js_sys::Promise;
 use web_sys::{Blob, BlobPropertyBag, HtmlAnchorElement, HtmlElement, Url};
+
+#[wasm_bindgen]
+extern "C" {
+    // Not a function but syntax, which reads the same.
+    #[wasm_bindgen(catch, js_name = import)]
+    fn import_module(address: &str) -> Result<Promise, JsValue>;
+
+    /// The namespace of a module that wasm-bindgen has made.
+    type Namespace;
+
+    #[wasm_bindgen(method, catch, js_name = default)]
+    fn ready(this: &Namespace) -> Result<Promise, JsValue>;
+}
+
+/// Another module of the page, ready to be called, by its address seen from the page's own. However often it is asked for, a
+/// browser loads it once.
+///
+/// # Errors
+/// What the browser says when it can't be loaded.
+pub async fn module(address: &str) -> Result<JsValue, JsValue> {
+    let module: Namespace = JsFuture::from(import_module(address)?).await?.unchecked_into();
+    JsFuture::from(module.ready()?).await?;
+    Ok(module.into())
+}
 
 /// Milliseconds since 1970, for telling edits apart and showing ages; nothing is computed from it.
 pub fn now_ms() -> f64 {

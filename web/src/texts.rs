@@ -5,9 +5,8 @@ pub mod protocol;
 use planner::diagnose::Answer;
 use planner::wire::PlanFile;
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
-use web_sys::js_sys::Promise;
 
+use crate::browser;
 use protocol::{Ask, Tell};
 
 /// Where it is, seen from the page's own module.
@@ -18,18 +17,8 @@ pub const ABSENT: &str = "This part of the page could not be loaded; reload the 
 
 #[wasm_bindgen]
 extern "C" {
-    // Not a function but syntax, which reads the same.
-    #[wasm_bindgen(catch, js_name = import)]
-    fn import_module(address: &str) -> Result<Promise, JsValue>;
-}
-
-#[wasm_bindgen]
-extern "C" {
     /// The module's namespace.
     type Module;
-
-    #[wasm_bindgen(method, catch, js_name = default)]
-    fn ready(this: &Module) -> Result<Promise, JsValue>;
 
     #[wasm_bindgen(method, catch)]
     fn answer(this: &Module, question: &str) -> Result<Option<String>, JsValue>;
@@ -50,11 +39,8 @@ extern "C" {
     fn finish(this: &Diagnosis) -> Result<String, JsValue>;
 }
 
-/// The module, loaded once however often it is asked for.
 async fn module() -> Result<Module, JsValue> {
-    let module: Module = JsFuture::from(import_module(ADDRESS)?).await?.unchecked_into();
-    JsFuture::from(module.ready()?).await?;
-    Ok(module)
+    Ok(browser::module(ADDRESS).await?.unchecked_into())
 }
 
 /// Asks; nothing when the module does not come.

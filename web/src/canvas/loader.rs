@@ -5,23 +5,15 @@ use wasm_bindgen_futures::JsFuture;
 use web_sys::HtmlCanvasElement;
 use web_sys::js_sys::{Function, Promise, Reflect};
 
+use crate::browser;
+
 /// Where it is, seen from the page's own module.
 const ADDRESS: &str = "./pictures.js";
 
 #[wasm_bindgen]
 extern "C" {
-    // Not a function but syntax, which reads the same.
-    #[wasm_bindgen(catch, js_name = import)]
-    fn import_module(address: &str) -> Result<Promise, JsValue>;
-}
-
-#[wasm_bindgen]
-extern "C" {
     /// The module's namespace.
     type Pictures;
-
-    #[wasm_bindgen(method, catch, js_name = default)]
-    fn ready(this: &Pictures) -> Result<Promise, JsValue>;
 
     #[wasm_bindgen(method, catch)]
     fn start(this: &Pictures, canvas: &HtmlCanvasElement, lost: &Function) -> Result<Promise, JsValue>;
@@ -63,8 +55,7 @@ pub async fn picture(canvas: &HtmlCanvasElement, lost: &Function) -> Option<Pict
     if gpu.is_undefined() || gpu.is_null() {
         return None;
     }
-    let module: Pictures = JsFuture::from(import_module(ADDRESS).ok()?).await.ok()?.unchecked_into();
-    JsFuture::from(module.ready().ok()?).await.ok()?;
+    let module: Pictures = browser::module(ADDRESS).await.ok()?.unchecked_into();
     let picture = JsFuture::from(module.start(canvas, lost).ok()?).await.ok()?;
     (!picture.is_undefined() && !picture.is_null()).then(|| picture.unchecked_into())
 }
