@@ -11,6 +11,7 @@ mod settings;
 mod tests;
 mod training;
 mod training_defaults;
+mod unambiguous;
 
 pub use edit::with_value;
 pub use framework::Framework;

@@ -26,5 +26,5 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
         place = object.entry(key).or_insert(Value::Null);
     }
     *place = value.clone();
-    serde_json::from_value(file).map_err(|error| refused(error.to_string()))
+    PlanFile::read(file).map_err(|error| refused(error.into_inner().to_string()))
 }

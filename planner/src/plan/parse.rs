@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::clip;
+use super::{clip, unambiguous};
 use crate::finding::{Finding, nearest_names};
 use crate::wire::PlanFile;
 
@@ -21,37 +21,37 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
         );
         return Err(vec![Finding::error("", text.len() as u64, message)]);
     }
-    if let Some(finding) = list_for_object(text) {
+    let root = match unambiguous::json(text) {
+        Ok(root) => root,
+        Err(error) => return Err(vec![no_json(text, &error)]),
+    };
+    if let Some(finding) = list_for_object(&root) {
         return Err(vec![finding]);
     }
-    let mut reader = serde_json::Deserializer::from_str(text);
-    let parsed: Result<PlanFile, _> = serde_path_to_error::deserialize(&mut reader);
-    match parsed {
-        Ok(plan) => match reader.end() {
-            Ok(()) => Ok(plan),
-            Err(error) => Err(vec![Finding::error(
-                "",
-                clip(text),
-                format!("after the plan there is more text: {error}"),
-            )]),
-        },
-        Err(error) => {
-            let path = error.path().to_string();
-            let field = if path == "." || path.starts_with('[') { String::new() } else { path };
-            Err(vec![explain(text, &field, &error.into_inner())])
-        }
-    }
+    PlanFile::read(root.clone()).map_err(|error| {
+        let path = error.path().to_string();
+        let field = if path == "." || path.starts_with('[') { String::new() } else { path };
+        vec![explain(&root, &field, &error.into_inner())]
+    })
+}
+
+fn no_json(text: &str, error: &serde_json::Error) -> Finding {
+    let (message, rule) = if error.is_data() {
+        (format!("the plan file can't be read: {error}"), "plan file, version 1")
+    } else {
+        (format!("this is not JSON: {error}"), "a plan file is one JSON object")
+    };
+    Finding::error("", clip(text.trim()), message).rule(rule)
 }
 
 /// Serde reads a list as a struct's fields in their order; a plan file that does so is a mistake.
-fn list_for_object(text: &str) -> Option<Finding> {
-    let root: Value = serde_json::from_str(text).ok()?;
+fn list_for_object(root: &Value) -> Option<Finding> {
     let wrong = |field: &str, value: &Value| {
         Finding::error(field, clip(&value.to_string()), format!("{} must be a JSON object", place(field)))
             .rule("plan file, version 1")
     };
     if !root.is_object() {
-        return Some(wrong("", &root));
+        return Some(wrong("", root));
     }
     let objects = [
         "model",
@@ -71,17 +71,13 @@ fn list_for_object(text: &str) -> Option<Finding> {
         "run.data",
     ];
     objects.into_iter().find_map(|field| {
-        let value = field.split('.').try_fold(&root, |at, part| at.get(part))?;
+        let value = field.split('.').try_fold(root, |at, part| at.get(part))?;
         (value.is_array()).then(|| wrong(field, value))
     })
 }
 
-fn explain(text: &str, path: &str, error: &serde_json::Error) -> Finding {
+fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
     let message = error.to_string();
-    if error.is_syntax() || error.is_eof() {
-        return Finding::error("", clip(text.trim()), format!("this is not JSON: {message}"))
-            .rule("a plan file is one JSON object");
-    }
     let quoted = quoted(&message);
     if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown field")) {
         // serde_path_to_error's path ends in the unknown field itself.
@@ -97,7 +93,7 @@ fn explain(text: &str, path: &str, error: &serde_json::Error) -> Finding {
         .rule("plan file, version 1: unknown fields are refused")
         .nearest(known);
     }
-    let value = lookup(text, path);
+    let value = lookup(root, path);
     if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown variant")) {
         let listed = quoted[1..].join(", ");
         return Finding::error(
@@ -122,9 +118,8 @@ fn quoted(message: &str) -> Vec<String> {
 }
 
 /// The value at a path such as `layout.tp`, shortened.
-fn lookup(text: &str, path: &str) -> Value {
-    let Ok(root) = serde_json::from_str::<Value>(text) else { return Value::Null };
-    let found = path.split('.').filter(|part| !part.is_empty()).try_fold(&root, |at, part| at.get(part));
+fn lookup(root: &Value, path: &str) -> Value {
+    let found = path.split('.').filter(|part| !part.is_empty()).try_fold(root, |at, part| at.get(part));
     match found {
         Some(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) => value.clone(),
         Some(other) => Value::String(clip(&other.to_string())),
@@ -185,6 +180,29 @@ mod tests {
         check(&"[".repeat(100_000), "", "can't be read", &[]);
         check("[1]", "", "must be a JSON object", &[]);
         check(&format!("{{{MODEL},\"layout\":[2]}}"), "layout", "must be a JSON object", &[]);
+    }
+
+    #[test]
+    fn a_field_that_stands_twice_is_refused() {
+        check(
+            &format!("{{{MODEL},\"layout\":{{\"tp\":2,\"pp\":1,\"tp\":4}}}}"),
+            "",
+            "`tp` stands twice",
+            &[],
+        );
+        check(&format!("{{{MODEL},\"version\":1}}"), "", "`version` stands twice", &[]);
+    }
+
+    #[test]
+    fn a_config_of_somebody_else_may_say_something_twice() {
+        let text = r#"{"version":1,"model":{"hf_config":{"a":[{"b":1,"b":2}],"a":3}},"cluster":{"gpu":"h100-sxm"}}"#;
+        let config = parse_plan(text).unwrap().model.hf_config.unwrap();
+        assert_eq!(Value::Object(config), serde_json::json!({"a": 3}));
+    }
+
+    #[test]
+    fn more_text_after_the_plan_is_refused() {
+        check(&format!("{{{MODEL}}} {{}}"), "", "trailing characters", &[]);
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! The plan file: what a person writes, pastes, links to or exports. Every field but `version`, `model` and
 //! `cluster` may be absent; `crate::plan` fills the defaults.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::{SoftwareFile, TrainingFile};
 use crate::model::Architecture;
 use crate::units::Dtype;
 
-/// A plan file, version 1. Unknown fields are refused.
+/// A plan file, version 1. Unknown fields are refused. Whatever it comes from (a file, a link, a message), it is read
+/// by `PlanFile::read`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(remote = "Self", deny_unknown_fields)]
 pub struct PlanFile {
     /// Format version: 1.
     pub version: u32,
@@ -36,6 +38,32 @@ pub struct PlanFile {
     /// What the worker does with it.
     #[serde(default)]
     pub run: RunFile,
+}
+
+impl PlanFile {
+    /// The plan file that `value` holds.
+    ///
+    /// # Errors
+    /// What is wrong, and the path of the field.
+    pub fn read(value: Value) -> Result<PlanFile, serde_path_to_error::Error<serde_json::Error>> {
+        let mut track = serde_path_to_error::Track::new();
+        let read = PlanFile::deserialize(serde_path_to_error::Deserializer::new(value, &mut track));
+        read.map_err(|error| serde_path_to_error::Error::new(track.path(), error))
+    }
+}
+
+impl Serialize for PlanFile {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        PlanFile::serialize(self, serializer)
+    }
+}
+
+/// By way of a `Value`: a plan has some two hundred fields, and each source that they are read from directly is another
+/// tenth of the page's code.
+impl<'de> Deserialize<'de> for PlanFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PlanFile, D::Error> {
+        PlanFile::read(Value::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 /// One of: a preset's id, a Hugging Face config.json, an architecture in planner's own words.
