@@ -21,7 +21,7 @@ pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training}
 
 use crate::cluster::{Cluster, gpu, gpus};
 use crate::finding::{Finding, has_error, nearest_names};
-use crate::layout::{self, Group, GroupKind, Layout, Shape};
+use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
 use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
@@ -223,8 +223,12 @@ impl Plan {
             }
             Runtime::Megatron | Runtime::Native => {
                 let embedding = layout::embedding_group(&self.layout, &self.model);
+                let megatron = self.runtime == Runtime::Megatron;
+                let instances = self.instances();
                 match &self.nonuniform {
-                    None => layout::groups(&self.layout, experts, &embedding),
+                    None => {
+                        layout::groups(&self.layout, Besides { experts, megatron, instances }, &embedding)
+                    }
                     Some(nonuniform) => nonuniform_groups(&self.layout, &nonuniform.shrunk, &embedding),
                 }
             }
@@ -236,6 +240,11 @@ impl Plan {
         self.groups().into_iter().filter(|group| group.ranks.contains(&rank)).collect()
     }
 
+    /// Instances of the distributed optimizer; the worker has one.
+    fn instances(&self) -> u64 {
+        if self.runtime == Runtime::Megatron { self.training.optimizer.instances.max(1) } else { 1 }
+    }
+
     /// Size of the groups of a kind.
     pub fn group_size(&self, kind: GroupKind) -> u64 {
         let layout = &self.layout;
@@ -243,29 +252,21 @@ impl Plan {
             // Their gradients travel through cores.
             GroupKind::Dp | GroupKind::DpCp if self.role == Some(RankRole::Extra) => 1,
             GroupKind::World => self.world_size(),
-            GroupKind::Tp => layout.tp,
-            GroupKind::Cp => layout.cp,
-            GroupKind::Pp => layout.pp,
-            GroupKind::Dp => layout.dp,
-            GroupKind::DpCp => layout.dp * layout.cp,
             GroupKind::Embedding => layout::embedding_group(layout, &self.model).len() as u64,
-            GroupKind::Ep => layout.ep,
-            GroupKind::Etp => layout.etp,
-            GroupKind::EtpEp => layout.etp * layout.ep,
-            GroupKind::Edp => layout.edp,
-            GroupKind::Model => layout.tp * layout.pp,
+            GroupKind::DpCpOfInstance => self.group_size(GroupKind::DpCp) / self.instances(),
+            GroupKind::EdpOfInstance => self.group_size(GroupKind::Edp) / self.instances(),
+            GroupKind::DpCpAcrossInstances | GroupKind::EdpAcrossInstances => self.instances(),
             GroupKind::DpReplicate => layout.dp_replicate,
             GroupKind::DpShard => layout.dp / layout.dp_replicate.max(1),
             GroupKind::DpShardCp => layout.dp / layout.dp_replicate.max(1) * layout.cp,
             GroupKind::EpShard => layout.edp,
+            _ => layout::group_size(layout, kind).unwrap_or(1),
         }
     }
 
     /// Everything that `rank` keeps from step to step.
     pub fn rank_shards(&self, rank: u64) -> RankShards {
-        let mut shards = shard::rank_shards(self, rank);
-        shards.findings = memory::differences(self, rank, &shards);
-        shards
+        shard::rank_shards(self, rank)
     }
 
     /// The plan as ranks of one role see it, where some replicas run reduced: their tensor-parallel size, their groups.

@@ -215,7 +215,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
         "optimizer_bytes" => {
             for buffer in &buffers {
                 let group = if buffer.expert { "expert elements / edp" } else { "dense elements / (dp cp)" };
-                inputs.push(input(group, thousands(buffer.state_elements)));
+                inputs.push(input(group, thousands(buffer.state_elements())));
             }
             inputs.push(input("training.optimizer.distributed", training.optimizer.distributed.to_string()));
             (

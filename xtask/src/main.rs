@@ -57,6 +57,8 @@ enum Command {
     Accuracy(measure::Accuracy),
     /// Fit the time model's constants to published measurements
     Fit(measure::Fit),
+    /// Record what planner answers for 2,000 plans, and say how that differs from another record
+    Answers(measure::Answers),
     /// Time the core (criterion)
     Bench,
     /// Take README's pictures of the page
@@ -88,6 +90,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Dev(arguments) => dev::run(&place, &arguments),
         Command::Accuracy(arguments) => measure::accuracy(&place, &arguments),
         Command::Fit(arguments) => measure::fit(&place, &arguments),
+        Command::Answers(arguments) => measure::answers(&place, &arguments),
         Command::Bench => measure::bench(&place),
         Command::Picture => picture::run(&place),
         Command::Soak(arguments) => soak::run(&place, &arguments),

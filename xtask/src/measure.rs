@@ -39,6 +39,30 @@ pub fn accuracy(place: &Place, arguments: &Accuracy) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Options of `cargo xtask answers`.
+#[derive(clap::Args)]
+pub struct Answers {
+    /// Where the record goes: a line for each plan
+    #[arg(long)]
+    into: std::path::PathBuf,
+    /// A record made before, by this command on other sources
+    #[arg(long)]
+    against: Option<std::path::PathBuf>,
+}
+
+/// Records what planner answers for many plans; fails when it differs from a record made before.
+pub fn answers(place: &Place, arguments: &Answers) -> Result<ExitCode> {
+    let mut cargo = build::cargo(place, Target::Native);
+    cargo.args(["run", "--quiet", "--release", "--package", "system-tests", "--bin", "answers", "--", "--into"]);
+    // The program runs in the checkout; a path that was meant from elsewhere still holds.
+    cargo.arg(std::path::absolute(&arguments.into)?);
+    if let Some(before) = &arguments.against {
+        cargo.arg("--against").arg(std::path::absolute(before)?);
+    }
+    process::run(&mut cargo)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Options of `cargo xtask fit`.
 #[derive(clap::Args)]
 pub struct Fit {

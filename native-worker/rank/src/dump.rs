@@ -35,7 +35,7 @@ pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collective
     for buffer in &state.buffers {
         let mut whole = buffer.gradients.f_empty_like()?;
         whole.f_copy_(&buffer.gradients)?;
-        if buffer.shard.state_elements < buffer.shard.elements {
+        if buffer.is_split() {
             // Each member has summed only what it owns.
             let owned = buffer.owned(&buffer.gradients)?.f_contiguous()?;
             world.all_gather(world.mine(buffer.shard.group)?, &owned, &mut whole)?;

@@ -153,9 +153,7 @@ fn check_torch() -> anyhow::Result<()> {
 fn check_room(plan: &Plan, environment: &Environment) -> anyhow::Result<()> {
     let Some(host) = host_memory() else { return Ok(()) };
     let shards = plan.rank_shards(environment.rank as u64);
-    let bytes =
-        |buffer: &BufferShard| buffer.weights_bytes() + buffer.gradients_bytes() + buffer.optimizer_bytes();
-    let rank: u64 = shards.buffers.iter().map(bytes).sum();
+    let rank: u64 = shards.buffers.iter().map(BufferShard::gpu_bytes).sum();
     let here = environment.local_world_size as u64;
     ensure!(
         rank.saturating_mul(here) <= host,

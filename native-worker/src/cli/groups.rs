@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 
 use planner::layout::{Group, Link, link};
-use planner::wire::Runtime;
 use serde::Serialize;
 
-use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
+use super::{Exit, Failure, estimate::resolved, exit, input, text};
 
 /// A group, and the slowest link between its ranks.
 #[derive(Serialize)]
@@ -40,12 +39,6 @@ impl Groups {
                 )));
             }
             groups.retain(|group| group.ranks.contains(&rank));
-        }
-        if plan.training.optimizer.instances > 1 && plan.runtime == Runtime::Megatron {
-            say(&format!(
-                "the distributed optimizer's {} instances divide the data-parallel groups once more; those parts are not listed",
-                plan.training.optimizer.instances
-            ));
         }
         let crossed = |group: &Group| link(&plan.cluster, &group.ranks);
         if json {

@@ -6,7 +6,7 @@ use planner::nonuniform::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 
-use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
+use super::{Exit, Failure, estimate::resolved, exit, input, text};
 
 /// List the slices of parameters that one rank holds
 #[derive(Debug, clap::Args)]
@@ -31,9 +31,6 @@ impl Shards {
             )));
         }
         let shards = plan.rank_shards(self.rank);
-        for finding in &shards.findings {
-            say(&finding.message);
-        }
         if json {
             exit::print_json(&shards)?;
         } else {
@@ -65,12 +62,16 @@ fn table(shards: &RankShards) -> String {
     let mut out = text::table(&rows);
     for (index, buffer) in shards.buffers.iter().enumerate() {
         out.push_str(&format!(
-            "buffer {index}{}: {} elements, weights {}, gradients {}, optimizer {} GiB\n",
+            "buffer {index}{}: {} elements, weights {}, gradients {}, optimizer {} GiB{}\n",
             if buffer.expert { " (experts)" } else { "" },
             text::thousands(buffer.elements),
             text::gib(buffer.weights_bytes()),
             text::gib(buffer.gradients_bytes()),
             text::gib(buffer.optimizer_bytes()),
+            match buffer.host_bytes() {
+                0 => String::new(),
+                bytes => format!("; on the host {}", text::gib(bytes)),
+            },
         ));
     }
     if let Some(fsdp) = &shards.fsdp {

@@ -56,6 +56,15 @@ impl Grid {
         self.0.iter().filter(|(axis, _)| wanted.contains(axis)).map(|&(_, size)| size).product()
     }
 
+    /// Distance in ranks of neighbours along these axes: what is faster than the fastest of them that has several slots, or
+    /// than the first where none has.
+    fn stride(&self, wanted: &[Axis]) -> u64 {
+        let several = |&(axis, size): &(Axis, u64)| wanted.contains(&axis) && size > 1;
+        let any = |&(axis, _): &(Axis, u64)| wanted.contains(&axis);
+        let at = self.0.iter().position(several).or_else(|| self.0.iter().position(any)).unwrap_or(0);
+        self.0[..at].iter().fold(1, |product, &(_, size)| product.saturating_mul(size.max(1)))
+    }
+
     /// The rank's number along the axes that `chosen` picks, the leftmost fastest.
     fn index(&self, rank: u64, chosen: impl Fn(Axis) -> bool) -> u64 {
         let (mut rest, mut index, mut stride) = (rank, 0, 1);
@@ -106,32 +115,157 @@ pub fn first_rank_of_stage(layout: &Layout, stage: u64) -> u64 {
     stage * faster.map(|(_, size)| size).product::<u64>()
 }
 
-/// All process groups of a world of `layout`, in the order in which every rank creates them: by kind as `GroupKind`
-/// declares, then by number. Expert groups are there only when the model has experts. `embedding`: stages of the
-/// embedding groups.
-pub fn groups(layout: &Layout, experts: bool, embedding: &[u64]) -> Vec<Group> {
-    let (dense, expert) = (Grid::dense(layout), Grid::expert(layout));
-    let world = layout.tp * layout.cp * layout.pp * layout.dp;
-    let mut all = vec![Group { kind: GroupKind::World, index: 0, ranks: (0..world).collect() }];
-    all.extend(dense.groups(world, GroupKind::Tp, &[Axis::Tp]));
-    all.extend(dense.groups(world, GroupKind::Cp, &[Axis::Cp]));
-    let pipelines = dense.groups(world, GroupKind::Pp, &[Axis::Pp]);
-    all.extend(pipelines.iter().cloned());
-    all.extend(dense.groups(world, GroupKind::Dp, &[Axis::Dp]));
-    all.extend(dense.groups(world, GroupKind::DpCp, &[Axis::Dp, Axis::Cp]));
-    all.extend(pipelines.iter().map(|pipeline| {
-        let ends =
-            embedding.iter().filter_map(|&stage| pipeline.ranks.get(stage as usize).copied()).collect();
-        Group { kind: GroupKind::Embedding, index: pipeline.index, ranks: ends }
-    }));
-    if experts {
-        all.extend(expert.groups(world, GroupKind::Ep, &[Axis::Ep]));
-        all.extend(expert.groups(world, GroupKind::Etp, &[Axis::Tp]));
-        all.extend(expert.groups(world, GroupKind::EtpEp, &[Axis::Tp, Axis::Ep]));
-        all.extend(expert.groups(world, GroupKind::Edp, &[Axis::Dp]));
+/// A grid, and axes of it.
+type Axes = (fn(&Layout) -> Grid, &'static [Axis]);
+
+/// Which grid a kind of group lies in, and the axes that it varies there; none for what is no group of axes, or of an FSDP
+/// mesh.
+fn axes(kind: GroupKind) -> Option<Axes> {
+    use GroupKind::{Cp, Dp, DpCp, Edp, Ep, Etp, EtpEp, Model, Pp, Tp, TpCp};
+    Some(match kind {
+        Tp => (Grid::dense, &[Axis::Tp]),
+        Cp => (Grid::dense, &[Axis::Cp]),
+        Pp => (Grid::dense, &[Axis::Pp]),
+        Dp => (Grid::dense, &[Axis::Dp]),
+        DpCp => (Grid::dense, &[Axis::Dp, Axis::Cp]),
+        TpCp => (Grid::dense, &[Axis::Tp, Axis::Cp]),
+        Model => (Grid::dense, &[Axis::Tp, Axis::Pp]),
+        Ep => (Grid::expert, &[Axis::Ep]),
+        Etp => (Grid::expert, &[Axis::Tp]),
+        EtpEp => (Grid::expert, &[Axis::Tp, Axis::Ep]),
+        Edp => (Grid::expert, &[Axis::Dp]),
+        _ => return None,
+    })
+}
+
+/// Ranks of a group of this kind; none for what is no group of axes.
+pub fn group_size(layout: &Layout, kind: GroupKind) -> Option<u64> {
+    axes(kind).map(|(grid, axes)| grid(layout).size(axes))
+}
+
+/// Place of a rank in its group of this kind; 0 for what is no group of axes.
+pub fn place_in_group(layout: &Layout, rank: u64, kind: GroupKind) -> u64 {
+    axes(kind).map_or(0, |(grid, axes)| grid(layout).index(rank, |axis| axes.contains(&axis)))
+}
+
+/// Distance of neighbours in a group, in ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strides {
+    /// Tensor parallel.
+    pub tp: u64,
+    /// Context parallel.
+    pub cp: u64,
+    /// Data parallel with context parallel.
+    pub dp: u64,
+    /// Pipeline.
+    pub pp: u64,
+    /// Expert tensor parallel.
+    pub etp: u64,
+    /// Expert parallel.
+    pub ep: u64,
+    /// Data parallel of experts.
+    pub edp: u64,
+}
+
+impl Strides {
+    /// Of a layout.
+    pub fn of(layout: &Layout) -> Strides {
+        let (dense, expert) = (Grid::dense(layout), Grid::expert(layout));
+        Strides {
+            tp: dense.stride(&[Axis::Tp]),
+            cp: dense.stride(&[Axis::Cp]),
+            dp: dense.stride(&[Axis::Dp, Axis::Cp]),
+            pp: dense.stride(&[Axis::Pp]),
+            etp: expert.stride(&[Axis::Tp]),
+            ep: expert.stride(&[Axis::Ep]),
+            edp: expert.stride(&[Axis::Dp]),
+        }
     }
-    all.extend(dense.groups(world, GroupKind::Model, &[Axis::Tp, Axis::Pp]));
-    all
+
+    /// In the usual order, tp-cp-ep-dp-pp, where no layout is known.
+    pub fn usual(world: u64, tp: u64, pp: u64, etp: u64, ep: u64) -> Strides {
+        // Context parallelism belongs to the gradient's group, so that group's neighbours are tp apart.
+        Strides { tp: 1, cp: tp, dp: tp, pp: world / pp.max(1), etp: 1, ep: etp, edp: etp * ep }
+    }
+}
+
+/// Which groups a world has beside those of every layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Besides {
+    /// Those of the experts.
+    pub experts: bool,
+    /// Those that Megatron-Core makes and the worker has no use for.
+    pub megatron: bool,
+    /// Instances of the distributed optimizer.
+    pub instances: u64,
+}
+
+impl Besides {
+    /// None of them, or those of the experts.
+    pub const fn worker(experts: bool) -> Besides {
+        Besides { experts, megatron: false, instances: 1 }
+    }
+
+    fn has(self, kind: GroupKind) -> bool {
+        use GroupKind::{
+            DpCpAcrossInstances, DpCpOfInstance, Edp, EdpAcrossInstances, EdpOfInstance, Ep, Etp, EtpEp, TpCp,
+        };
+        match kind {
+            TpCp => self.megatron,
+            DpCpOfInstance | DpCpAcrossInstances => self.instances > 1,
+            Ep | Etp | EtpEp | Edp => self.experts,
+            EdpOfInstance | EdpAcrossInstances => self.experts && self.instances > 1,
+            _ => true,
+        }
+    }
+}
+
+/// All process groups of a world of `layout`, in the order in which every rank creates them: by kind as `GroupKind`
+/// declares, then by number. `embedding`: stages of the embedding groups.
+pub fn groups(layout: &Layout, besides: Besides, embedding: &[u64]) -> Vec<Group> {
+    let world = layout.tp * layout.cp * layout.pp * layout.dp;
+    let of_axes =
+        |kind| axes(kind).map_or_else(Vec::new, |(grid, axes)| grid(layout).groups(world, kind, axes));
+    let of_kind = |kind| match kind {
+        GroupKind::World => vec![Group { kind, index: 0, ranks: (0..world).collect() }],
+        GroupKind::Embedding => {
+            let ends = |pipeline: Group| {
+                let rank = |&stage: &u64| pipeline.ranks.get(stage as usize).copied();
+                Group { kind, index: pipeline.index, ranks: embedding.iter().filter_map(rank).collect() }
+            };
+            of_axes(GroupKind::Pp).into_iter().map(ends).collect()
+        }
+        GroupKind::DpCpOfInstance => of_instances(kind, of_axes(GroupKind::DpCp), besides.instances),
+        GroupKind::EdpOfInstance => of_instances(kind, of_axes(GroupKind::Edp), besides.instances),
+        GroupKind::DpCpAcrossInstances => across_instances(kind, of_axes(GroupKind::DpCp), besides.instances),
+        GroupKind::EdpAcrossInstances => across_instances(kind, of_axes(GroupKind::Edp), besides.instances),
+        _ => of_axes(kind),
+    };
+    GroupKind::OF_GRIDS.into_iter().filter(|&kind| besides.has(kind)).flat_map(of_kind).collect()
+}
+
+fn numbered(kind: GroupKind, lists: impl Iterator<Item = Vec<u64>>) -> Vec<Group> {
+    (0..).zip(lists).map(|(index, ranks)| Group { kind, index, ranks }).collect()
+}
+
+/// Every group cut into instances; the ranks of one are neighbours in the group.
+fn of_instances(kind: GroupKind, groups: Vec<Group>, instances: u64) -> Vec<Group> {
+    let cut = |group: Group| {
+        let size = (group.ranks.len() as u64 / instances.max(1)).max(1) as usize;
+        group.ranks.chunks(size).map(<[u64]>::to_vec).collect::<Vec<_>>()
+    };
+    numbered(kind, groups.into_iter().flat_map(cut))
+}
+
+/// Of every group, the ranks with the same place in each instance.
+fn across_instances(kind: GroupKind, groups: Vec<Group>, instances: u64) -> Vec<Group> {
+    let cut = |group: Group| {
+        let size = (group.ranks.len() as u64 / instances.max(1)).max(1) as usize;
+        (0..size)
+            .map(|place| group.ranks.iter().skip(place).step_by(size).copied().collect())
+            .collect::<Vec<_>>()
+    };
+    numbered(kind, groups.into_iter().flat_map(cut))
 }
 
 #[cfg(test)]
@@ -141,7 +275,7 @@ mod tests {
 
     /// `expected`: the first groups of each kind, as lists of ranks.
     fn check(layout: &Layout, expected: &[(GroupKind, &[&[u64]])]) {
-        let all = groups(layout, true, &[0, layout.pp - 1]);
+        let all = groups(layout, Besides::worker(true), &[0, layout.pp - 1]);
         for (kind, lists) in expected {
             let of_kind: Vec<&[u64]> =
                 all.iter().filter(|group| group.kind == *kind).map(|group| group.ranks.as_slice()).collect();
@@ -205,10 +339,44 @@ mod tests {
         );
     }
 
+    /// Groups of some kinds of two instances: eight ranks share dense gradients, four those of experts.
+    #[test]
+    fn instances_of_the_optimizer_cut_data_parallel_groups() {
+        let layout = layout(1, 2, 1, 2, 1, 8, "tp-cp-ep-dp-pp");
+        let all = groups(&layout, Besides { experts: true, megatron: true, instances: 2 }, &[0]);
+        let of = |kind| -> Vec<Vec<u64>> {
+            all.iter().filter(|group| group.kind == kind).map(|group| group.ranks.clone()).collect()
+        };
+        assert_eq!(of(GroupKind::DpCpOfInstance), [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        assert_eq!(of(GroupKind::DpCpAcrossInstances), [[0, 4], [1, 5], [2, 6], [3, 7]]);
+        assert_eq!(of(GroupKind::EdpOfInstance), [[0, 2], [4, 6], [1, 3], [5, 7]]);
+        assert_eq!(of(GroupKind::EdpAcrossInstances), [[0, 4], [2, 6], [1, 5], [3, 7]]);
+        assert_eq!(of(GroupKind::TpCp), [[0, 1], [2, 3], [4, 5], [6, 7]]);
+    }
+
+    #[test]
+    fn strides_are_distances_of_neighbours_in_groups() {
+        for order in ["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"] {
+            let layout = layout(2, 2, 2, 4, 2, 64, order);
+            let all = groups(&layout, Besides::worker(true), &[0]);
+            let of = |kind| {
+                let ranks = &all.iter().find(|group| group.kind == kind).unwrap().ranks;
+                ranks[1].abs_diff(ranks[0])
+            };
+            let strides = Strides::of(&layout);
+            let Strides { tp, cp, dp, pp, etp, ep, edp } = strides;
+            let found = [GroupKind::Tp, GroupKind::Cp, GroupKind::DpCp, GroupKind::Pp].map(of);
+            assert_eq!([tp, cp, dp, pp], found, "{order}");
+            assert_eq!([etp, ep, edp], [GroupKind::Etp, GroupKind::Ep, GroupKind::Edp].map(of), "{order}");
+        }
+        let layout = layout(2, 2, 2, 4, 2, 64, "tp-cp-ep-dp-pp");
+        assert_eq!(Strides::of(&layout), Strides::usual(64, 2, 2, 2, 4));
+    }
+
     #[test]
     fn a_rank_stands_where_its_groups_say() {
         let layout = layout(2, 2, 2, 4, 2, 64, "tp-cp-ep-dp-pp");
-        for group in groups(&layout, true, &[0]) {
+        for group in groups(&layout, Besides { experts: true, megatron: true, instances: 1 }, &[0]) {
             for (place, &rank) in group.ranks.iter().enumerate() {
                 let at = coordinates(&layout, rank);
                 let slot = match group.kind {
@@ -222,6 +390,7 @@ mod tests {
                     _ => continue,
                 };
                 assert_eq!(slot, place as u64, "{group:?}");
+                assert_eq!(place_in_group(&layout, rank, group.kind), place as u64, "{group:?}");
             }
         }
     }

@@ -107,9 +107,7 @@ impl Mesh {
             GroupKind::DpShard => vec![shard],
             GroupKind::DpShardCp => vec![shard, cp],
             GroupKind::EpShard => vec![(self.ep, self.ep_shard)],
-            GroupKind::Embedding | GroupKind::Etp | GroupKind::EtpEp | GroupKind::Edp | GroupKind::Model => {
-                return None;
-            }
+            _ => return None,
         })
     }
 

@@ -18,6 +18,14 @@ pub enum GroupKind {
     Dp,
     /// Data and context parallel together: dense gradients and optimizer states.
     DpCp,
+    /// Tensor and context parallel together: losses that balance experts, scales of 8-bit tensors (Megatron-Core).
+    TpCp,
+    /// Of a data-and-context group, the ranks of one instance of the distributed optimizer, which share its state
+    /// (Megatron-Core's intra-partial group).
+    DpCpOfInstance,
+    /// Of a data-and-context group, the ranks of all instances with equal parts of the state (Megatron-Core's inter-partial
+    /// group).
+    DpCpAcrossInstances,
     /// Stages that share the embedding: first and last when tied, and where tokens are predicted ahead.
     Embedding,
     /// Expert parallel.
@@ -28,6 +36,10 @@ pub enum GroupKind {
     EtpEp,
     /// Data parallel of experts: expert gradients and optimizer states.
     Edp,
+    /// Of these, the ranks of one instance of the distributed optimizer.
+    EdpOfInstance,
+    /// Of these, the ranks of all instances with equal parts of the state.
+    EdpAcrossInstances,
     /// All ranks of one model replica: gradient norm.
     Model,
     /// Replicas of hybrid sharding: the same slices, gradients all-reduced.
@@ -38,6 +50,29 @@ pub enum GroupKind {
     DpShardCp,
     /// The ranks that routed experts are sharded over by FSDP.
     EpShard,
+}
+
+impl GroupKind {
+    /// Kinds of a world of two grids, in their order; the rest are of an FSDP mesh.
+    pub const OF_GRIDS: [GroupKind; 17] = [
+        GroupKind::World,
+        GroupKind::Tp,
+        GroupKind::Cp,
+        GroupKind::Pp,
+        GroupKind::Dp,
+        GroupKind::DpCp,
+        GroupKind::TpCp,
+        GroupKind::DpCpOfInstance,
+        GroupKind::DpCpAcrossInstances,
+        GroupKind::Embedding,
+        GroupKind::Ep,
+        GroupKind::Etp,
+        GroupKind::EtpEp,
+        GroupKind::Edp,
+        GroupKind::EdpOfInstance,
+        GroupKind::EdpAcrossInstances,
+        GroupKind::Model,
+    ];
 }
 
 /// One process group.
@@ -69,7 +104,9 @@ mod validity;
 
 pub use executor::{COMPARED_WITH, executor_limits};
 pub use generate::{Choice, valid_layouts, valid_layouts_of};
-pub use grid::{Coordinates, coordinates, first_rank_of_stage, groups};
+pub use grid::{
+    Besides, Coordinates, Strides, coordinates, first_rank_of_stage, group_size, groups, place_in_group,
+};
 pub use mesh::{Mesh, mesh_groups};
 pub use placement::{Link, Place, link, place};
 pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken};

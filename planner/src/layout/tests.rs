@@ -57,7 +57,7 @@ proptest! {
             prop_assert!(!plan.rank_shards(rank).params.is_empty());
         }
         // Every element is held once per replica.
-        let held: u64 = (0..world).map(|rank| plan.rank_shards(rank).buffers.iter().map(|b| b.state_elements).sum::<u64>()).sum();
+        let held: u64 = (0..world).map(|rank| plan.rank_shards(rank).buffers.iter().map(|b| b.state_elements()).sum::<u64>()).sum();
         let needed: u64 = (0..world).map(|rank| plan.rank_shards(rank).buffers.iter()
             .map(|b| b.elements / plan.group_size(b.group)).sum::<u64>()).sum();
         prop_assert_eq!(held, needed);

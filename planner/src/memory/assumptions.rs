@@ -10,9 +10,9 @@ use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
 
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
-use super::wide::Wide;
 use super::workspaces::cublas_workspace;
 use super::{fsdp2, interval};
+use crate::units::Wide;
 
 const RULE: &str = "assumptions of the memory estimate";
 

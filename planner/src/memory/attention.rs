@@ -5,7 +5,7 @@ use crate::wire::CpKind;
 
 use super::parts::{LayerBytes, Part};
 use super::setting::{Kernel, Setting};
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// What an attention keeps, without its norm.
 pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {

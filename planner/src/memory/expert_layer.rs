@@ -1,10 +1,10 @@
 //! One layer of experts alone, without an optimizer, as Megatron-Core's benchmark of it runs.
 
-use super::low_precision::quantised_weights;
 use super::setting::Setting;
-use super::wide::Wide;
 use super::{clamp, moe, workspaces};
 use crate::plan::Plan;
+use crate::shard::low_precision::quantised_bytes;
+use crate::units::Wide;
 
 /// Bytes of an element of the product with the tokens' weights in its backward, three temporaries in fp32.
 const PRODUCT: Wide = Wide::of(3 * 4);
@@ -20,7 +20,7 @@ pub fn expert_layer_bytes(plan: &Plan) -> u64 {
     let matrices = if plan.model.gated { 3 } else { 2 };
     let quantised = at.hidden * matrices * (local * width + shared / at.tp);
     let weights = at.size * (quantised + at.hidden * Wide::from(moe.experts));
-    let copies = quantised_weights(plan, clamp(quantised)).copies;
+    let copies = quantised_bytes(plan, clamp(quantised));
     let saved = moe::experts(&at).saved.total() + 2 * at.stream();
     let product = PRODUCT * moe::routed_tokens(&at) * width;
     let second = at.size * at.hidden * local * width;

@@ -5,7 +5,7 @@ use crate::wire::{CrossEntropy, Runtime};
 
 use super::parts::{Part, Saved};
 use super::setting::Setting;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Tensors of T_c h that backward of the output layer makes: the gradient of the gathered hidden state and the one that
 /// goes on to the last norm.

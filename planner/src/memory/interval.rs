@@ -5,8 +5,8 @@ use crate::plan::Plan;
 use crate::wire::{RankClass, Runtime, Verdict};
 
 use super::outside::on_gpu;
-use super::wide::Wide;
 use super::{MOST, clamp};
+use crate::units::Wide;
 
 /// Reserved over allocated in torch's caching allocator: median of 344 rank readings (SimuMax, B200), min 1.007,
 /// max 1.093.

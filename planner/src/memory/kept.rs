@@ -10,7 +10,8 @@ use crate::layout::{Axis, Chunk, chunks_of_stage};
 use crate::model::LayerKind;
 use crate::plan::{Plan, Training};
 use crate::schedule::{self, Pipeline};
-use crate::shard::{Block, counted_blocks_of};
+use crate::shard::megatron::{self, Blocks, Slot, recipe_layers};
+use crate::shard::{Block, StageElements, counted_blocks_of};
 use crate::wire::{Granularity, OptimizerKind, Runtime};
 
 use super::head::head;
@@ -19,14 +20,11 @@ use super::interval::reserved;
 use super::layer::{layer, mtp_module_of};
 use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
-use super::optimizer::Slot;
 use super::outside::outside_bytes;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::state::{self, loose_weight_gradient};
-pub use super::weights::Blocks;
-use super::weights::StageElements;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Most kinds of layers, those that stay in the compute type counted apart.
 const SLOTS: usize = 8;
@@ -299,13 +297,11 @@ pub fn stage_kinds(plan: &Plan, kinds: &[LayerKind]) -> Vec<StageKind> {
 }
 
 fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
-    let (model, training) = (&plan.model, &plan.training);
+    let model = &plan.model;
     let mut layers = [0.0; SLOTS];
-    let quantised = training.low_precision.is_some();
-    let first = if quantised { training.bf16_first_layers } else { 0 };
-    let last = model.num_layers.saturating_sub(if quantised { training.bf16_last_layers } else { 0 });
+    let recipe = recipe_layers(plan);
     for number in chunk.layers.clone() {
-        let plain = number < first || number >= last;
+        let plain = !recipe.contains(&number);
         let kind = model.layer_kind(number);
         let at = kinds.iter().position(|known| *known == kind).unwrap_or(0);
         if let Some(count) = layers.get_mut(at + if plain { kinds.len() } else { 0 }) {
@@ -403,21 +399,9 @@ pub fn blocks(plan: &Plan, kinds: &[LayerKind]) -> Blocks {
     Blocks::new(plan, kinds.iter().copied())
 }
 
-/// What a rank of a kind of stage holds: elements, and those of low-precision matrices.
-pub fn elements(plan: &Plan, blocks: &Blocks, kinds: &[LayerKind], kind: &StageKind) -> (StageElements, u64) {
-    let elements = blocks.stage(plan, &kind.example);
-    let all = elements.dense.quantised + elements.expert.quantised;
-    if plan.training.low_precision.is_none() {
-        return (elements, all);
-    }
-    let mut plain = 0;
-    for chunk in &kind.chunks {
-        for (number, kind) in kinds.iter().enumerate() {
-            plain += chunk.layers.get(kinds.len() + number).map_or(0, |count| *count as u64)
-                * blocks.quantised(*kind);
-        }
-    }
-    (elements, all - plain.min(all))
+/// What a rank of a kind of stage holds.
+pub fn elements(plan: &Plan, blocks: &Blocks, kind: &StageKind) -> StageElements {
+    blocks.stage(plan, &kind.example)
 }
 
 impl GridTerms {
@@ -434,8 +418,9 @@ impl GridTerms {
     }
 
     /// Of a plan's grid of ranks.
-    pub fn new(plan: &Plan, elements: &StageElements, quantised: u64) -> GridTerms {
-        let state = state::of_grid(plan, 0, elements, quantised, Slot::Last);
+    pub fn new(plan: &Plan, elements: &StageElements) -> GridTerms {
+        let mut state = state::of_buffers(plan, &megatron::buffers(plan, elements, Slot::last(plan)));
+        state.held = state::held_on_grid(plan, elements);
         let held = state.weights + state.gradients + state.optimizer;
         let load = (2 * state.weights + state.gradients).saturating_sub(held);
         let embedding = Wide::from(plan.training.dtype.size()) * Wide::from(elements.embedding);

@@ -5,8 +5,8 @@ use crate::wire::{Implementation, Runtime};
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;
-use super::wide::Wide;
 use super::{attention, mlp, moe, recurrent, unsplit};
+use crate::units::Wide;
 
 /// Input, output and statistics of a norm of the residual stream whose output matrices read.
 pub fn norm(at: &Setting<'_>) -> Wide {

@@ -6,7 +6,7 @@ use crate::shard::{Strategy, double_buffer_bytes, is_wrapped, unit_sizes};
 use super::parts::Saved;
 use super::phases::Phase;
 use super::stage::Activations;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Elements that Megatron-FSDP gathers ahead and queues for reduction unless told otherwise: the larger of this and
 /// twice its mean unit (`megatron_fsdp.py`; its comment speaks of a cap, the code takes the larger).

@@ -3,8 +3,8 @@
 use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
-use super::wide::Wide;
 use crate::model::LayerKind;
+use crate::units::Wide;
 use crate::wire::Runtime;
 
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's

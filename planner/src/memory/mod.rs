@@ -13,14 +13,12 @@ mod head;
 mod interval;
 pub(crate) mod kept;
 mod layer;
-mod listed;
 mod live;
 mod low_precision;
 mod megatron_fsdp;
 mod mlp;
 mod moe;
 mod native;
-mod optimizer;
 mod outside;
 mod parts;
 mod phases;
@@ -31,10 +29,10 @@ mod sizing;
 mod stage;
 mod state;
 #[cfg(test)]
+mod state_tests;
+#[cfg(test)]
 mod tests;
 mod unsplit;
-mod weights;
-mod wide;
 mod workspaces;
 
 pub use advice::{advice, advice_in_pieces};
@@ -46,9 +44,7 @@ pub(crate) use interval::MOST_OVER_PEAK;
 pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };
-pub use listed::differences;
 pub use live::{live_chunks, live_of_chunk};
-pub use optimizer::Slot;
 pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
 pub use parts::{LayerBytes, PARTS, Part, Saved};
 pub use phases::Phase;
@@ -56,14 +52,12 @@ pub use setting::{Kernel, Setting};
 pub use sizing::{SizingRow, disagreement, sizing, sizing_rows};
 pub use stage::{Activations, Terms};
 pub use state::{Held, Static};
-pub use weights::{Elements, StageElements};
 
-use crate::layout::first_rank_of_stage;
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::{BufferShard, Holders, holders, side_gradient_bytes};
+use crate::shard::{Holders, holders, megatron};
+use crate::units::Wide;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
-use wide::Wide;
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
 const MOST: u64 = 1 << 60;
@@ -157,41 +151,23 @@ fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
     let plan = terms.at.plan;
     let parts = terms.stage(stage);
     match plan.runtime {
-        Runtime::Megatron => {
-            let elements = terms.elements(stage);
-            let (first_rank, count) =
-                (first_rank_of_stage(&plan.layout, stage), plan.world_size() / plan.layout.pp);
-            let side = Wide::from(side_gradient_bytes(plan, stage));
-            let mut slots = vec![(Slot::Last, first_rank, count)];
-            if optimizer::is_dealt(plan) {
-                // Whole tensors are dealt: the first and the last rank of a group are the ends of the range.
-                slots = vec![
-                    (Slot::Last, first_rank + count - 1, count / 2),
-                    (Slot::First, first_rank, count - count / 2),
-                ];
-            }
-            slots
-                .into_iter()
-                .map(|(slot, first_rank, count)| {
-                    let mut state = state::megatron(terms, stage, &elements, slot);
-                    state.gradients += side;
-                    let phases = phases::replicated(plan, &parts, &elements, &state);
-                    let ends = [
-                        phases::after_step(terms, &state, &parts),
-                        phases::first_step(terms, &state, &parts, &phases),
-                    ];
-                    Rank { first_rank, count, state, phases, ends: Some(ends) }
-                })
-                .collect()
-        }
-        Runtime::Native => {
+        Runtime::Megatron | Runtime::Native => {
             let elements = terms.elements(stage);
             let of = |holders: Holders| {
-                let state = of_buffers(&holders.buffers);
+                let mut state = state::of_buffers(plan, &holders.buffers);
+                if plan.runtime == Runtime::Megatron {
+                    state.held = state::held(terms, stage, &elements);
+                }
                 let phases = phases::replicated(plan, &parts, &elements, &state);
-                Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends: None }
+                let ends = (plan.runtime == Runtime::Megatron).then(|| {
+                    [
+                        phases::after_step(terms, &state, &parts),
+                        phases::first_step(terms, &state, &parts, &phases),
+                    ]
+                });
+                Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends }
             };
-            holders(plan, stage).into_iter().map(of).collect()
+            megatron::holders(plan, stage, &elements).into_iter().map(of).collect()
         }
         Runtime::Fsdp2 | Runtime::MegatronFsdp => sharded_ranks(terms, stage, &StageState::of(plan, stage)),
     }
@@ -202,12 +178,8 @@ type Sharded = (u64, u64, Static);
 
 /// State of a stage's ranks of an FSDP runtime, as their shards list it.
 fn sharded(plan: &Plan, stage: u64) -> Vec<Sharded> {
-    // With CPU offload all of it is on the host.
-    let on_host = plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.offload;
-    let of = |holders: Holders| {
-        let state = if on_host { Static::default() } else { of_buffers(&holders.buffers) };
-        (holders.first_rank, holders.count, state)
-    };
+    let of =
+        |holders: Holders| (holders.first_rank, holders.count, state::of_buffers(plan, &holders.buffers));
     holders(plan, stage).into_iter().map(of).collect()
 }
 
@@ -271,20 +243,6 @@ impl States {
             sharded_ranks(&terms, stage, state).into_iter().map(of)
         });
         Peak::of(plan, &ranks.collect::<Vec<_>>())
-    }
-}
-
-/// State as a rank's shards list it.
-fn of_buffers(buffers: &[BufferShard]) -> Static {
-    let sum = |bytes: fn(&BufferShard) -> u64| Wide::from(buffers.iter().map(bytes).sum::<u64>());
-    // With gradients of two bytes the optimizer's step makes an fp32 copy of the rank's part of them.
-    let two_bytes = buffers.iter().filter(|buffer| buffer.grad_dtype.size() < 4);
-    Static {
-        weights: sum(BufferShard::weights_bytes),
-        gradients: sum(BufferShard::gradients_bytes),
-        optimizer: sum(BufferShard::optimizer_bytes),
-        gradient_copies: two_bytes.map(|buffer| 4 * Wide::from(buffer.state_elements)).sum(),
-        ..Static::default()
     }
 }
 

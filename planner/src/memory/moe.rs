@@ -5,7 +5,7 @@ use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
-use super::wide::Wide;
+use crate::units::Wide;
 use crate::wire::{Dispatcher, Runtime};
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::wire::{Runtime, Schedule};
 
 use super::setting::Setting;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
 pub fn is_split(plan: &Plan) -> bool {

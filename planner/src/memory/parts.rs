@@ -1,6 +1,6 @@
 //! Bytes of activations, kept apart by the module that saves them.
 
-use super::wide::Wide;
+use crate::units::Wide;
 use std::ops::{Add, AddAssign};
 
 /// What saves an activation.

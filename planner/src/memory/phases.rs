@@ -6,9 +6,9 @@ use crate::wire::Runtime;
 use super::parts::Saved;
 use super::stage::{Activations, Terms};
 use super::state::{Static, loose_weight_gradient};
-use super::weights::StageElements;
-use super::wide::Wide;
 use super::workspaces::cublas_workspace;
+use crate::shard::StageElements;
+use crate::units::Wide;
 
 /// Writing whole tensors, as other frameworks read them: now and then, so it does not count for the peak of a step.
 /// Megatron-Core's own checkpoints are written slice by slice and take nothing on the GPU.
@@ -62,8 +62,11 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
         // The embedding's gradient is made whole, in the compute type, when no activation is left.
         put("gradient reduction", Saved::default(), size * Wide::from(elements.embedding));
     }
-    let update =
-        if native { executor_update(plan, elements) } else { state.gradient_copies + state.update_copies };
+    let update = if native {
+        executor_update(plan, elements, state)
+    } else {
+        state.gradient_copies + state.update_copies
+    };
     put("optimizer", Saved::default(), update);
     if !native {
         // A tensor of every rank that has a part of it, and the whole put together.
@@ -78,12 +81,9 @@ const UPDATED_AT_ONCE: u64 = 1 << 22;
 const UPDATE_TEMPORARIES: Wide = Wide::of(2);
 
 /// Temporaries of the executor's update of its largest parameter.
-fn executor_update(plan: &Plan, elements: &StageElements) -> Wide {
-    let optimizer = &plan.training.optimizer;
-    let exact = Wide::from(optimizer.exp_avg_dtype.size());
-    let owners = if optimizer.distributed { (plan.layout.dp * plan.layout.cp).max(1) } else { 1 };
-    let owned = (elements.dense.exact / owners).max(elements.expert.exact / plan.layout.edp.max(1));
-    let largest = elements.largest.max(elements.embedding).min(owned).min(UPDATED_AT_ONCE);
+fn executor_update(plan: &Plan, elements: &StageElements, state: &Static) -> Wide {
+    let exact = Wide::from(plan.training.optimizer.exp_avg_dtype.size());
+    let largest = elements.largest.max(elements.embedding).min(state.largest_state).min(UPDATED_AT_ONCE);
     UPDATE_TEMPORARIES * exact * Wide::from(largest)
 }
 

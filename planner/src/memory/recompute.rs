@@ -11,7 +11,7 @@ use crate::wire::Granularity;
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::stage::Terms;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Bytes of a chunk for one micro batch; `recomputed` is the most that is alive again at once.
 pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {

@@ -4,7 +4,7 @@ use crate::model::{DeltaNet, KimiDelta, Mamba2};
 
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Tokens of a chunk of the delta kernels, each with a state in fp32.
 const DELTA_CHUNK: u64 = 64;

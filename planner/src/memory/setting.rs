@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
 
 use super::low_precision::Widths;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// How scores become attended values, which decides what is kept of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

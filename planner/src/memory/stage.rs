@@ -6,6 +6,8 @@ use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
 use crate::schedule::{self, ChunkBytes, Pipeline};
+use crate::shard::StageElements;
+use crate::shard::megatron::{Blocks, recipe_layers};
 use crate::wire::{CudaGraphs, Runtime, Schedule};
 
 use super::head::{HeadBytes, head};
@@ -16,8 +18,7 @@ use super::native;
 use super::parts::{LayerBytes, Part, Saved};
 use super::recompute::chunk_bytes;
 use super::setting::Setting;
-use super::weights::{Blocks, StageElements};
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// What one layer of each kind of a plan keeps, and what parameters it has: computed once for all stages.
 #[derive(Debug, Clone)]
@@ -99,21 +100,13 @@ impl<'a> Terms<'a> {
 
     /// A range of layers as first, middle and last, and which of them stay in the compute type.
     fn split(&self, range: Range<u64>) -> [(Range<u64>, bool); 3] {
-        let (training, layers) = (&self.at.plan.training, self.at.plan.model.num_layers);
-        let [first, last] = if self.at.widths.quantised {
-            [training.bf16_first_layers.min(layers), layers.saturating_sub(training.bf16_last_layers)]
-        } else {
-            [0, layers]
-        };
+        let layers = self.at.plan.model.num_layers;
+        let Range { start: first, end: last } = recipe_layers(self.at.plan);
         let within = |from: u64, to: u64| {
             let start = range.start.max(from);
             start..range.end.min(to).max(start)
         };
-        [
-            (within(0, first), true),
-            (within(first, last.max(first)), false),
-            (within(last.max(first), layers), true),
-        ]
+        [(within(0, first), true), (within(first, last), false), (within(last, layers), true)]
     }
 
     /// A multi-token-prediction module.
@@ -130,21 +123,6 @@ impl<'a> Terms<'a> {
         self.blocks
             .as_ref()
             .map_or_else(StageElements::default, |blocks| blocks.stage(self.at.plan, self.chunks(stage)))
-    }
-
-    /// Elements of weights on `stage` that a low-precision recipe runs with.
-    pub fn quantised_elements(&self, stage: u64, elements: &StageElements) -> u64 {
-        let all = elements.dense.quantised + elements.expert.quantised;
-        let (Some(blocks), true) = (&self.blocks, self.at.widths.quantised) else { return all };
-        let model = &self.at.plan.model;
-        let mut plain = 0;
-        for chunk in self.chunks(stage) {
-            for (range, _) in self.split(chunk.layers.clone()).into_iter().filter(|(_, plain)| *plain) {
-                plain +=
-                    model.kinds_in(range).map(|(kind, count)| count * blocks.quantised(kind)).sum::<u64>();
-            }
-        }
-        all - plain.min(all)
     }
 
     /// Whether `stage` has output layer and loss.

@@ -1,17 +1,16 @@
-//! What a rank of Megatron-Core holds from step to step.
+//! What a rank holds from step to step: the sums of its buffers, and what Megatron-Core holds beside.
 
 use crate::plan::Plan;
-use crate::shard::buffer_elements;
+use crate::shard::low_precision::{keeps_quantised, quantised_bytes};
+use crate::shard::megatron::copies_gradients;
+use crate::shard::{BufferShard, StageElements, StateShard};
 use crate::units::Dtype;
 use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
-use super::low_precision::quantised_weights;
-use super::optimizer::{Slot, StateBytes, state};
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
-use super::weights::StageElements;
-use super::wide::Wide;
 use super::workspaces::workspaces;
+use crate::units::Wide;
 
 /// Large blocks of torch's allocator are not split when at most 1 MiB would remain: what that adds with one flat buffer
 /// of each kind, and with a block for each tensor (published runs of Megatron-LM's CI).
@@ -70,6 +69,8 @@ pub struct Static {
     pub optimizer: Wide,
     /// Of these, moments, which are made by the first step.
     pub moments: Wide,
+    /// Elements of the largest range of state, or of the most that was dealt.
+    pub largest_state: u64,
     /// fp32 copies of two-byte gradients, alive from the optimizer's step to the next step's start.
     pub gradient_copies: Wide,
     /// fp32 copies of state that the update reads and writes.
@@ -78,73 +79,62 @@ pub struct Static {
     pub held: Held,
 }
 
-/// State of a rank of Megatron-Core on `stage`.
-pub fn megatron(terms: &Terms<'_>, stage: u64, elements: &StageElements, slot: Slot) -> Static {
+/// State of a rank with these buffers, and what its optimizer's step makes of it.
+pub fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
+    let sum = |bytes: fn(&BufferShard) -> u64| buffers.iter().map(|buffer| Wide::from(bytes(buffer))).sum();
+    let states = || buffers.iter().filter(|buffer| !buffer.on_host).flat_map(|buffer| &buffer.states);
+    let on_gpu = |bytes: u64| states().map(|state| state.kept(bytes * Wide::from(state.elements))).sum();
+    let (copied, update_copies) = match plan.runtime {
+        Runtime::Megatron => (copies_gradients(plan), on_gpu(update_copies(plan))),
+        _ => (buffers.iter().any(|buffer| buffer.grad_dtype.size() < 4), Wide::ZERO),
+    };
+    Static {
+        weights: sum(BufferShard::weights_bytes),
+        gradients: sum(BufferShard::gradients_bytes),
+        optimizer: sum(BufferShard::optimizer_bytes),
+        moments: states().map(StateShard::moments_on_gpu).sum(),
+        largest_state: states().map(|state| state.elements).max().unwrap_or(0),
+        gradient_copies: if copied { on_gpu(4) } else { Wide::ZERO },
+        update_copies,
+        held: Held::default(),
+    }
+}
+
+/// What is held beside the buffers of a rank of Megatron-Core on `stage`.
+pub fn held(terms: &Terms<'_>, stage: u64, elements: &StageElements) -> Held {
     let at = &terms.at;
     let layout = &at.plan.layout;
-    let quantised = terms.quantised_elements(stage, elements);
-    let mut state = of_grid(at.plan, stage, elements, quantised, slot);
-    state.held.gather_buffer = gather_buffer(at, terms.has_head(stage), terms.has_experts(stage));
-    state.held.boundary_tensors = boundary_count(layout.pp, layout.vpp) * at.stream();
-    state
+    Held {
+        gather_buffer: gather_buffer(at, terms.has_head(stage), terms.has_experts(stage)),
+        boundary_tensors: boundary_count(layout.pp, layout.vpp) * at.stream(),
+        ..held_on_grid(at.plan, elements)
+    }
 }
 
-/// What of it does not depend on the micro batch: all but the buffer of gathered inputs and boundary tensors. `quantised`
-/// are elements that a low-precision recipe runs with.
-pub fn of_grid(plan: &Plan, stage: u64, elements: &StageElements, quantised: u64, slot: Slot) -> Static {
-    let (training, optimizer) = (&plan.training, &plan.training.optimizer);
-    let kinds = [&elements.dense, &elements.expert];
-    let mut buffers = [0, 0];
-    for (number, kind) in kinds.into_iter().enumerate() {
-        buffers[number] = buffer_elements(plan, number == 1, kind.padded, kind.exact);
-    }
-    let in_buffers = Wide::from(buffers[0]) + Wide::from(buffers[1]);
-    let quantised = quantised_weights(plan, quantised);
-    let state = state(plan, stage, elements, buffers, slot);
-    let kept = 1.0 - optimizer.offload_fraction.clamp(0.0, 1.0);
-    let moments = part(state.moments, kept);
-    let plain = in_buffers * Wide::from(training.dtype.size());
-    let gather = training.fp8_param_gather && training.low_precision.is_some();
-    Static {
-        weights: if gather { plain - quantised.saved.min(plain) + quantised.copies } else { plain },
-        gradients: in_buffers * Wide::from(training.grad_dtype.size()),
-        optimizer: part(state.master, kept) + moments,
-        moments,
-        gradient_copies: part(gradient_copies(plan, &state), kept),
-        update_copies: part(update_copies(plan, &state), kept),
-        held: Held {
-            workspaces: Wide::from(workspaces(plan)),
-            dummy_weight_gradients: dummy_weight_gradients(plan, elements),
-            quantised_weights: if gather { Wide::ZERO } else { quantised.copies },
-            unsplit_blocks: unsplit_blocks(plan),
-            ..Held::default()
+/// What of it does not depend on the micro batch: all but the buffer of gathered inputs and boundary tensors.
+pub fn held_on_grid(plan: &Plan, elements: &StageElements) -> Held {
+    Held {
+        workspaces: Wide::from(workspaces(plan)),
+        dummy_weight_gradients: dummy_weight_gradients(plan, elements),
+        quantised_weights: match keeps_quantised(plan) {
+            true => Wide::ZERO,
+            false => quantised_bytes(plan, elements.quantised()),
         },
+        unsplit_blocks: unsplit_blocks(plan),
+        ..Held::default()
     }
 }
 
-/// A part of so many bytes, in millionths: the same on every platform.
-fn part(bytes: Wide, fraction: f64) -> Wide {
-    bytes * Wide::floor(fraction * 1e6) / 1_000_000
-}
-
-/// With gradients of two bytes the step makes an fp32 copy of the rank's part of them, unless the optimizer reads them
-/// as they are.
-fn gradient_copies(plan: &Plan, state: &StateBytes) -> Wide {
-    let small = plan.training.grad_dtype.size() < 4;
-    let reads = plan.training.optimizer.precision_aware && !crate::shard::core_keeps_master(plan);
-    if small && !reads { 4 * state.elements } else { Wide::ZERO }
-}
-
-/// TransformerEngine's Adam computes on fp32 copies of state in fp16 and fp8, made for all parameters before the first is
-/// updated (`optimizers/fused_adam.py`); bf16 it reads as it is.
-fn update_copies(plan: &Plan, state: &StateBytes) -> Wide {
+/// Bytes of an element that TransformerEngine's Adam takes for fp32 copies of state in fp16 and fp8, made for all parameters
+/// before the first is updated (`optimizers/fused_adam.py`); bf16 it reads as it is.
+fn update_copies(plan: &Plan) -> u64 {
     let optimizer = &plan.training.optimizer;
     if !optimizer.precision_aware {
-        return Wide::ZERO;
+        return 0;
     }
     let types = [optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype];
     let copied = types.into_iter().filter(|dtype| matches!(dtype, Dtype::Fp16 | Dtype::Fp8)).count();
-    4 * Wide::from(copied as u64) * state.elements
+    4 * copied as u64
 }
 
 /// `GlobalMemoryBuffer` keeps one tensor at its largest use: the output layer's gathered input with sequence parallelism,

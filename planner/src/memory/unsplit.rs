@@ -6,7 +6,7 @@ use crate::model::{Attention, LayerKind, MixerRef, Mlp};
 
 use super::outside::on_gpu;
 use super::setting::Setting;
-use super::wide::Wide;
+use crate::units::Wide;
 
 /// Requests up to this come from blocks that are always split.
 const SMALL: Wide = Wide::of(1 << 20);

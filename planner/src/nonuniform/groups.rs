@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{Coordinates, Group, GroupKind, Layout, coordinates, groups};
+use crate::layout::{Besides, Coordinates, Group, GroupKind, Layout, coordinates, groups};
 
 /// Which slots stop where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Shrunk {
 /// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
 /// their order. Dense models only. `embedding`: stages of the embedding groups.
 pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk, embedding: &[u64]) -> Vec<Group> {
-    let whole = groups(layout, false, embedding);
+    let whole = groups(layout, Besides::worker(false), embedding);
     let seats = Seats::new(layout, shrunk);
     let mut found: Vec<Group> = Vec::with_capacity(whole.len());
     for of_kind in whole.chunk_by(|a, b| a.kind == b.kind) {
@@ -226,7 +226,7 @@ mod tests {
         };
         assert_eq!(
             sorted(nonuniform_groups(&layout, &none, &[0, 1])),
-            sorted(groups(&layout, false, &[0, 1]))
+            sorted(groups(&layout, Besides::worker(false), &[0, 1]))
         );
     }
 

@@ -200,7 +200,9 @@ fn check_tiling(preset: &str, nodes: u64, gpus: u64, layout: &Value) {
         let stage = crate::layout::coordinates(&plan.layout, rank).pp;
         let mut buffers = crate::shard::stage_buffers(&plan, stage);
         for (buffer, own) in buffers.iter_mut().zip(&shards.buffers) {
-            buffer.state_offset = own.state_offset;
+            for (state, own) in buffer.states.iter_mut().zip(&own.states) {
+                state.offset = own.offset;
+            }
         }
         assert_eq!(buffers, shards.buffers, "rank {rank} of {layout}");
         for param in &shards.params {

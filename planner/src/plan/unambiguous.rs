@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::Deserializer;
+use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 /// The value in `text`.
@@ -74,7 +74,11 @@ impl<'de> Visitor<'de> for Unambiguous {
             if map.contains_key(&key) {
                 return Err(A::Error::custom(format!("`{key}` stands twice; remove one of the two")));
             }
-            let value = if key == "hf_config" { entries.next_value()? } else { entries.next_value_seed(Unambiguous)? };
+            let value = if key == "hf_config" {
+                entries.next_value()?
+            } else {
+                entries.next_value_seed(Unambiguous)?
+            };
             map.insert(key, value);
         }
         Ok(Value::Object(map))

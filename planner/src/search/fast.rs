@@ -119,10 +119,7 @@ impl Grids<'_> {
             tables.turn_to(self.plan);
             let Some(row) = tables.rows.get_mut(stages) else { continue };
             row.fill_elements(self.plan, &tables.kinds, &mut blocks);
-            let states = row
-                .elements
-                .iter()
-                .map(|(elements, quantised)| GridTerms::new(self.plan, elements, *quantised));
+            let states = row.elements.iter().map(|elements| GridTerms::new(self.plan, elements));
             let states = states.collect();
             let inputs = time::inputs(self.plan, tables.profile);
             found.push(Grid {

@@ -1,11 +1,11 @@
 //! What one corner of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
 use super::space::{Corner, set_pipe};
-use crate::memory::StageElements;
 use crate::memory::kept::{self, Alive, Class, StageKind};
 use crate::model::LayerKind;
 use crate::plan::Plan;
-use crate::shard::padded_vocabulary;
+use crate::shard::megatron::Blocks;
+use crate::shard::{StageElements, padded_vocabulary};
 use crate::time::constants::Profile;
 use crate::time::{self, Machine, ModelShape, Stages};
 
@@ -40,7 +40,7 @@ pub struct Row {
     /// Stages whose ranks have state of their own kind.
     pub states: Vec<StageKind>,
     /// What the ranks of each of those hold, once it was asked for.
-    pub elements: Vec<(StageElements, u64)>,
+    pub elements: Vec<StageElements>,
     /// The pipelines, in the corner's order.
     pub pipes: Vec<PipeTable>,
 }
@@ -134,10 +134,10 @@ impl Row {
     }
 
     /// Makes sure that elements of the part at work are known.
-    pub fn fill_elements(&mut self, plan: &Plan, kinds: &[LayerKind], blocks: &mut Option<kept::Blocks>) {
+    pub fn fill_elements(&mut self, plan: &Plan, kinds: &[LayerKind], blocks: &mut Option<Blocks>) {
         if self.elements.is_empty() && !self.states.is_empty() {
             let blocks = blocks.get_or_insert_with(|| kept::blocks(plan, kinds));
-            let of = |state: &StageKind| kept::elements(plan, blocks, kinds, state);
+            let of = |state: &StageKind| kept::elements(plan, blocks, state);
             self.elements = self.states.iter().map(of).collect();
         }
     }

@@ -2,7 +2,7 @@
 
 use super::fsdp::{Placed, Slots, UnitKind, buffers_of, units_of_stage};
 use super::{BufferShard, megatron, megatron_fsdp};
-use crate::layout::{GroupKind, Mesh, first_rank_of_stage};
+use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
 use crate::wire::Runtime;
 
@@ -23,11 +23,9 @@ pub struct Holders {
 /// The ranks of a stage by what they hold, the fullest first. Slices of unequal size make several classes.
 pub fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
     match plan.runtime {
-        Runtime::Megatron | Runtime::Native => vec![Holders {
-            first_rank: first_rank_of_stage(&plan.layout, stage),
-            count: plan.world_size() / plan.layout.pp,
-            buffers: megatron::stage_buffers(plan, stage),
-        }],
+        Runtime::Megatron | Runtime::Native => {
+            megatron::holders(plan, stage, &megatron::StageElements::of(plan, stage))
+        }
         Runtime::Fsdp2 | Runtime::MegatronFsdp => mesh_holders(plan, stage),
     }
 }
@@ -89,12 +87,8 @@ fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
             }
         }
     }
-    let bytes = |holders: &Holders| -> u64 {
-        let of = |buffer: &BufferShard| {
-            buffer.weights_bytes() + buffer.gradients_bytes() + buffer.optimizer_bytes()
-        };
-        holders.buffers.iter().map(of).sum()
-    };
+    let of = |buffer: &BufferShard| buffer.gpu_bytes() + buffer.host_bytes();
+    let bytes = |holders: &Holders| -> u64 { holders.buffers.iter().map(of).sum() };
     found.sort_by_key(|holders| (std::cmp::Reverse(bytes(holders)), holders.first_rank));
     if found.len() > MOST {
         let rest: u64 = found.drain(MOST..).map(|holders| holders.count).sum();

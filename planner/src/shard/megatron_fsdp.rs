@@ -2,7 +2,7 @@
 //! as the strategy says.
 
 use super::fsdp::{Placed, Slots, Unit, UnitKind, report, units_of_stage};
-use super::{BufferShard, Cut, ParamShard, RankShards, Strategy};
+use super::{BufferShard, Cut, ParamShard, RankShards, StateShard, StateTypes, Strategy};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
 use crate::units::Dtype;
@@ -80,22 +80,24 @@ fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
     } else {
         (training.dtype, None, training.dtype)
     };
+    let kind = training.optimizer.kind;
+    let types = StateTypes {
+        master: master_dtype,
+        master_remainder: false,
+        first_moment: moment_dtype,
+        second_moment: (kind.moments() > 1).then_some(moment_dtype),
+    };
+    let offset = if state_elements < elements { slot * state_elements } else { 0 };
     BufferShard {
-        optimizer: plan.training.optimizer.kind,
         expert: false,
         elements,
         weight_dtype: training.dtype,
+        low_precision: None,
         grad_dtype,
-        state_offset: if state_elements < elements { slot * state_elements } else { 0 },
-        state_elements,
-        group: sharding_group(plan),
-        master_dtype,
-        master_remainder: false,
-        moment_dtype,
-        second_moment_dtype: None,
-        moments: training.optimizer.kind.moments(),
         gradient_elements: (gradients != elements).then_some(gradients),
-        step_bytes: 0,
+        group: sharding_group(plan),
+        on_host: false,
+        states: vec![StateShard::new(kind, &types, Some(offset), state_elements)],
     }
 }
 
@@ -169,7 +171,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         kept += part;
     }
     let buffers = vec![buffer(plan, &mesh, &flats, slots.shard)];
-    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)), findings: Vec::new() }
+    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)) }
 }
 
 /// A parameter after tensor parallelism.

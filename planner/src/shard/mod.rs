@@ -3,38 +3,37 @@
 //! Parameters are kept as families (one entry for all layers and experts that look alike); a rank's own list is the
 //! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
 
+mod buffer;
 mod classes;
 pub mod fsdp;
 mod hf_names;
-mod megatron;
+pub mod low_precision;
+pub(crate) mod megatron;
 mod megatron_fsdp;
 mod remarks;
 mod settings;
-mod state_types;
+mod state;
 #[cfg(test)]
 mod tests;
 pub mod tp_plan;
 
 pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
-pub use state_types::{StateTypes, core_keeps_master, state_types};
+pub use state::{StateTypes, core_keeps_master, state_types};
 
-pub(crate) use megatron::{
-    Block, PARAM_ALIGNMENT, block_families, buffer_elements, counted_blocks, counted_blocks_of, state_owners,
-};
-pub use megatron::{padded_vocabulary, side_gradient_bytes};
+pub use buffer::{BufferShard, StateShard};
+pub(crate) use megatron::{Block, counted_blocks_of};
+pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use remarks::check;
 
 use serde::Serialize;
 
-use crate::finding::Finding;
 use crate::layout::GroupKind;
 use crate::model::Parameter;
 use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
-use crate::units::Dtype;
-use crate::wire::{OptimizerKind, Runtime};
+use crate::wire::Runtime;
 
 /// All parameters of a stage that look alike, on one of its ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -192,77 +191,6 @@ impl ParamShard {
     }
 }
 
-/// A flat buffer that holds slices of one kind (dense or routed experts) one after the other, once per element type:
-/// weights in the compute dtype, main gradients in the gradient dtype, and the optimizer's part of both.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct BufferShard {
-    /// True for routed experts, whose gradients are reduced over `GroupKind::Edp` instead of `GroupKind::DpCp`.
-    pub expert: bool,
-    /// The rule that updates it. Muon has buffers of its own for hidden matrices; the rest is Adam's.
-    pub optimizer: OptimizerKind,
-    /// Elements of weights and of gradients, padding included.
-    pub elements: u64,
-    /// Type of the weights.
-    pub weight_dtype: Dtype,
-    /// Type of the main gradients.
-    pub grad_dtype: Dtype,
-    /// First element whose optimizer state this rank keeps.
-    pub state_offset: u64,
-    /// Elements whose optimizer state this rank keeps.
-    pub state_elements: u64,
-    /// The group over which gradients are reduced and states are split.
-    pub group: GroupKind,
-    /// Type of the master weights; none when the weights themselves serve (fp32 and fp64 training).
-    pub master_dtype: Option<Dtype>,
-    /// Whether of those only the lower half is kept, the upper one being the weights.
-    #[serde(skip_serializing_if = "is_off")]
-    pub master_remainder: bool,
-    /// Type of the moments, of the first where they differ.
-    pub moment_dtype: Dtype,
-    /// Type of the second moment, where it is another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub second_moment_dtype: Option<Dtype>,
-    /// Moments per element: 2 for Adam, 1 for SGD.
-    pub moments: u64,
-    /// Elements of gradients, where they are not those of weights.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gradient_elements: Option<u64>,
-    /// Bytes of the optimizer's step counters.
-    #[serde(skip_serializing_if = "is_zero")]
-    pub step_bytes: u64,
-}
-
-fn is_off(flag: &bool) -> bool {
-    !flag
-}
-
-fn is_zero(value: &u64) -> bool {
-    *value == 0
-}
-
-impl BufferShard {
-    /// Bytes of the weights.
-    pub fn weights_bytes(&self) -> u64 {
-        self.elements * self.weight_dtype.size()
-    }
-
-    /// Bytes of the main gradients.
-    pub fn gradients_bytes(&self) -> u64 {
-        self.gradient_elements.unwrap_or(self.elements) * self.grad_dtype.size()
-    }
-
-    /// Bytes of master weights and moments.
-    pub fn optimizer_bytes(&self) -> u64 {
-        let master = state_types::master_bytes(self.master_dtype, self.master_remainder);
-        let later = self.second_moment_dtype.unwrap_or(self.moment_dtype).size();
-        let moments = match self.moments {
-            0 => 0,
-            count => self.moment_dtype.size() + (count - 1) * later,
-        };
-        self.state_elements * (master + moments) + self.step_bytes
-    }
-}
-
 /// Everything that one rank keeps from step to step.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RankShards {
@@ -275,7 +203,4 @@ pub struct RankShards {
     /// What an FSDP runtime does with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fsdp: Option<fsdp::FsdpReport>,
-    /// Where these buffers are not what the memory estimate counts, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub findings: Vec<Finding>,
 }

@@ -56,10 +56,7 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
         }
     }
     if plan.runtime == Runtime::Fsdp2 && settings.offload {
-        let bytes: u64 = super::stage_buffers(plan, 0)
-            .iter()
-            .map(|buffer| buffer.weights_bytes() + buffer.gradients_bytes() + buffer.optimizer_bytes())
-            .sum();
+        let bytes: u64 = super::stage_buffers(plan, 0).iter().map(super::BufferShard::host_bytes).sum();
         findings.push(
             Finding::info(
                 "layout.fsdp.offload",

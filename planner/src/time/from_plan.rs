@@ -4,10 +4,10 @@ use super::constants::{Profile, table};
 use super::flops::recomputed_layers;
 use super::layer::Recompute;
 use super::machine::Numbers;
-use super::setup::{Inputs, Setup, SoftwareFacts, Strides};
+use super::setup::{Inputs, Setup, SoftwareFacts};
 use super::shape::ModelShape;
 use super::stages::Stages;
-use crate::layout::Axis;
+use crate::layout::Strides;
 use crate::nonuniform::RankRole;
 use crate::plan::Plan;
 use crate::shard::{Reshard, Strategy, padded_vocabulary};
@@ -146,42 +146,12 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
 
 fn strides(plan: &Plan) -> Strides {
     let layout = &plan.layout;
-    let world = plan.world_size();
-    let mut strides = Strides::usual(world, layout.tp, layout.pp, layout.etp, layout.ep);
-    if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        return strides;
+    match plan.runtime {
+        Runtime::Megatron | Runtime::Native => Strides::of(layout),
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+            Strides::usual(plan.world_size(), layout.tp, layout.pp, layout.etp, layout.ep)
+        }
     }
-    // Two grids over the same ranks, each in the order of its axes.
-    let (mut dense, mut experts) = (1u64, 1u64);
-    for axis in &layout.order {
-        let (size, expert_size) = match axis {
-            Axis::Tp => {
-                strides.tp = dense;
-                strides.etp = experts;
-                (layout.tp, layout.etp)
-            }
-            Axis::Cp => {
-                strides.cp = dense;
-                (layout.cp, 1)
-            }
-            Axis::Ep => {
-                strides.ep = experts;
-                (1, layout.ep)
-            }
-            Axis::Dp => {
-                strides.dp = if layout.cp > 1 { dense.min(strides.cp) } else { dense };
-                strides.edp = experts;
-                (layout.dp, layout.edp)
-            }
-            Axis::Pp => {
-                strides.pp = dense;
-                (layout.pp, layout.pp)
-            }
-        };
-        dense = dense.saturating_mul(size.max(1));
-        experts = experts.saturating_mul(expert_size.max(1));
-    }
-    strides
 }
 
 /// What a plan computes again.

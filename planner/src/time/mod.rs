@@ -51,7 +51,7 @@ pub use matrices::{Cut, Matrix, matrices};
 pub use measured::measured;
 pub use parts::{Both, Parts};
 pub use rate::{Rate, rate};
-pub use setup::{Inputs, Setup, SoftwareFacts, Strides};
+pub use setup::{Inputs, Setup, SoftwareFacts};
 pub use shape::{KindShape, MixerShape, MlpShape, ModelShape};
 pub use stage::Longest;
 pub use stages::{StageClass, Stages};

@@ -10,6 +10,7 @@ use super::stages::Stages;
 use super::step::{DataParallel, Pipe, StepTime, step};
 use super::terms::Terms;
 use crate::cluster::{Gpu, Speeds};
+use crate::layout::Strides;
 use crate::model::Architecture;
 use crate::wire::{CpKind, CudaGraphs, Schedule};
 
@@ -88,33 +89,6 @@ pub struct Inputs<'a> {
     pub gathered_share: f64,
     /// Software.
     pub software: SoftwareFacts<'a>,
-}
-
-/// Distance of neighbours in a group, in ranks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Strides {
-    /// Tensor parallel.
-    pub tp: u64,
-    /// Context parallel.
-    pub cp: u64,
-    /// Data parallel with context parallel.
-    pub dp: u64,
-    /// Pipeline.
-    pub pp: u64,
-    /// Expert tensor parallel.
-    pub etp: u64,
-    /// Expert parallel.
-    pub ep: u64,
-    /// Data parallel of experts.
-    pub edp: u64,
-}
-
-impl Strides {
-    /// In the usual order, tp-cp-ep-dp-pp.
-    pub fn usual(world: u64, tp: u64, pp: u64, etp: u64, ep: u64) -> Strides {
-        // Context parallelism belongs to the gradient's group, so that group's neighbours are tp apart.
-        Strides { tp: 1, cp: tp, dp: tp, pp: world / pp.max(1), etp: 1, ep: etp, edp: etp * ep }
-    }
 }
 
 /// The five facts of a software profile as they hold here.

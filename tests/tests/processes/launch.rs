@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
@@ -71,10 +73,20 @@ fn a_signal_reaches_torchrun_and_its_ranks() -> Result<()> {
     for _ in 0..2 {
         ranks.next().context("a rank has not begun")??;
     }
-    kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
+    let launched = Pid::from_raw(i32::try_from(child.id())?);
+    kill(launched, Signal::SIGTERM)?;
+    // torchrun raises an exception from its handler, wherever it is: one in `Popen.poll` leaves a lock behind, on which it
+    // then waits for ranks that have ended. Further signals get it out.
+    let (ended, waiting) = mpsc::sync_channel::<()>(1);
+    std::thread::spawn(move || {
+        while waiting.recv_timeout(Duration::from_secs(10)) == Err(RecvTimeoutError::Timeout) {
+            let _ = kill(launched, Signal::SIGTERM);
+        }
+    });
     // Standard output ends when the last process that holds it has: no rank is left.
     ensure!(ranks.next().is_none(), "a rank went on");
     let output = child.wait_with_output()?;
+    drop(ended);
     let report = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success() && report.contains("got signal: 15"), "{} {report}", output.status);
     Ok(())

@@ -5,9 +5,10 @@
 
 pub mod init;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use planner::Dtype;
-use planner::shard::{BufferShard, ParamShard, RankShards};
+use planner::shard::{BufferShard, ParamShard, RankShards, StateShard};
+use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::sys::memory::{Category, Tracker};
@@ -28,6 +29,8 @@ pub fn kind_of(dtype: Dtype) -> Kind {
 pub struct Buffer {
     /// The planner's description.
     pub shard: BufferShard,
+    /// The range of it whose optimizer state this rank keeps.
+    pub kept: Kept,
     /// Compute-dtype parameters.
     pub weights: Tensor,
     /// Main gradients.
@@ -55,6 +58,43 @@ pub struct State {
     pub parameters: Vec<Parameter>,
 }
 
+/// A range of a buffer whose optimizer state a rank keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    /// The rule that updates it.
+    pub optimizer: OptimizerKind,
+    /// First element.
+    pub start: u64,
+    /// Elements.
+    pub elements: u64,
+}
+
+impl Kept {
+    /// Of a buffer, with the planner's description of the state.
+    ///
+    /// # Errors
+    /// When the planner gives anything but one range.
+    pub fn of(shard: &BufferShard) -> anyhow::Result<(Kept, &StateShard)> {
+        let [state] = shard.states.as_slice() else {
+            bail!("the planner gives {} kinds of optimizer state for one buffer", shard.states.len());
+        };
+        let start = state.offset.context("the planner gives optimizer state of whole tensors")?;
+        let kept = Kept { optimizer: state.optimizer, start, elements: state.elements };
+        ensure!(
+            kept.end() <= shard.elements,
+            "the planner gives state for elements {start} to {} of a buffer of {}",
+            kept.end(),
+            shard.elements
+        );
+        Ok((kept, state))
+    }
+
+    /// One past the last element.
+    pub fn end(&self) -> u64 {
+        self.start + self.elements
+    }
+}
+
 fn length(elements: u64) -> anyhow::Result<i64> {
     i64::try_from(elements).with_context(|| format!("a buffer of {elements} elements"))
 }
@@ -69,21 +109,14 @@ impl Buffer {
         let zeros = |category, elements: u64, dtype: Dtype| {
             tracker.allocate(category, || Ok(Tensor::f_zeros([length(elements)?], (kind_of(dtype), device))?))
         };
-        let owned = shard.state_elements;
-        ensure!(
-            shard.state_offset + owned <= shard.elements,
-            "the planner gives state for elements {} to {} of a buffer of {}",
-            shard.state_offset,
-            shard.state_offset + owned,
-            shard.elements
-        );
+        let (kept, state) = Kept::of(shard)?;
+        let of_state = |dtype| zeros(Category::Optimizer, kept.elements, dtype);
         Ok(Buffer {
+            kept,
             weights: zeros(Category::Weights, shard.elements, shard.weight_dtype)?,
             gradients: zeros(Category::Gradients, shard.elements, shard.grad_dtype)?,
-            master: shard.master_dtype.map(|dtype| zeros(Category::Optimizer, owned, dtype)).transpose()?,
-            moments: (0..shard.moments)
-                .map(|_| zeros(Category::Optimizer, owned, shard.moment_dtype))
-                .collect::<Result<_, _>>()?,
+            master: state.master_dtype.map(of_state).transpose()?,
+            moments: (0..state.moments).map(|_| of_state(state.moment_dtype)).collect::<Result<_, _>>()?,
             shard: shard.clone(),
         })
     }
@@ -93,7 +126,12 @@ impl Buffer {
     /// # Errors
     /// When the tensor is smaller.
     pub fn owned(&self, whole: &Tensor) -> anyhow::Result<Tensor> {
-        view(whole, self.shard.state_offset, self.shard.state_elements)
+        view(whole, self.kept.start, self.kept.elements)
+    }
+
+    /// Whether other ranks keep state of it too.
+    pub fn is_split(&self) -> bool {
+        self.kept.elements < self.shard.elements
     }
 }
 
@@ -101,11 +139,10 @@ impl Buffer {
 /// not from rounded weights.
 fn start(buffer: &Buffer, shard: &ParamShard, seed: u64) -> anyhow::Result<()> {
     let mut weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
-    let owned = shard.buffer_offset.max(buffer.shard.state_offset);
-    let end =
-        (shard.buffer_offset + shard.elements()).min(buffer.shard.state_offset + buffer.shard.state_elements);
+    let owned = shard.buffer_offset.max(buffer.kept.start);
+    let end = (shard.buffer_offset + shard.elements()).min(buffer.kept.end());
     let mut master = match &buffer.master {
-        Some(master) if owned < end => Some(view(master, owned - buffer.shard.state_offset, end - owned)?),
+        Some(master) if owned < end => Some(view(master, owned - buffer.kept.start, end - owned)?),
         _ => None,
     };
     let mut parts = vec![init::Part { start: 0, into: &mut weights }];

@@ -65,13 +65,13 @@ fn momentum(
     let whole = Tensor::f_zeros([i64::try_from(shard.elements())?], (momentum.kind(), momentum.device()))?;
     if let Some((start, elements)) = owned_part(parameter, buffer) {
         let gradient = buffer.exact_gradient(start, elements, settings)?;
-        let mut momentum = view(momentum, start - buffer.shard.state_offset, elements)?;
+        let mut momentum = view(momentum, start - buffer.kept.start, elements)?;
         let _ = momentum.f_lerp_(&gradient, 1.0 - MOMENTUM)?;
         let ahead = gradient.f_lerp(&momentum, MOMENTUM)?;
         view(&whole, start - shard.buffer_offset, elements)?.f_copy_(&ahead)?;
     }
     let mut whole = whole;
-    if buffer.shard.state_elements < buffer.shard.elements {
+    if buffer.is_split() {
         // Every element is one member's, and nothing on the others.
         world.all_reduce(world.mine(buffer.shard.group)?, Reduce::Sum, &mut whole)?;
     }

@@ -34,9 +34,9 @@ pub struct Update {
 
 /// The part of a parameter whose state this rank keeps: first element and count, counted in the buffer.
 pub fn owned_part(parameter: &Parameter, buffer: &Buffer) -> Option<(u64, u64)> {
-    let (shard, owner) = (&parameter.shard, &buffer.shard);
-    let start = shard.buffer_offset.max(owner.state_offset);
-    let end = (shard.buffer_offset + shard.elements()).min(owner.state_offset + owner.state_elements);
+    let (shard, kept) = (&parameter.shard, &buffer.kept);
+    let start = shard.buffer_offset.max(kept.start);
+    let end = (shard.buffer_offset + shard.elements()).min(kept.end());
     (start < end).then(|| (start, end - start))
 }
 
@@ -51,7 +51,7 @@ pub fn update(
     world: &dyn Collectives,
 ) -> anyhow::Result<()> {
     for (index, buffer) in state.buffers.iter().enumerate() {
-        if buffer.shard.optimizer == OptimizerKind::Muon {
+        if buffer.kept.optimizer == OptimizerKind::Muon {
             muon::update(state, index, settings, model, world)?;
         } else {
             update_buffer(state, index, settings)?;
@@ -122,7 +122,7 @@ fn joined(parts: &[Run]) -> Vec<Run> {
 fn is_fused(buffer: &Buffer) -> bool {
     let exact = buffer.master.as_ref().unwrap_or(&buffer.weights).kind();
     matches!(buffer.weights.device(), Device::Cuda(_))
-        && buffer.shard.optimizer == OptimizerKind::Adam
+        && buffer.kept.optimizer == OptimizerKind::Adam
         && buffer.gradients.kind() == exact
         && buffer.moments.len() == 2
         && buffer.moments.iter().all(|moment| moment.kind() == exact)
@@ -130,7 +130,7 @@ fn is_fused(buffer: &Buffer) -> bool {
 
 /// AdamW of a run by one kernel. Gradients are clipped in place: nobody reads them again.
 fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()> {
-    let state_start = run.start - buffer.shard.state_offset;
+    let state_start = run.start - buffer.kept.start;
     let weights = buffer.exact_weights(run.start, run.elements)?;
     let mut gradients = view(&buffer.gradients, run.start, run.elements)?;
     if settings.gradient_scale != 1.0 {
@@ -161,7 +161,7 @@ impl Buffer {
     /// Owned elements of the weights as the optimizer updates them: of the masters, where there are any.
     pub(super) fn exact_weights(&self, start: u64, elements: u64) -> anyhow::Result<Tensor> {
         match &self.master {
-            Some(master) => view(master, start - self.shard.state_offset, elements),
+            Some(master) => view(master, start - self.kept.start, elements),
             None => view(&self.weights, start, elements),
         }
     }
@@ -187,7 +187,7 @@ fn update_part(
     shard: &ParamShard,
     settings: Update,
 ) -> anyhow::Result<()> {
-    let state_start = start - buffer.shard.state_offset;
+    let state_start = start - buffer.kept.start;
     let mut weights = buffer.exact_weights(start, elements)?;
     let gradient = buffer.exact_gradient(start, elements, settings)?;
     let mut moments = buffer
@@ -196,7 +196,7 @@ fn update_part(
         .map(|moment| view(moment, state_start, elements))
         .collect::<Result<Vec<_>, _>>()?;
     decay(&mut weights, shard, settings)?;
-    let change = match (buffer.shard.optimizer, moments.as_mut_slice()) {
+    let change = match (buffer.kept.optimizer, moments.as_mut_slice()) {
         (OptimizerKind::Adam, [first, second]) => adam(first, second, gradient, settings)?,
         (OptimizerKind::Sgd, [velocity]) => {
             let _ = velocity.f_mul_scalar_(MOMENTUM)?.f_add_(&gradient)?;

@@ -7,7 +7,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::optimizer::owned_part;
 use crate::collectives::{Collectives, GroupId, Reduce};
-use crate::state::{State, view};
+use crate::state::{Kept, State, view};
 
 /// The world, as a step needs it.
 pub struct Reduction<'a> {
@@ -54,7 +54,7 @@ impl<'a> Reduction<'a> {
                 continue;
             }
             let mut gradients = buffer.gradients.shallow_clone();
-            if buffer.shard.state_elements == buffer.shard.elements {
+            if !buffer.is_split() {
                 self.world.all_reduce(group, Reduce::Sum, &mut gradients)?;
             } else {
                 let mut owned = buffer.owned(&gradients)?;
@@ -105,7 +105,7 @@ impl<'a> Reduction<'a> {
         // Added up on the device and read once.
         let mut squares: Option<Tensor> = None;
         for (index, buffer) in state.buffers.iter().enumerate() {
-            let alone = buffer.shard.state_elements < buffer.shard.elements;
+            let alone = buffer.is_split();
             if !alone && !first_of(buffer.shard.group)? {
                 continue;
             }
@@ -155,7 +155,7 @@ impl<'a> Reduction<'a> {
     /// When a collective fails.
     pub fn gather_weights(&self, state: &State) -> anyhow::Result<()> {
         for buffer in &state.buffers {
-            if buffer.shard.state_elements < buffer.shard.elements {
+            if buffer.is_split() {
                 let group = self.world.mine(buffer.shard.group)?;
                 let mut weights = buffer.weights.shallow_clone();
                 let owned = buffer.owned(&weights)?;
@@ -173,14 +173,14 @@ impl<'a> Reduction<'a> {
 pub fn check_owned(shard: &BufferShard, world: &dyn Collectives) -> anyhow::Result<()> {
     let group = world.mine(shard.group)?;
     let (members, index) = (world.size(group) as u64, world.index(group)? as u64);
-    let whole = shard.state_elements == shard.elements && shard.state_offset == 0;
-    let part = shard.state_elements * members == shard.elements
-        && shard.state_offset == index * shard.state_elements;
+    let (kept, _) = Kept::of(shard)?;
+    let whole = kept.elements == shard.elements && kept.start == 0;
+    let part = kept.elements * members == shard.elements && kept.start == index * kept.elements;
     ensure!(
         whole || part,
         "the planner gives member {index} of {members} the elements {} to {} of {}, which is no equal part",
-        shard.state_offset,
-        shard.state_offset + shard.state_elements,
+        kept.start,
+        kept.end(),
         shard.elements
     );
     Ok(())

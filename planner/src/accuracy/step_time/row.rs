@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use super::{Case, Quantity};
 use crate::cluster::gpu;
+use crate::layout::Strides;
 use crate::model::{Activation, Architecture, Attention, Norm, QkNorm, import_hf, presets};
 use crate::time::constants::{residual_class, table};
-use crate::time::{Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages, Strides};
+use crate::time::{Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
 use crate::wire::{CpKind, Schedule};
 
 pub(super) struct Row(Map<String, Value>);

@@ -1,10 +1,10 @@
 //! What a step gathers of each unit that FSDP2 wraps, whatever the micro batch is and whatever is recomputed.
 
 use crate::layout::Mesh;
-use crate::memory::wide::Wide;
 use crate::plan::Plan;
 use crate::shard::Module;
 use crate::shard::fsdp::{Slots, Unit, UnitKind, units_of_stage};
+use crate::units::Wide;
 
 /// Elements of one unit, as its gathers and reductions see them. With one rank there is nothing to gather: trainers leave
 /// FSDP out.

@@ -2,9 +2,9 @@
 
 use crate::memory::parts::{Part, Saved};
 use crate::memory::setting::Setting;
-use crate::memory::wide::Wide;
 use crate::shard::padded_vocabulary;
 use crate::shard::tp_plan::logits_are_gathered;
+use crate::units::Wide;
 
 /// Bytes at the loss.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

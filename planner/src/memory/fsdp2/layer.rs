@@ -8,7 +8,7 @@ use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{Part, Saved};
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
-use crate::memory::wide::Wide;
+use crate::units::Wide;
 
 use super::operators;
 

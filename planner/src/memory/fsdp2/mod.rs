@@ -18,7 +18,7 @@ pub use walk::Moment;
 
 use super::phases::Phase;
 use super::stage::Terms;
-use crate::memory::wide::Wide;
+use crate::units::Wide;
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
 pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {

@@ -11,7 +11,7 @@ use crate::model::{Attention, LayerKind, MixerRef, Mlp, Moe};
 use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{Part, Saved};
 use crate::memory::setting::Setting;
-use crate::memory::wide::Wide;
+use crate::units::Wide;
 
 /// Bytes of a score and of the number of the expert that it is for, which the router's choice keeps of each.
 const CHOICE: Wide = Wide::of(4 + 8);

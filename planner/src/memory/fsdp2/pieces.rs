@@ -9,8 +9,8 @@ use super::layer::{TorchLayer, layer, mtp_module};
 use crate::memory::live::{live_chunks, live_of_chunk};
 use crate::memory::parts::Saved;
 use crate::memory::stage::Terms;
-use crate::memory::wide::Wide;
 use crate::plan::Plan;
+use crate::units::Wide;
 use crate::wire::Schedule;
 
 /// What a piece is in the walk.

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::layer::layer;
 use super::{Moment, moments};
 use crate::memory::stage::Terms;
-use crate::memory::wide::Wide;
 use crate::memory::{answer, live_chunks};
 use crate::plan::{Plan, parse_plan};
+use crate::units::Wide;
 
 /// A plan of eight layers, four micro batches on two stages, where `change` says nothing else.
 fn plan(change: impl Fn(&mut Value)) -> Plan {

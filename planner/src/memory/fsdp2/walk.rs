@@ -12,7 +12,7 @@ use crate::memory::parts::{Part, Saved};
 use crate::memory::phases::Phase;
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
-use crate::memory::wide::Wide;
+use crate::units::Wide;
 
 /// What is alive at one moment beside shards and optimizer state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

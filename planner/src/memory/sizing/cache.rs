@@ -1,9 +1,9 @@
 //! What a sequence keeps while it is decoded: keys and values, latent vectors, states of recurrences.
 
 use crate::layout::chunks_of_stage;
-use crate::memory::wide::Wide;
 use crate::model::{Attention, MixerRef};
 use crate::plan::Plan;
+use crate::units::Wide;
 
 /// Caches of the layers of a stage on one rank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::shard::{fsdp, padded_vocabulary, stage_families};
 use crate::wire::{MemoryAnswer, Runtime, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
 
 use super::clamp;
-use crate::memory::wide::Wide;
+use crate::units::Wide;
 
 /// Weights up to which a GPU of 80 GB is known to serve a purpose: GB for a round trip, for inference, for training.
 const LIMITS_80_GB: [u64; 3] = [60, 40, 30];

@@ -19,7 +19,7 @@ pub use units::{Unit, UnitKind, reshard_flags, units_of_stage};
 
 use super::hf_names::module_path;
 use super::megatron::Block;
-use super::{BufferShard, Cut, Family, Module, ParamShard, RankShards};
+use super::{BufferShard, Cut, Family, Module, ParamShard, RankShards, StateShard, StateTypes};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
 use crate::wire::OptimizerKind;
@@ -98,25 +98,29 @@ fn buffers<'a>(
         if tensors == 0 {
             continue;
         }
+        let kind = plan.training.optimizer.kind;
+        let dtype = settings.sharded_dtype;
+        let types = StateTypes {
+            master: None,
+            master_remainder: false,
+            first_moment: dtype,
+            second_moment: (kind.moments() > 1).then_some(dtype),
+        };
+        let mut state = StateShard::new(kind, &types, Some(0), state_elements);
+        state.step_bytes = match kind {
+            OptimizerKind::Adam | OptimizerKind::Muon => STEP_BYTES * tensors,
+            OptimizerKind::Sgd => 0,
+        };
         found.push(BufferShard {
-            optimizer: plan.training.optimizer.kind,
             expert,
             elements,
-            weight_dtype: settings.sharded_dtype,
-            grad_dtype: settings.sharded_dtype,
-            state_offset: 0,
-            state_elements,
-            group: if expert { GroupKind::EpShard } else { GroupKind::DpShardCp },
-            master_dtype: None,
-            master_remainder: false,
-            moment_dtype: settings.sharded_dtype,
-            second_moment_dtype: None,
-            moments: plan.training.optimizer.kind.moments(),
+            weight_dtype: dtype,
+            low_precision: None,
+            grad_dtype: dtype,
             gradient_elements: None,
-            step_bytes: match plan.training.optimizer.kind {
-                OptimizerKind::Adam | OptimizerKind::Muon => STEP_BYTES * tensors,
-                OptimizerKind::Sgd => 0,
-            },
+            group: if expert { GroupKind::EpShard } else { GroupKind::DpShardCp },
+            on_host: settings.offload,
+            states: vec![state],
         });
     }
     found
@@ -161,7 +165,7 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
             params.push(shard);
         }
     }
-    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)), findings: Vec::new() }
+    RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)) }
 }
 
 pub(super) fn shard_of(

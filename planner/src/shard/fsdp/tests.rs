@@ -256,7 +256,7 @@ fn classes_are_the_ranks_own_lists() {
         let mut counted = std::collections::BTreeMap::<String, u64>::new();
         for rank in 0..gpus {
             let mut buffers = plan.rank_shards(rank).buffers;
-            buffers.iter_mut().for_each(|buffer| buffer.state_offset = 0);
+            buffers.iter_mut().flat_map(|buffer| &mut buffer.states).for_each(|state| state.offset = Some(0));
             *counted.entry(format!("{:?}", (rank / (gpus / plan.layout.pp), buffers))).or_default() += 1;
         }
         let classes = (0..plan.layout.pp).flat_map(|stage| {

@@ -20,9 +20,8 @@ struct Difference {
 /// Prints how two records differ. Says whether they are equal.
 #[expect(clippy::print_stdout, reason = "the differences are this program's data")]
 pub fn compare(before: &Path, after: &Path) -> Result<bool> {
-    let read = |path: &Path| {
-        std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
-    };
+    let read =
+        |path: &Path| std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()));
     let (before, after) = (read(before)?, read(after)?);
     let lines = |text: &str| text.lines().count();
     if lines(&before) != lines(&after) {
@@ -72,7 +71,10 @@ fn walk(path: &str, old: &Value, new: &Value, tell: &mut impl FnMut(&str, String
         (Value::Array(old), Value::Array(new)) => {
             let gone = old.iter().find(|value| !new.contains(value));
             let come = new.iter().find(|value| !old.contains(value));
-            tell(path, format!("{} items, {} now; gone {} come {}", old.len(), new.len(), shown(gone), shown(come)));
+            tell(
+                path,
+                format!("{} items, {} now; gone {} come {}", old.len(), new.len(), shown(gone), shown(come)),
+            );
         }
         (old, new) if old != new => tell(path, format!("{} -> {}", shown(Some(old)), shown(Some(new)))),
         _ => {}

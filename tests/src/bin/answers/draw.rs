@@ -71,7 +71,15 @@ fn settings() -> Vec<(&'static str, Vec<Value>)> {
         (
             "training.dtype",
             list(json!([
-                "bf16", "fp16", "fp32", "fp64", "fp8_delayed", "fp8_current", "fp8_blockwise", "mxfp8", "nvfp4"
+                "bf16",
+                "fp16",
+                "fp32",
+                "fp64",
+                "fp8_delayed",
+                "fp8_current",
+                "fp8_blockwise",
+                "mxfp8",
+                "nvfp4"
             ])),
         ),
         ("training.grad_dtype", list(json!(["fp32", "bf16"]))),
@@ -100,7 +108,10 @@ fn settings() -> Vec<(&'static str, Vec<Value>)> {
             ])),
         ),
         ("training.recompute.distribute_saved_activations", flag()),
-        ("training.offload", list(json!([{"modules": ["core_attn"]}, {"modules": ["mlp"], "fraction": 0.5}]))),
+        (
+            "training.offload",
+            list(json!([{"modules": ["core_attn"]}, {"modules": ["mlp"], "fraction": 0.5}])),
+        ),
         ("training.attention_dropout", list(json!([0.1]))),
         ("training.hidden_dropout", list(json!([0.1]))),
         ("training.attention_backend", list(json!(["flash", "fused", "unfused"]))),

@@ -26,7 +26,8 @@ fn run() -> Result<bool> {
     let (mut into, mut against) = (None, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut path = || arguments.next().map(PathBuf::from).with_context(|| format!("{argument} needs a file"));
+        let mut path =
+            || arguments.next().map(PathBuf::from).with_context(|| format!("{argument} needs a file"));
         match argument.as_str() {
             "--into" => into = Some(path()?),
             "--against" => against = Some(path()?),

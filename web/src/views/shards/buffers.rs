@@ -1,4 +1,4 @@
-//! The flat buffers in which the slices lie; their bytes are those of the memory view.
+//! The flat buffers in which the slices lie. What they take is what the memory view sums.
 
 use std::sync::Arc;
 
@@ -6,7 +6,6 @@ use leptos::prelude::*;
 use planner::shard::{BufferShard, ParamShard, RankShards};
 
 use super::parts::group_name;
-use crate::findings::FindingList;
 use crate::format;
 
 /// Elements of a buffer that hold no slice, with a sign: less than nothing would be an error.
@@ -38,10 +37,11 @@ pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
                         <td class="word">{group_name(buffer.group)}</td>
                         <td>{format::exact(buffer.elements)}</td>
                         <td>{padding(&shards, number, buffer)}</td>
-                        <td>{format::exact(buffer.state_elements)}</td>
+                        <td>{format::exact(buffer.state_elements())}</td>
                         <td>{format::exact(buffer.weights_bytes())}</td>
                         <td>{format::exact(buffer.gradients_bytes())}</td>
                         <td>{format::exact(buffer.optimizer_bytes())}</td>
+                        <td>{format::exact(buffer.host_bytes())}</td>
                     </tr>
                 }
             };
@@ -56,27 +56,24 @@ pub fn Buffers(shards: Memo<Option<Arc<RankShards>>>) -> impl IntoView {
             })
         }
     };
-    let findings = Signal::derive(move || {
-        shards.with(|shards| shards.as_ref().map(|shards| shards.findings.clone()).unwrap_or_default())
-    });
     view! {
         <div class="table-box" tabindex="0" role="region" aria-label="Buffers of the rank">
             <table class="buffers">
-                <caption>"Buffers, in bytes of weights, gradients and optimizer state"</caption>
+                <caption>"Buffers, in bytes of weights, gradients and optimizer state on the GPU, and of all three on the host"</caption>
                 <thead><tr>
                     <th scope="col">"Buffer"</th><th scope="col" class="word">"Holds"</th><th scope="col" class="word">"Reduced over"</th>
                     <th scope="col">"Elements"</th><th scope="col">"Padding"</th><th scope="col">"State elements"</th>
                     <th scope="col">"Weights"</th><th scope="col">"Gradients"</th><th scope="col">"Optimizer"</th>
+                    <th scope="col">"On the host"</th>
                 </tr></thead>
                 <tbody>{rows}</tbody>
                 <tfoot><tr>
                     <th scope="row" colspan="3">"All"</th>
-                    <td>{total(|buffer| buffer.elements)}</td><td></td><td>{total(|buffer| buffer.state_elements)}</td>
+                    <td>{total(|buffer| buffer.elements)}</td><td></td><td>{total(BufferShard::state_elements)}</td>
                     <td>{total(BufferShard::weights_bytes)}</td><td>{total(BufferShard::gradients_bytes)}</td>
-                    <td>{total(BufferShard::optimizer_bytes)}</td>
+                    <td>{total(BufferShard::optimizer_bytes)}</td><td>{total(BufferShard::host_bytes)}</td>
                 </tr></tfoot>
             </table>
         </div>
-        <FindingList findings=findings/>
     }
 }
