@@ -7,6 +7,7 @@ pub mod calibration;
 pub mod cluster;
 pub mod diagnose;
 pub mod finding;
+pub mod frameworks;
 pub mod import;
 pub mod launch;
 pub mod layout;

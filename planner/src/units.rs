@@ -36,6 +36,12 @@ impl std::iter::Sum for Bytes {
     }
 }
 
+/// A number as options and settings write it: whole ones as such, and others as short as they can be read back.
+pub fn number(value: f64) -> String {
+    // Rust writes the shortest digits that give the same value back, without an exponent.
+    format!("{value}")
+}
+
 /// A count with thousands separators.
 pub fn thousands(count: u64) -> String {
     group_digits(&count.to_string())

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::command::Launched;
-use super::{Arguments, Imported, Job, automodel, import_megatron_job, torchtitan, yaml};
+use super::{Arguments, Imported, Job, import_megatron_job, torchtitan, yaml};
 use crate::finding::Finding;
+use crate::frameworks::automodel;
 
 /// A framework whose jobs become plans.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,20 +1,19 @@
 //! Plans from what a job of another framework was started with.
 
 mod arguments;
-mod automodel;
 mod command;
 mod device;
-mod hub_name;
+pub(crate) mod hub_name;
 mod interpolate;
 mod job;
 mod megatron;
 mod python;
-mod settings;
+pub(crate) mod settings;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod torchtitan;
-mod write;
-mod yaml;
+pub(crate) mod write;
+pub(crate) mod yaml;
 
 pub use arguments::Arguments;
 pub use command::{Launched, unwrap};

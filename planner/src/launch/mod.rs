@@ -31,9 +31,13 @@ pub use profile::Profile;
 pub use site::{Container, Environment, GpuRequest, Site};
 pub use text::is_variable;
 
+pub(crate) use bodies::mlm::environment::of_hardware as environment_of_hardware;
+pub(crate) use payload::{Entry, Payload};
+pub(crate) use writer::Writer;
+
 use crate::finding::Finding;
+use crate::frameworks::automodel;
 use crate::plan::Plan;
-use writer::Writer;
 
 /// Writes the batch script that runs `plan` on a cluster described by `site`, or the steps of an interactive
 /// allocation. Missing values stand as `<PLACEHOLDERS>` and are findings; a value that could break the script is an
@@ -45,7 +49,7 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
         Body::Worker => None,
         Body::Bridge => Some(bodies::bridge::payload(&mut writer)),
         Body::Mlm => Some(bodies::mlm::payload(&mut writer)),
-        Body::Automodel => Some(bodies::automodel::payload(&mut writer)),
+        Body::Automodel => Some(automodel::payload(&mut writer)),
         Body::Torchtitan => Some(bodies::torchtitan::payload(&mut writer)),
         Body::Command => Some(bodies::command::payload(&mut writer)),
     };

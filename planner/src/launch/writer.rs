@@ -6,6 +6,7 @@ use super::options::{Body, Mode, ScriptOptions};
 use super::site::{Container, Environment, Site};
 use super::text;
 use crate::finding::Finding;
+use crate::frameworks::Table;
 use crate::plan::{Framework, Plan};
 
 /// Writes parts of a script and collects what is to be said about them.
@@ -47,6 +48,21 @@ impl<'a> Writer<'a> {
         self.notes.push(format!("{field}: {what}"));
         let message = format!("{framework} has no flag for this: {what}");
         self.note(Finding::warning(field, value, message).rule("the plan as flags of a framework"));
+    }
+
+    /// The plan as options of a framework, words of the shell; what they do not say becomes notes and findings. `seed` is the
+    /// option that elements of a job array count on from.
+    pub fn options_of(&mut self, table: Table, seed: &str) -> Vec<(&'static str, String)> {
+        let written = table.write(self.plan);
+        for missing in written.missing {
+            self.cannot(missing.field, missing.value, missing.what);
+        }
+        let own = self.seed();
+        let word = |(option, word): (&'static str, String)| match option == seed {
+            true => (option, own.clone()),
+            false => (option, word),
+        };
+        written.options.into_iter().map(word).collect()
     }
 
     /// Says in the script and in a finding that a part of the model is not among what is written.

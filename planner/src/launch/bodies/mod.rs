@@ -1,7 +1,6 @@
 //! The plan as the exact flags of each framework. Names, files and commits that they were read from are in
 //! `docs/frameworks.md`.
 
-pub mod automodel;
 pub mod bridge;
 pub mod command;
 pub mod mlm;
@@ -9,14 +8,9 @@ pub mod torchtitan;
 pub mod worker;
 
 use crate::finding::Finding;
+pub use crate::units::number;
 
 use super::writer::Writer;
-
-/// Whole numbers as flags write them, and others as short as they can be read back.
-pub fn number(value: f64) -> String {
-    // Rust writes the shortest digits that give the same value back, without an exponent.
-    format!("{value}")
-}
 
 /// Says that a script turns on something that the plan counts without.
 pub fn expandable_segments(writer: &mut Writer<'_>) {

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::launch::bodies::{automodel, bridge, mlm, torchtitan};
+use crate::frameworks::automodel;
+use crate::launch::bodies::{bridge, mlm, torchtitan};
 use crate::model::presets;
 use crate::plan::Framework;
 use crate::wire::Runtime;
@@ -98,6 +99,11 @@ fn dashed(table: &Table, line: &[String], megatron_fsdp: bool) -> Option<String>
         "distributed.strategy" => Some("'fsdp2' or 'megatron_fsdp'"),
         "step_scheduler.local_batch_size" | "seed" => Some("int"),
         "optimizer.lr" | "optimizer.weight_decay" | "clip_grad_norm.max_norm" => Some("float"),
+        // Sections of policies, which `recipes/_dist_utils.py` makes of what is given.
+        "distributed.mp_policy.param_dtype"
+        | "distributed.mp_policy.reduce_dtype"
+        | "distributed.mp_policy.output_dtype" => Some("'bfloat16' or 'float16' or 'float32' or 'float64'"),
+        "distributed.offload_policy.pin_memory" => Some("bool"),
         _ => None,
     };
     if let (Some(kinds), true) = (single, table.0.contains_key("distributed.dp_size")) {

@@ -5,10 +5,13 @@
 
 use serde_json::{Map, Value, json};
 
-use super::hub_name::preset_of_hub;
-use super::megatron::{Imported, Job};
-use super::settings::Settings;
-use super::write::{Notes, finish};
+use super::rows::table;
+use crate::import::hub_name::preset_of_hub;
+use crate::import::settings::Settings;
+use crate::import::write::{Notes, finish};
+use crate::import::{Imported, Job};
+use crate::plan::Plan;
+use crate::wire::{PlanFile, Runtime};
 
 /// Sections that a plan is made of.
 const SECTIONS: [&str; 9] = [
@@ -47,36 +50,42 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         .unwrap_or_default()
         .to_ascii_lowercase();
     let megatron_fsdp = target.contains("megatron") || target.contains("nvfsdp");
+    let runtime = if megatron_fsdp { Runtime::MegatronFsdp } else { Runtime::Fsdp2 };
+    let model = model(settings)?;
+    let mut plan = json!({
+        "version": 1,
+        "model": model,
+        "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
+        "runtime": runtime,
+        "training": {"seq_len": tokens(settings, notes)?},
+    });
+    table(runtime).read(&|option| settings.text(option), &mut plan)?;
+    // An older section of the pipeline's settings, and an older place of checkpointing.
+    let stages = settings.size("distributed.pp_size")?.unwrap_or(1);
+    if let Some(batch) = settings.size("autopipeline.pp_microbatch_size")?.filter(|_| stages > 1) {
+        plan["training"]["micro_batch_size"] = batch.into();
+    }
+    if settings.flag("parallelizer.activation_checkpointing") && plan["training"]["recompute"].is_null() {
+        plan["training"]["recompute"] = json!({"granularity": "full", "method": "uniform", "num_layers": 1});
+    }
     let axis = |name: &str| -> Result<u64, String> {
         Ok(settings.size(&format!("distributed.{name}"))?.unwrap_or(1))
     };
-    let (tp, cp, pp) = (axis("tp_size")?, axis("cp_size")?, axis("pp_size")?);
-    let local = settings.size("step_scheduler.local_batch_size")?.unwrap_or(1);
-    let world = job.nodes.saturating_mul(job.gpus_per_node);
-    let ranks = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
-    let micro = match pp {
-        1 => local,
-        _ => settings
-            .size("autopipeline.pp_microbatch_size")?
-            .or(settings.size("distributed.pipeline.pp_microbatch_size")?)
-            .unwrap_or(1),
-    };
-    let mut layout = json!({
-        "tp": tp, "cp": cp, "pp": pp, "ep": axis("ep_size")?, "dp_replicate": axis("dp_replicate_size")?,
-    });
-    if tp > 1 {
-        layout["sp"] = settings.flag("distributed.sequence_parallel").into();
+    let (tp, cp) = (axis("tp_size")?, axis("cp_size")?);
+    if tp == 1 {
+        // Nothing is split along the sequence.
+        plan["layout"]["sp"] = false.into();
     }
-    if !megatron_fsdp {
-        layout["fsdp"] = Value::Object(fsdp(settings));
+    if plan["training"]["global_batch_size"].is_null() {
+        let world = job.nodes.saturating_mul(job.gpus_per_node);
+        let ranks = (world / tp.saturating_mul(cp).saturating_mul(stages).max(1)).max(1);
+        let local = settings.size("step_scheduler.local_batch_size")?.unwrap_or(1);
+        plan["training"]["global_batch_size"] = local.saturating_mul(ranks).into();
     }
-    let checkpoints = settings.flag("distributed.activation_checkpointing")
-        || settings.flag("parallelizer.activation_checkpointing");
-    let recompute = if checkpoints {
-        json!({"granularity": "full", "method": "uniform", "num_layers": 1})
-    } else {
-        json!({})
-    };
+    if let Some(layers) = settings.size("distributed.pipeline.layers_per_stage")?.filter(|_| stages > 1) {
+        let all = layers_of(&plan).unwrap_or(0);
+        plan["layout"]["vpp"] = (all.div_ceil(layers) / stages).max(1).into();
+    }
     let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
     let kind = match optimizer.rsplit('.').next().unwrap_or_default() {
         "sgd" => "sgd",
@@ -91,20 +100,14 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
             "adam"
         }
     };
-    Ok(json!({
-        "version": 1,
-        "model": model(settings)?,
-        "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
-        "runtime": if megatron_fsdp { "megatron_fsdp" } else { "fsdp2" },
-        "layout": layout,
-        "training": {
-            "seq_len": tokens(settings, notes)?,
-            "micro_batch_size": micro,
-            "global_batch_size": settings.size("step_scheduler.global_batch_size")?.unwrap_or(local.saturating_mul(ranks)),
-            "optimizer": {"kind": kind},
-            "recompute": recompute,
-        },
-    }))
+    plan["training"]["optimizer"] = json!({"kind": kind});
+    Ok(plan)
+}
+
+/// Layers of the model of a plan file.
+fn layers_of(plan: &Value) -> Option<u64> {
+    let file = json!({"version": 1, "model": plan["model"], "cluster": plan["cluster"]});
+    Some(Plan::fill(&PlanFile::read(file).ok()?).plan?.model.num_layers)
 }
 
 fn model(settings: &Settings) -> Result<Value, String> {
@@ -158,34 +161,11 @@ fn tokens(settings: &Settings, notes: &mut Notes) -> Result<u64, String> {
     Ok(USUAL_TOKENS)
 }
 
-fn fsdp(settings: &Settings) -> Map<String, Value> {
-    let mut section = Map::new();
-    let mut set = |name: &str, paths: &[&str]| {
-        if let Some(dtype) = settings.first(paths).as_deref().and_then(dtype) {
-            section.insert(name.to_owned(), dtype.into());
-        }
-    };
-    set("sharded_dtype", &["model.torch_dtype", "model.dtype"]);
-    set("reduce_dtype", &["distributed.mp_policy.reduce_dtype"]);
-    set("output_dtype", &["distributed.mp_policy.output_dtype"]);
-    section
-}
-
-fn dtype(name: &str) -> Option<&'static str> {
-    match name.rsplit('.').next()? {
-        "float32" | "fp32" | "float" => Some("fp32"),
-        "bfloat16" | "bf16" => Some("bf16"),
-        "float16" | "fp16" | "half" => Some("fp16"),
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{is_planned, job, words};
-    use super::super::yaml;
     use super::*;
-    use crate::plan::Plan;
+    use crate::import::testing::{is_planned, job, words};
+    use crate::import::yaml;
 
     const RECIPE: &str = "
 step_scheduler:

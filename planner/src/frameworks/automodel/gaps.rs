@@ -1,0 +1,198 @@
+//! What of a plan NeMo Automodel has no option for.
+
+use super::rows::equal_stages;
+use crate::frameworks::Holds::{self, Elsewhere, Files, Nothing, Only, Where};
+use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB};
+
+const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
+    Gap { field, holds, what, source }
+}
+
+const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
+const MODEL: &str = "nemo_automodel/_transformers/auto_model.py";
+const CONFIG: &str = "components/distributed/config.py";
+
+/// Under both strategies.
+pub const COMMON: &[Gap] = &[
+    gap("model", Elsewhere, "the recipe file names the model; it must be the plan's", RECIPE),
+    gap("training.seq_len", Elsewhere, "the recipe file's data set decides the length of sequences", RECIPE),
+    gap("run.data", Nothing, "the recipe file's data set is trained on", RECIPE),
+    gap("training.mtp_layers", Files, "prediction modules stand in the recipe file's model", MODEL),
+    gap(
+        "layout.etp",
+        Where(|plan| plan.model.moe.is_some() && plan.layout.etp > 1),
+        "experts are cut by expert parallelism alone",
+        CONFIG,
+    ),
+    gap(
+        "layout.tp_plan",
+        Files,
+        "a tensor-parallel plan stands in the recipe file's distributed.tp_plan",
+        CONFIG,
+    ),
+    gap(
+        "layout.cp_kind",
+        Files,
+        "how context parallelism exchanges follows from the model's attention",
+        CONFIG,
+    ),
+    gap(
+        "training.optimizer.kind",
+        Files,
+        "the optimizer stands in the recipe file's optimizer._target_",
+        RECIPE,
+    ),
+    gap(
+        "training.attention_backend",
+        Files,
+        "the kernel of attention stands in the recipe file's model",
+        MODEL,
+    ),
+    gap("training.attention_dropout", Files, "dropout stands in the model's configuration", MODEL),
+    gap("training.hidden_dropout", Files, "dropout stands in the model's configuration", MODEL),
+    gap("training.cross_entropy", Files, "the loss stands in the recipe file's loss_fn", RECIPE),
+    gap(
+        "training.deterministic",
+        Files,
+        "kernels that give the same bits are asked for by variables of the job",
+        RECIPE,
+    ),
+    gap(
+        "training.moe.dispatcher",
+        Files,
+        "how tokens travel stands in the recipe file's model.backend",
+        MODEL,
+    ),
+    gap("training.moe.backend", Files, "how tokens travel stands in the recipe file's model.backend", MODEL),
+    gap(
+        "training.moe.grouped_gemm",
+        Files,
+        "how experts are computed stands in the recipe file's model.backend",
+        MODEL,
+    ),
+    gap(
+        "training.moe.permute_fusion",
+        Files,
+        "how experts are computed stands in the recipe file's model.backend",
+        MODEL,
+    ),
+    gap(
+        "training.moe.fused_activation",
+        Files,
+        "how experts are computed stands in the recipe file's model.backend",
+        MODEL,
+    ),
+    gap(
+        "training.moe.shared_expert_overlap",
+        Files,
+        "how experts are computed stands in the recipe file's model.backend",
+        MODEL,
+    ),
+    gap("training.moe.capacity_factor", Files, "every token is computed by the experts that it chose", MODEL),
+    gap("training.moe.pad_to_capacity", Files, "every token is computed by the experts that it chose", MODEL),
+    gap(
+        "run.clip_grad",
+        Where(|plan| plan.run.clip_grad == 0.0),
+        "gradients are always clipped, by 1.0 unless the recipe file says otherwise",
+        "recipes/llm/train_ft.py",
+    ),
+    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("software", Nothing, "the environment of the job", ""),
+    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
+    gap("layout.order", Nothing, "Megatron-Core's; refused under FSDP where it is another", ""),
+    gap("layout.vocab_divisible_by", Nothing, "Megatron-Core's; nothing is padded", ""),
+    gap("layout.account_for_embedding", Nothing, "in the layers of stages", ""),
+    gap("layout.account_for_loss", Nothing, "in the layers of stages", ""),
+    gap("layout.first_stage_layers", Nothing, "in the layers of stages", ""),
+    gap("layout.last_stage_layers", Nothing, "in the layers of stages", ""),
+    gap("layout.microbatch_group_size", Nothing, "Megatron-Core's", ""),
+    gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", CONFIG),
+    gap("training.recompute.distribute_saved_activations", Nothing, "Megatron-Core's", ""),
+    gap("training.bf16_first_layers", Nothing, "Megatron-Core's", ""),
+    gap("training.bf16_last_layers", Nothing, "Megatron-Core's", ""),
+    gap("training.fp8_param_gather", Files, "low precision stands in the recipe file's fp8 section", RECIPE),
+    gap("training.optimizer.distributed", Nothing, "FSDP shards it", ""),
+    gap("training.optimizer.instances", Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.precision_aware", Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.core_master", Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.master_dtype", Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.exp_avg_dtype", Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.exp_avg_sq_dtype", Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.offload_fraction", Nothing, "Megatron-Core's", ""),
+    gap("training.offload", Nothing, "Megatron-Core's", ""),
+    gap("training.implementation", Nothing, "Megatron-Core's", ""),
+    gap("training.fused_gradient_accumulation", Nothing, "Megatron-Core's", ""),
+    gap("training.fused_softmax", Nothing, "Megatron-Core's", ""),
+    gap("training.cuda_graphs", Nothing, "Megatron-Core's", ""),
+    gap("training.cuda_graph_modules", Nothing, "Megatron-Core's", ""),
+    gap("training.deferred_head_gradients", Nothing, "Megatron-Core's", ""),
+    gap("training.attention_mask", Nothing, "Megatron-Core's", ""),
+    gap("training.overlap", Nothing, "FSDP overlaps by itself", ""),
+];
+
+/// Under FSDP2.
+pub const FSDP2: &[Gap] = &[
+    gap(
+        "layout.fsdp.sharded_dtype",
+        Elsewhere,
+        "the type in which parameters are kept stands in the recipe file's model (torch_dtype)",
+        "docs/guides/mixed-precision-training.md",
+    ),
+    gap(
+        "layout.pipeline_layout",
+        Where(|plan| plan.layout.pp > 1 && equal_stages(plan).is_none()),
+        "stages take even numbers of layers; a layout of its own is a list of modules in the recipe file",
+        "components/distributed/pipelining/functional.py",
+    ),
+    gap("training.grad_dtype", Nothing, "the default of layout.fsdp.reduce_dtype", ""),
+    gap("layout.fsdp.outer_units", Files, "which modules are units of their own is not to be chosen", CONFIG),
+    gap("layout.fsdp.loss_dtype", Files, "the loss stands in the recipe file's loss_fn", RECIPE),
+    gap("layout.fsdp.keeps_logits", Files, "the loss stands in the recipe file's loss_fn", RECIPE),
+    gap("layout.fsdp.strategy", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.outer_strategy", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.double_buffer", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.nccl_ub", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.preserve_fp32_weights", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.keep_fp8_transpose", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.init_meta", Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.communication_unit", Nothing, "Megatron-FSDP's", ""),
+];
+
+const REFUSED: &str = "components/distributed/mesh_utils.py";
+
+/// Under Megatron-FSDP.
+pub const MEGATRON_FSDP: &[Gap] = &[
+    gap("layout.pp", Only("1"), "its Megatron-FSDP takes no pipeline", REFUSED),
+    gap("layout.ep", Only("1"), "its Megatron-FSDP takes no expert parallelism", REFUSED),
+    gap("layout.dp_replicate", Only("1"), "its Megatron-FSDP takes no replicas", REFUSED),
+    gap("layout.sp", Only("false"), "its Megatron-FSDP takes no setting for sequence parallelism", CONFIG),
+    gap(
+        "training.recompute.granularity",
+        Only("none"),
+        "its Megatron-FSDP makes no checkpoints yet",
+        "components/distributed/megatron_fsdp.py",
+    ),
+    gap("training.dtype", Only("bf16"), "types stand in the recipe file's model", CONFIG),
+    gap("layout.fsdp.outer_strategy", Only("no_shard"), "its Megatron-FSDP shards over one group", CONFIG),
+    gap("layout.fsdp.communication_unit", Files, "the size of a gather is Megatron-FSDP's own", CONFIG),
+    gap("training.recompute.method", Nothing, "there are no checkpoints", ""),
+    gap("training.recompute.num_layers", Nothing, "there are no checkpoints", ""),
+    gap("layout.schedule", Nothing, "there is no pipeline", ""),
+    gap("layout.vpp", Nothing, "there is no pipeline", ""),
+    gap("layout.pipeline_layout", Nothing, "there is no pipeline", ""),
+    gap("layout.fsdp.sharded_dtype", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.reduce_dtype", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.output_dtype", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.offload", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.reshard_after_forward", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.checkpoint_scope", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.checkpoint_selects", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.compile", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.gradient_sync", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.outer_units", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.loss_dtype", Nothing, "FSDP2's", ""),
+    gap("layout.fsdp.keeps_logits", Nothing, "FSDP2's", ""),
+];

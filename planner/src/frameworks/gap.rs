@@ -1,0 +1,82 @@
+//! Fields of a plan that a framework has no option for.
+
+use serde_json::Value;
+
+use super::{Missing, at, put};
+use crate::plan::Plan;
+use crate::wire::PlanFile;
+
+/// A field without an option.
+#[derive(Debug, Clone, Copy)]
+pub struct Gap {
+    /// Path of the field, or of the section in which all fields are such.
+    pub field: &'static str,
+    /// What holds in its place.
+    pub holds: Holds,
+    /// What is to be said, in a sentence.
+    pub what: &'static str,
+    /// Where this was read.
+    pub source: &'static str,
+}
+
+/// What holds where there is no option.
+#[derive(Debug, Clone, Copy)]
+pub enum Holds {
+    /// Something else names it, which must be as the plan says: always said.
+    Elsewhere,
+    /// What the framework's own files say: said where the plan is not as it would be by itself.
+    Files,
+    /// One value: said where the plan has another.
+    Only(&'static str),
+    /// Said where this is so.
+    Where(fn(&Plan) -> bool),
+    /// Nothing: it is no part of a job.
+    Nothing,
+}
+
+/// What of a filled plan these gaps leave out.
+pub(super) fn missing(gaps: impl Iterator<Item = &'static Gap>, plan: &Plan, file: &Value) -> Vec<Missing> {
+    let mut usual: Option<Value> = None;
+    let mut found = Vec::new();
+    let all: Vec<&Gap> = gaps.collect();
+    for gap in &all {
+        let value = at(file, gap.field);
+        let said = match gap.holds {
+            Holds::Elsewhere => true,
+            Holds::Only(only) => !value.is_null() && super::row::plain(value) != only,
+            Holds::Where(so) => so(plan),
+            Holds::Files => {
+                let usual = usual.get_or_insert_with(|| by_itself(plan, file, &all));
+                value != at(usual, gap.field)
+            }
+            Holds::Nothing => false,
+        };
+        if said {
+            found.push(Missing { field: gap.field, value: value.clone(), what: gap.what });
+        }
+    }
+    found
+}
+
+/// The plan with what these gaps are about left to its defaults.
+fn by_itself(plan: &Plan, file: &Value, gaps: &[&Gap]) -> Value {
+    let mut without = file.clone();
+    for gap in gaps.iter().filter(|gap| matches!(gap.holds, Holds::Files)) {
+        put(&mut without, gap.field, Value::Null);
+    }
+    // A section may be absent, and not null.
+    drop_nulls(&mut without);
+    let read = PlanFile::read(without).unwrap_or_else(|_| plan.file.clone());
+    let filled = Plan::fill(&read).plan;
+    serde_json::to_value(filled.map_or_else(|| plan.file.clone(), |plan| plan.file)).unwrap_or_default()
+}
+
+fn drop_nulls(value: &mut Value) {
+    if let Value::Object(map) = value {
+        map.retain(|_, entry| !entry.is_null());
+        map.values_mut().for_each(drop_nulls);
+    }
+}
+
+/// What is to be said of fields that describe something else than a job.
+pub(super) const NO_PART_OF_A_JOB: &str = "no part of a job";

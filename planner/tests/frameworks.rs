@@ -1,0 +1,89 @@
+//! A plan, written as a framework's job and read back, is the same plan but for what was said to be missing.
+
+#[path = "../../tests/src/bin/answers/draw.rs"]
+mod draw;
+
+use planner::Plan;
+use planner::frameworks::{Table, automodel};
+use planner::import::Job;
+use planner::wire::{PlanFile, Runtime};
+use serde_json::{Value, json};
+
+/// A field's value at a path.
+fn at<'a>(file: &'a Value, path: &str) -> &'a Value {
+    path.split('.').try_fold(file, |at, part| at.get(part)).unwrap_or(&Value::Null)
+}
+
+/// A plan with every default filled, where it has no error.
+fn filled(file: &PlanFile) -> Option<(Plan, Value)> {
+    let plan = Plan::resolve(file).plan?;
+    let file = serde_json::to_value(&plan.file).ok()?;
+    Some((plan, file))
+}
+
+/// What is read from a job with these options of a model.
+type Read = fn(preset: &str, words: &[String], job: &Job<'_>) -> planner::import::Imported;
+
+/// Fields of options that differ after there and back, of a plan that was accepted.
+fn differences(file: &PlanFile, table: fn(Runtime) -> Table, read: Read) -> Option<Vec<String>> {
+    let (plan, before) = filled(file)?;
+    let table = table(plan.runtime);
+    let written = table.write(&plan);
+    let words: Vec<String> =
+        written.options.iter().flat_map(|(option, value)| [format!("--{option}"), value.clone()]).collect();
+    let cluster = &plan.cluster;
+    let job = Job {
+        gpu: cluster.gpu.id,
+        nodes: cluster.nodes,
+        gpus_per_node: cluster.gpus_per_node,
+        environment: &[],
+    };
+    let preset = file.model.preset.as_deref().unwrap_or_default();
+    let imported = read(preset, &words, &job);
+    let Some(mut back) = imported.file else { panic!("{preset} {words:?}: {:?}", imported.findings) };
+    // The recipe's own.
+    back.training.seq_len = plan.file.training.seq_len;
+    back.cluster = file.cluster.clone();
+    let Some((_, after)) = filled(&back) else {
+        panic!("{preset} {words:?}: {:?}", Plan::resolve(&back).findings)
+    };
+    let missing: Vec<&str> = written.missing.iter().map(|missing| missing.field).collect();
+    let mut fields: Vec<&str> = table.fields(&plan).collect();
+    fields.sort_unstable();
+    fields.dedup();
+    let differs = |field: &&str| !missing.contains(field) && at(&before, field) != at(&after, field);
+    let shown = |field: &str| format!("{field}: {} became {}", at(&before, field), at(&after, field));
+    Some(fields.into_iter().filter(differs).map(shown).collect())
+}
+
+fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, read: Read) {
+    let (mut checked, mut wrong) = (0, Vec::new());
+    for number in 0..draw::PLANS {
+        let Some(file) =
+            draw::plan(number).filter(|file| file.runtime.is_some_and(|runtime| wanted.contains(&runtime)))
+        else {
+            continue;
+        };
+        let Some(differences) = differences(&file, table, read) else { continue };
+        checked += 1;
+        if !differences.is_empty() {
+            wrong.push(format!("plan {number}: {differences:?}"));
+        }
+    }
+    assert!(checked > 300, "{checked}");
+    let count = wrong.len();
+    wrong.truncate(12);
+    assert!(count == 0, "{count} of {checked} plans differ:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn automodel_reads_what_it_writes() {
+    let read: Read = |preset, words, job| {
+        automodel::import_automodel_job(
+            json!({"model": {"pretrained_model_name_or_path": preset}}),
+            words,
+            job,
+        )
+    };
+    check(&[Runtime::Fsdp2, Runtime::MegatronFsdp], automodel::table, read);
+}
