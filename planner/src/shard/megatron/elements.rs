@@ -181,7 +181,9 @@ impl Blocks {
     /// Blocks of a plan with these kinds of layers.
     pub fn new(plan: &Plan, kinds: impl Iterator<Item = LayerKind>) -> Blocks {
         let mut blocks = vec![Block::Embedding { copy: false }, Block::Embedding { copy: true }, Block::Last];
-        blocks.extend((plan.model.mtp_layers > 0).then_some(Block::Mtp));
+        if plan.model.mtp_layers > 0 {
+            blocks.extend([Block::Mtp, Block::FinalNorm, Block::Output]);
+        }
         blocks.extend(kinds.map(Block::Layer));
         Blocks(blocks.into_iter().map(|block| of_block(plan, block)).collect())
     }
@@ -253,7 +255,7 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
     };
     let dealt = plan.training.optimizer.kind == OptimizerKind::Muon;
     // A tied output layer multiplies with the embedding.
-    let tied = block == Block::Last && plan.model.tied_embeddings;
+    let tied = matches!(block, Block::Last | Block::Output) && plan.model.tied_embeddings;
     if tied {
         let words = padded_vocabulary(plan) / plan.layout.tp;
         found.shapes.push((words, plan.model.hidden_size));

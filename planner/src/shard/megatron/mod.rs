@@ -97,6 +97,10 @@ pub(crate) enum Block {
     Mtp,
     /// Final norm and output layer.
     Last,
+    /// The final norm alone, behind the last layer.
+    FinalNorm,
+    /// The output layer alone.
+    Output,
 }
 
 /// The pieces of a stage in the order of the forward pass, layers and modules with their number.
@@ -109,7 +113,7 @@ pub(super) fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
             found.push((Block::Embedding { copy: false }, None));
             embedded = true;
         }
-        found.extend(chunk.layers.map(|layer| (Block::Layer(model.layer_kind(layer)), Some(layer))));
+        found.extend(chunk.layers.clone().map(|layer| (Block::Layer(model.layer_kind(layer)), Some(layer))));
         let modules = if chunk.mtp { model.mtp_modules() } else { 0 };
         // Modules of multi-token prediction embed the next tokens; a tied output layer is the embedding.
         if !embedded && (modules > 0 || (chunk.loss && model.tied_embeddings)) {
@@ -117,11 +121,22 @@ pub(super) fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
             embedded = true;
         }
         found.extend((0..modules).map(|module| (Block::Mtp, Some(module))));
-        if chunk.loss {
-            found.push((Block::Last, None));
-        }
+        found.extend(last_of(plan, &chunk).map(|block| (block, None)));
     }
     found
+}
+
+/// What of final norm and output layer a chunk has. With modules of multi-token prediction Megatron-Core keeps the norm where the last
+/// layer is, and not where the output layer is (`has_final_layernorm_in_this_stage` of its `transformer_block.py`).
+fn last_of(plan: &Plan, chunk: &Chunk) -> Option<Block> {
+    let last = chunk.layers.contains(&plan.model.num_layers.saturating_sub(1));
+    let apart = plan.runtime == Runtime::Megatron && plan.model.mtp_layers > 0;
+    match (chunk.loss, last) {
+        (true, false) if apart => Some(Block::Output),
+        (false, true) if apart => Some(Block::FinalNorm),
+        (true, _) => Some(Block::Last),
+        (false, _) => None,
+    }
 }
 
 pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
@@ -134,6 +149,10 @@ pub(super) fn parameters_of(plan: &Plan, block: Block) -> Vec<Parameter> {
         Block::Layer(kind) => layer_parameters(&plan.model, kind),
         Block::Mtp => mtp_parameters(&plan.model),
         Block::Last => outer().1,
+        Block::FinalNorm => {
+            outer().1.into_iter().filter(|parameter| parameter.module != Module::Head).collect()
+        }
+        Block::Output => outer().1.into_iter().filter(|parameter| parameter.module == Module::Head).collect(),
     }
 }
 
@@ -167,8 +186,8 @@ pub(crate) fn counted_blocks_of(plan: &Plan, chunks: &[Chunk]) -> Vec<(Block, u6
         if modules > 0 {
             put(Block::Mtp, modules);
         }
-        if chunk.loss {
-            put(Block::Last, 1);
+        if let Some(last) = last_of(plan, chunk) {
+            put(last, 1);
         }
     }
     kinds
