@@ -4,7 +4,7 @@
 mod draw;
 
 use planner::Plan;
-use planner::frameworks::{Table, automodel};
+use planner::frameworks::{Table, automodel, bridge};
 use planner::import::Job;
 use planner::wire::{PlanFile, Runtime};
 use serde_json::{Value, json};
@@ -24,13 +24,21 @@ fn filled(file: &PlanFile) -> Option<(Plan, Value)> {
 /// What is read from a job with these options of a model.
 type Read = fn(preset: &str, words: &[String], job: &Job<'_>) -> planner::import::Imported;
 
+/// How an option and its value stand in a command line.
+type Spell = fn(option: &str, value: &str) -> Vec<String>;
+
 /// Fields of options that differ after there and back, of a plan that was accepted.
-fn differences(file: &PlanFile, table: fn(Runtime) -> Table, read: Read) -> Option<Vec<String>> {
+fn differences(
+    file: &PlanFile,
+    table: fn(Runtime) -> Table,
+    spell: Spell,
+    read: Read,
+) -> Option<Vec<String>> {
     let (plan, before) = filled(file)?;
     let table = table(plan.runtime);
     let written = table.write(&plan);
     let words: Vec<String> =
-        written.options.iter().flat_map(|(option, value)| [format!("--{option}"), value.clone()]).collect();
+        written.options.iter().flat_map(|(row, value)| spell(row.option, value)).collect();
     let cluster = &plan.cluster;
     let job = Job {
         gpu: cluster.gpu.id,
@@ -56,7 +64,7 @@ fn differences(file: &PlanFile, table: fn(Runtime) -> Table, read: Read) -> Opti
     Some(fields.into_iter().filter(differs).map(shown).collect())
 }
 
-fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, read: Read) {
+fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, spell: Spell, read: Read) {
     let (mut checked, mut wrong) = (0, Vec::new());
     for number in 0..draw::PLANS {
         let Some(file) =
@@ -64,7 +72,7 @@ fn check(wanted: &[Runtime], table: fn(Runtime) -> Table, read: Read) {
         else {
             continue;
         };
-        let Some(differences) = differences(&file, table, read) else { continue };
+        let Some(differences) = differences(&file, table, spell, read) else { continue };
         checked += 1;
         if !differences.is_empty() {
             wrong.push(format!("plan {number}: {differences:?}"));
@@ -85,5 +93,28 @@ fn automodel_reads_what_it_writes() {
             job,
         )
     };
-    check(&[Runtime::Fsdp2, Runtime::MegatronFsdp], automodel::table, read);
+    let spell: Spell = |option, value| vec![format!("--{option}"), value.to_owned()];
+    check(&[Runtime::Fsdp2, Runtime::MegatronFsdp], automodel::table, spell, read);
+}
+
+#[test]
+fn bridge_reads_what_it_writes() {
+    let read: Read = |preset, words, job| {
+        // The runner's own words, and the recipe by a name that holds the model's.
+        let recipe = ["--recipe".to_owned(), format!("{}_pretrain_config", preset.replace(['-', '.'], "_"))];
+        bridge::import_bridge_job(&[recipe.as_slice(), words].concat(), job)
+    };
+    let spell: Spell = |option, value| vec![format!("{option}={value}")];
+    check(&[Runtime::Megatron], |_| bridge::table(), spell, read);
+}
+
+#[test]
+fn the_reference_is_what_the_rows_say() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/options.md");
+    let rows = planner::frameworks::reference();
+    if std::env::var_os("SHARDPLAN_WRITE").is_some() {
+        std::fs::write(path, &rows).expect("docs/options.md");
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == rows, "docs/options.md is not what the rows say: see its first lines");
 }

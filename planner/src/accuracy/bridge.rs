@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::Dataset;
 use super::runs::{Column, Row, score_peaks};
-use crate::model::presets;
+use crate::frameworks::bridge::{RECIPES, preset_of};
 
 const GB: f64 = 1e9;
 const GIB: f64 = (1u64 << 30) as f64;
@@ -39,9 +39,6 @@ pub(super) fn cards(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         |row| as_its_recipe_says(row, plan(row, !row.text("item").starts_with("pretrain_performance"))?),
     )
 }
-
-/// What Bridge's recipes set that rows don't print: facts by the recipe's name.
-const RECIPES: &str = include_str!("evidence/bridge_recipes.json");
 
 /// The recipe of a row: the one it names, or the one for its model, task, GPUs and precision.
 fn recipe<'a>(row: &Row<'_>, recipes: &'a Value) -> Option<&'a Value> {
@@ -112,23 +109,6 @@ fn peak_in(text: &str) -> Option<f64> {
     })
 }
 
-/// The preset whose letters and digits a model's name begins or contains; the longest of them.
-fn preset(name: &str) -> Option<&'static str> {
-    let plain = |text: &str| -> String {
-        text.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect()
-    };
-    let wanted = plain(name);
-    // Its recipe is of Qwen3.5's 27B.
-    if wanted.contains("qwen3827b") {
-        return Some("qwen3.5-27b");
-    }
-    presets()
-        .iter()
-        .filter(|preset| wanted.contains(&plain(&preset.id)))
-        .max_by_key(|preset| preset.id.len())
-        .map(|preset| preset.id.as_str())
-}
-
 /// What is recomputed: named in a column, or in the words of a card.
 fn recompute(row: &Row<'_>) -> Value {
     let named: Vec<&str> = match row.0.get("recompute_modules").and_then(Value::as_array) {
@@ -160,7 +140,7 @@ pub(super) fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String>
         return Err("LoRA is not planned".to_owned());
     }
     let model = row.text("model");
-    let preset = preset(model).ok_or_else(|| format!("model `{model}` has no preset"))?;
+    let preset = preset_of(model).ok_or_else(|| format!("model `{model}` has no preset"))?;
     let gpu = match row.text("gpu") {
         "H100" => "h100-sxm",
         "B200" => "b200",
@@ -240,9 +220,9 @@ mod tests {
 
     #[test]
     fn models_by_name() {
-        assert_eq!(preset("moonlight_16b_a3b"), Some("moonlight-16b-a3b"));
-        assert_eq!(preset("llama3_70b"), Some("llama-3-70b"));
-        assert_eq!(preset("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"), Some("nemotron-3-super"));
-        assert_eq!(preset("something else"), None);
+        assert_eq!(preset_of("moonlight_16b_a3b"), Some("moonlight-16b-a3b"));
+        assert_eq!(preset_of("llama3_70b"), Some("llama-3-70b"));
+        assert_eq!(preset_of("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16"), Some("nemotron-3-super"));
+        assert_eq!(preset_of("something else"), None);
     }
 }

@@ -2,12 +2,15 @@
 //! read, and a row for each field that it has no option for. Scripts, imports and the reference in docs come from the rows.
 
 pub mod automodel;
+pub mod bridge;
 mod gap;
+mod reference;
 mod row;
 #[cfg(test)]
 mod tests;
 
 pub use gap::{Gap, Holds};
+pub use reference::reference;
 pub use row::{Kind, Row};
 
 use serde_json::Value;
@@ -35,10 +38,10 @@ pub struct Missing {
 }
 
 /// A plan as options of a framework.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct Written {
-    /// Name and value of each, in the order of the rows.
-    pub options: Vec<(&'static str, String)>,
+    /// Each with its value, in the order of the rows.
+    pub options: Vec<(&'static Row, String)>,
     /// What they do not say.
     pub missing: Vec<Missing>,
 }
@@ -64,7 +67,7 @@ impl Table {
         let mut written = Written::default();
         for row in self.rows().filter(|row| (row.when)(plan)) {
             match row.kind.write(plan, at(&file, row.field)) {
-                Ok(word) => written.options.extend(word.map(|word| (row.option, word))),
+                Ok(word) => written.options.extend(word.map(|word| (row, word))),
                 Err(what) => {
                     let value = at(&file, row.field).clone();
                     written.missing.push(Missing { field: row.field, value, what });

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Table, at, automodel};
+use super::{Table, at, automodel, bridge};
 use crate::plan::{Plan, parse_plan};
 use crate::wire::Runtime;
 
@@ -43,6 +43,11 @@ fn check(runtime: Runtime, table: Table) {
 fn automodel_has_every_field_as_a_row_or_a_gap() {
     check(Runtime::Fsdp2, automodel::table(Runtime::Fsdp2));
     check(Runtime::MegatronFsdp, automodel::table(Runtime::MegatronFsdp));
+}
+
+#[test]
+fn bridge_has_every_field_as_a_row_or_a_gap() {
+    check(Runtime::Megatron, bridge::table());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::command::Launched;
 use super::{Arguments, Imported, Job, import_megatron_job, torchtitan, yaml};
 use crate::finding::Finding;
-use crate::frameworks::automodel;
+use crate::frameworks::{automodel, bridge};
 
 /// A framework whose jobs become plans.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub enum Recognised {
         /// The recipe.
         path: String,
     },
+    /// Megatron Bridge with a recipe: the rest is on the command line.
+    Bridge,
     /// Nothing that is known here.
     Unknown,
 }
@@ -42,6 +44,7 @@ impl Recognised {
             Recognised::Megatron => "megatron",
             Recognised::TorchtitanFile { .. } | Recognised::TorchtitanFunction { .. } => "torchtitan",
             Recognised::Automodel { .. } => "automodel",
+            Recognised::Bridge => "bridge",
             Recognised::Unknown => "unknown",
         }
     }
@@ -52,7 +55,7 @@ impl Recognised {
             Recognised::TorchtitanFile { path }
             | Recognised::TorchtitanFunction { path, .. }
             | Recognised::Automodel { path } => Some(path),
-            Recognised::Megatron | Recognised::Unknown => None,
+            Recognised::Megatron | Recognised::Bridge | Recognised::Unknown => None,
         }
     }
 }
@@ -64,6 +67,9 @@ pub fn recognise(launched: &Launched) -> Recognised {
         return Recognised::Megatron;
     }
     let program = launched.words.first().map_or("", String::as_str);
+    if program.ends_with("run_recipe.py") && options.has("recipe") {
+        return Recognised::Bridge;
+    }
     let titan = program.starts_with("torchtitan") || program.ends_with("torchtitan/train.py");
     if let Some(path) = options.word("job.config-file") {
         return Recognised::TorchtitanFile { path };
@@ -115,6 +121,7 @@ pub fn import(launched: &Launched, recognised: &Recognised, config: Option<&str>
             Ok(tree) => automodel::import_automodel_job(tree, words, job),
             Err(message) => unread(message),
         },
+        Recognised::Bridge => bridge::import_bridge_job(words, job),
         Recognised::Unknown => unread(
             "no framework that is known here was recognised in the command line; name a plan with --plan FILE".to_owned(),
         ),
@@ -165,6 +172,11 @@ mod tests {
         check("automodel finetune llm -c b.yaml", "automodel", Some("b.yaml"));
         check("automodel c.yaml --nproc-per-node 8", "automodel", Some("c.yaml"));
         check("python train.py --config c.json", "unknown", None);
+        check(
+            "torchrun scripts/training/run_recipe.py --recipe llama3_8b train.train_iters=3",
+            "bridge",
+            None,
+        );
         check("sleep 1", "unknown", None);
     }
 }

@@ -31,12 +31,15 @@ pub use profile::Profile;
 pub use site::{Container, Environment, GpuRequest, Site};
 pub use text::is_variable;
 
-pub(crate) use bodies::mlm::environment::of_hardware as environment_of_hardware;
+pub(crate) use bodies::expandable_segments;
+pub(crate) use bodies::mlm::environment::{
+    of_hardware as environment_of_hardware, of_task as environment_of_task,
+};
 pub(crate) use payload::{Entry, Payload};
 pub(crate) use writer::Writer;
 
 use crate::finding::Finding;
-use crate::frameworks::automodel;
+use crate::frameworks::{automodel, bridge};
 use crate::plan::Plan;
 
 /// Writes the batch script that runs `plan` on a cluster described by `site`, or the steps of an interactive
@@ -47,7 +50,7 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
     let mut writer = Writer::new(plan, applied.as_ref().unwrap_or(site), options);
     let payload = match options.body {
         Body::Worker => None,
-        Body::Bridge => Some(bodies::bridge::payload(&mut writer)),
+        Body::Bridge => Some(bridge::payload(&mut writer)),
         Body::Mlm => Some(bodies::mlm::payload(&mut writer)),
         Body::Automodel => Some(automodel::payload(&mut writer)),
         Body::Torchtitan => Some(bodies::torchtitan::payload(&mut writer)),

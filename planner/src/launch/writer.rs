@@ -57,12 +57,12 @@ impl<'a> Writer<'a> {
         for missing in written.missing {
             self.cannot(missing.field, missing.value, missing.what);
         }
-        let own = self.seed();
-        let word = |(option, word): (&'static str, String)| match option == seed {
-            true => (option, own.clone()),
-            false => (option, word),
-        };
-        written.options.into_iter().map(word).collect()
+        let mut found = Vec::with_capacity(written.options.len());
+        for (row, word) in written.options {
+            let word = if row.option == seed { self.seed() } else { self.word(row.field, &word) };
+            found.push((row.option, word));
+        }
+        found
     }
 
     /// Says in the script and in a finding that a part of the model is not among what is written.

@@ -75,6 +75,11 @@ pub fn bridge_precision(precision: Precision) -> Option<&'static str> {
     name_of(&BRIDGE_PRECISIONS, &precision)
 }
 
+/// The precision of a recipe of Megatron Bridge's; none for others.
+pub fn bridge_precision_of(word: &str) -> Option<Precision> {
+    value_of(&BRIDGE_PRECISIONS, word)
+}
+
 /// The word of `--attention-backend`.
 pub fn attention_backend(backend: AttentionBackend) -> &'static str {
     name_of(&BACKENDS, &backend).unwrap_or("auto")

@@ -1,7 +1,6 @@
 //! The plan as the exact flags of each framework. Names, files and commits that they were read from are in
 //! `docs/frameworks.md`.
 
-pub mod bridge;
 pub mod command;
 pub mod mlm;
 pub mod torchtitan;

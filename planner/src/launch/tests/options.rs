@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::frameworks::automodel;
-use crate::launch::bodies::{bridge, mlm, torchtitan};
+use crate::frameworks::{automodel, bridge};
+use crate::launch::bodies::{mlm, torchtitan};
 use crate::model::presets;
 use crate::plan::Framework;
 use crate::wire::Runtime;

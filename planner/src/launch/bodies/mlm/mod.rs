@@ -43,7 +43,7 @@ impl Flags {
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::MegatronLm);
-    let workdir = writer.workdir(Some(super::bridge::WORKDIR));
+    let workdir = writer.workdir(Some(crate::frameworks::bridge::WORKDIR));
     let folder = match writer.site.megatron_lm.as_deref() {
         Some(folder) => writer.shell("megatron_lm", Some(folder), None, "<MEGATRON_LM>"),
         None => FOLDER.to_owned(),

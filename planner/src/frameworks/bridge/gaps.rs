@@ -1,0 +1,98 @@
+//! What of a plan Megatron Bridge has no override for.
+
+use crate::frameworks::Holds::{self, Files, Nothing, Only, Where};
+use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB};
+use crate::wire::{CudaGraphs, Runtime, Schedule};
+
+const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
+    Gap { field, holds, what, source }
+}
+
+const RECIPE: &str = "src/megatron/bridge/recipes";
+const PRECISION: &str = "src/megatron/bridge/training/mixed_precision.py";
+const MODEL: &str = "megatron/core/transformer/transformer_config.py";
+
+/// Of every plan.
+pub const GAPS: &[Gap] = &[
+    gap("model", Nothing, "the recipe names the model; one that is known to be another is said", RECIPE),
+    gap(
+        "training.attention_mask",
+        Files,
+        "the recipe's data set decides whether masks are made",
+        "src/megatron/bridge/training/config.py",
+    ),
+    gap("run.data", Nothing, "the recipe's data set is trained on", RECIPE),
+    gap(
+        "runtime",
+        Where(|plan| plan.runtime == Runtime::MegatronFsdp),
+        "recipes choose Megatron-FSDP themselves (ddp.use_megatron_fsdp and the checkpoint's format)",
+        RECIPE,
+    ),
+    gap("layout.fsdp", Nothing, "said of the runtime", ""),
+    gap("layout.dp_replicate", Nothing, "FSDP's", ""),
+    gap("layout.tp_plan", Nothing, "FSDP's", ""),
+    gap(
+        "layout.schedule",
+        Where(|plan| !matches!(plan.layout.schedule, Schedule::OneFOneB | Schedule::Interleaved)),
+        "Megatron-Core has 1F1B and its interleaved form only",
+        "megatron/core/pipeline_parallel/schedules.py",
+    ),
+    gap(
+        "layout.order",
+        Only("tp-cp-ep-dp-pp"),
+        "recipes have no distributed settings of their own, in which the order of ranks would stand",
+        "src/megatron/bridge/training/config.py",
+    ),
+    gap(
+        "cluster.failed",
+        Where(|plan| plan.nonuniform.is_some()),
+        "replicas of reduced tensor parallelism have no flags; leave the failed GPUs' nodes out",
+        "",
+    ),
+    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("software", Nothing, "the environment of the job", ""),
+    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
+    gap(
+        "training.grad_dtype",
+        Only("fp32"),
+        "the recipe of mixed precision decides in which type gradients are reduced",
+        PRECISION,
+    ),
+    gap(
+        "training.fp8_param_gather",
+        Files,
+        "the recipe of mixed precision decides in which type parameters are gathered",
+        PRECISION,
+    ),
+    gap(
+        "training.bf16_first_layers",
+        Files,
+        "the recipe of mixed precision decides which layers stay in bf16",
+        PRECISION,
+    ),
+    gap(
+        "training.bf16_last_layers",
+        Files,
+        "the recipe of mixed precision decides which layers stay in bf16",
+        PRECISION,
+    ),
+    gap("training.optimizer.core_master", Nothing, "follows from the precision", ""),
+    gap(
+        "training.attention_backend",
+        Files,
+        "a choice of Megatron-Core's that an override would make text of; set it in the recipe",
+        "src/megatron/bridge/training/utils/omegaconf_utils.py",
+    ),
+    gap(
+        "training.cuda_graph_modules",
+        Where(|plan| {
+            plan.training.cuda_graphs == CudaGraphs::Scoped && !plan.training.cuda_graph_modules.is_empty()
+        }),
+        "choices of Megatron-Core's that an override would make text of; set them in the recipe",
+        "src/megatron/bridge/utils/cuda_graph.py",
+    ),
+    gap("training.moe.fused_activation", Nothing, "follows from the activation", MODEL),
+];

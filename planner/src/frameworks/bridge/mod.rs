@@ -1,0 +1,13 @@
+//! Megatron Bridge: a recipe with the plan as overrides of its configuration, a conversion of weights there and back, a
+//! generation. Names are those of 0.6.0.
+
+mod body;
+mod gaps;
+mod read;
+mod recipes;
+mod rows;
+
+pub(crate) use body::{WORKDIR, payload};
+pub use read::import_bridge_job;
+pub(crate) use recipes::{RECIPES, preset_of};
+pub use rows::table;
