@@ -8,6 +8,7 @@ mod reference;
 mod row;
 #[cfg(test)]
 mod tests;
+pub mod torchtitan;
 
 pub use gap::{Gap, Holds};
 pub use reference::reference;
@@ -84,7 +85,7 @@ impl Table {
     /// The option and its value, where that is none that it takes.
     pub fn read(&self, said: &dyn Fn(&str) -> Option<String>, file: &mut Value) -> Result<(), String> {
         for row in self.rows() {
-            let Some(word) = said(row.option) else { continue };
+            let Some(word) = said(row.option).filter(|_| !row.option.is_empty()) else { continue };
             let value =
                 row.kind.read(&word, said).map_err(|why| format!("{} is `{word}`, {why}", row.option))?;
             if let Some(value) = value {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Holds, Kind, Table, automodel, bridge};
+use super::{Holds, Kind, Table, automodel, bridge, torchtitan};
+use crate::plan::Framework;
 use crate::wire::Runtime;
 
 /// What an option takes, in words.
@@ -18,6 +19,7 @@ fn takes(kind: &Kind) -> String {
         }
         Kind::Read(kind) => format!("{}; read, not written", takes(kind)),
         Kind::Follows(_) => "follows from others".to_owned(),
+        Kind::Says(_) => "what can't be said of it is told".to_owned(),
         Kind::Own { .. } => "together with others".to_owned(),
     }
 }
@@ -48,10 +50,13 @@ pub fn reference() -> String {
         "# Options of frameworks\n\n\
          Which option of a framework each field of a plan is, and which fields it has no option for. Made from the rows in \
          `planner/src/frameworks` by\n`SHARDPLAN_WRITE=1 cargo test --package planner --test frameworks`; a test holds it against \
-         them.\nMegatron-LM's and torchtitan's are in docs/megatron-options.md and docs/frameworks.md.\n",
+         them.\nMegatron-LM's are in docs/megatron-options.md.\n",
     );
     of(&mut out, "NeMo Automodel 0.7, FSDP2", &automodel::table(Runtime::Fsdp2));
     of(&mut out, "NeMo Automodel 0.7, Megatron-FSDP", &automodel::table(Runtime::MegatronFsdp));
     of(&mut out, "Megatron Bridge 0.6", &bridge::table());
+    for version in [Framework::Torchtitan03, Framework::Torchtitan02, Framework::TorchtitanMain] {
+        of(&mut out, version.name(), &torchtitan::table(version));
+    }
     out
 }

@@ -41,6 +41,8 @@ pub enum Kind {
     },
     /// What follows from several fields, and is read by who knows them all.
     Follows(fn(&Plan) -> Option<String>),
+    /// No option: why the field can't be said, where it can't.
+    Says(fn(&Plan) -> Result<(), &'static str>),
     /// What is read and never written: another spelling.
     Read(&'static Kind),
     /// What no other kind is.
@@ -78,6 +80,7 @@ impl Kind {
         Ok(match self {
             Kind::Own { write, .. } => return write(plan),
             Kind::Follows(write) => write(plan),
+            Kind::Says(why) => return why(plan).map(|()| None),
             Kind::Read(_) => None,
             _ if value.is_null() => None,
             Kind::Number | Kind::Switch => Some(plain(value)),
@@ -104,7 +107,7 @@ impl Kind {
         };
         Ok(Some(match self {
             Kind::Own { read, .. } => return read(word, said),
-            Kind::Follows(_) => return Ok(None),
+            Kind::Follows(_) | Kind::Says(_) => return Ok(None),
             Kind::Read(kind) => return kind.read(word, said),
             Kind::Number => {
                 let number = word.parse::<f64>().map_err(|_| "which is no number")?;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Table, at, automodel, bridge};
-use crate::plan::{Plan, parse_plan};
+use super::{Table, at, automodel, bridge, torchtitan};
+use crate::plan::{Framework, Plan, parse_plan};
 use crate::wire::Runtime;
 
 /// Paths of all fields of filled plans of a runtime; sections that are one value are leaves.
@@ -48,6 +48,13 @@ fn automodel_has_every_field_as_a_row_or_a_gap() {
 #[test]
 fn bridge_has_every_field_as_a_row_or_a_gap() {
     check(Runtime::Megatron, bridge::table());
+}
+
+#[test]
+fn torchtitan_has_every_field_as_a_row_or_a_gap() {
+    for version in [Framework::Torchtitan03, Framework::Torchtitan02, Framework::TorchtitanMain] {
+        check(Runtime::Fsdp2, torchtitan::table(version));
+    }
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::command::Launched;
-use super::{Arguments, Imported, Job, import_megatron_job, torchtitan, yaml};
+use super::{Arguments, Imported, Job, import_megatron_job, yaml};
 use crate::finding::Finding;
-use crate::frameworks::{automodel, bridge};
+use crate::frameworks::{automodel, bridge, torchtitan};
 
 /// A framework whose jobs become plans.
 #[derive(Debug, Clone, PartialEq, Eq)]

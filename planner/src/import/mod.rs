@@ -7,11 +7,9 @@ pub(crate) mod hub_name;
 mod interpolate;
 mod job;
 mod megatron;
-mod python;
 pub(crate) mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
-mod torchtitan;
 pub(crate) mod write;
 pub(crate) mod yaml;
 
@@ -21,6 +19,3 @@ pub use device::gpu_of_driver;
 pub use job::{Recognised, import, recognise};
 pub(crate) use megatron::names as megatron_names;
 pub use megatron::{Imported, Job, import_megatron_job};
-#[cfg(test)]
-pub(crate) use torchtitan::import_torchtitan_job;
-pub(crate) use torchtitan::names as torchtitan_names;

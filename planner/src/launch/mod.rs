@@ -39,7 +39,7 @@ pub(crate) use payload::{Entry, Payload};
 pub(crate) use writer::Writer;
 
 use crate::finding::Finding;
-use crate::frameworks::{automodel, bridge};
+use crate::frameworks::{automodel, bridge, torchtitan};
 use crate::plan::Plan;
 
 /// Writes the batch script that runs `plan` on a cluster described by `site`, or the steps of an interactive
@@ -53,7 +53,7 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
         Body::Bridge => Some(bridge::payload(&mut writer)),
         Body::Mlm => Some(bodies::mlm::payload(&mut writer)),
         Body::Automodel => Some(automodel::payload(&mut writer)),
-        Body::Torchtitan => Some(bodies::torchtitan::payload(&mut writer)),
+        Body::Torchtitan => Some(torchtitan::payload(&mut writer)),
         Body::Command => Some(bodies::command::payload(&mut writer)),
     };
     let text = match (&payload, options.mode) {

@@ -3,7 +3,6 @@
 
 pub mod command;
 pub mod mlm;
-pub mod torchtitan;
 pub mod worker;
 
 use crate::finding::Finding;

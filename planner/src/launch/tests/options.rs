@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::frameworks::{automodel, bridge};
-use crate::launch::bodies::{mlm, torchtitan};
+use crate::frameworks::{automodel, bridge, torchtitan};
+use crate::launch::bodies::mlm;
 use crate::model::presets;
 use crate::plan::Framework;
 use crate::wire::Runtime;

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::import::{Job, import_torchtitan_job};
-use crate::launch::bodies::torchtitan;
+use crate::frameworks::torchtitan::{self, import_torchtitan_job};
+use crate::import::Job;
 use crate::layout::stage_layers;
 use crate::plan::Framework;
 use crate::wire::{Granularity, PlanFile};

@@ -1,6 +1,8 @@
-use super::super::testing::{is_planned, job, words};
-use super::*;
+use super::read::*;
+use crate::import::Imported;
+use crate::import::testing::{is_planned, job, words};
 use crate::plan::Plan;
+use serde_json::{Value, json};
 
 const TOML: &str = r#"
     [model]

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::super::python::CALLED;
-use super::super::settings::Settings;
-use super::super::write::Notes;
+use super::python::CALLED;
+use crate::import::settings::Settings;
+use crate::import::write::Notes;
 use crate::plan::{Framework, Plan, parse_plan};
 
 /// Settings that count in tokens, which torchtitan has since 2026-08-20.

@@ -4,18 +4,14 @@
 //! Names and defaults are those of torchtitan's `config/job_config.py` (0.2.2), and of `config/configs.py` and
 //! `trainer.py` with Python configurations (0.3.0, and the repository at b5bcd76c66d0).
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::megatron::{Imported, Job};
-use super::python;
-use super::settings::Settings;
-use super::write::{Notes, finish};
+use super::rows::table;
+use super::{python, sizes};
+use crate::import::settings::Settings;
+use crate::import::write::{Notes, finish};
+use crate::import::{Imported, Job};
 use crate::plan::{DEFAULT_LR, Framework};
-
-pub mod names;
-mod sizes;
-#[cfg(test)]
-mod tests;
 
 /// What stands before the kind of activation checkpoints, after all options.
 const CHOICE: &str = "activation-checkpoint:";
@@ -82,94 +78,51 @@ fn plan(
     job: &Job<'_>,
     notes: &mut Notes,
 ) -> Result<Value, String> {
-    let world = job.nodes.saturating_mul(job.gpus_per_node);
-    let axis = |name: &str| -> Result<u64, String> {
-        Ok(settings
-            .size(&format!("parallelism.{name}"))?
-            .or(settings.size(&format!("experimental.{name}"))?)
-            .unwrap_or(1))
-    };
-    let (tp, pp, cp) = (
-        axis("tensor_parallel_degree")?,
-        axis("pipeline_parallel_degree")?,
-        axis("context_parallel_degree")?,
-    );
-    let ranks = world / (tp.saturating_mul(pp).saturating_mul(cp)).max(1);
-    let batch = sizes::batch(settings, pp > 1, ranks.max(1))?;
-    let mut layout = json!({
-        "tp": tp, "cp": cp, "pp": pp,
-        "ep": axis("expert_parallel_degree")?,
-        "dp_replicate": axis("data_parallel_replicate_degree")?,
-        "fsdp": fsdp(settings)?,
-    });
-    let says_no = |path: &str| settings.text(path).is_some_and(|text| text.eq_ignore_ascii_case("false"));
-    if tp > 1 && says_no("parallelism.enable_sequence_parallel") {
-        layout["sp"] = false.into();
-    }
+    let version = sizes::version(settings);
     let model = model(settings)?;
-    if pp > 1 {
-        if let Some(name) = settings.text("parallelism.pipeline_parallel_schedule") {
-            match names::schedule_of(&name) {
-                Some(schedule) => layout["schedule"] = json!(schedule),
-                None => {
-                    notes.warn("layout.schedule", &name, "this schedule is not planned; 1F1B is taken for it")
-                }
-            }
-        }
-        sizes::stages(settings, &model, pp, &mut layout, notes)?;
-    }
-    let etp = settings.size("parallelism.expert_tensor_parallel_degree")?;
-    if let Some(etp) = etp {
-        layout["etp"] = etp.into();
-    }
-    let mut training = json!({
-        "seq_len": batch.seq_len,
-        "micro_batch_size": batch.micro,
-        "global_batch_size": batch.global,
-        "dtype": dtype(settings),
-        "fp8_param_gather": gathers_float8(settings),
-        "optimizer": {"kind": optimizer(settings, notes)},
-        "recompute": recompute(settings, chosen, notes),
-    });
-    if settings.text("training.disable_cuda_graphs").is_some() {
-        let none = settings.flag("training.disable_cuda_graphs");
-        training["cuda_graphs"] = if none { "none" } else { "iteration" }.into();
-    }
-    Ok(json!({
+    let mut plan = json!({
         "version": 1,
         "model": model,
         "cluster": {"gpu": job.gpu, "nodes": job.nodes, "gpus_per_node": job.gpus_per_node},
         "runtime": "fsdp2",
-        "layout": layout,
-        "training": training,
-        "software": {"framework": sizes::version(settings).map(Framework::name)},
-        "run": run(settings)?,
-    }))
+        "layout": {"fsdp": {"checkpoint_selects": "matmuls", "compile": settings.flag("training.compile")}},
+        "training": {},
+        "software": {"framework": version.map(Framework::name)},
+    });
+    // Names that were experimental once.
+    let said = |option: &str| {
+        let older = option.strip_prefix("parallelism.").map(|name| format!("experimental.{name}"));
+        settings.text(option).or_else(|| settings.text(&older?))
+    };
+    table(version.unwrap_or(Framework::Torchtitan02)).read(&said, &mut plan)?;
+    let size = |plan: &Value, axis: &str| plan["layout"][axis].as_u64().unwrap_or(1).max(1);
+    let (tp, pp, cp) = (size(&plan, "tp"), size(&plan, "pp"), size(&plan, "cp"));
+    let world = job.nodes.saturating_mul(job.gpus_per_node);
+    let ranks = world / (tp.saturating_mul(pp).saturating_mul(cp)).max(1);
+    let batch = sizes::batch(settings, pp > 1, ranks.max(1))?;
+    if tp == 1 {
+        plan["layout"]["sp"] = Value::Null;
+    }
+    match pp {
+        1 => plan["layout"]["schedule"] = Value::Null,
+        _ => sizes::stages(settings, &model, pp, &mut plan["layout"], notes)?,
+    }
+    let training = &mut plan["training"];
+    training["seq_len"] = batch.seq_len.into();
+    training["micro_batch_size"] = batch.micro.into();
+    training["global_batch_size"] = batch.global.into();
+    if let Some(precision) = converted(settings) {
+        training["dtype"] = precision.into();
+    }
+    training["fp8_param_gather"] = gathers_float8(settings).into();
+    training["optimizer"] = json!({"kind": optimizer(settings, notes)});
+    training["recompute"] = recompute(settings, chosen, notes);
+    falls(settings, &mut plan)?;
+    Ok(plan)
 }
 
-/// What is said of steps, learning rate and seed.
-fn run(settings: &Settings) -> Result<Value, String> {
-    let mut run = json!({});
-    for (field, path) in [
-        ("steps", "training.steps"),
-        ("seed", "debug.seed"),
-        ("warmup_steps", "lr_scheduler.warmup_steps"),
-        ("lr_decay_steps", "lr_scheduler.total_steps"),
-    ] {
-        if let Some(number) = settings.whole(path)? {
-            run[field] = number.into();
-        }
-    }
-    for (field, path) in [("lr", "optimizer.lr"), ("weight_decay", "optimizer.weight_decay")] {
-        if let Some(number) = settings.real(path)? {
-            run[field] = number.into();
-        }
-    }
-    if let Some(norm) = settings.real("training.max_norm")? {
-        let none = names::NO_CLIPPING.parse().is_ok_and(|none: f64| norm >= none);
-        run["clip_grad"] = if none { 0.0 } else { norm }.into();
-    }
-    // A rate that stays and falls at last is none of a plan's schedules; nothing is said of it.
+/// How the learning rate falls. A rate that stays and falls at last is none of a plan's schedules; nothing is said of it.
+fn falls(settings: &Settings, plan: &mut Value) -> Result<(), String> {
     let falls = match (settings.real("lr_scheduler.decay_ratio")?, settings.text("lr_scheduler.decay_type")) {
         (Some(0.0), _) => Some("constant"),
         (None, Some(kind)) if kind == "cosine" => Some("cosine"),
@@ -177,13 +130,13 @@ fn run(settings: &Settings) -> Result<Value, String> {
         _ => None,
     };
     if let Some(schedule) = falls {
-        run["lr_schedule"] = schedule.into();
+        plan["run"]["lr_schedule"] = schedule.into();
     }
     if let (Some("linear" | "cosine"), Some(part)) = (falls, settings.real("lr_scheduler.min_lr_factor")?) {
         let lr = settings.real("optimizer.lr")?.unwrap_or(DEFAULT_LR);
-        run["min_lr"] = (lr * part).into();
+        plan["run"]["min_lr"] = (lr * part).into();
     }
-    Ok(run)
+    Ok(())
 }
 
 fn model(settings: &Settings) -> Result<Value, String> {
@@ -206,40 +159,17 @@ fn model(settings: &Settings) -> Result<Value, String> {
     }
 }
 
-fn fsdp(settings: &Settings) -> Result<Map<String, Value>, String> {
-    let mut section = Map::new();
-    if let Some(policy) = settings.text("parallelism.fsdp_reshard_after_forward") {
-        section.insert("reshard_after_forward".into(), policy.into());
-    }
-    if let Some(dtype) = settings.text("training.dtype").as_deref().and_then(names::dtype_of) {
-        section.insert("sharded_dtype".into(), json!(dtype));
-    }
-    section.insert("checkpoint_selects".into(), "matmuls".into());
-    section.insert(
-        "compile".into(),
-        (settings.flag("training.compile") || settings.flag("compile.enable")).into(),
-    );
-    if settings.flag("training.enable_cpu_offload") {
-        section.insert("offload".into(), "cpu".into());
-    }
-    Ok(section)
-}
-
-fn dtype(settings: &Settings) -> &'static str {
+/// The low precision that a converter of the configuration brings.
+fn converted(settings: &Settings) -> Option<&'static str> {
     let converters = ["model.converters", "model_converters.converters"]
         .iter()
         .filter_map(|path| settings.text(path))
         .collect::<String>()
         .to_ascii_lowercase();
-    if converters.contains("float8") {
-        return "fp8_current";
-    }
-    if converters.contains("mx") {
-        return "mxfp8";
-    }
-    match settings.text("training.mixed_precision_param").as_deref() {
-        Some("float32") => "fp32",
-        _ => "bf16",
+    match () {
+        () if converters.contains("float8") => Some("fp8_current"),
+        () if converters.contains("mx") => Some("mxfp8"),
+        () => None,
     }
 }
 
@@ -248,7 +178,7 @@ fn gathers_float8(settings: &Settings) -> bool {
     let asked = ["float8", "quantize.linear.float8"]
         .iter()
         .any(|section| settings.flag(&format!("{section}.enable_fsdp_float8_all_gather")));
-    asked && dtype(settings) == "fp8_current"
+    asked && converted(settings) == Some("fp8_current")
 }
 
 fn optimizer(settings: &Settings, notes: &mut Notes) -> &'static str {
