@@ -131,7 +131,7 @@ fn a_filled_plan_shows_every_training_field() {
             names(&filled["software"])
         ),
         @"
-    training: attention_backend attention_dropout attention_mask bf16_first_layers bf16_last_layers cross_entropy cuda_graph_modules cuda_graphs dtype fp8_param_gather fused_gradient_accumulation global_batch_size grad_dtype hidden_dropout implementation micro_batch_size moe mtp_layers offload optimizer overlap recompute seq_len train_tokens
+    training: attention_backend attention_dropout attention_mask bf16_first_layers bf16_last_layers cross_entropy cuda_graph_modules cuda_graphs deterministic dtype fp8_param_gather fused_gradient_accumulation fused_softmax global_batch_size grad_dtype hidden_dropout implementation micro_batch_size moe mtp_layers offload optimizer overlap recompute seq_len train_tokens
     optimizer: distributed exp_avg_dtype exp_avg_sq_dtype instances kind master_dtype offload_fraction precision_aware
     offload: fraction modules
     overlap: delay_wgrad ep grad_reduce p2p param_gather tp

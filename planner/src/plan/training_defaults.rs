@@ -110,9 +110,8 @@ pub(super) fn fill_training(
         ),
         moe: fill_moe(fill, &mut training.moe, gated),
         attention_mask: fill.or("training.attention_mask", &mut training.attention_mask, false),
-        // Seldom said, so a filled plan does not show them.
-        deterministic: training.deterministic.unwrap_or(false),
-        fused_softmax: training.fused_softmax.unwrap_or(true),
+        deterministic: fill.or("training.deterministic", &mut training.deterministic, false),
+        fused_softmax: fill.or("training.fused_softmax", &mut training.fused_softmax, true),
         deferred_head_gradients: training.deferred_head_gradients,
     }
 }

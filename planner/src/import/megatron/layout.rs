@@ -81,16 +81,20 @@ pub fn layout(
     let strategy = arguments.word("data-parallel-sharding-strategy");
     let outer = arguments.word("outer-dp-sharding-strategy");
     // Registered buffers are the double ones (Megatron-LM `validate_args`).
-    let double = arguments.flag("fsdp-double-buffer") | (fsdp && arguments.has("use-nccl-ub"));
+    let registered = fsdp && arguments.flag("use-nccl-ub");
+    let double = arguments.flag("fsdp-double-buffer") | registered;
     let unit = arguments.number("suggested-communication-unit-size")?;
     let transposed = arguments.flag("keep-fp8-transpose-cache");
     if fsdp {
+        // Its instances are the replicas between which it shards nothing, or optimizer state alone.
+        set("dp_replicate", arguments.number("num-distributed-optimizer-instances")?.into());
         set(
             "fsdp",
             json!({
                 "strategy": strategy.unwrap_or_else(|| "optim_grads_params".to_owned()),
                 "outer_strategy": outer.unwrap_or_else(|| "no_shard".to_owned()),
-                "double_buffer": double, "communication_unit": unit, "keep_fp8_transpose": transposed,
+                "double_buffer": double, "nccl_ub": registered, "communication_unit": unit,
+                "keep_fp8_transpose": transposed, "init_meta": arguments.flag("init-model-with-meta-device"),
             }),
         );
     }

@@ -63,6 +63,10 @@ fn megatron_fsdp(writer: &mut Writer<'_>, flags: &mut Flags) {
         flags.set("suggested-communication-unit-size", elements);
     }
     flags.set("ckpt-format", "fsdp_dtensor");
+    if fsdp.preserve_fp32_weights == Some(false) {
+        let what = "the optimizer works on copies of the parameters in a type of its own (--megatron-fsdp-main-params-dtype)";
+        writer.cannot("layout.fsdp.preserve_fp32_weights", false, what);
+    }
 }
 
 /// What of a layout Megatron-Core has no setting for.

@@ -136,7 +136,8 @@ fn optimizer(writer: &mut Writer<'_>, flags: &mut Flags) {
         flags.flag("optimizer-cpu-offload");
         flags.set("optimizer-offload-fraction", number(optimizer.offload_fraction));
     }
-    if optimizer.instances > 1 {
+    // Those of Megatron-FSDP are its replicas.
+    if optimizer.instances > 1 && plan.runtime != Runtime::MegatronFsdp {
         flags.set("num-distributed-optimizer-instances", optimizer.instances);
     }
     if optimizer.kind == OptimizerKind::Adam {
