@@ -76,7 +76,7 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
                 input("cluster.gpu", plan.cluster.gpu.title.to_owned()),
                 input("capacity", answer.capacity_bytes.map_or("none".to_owned(), bytes)),
             ],
-            source: plan.cluster.gpu.capacity_source.to_owned(),
+            source: plan.cluster.gpu.source("capacity_bytes").to_owned(),
             note: String::new(),
         }),
         "memory.peak_bytes" | "memory.interval_bytes" => {

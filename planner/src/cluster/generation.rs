@@ -1,9 +1,10 @@
 //! Generations of GPUs, as far as libraries tell them apart.
 
-use super::Gpu;
+use serde::Deserialize;
 
 /// A generation of GPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Generation {
     /// Compute capability 8.0.
     Ampere,
@@ -19,16 +20,16 @@ pub enum Generation {
     None,
 }
 
-impl Gpu {
-    /// Its generation.
-    pub fn generation(&self) -> Generation {
-        match self.id {
-            "l40s" | "rtx-4090" => Generation::Ada,
-            id if id.starts_with("a100") => Generation::Ampere,
-            id if id.starts_with('h') => Generation::Hopper,
-            id if id.starts_with('b') || id.starts_with("gb") => Generation::Blackwell,
-            id if id.starts_with("mi") => Generation::Cdna,
-            _ => Generation::None,
+impl Generation {
+    /// The name by which constants of the time model are told apart.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Generation::Ampere => "ampere",
+            Generation::Ada => "ada",
+            Generation::Hopper => "hopper",
+            Generation::Blackwell => "blackwell",
+            Generation::Cdna => "cdna",
+            Generation::None => "cpu",
         }
     }
 }
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn every_gpu_has_its_generation() {
-        let expected = |id: &str| gpu(id).unwrap().generation();
+        let expected = |id: &str| gpu(id).unwrap().generation;
         for (id, generation) in [
             ("a100-80gb-sxm", Ampere),
             ("l40s", Ada),
@@ -53,6 +54,6 @@ mod tests {
         ] {
             assert_eq!(expected(id), generation, "{id}");
         }
-        assert!(gpus().iter().all(|gpu| gpu.id == "cpu" || gpu.generation() != None));
+        assert!(gpus().iter().all(|gpu| gpu.id == "cpu" || gpu.generation != None));
     }
 }

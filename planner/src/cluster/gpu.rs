@@ -1,4 +1,10 @@
-//! GPU catalogue.
+//! GPU catalogue: one record a GPU in `gpus.json`, with a source for every figure.
+
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use super::Generation;
 
 /// A kind of GPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -7,16 +13,26 @@ pub struct Gpu {
     pub id: &'static str,
     /// Name as people write it.
     pub title: &'static str,
+    /// Its generation.
+    pub generation: Generation,
+    /// Words of the names that drivers give it; all of one list are in such a name.
+    pub driver: Vec<Vec<&'static str>>,
     /// Bytes that torch sees of one; none for `cpu`.
     pub capacity_bytes: Option<u64>,
-    /// Where the capacity comes from.
-    pub capacity_source: &'static str,
     /// GPUs joined by NVLink (or Infinity Fabric) in a usual node or rack.
     pub nvlink_domain: u64,
     /// Network bandwidth per GPU in a usual node, Gbit/s.
     pub nic_gbps: f64,
+    /// Streaming multiprocessors, or compute units.
+    pub multiprocessors: u64,
     /// Peaks and bandwidths; none for `cpu`.
     pub speeds: Option<Speeds>,
+    /// Constant of the time model for its clock; none where it keeps its clock.
+    pub clock: Option<&'static str>,
+    /// Whether measured steps stand behind the constants that the time model has for it.
+    pub measured: bool,
+    /// Where each figure comes from, by its name in the record.
+    pub sources: Vec<(&'static str, &'static str)>,
 }
 
 /// What a GPU can do at most. Peaks are of dense matrices, without structured sparsity.
@@ -34,252 +50,109 @@ pub struct Speeds {
     pub memory_gbs: f64,
     /// Links to other GPUs of the domain, GB/s of both directions together; none where there are none.
     pub nvlink_gbs: Option<f64>,
-    /// Where the peaks come from.
-    pub peak_source: &'static str,
-    /// Where the bandwidths come from.
-    pub bandwidth_source: &'static str,
 }
 
-/// Tenths of a GiB in bytes.
-const fn gib_tenths(tenths: u64) -> Option<u64> {
-    Some(tenths * (1 << 30) / 10)
-}
-
-const TORCH: &str = "total memory as torch reports it on such a GPU";
-const LABEL: &str = "nameplate less 2% that driver and ECC keep; not read from a device";
-
-const TITAN: &str = "torchtitan tools/utils.py (bf16); lower precisions by the vendor's ratio";
-const TITAN_KLOCKWOOD: &str = "torchtitan tools/utils.py; glennklockwood.com";
-const KLOCKWOOD: &str = "glennklockwood.com (vendor's table); fp4 is the lower of two printed values";
-const VERDA: &str = "verda.com (vendor's table); torchtitan tools/utils.py";
-const TITAN_ROOFLINE: &str = "torchtitan tools/utils.py; rooflinenotes.dev";
-const HMC: &str = "hmc-tech.com and rooflinenotes.dev (vendor's table; torchtitan counts 1300)";
-const COMPARE: &str = "vendor's comparison page of H100 and H200";
-const ROOFLINE: &str = "rooflinenotes.dev";
-const DATASHEET: &str = "vendor's data sheet, recalled and not read again";
-
-/// Nameplate GB (taken as GiB, as vendors mean it) less 2%.
-const fn label(gib: u64) -> Option<u64> {
-    Some(gib * (1 << 30) / 100 * 98)
-}
-
-/// Peaks of bf16, fp8 and fp4 (0 for none) and where they come from.
-const fn peaks(bf16: f64, fp8: f64, fp4: f64, source: &'static str) -> (f64, f64, f64, &'static str) {
-    (bf16, fp8, fp4, source)
-}
-
-/// Memory in GB, its bandwidth and that of the links (0 for none), and where they come from.
-const fn widths(
-    memory: f64,
-    bandwidth: f64,
-    links: f64,
+/// A figure of the data file.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Figure {
+    value: f64,
     source: &'static str,
-) -> (f64, f64, f64, &'static str) {
-    (memory, bandwidth, links, source)
 }
 
-const fn some(value: f64) -> Option<f64> {
-    if value > 0.0 { Some(value) } else { None }
+/// A GPU of the data file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    id: &'static str,
+    title: &'static str,
+    generation: Generation,
+    driver: Vec<Vec<&'static str>>,
+    #[serde(default)]
+    capacity_bytes: Option<Figure>,
+    nvlink_domain: Figure,
+    nic_gbps: Figure,
+    multiprocessors: Figure,
+    #[serde(default)]
+    bf16_tflops: Option<Figure>,
+    #[serde(default)]
+    fp8_tflops: Option<Figure>,
+    #[serde(default)]
+    fp4_tflops: Option<Figure>,
+    #[serde(default)]
+    memory_gb: Option<Figure>,
+    #[serde(default)]
+    memory_gbs: Option<Figure>,
+    #[serde(default)]
+    nvlink_gbs: Option<Figure>,
+    #[serde(default)]
+    clock: Option<&'static str>,
+    measured: bool,
 }
 
-struct Row(
-    &'static str,
-    &'static str,
-    Option<u64>,
-    &'static str,
-    u64,
-    f64,
-    (f64, f64, f64, &'static str),
-    (f64, f64, f64, &'static str),
-);
-
-const fn gpu_of(row: Row) -> Gpu {
-    let Row(id, title, capacity_bytes, capacity_source, nvlink_domain, nic_gbps, peaks, widths) = row;
-    let speeds = Speeds {
-        bf16_tflops: peaks.0,
-        fp8_tflops: some(peaks.1),
-        fp4_tflops: some(peaks.2),
-        memory_gb: widths.0,
-        memory_gbs: widths.1,
-        nvlink_gbs: some(widths.2),
-        peak_source: peaks.3,
-        bandwidth_source: widths.3,
-    };
-    let speeds = if peaks.0 > 0.0 { Some(speeds) } else { None };
-    Gpu { id, title, capacity_bytes, capacity_source, nvlink_domain, nic_gbps, speeds }
+impl Record {
+    fn gpu(self) -> Gpu {
+        let value = |figure: Option<Figure>| figure.map(|figure| figure.value);
+        let speeds = match (self.bf16_tflops, self.memory_gb, self.memory_gbs) {
+            (Some(bf16), Some(memory), Some(bandwidth)) => Some(Speeds {
+                bf16_tflops: bf16.value,
+                fp8_tflops: value(self.fp8_tflops),
+                fp4_tflops: value(self.fp4_tflops),
+                memory_gb: memory.value,
+                memory_gbs: bandwidth.value,
+                nvlink_gbs: value(self.nvlink_gbs),
+            }),
+            _ => None,
+        };
+        let figures = [
+            ("capacity_bytes", self.capacity_bytes),
+            ("nvlink_domain", Some(self.nvlink_domain)),
+            ("nic_gbps", Some(self.nic_gbps)),
+            ("multiprocessors", Some(self.multiprocessors)),
+            ("bf16_tflops", self.bf16_tflops),
+            ("fp8_tflops", self.fp8_tflops),
+            ("fp4_tflops", self.fp4_tflops),
+            ("memory_gb", self.memory_gb),
+            ("memory_gbs", self.memory_gbs),
+            ("nvlink_gbs", self.nvlink_gbs),
+        ];
+        let sources = figures.into_iter().filter_map(|(name, figure)| Some((name, figure?.source)));
+        Gpu {
+            id: self.id,
+            title: self.title,
+            generation: self.generation,
+            driver: self.driver,
+            // Whole numbers, far below what a float holds exactly.
+            capacity_bytes: value(self.capacity_bytes).map(|bytes| bytes as u64),
+            nvlink_domain: self.nvlink_domain.value as u64,
+            nic_gbps: self.nic_gbps.value,
+            multiprocessors: self.multiprocessors.value as u64,
+            speeds,
+            clock: self.clock,
+            measured: self.measured,
+            sources: sources.collect(),
+        }
+    }
 }
 
-static GPUS: &[Gpu] = &[
-    gpu_of(Row(
-        "a100-80gb-sxm",
-        "A100 80 GB SXM",
-        gib_tenths(791),
-        TORCH,
-        8,
-        200.0,
-        peaks(312.0, 0.0, 0.0, TITAN),
-        widths(80.0, 2039.0, 600.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "h100-sxm",
-        "H100 SXM",
-        gib_tenths(791),
-        TORCH,
-        8,
-        400.0,
-        peaks(989.0, 1979.0, 0.0, TITAN),
-        widths(80.0, 3350.0, 900.0, COMPARE),
-    )),
-    gpu_of(Row(
-        "h100-pcie",
-        "H100 PCIe",
-        gib_tenths(791),
-        TORCH,
-        2,
-        200.0,
-        peaks(756.0, 1513.0, 0.0, TITAN),
-        widths(80.0, 2000.0, 600.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "h100-nvl",
-        "H100 NVL",
-        label(94),
-        LABEL,
-        2,
-        200.0,
-        peaks(835.0, 1671.0, 0.0, TITAN),
-        widths(94.0, 3900.0, 600.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "h200",
-        "H200",
-        gib_tenths(1398),
-        TORCH,
-        8,
-        400.0,
-        peaks(989.0, 1979.0, 0.0, TITAN),
-        widths(141.0, 4800.0, 900.0, ROOFLINE),
-    )),
-    gpu_of(Row(
-        "h20",
-        "H20",
-        label(96),
-        LABEL,
-        8,
-        400.0,
-        peaks(148.0, 296.0, 0.0, TITAN),
-        widths(96.0, 4000.0, 900.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "b200",
-        "B200",
-        label(180),
-        LABEL,
-        8,
-        400.0,
-        peaks(2250.0, 4500.0, 9000.0, TITAN_KLOCKWOOD),
-        widths(180.0, 8000.0, 1800.0, TITAN_KLOCKWOOD),
-    )),
-    gpu_of(Row(
-        "gb200",
-        "GB200",
-        label(186),
-        LABEL,
-        72,
-        400.0,
-        peaks(2500.0, 5000.0, 10_000.0, TITAN_KLOCKWOOD),
-        widths(186.0, 8000.0, 1800.0, TITAN_KLOCKWOOD),
-    )),
-    gpu_of(Row(
-        "b300",
-        "B300",
-        label(270),
-        LABEL,
-        8,
-        800.0,
-        peaks(2250.0, 4500.0, 13_125.0, KLOCKWOOD),
-        widths(270.0, 8000.0, 1800.0, KLOCKWOOD),
-    )),
-    gpu_of(Row(
-        "gb300",
-        "GB300",
-        label(279),
-        LABEL,
-        72,
-        800.0,
-        peaks(2500.0, 5000.0, 15_000.0, VERDA),
-        widths(279.0, 8000.0, 1800.0, VERDA),
-    )),
-    gpu_of(Row(
-        "mi300x",
-        "MI300X",
-        label(192),
-        LABEL,
-        8,
-        400.0,
-        peaks(1307.0, 2615.0, 0.0, HMC),
-        widths(192.0, 5300.0, 896.0, HMC),
-    )),
-    gpu_of(Row(
-        "mi325x",
-        "MI325X",
-        label(256),
-        LABEL,
-        8,
-        400.0,
-        peaks(1307.0, 2615.0, 0.0, TITAN_ROOFLINE),
-        widths(256.0, 6000.0, 896.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "mi355x",
-        "MI355X",
-        label(288),
-        LABEL,
-        8,
-        400.0,
-        peaks(2500.0, 5000.0, 10_000.0, TITAN_ROOFLINE),
-        widths(288.0, 8000.0, 1075.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "l40s",
-        "L40S",
-        label(45),
-        LABEL,
-        1,
-        100.0,
-        peaks(362.0, 733.0, 0.0, DATASHEET),
-        widths(48.0, 864.0, 0.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "rtx-4090",
-        "RTX 4090",
-        label(24),
-        LABEL,
-        1,
-        25.0,
-        peaks(165.0, 330.0, 0.0, DATASHEET),
-        widths(24.0, 1008.0, 0.0, DATASHEET),
-    )),
-    gpu_of(Row(
-        "cpu",
-        "CPU processes",
-        None,
-        "",
-        1,
-        25.0,
-        peaks(0.0, 0.0, 0.0, ""),
-        widths(0.0, 0.0, 0.0, ""),
-    )),
-];
+impl Gpu {
+    /// Where a figure of this name comes from; empty for one that it has not.
+    pub fn source(&self, figure: &str) -> &'static str {
+        self.sources.iter().find(|(name, _)| *name == figure).map_or("", |(_, source)| source)
+    }
+}
 
 /// All kinds, in the order in which a list shows them.
 pub fn gpus() -> &'static [Gpu] {
-    GPUS
+    static GPUS: OnceLock<Vec<Gpu>> = OnceLock::new();
+    // A test reads the file.
+    let read = || serde_json::from_str::<Vec<Record>>(include_str!("gpus.json")).unwrap_or_default();
+    GPUS.get_or_init(|| read().into_iter().map(Record::gpu).collect())
 }
 
 /// The kind with this id.
 pub fn gpu(id: &str) -> Option<&'static Gpu> {
-    GPUS.iter().find(|gpu| gpu.id == id)
+    gpus().iter().find(|gpu| gpu.id == id)
 }
 
 #[cfg(test)]
@@ -288,11 +161,13 @@ mod tests {
 
     #[test]
     fn every_gpu_has_its_speeds_with_their_source() {
+        assert_eq!(gpus().len(), 16);
         for gpu in gpus() {
             assert_eq!(gpu.speeds.is_none(), gpu.id == "cpu", "{}", gpu.id);
             assert_eq!(super::gpu(gpu.id), Some(gpu), "{} is there twice", gpu.id);
             let Some(speeds) = gpu.speeds else { continue };
-            assert!(!speeds.peak_source.is_empty() && !speeds.bandwidth_source.is_empty(), "{}", gpu.id);
+            assert!(gpu.sources.iter().all(|(_, source)| !source.is_empty()), "{}", gpu.id);
+            assert!(gpu.source("memory_gbs") != "" && gpu.source("nothing") == "", "{}", gpu.id);
             // Halving the precision at most triples the peak, and never printed sparse numbers.
             let fp8 = speeds.fp8_tflops.unwrap_or(2.0 * speeds.bf16_tflops);
             assert!((1.9..=2.1).contains(&(fp8 / speeds.bf16_tflops)), "{}", gpu.id);

@@ -138,7 +138,7 @@ fn kernel(plan: &Plan) -> Kernel {
         AttentionBackend::Flash => Kernel::Flash,
         AttentionBackend::Fused => Kernel::Cudnn,
         AttentionBackend::Unfused => Kernel::Unfused,
-        AttentionBackend::Auto => match plan.cluster.gpu.generation() {
+        AttentionBackend::Auto => match plan.cluster.gpu.generation {
             Generation::Hopper => Kernel::Cudnn,
             _ => Kernel::Flash,
         },

@@ -32,7 +32,7 @@ pub fn cublas_workspace(plan: &Plan) -> u64 {
         let mut numbers = version.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= BLACKWELL_AS_HOPPER
     };
-    match plan.cluster.gpu.generation() {
+    match plan.cluster.gpu.generation {
         Generation::Hopper => CUBLAS_HOPPER,
         Generation::Blackwell if newer() => CUBLAS_HOPPER,
         _ => CUBLAS_OTHER,
@@ -44,7 +44,7 @@ pub fn workspaces(plan: &Plan) -> u64 {
     if !on_gpu(plan) || plan.runtime == Runtime::Native {
         return 0;
     }
-    let te = match plan.cluster.gpu.generation() {
+    let te = match plan.cluster.gpu.generation {
         Generation::Hopper | Generation::Blackwell => TE_HOPPER,
         _ => TE_OTHER,
     };

@@ -44,7 +44,7 @@ pub struct LowPrecisionWeights {
 pub fn quantised_bytes(plan: &Plan, elements: u64) -> Wide {
     let Some(recipe) = plan.training.low_precision else { return Wide::ZERO };
     let per_tensor = matches!(recipe, LowPrecision::Fp8Delayed | LowPrecision::Fp8Current);
-    let one_way = per_tensor && plan.cluster.gpu.generation() == Generation::Blackwell;
+    let one_way = per_tensor && plan.cluster.gpu.generation == Generation::Blackwell;
     let directions = if one_way { 1 } else { 2 };
     directions * Wide::from(elements) * weight_width(recipe) / PARTS
 }

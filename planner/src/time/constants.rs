@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use crate::cluster::Gpu;
 use serde::Deserialize;
 
 macro_rules! roles {
@@ -107,22 +108,6 @@ pub struct Constant {
     pub rows: String,
 }
 
-/// What the model knows of a GPU beside its data sheet.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Chip {
-    /// Family, which names its constants.
-    pub family: String,
-    /// Constant for the clock; none for 1.
-    #[serde(default)]
-    pub clock: Option<String>,
-    /// Streaming multiprocessors.
-    pub multiprocessors: u64,
-    /// Whether no measured step stands behind its constants.
-    #[serde(default)]
-    pub assumed: bool,
-}
-
 /// A kind of software: five facts that a recipe or log shows, and the constants that go with them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,10 +147,8 @@ const fn yes() -> bool {
 pub struct Table {
     /// Every constant.
     pub constants: Vec<Constant>,
-    /// What goes with every GPU and every software, unless a profile says otherwise. `{chip}` stands for the family.
+    /// What goes with every GPU and every software, unless a profile says otherwise. `{chip}` stands for the GPU's generation.
     pub common: BTreeMap<String, String>,
-    /// GPUs.
-    pub gpus: BTreeMap<String, Chip>,
     /// Software profiles.
     pub profiles: Vec<Profile>,
     /// Spread of |ln(predicted / measured)| by class of residuals: 1.64 times it holds 90 % of the rows that the constants
@@ -193,11 +176,11 @@ impl Table {
     ///
     /// # Errors
     /// The role or constant that the data file lacks.
-    pub fn choose(&self, chip: &Chip, clock: Option<&str>, profile: &Profile) -> Result<Chosen, String> {
+    pub fn choose(&self, gpu: &Gpu, clock: Option<&str>, profile: &Profile) -> Result<Chosen, String> {
         let mut chosen = [0; ROLES];
         for &role in Role::ALL {
             let named = match role {
-                Role::Clock => clock.or(chip.clock.as_deref()).or(Some("one")),
+                Role::Clock => clock.or(gpu.clock).or(Some("one")),
                 _ => profile
                     .constants
                     .get(role.name())
@@ -205,7 +188,8 @@ impl Table {
                     .map(String::as_str),
             };
             let named = named.ok_or_else(|| format!("no constant for `{}`", role.name()))?;
-            let kernel = named.replace("{kernel}", &profile.attention).replace("{chip}", &chip.family);
+            let kernel =
+                named.replace("{kernel}", &profile.attention).replace("{chip}", gpu.generation.name());
             let at = self.constants.iter().position(|constant| constant.name == kernel);
             let at = at.ok_or_else(|| format!("`{kernel}` is not a constant"))?;
             if let Some(slot) = chosen.get_mut(role as usize) {
@@ -232,7 +216,6 @@ pub fn table() -> &'static Table {
             // Unreachable: a test reads the file.
             constants: Vec::new(),
             common: BTreeMap::new(),
-            gpus: BTreeMap::new(),
             profiles: Vec::new(),
             spreads: BTreeMap::new(),
             largest: BTreeMap::new(),

@@ -9,7 +9,7 @@ use super::stage::Longest;
 use super::stages::Stages;
 use super::step::{DataParallel, Pipe, StepTime, step};
 use super::terms::Terms;
-use crate::cluster::{Gpu, Speeds};
+use crate::cluster::{Generation, Gpu, Speeds};
 use crate::layout::Strides;
 use crate::model::Architecture;
 use crate::wire::{CpKind, CudaGraphs, Schedule};
@@ -178,8 +178,6 @@ const PROCESS_SPEEDS: Speeds = Speeds {
     memory_gb: 4.0,
     memory_gbs: 50.0,
     nvlink_gbs: Some(4.0),
-    peak_source: "assumed",
-    bandwidth_source: "assumed",
 };
 /// fp32 over bf16 on tensor cores (TF32 off).
 const WIDE_SHARE: f64 = 1.0 / 8.0;
@@ -278,8 +276,6 @@ impl Setup {
     /// The constant that the data file lacks, or the figure that the GPU lacks.
     pub fn new(inputs: &Inputs<'_>, shape: ModelShape, stages: Stages) -> Result<Setup, String> {
         let table = table();
-        let chip =
-            table.gpus.get(inputs.gpu.id).ok_or_else(|| format!("no figures for {}", inputs.gpu.id))?;
         let mut speeds = inputs.gpu.speeds.unwrap_or(PROCESS_SPEEDS);
         if let Some(bandwidth) = inputs.memory_gbs {
             speeds.memory_gbs = bandwidth;
@@ -289,15 +285,15 @@ impl Setup {
             stages,
             hardware: Hardware {
                 speeds,
-                multiprocessors: chip.multiprocessors as f64,
-                tile: if chip.family == "blackwell" { 256.0 } else { 128.0 },
+                multiprocessors: inputs.gpu.multiprocessors as f64,
+                tile: if inputs.gpu.generation == Generation::Blackwell { 256.0 } else { 128.0 },
                 wide_share: if inputs.gpu.speeds.is_some() { WIDE_SHARE } else { 1.0 },
                 domain: inputs.domain.max(1) as f64,
                 nic: inputs.nic_gbps * 1e9 / 8.0,
                 factors: super::calibrated::NO_FACTORS,
             },
             numbers: inputs.numbers,
-            chosen: table.choose(chip, inputs.clock, facts.profile)?,
+            chosen: table.choose(inputs.gpu, inputs.clock, facts.profile)?,
             split: inputs.split(),
             manner: inputs.manner(),
             pipe: inputs.pipe(),

@@ -32,7 +32,7 @@ pub(super) fn spread(plan: &Plan, findings: &mut Vec<Finding>) -> f64 {
         let why =
             "time on CPUs is a guess until this machine is measured: the likely range is wide".to_owned();
         widen("cluster.gpu", gpu.id, why);
-    } else if table.gpus.get(gpu.id).is_none_or(|chip| chip.assumed) {
+    } else if !gpu.measured {
         let why = format!(
             "no measured step of {} stands behind its efficiencies, which are assumed: the likely range is wide",
             gpu.title

@@ -144,7 +144,7 @@ pub fn explain(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
         "goodput" | "days" => {
             "Young 1974, Daly 2006: optimum and expected run time with checkpoints; a GPU's checkpoint is taken to be written at 1 GB/s"
         }
-        "mfu" => plan.cluster.gpu.speeds.map_or(SOURCE, |speeds| speeds.peak_source),
+        "mfu" => plan.cluster.gpu.speeds.map_or(SOURCE, |_| plan.cluster.gpu.source("bf16_tflops")),
         _ => SOURCE,
     };
     Some(finished(plan, title, formula, inputs, source))
