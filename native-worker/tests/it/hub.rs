@@ -214,7 +214,8 @@ fn on_a_terminal(shop: &Workshop, job: Option<&str>) -> String {
     // The terminal's other end is a file that grows.
     let typescript = shop.path(&format!("typescript-{}", job.unwrap_or("none")));
     let mut command = shop.shardplan();
-    let serve = format!("exec {} serve", env!("CARGO_BIN_EXE_shardplan"));
+    // Whoever runs the tests may ignore the hang-up of the terminal, by which this ends.
+    let serve = format!("exec env --default-signal=HUP {} serve", env!("CARGO_BIN_EXE_shardplan"));
     let mut script = std::process::Command::new("script");
     script.args(["-qfec", &serve]).arg(&typescript).current_dir(shop.path("."));
     script.stdin(std::process::Stdio::null()).stdout(std::process::Stdio::null());
