@@ -59,7 +59,7 @@ fn with<'a>(shape: &Shape<'a>, choice: Choice) -> Shape<'a> {
     (layout.tp, layout.cp, layout.pp, layout.vpp) = (choice.tp, choice.cp, choice.pp, choice.vpp);
     (layout.ep, layout.etp) = (choice.ep, choice.etp);
     layout.sp = choice.tp > 1;
-    layout.schedule = if choice.vpp > 1 { Schedule::Interleaved } else { Schedule::OneFOneB };
+    layout.schedule = Schedule::usual(choice.vpp);
     layout.microbatch_group_size = choice.pp;
     layout.pipeline = None;
     (layout.first_stage_layers, layout.last_stage_layers) = (None, None);

@@ -313,11 +313,7 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
             },
         );
     }
-    let fits = match layout.schedule {
-        Schedule::Interleaved => layout.vpp > 1,
-        Schedule::OneFOneB | Schedule::Gpipe | Schedule::ZbH1 => layout.vpp == 1,
-        Schedule::Zbv => layout.vpp == 2,
-    };
+    let fits = layout.schedule.kind().chunks.allow(layout.vpp);
     let name = layout.schedule.name();
     broken.require(
         fits,

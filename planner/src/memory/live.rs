@@ -2,7 +2,6 @@
 
 use crate::plan::Plan;
 use crate::schedule::{self, Pipeline};
-use crate::wire::Schedule;
 
 /// Model chunks (of layers / (pp vpp) each) whose activations are alive at once on `stage`, and chunks of a stage.
 pub fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
@@ -13,12 +12,7 @@ pub fn live_chunks(plan: &Plan, stage: u64) -> (u64, u64) {
 pub fn live_of_chunk(plan: &Plan, live: u64, chunk: u64) -> u64 {
     let layout = &plan.layout;
     let chunks = layout.vpp.max(1);
-    let group = match layout.schedule {
-        // Forwards go through a group of micro batches chunk by chunk.
-        Schedule::Interleaved => layout.microbatch_group_size.max(1),
-        Schedule::Gpipe | Schedule::OneFOneB | Schedule::ZbH1 => plan.microbatches().max(1),
-        Schedule::Zbv => 1,
-    };
+    let group = Pipeline::of(plan).round();
     let (rounds, rest) = (live / (group * chunks), live % (group * chunks));
     rounds * group + rest.saturating_sub(chunk * group).min(group)
 }

@@ -6,14 +6,14 @@
 
 use crate::model::{Activation, Attention};
 use crate::plan::Plan;
-use crate::wire::{Runtime, Schedule};
+use crate::wire::Runtime;
 
 use super::setting::Setting;
 use crate::units::Wide;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
 pub fn is_split(plan: &Plan) -> bool {
-    plan.runtime == Runtime::Native && matches!(plan.layout.schedule, Schedule::ZbH1 | Schedule::Zbv)
+    plan.runtime == Runtime::Native && plan.layout.schedule.kind().splits_backward
 }
 
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::schedule::{self, ChunkBytes, Pipeline};
 use crate::shard::StageElements;
 use crate::shard::megatron::{Blocks, recipe_layers};
-use crate::wire::{CudaGraphs, Runtime, Schedule};
+use crate::wire::{CudaGraphs, Runtime};
 
 use super::head::{HeadBytes, head};
 use super::layer::{layer, mtp_module};
@@ -209,7 +209,7 @@ impl<'a> Terms<'a> {
     /// Where the V of chunks turns, a micro batch's activation and a gradient wait between two chunks of one stage.
     fn between_chunks(&self, stage: u64) -> Wide {
         let layout = &self.at.plan.layout;
-        let turns = layout.schedule == Schedule::Zbv && stage + 1 == layout.pp;
+        let turns = layout.schedule.kind().in_v && stage + 1 == layout.pp;
         if turns { 2 * self.at.stream() } else { Wide::ZERO }
     }
 

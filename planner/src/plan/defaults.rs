@@ -252,7 +252,7 @@ fn fill_layout(
     let pipeline = layout.pipeline_layout.clone().and_then(|text| fill_pipeline(fill, &text, model, pp));
     let stages = pipeline.as_ref().map_or(1, |stages| stages.len() as u64);
     let vpp = fill.number("layout.vpp", &mut layout.vpp, (stages / pp).max(1), 1, 4096);
-    let usual = if vpp > 1 { Schedule::Interleaved } else { Schedule::OneFOneB };
+    let usual = Schedule::usual(vpp);
     let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
     for (field, value) in [
         ("layout.first_stage_layers", layout.first_stage_layers),

@@ -1,28 +1,35 @@
 //! The ordered action list of a stage.
 
 use super::{Action, ActionKind, Pipeline};
-use crate::wire::Schedule;
 
 /// What `stage` computes in a step, in order. Two actions for each micro batch and chunk, three where backward is split.
 ///
 /// One stage alone has no bubble to fill: it takes each micro batch forward and backward, whatever the schedule.
 pub fn actions(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
-    let Pipeline { stages, chunks, microbatches, .. } = *pipeline;
-    if stages <= 1 && chunks <= 1 {
-        return one_forward_one_backward(microbatches, 0, |number| (number, 0), |number| (number, 0));
+    if pipeline.stages <= 1 && pipeline.chunks <= 1 {
+        return in_turn(pipeline.microbatches, 0);
     }
-    let behind = stages.saturating_sub(stage + 1);
-    match pipeline.schedule {
-        Schedule::OneFOneB => {
-            one_forward_one_backward(microbatches, behind, |number| (number, 0), |number| (number, 0))
-        }
-        Schedule::Interleaved => interleaved(pipeline, stage),
-        Schedule::Gpipe => {
-            one_forward_one_backward(microbatches, microbatches, |number| (number, 0), |number| (number, 0))
-        }
-        Schedule::ZbH1 => zb_h1(microbatches, stage, behind),
-        Schedule::Zbv => zbv(stages, microbatches, stage),
-    }
+    (pipeline.schedule.kind().list)(pipeline, stage)
+}
+
+/// Stages behind a stage.
+fn behind(pipeline: &Pipeline, stage: u64) -> u64 {
+    pipeline.stages.saturating_sub(stage + 1)
+}
+
+/// Micro batches of one chunk in turn, after so many forwards.
+fn in_turn(microbatches: u64, warmup: u64) -> Vec<Action> {
+    one_forward_one_backward(microbatches, warmup, |number| (number, 0), |number| (number, 0))
+}
+
+/// 1F1B.
+pub(super) fn one_f_one_b(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+    in_turn(pipeline.microbatches, behind(pipeline, stage))
+}
+
+/// All forwards, then all backwards.
+pub(super) fn gpipe(pipeline: &Pipeline, _: u64) -> Vec<Action> {
+    in_turn(pipeline.microbatches, pipeline.microbatches)
 }
 
 fn action(kind: ActionKind, (microbatch, chunk): (u64, u64)) -> Action {
@@ -58,7 +65,7 @@ pub(super) fn interleaved_warmup(pipeline: &Pipeline, stage: u64) -> u64 {
 
 /// Micro batches go through the chunks in groups: a whole group through chunk 0, then through chunk 1. The last group is
 /// what is left over. Backward goes through the chunks in reverse.
-fn interleaved(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+pub(super) fn interleaved(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
     let Pipeline { chunks, microbatches, group_size, .. } = *pipeline;
     let group = group_size.max(1);
     let place = |number: u64| {
@@ -76,8 +83,8 @@ fn interleaved(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
 
 /// 1F1B with backward split; weight gradients lag behind input gradients by as many micro batches as there are stages
 /// before this one, so that they fill its bubble and no stage holds more micro batches than the first.
-fn zb_h1(microbatches: u64, stage: u64, behind: u64) -> Vec<Action> {
-    let whole = one_forward_one_backward(microbatches, behind, |number| (number, 0), |number| (number, 0));
+pub(super) fn zb_h1(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+    let whole = in_turn(pipeline.microbatches, behind(pipeline, stage));
     let mut list = Vec::with_capacity(whole.len() / 2 * 3);
     for next in whole {
         if next.kind == ActionKind::Forward {
@@ -89,7 +96,7 @@ fn zb_h1(microbatches: u64, stage: u64, behind: u64) -> Vec<Action> {
             list.push(Action { kind: ActionKind::BackwardWeight, microbatch: due, ..next });
         }
     }
-    let due = microbatches.saturating_sub(stage)..microbatches;
+    let due = pipeline.microbatches.saturating_sub(stage)..pipeline.microbatches;
     list.extend(due.map(|microbatch| action(ActionKind::BackwardWeight, (microbatch, 0))));
     list
 }
@@ -123,7 +130,8 @@ impl Counted {
 }
 
 /// Zero bubble with two chunks in a V, made for at least `2 stages - 1` micro batches; of fewer, the others are left out.
-fn zbv(stages: u64, microbatches: u64, stage: u64) -> Vec<Action> {
+pub(super) fn zbv(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
+    let Pipeline { stages, microbatches, .. } = *pipeline;
     let planned = microbatches.max(2 * stages - 1);
     let behind = stages.saturating_sub(stage);
     let mut made = Counted { list: Vec::new(), microbatches, next: [[0; 2]; 3] };

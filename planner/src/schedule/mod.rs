@@ -7,12 +7,14 @@
 //! Where the lists come from: 1F1B and interleaved from Megatron-Core (`pipeline_parallel/schedules.py`), GPipe, ZB-H1
 //! and ZBV from torch (`torch.distributed.pipelining.schedules`) and the paper (Zero Bubble Pipeline Parallelism).
 
+mod kinds;
 mod lists;
 mod live;
 #[cfg(test)]
 mod tests;
 mod transfers;
 
+pub use kinds::{Chunks, Kind};
 pub use lists::actions;
 pub use live::{ChunkBytes, live_chunks, live_heads, peak_bytes, peak_live};
 pub use transfers::{Payload, Step, Transfer, steps};
@@ -90,13 +92,13 @@ impl Pipeline {
     pub fn place(&self, virtual_stage: u64) -> (u64, u64) {
         let stages = self.stages.max(1);
         let (chunk, slot) = (virtual_stage / stages, virtual_stage % stages);
-        let back = self.schedule == Schedule::Zbv && !chunk.is_multiple_of(2);
+        let back = self.schedule.kind().in_v && !chunk.is_multiple_of(2);
         (if back { stages - 1 - slot } else { slot }, chunk)
     }
 }
 
 /// The virtual stage that chunk `chunk` of `stage` is, of `stages` stages.
 pub fn virtual_stage(schedule: Schedule, stages: u64, stage: u64, chunk: u64) -> u64 {
-    let back = schedule == Schedule::Zbv && !chunk.is_multiple_of(2);
+    let back = schedule.kind().in_v && !chunk.is_multiple_of(2);
     chunk * stages + if back { stages.saturating_sub(stage + 1) } else { stage }
 }

@@ -306,12 +306,8 @@ pub fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
 
 /// Schedules that a runtime has: Megatron-Core two, torch's pipelining and the executor all.
 fn schedules(runtime: Runtime) -> Vec<Schedule> {
-    match runtime {
-        Runtime::Megatron | Runtime::MegatronFsdp => vec![Schedule::OneFOneB, Schedule::Interleaved],
-        Runtime::Fsdp2 | Runtime::Native => {
-            vec![Schedule::OneFOneB, Schedule::Interleaved, Schedule::Gpipe, Schedule::ZbH1, Schedule::Zbv]
-        }
-    }
+    let megatron = matches!(runtime, Runtime::Megatron | Runtime::MegatronFsdp);
+    Schedule::ALL.into_iter().filter(|schedule| !megatron || schedule.kind().in_megatron).collect()
 }
 
 /// Numbers of nodes: as in the plan, as named, or both bounds and the lower one doubled in between.

@@ -3,6 +3,7 @@
 use crate::finding::divisors;
 use crate::layout::{Chunk, parse_layout_string};
 use crate::model::Architecture;
+use crate::schedule::Chunks;
 use crate::wire::Schedule;
 
 /// A pipeline, whatever the other axes are.
@@ -39,11 +40,11 @@ pub fn pipes(model: &Architecture, pp: u64, vpp: u64, schedules: &[Schedule], un
     let layers = model.num_layers;
     let stages = pp.saturating_mul(vpp);
     let even = stages > 0 && layers.is_multiple_of(stages);
-    let fits = |schedule: Schedule| match schedule {
-        Schedule::OneFOneB => vpp == 1,
-        Schedule::Gpipe | Schedule::ZbH1 => vpp == 1 && pp > 1,
-        Schedule::Interleaved => vpp > 1,
-        Schedule::Zbv => vpp == 2 && even,
+    // Without stages all schedules of one chunk are one, and a V holds as many layers everywhere.
+    let fits = |schedule: Schedule| {
+        let kind = schedule.kind();
+        let alone = pp == 1 && kind.chunks == Chunks::One && schedule != Schedule::usual(vpp);
+        kind.chunks.allow(vpp) && !alone && (even || !kind.in_v)
     };
     let string = (!even && uneven).then(|| layout_string(model, stages)).flatten();
     let chunks = string.and_then(|text| Some((text.clone(), parse_layout_string(&text).ok()?)));

@@ -97,13 +97,9 @@ impl Settings {
         if !says("vpp") && self.pp == 1 {
             self.vpp = 1;
         }
-        let fits = match self.schedule {
-            Schedule::Interleaved => self.vpp > 1,
-            Schedule::Zbv => self.vpp == 2,
-            Schedule::OneFOneB | Schedule::Gpipe | Schedule::ZbH1 => self.vpp == 1,
-        };
+        let fits = self.schedule.kind().chunks.allow(self.vpp);
         if !says("schedule") && !fits {
-            self.schedule = if self.vpp > 1 { Schedule::Interleaved } else { Schedule::OneFOneB };
+            self.schedule = Schedule::usual(self.vpp);
         }
         if !says("pipeline_layout") {
             let stages = self.pp.saturating_mul(self.vpp);

@@ -13,7 +13,7 @@ use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
 use crate::shard;
 use crate::time;
-use crate::wire::{Runtime, Schedule};
+use crate::wire::Runtime;
 
 /// Longest step that is an answer, as for estimates.
 const MOST_SECONDS: f64 = 1e9;
@@ -291,7 +291,7 @@ impl Grids<'_> {
 
 /// The first of the pipelines whose stages hold the same as this one's: only one schedule places chunks in a way of its own.
 fn same_stages(pipes: &[Pipe], number: usize) -> usize {
-    let key = |pipe: &Pipe| (pipe.vpp, pipe.schedule == Schedule::Zbv);
+    let key = |pipe: &Pipe| (pipe.vpp, pipe.schedule.kind().in_v);
     let Some(own) = pipes.get(number) else { return number };
     let same = |pipe: &Pipe| key(pipe) == key(own) && pipe.uneven == own.uneven;
     pipes.iter().position(same).unwrap_or(number)

@@ -15,7 +15,6 @@ use super::stage::cooler;
 use super::stages::Stages;
 use super::step::{Around, Pipe, State};
 use super::terms::Works;
-use crate::wire::Schedule;
 
 /// What rounding may make of a sum of some hundred terms.
 const ROUNDING: f64 = 1e-9;
@@ -82,10 +81,10 @@ impl Whole {
         if !(most < MOST && state.is_whole()) {
             return 0.0;
         }
-        let waits = match pipe.schedule {
-            Schedule::OneFOneB | Schedule::Gpipe => pipe.stages - 1.0,
-            Schedule::Interleaved => (pipe.stages - 1.0) / pipe.chunks,
-            Schedule::ZbH1 | Schedule::Zbv => 0.0,
+        let kind = pipe.schedule.kind();
+        let waits = match kind.splits_backward {
+            true => 0.0,
+            false => kind.waits_for(pipe.stages - 1.0, pipe.chunks),
         };
         (self.least / pipe.stages * (pipe.microbatches + waits) + beside) * (1.0 - ROUNDING)
     }

@@ -339,13 +339,9 @@ pub(super) fn bubble(pipe: &Pipe, weights: f64, others: f64) -> f64 {
     if pipe.stages <= 1.0 {
         return 0.0;
     }
-    match pipe.schedule {
-        Schedule::OneFOneB | Schedule::Gpipe => others,
-        Schedule::Interleaved => others / pipe.chunks,
-        // Gradients of weights fill what the input gradients leave: once in H1, from both sides in V.
-        Schedule::ZbH1 => others * positive(1.0 - 2.0 * weights),
-        Schedule::Zbv => others * positive(1.0 - 3.0 * weights),
-    }
+    // Gradients of weights fill what the input gradients leave.
+    let kind = pipe.schedule.kind();
+    kind.waits_for(others, pipe.chunks) * positive(1.0 - kind.filled * weights)
 }
 
 fn sends(machine: &Machine, terms: &Terms, pipe: &Pipe) -> f64 {

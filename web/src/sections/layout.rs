@@ -67,13 +67,7 @@ pub fn LayoutSection() -> impl IntoView {
 /// How layers go to stages, and micro batches through them.
 fn stage_fields() -> impl IntoView {
     view! {
-        <Choice field=field!(layout.schedule) label="Schedule" options=&[
-            (Schedule::OneFOneB, "1f1b"),
-            (Schedule::Interleaved, "interleaved"),
-            (Schedule::Gpipe, "gpipe"),
-            (Schedule::ZbH1, "zb-h1"),
-            (Schedule::Zbv, "zbv"),
-        ]/>
+        <Choice field=field!(layout.schedule) label="Schedule" options=&Schedule::ALL.map(|schedule| (schedule, schedule.name()))/>
         <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
         <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
     }

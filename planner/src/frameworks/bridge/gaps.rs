@@ -2,7 +2,7 @@
 
 use crate::frameworks::Holds::{self, Files, Nothing, Only, Where};
 use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB};
-use crate::wire::{CudaGraphs, Runtime, Schedule};
+use crate::wire::{CudaGraphs, Runtime};
 
 const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
     Gap { field, holds, what, source }
@@ -33,7 +33,7 @@ pub const GAPS: &[Gap] = &[
     gap("layout.tp_plan", Nothing, "FSDP's", ""),
     gap(
         "layout.schedule",
-        Where(|plan| !matches!(plan.layout.schedule, Schedule::OneFOneB | Schedule::Interleaved)),
+        Where(|plan| !plan.layout.schedule.kind().in_megatron),
         "Megatron-Core has 1F1B and its interleaved form only",
         "megatron/core/pipeline_parallel/schedules.py",
     ),

@@ -89,7 +89,7 @@ impl Timeline {
 
 /// Actions of all stages of a step.
 pub fn action_count(pipeline: &Pipeline) -> u64 {
-    let split = matches!(pipeline.schedule, crate::wire::Schedule::ZbH1 | crate::wire::Schedule::Zbv);
+    let split = pipeline.schedule.kind().splits_backward;
     let each = if split { 3 } else { 2 };
     [pipeline.stages, pipeline.chunks, pipeline.microbatches].into_iter().fold(each, u64::saturating_mul)
 }

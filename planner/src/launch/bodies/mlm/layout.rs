@@ -3,7 +3,7 @@
 use super::super::super::writer::Writer;
 use super::Flags;
 use crate::import::megatron_names;
-use crate::wire::{Runtime, Schedule};
+use crate::wire::Runtime;
 
 /// Appends the layout's flags.
 pub fn flags(writer: &mut Writer<'_>, flags: &mut Flags) {
@@ -72,7 +72,7 @@ fn megatron_fsdp(writer: &mut Writer<'_>, flags: &mut Flags) {
 /// What of a layout Megatron-Core has no setting for.
 pub fn cannot(writer: &mut Writer<'_>) {
     let layout = &writer.plan.layout;
-    if !matches!(layout.schedule, Schedule::OneFOneB | Schedule::Interleaved) {
+    if !layout.schedule.kind().in_megatron {
         let what = "Megatron-Core has 1F1B and its interleaved form only";
         writer.cannot("layout.schedule", layout.schedule.name(), what);
     }
