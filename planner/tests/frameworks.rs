@@ -1,4 +1,6 @@
 //! A plan, written as a framework's job and read back, is the same plan but for what was said to be missing.
+// Tests read and write the reference that the rows make.
+#![allow(clippy::disallowed_methods)]
 
 #[path = "../../tests/src/bin/answers/draw.rs"]
 mod draw;

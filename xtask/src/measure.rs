@@ -53,7 +53,17 @@ pub struct Answers {
 /// Records what planner answers for many plans; fails when it differs from a record made before.
 pub fn answers(place: &Place, arguments: &Answers) -> Result<ExitCode> {
     let mut cargo = build::cargo(place, Target::Native);
-    cargo.args(["run", "--quiet", "--release", "--package", "system-tests", "--bin", "answers", "--", "--into"]);
+    cargo.args([
+        "run",
+        "--quiet",
+        "--release",
+        "--package",
+        "system-tests",
+        "--bin",
+        "answers",
+        "--",
+        "--into",
+    ]);
     // The program runs in the checkout; a path that was meant from elsewhere still holds.
     cargo.arg(std::path::absolute(&arguments.into)?);
     if let Some(before) = &arguments.against {

@@ -167,7 +167,7 @@ mod tests {
             assert_eq!(super::gpu(gpu.id), Some(gpu), "{} is there twice", gpu.id);
             let Some(speeds) = gpu.speeds else { continue };
             assert!(gpu.sources.iter().all(|(_, source)| !source.is_empty()), "{}", gpu.id);
-            assert!(gpu.source("memory_gbs") != "" && gpu.source("nothing") == "", "{}", gpu.id);
+            assert!(!gpu.source("memory_gbs").is_empty() && gpu.source("nothing").is_empty(), "{}", gpu.id);
             // Halving the precision at most triples the peak, and never printed sparse numbers.
             let fp8 = speeds.fp8_tflops.unwrap_or(2.0 * speeds.bf16_tflops);
             assert!((1.9..=2.1).contains(&(fp8 / speeds.bf16_tflops)), "{}", gpu.id);

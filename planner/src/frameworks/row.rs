@@ -50,9 +50,12 @@ pub enum Kind {
         /// The word for a plan; none where none is needed; why there is none.
         write: fn(&Plan) -> Result<Option<String>, &'static str>,
         /// What a word is, where it is the field by itself; other options can be asked.
-        read: fn(&str, &dyn Fn(&str) -> Option<String>) -> Result<Option<Value>, &'static str>,
+        read: fn(&str, Options) -> Result<Option<Value>, &'static str>,
     },
 }
+
+/// The options of a job, asked by name.
+pub(crate) type Options<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A value as a plan file's readers write it without quotes.
 pub(crate) fn plain(value: &Value) -> String {
@@ -95,11 +98,7 @@ impl Kind {
     }
 
     /// The plan's value for a word; none where it says nothing of it.
-    pub(super) fn read(
-        &self,
-        word: &str,
-        said: &dyn Fn(&str) -> Option<String>,
-    ) -> Result<Option<Value>, &'static str> {
+    pub(super) fn read(&self, word: &str, said: Options) -> Result<Option<Value>, &'static str> {
         let switch = || match word.to_ascii_lowercase().as_str() {
             "true" => Ok(true),
             "false" => Ok(false),

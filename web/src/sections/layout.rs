@@ -1,5 +1,7 @@
 //! How it is split.
 
+use std::sync::LazyLock;
+
 use leptos::prelude::*;
 use planner::wire::Schedule;
 
@@ -64,10 +66,14 @@ pub fn LayoutSection() -> impl IntoView {
     }
 }
 
+/// Schedules, each by its name.
+static SCHEDULES: LazyLock<[(Schedule, &str); Schedule::ALL.len()]> =
+    LazyLock::new(|| Schedule::ALL.map(|schedule| (schedule, schedule.name())));
+
 /// How layers go to stages, and micro batches through them.
 fn stage_fields() -> impl IntoView {
     view! {
-        <Choice field=field!(layout.schedule) label="Schedule" options=&Schedule::ALL.map(|schedule| (schedule, schedule.name()))/>
+        <Choice field=field!(layout.schedule) label="Schedule" options=SCHEDULES.as_slice()/>
         <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
         <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
     }
