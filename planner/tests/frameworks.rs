@@ -107,7 +107,16 @@ fn bridge_reads_what_it_writes() {
         let recipe = ["--recipe".to_owned(), format!("{}_pretrain_config", preset.replace(['-', '.'], "_"))];
         bridge::import_bridge_job(&[recipe.as_slice(), words].concat(), job)
     };
-    let spell: Spell = |option, value| vec![format!("{option}={value}")];
+    // Some as they are written, some as Hydra takes them too: quoted, with a plus, true, false and null in any case.
+    let spell: Spell = |option, value| {
+        let word = match value {
+            _ if (option.len() + value.len()).is_multiple_of(2) => return vec![format!("{option}={value}")],
+            "true" | "false" | "null" => value.to_uppercase(),
+            _ if value.starts_with(['[', '"']) => value.to_owned(),
+            _ => format!("'{value}'"),
+        };
+        vec![format!("++{option}={word}")]
+    };
     check(&[Runtime::Megatron], |_| bridge::table(), spell, read);
 }
 

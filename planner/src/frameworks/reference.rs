@@ -20,6 +20,7 @@ fn takes(kind: &Kind) -> String {
         Kind::Read(kind) => format!("{}; read, not written", takes(kind)),
         Kind::Follows(_) => "follows from others".to_owned(),
         Kind::Says(_) => "what can't be said of it is told".to_owned(),
+        Kind::Partly(kind) => format!("{}; of others nothing is said", takes(kind)),
         Kind::Own { .. } => "together with others".to_owned(),
     }
 }

@@ -45,6 +45,8 @@ pub enum Kind {
     Says(fn(&Plan) -> Result<(), &'static str>),
     /// What is read and never written: another spelling.
     Read(&'static Kind),
+    /// What has values that a plan can't have: nothing is said of those.
+    Partly(&'static Kind),
     /// What no other kind is.
     Own {
         /// The word for a plan; none where none is needed; why there is none.
@@ -56,6 +58,9 @@ pub enum Kind {
 
 /// The options of a job, asked by name.
 pub(crate) type Options<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// The word of a job for no value.
+pub(crate) const NULL: &str = "null";
 
 /// A value as a plan file's readers write it without quotes.
 pub(crate) fn plain(value: &Value) -> String {
@@ -85,6 +90,7 @@ impl Kind {
             Kind::Follows(write) => write(plan),
             Kind::Says(why) => return why(plan).map(|()| None),
             Kind::Read(_) => None,
+            Kind::Partly(kind) => return kind.write(plan, value),
             _ if value.is_null() => None,
             Kind::Number | Kind::Switch => Some(plain(value)),
             Kind::Real => value.as_f64().map(number),
@@ -108,6 +114,18 @@ impl Kind {
             Kind::Own { read, .. } => return read(word, said),
             Kind::Follows(_) | Kind::Says(_) => return Ok(None),
             Kind::Read(kind) => return kind.read(word, said),
+            Kind::Partly(kind) => return Ok(kind.read(word, said).unwrap_or_default()),
+            Kind::Words { known, .. } => {
+                let found =
+                    known.iter().find(|(known, _)| !known.is_empty() && known.eq_ignore_ascii_case(word));
+                match found {
+                    Some((_, own)) => serde_json::from_str(own).unwrap_or_else(|_| Value::from(*own)),
+                    None if word == NULL => return Ok(None),
+                    None => return Err("which is none of its words"),
+                }
+            }
+            // Nothing is asked for: what holds without the option holds.
+            _ if word == NULL => return Ok(None),
             Kind::Number => {
                 let number = word.parse::<f64>().map_err(|_| "which is no number")?;
                 // Below 0 the framework chooses.
@@ -122,12 +140,6 @@ impl Kind {
             Kind::Real => word.parse::<f64>().map_err(|_| "which is no number")?.into(),
             Kind::Switch => switch()?.into(),
             Kind::Opposite => (!switch()?).into(),
-            Kind::Words { known, .. } => {
-                let found =
-                    known.iter().find(|(known, _)| !known.is_empty() && known.eq_ignore_ascii_case(word));
-                let (_, own) = found.ok_or("which is none of its words")?;
-                serde_json::from_str(own).unwrap_or_else(|_| Value::from(*own))
-            }
         }))
     }
 }

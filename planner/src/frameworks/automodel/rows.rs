@@ -294,7 +294,10 @@ const MEGATRON_FSDP: &[Row] = &[
         "training.grad_dtype",
         Own {
             write: |plan| Ok(Some((plan.training.grad_dtype.size() >= 4).to_string())),
-            read: |word, _| Ok(Some(Value::from(if word == "true" { "fp32" } else { "bf16" }))),
+            read: |word, said| {
+                let wide = Switch.read(word, said)? == Some(true.into());
+                Ok(Some(Value::from(if wide { "fp32" } else { "bf16" })))
+            },
         },
         CONFIG,
     ),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::recipes::{facts, preset_of};
 use super::rows::table;
+use crate::frameworks::row::NULL;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 
@@ -39,9 +40,11 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
             "what this recipe says besides the command line is not known; the plan's defaults are taken for it",
         ),
     }
-    // Of an override that is given twice the last counts.
+    // Of an override that is given twice the last counts; a plus adds it where it is not there yet.
     let said = |option: &str| -> Option<String> {
-        let of = |word: &String| word.strip_prefix(option)?.strip_prefix('=').map(str::to_owned);
+        let of = |word: &String| {
+            word.trim_start_matches('+').strip_prefix(option)?.strip_prefix('=').map(value_of_hydra)
+        };
         words.iter().rev().find_map(of)
     };
     table().read(&said, &mut plan)?;
@@ -52,6 +55,19 @@ fn plan(words: &[String], job: &Job<'_>, notes: &mut Notes) -> Result<Value, Str
         optimizer.retain(|name, _| !name.ends_with("_dtype"));
     }
     Ok(plan)
+}
+
+/// A value as Hydra's grammar takes it: quotes are no part of it, and true, false and null are so in any case.
+fn value_of_hydra(text: &str) -> String {
+    let text = text.trim();
+    let quoted = ['"', '\''].iter().find_map(|&quote| text.strip_prefix(quote)?.strip_suffix(quote));
+    match quoted {
+        Some(inner) => inner.to_owned(),
+        None if ["true", "false", NULL].iter().any(|word| word.eq_ignore_ascii_case(text)) => {
+            text.to_ascii_lowercase()
+        }
+        None => text.to_owned(),
+    }
 }
 
 fn as_the_recipe_says(plan: &mut Value, facts: &Value) {
@@ -96,6 +112,28 @@ mod tests {
             "model.recompute_granularity=selective model.recompute_modules=[mlp,layernorm]",
             "/training/recompute/modules",
             json!(["mlp", "layernorm"]),
+        );
+        // As Hydra's grammar has it.
+        check("++model.tensor_model_parallel_size=2", "/layout/tp", json!(2));
+        check(
+            "optimizer.use_precision_aware_optimizer=True optimizer.optimizer_cpu_offload=TRUE optimizer.optimizer_offload_fraction=0.5",
+            "/training/optimizer/offload_fraction",
+            json!(0.5),
+        );
+        check(
+            "model.cross_entropy_loss_fusion=True model.cross_entropy_fusion_impl='te'",
+            "/training/cross_entropy",
+            json!("te"),
+        );
+        check(
+            "model.virtual_pipeline_model_parallel_size=null model.num_layers_in_first_pipeline_stage=NULL",
+            "/model/preset",
+            json!("llama-3-8b"),
+        );
+        check(
+            "model.cuda_graph_impl=null scheduler.lr_decay_style=WSD",
+            "/training/cuda_graphs",
+            json!("none"),
         );
         check(
             "optimizer.exp_avg_dtype=torch.bfloat16 optimizer.use_precision_aware_optimizer=true",

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use crate::frameworks::Kind::{Follows, Number, Own, Real, Switch, Words};
+use crate::frameworks::Kind::{Follows, Number, Own, Partly, Real, Switch, Words};
+use crate::frameworks::row::NULL;
 use crate::frameworks::{Kind, Row, Table};
 use crate::import::megatron_names;
 use crate::plan::Plan;
@@ -38,7 +39,7 @@ const STAGES: Kind = Own {
         let plain = text.chars().all(|letter| letter.is_ascii_alphanumeric() || "*|".contains(letter));
         Ok(Some(if plain { text.clone() } else { format!("\"{text}\"") }))
     },
-    read: |word, _| Ok(Some(if word == "null" { Value::Null } else { word.trim_matches('"').into() })),
+    read: |word, _| Ok(Some(if word == NULL { Value::Null } else { word.trim_matches('"').into() })),
 };
 
 /// Names in brackets.
@@ -54,7 +55,7 @@ fn names(word: &str) -> Value {
 /// A number, or none.
 fn number_or_null(word: &str) -> Result<Option<Value>, &'static str> {
     match word {
-        "null" | "None" => Ok(Some(Value::Null)),
+        NULL => Ok(Some(Value::Null)),
         _ => Number.read(word, &|_| None),
     }
 }
@@ -133,7 +134,7 @@ const BATCH: &[Row] = &[
                     modules => modules.to_string(),
                 }))
             },
-            read: |word, _| if word == "null" { Ok(Some(0.into())) } else { number_or_null(word) },
+            read: |word, _| if word == NULL { Ok(Some(0.into())) } else { number_or_null(word) },
         },
         MODEL,
     ),
@@ -172,7 +173,7 @@ const RECOMPUTATION: &[Row] = &[
                 let method = plan.training.recompute_method.as_deref().filter(|_| is_full(plan));
                 Ok(Some(method.unwrap_or("null").to_owned()))
             },
-            read: |word, _| Ok(Some(if word == "null" { Value::Null } else { word.into() })),
+            read: |word, _| Ok(Some(if word == NULL { Value::Null } else { word.into() })),
         },
         MODEL,
     ),
@@ -265,6 +266,7 @@ const KERNELS: &[Row] = &[
         Words {
             known: &[
                 ("none", "none"),
+                ("null", "none"),
                 ("full_iteration", "iteration"),
                 ("transformer_engine", "scoped"),
                 ("local", "scoped"),
@@ -333,7 +335,7 @@ const EXPERTS: &[Row] = &[
                 let factor = plan.training.moe.capacity_factor.map(crate::units::number);
                 Ok(Some(factor.unwrap_or_else(|| "null".to_owned())))
             },
-            read: |word, _| if word == "null" { Ok(Some(Value::Null)) } else { Real.read(word, &|_| None) },
+            read: |word, _| if word == NULL { Ok(Some(Value::Null)) } else { Real.read(word, &|_| None) },
         },
         MODEL,
     )
@@ -425,18 +427,17 @@ const STATE: &[Row] = &[
     .when(|plan| plan.training.optimizer.offload_fraction > 0.0),
 ];
 
+/// How the learning rate falls. Where it stays and falls at last, as in other styles, it is none of a plan's.
+const STYLES: Kind =
+    Words { known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")], lacks: "" };
+
 const RUN: &[Row] = &[
     row("rng.seed", "run.seed", Number, CONFIG),
     row("optimizer.lr", "run.lr", Real, OPTIMIZER),
     row("optimizer.min_lr", "run.min_lr", Real, OPTIMIZER),
     row("optimizer.weight_decay", "run.weight_decay", Real, OPTIMIZER),
     row("optimizer.clip_grad", "run.clip_grad", Real, OPTIMIZER),
-    row(
-        "scheduler.lr_decay_style",
-        "run.lr_schedule",
-        Words { known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")], lacks: "" },
-        CONFIG,
-    ),
+    row("scheduler.lr_decay_style", "run.lr_schedule", Partly(&STYLES), CONFIG),
     row("scheduler.lr_warmup_iters", "run.warmup_steps", Number, CONFIG),
     row("scheduler.lr_decay_iters", "run.lr_decay_steps", Number, CONFIG)
         .when(|plan| plan.run.lr_decay_steps != plan.run.steps),

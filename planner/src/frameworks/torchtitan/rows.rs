@@ -248,7 +248,10 @@ const GRAPHS: &[Row] = &[
                 let on = plan.training.cuda_graphs == CudaGraphs::Iteration && captures(plan).is_ok();
                 Ok(Some((!on).to_string()))
             },
-            read: |word, _| Ok(Some(if word == "false" { "iteration" } else { "none" }.into())),
+            read: |word, said| {
+                let on = Switch.read(word, said)? == Some(false.into());
+                Ok(Some(if on { "iteration" } else { "none" }.into()))
+            },
         },
         TRAINER,
     ),
