@@ -79,18 +79,25 @@ impl Grid {
         index
     }
 
-    /// All groups that vary `axes`, in the order of the other coordinates.
-    fn groups(&self, world: u64, kind: GroupKind, axes: &[Axis]) -> Vec<Group> {
-        let members = self.size(axes);
-        let count = world / members;
-        let mut groups: Vec<Group> =
-            (0..count).map(|index| Group { kind, index, ranks: vec![0; members as usize] }).collect();
-        for rank in 0..world {
-            let group = self.index(rank, |axis| !axes.contains(&axis));
-            let place = self.index(rank, |axis| axes.contains(&axis));
-            groups[group as usize].ranks[place as usize] = rank;
+    /// Ranks that stand at 0 along all axes but those that `chosen` picks, whose slots go round with the leftmost fastest.
+    fn ranks(&self, chosen: impl Fn(Axis) -> bool) -> Vec<u64> {
+        let (mut ranks, mut stride) = (vec![0], 1);
+        for &(axis, size) in &self.0 {
+            if chosen(axis) && size > 1 {
+                ranks =
+                    (0..size).flat_map(|slot| ranks.iter().map(move |rank| rank + slot * stride)).collect();
+            }
+            stride *= size;
         }
-        groups
+        ranks
+    }
+
+    /// All groups that vary `axes`, in the order of the other coordinates.
+    fn groups(&self, kind: GroupKind, axes: &[Axis]) -> Vec<Group> {
+        let members = self.ranks(|axis| axes.contains(&axis));
+        let firsts = self.ranks(|axis| !axes.contains(&axis));
+        let of_group = |first: &u64| members.iter().map(|member| first + member).collect();
+        numbered(kind, firsts.iter().map(of_group))
     }
 }
 
@@ -224,8 +231,7 @@ impl Besides {
 /// declares, then by number. `embedding`: stages of the embedding groups.
 pub fn groups(layout: &Layout, besides: Besides, embedding: &[u64]) -> Vec<Group> {
     let world = layout.tp * layout.cp * layout.pp * layout.dp;
-    let of_axes =
-        |kind| axes(kind).map_or_else(Vec::new, |(grid, axes)| grid(layout).groups(world, kind, axes));
+    let of_axes = |kind| axes(kind).map_or_else(Vec::new, |(grid, axes)| grid(layout).groups(kind, axes));
     let of_kind = |kind| match kind {
         GroupKind::World => vec![Group { kind, index: 0, ranks: (0..world).collect() }],
         GroupKind::Embedding => {
