@@ -19,6 +19,11 @@ pub struct Gap {
     pub source: &'static str,
 }
 
+/// A field without an option.
+pub(super) const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
+    Gap { field, holds, what, source }
+}
+
 /// What holds where there is no option.
 #[derive(Debug, Clone, Copy)]
 pub enum Holds {
@@ -77,6 +82,53 @@ fn drop_nulls(value: &mut Value) {
         map.values_mut().for_each(drop_nulls);
     }
 }
+
+/// Fields of other frameworks, and of no job, where parameters are sharded by FSDP.
+pub(super) const UNDER_FSDP: &[Gap] = &[
+    gap("cluster", Holds::Nothing, NO_PART_OF_A_JOB, ""),
+    gap("name", Holds::Nothing, NO_PART_OF_A_JOB, ""),
+    gap("version", Holds::Nothing, NO_PART_OF_A_JOB, ""),
+    gap("software", Holds::Nothing, "the environment of the job", ""),
+    gap("training.train_tokens", Holds::Nothing, NO_PART_OF_A_JOB, ""),
+    gap("layout.order", Holds::Nothing, "Megatron-Core's; refused under FSDP where it is another", ""),
+    gap("layout.vocab_divisible_by", Holds::Nothing, "Megatron-Core's; nothing is padded", ""),
+    gap("layout.account_for_embedding", Holds::Nothing, "in the layers of stages", ""),
+    gap("layout.account_for_loss", Holds::Nothing, "in the layers of stages", ""),
+    gap("layout.first_stage_layers", Holds::Nothing, "in the layers of stages", ""),
+    gap("layout.last_stage_layers", Holds::Nothing, "in the layers of stages", ""),
+    gap("layout.microbatch_group_size", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.recompute.distribute_saved_activations", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.bf16_first_layers", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.bf16_last_layers", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.distributed", Holds::Nothing, "FSDP shards it", ""),
+    gap("training.optimizer.instances", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.precision_aware", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.core_master", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.master_dtype", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.exp_avg_dtype", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.exp_avg_sq_dtype", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.optimizer.offload_fraction", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.offload", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.implementation", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.fused_gradient_accumulation", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.fused_softmax", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.deferred_head_gradients", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.attention_mask", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.overlap", Holds::Nothing, "FSDP overlaps by itself", ""),
+];
+
+/// Fields that Megatron-FSDP has beside FSDP2.
+pub(super) const UNDER_FSDP2: &[Gap] = &[
+    gap("training.grad_dtype", Holds::Nothing, "the default of layout.fsdp.reduce_dtype", ""),
+    gap("layout.fsdp.strategy", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.outer_strategy", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.double_buffer", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.nccl_ub", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.preserve_fp32_weights", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.keep_fp8_transpose", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.init_meta", Holds::Nothing, "Megatron-FSDP's", ""),
+    gap("layout.fsdp.communication_unit", Holds::Nothing, "Megatron-FSDP's", ""),
+];
 
 /// What is to be said of fields that describe something else than a job.
 pub(super) const NO_PART_OF_A_JOB: &str = "no part of a job";

@@ -62,6 +62,13 @@ pub(crate) type Options<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// The word of a job for no value.
 pub(crate) const NULL: &str = "null";
 
+/// How the learning rate falls, in the words of Megatron's scheduler and of Automodel's, which is made of it. Where it stays
+/// and falls at last, as in their other styles, it is none of a plan's.
+pub(crate) const STYLES: Kind = Kind::Partly(&Kind::Words {
+    known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")],
+    lacks: "",
+});
+
 /// A value as a plan file's readers write it without quotes.
 pub(crate) fn plain(value: &Value) -> String {
     match value {

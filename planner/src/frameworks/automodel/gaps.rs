@@ -1,12 +1,8 @@
 //! What of a plan NeMo Automodel has no option for.
 
 use super::rows::equal_stages;
-use crate::frameworks::Holds::{self, Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB};
-
-const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
-    Gap { field, holds, what, source }
-}
+use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
+use crate::frameworks::gap::{Gap, gap};
 
 const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
 const MODEL: &str = "nemo_automodel/_transformers/auto_model.py";
@@ -96,41 +92,11 @@ pub const COMMON: &[Gap] = &[
         "gradients are always clipped, by 1.0 unless the recipe file says otherwise",
         "recipes/llm/train_ft.py",
     ),
-    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("software", Nothing, "the environment of the job", ""),
-    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
     gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
-    gap("layout.order", Nothing, "Megatron-Core's; refused under FSDP where it is another", ""),
-    gap("layout.vocab_divisible_by", Nothing, "Megatron-Core's; nothing is padded", ""),
-    gap("layout.account_for_embedding", Nothing, "in the layers of stages", ""),
-    gap("layout.account_for_loss", Nothing, "in the layers of stages", ""),
-    gap("layout.first_stage_layers", Nothing, "in the layers of stages", ""),
-    gap("layout.last_stage_layers", Nothing, "in the layers of stages", ""),
-    gap("layout.microbatch_group_size", Nothing, "Megatron-Core's", ""),
     gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", CONFIG),
-    gap("training.recompute.distribute_saved_activations", Nothing, "Megatron-Core's", ""),
-    gap("training.bf16_first_layers", Nothing, "Megatron-Core's", ""),
-    gap("training.bf16_last_layers", Nothing, "Megatron-Core's", ""),
     gap("training.fp8_param_gather", Files, "low precision stands in the recipe file's fp8 section", RECIPE),
-    gap("training.optimizer.distributed", Nothing, "FSDP shards it", ""),
-    gap("training.optimizer.instances", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.precision_aware", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.core_master", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.master_dtype", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.exp_avg_dtype", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.exp_avg_sq_dtype", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.offload_fraction", Nothing, "Megatron-Core's", ""),
-    gap("training.offload", Nothing, "Megatron-Core's", ""),
-    gap("training.implementation", Nothing, "Megatron-Core's", ""),
-    gap("training.fused_gradient_accumulation", Nothing, "Megatron-Core's", ""),
-    gap("training.fused_softmax", Nothing, "Megatron-Core's", ""),
     gap("training.cuda_graphs", Nothing, "Megatron-Core's", ""),
     gap("training.cuda_graph_modules", Nothing, "Megatron-Core's", ""),
-    gap("training.deferred_head_gradients", Nothing, "Megatron-Core's", ""),
-    gap("training.attention_mask", Nothing, "Megatron-Core's", ""),
-    gap("training.overlap", Nothing, "FSDP overlaps by itself", ""),
 ];
 
 /// Under FSDP2.
@@ -147,18 +113,9 @@ pub const FSDP2: &[Gap] = &[
         "stages take even numbers of layers; a layout of its own is a list of modules in the recipe file",
         "components/distributed/pipelining/functional.py",
     ),
-    gap("training.grad_dtype", Nothing, "the default of layout.fsdp.reduce_dtype", ""),
     gap("layout.fsdp.outer_units", Files, "which modules are units of their own is not to be chosen", CONFIG),
     gap("layout.fsdp.loss_dtype", Files, "the loss stands in the recipe file's loss_fn", RECIPE),
     gap("layout.fsdp.keeps_logits", Files, "the loss stands in the recipe file's loss_fn", RECIPE),
-    gap("layout.fsdp.strategy", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.outer_strategy", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.double_buffer", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.nccl_ub", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.preserve_fp32_weights", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.keep_fp8_transpose", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.init_meta", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.communication_unit", Nothing, "Megatron-FSDP's", ""),
 ];
 
 const REFUSED: &str = "components/distributed/mesh_utils.py";

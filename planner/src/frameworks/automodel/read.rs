@@ -254,6 +254,12 @@ checkpoint:
     }
 
     #[test]
+    fn a_schedule_that_a_plan_has_not_ends_no_import() {
+        let imported = import(RECIPE, "--lr_scheduler.lr_decay_style WSD");
+        assert!(imported.file.is_some(), "{:?}", imported.findings);
+    }
+
+    #[test]
     fn what_is_not_planned_is_said() {
         let said = |recipe: &str, options: &str, expected: &str| {
             let imported = import(recipe, options);

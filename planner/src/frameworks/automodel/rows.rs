@@ -3,6 +3,8 @@
 use serde_json::Value;
 
 use crate::frameworks::Kind::{Follows, Number, Own, Read, Real, Switch, Words};
+use crate::frameworks::gap::{UNDER_FSDP, UNDER_FSDP2};
+use crate::frameworks::row::STYLES;
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::stage_layers;
 use crate::plan::Plan;
@@ -28,10 +30,14 @@ const MODEL: &str = "docs/guides/mixed-precision-training.md";
 /// The table of a plan's runtime.
 pub fn table(runtime: Runtime) -> Table {
     match runtime {
-        Runtime::MegatronFsdp => {
-            Table { rows: &[SIZES, MEGATRON_FSDP, BATCH, RUN], gaps: &[gaps::COMMON, gaps::MEGATRON_FSDP] }
-        }
-        _ => Table { rows: &[SIZES, FSDP2, PIPELINE, BATCH, RUN], gaps: &[gaps::COMMON, gaps::FSDP2] },
+        Runtime::MegatronFsdp => Table {
+            rows: &[SIZES, MEGATRON_FSDP, BATCH, RUN],
+            gaps: &[gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
+        },
+        _ => Table {
+            rows: &[SIZES, FSDP2, PIPELINE, BATCH, RUN],
+            gaps: &[gaps::COMMON, gaps::FSDP2, UNDER_FSDP, UNDER_FSDP2],
+        },
     }
 }
 
@@ -250,12 +256,7 @@ const RUN: &[Row] = &[
     row("optimizer.lr", "run.lr", Real, RECIPE),
     row("optimizer.weight_decay", "run.weight_decay", Real, RECIPE),
     row("lr_scheduler.lr_warmup_steps", "run.warmup_steps", Number, SCHEDULER),
-    row(
-        "lr_scheduler.lr_decay_style",
-        "run.lr_schedule",
-        Words { known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")], lacks: "" },
-        SCHEDULER,
-    ),
+    row("lr_scheduler.lr_decay_style", "run.lr_schedule", STYLES, SCHEDULER),
     row("lr_scheduler.min_lr", "run.min_lr", Real, SCHEDULER),
     row("lr_scheduler.lr_decay_steps", "run.lr_decay_steps", Number, SCHEDULER)
         .when(|plan| plan.run.lr_decay_steps != plan.run.steps),

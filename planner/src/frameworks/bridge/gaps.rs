@@ -1,12 +1,8 @@
 //! What of a plan Megatron Bridge has no override for.
 
-use crate::frameworks::Holds::{self, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB};
+use crate::frameworks::Holds::{Files, Nothing, Only, Where};
+use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
 use crate::wire::{CudaGraphs, Runtime};
-
-const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
-    Gap { field, holds, what, source }
-}
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
 const PRECISION: &str = "src/megatron/bridge/training/mixed_precision.py";

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::frameworks::Kind::{Follows, Number, Own, Partly, Real, Switch, Words};
-use crate::frameworks::row::NULL;
+use crate::frameworks::Kind::{Follows, Number, Own, Real, Switch, Words};
+use crate::frameworks::row::{NULL, STYLES};
 use crate::frameworks::{Kind, Row, Table};
 use crate::import::megatron_names;
 use crate::plan::Plan;
@@ -427,17 +427,13 @@ const STATE: &[Row] = &[
     .when(|plan| plan.training.optimizer.offload_fraction > 0.0),
 ];
 
-/// How the learning rate falls. Where it stays and falls at last, as in other styles, it is none of a plan's.
-const STYLES: Kind =
-    Words { known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")], lacks: "" };
-
 const RUN: &[Row] = &[
     row("rng.seed", "run.seed", Number, CONFIG),
     row("optimizer.lr", "run.lr", Real, OPTIMIZER),
     row("optimizer.min_lr", "run.min_lr", Real, OPTIMIZER),
     row("optimizer.weight_decay", "run.weight_decay", Real, OPTIMIZER),
     row("optimizer.clip_grad", "run.clip_grad", Real, OPTIMIZER),
-    row("scheduler.lr_decay_style", "run.lr_schedule", Partly(&STYLES), CONFIG),
+    row("scheduler.lr_decay_style", "run.lr_schedule", STYLES, CONFIG),
     row("scheduler.lr_warmup_iters", "run.warmup_steps", Number, CONFIG),
     row("scheduler.lr_decay_iters", "run.lr_decay_steps", Number, CONFIG)
         .when(|plan| plan.run.lr_decay_steps != plan.run.steps),

@@ -1,12 +1,8 @@
 //! What of a plan torchtitan has no option for.
 
-use crate::frameworks::Holds::{self, Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB};
+use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
+use crate::frameworks::gap::{Gap, gap};
 use crate::wire::{CudaGraphs, OptimizerKind};
-
-const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
-    Gap { field, holds, what, source }
-}
 
 const CONFIG: &str = "torchtitan/config/configs.py";
 const FSDP: &str = "torchtitan/models/llama3/parallelize.py";
@@ -37,49 +33,10 @@ pub const COMMON: &[Gap] = &[
     gap("training.mtp_layers", Files, "prediction modules stand with the model", MODEL),
     gap("training.fp8_param_gather", Files, "low precision is a converter in the configuration", CONFIG),
     gap("training.moe", Nothing, "how experts are computed stands with the model", MODEL),
-    gap("training.grad_dtype", Nothing, "the default of layout.fsdp.reduce_dtype", ""),
     gap("training.recompute.num_layers", Nothing, "said of the method", ""),
     gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", ""),
-    gap("training.recompute.distribute_saved_activations", Nothing, "Megatron-Core's", ""),
     gap("layout.vpp", Nothing, "in the layers of stages", ""),
-    gap("layout.account_for_embedding", Nothing, "in the layers of stages", ""),
-    gap("layout.account_for_loss", Nothing, "in the layers of stages", ""),
-    gap("layout.first_stage_layers", Nothing, "in the layers of stages", ""),
-    gap("layout.last_stage_layers", Nothing, "in the layers of stages", ""),
-    gap("layout.microbatch_group_size", Nothing, "Megatron-Core's", ""),
-    gap("layout.order", Nothing, "Megatron-Core's; refused under FSDP where it is another", ""),
-    gap("layout.vocab_divisible_by", Nothing, "Megatron-Core's; nothing is padded", ""),
-    gap("layout.fsdp.strategy", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.outer_strategy", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.double_buffer", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.nccl_ub", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.preserve_fp32_weights", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.keep_fp8_transpose", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.init_meta", Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.communication_unit", Nothing, "Megatron-FSDP's", ""),
-    gap("training.bf16_first_layers", Nothing, "Megatron-Core's", ""),
-    gap("training.bf16_last_layers", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.distributed", Nothing, "FSDP shards it", ""),
-    gap("training.optimizer.instances", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.precision_aware", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.core_master", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.master_dtype", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.exp_avg_dtype", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.exp_avg_sq_dtype", Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.offload_fraction", Nothing, "Megatron-Core's", ""),
-    gap("training.offload", Nothing, "Megatron-Core's", ""),
-    gap("training.implementation", Nothing, "Megatron-Core's", ""),
-    gap("training.fused_gradient_accumulation", Nothing, "Megatron-Core's", ""),
-    gap("training.fused_softmax", Nothing, "Megatron-Core's", ""),
     gap("training.cuda_graph_modules", Nothing, "said of the graphs", ""),
-    gap("training.deferred_head_gradients", Nothing, "Megatron-Core's", ""),
-    gap("training.attention_mask", Nothing, "Megatron-Core's", ""),
-    gap("training.overlap", Nothing, "FSDP overlaps by itself", ""),
-    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("software", Nothing, "the environment of the job", ""),
-    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
 ];
 
 /// Of configurations in TOML.
