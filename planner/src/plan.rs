@@ -1,5 +1,6 @@
 //! The plan: a plain value, made from a plan file by filling defaults and checking every rule once.
 
+mod batch;
 mod defaults;
 mod edit;
 mod framework;
@@ -7,12 +8,14 @@ mod fsdp_defaults;
 mod parse;
 pub(crate) mod rules;
 mod settings;
+mod spellings;
 #[cfg(test)]
 mod tests;
 mod training;
 mod training_defaults;
 mod unambiguous;
 
+pub use batch::assumed_batch;
 pub use edit::with_value;
 pub use framework::Framework;
 pub use parse::parse_plan;
@@ -162,6 +165,7 @@ impl Plan {
                 findings.extend(nonuniform::remarks(plan));
             }
         }
+        findings.extend(spellings::holding(file));
         findings.sort_by_key(|finding| finding.severity);
         let plan = partial.clone().filter(|_| !has_error(&findings));
         Resolved { plan, partial, findings, assumed }
@@ -279,6 +283,18 @@ impl Plan {
         view
     }
 
+    /// How its layers are split over stages.
+    pub fn split(&self) -> layout::Split {
+        let listed = self.file.layout.pipeline_layout.clone().zip(self.layout.pipeline.clone());
+        layout::Split {
+            account_for_embedding: self.layout.account_for_embedding,
+            account_for_loss: self.layout.account_for_loss,
+            first_stage_layers: self.layout.first_stage_layers,
+            last_stage_layers: self.layout.last_stage_layers,
+            listed,
+        }
+    }
+
     /// The plan that the worker runs: the same layout with runtime native.
     pub fn native(&self) -> PlanFile {
         let mut file = self.file.clone();
@@ -357,7 +373,16 @@ fn resolve_model(
         ));
         return None;
     };
-    let architecture = architecture?;
+    let mut architecture = architecture?;
+    if let Some(layers) = model.num_layers {
+        match model::with_layers(&mut architecture, layers, MAX_LAYERS) {
+            Ok(()) => {}
+            Err(why) => {
+                findings.push(Finding::error("model.num_layers", layers, why).rule("layers over a preset"));
+                return None;
+            }
+        }
+    }
     let wrong = model::check_model(&architecture);
     let sane = !has_error(&wrong);
     findings.extend(wrong);
@@ -450,6 +475,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
         nonuniform: plan.and_then(nonuniform::answer),
         parameters,
         assumed: resolved.assumed,
+        chosen: Vec::new(),
         findings,
         time,
     }

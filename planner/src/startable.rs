@@ -164,14 +164,14 @@ fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &Machine) -> Vec<Finding
             gib(low),
             gib(there)
         );
-        findings.push(Finding::error("cluster.gpu", peak, message).rule(rule));
+        findings.push(Finding::error("cluster.gpu", in_gib(peak), message).rule(rule));
     } else if peak > there {
         let message = format!(
             "a GPU's ranks are predicted to take {:.2} GiB, and a GPU of this machine has {:.2}: it may end for want of memory",
             gib(peak),
             gib(there)
         );
-        findings.push(Finding::warning("cluster.gpu", peak, message).rule(rule));
+        findings.push(Finding::warning("cluster.gpu", in_gib(peak), message).rule(rule));
     }
     findings
 }
@@ -180,13 +180,18 @@ fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &Machine) -> Vec<Finding
 fn of_host(memory: &MemoryAnswer, machine: &Machine) -> Option<Finding> {
     let (there, needed) = (machine.memory_bytes?, of_all_ranks(memory));
     let message = format!(
-        "all ranks together need {:.1} GiB, and this machine has {:.1} GiB; take a smaller model or a shorter training.seq_len",
+        "all ranks together need {:.1} GiB, and this machine has {:.1} GiB: take a smaller model, fewer layers (model.num_layers) or a shorter training.seq_len, or measure a scaled-down twin of the plan with `shardplan verify`",
         Bytes(needed).gib(),
         Bytes(there).gib()
     );
-    let finding =
-        Finding::error("model", needed, message).rule("without a GPU, ranks live in the host's memory");
+    let finding = Finding::error("model", in_gib(needed), message)
+        .rule("without a GPU, ranks live in the host's memory");
     (needed > there).then_some(finding)
+}
+
+/// Bytes as people read them: the value that a finding shows.
+fn in_gib(bytes: u64) -> String {
+    format!("{:.1} GiB", Bytes(bytes).gib())
 }
 
 fn of_all_ranks(memory: &MemoryAnswer) -> u64 {
@@ -281,6 +286,8 @@ mod tests {
         starts(&small, &node(1, H100, 80), 1, None);
         let large = plan("llama-3-70b", json!({"gpu": "cpu"}), json!({"tp": 8}));
         refused(&large, &laptop(), 1, "and this machine has 24.0 GiB", &[Instead::Twin, Instead::Script]);
+        let value = startable(&large, &laptop(), 1).findings.remove(0).value;
+        assert!(value.as_str().is_some_and(|value| value.ends_with(" GiB")), "{value}");
         let many = plan("tiny-dense", json!({"gpu": "cpu", "nodes": 16}), json!({"tp": 2}));
         refused(&many, &laptop(), 1, "at most 64 ranks", &[Instead::Twin, Instead::Script]);
     }

@@ -76,7 +76,12 @@ pub fn explain(file: &PlanFile, key: &str) -> Option<Why> {
                 input("cluster.gpu", plan.cluster.gpu.title.to_owned()),
                 input("capacity", answer.capacity_bytes.map_or("none".to_owned(), bytes)),
             ],
-            source: plan.cluster.gpu.source("capacity_bytes").to_owned(),
+            source: match plan.file.cluster.memory_gib {
+                Some(gib) => format!(
+                    "{gib} GiB that the plan says, of which torch sees as much as of this GPU's usual capacity"
+                ),
+                None => plan.cluster.gpu.source("capacity_bytes").to_owned(),
+            },
             note: String::new(),
         }),
         "memory.peak_bytes" | "memory.interval_bytes" => {

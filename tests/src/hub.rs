@@ -38,6 +38,17 @@ impl Hub {
         Hub::start_by(&mut command)
     }
 
+    /// The address of the page with a plan in it that leaves nothing open, so that no search chooses.
+    pub fn page(&self) -> Result<String> {
+        let plan = serde_json::json!({
+            "version": 1, "model": {"preset": "llama-3-70b"},
+            "cluster": {"gpu": "h100-sxm", "nodes": 8, "gpus_per_node": 8}, "layout": {"tp": 4, "pp": 4},
+        });
+        let plan =
+            planner::parse_plan(&plan.to_string()).map_err(|findings| anyhow::anyhow!("{findings:?}"))?;
+        Ok(format!("{}&{}", self.url, planner::wire::encode_link(&plan)))
+    }
+
     /// Starts one by a command of the caller's.
     pub fn start_by(command: &mut Command) -> Result<Hub> {
         let (process, lines) = Guarded::with_lines(command)?;

@@ -10,7 +10,8 @@ use crate::hub::Hub;
 use crate::search::Engine;
 use crate::sections::Inputs;
 use crate::state::paths::section_of;
-use crate::state::{Store, View, start, store};
+use crate::state::{Store, View, choosing, start, store};
+use crate::testid;
 use crate::views::{
     DataView, DiagnoseState, DiagnoseView, LayoutsView, LintPanel, MemoryView, RanksView, RunView,
     ScriptView, SearchView, ShardsView, TimelineView,
@@ -29,10 +30,12 @@ pub fn App() -> impl IntoView {
     provide_context(engine);
     engine.warm();
     start::keep_address(store, hub);
+    choosing::follow(store, Engine::new());
     hub.connect();
     Effect::new(move |_| store.view.get().keep());
     // In a task of its own before anything wants it, since nothing else takes as long.
     Timeout::new(0, move || store.answer.with_untracked(|_| ())).forget();
+    let unchosen = Memo::new(move |_| store.is_unchosen());
     let help = RwSignal::new(false);
     listen_to_keys(store, help);
     view! {
@@ -51,8 +54,11 @@ pub fn App() -> impl IntoView {
             <main>
                 <Tabs/>
                 <div class="view" id="view" role="tabpanel" tabindex="-1" aria-labelledby=move || format!("tab-{}", store.view.get().id())>
+                    <Drawn/>
                     <Later>
                         {move || match store.view.get() {
+                            // Its pictures would be of a plan that nobody chose.
+                            view if unchosen.get() && is_of_plan(view) => ().into_any(),
                             View::Memory => view! { <MemoryView/> }.into_any(),
                             View::Timeline => view! { <TimelineView/> }.into_any(),
                             View::Ranks => view! { <RanksView/> }.into_any(),
@@ -96,5 +102,29 @@ fn Notices() -> impl IntoView {
             <FindingList findings=findings/>
             {dismiss}
         </div>
+    }
+}
+
+/// Whether a view is a picture of the plan.
+fn is_of_plan(view: View) -> bool {
+    !matches!(view, View::Search | View::Layouts | View::Run | View::Diagnose | View::Data)
+}
+
+/// What must be known of a picture: that it is of an earlier plan, or that the plan is being chosen.
+#[component]
+fn Drawn() -> impl IntoView {
+    let store = store();
+    let late = Memo::new(move |_| store.is_drawn_late());
+    let of_plan = move || is_of_plan(store.view.get());
+    move || {
+        let said = match (late.get() && of_plan(), store.choosing.get(), store.unable.get()) {
+            (true, ..) => "This is the last plan without errors; the findings say what to change".to_owned(),
+            (_, true, _) => "Choosing the best plan".to_owned(),
+            (_, _, Some(why)) => {
+                format!("What is left open is at its default, because nothing can be chosen here: {why}")
+            }
+            _ => return None,
+        };
+        Some(view! { <p class="note drawn" role="status" data-testid=testid::DRAWN>{said}</p> })
     }
 }

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
+use planner::search::{AXES, open_everything};
 use serde_json::Value;
 
 use crate::state::{paths, store};
@@ -61,6 +62,14 @@ fn FindingItem(finding: Finding) -> impl IntoView {
             }
         })
         .collect_view();
+    // Whoever said this one value keeps it, and the rest follows.
+    let axis = AXES.iter().find(|axis| axis.in_all && axis.path == finding.field);
+    let rest = axis.filter(|_| finding.severity == Severity::Error).map(|axis| {
+        view! {
+            <button class="chip" data-testid=testid::CHOOSE_REST
+                on:click=move |_| store.replace(open_everything(&store.said_now(), axis.path))>"Keep it, choose the rest"</button>
+        }
+    });
     let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{sentence(&finding.rule)}</p> });
     view! {
         <li class=format!("finding {severity}") data-testid=testid::FINDING data-field=finding.field.clone() data-severity=severity>
@@ -68,6 +77,7 @@ fn FindingItem(finding: Finding) -> impl IntoView {
             <div>
                 <p>{sentence(&finding.message)}</p>
                 {(!finding.nearest.is_empty() && settable).then(|| view! { <p class="nearest"><span>"Nearest"</span>{nearest}</p> })}
+                {rest.map(|rest| view! { <p class="nearest">{rest}</p> })}
                 {rule}
             </div>
         </li>

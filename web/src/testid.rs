@@ -9,6 +9,20 @@ pub const ANSWER_PEAK: &str = "answer-peak";
 pub const ANSWER_CAPACITY: &str = "answer-capacity";
 /// Headroom and likely interval in the answer line.
 pub const ANSWER_HEADROOM: &str = "answer-headroom";
+/// The search's plans to look at first.
+pub const SEARCH_BESTS: &str = "search-bests";
+/// Says that a picture is of an earlier plan, or that the plan is being chosen.
+pub const DRAWN: &str = "drawn";
+/// Lets a search choose everything; pins everything.
+pub const OPEN_ALL: &str = "open-all";
+/// Pins everything as it was chosen.
+pub const PIN_ALL: &str = "pin-all";
+/// What is best where something is chosen.
+pub const OBJECTIVE: &str = "objective";
+/// How many plans were looked at for the choice.
+pub const CHOICE: &str = "choice";
+/// Keeps a field that breaks a rule, and lets the rest be chosen.
+pub const CHOOSE_REST: &str = "choose-rest";
 /// Plan name in the answer line; click to rename.
 pub const PLAN_NAME: &str = "plan-name";
 /// Undo.
@@ -291,4 +305,9 @@ pub fn field(path: &str) -> String {
 /// Hook of a section's line: `section-model` and so on.
 pub fn section(id: &str) -> String {
     format!("section-{id}")
+}
+
+/// The mark of a field that may be chosen: unpins it where it is said.
+pub fn pin(path: &str) -> String {
+    format!("{}-pin", field(path))
 }

@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, large layouts, hostile values in scripts,
-//! what measuring costs, whether Trunk's page is ours, how far a calibration carries, and what the largest searches cost in the page.
+//! what measuring costs, which plans are chosen, whether Trunk's page is ours, how far a calibration carries, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
@@ -16,6 +16,7 @@ use crate::place::{Place, Target};
 use crate::{process, tools};
 
 mod calibration;
+mod choose;
 mod executor;
 mod page;
 mod search;
@@ -26,6 +27,8 @@ mod values;
 pub enum Part {
     /// Calibrate by probes of one rank and predict ten shapes that no probe has
     Calibration,
+    /// Choose a plan for each preset on clusters of several sizes and GPUs
+    Choose,
     /// Fuzz what reads other people's input
     Fuzz,
     /// Kill one of eight ranks at random moments
@@ -53,6 +56,12 @@ pub struct Arguments {
     /// Only this part
     #[arg(long, value_enum)]
     only: Option<Part>,
+    /// GPUs of the clusters that plans are chosen for
+    #[arg(long, value_delimiter = ',', default_value = "h100-sxm,a100-80gb-sxm,h200,b200,mi300x")]
+    gpus: Vec<String>,
+    /// Nodes of the clusters that plans are chosen for
+    #[arg(long, value_delimiter = ',', default_value = "1,8,32,256")]
+    nodes: Vec<u64>,
     /// Kills of one of eight ranks
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
     kills: u32,
@@ -98,11 +107,12 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
     let made = !wanted(Part::Page) || page::run(place)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
+    let chosen = !wanted(Part::Choose) || choose::run(place, &arguments.gpus, &arguments.nodes)?;
     let fuzzed = !wanted(Part::Fuzz) || fuzz_all(place, arguments)?;
     if wanted(Part::Calibration) {
         calibration::run(place)?;
     }
-    Ok(if killed && trained && measured && quoted && made && searched && fuzzed {
+    Ok(if killed && trained && measured && quoted && made && searched && chosen && fuzzed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use planner::diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
 
 use super::text::{gib, one_line};
-use super::{Exit, Failure, estimate::resolved, exit, input};
+use super::{Exit, Failure, estimate::resolved, exit, source};
 
 /// Say why a run ended, from its logs
 ///
@@ -31,7 +31,7 @@ impl Diagnose {
         if stdin > 1 {
             return Err(Failure::usage("standard input (-) can be read once only"));
         }
-        let plan = self.plan.as_deref().map(|path| resolved(&input::read_plan(path)?)).transpose()?;
+        let plan = self.plan.as_deref().map(|path| resolved(&source::read(path)?)).transpose()?;
         let mut diagnosis = Diagnosis::new(plan.as_ref());
         for path in &self.files {
             read(path, &mut diagnosis)?;

@@ -7,13 +7,14 @@ use planner::time::trace::trace;
 use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, Verdict};
 use planner::{Finding, Plan};
 
+use super::source::Source;
 use super::{Exit, Failure, advice, exit, input, say, text};
 
 /// Compute parameters, groups, memory per GPU and seconds of a step, and say whether it fits
 #[derive(Debug, clap::Args)]
 pub struct Estimate {
-    /// Plan file, or - for standard input
-    plan: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// Write the timeline of a step to FILE, for ui.perfetto.dev or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -28,11 +29,14 @@ pub struct Estimate {
 impl Estimate {
     /// Prints the answer; no when the plan does not fit or is invalid.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let mut file = input::read_plan(&self.plan)?;
+        let sourced = self.source.plan()?;
+        let mut file = sourced.file;
         if let Some(path) = &self.profile {
             file.software.calibration = Some(Box::new(input::read_calibration(path)?.calibration));
         }
-        let answer = planner::advise(&file, self.advice);
+        let mut answer = planner::advise(&file, self.advice);
+        answer.chosen = sourced.chosen;
+        answer.assumed.extend(sourced.assumed);
         if let Some(path) = &self.trace {
             match Plan::resolve(&file).plan {
                 Some(plan) => write_trace(&plan, path)?,

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use planner::nonuniform::{Against, DRAWS, RATE, SEED, Study, StudyPoint, sweep};
 use serde::Serialize;
 
-use super::{Exit, Failure, estimate::resolved, exit, input, text};
+use super::{Exit, Failure, estimate::resolved, exit, source, text};
 
 /// Study what failed GPUs cost: expected loss of throughput by share of GPUs that are down, size or domain
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,7 @@ struct Report {
 impl Failures {
     /// Prints the study.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let plan = resolved(&source::read(&self.plan)?)?;
         let by_rate = self.against == By::Rate;
         let rates = if by_rate && !self.values.is_empty() { &self.values } else { &self.rates };
         if let Some(rate) = rates.iter().chain(&self.rates).find(|rate| !(0.0..=1.0).contains(*rate)) {

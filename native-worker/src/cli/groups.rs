@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use planner::layout::{Group, Link, link};
 use serde::Serialize;
 
-use super::{Exit, Failure, estimate::resolved, exit, input, text};
+use super::{Exit, Failure, estimate::resolved, exit, source, text};
 
 /// A group, and the slowest link between its ranks.
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ pub struct Groups {
 impl Groups {
     /// Prints the groups.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let plan = resolved(&source::read(&self.plan)?)?;
         let world_size = plan.world_size();
         let mut groups = plan.groups();
         if let Some(rank) = self.rank {

@@ -46,6 +46,27 @@ pub fn read_plan(path: &Path) -> anyhow::Result<PlanFile> {
     Ok(plan)
 }
 
+/// The text of a file, at most so large as a plan may be.
+///
+/// # Errors
+/// When it can't be read, or is too large.
+pub fn read_text(path: &Path) -> anyhow::Result<String> {
+    let file = File::open(path)
+        .map_err(|error| Failure::usage(format!("this can't be opened: {error}: {}", path.display())))?;
+    refuse_folder(&file, path)?;
+    refuse_large(file_size(&file), "", "the file")?;
+    read_bounded(file, "", "the file")
+}
+
+/// The JSON object in a file.
+///
+/// # Errors
+/// When it can't be read, is too large, or is none.
+pub fn read_json(path: &Path) -> anyhow::Result<serde_json::Map<String, serde_json::Value>> {
+    serde_json::from_str(&read_text(path)?)
+        .map_err(|error| Failure::usage(format!("this is not a JSON object: {error}: {}", path.display())))
+}
+
 /// Reads the calibration profile at `path`.
 ///
 /// # Errors

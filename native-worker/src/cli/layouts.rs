@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use planner::layout::{Choice, valid_layouts};
 use serde_json::json;
 
-use super::{Exit, estimate::resolved, exit, input, text};
+use super::{Exit, estimate::resolved, exit, source, text};
 
 /// List every valid layout of the plan's model, cluster, runtime and batch
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub struct Layouts {
 impl Layouts {
     /// Prints the layouts.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let plan = resolved(&source::read(&self.plan)?)?;
         let layouts = valid_layouts(&plan);
         if json {
             exit::print_json(&json!({"version": planner::wire::VERSION, "layouts": layouts}))?;

@@ -16,17 +16,19 @@ mod input;
 mod launch;
 mod layouts;
 mod lint;
+mod plan;
 mod run;
 mod script;
 mod search;
 mod serve;
 mod shards;
+mod source;
 pub mod text;
 mod verify;
 mod wrap;
 
 pub use exit::{Exit, Failure, print, say};
-pub use input::read_plan;
+pub use source::read as read_plan;
 pub use text::one_line;
 
 /// Plan, script, run and watch large-model training
@@ -46,16 +48,17 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Estimate(estimate::Estimate),
+    Plan(Box<plan::PlanCommand>),
+    Estimate(Box<estimate::Estimate>),
     Shards(shards::Shards),
     Groups(groups::Groups),
     Layouts(layouts::Layouts),
     Failures(failures::Failures),
     Lint(lint::Lint),
-    Script(script::Script),
-    Search(search::SearchCommand),
+    Script(Box<script::Script>),
+    Search(Box<search::SearchCommand>),
     Serve(serve::Serve),
-    Run(run::Run),
+    Run(Box<run::Run>),
     Verify(verify::Verify),
     Launch(launch::Launch),
     Diagnose(diagnose::Diagnose),
@@ -75,6 +78,7 @@ pub fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let json = arguments.json;
     let ended = match arguments.command {
+        Command::Plan(command) => command.run(json),
         Command::Estimate(command) => command.run(json),
         Command::Shards(command) => command.run(json),
         Command::Groups(command) => command.run(json),

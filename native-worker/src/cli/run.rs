@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use planner::wire::Outcome;
 
-use super::{Exit, Failure, exit, input, say};
+use super::source::Source;
+use super::{Exit, Failure, exit, say};
 use crate::run::{Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// Plan file, or - for standard input
-    plan: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// Folder of run folders
     #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
@@ -46,7 +47,7 @@ impl Run {
         }
         let programs = Programs::new(self.rank_binary, self.torch);
         let request = Request {
-            plan: input::read_plan(&self.plan)?,
+            plan: self.source.plan()?.file,
             runs: self.runs,
             id: self.id,
             ranks_per_gpu: self.ranks_per_gpu,

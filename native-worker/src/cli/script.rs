@@ -7,7 +7,8 @@ use planner::Finding;
 use planner::finding::has_error;
 use planner::launch::{self, ScriptOptions, Site};
 
-use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
+use super::source::Source;
+use super::{Exit, Failure, estimate::resolved, exit, say, text};
 
 /// Write the script that runs a plan under Slurm
 ///
@@ -15,8 +16,8 @@ use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
 /// it with `sbatch`.
 #[derive(Debug, clap::Args)]
 pub struct Script {
-    /// Plan file, or - for standard input
-    plan: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// How processes are spawned
     #[arg(long, value_enum, default_value_t = Mode::Srun)]
     mode: Mode,
@@ -112,7 +113,7 @@ impl Script {
     /// Prints the script; no when it can't be used as it stands.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let plan = resolved(&self.source.plan()?.file)?;
         let (script, findings) = launch::script(&plan, &site, &self.options());
         let refused = has_error(&findings);
         answer((!refused).then_some(script.as_str()), &findings, json)
@@ -184,7 +185,7 @@ mod tests {
         let parsed = <Only as clap::Parser>::try_parse_from(&words[1..]).expect("a command line");
         assert_eq!(&parsed.script.options(), options);
         assert_eq!(parsed.script.site.as_deref(), Some(Path::new("site.toml")));
-        assert_eq!(parsed.script.plan, Path::new("plan.json"));
+        assert_eq!(parsed.script.source.plan.as_deref(), Some(Path::new("plan.json")));
     }
 
     #[test]

@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use planner::search::{
-    Group, Margin, Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot, parse_prices,
+    Choice, Group, Margin, Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
+    parse_prices,
 };
 use planner::wire::Verdict;
 
-use super::{Exit, Failure, exit, input, say, text};
+use super::source::Source;
+use super::{Exit, Failure, exit, say, text};
 
 /// Parts that a thread takes at a time.
 const PARTS_AT_ONCE: u64 = 8;
@@ -24,11 +25,11 @@ const PROGRESS: Duration = Duration::from_millis(500);
 /// has the last word. The plan's own layout is not looked at; every other setting is taken as it is.
 #[derive(Debug, clap::Args)]
 pub struct SearchCommand {
-    /// Plan file, or - for standard input
-    plan: PathBuf,
+    #[command(flatten)]
+    source: Source,
     /// What is best: fastest, cheapest, fewest_gpus, most_headroom or deadline
-    #[arg(long, default_value = "fastest", value_parser = objective)]
-    objective: Objective,
+    #[arg(long, value_parser = objective)]
+    objective: Option<Objective>,
     /// Days within which training.train_tokens must be done, for the objective deadline
     #[arg(long, value_name = "DAYS")]
     deadline_days: Option<f64>,
@@ -66,7 +67,8 @@ pub struct SearchCommand {
     threads: Option<usize>,
 }
 
-fn objective(text: &str) -> Result<Objective, String> {
+/// Reads an objective by its name.
+pub fn objective(text: &str) -> Result<Objective, String> {
     let names: Vec<&str> = Objective::ALL.iter().map(|objective| objective.name()).collect();
     let found = Objective::ALL.into_iter().find(|objective| objective.name() == text.replace('-', "_"));
     found.ok_or_else(|| format!("it must be one of {}", names.join(", ")))
@@ -79,11 +81,13 @@ impl SearchCommand {
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let started = Instant::now();
-        let answer = find(&search, threads.clamp(1, 1024));
+        let (answer, computed) = find(&search, threads.clamp(1, 1024));
         say(&format!(
-            "{} candidates, {} evaluated, {} simulated in {:.2} s",
+            "{} candidates, {} valid: {} computed, {} dismissed by bounds, {} simulated in {:.2} s",
             text::thousands(answer.counts.candidates),
-            text::thousands(answer.counts.evaluated),
+            text::thousands(answer.counts.valid),
+            text::thousands(computed),
+            text::thousands(answer.counts.valid.saturating_sub(computed)),
             text::thousands(answer.counts.simulated),
             started.elapsed().as_secs_f64()
         ));
@@ -118,8 +122,12 @@ impl SearchCommand {
     }
 
     fn request(&self) -> anyhow::Result<Request> {
-        let mut request = Request::new(input::read_plan(&self.plan)?);
-        request.objective = self.objective;
+        let file = self.source.file()?;
+        let mut request = match Choice::of(&file).map_err(Failure::Findings)? {
+            Some(choice) => choice.request,
+            None => Request::new(file),
+        };
+        request.objective = self.objective.unwrap_or(request.objective);
         request.deadline_days = self.deadline_days;
         request.margin = self.margin;
         request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));
@@ -143,8 +151,9 @@ impl SearchCommand {
     }
 }
 
-/// Works on all parts on so many threads, simulates the best on them, and puts the answer together.
-pub fn find(search: &Search, threads: usize) -> SearchAnswer {
+/// Works on all parts on so many threads, simulates the best on them, and puts the answer together. Beside it, how many plans
+/// had their memory and step computed.
+pub fn find(search: &Search, threads: usize) -> (SearchAnswer, u64) {
     let next = AtomicU64::new(0);
     let parts = search.parts();
     let mut partial = Partial::default();
@@ -186,11 +195,22 @@ pub fn find(search: &Search, threads: usize) -> SearchAnswer {
             .collect();
         handles.into_iter().filter_map(|handle| handle.join().ok()).flatten().collect()
     });
-    search.finish(&partial, &simulated)
+    (search.finish(&partial, &simulated), partial.computed)
 }
 
 fn readable(answer: &SearchAnswer) -> String {
     let mut out = String::new();
+    for (objective, row) in answer.bests() {
+        out.push_str(&format!(
+            "{:<12} {} s, {} GiB, {} GPUs: {}\n",
+            in_words(objective),
+            text::seconds(row.step_seconds),
+            text::gib(row.peak_bytes),
+            text::thousands(row.gpus),
+            text::one_line(&settings(&row.settings))
+        ));
+    }
+    out.push_str(if answer.rows.is_empty() { "" } else { "\n" });
     let of = |group: Group| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
     let groups = Group::ALL.map(of);
     let [fits, tight] = &groups;
@@ -251,6 +271,15 @@ fn readable(answer: &SearchAnswer) -> String {
     out
 }
 
+fn in_words(objective: Objective) -> &'static str {
+    match objective {
+        Objective::Fastest | Objective::Deadline => "first",
+        Objective::Cheapest => "cheapest",
+        Objective::MostHeadroom => "roomiest",
+        Objective::FewestGpus => "fewest GPUs",
+    }
+}
+
 fn table(rows: &[&Row]) -> String {
     let header = [
         "place",
@@ -293,7 +322,7 @@ fn table(rows: &[&Row]) -> String {
         cells.push(fits(row).to_owned());
         cells.push(chosen.schedule.name().to_owned());
         cells.push(text::one_line(&chosen.recompute.0));
-        cells.push(chosen.pipeline_layout.clone().unwrap_or_else(|| "even".to_owned()));
+        cells.push(chosen.stages_in_words());
         if sharded {
             cells.push(chosen.fsdp_strategy.map_or("as in the plan", |strategy| strategy.name()).to_owned());
         }

@@ -6,7 +6,7 @@ use planner::nonuniform::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 
-use super::{Exit, Failure, estimate::resolved, exit, input, text};
+use super::{Exit, Failure, estimate::resolved, exit, source, text};
 
 /// List the slices of parameters that one rank holds
 #[derive(Debug, clap::Args)]
@@ -21,7 +21,7 @@ pub struct Shards {
 impl Shards {
     /// Prints the shards of a rank.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let plan = resolved(&source::read(&self.plan)?)?;
         let world_size = plan.world_size();
         if self.rank >= world_size {
             return Err(Failure::usage(format!(

@@ -8,7 +8,7 @@ use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
 use planner::wire::{Outcome, RankClass};
 use serde::Serialize;
 
-use super::{Exit, Failure, estimate::resolved, exit, input, say, text};
+use super::{Exit, Failure, estimate::resolved, exit, say, source, text};
 use crate::probe;
 use crate::run::{MAX_RANKS_HERE, Measured, Programs, Request, measured, run};
 
@@ -111,7 +111,7 @@ struct Verified {
 impl Verify {
     /// Runs the twin and prints the comparison; no when static bytes differ or the run failed.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let plan = resolved(&input::read_plan(&self.plan)?)?;
+        let plan = resolved(&source::read(&self.plan)?)?;
         let gpus = probe::gpu_count() as u64;
         let (gpu, _) = device(&plan, gpus);
         let most = if gpus == 0 { self.ranks } else { gpus.saturating_mul(self.ranks_per_gpu) };

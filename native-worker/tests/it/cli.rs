@@ -12,6 +12,7 @@ fn check(arguments: &[&str], code: i32) -> crate::support::Answer {
 fn help() {
     insta::assert_snapshot!("help", check(&["--help"], 0).stdout);
     for command in [
+        "plan",
         "estimate",
         "shards",
         "groups",
@@ -216,7 +217,13 @@ fn plans_that_can_not_be_read() {
         r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}, "layuot": {}}"#,
         "layout",
     );
-    refused(r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "h100"}}"#, "h100-sxm");
+    refused(r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "h101"}}"#, "h100-sxm");
+    // All that is wrong is said at once, each with what to write.
+    let json = refused(
+        r#"{"version": 1, "model": "llama-3-8b", "cluster": "8xH100", "runtime": "deepspeed", "batch_size": 8}"#,
+        "runtime fsdp2",
+    );
+    assert_eq!(json["findings"].as_array().map(Vec::len), Some(2), "{json}");
     let json = refused(
         r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1}, "layout": {"tp": 3}}"#,
         "layout.tp",

@@ -7,6 +7,7 @@ mod hub;
 mod hub_runs;
 mod launch;
 mod lint;
+mod plan;
 mod run;
 mod script;
 mod support;

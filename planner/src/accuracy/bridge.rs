@@ -161,7 +161,8 @@ pub(super) fn plan(row: &Row<'_>, fp32_gradients: bool) -> Result<Value, String>
     let (tp, pp) = (row.need("tp")?, row.need("pp")?);
     let flex = row.text("dispatcher") == "HybridEP" || row.text("config_text").contains("HybridEP");
     let said = row.text("config_text").contains("1.10x fixed expert capacity");
-    let load = row.real("expert_capacity").unwrap_or(if said { 1.1 } else { 1.0 });
+    // A run that says nothing of its load is one in which more may come.
+    let load = row.real("expert_capacity").or(said.then_some(1.1));
     let fsdp = ["item", "recipe"].iter().any(|name| row.text(name).contains("fsdp"));
     let runtime = if fsdp { "megatron_fsdp" } else { "megatron" };
     Ok(json!({

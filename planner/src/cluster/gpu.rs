@@ -136,6 +136,14 @@ impl Record {
 }
 
 impl Gpu {
+    /// Bytes that torch sees of such a GPU with another capacity on its nameplate, GiB: as much of it as of the usual
+    /// one; none for `cpu`.
+    pub fn capacity_of(&self, memory_gib: f64) -> Option<u64> {
+        let (seen, nameplate) = (self.capacity_bytes?, self.speeds?.memory_gb);
+        // Far below what a float holds exactly; a capacity out of range is refused before.
+        Some((seen as f64 * (memory_gib / nameplate)).round() as u64)
+    }
+
     /// Where a figure of this name comes from; empty for one that it has not.
     pub fn source(&self, figure: &str) -> &'static str {
         self.sources.iter().find(|(name, _)| *name == figure).map_or("", |(_, source)| source)
@@ -160,8 +168,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn another_capacity_is_seen_as_much_of() {
+        let h100 = super::gpu("h100-sxm").unwrap();
+        assert_eq!(h100.capacity_of(80.0), h100.capacity_bytes);
+        // 94.9 GiB of 96, as 79.1 of 80.
+        assert_eq!(h100.capacity_of(96.0).map(|bytes| bytes >> 20), Some(97_198));
+        assert_eq!(super::gpu("cpu").unwrap().capacity_of(96.0), None);
+    }
+
+    #[test]
     fn every_gpu_has_its_speeds_with_their_source() {
-        assert_eq!(gpus().len(), 16);
+        assert_eq!(gpus().len(), 19);
         for gpu in gpus() {
             assert_eq!(gpu.speeds.is_none(), gpu.id == "cpu", "{}", gpu.id);
             assert_eq!(super::gpu(gpu.id), Some(gpu), "{} is there twice", gpu.id);

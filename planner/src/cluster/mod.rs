@@ -1,9 +1,11 @@
 //! What it is trained on: GPUs, nodes, links.
 
+mod alias;
 mod generation;
 mod gpu;
 mod node_list;
 
+pub use alias::{Meant, meant_gpu};
 pub use generation::Generation;
 pub use gpu::{Gpu, Speeds, gpu, gpus};
 pub use node_list::{MAX_NODES, NodeListError, first_node, node_names};
@@ -23,11 +25,18 @@ pub struct Cluster {
     pub nvlink_domain: u64,
     /// Network bandwidth per GPU, Gbit/s.
     pub nic_gbps: f64,
+    /// Bytes that torch sees of one GPU, where the plan says another capacity than the catalogue.
+    pub own_capacity_bytes: Option<u64>,
     /// Failed GPUs.
     pub failed: Vec<FailedGpu>,
 }
 
 impl Cluster {
+    /// Bytes that torch sees of one GPU; none for `cpu`.
+    pub fn capacity_bytes(&self) -> Option<u64> {
+        self.own_capacity_bytes.or(self.gpu.capacity_bytes)
+    }
+
     /// GPUs in all, which is the number of ranks.
     pub fn world_size(&self) -> u64 {
         self.nodes * self.gpus_per_node

@@ -37,6 +37,8 @@ pub enum Holds {
     Where(fn(&Plan) -> bool),
     /// Nothing: it is no part of a job.
     Nothing,
+    /// Nothing where this is so: it means something elsewhere only, and may come back otherwise.
+    Idle(fn(&Plan) -> bool),
 }
 
 /// What of a filled plan these gaps leave out.
@@ -48,13 +50,13 @@ pub(super) fn missing(gaps: impl Iterator<Item = &'static Gap>, plan: &Plan, fil
         let value = at(file, gap.field);
         let said = match gap.holds {
             Holds::Elsewhere => true,
-            Holds::Only(only) => !value.is_null() && super::row::plain(value) != only,
+            Holds::Only(only) => !value.is_null() && super::kind::plain(value) != only,
             Holds::Where(so) => so(plan),
             Holds::Files => {
                 let usual = usual.get_or_insert_with(|| by_itself(plan, file, &all));
                 value != at(usual, gap.field)
             }
-            Holds::Nothing => false,
+            Holds::Nothing | Holds::Idle(_) => false,
         };
         if said {
             found.push(Missing { field: gap.field, value: value.clone(), what: gap.what });
@@ -66,6 +68,8 @@ pub(super) fn missing(gaps: impl Iterator<Item = &'static Gap>, plan: &Plan, fil
 /// The plan with what these gaps are about left to its defaults.
 fn by_itself(plan: &Plan, file: &Value, gaps: &[&Gap]) -> Value {
     let mut without = file.clone();
+    // A table that has the model's own fields has another model here than a plan file.
+    without["model"] = serde_json::to_value(&plan.file.model).unwrap_or_default();
     for gap in gaps.iter().filter(|gap| matches!(gap.holds, Holds::Files)) {
         put(&mut without, gap.field, Value::Null);
     }

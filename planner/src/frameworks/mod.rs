@@ -3,16 +3,22 @@
 
 pub mod automodel;
 pub mod bridge;
+mod effect;
 mod gap;
+mod kind;
+pub mod megatron_lm;
 mod reference;
 mod row;
 #[cfg(test)]
 mod tests;
 pub mod torchtitan;
+pub mod worker;
 
+pub use effect::{Effect, Family};
 pub use gap::{Gap, Holds};
-pub use reference::reference;
-pub use row::{Kind, Row};
+pub use kind::Kind;
+pub use reference::{megatron_options, reference};
+pub use row::Row;
 
 use serde_json::Value;
 
@@ -54,17 +60,22 @@ pub(crate) fn at<'a>(file: &'a Value, path: &str) -> &'a Value {
 }
 
 impl Table {
-    fn rows(&self) -> impl Iterator<Item = &'static Row> {
+    /// Its options, in order.
+    pub fn rows(self) -> impl Iterator<Item = &'static Row> {
         self.rows.iter().copied().flatten()
     }
 
-    fn gaps(&self) -> impl Iterator<Item = &'static Gap> {
+    fn gaps(self) -> impl Iterator<Item = &'static Gap> {
         self.gaps.iter().copied().flatten()
     }
 
     /// The plan as options, and what they do not say.
     pub fn write(&self, plan: &Plan) -> Written {
-        let file = serde_json::to_value(&plan.file).unwrap_or_default();
+        let mut file = serde_json::to_value(&plan.file).unwrap_or_default();
+        let has_models = self.rows().any(|row| row.field.starts_with("model."));
+        if has_models {
+            file["model"] = architecture(plan);
+        }
         let mut written = Written::default();
         for row in self.rows().filter(|row| (row.when)(plan)) {
             match row.kind.write(plan, at(&file, row.field)) {
@@ -76,6 +87,14 @@ impl Table {
             }
         }
         written.missing.extend(gap::missing(self.gaps(), plan, &file));
+        for missing in
+            written.missing.iter_mut().filter(|missing| has_models && is_at(missing.field, "model"))
+        {
+            // A whole part of a model says nothing that its name does not.
+            if missing.value.is_object() || missing.value.is_array() {
+                missing.value = Value::Null;
+            }
+        }
         written
     }
 
@@ -85,9 +104,12 @@ impl Table {
     /// The option and its value, where that is none that it takes.
     pub fn read(&self, said: &dyn Fn(&str) -> Option<String>, file: &mut Value) -> Result<(), String> {
         for row in self.rows() {
-            let Some(word) = said(row.option).filter(|_| !row.option.is_empty()) else { continue };
-            let value =
-                row.kind.read(&word, said).map_err(|why| format!("{} is `{word}`, {why}", row.option))?;
+            let word = said(row.option).or_else(|| row.usual.map(str::to_owned));
+            let Some(word) = word.filter(|_| !row.option.is_empty()) else { continue };
+            let value = row
+                .kind
+                .read(&word, said)
+                .map_err(|why| format!("{} is `{word}`, {why}{}", row.option, row.kind.words()))?;
             if let Some(value) = value {
                 put(file, row.field, value);
             }
@@ -97,15 +119,37 @@ impl Table {
 
     /// Paths of fields that options are, for a plan in which they mean something.
     pub fn fields(&self, plan: &Plan) -> impl Iterator<Item = &'static str> {
-        self.rows().filter(|row| !row.field.is_empty() && (row.when)(plan)).map(|row| row.field)
+        let written = |row: &&Row| !matches!(row.kind, Kind::Says(_) | Kind::Asked(_)) && (row.when)(plan);
+        self.rows().filter(|row| !row.field.is_empty()).filter(written).map(|row| row.field)
+    }
+
+    /// Whether nothing of a plan is lost where the field at a path comes back otherwise: a gap says so.
+    pub fn is_idle(&self, plan: &Plan, path: &str) -> bool {
+        self.gaps().filter(|gap| is_at(path, gap.field)).any(|gap| match gap.holds {
+            Holds::Nothing => true,
+            Holds::Idle(so) => so(plan),
+            _ => false,
+        })
     }
 
     /// Whether an option or a gap stands for the field at a path.
     pub fn knows(&self, path: &str) -> bool {
-        let is =
-            |field: &str| path == field || path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.'));
-        self.rows().any(|row| is(row.field)) || self.gaps().any(|gap| is(gap.field))
+        self.rows().any(|row| is_at(path, row.field)) || self.gaps().any(|gap| is_at(path, gap.field))
     }
+}
+
+/// Whether a path is a field, or in it.
+fn is_at(path: &str, field: &str) -> bool {
+    path == field || path.strip_prefix(field).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// The model of a plan with every field, whatever its file names it by.
+pub fn architecture(plan: &Plan) -> Value {
+    let mut model = serde_json::to_value(&plan.model).unwrap_or_default();
+    if let Some(moe) = &plan.model.moe {
+        model["moe"]["routing"] = serde_json::to_value(&moe.routing).unwrap_or_default();
+    }
+    model
 }
 
 fn put(file: &mut Value, path: &str, value: Value) {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Table, at, automodel, bridge, torchtitan};
+use super::{Table, at, automodel, bridge, megatron_lm, torchtitan};
 use crate::plan::{Framework, Plan, parse_plan};
 use crate::wire::Runtime;
 
@@ -48,6 +48,12 @@ fn automodel_has_every_field_as_a_row_or_a_gap() {
 #[test]
 fn bridge_has_every_field_as_a_row_or_a_gap() {
     check(Runtime::Megatron, bridge::table());
+}
+
+#[test]
+fn megatron_lm_has_every_field_as_a_row_or_a_gap() {
+    check(Runtime::Megatron, megatron_lm::table());
+    check(Runtime::MegatronFsdp, megatron_lm::table());
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! A command line as names and values, from which each reader takes what it knows.
+//! A command line as names and values.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-/// Options by name, without leading dashes and with `-` for `_`. What nobody took is left over.
+/// Options by name, without leading dashes and with `-` for `_`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Arguments(BTreeMap<String, Vec<String>>);
 
@@ -49,27 +49,22 @@ impl Arguments {
         found
     }
 
-    /// Takes an option; none when it is not there.
-    pub fn take(&mut self, name: &str) -> Option<Vec<String>> {
-        self.0.remove(name)
-    }
-
-    /// Takes an option that has no value, and says whether it was there.
-    pub fn flag(&mut self, name: &str) -> bool {
-        self.take(name)
+    /// Whether an option that has no value is there.
+    pub fn flag(&self, name: &str) -> bool {
+        self.values(name)
             .is_some_and(|values| !values.first().is_some_and(|value| value.eq_ignore_ascii_case("false")))
     }
 
-    /// Takes the first value of an option.
-    pub fn word(&mut self, name: &str) -> Option<String> {
-        self.take(name)?.into_iter().next()
+    /// The first value of an option.
+    pub fn word(&self, name: &str) -> Option<String> {
+        self.values(name)?.first().cloned()
     }
 
-    /// Takes a whole number.
+    /// A whole number.
     ///
     /// # Errors
     /// When the value is none.
-    pub fn number(&mut self, name: &str) -> Result<Option<u64>, String> {
+    pub fn number(&self, name: &str) -> Result<Option<u64>, String> {
         let Some(text) = self.word(name) else { return Ok(None) };
         let whole = text.parse::<u64>().ok();
         // Some configurations write whole numbers as 1.0.
@@ -81,11 +76,11 @@ impl Arguments {
         }
     }
 
-    /// Takes a real number.
+    /// A real number.
     ///
     /// # Errors
     /// When the value is none.
-    pub fn real(&mut self, name: &str) -> Result<Option<f64>, String> {
+    pub fn real(&self, name: &str) -> Result<Option<f64>, String> {
         let Some(text) = self.word(name) else { return Ok(None) };
         match text.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(Some(value)),
@@ -93,17 +88,17 @@ impl Arguments {
         }
     }
 
-    /// Names of what nobody took, in order.
-    pub fn left(&self) -> impl Iterator<Item = &str> {
+    /// Names, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }
 
-    /// Whether an option is there still.
+    /// Whether an option is there.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
-    /// The values of an option that is left for others to take; none where it is not there.
+    /// The values of an option; none where it is not there.
     pub fn values(&self, name: &str) -> Option<&[String]> {
         self.0.get(name).map(Vec::as_slice)
     }

@@ -189,7 +189,7 @@ pub fn unwrap(words: &[String]) -> Launched {
     }
     if rest.first().is_some_and(|word| base_name(word) == "automodel") {
         // The one program that is its own launcher.
-        let mut arguments = super::Arguments::of_words(rest.iter().map(String::as_str));
+        let arguments = super::Arguments::of_words(rest.iter().map(String::as_str));
         launched.processes_per_node =
             arguments.number("nproc-per-node").ok().flatten().or(launched.processes_per_node);
     }

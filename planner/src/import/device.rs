@@ -24,6 +24,9 @@ mod tests {
         check("NVIDIA H200", Some("h200"));
         check("NVIDIA GB200", Some("gb200"));
         check("NVIDIA A100-SXM4-80GB", Some("a100-80gb-sxm"));
+        check("NVIDIA A100-SXM4-40GB", Some("a100-40gb-sxm"));
+        check("NVIDIA A800-SXM4-80GB", Some("a800-80gb-sxm"));
+        check("NVIDIA H800", Some("h800-sxm"));
         check("NVIDIA GeForce RTX 4090", Some("rtx-4090"));
         check("NVIDIA T4", None);
         assert!(gpus().iter().all(|gpu| gpu.id == "cpu" || !gpu.driver.is_empty()));

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::command::Launched;
-use super::{Arguments, Imported, Job, import_megatron_job, yaml};
+use super::{Arguments, Imported, Job, yaml};
 use crate::finding::Finding;
-use crate::frameworks::{automodel, bridge, torchtitan};
+use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan};
 
 /// A framework whose jobs become plans.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl Recognised {
 
 /// Recognises a job by its program and options.
 pub fn recognise(launched: &Launched) -> Recognised {
-    let mut options = Arguments::of_words(launched.words.iter().map(String::as_str));
+    let options = Arguments::of_words(launched.words.iter().map(String::as_str));
     if options.has("num-attention-heads") && options.has("hidden-size") {
         return Recognised::Megatron;
     }
@@ -112,7 +112,9 @@ pub fn import(launched: &Launched, recognised: &Recognised, config: Option<&str>
         Err(message) => unread(message),
     };
     match recognised {
-        Recognised::Megatron => import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), job),
+        Recognised::Megatron => {
+            megatron_lm::import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), job)
+        }
         Recognised::TorchtitanFile { .. } => titan(tree(&torchtitan::toml_tree)),
         Recognised::TorchtitanFunction { module, function, .. } => {
             titan(tree(&|text| torchtitan::python_tree(text, module, function)))

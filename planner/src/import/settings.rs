@@ -18,7 +18,7 @@ impl Settings {
     /// tree to other keys are put in place.
     pub fn new(tree: Value, words: &[String]) -> Settings {
         let arguments = Arguments::of_words(words.iter().map(String::as_str));
-        let given = |path: &str| arguments.clone().take(&path.replace('_', "-"))?.into_iter().next();
+        let given = |path: &str| arguments.word(&path.replace('_', "-"));
         let (tree, unresolved) = resolve(&tree, &given);
         let unresolved =
             unresolved.into_iter().filter(|unresolved| given(&unresolved.path).is_none()).collect();
@@ -39,10 +39,8 @@ impl Settings {
 
     /// The value at a dotted path, as text, `none` among others; none where it is absent or null.
     pub fn word(&self, path: &str) -> Option<String> {
-        let mut arguments = self.arguments.clone();
-        let given = arguments.take(&path.replace('_', "-"));
-        let text = match given {
-            Some(values) => values.into_iter().next().unwrap_or_else(|| "true".to_owned()),
+        let text = match self.arguments.values(&path.replace('_', "-")) {
+            Some(values) => values.first().cloned().unwrap_or_else(|| "true".to_owned()),
             None if self.arguments.has(&negated(path)) => "false".to_owned(),
             None => match self.value(path)? {
                 Value::String(text) => text.clone(),

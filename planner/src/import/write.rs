@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::megatron::Imported;
+use super::Imported;
 use crate::finding::Finding;
 use crate::plan::parse_plan;
 
@@ -20,7 +20,12 @@ impl Notes {
 
     /// Something that the plan leaves out or takes otherwise.
     pub fn warn(&mut self, field: &str, value: &str, message: &str) {
-        self.findings.push(Finding::warning(field, value, format!("{value}: {message}")).rule(self.rule));
+        self.note(Finding::warning(field, value, format!("{value}: {message}")));
+    }
+
+    /// Adds a finding.
+    pub fn note(&mut self, finding: Finding) {
+        self.findings.push(finding.rule(self.rule));
     }
 }
 

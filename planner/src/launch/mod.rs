@@ -8,16 +8,17 @@
 mod bodies;
 mod checks;
 mod cli;
+mod environment;
 mod examples;
 mod folder;
-mod footer;
-mod frame;
+pub(crate) mod footer;
+pub(crate) mod frame;
 mod header;
 mod options;
 mod parts;
 mod payload;
 mod profile;
-mod salloc;
+pub(crate) mod salloc;
 mod signals;
 mod site;
 mod step;
@@ -32,14 +33,13 @@ pub use site::{Container, Environment, GpuRequest, Site};
 pub use text::is_variable;
 
 pub(crate) use bodies::expandable_segments;
-pub(crate) use bodies::mlm::environment::{
-    of_hardware as environment_of_hardware, of_task as environment_of_task,
-};
+pub(crate) use environment::{of_hardware as environment_of_hardware, of_task as environment_of_task};
 pub(crate) use payload::{Entry, Payload};
+pub(crate) use signals::Signal;
 pub(crate) use writer::Writer;
 
 use crate::finding::Finding;
-use crate::frameworks::{automodel, bridge, torchtitan};
+use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan, worker};
 use crate::plan::Plan;
 
 /// Writes the batch script that runs `plan` on a cluster described by `site`, or the steps of an interactive
@@ -51,13 +51,13 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
     let payload = match options.body {
         Body::Worker => None,
         Body::Bridge => Some(bridge::payload(&mut writer)),
-        Body::Mlm => Some(bodies::mlm::payload(&mut writer)),
+        Body::Mlm => Some(megatron_lm::payload(&mut writer)),
         Body::Automodel => Some(automodel::payload(&mut writer)),
         Body::Torchtitan => Some(torchtitan::payload(&mut writer)),
         Body::Command => Some(bodies::command::payload(&mut writer)),
     };
     let text = match (&payload, options.mode) {
-        (None, _) => bodies::worker::script(&mut writer),
+        (None, _) => worker::script(&mut writer),
         (Some(payload), Mode::Salloc) => salloc::steps(&mut writer, payload),
         (Some(payload), _) => frame::batch(&mut writer, payload),
     };

@@ -50,8 +50,8 @@ impl<'a> Writer<'a> {
         self.note(Finding::warning(field, value, message).rule("the plan as flags of a framework"));
     }
 
-    /// The plan as options of a framework, words of the shell; what they do not say becomes notes and findings. `seed` is the
-    /// option that elements of a job array count on from.
+    /// The plan as options of a framework and words of the shell, empty for an option that stands alone; what they do not say
+    /// becomes notes and findings. `seed` is the option that elements of a job array count on from.
     pub fn options_of(&mut self, table: Table, seed: &str) -> Vec<(&'static str, String)> {
         let written = table.write(self.plan);
         for missing in written.missing {
@@ -59,7 +59,18 @@ impl<'a> Writer<'a> {
         }
         let mut found = Vec::with_capacity(written.options.len());
         for (row, word) in written.options {
-            let word = if row.option == seed { self.seed() } else { self.word(row.field, &word) };
+            let words: Vec<&str> = match row.kind.is_several() {
+                true => word.split(' ').collect(),
+                false => vec![&word],
+            };
+            let word = match row.option == seed {
+                true => self.seed(),
+                false if row.kind.is_alone() => String::new(),
+                false => {
+                    let words = words.iter().map(|word| self.word(row.field, word));
+                    words.collect::<Vec<_>>().join(" ")
+                }
+            };
             found.push((row.option, word));
         }
         found

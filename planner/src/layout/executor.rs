@@ -284,7 +284,9 @@ fn training_limits(training: &Training, has_experts: bool) -> Vec<Finding> {
             MoeTraining {
                 dispatcher: _,
                 backend: _,
+                // What is expected of a router, which routes as it does; one that is forced is the model's.
                 load_imbalance: _,
+                load_may_grow: _,
                 capacity_factor,
                 pad_to_capacity: _,
                 grouped_gemm: _,

@@ -1,9 +1,13 @@
 //! Every valid layout of a model on a cluster, found by the rules that refuse the others.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::rules::broken;
 use super::validity::Shape;
+use super::{Split, Splitter};
 use crate::plan::Plan;
 use crate::wire::{PlanFile, Schedule};
 
@@ -43,17 +47,16 @@ impl Choice {
         layout.sp = None;
         layout.schedule = None;
         layout.microbatch_group_size = None;
-        layout.pipeline_layout = None;
-        layout.first_stage_layers = None;
-        layout.last_stage_layers = None;
-        layout.account_for_embedding = None;
-        layout.account_for_loss = None;
+        layout.forget_split();
         file
     }
 }
 
+/// The split of each number of stages and chunks, once it was asked for: it takes longer than the rules do.
+type Splits = BTreeMap<(u64, u64), Split>;
+
 /// The shape with one layout, everything that follows from it at its default.
-fn with<'a>(shape: &Shape<'a>, choice: Choice) -> Shape<'a> {
+fn with<'a>(shape: &Shape<'a>, choice: Choice, splits: &mut Splits) -> Shape<'a> {
     let mut tried = shape.clone();
     let layout = &mut tried.layout;
     (layout.tp, layout.cp, layout.pp, layout.vpp) = (choice.tp, choice.cp, choice.pp, choice.vpp);
@@ -61,9 +64,11 @@ fn with<'a>(shape: &Shape<'a>, choice: Choice) -> Shape<'a> {
     layout.sp = choice.tp > 1;
     layout.schedule = Schedule::usual(choice.vpp);
     layout.microbatch_group_size = choice.pp;
-    layout.pipeline = None;
-    (layout.first_stage_layers, layout.last_stage_layers) = (None, None);
-    (layout.account_for_embedding, layout.account_for_loss) = (false, false);
+    layout.splitter = Some(Splitter::of(tried.runtime, tried.software.framework, true));
+    let split = splits
+        .entry((choice.pp, choice.vpp))
+        .or_insert_with(|| Split::usual(&tried.layout, tried.architecture));
+    split.put(&mut tried.layout);
     tried
 }
 
@@ -73,11 +78,12 @@ fn with<'a>(shape: &Shape<'a>, choice: Choice) -> Shape<'a> {
 pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
     let shape = Shape::of(plan);
     let one = Choice { tp: 1, cp: 1, pp: 1, vpp: 1, ep: 1, etp: 1, dp: 1, edp: 1 };
-    let sizes = |choice: Choice, field: &str| -> Vec<u64> { with(&shape, choice).candidates(field) };
+    let splits = RefCell::new(Splits::new());
+    let with = |choice: Choice| with(&shape, choice, &mut splits.borrow_mut());
+    let sizes = |choice: Choice, field: &str| -> Vec<u64> { with(choice).candidates(field) };
     // An axis is refused for good when its own field is broken while the later ones are 1.
-    let open = |choice: Choice, field: &str| {
-        broken(&with(&shape, choice)).iter().all(|violation| violation.field != field)
-    };
+    let open =
+        |choice: Choice, field: &str| broken(&with(choice)).iter().all(|violation| violation.field != field);
     let mut found = Vec::new();
     let dense = plan.model.moe.is_none();
     for tp in sizes(one, "layout.tp") {
@@ -97,11 +103,14 @@ pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
                     continue;
                 }
                 let chunks = if pp > 1 { sizes(choice, "layout.vpp") } else { vec![1] };
-                let experts = if dense { vec![(1, tp)] } else { expert_sizes(&shape, choice) };
+                let experts = if dense { vec![(1, tp)] } else { expert_sizes(&with(choice)) };
                 for vpp in chunks {
+                    // Stages are split once for all expert axes.
+                    let mut tried = with(Choice { vpp, ..choice });
                     for &(ep, etp) in &experts {
                         let choice = Choice { vpp, ep, etp, ..choice };
-                        if broken(&with(&shape, choice)).is_empty() {
+                        (tried.layout.ep, tried.layout.etp) = (ep, etp);
+                        if broken(&tried).is_empty() {
                             let world = shape.world;
                             found.push(Choice {
                                 dp: world / (tp * cp * pp),
@@ -123,12 +132,12 @@ pub fn valid_layouts_of(file: &PlanFile) -> Option<Vec<Choice>> {
 }
 
 /// Expert axes that no rule refuses at this dense layout.
-fn expert_sizes(shape: &Shape<'_>, choice: Choice) -> Vec<(u64, u64)> {
-    let shape = with(shape, choice);
+fn expert_sizes(shape: &Shape<'_>) -> Vec<(u64, u64)> {
+    let mut tried = shape.clone();
     let mut found = Vec::new();
     for ep in shape.candidates("layout.ep") {
         for etp in shape.candidates("layout.etp") {
-            let tried = with(&shape, Choice { ep, etp, ..choice });
+            (tried.layout.ep, tried.layout.etp) = (ep, etp);
             if broken(&tried).iter().all(|violation| !matches!(violation.field, "layout.ep" | "layout.etp")) {
                 found.push((ep, etp));
             }

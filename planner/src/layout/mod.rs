@@ -94,6 +94,7 @@ mod mesh_rules;
 mod mixer_rules;
 mod placement;
 mod rules;
+mod split;
 mod stages;
 mod string;
 #[cfg(test)]
@@ -110,6 +111,7 @@ pub use grid::{
 pub use mesh::{Mesh, mesh_groups};
 pub use placement::{Link, Place, link, place};
 pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken};
+pub use split::{Split, Splitter, automodel, layout_string, torchtitan};
 pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage, stage_layers};
 pub use string::{mtp_of_layout_string, parse_layout_string};
 pub(crate) use validity::first_broken_alone;
@@ -146,6 +148,8 @@ pub struct Layout {
     pub account_for_embedding: bool,
     /// The loss counts as a layer when stages are made.
     pub account_for_loss: bool,
+    /// Who splits the layers over stages; none where the plan says how.
+    pub splitter: Option<Splitter>,
     /// Micro batches that the interleaved schedule takes through a chunk in a row.
     pub microbatch_group_size: u64,
     /// Expert parallel.

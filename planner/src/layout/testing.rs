@@ -18,6 +18,7 @@ pub(crate) fn layout(tp: u64, cp: u64, pp: u64, ep: u64, etp: u64, world: u64, o
         last_stage_layers: None,
         account_for_embedding: false,
         account_for_loss: false,
+        splitter: None,
         microbatch_group_size: pp,
         ep,
         etp,

@@ -1,7 +1,7 @@
 //! Which layouts a framework accepts: broken rules as findings with the value, the rule and the nearest values that
 //! satisfy it.
 
-use super::Layout;
+use super::{Layout, Split};
 use serde_json::Value;
 
 use super::rules::{Broken, Violation, broken};
@@ -35,6 +35,9 @@ pub struct Shape<'a> {
     /// Sequences of a step.
     pub global_batch_size: u64,
 }
+
+/// Most chunks of a stage that a plan takes.
+const MAX_CHUNKS: u64 = 4096;
 
 impl<'a> Shape<'a> {
     /// The shape of a plan, which may break rules.
@@ -75,6 +78,16 @@ impl<'a> Shape<'a> {
             "training.global_batch_size" => self.global_batch_size = value,
             _ => {}
         }
+        if matches!(field, "layout.pp" | "layout.vpp") {
+            self.split();
+        }
+    }
+
+    /// Splits the layers anew over the stages that there are now, unless somebody said how.
+    pub(super) fn split(&mut self) {
+        if self.layout.splitter.is_some() {
+            Split::usual(&self.layout, self.architecture).put(&mut self.layout);
+        }
     }
 
     fn get(&self, field: &str) -> Option<u64> {
@@ -114,6 +127,10 @@ impl<'a> Shape<'a> {
                     .filter(|size| self.world.is_multiple_of(*size))
                     .collect()
             }),
+            "layout.vpp" if self.layout.splitter.is_some() => {
+                let most = self.architecture.num_layers.saturating_add(2) / self.layout.pp.max(1);
+                (1..=most.clamp(1, MAX_CHUNKS)).collect()
+            }
             "layout.vpp" => divisors(self.architecture.num_layers),
             "layout.dp_replicate" => divisors(self.dp().unwrap_or(1)),
             "layout.microbatch_group_size" => (self.layout.pp

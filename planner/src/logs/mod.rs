@@ -6,12 +6,12 @@
 
 mod clean;
 mod compare;
-mod field;
-mod format;
+pub(crate) mod field;
+pub(crate) mod format;
 mod formats;
 mod lines;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 

@@ -160,7 +160,7 @@ pub fn load_may_grow(plan: &Plan) -> bool {
     let Some(moe) = &plan.model.moe else { return false };
     let training = &plan.training.moe;
     let bounded = training.capacity_factor.is_some() || moe.routing.balance == Balance::Forced;
-    !bounded && training.load_imbalance <= 1.0 && plan.layout.ep > 1
+    !bounded && training.load_may_grow && plan.layout.ep > 1
 }
 
 /// The range in words, for whoever asks where it comes from.

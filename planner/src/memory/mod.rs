@@ -75,7 +75,7 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
     let Peak { bytes: peak_bytes, high } = Peak::of(plan, &rank_classes);
     let low =
         rank_classes.iter().map(|class| interval::low_end(plan, class)).max().unwrap_or(0).min(peak_bytes);
-    let capacity_bytes = plan.cluster.gpu.capacity_bytes;
+    let capacity_bytes = plan.cluster.capacity_bytes();
     let verdict = interval::verdict(capacity_bytes, peak_bytes, high);
     MemoryAnswer {
         capacity_bytes,

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Architecture;
+use crate::wire::{ClusterFile, TrainingFile};
 
 /// A model of the catalogue.
 #[derive(Debug, Clone, Deserialize)]
@@ -17,12 +18,38 @@ pub struct Preset {
     pub title: String,
     /// Where the facts come from.
     pub source: String,
+    /// The batch that it was trained with, where that is published.
+    #[serde(default)]
+    pub batch: Option<Batch>,
+    /// Cluster and training that go with it, where the model alone makes no sensible plan.
+    #[serde(default)]
+    pub plan: Option<PresetPlan>,
     /// Hugging Face config.json fields.
     #[serde(default)]
     pub hf_config: Option<Map<String, Value>>,
     /// Or the architecture itself.
     #[serde(default)]
     pub architecture: Option<Architecture>,
+}
+
+/// What goes with a preset.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PresetPlan {
+    /// What it is trained on.
+    pub cluster: ClusterFile,
+    /// How.
+    pub training: TrainingFile,
+}
+
+/// A published global batch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Batch {
+    /// Tokens of a step, the largest where it grew.
+    pub tokens: u64,
+    /// Where that is said.
+    pub source: String,
 }
 
 /// All presets, by id.

@@ -2,6 +2,7 @@
 
 mod catalogue;
 mod check;
+mod fewer;
 mod hf;
 mod megatron;
 mod mixer;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
+pub(crate) use fewer::with_layers;
 pub use hf::{Imported, import_hf, supported_model_types};
 pub use megatron::{Beside, import_megatron};
 pub use mixer::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, Mixer, MixerRef, Parallel, QkNorm};

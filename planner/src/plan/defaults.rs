@@ -8,10 +8,10 @@ use super::training_defaults::{fill_software, fill_training};
 use super::{DEFAULT_LR, MAX_WORLD, Plan, RunSettings, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
-use crate::layout::{Chunk, Layout, mtp_of_layout_string, parse_layout_string, parse_order};
-use crate::model::{Architecture, Attention, MixerRef};
+use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
+use crate::model::{Architecture, Attention, Balance, MixerRef};
 use crate::units::Dtype;
-use crate::wire::{CpKind, DataFile, LrSchedule, PlanFile, Runtime, Schedule};
+use crate::wire::{CpKind, DataFile, LayoutFile, LrSchedule, PlanFile, Runtime, Schedule};
 
 /// Largest batch, sequence and step counts.
 pub(super) const MAX_COUNT: u64 = 1 << 32;
@@ -173,6 +173,8 @@ pub(super) fn fill(
     assumed: &mut Vec<String>,
 ) -> Option<Plan> {
     let mut file = given.clone();
+    // A filled plan leaves nothing open.
+    (file.choose, file.objective) = (None, None);
     let mut fill = Filler { findings, assumed, out_of_range: false };
     let cluster = fill_cluster(&mut fill, &mut file, gpu);
     let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));
@@ -187,9 +189,12 @@ pub(super) fn fill(
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
     let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
     model.mtp_layers = mtp;
-    let layout = fill_layout(&mut fill, &mut file, &model, runtime, cluster.world_size());
-    let training = fill_training(&mut fill, &mut file.training, runtime, model.gated);
+    fill_balance(&mut fill, &mut file, &mut model);
     let software = fill_software(&mut fill, &mut file.software);
+    let flags = file.layout.account_for_embedding.is_none() && file.layout.account_for_loss.is_none();
+    let splitter = Splitter::of(runtime, software.framework, flags);
+    let layout = fill_layout(&mut fill, &mut file, &model, (runtime, splitter), cluster.world_size());
+    let training = fill_training(&mut fill, &mut file.training, runtime, model.gated);
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
     Some(Plan {
@@ -218,6 +223,7 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps), 0.0);
     let failed = cluster.failed.get_or_insert_default().clone();
+    let own_capacity_bytes = fill_memory(fill, cluster.memory_gib, gpu);
     for (field, value) in [
         ("cluster.price_per_gpu_hour", cluster.price_per_gpu_hour),
         ("cluster.gpu_mtbf_hours", cluster.gpu_mtbf_hours),
@@ -226,14 +232,62 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     ] {
         fill.real(field, value, 0.0);
     }
-    Cluster { gpu, nodes, gpus_per_node, nvlink_domain, nic_gbps, failed }
+    Cluster { gpu, nodes, gpus_per_node, nvlink_domain, nic_gbps, own_capacity_bytes, failed }
+}
+
+/// Bytes that torch sees of a GPU whose capacity the plan says.
+fn fill_memory(fill: &mut Filler<'_>, memory_gib: Option<f64>, gpu: &'static Gpu) -> Option<u64> {
+    const FIELD: &str = "cluster.memory_gib";
+    /// Most GiB of a GPU; more than any has.
+    const MOST: f64 = 4096.0;
+    let memory_gib = memory_gib?;
+    let wrong = match gpu.capacity_bytes {
+        None => format!(
+            "{FIELD} is a GPU's, and {} is none: its ranks live in the memory of the machine; leave it out",
+            gpu.id
+        ),
+        Some(_) if !(1.0..=MOST).contains(&memory_gib) => {
+            fill.out_of_range = true;
+            format!("{FIELD} is {memory_gib}; it must be between 1 and {MOST}, such as 96 for a GPU of 96 GB")
+        }
+        Some(_) => return gpu.capacity_of(memory_gib),
+    };
+    fill.findings.push(Finding::error(FIELD, memory_gib, wrong).rule("range of plan files"));
+    None
+}
+
+/// A router that spreads tokens whatever it has learned is part of the model, and a plan can ask for one.
+fn fill_balance(fill: &mut Filler<'_>, file: &mut PlanFile, model: &mut Architecture) {
+    const FIELD: &str = "training.moe.force_balance";
+    let moe = &mut file.training.moe;
+    let routing = model.moe.as_mut().map(|moe| &mut moe.routing);
+    let forced = routing.as_ref().is_some_and(|routing| routing.balance == Balance::Forced);
+    let force = fill.or(FIELD, &mut moe.force_balance, forced);
+    let wrong = match (force, moe.load_imbalance) {
+        (true, Some(load)) if load > 1.0 => Some(format!(
+            "tokens that are spread evenly have no load of {load} times the mean; leave training.moe.load_imbalance out, or {FIELD}"
+        )),
+        (true, _) if routing.is_none() => {
+            Some("this model has no experts to balance; leave it out".to_owned())
+        }
+        (false, _) if forced => Some(
+            "the model's own routing forces balance; change routing.balance in model.architecture".to_owned(),
+        ),
+        _ => None,
+    };
+    if let Some(message) = wrong {
+        fill.findings
+            .push(Finding::error(FIELD, force, message).rule("a forced router spreads tokens evenly"));
+    } else if let (true, Some(routing)) = (force, routing) {
+        routing.balance = Balance::Forced;
+    }
 }
 
 fn fill_layout(
     fill: &mut Filler<'_>,
     file: &mut PlanFile,
     model: &Architecture,
-    runtime: Runtime,
+    (runtime, splitter): (Runtime, Splitter),
     world: u64,
 ) -> Layout {
     let layout = &mut file.layout;
@@ -262,9 +316,6 @@ fn fill_layout(
             fill.within(field, value, 1, model.num_layers);
         }
     }
-    let account_for_embedding =
-        fill.or("layout.account_for_embedding", &mut layout.account_for_embedding, false);
-    let account_for_loss = fill.or("layout.account_for_loss", &mut layout.account_for_loss, false);
     let microbatch_group_size = match layout.microbatch_group_size {
         Some(size) => fill.within("layout.microbatch_group_size", size, 1, MAX_COUNT),
         None => pp,
@@ -294,7 +345,8 @@ fn fill_layout(
     });
     let settings = fill_fsdp(fill, layout, &file.training, runtime);
     let tp_plan = fill_tp_plan(fill, layout);
-    Layout {
+    let splitter = layout.splits_itself().then_some(splitter);
+    let mut filled = Layout {
         tp,
         sp,
         cp,
@@ -305,8 +357,9 @@ fn fill_layout(
         pipeline,
         first_stage_layers: layout.first_stage_layers,
         last_stage_layers: layout.last_stage_layers,
-        account_for_embedding,
-        account_for_loss,
+        account_for_embedding: layout.account_for_embedding.unwrap_or(false),
+        account_for_loss: layout.account_for_loss.unwrap_or(false),
+        splitter,
         microbatch_group_size,
         ep,
         etp,
@@ -318,7 +371,31 @@ fn fill_layout(
         dp_replicate,
         fsdp: settings,
         tp_plan,
+    };
+    fill_split(fill, layout, &mut filled, model);
+    filled
+}
+
+/// How layers are split over stages where nobody says: written into the file, and listed as assumed.
+fn fill_split(fill: &mut Filler<'_>, file: &mut LayoutFile, layout: &mut Layout, model: &Architecture) {
+    let split = Split::usual(layout, model);
+    fill.or("layout.account_for_embedding", &mut file.account_for_embedding, split.account_for_embedding);
+    fill.or("layout.account_for_loss", &mut file.account_for_loss, split.account_for_loss);
+    if layout.splitter.is_none() {
+        return;
     }
+    for (field, slot, layers) in [
+        ("layout.first_stage_layers", &mut file.first_stage_layers, split.first_stage_layers),
+        ("layout.last_stage_layers", &mut file.last_stage_layers, split.last_stage_layers),
+    ] {
+        if let Some(layers) = layers {
+            fill.or(field, slot, layers);
+        }
+    }
+    if let Some((text, _)) = &split.listed {
+        fill.or("layout.pipeline_layout", &mut file.pipeline_layout, text.clone());
+    }
+    split.put(layout);
 }
 
 /// The virtual stages of a layout string, unless it is against a rule.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{clip, unambiguous};
+use super::{clip, spellings, unambiguous};
 use crate::finding::{Finding, nearest_names};
 use crate::wire::PlanFile;
 
@@ -25,14 +25,21 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
         Ok(root) => root,
         Err(error) => return Err(vec![no_json(text, &error)]),
     };
-    if let Some(finding) = list_for_object(&root) {
-        return Err(vec![finding]);
+    let mut spelled = spellings::spelled(root);
+    if let Some(finding) = list_for_object(&spelled.root) {
+        spelled.refusals.push(finding);
+        return Err(spelled.refusals);
     }
-    PlanFile::read(root.clone()).map_err(|error| {
-        let path = error.path().to_string();
-        let field = if path == "." || path.starts_with('[') { String::new() } else { path };
-        vec![explain(&root, &field, &error.into_inner())]
-    })
+    match spellings::read(&mut spelled) {
+        Ok(file) if spelled.refusals.is_empty() => Ok(PlanFile { remarks: spelled.remarks, ..file }),
+        Ok(_) => Err(spelled.refusals),
+        Err((path, error)) => {
+            let field = if path == "." || path.starts_with('[') { String::new() } else { path };
+            let finding = explain(&spelled.root, &field, &error);
+            spelled.refusals.push(finding);
+            Err(spelled.refusals)
+        }
+    }
 }
 
 fn no_json(text: &str, error: &serde_json::Error) -> Finding {
@@ -103,6 +110,11 @@ fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
         )
         .rule("plan file, version 1")
         .nearest(nearest_names(unknown, quoted[1..].iter().map(String::as_str), 2));
+    }
+    if let (Some(wanted), false) = (spellings::wanted(&message), path.is_empty()) {
+        let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let message = format!("{} is `{}`; write {wanted}", place(path), clip(&found));
+        return Finding::error(path, value, message).rule("plan file, version 1");
     }
     Finding::error(path, value, format!("{} can't be read: {message}", place(path)))
         .rule("plan file, version 1")

@@ -135,7 +135,7 @@ fn a_filled_plan_shows_every_training_field() {
     optimizer: distributed exp_avg_dtype exp_avg_sq_dtype instances kind master_dtype offload_fraction precision_aware
     offload: fraction modules
     overlap: delay_wgrad ep grad_reduce p2p param_gather tp
-    moe: backend capacity_factor dispatcher fused_activation grouped_gemm load_imbalance pad_to_capacity permute_fusion shared_expert_overlap
+    moe: backend capacity_factor dispatcher force_balance fused_activation grouped_gemm load_imbalance load_may_grow pad_to_capacity permute_fusion shared_expert_overlap
     software: cublas_workspace_bytes expandable_segments framework profile torch
     "
     );
@@ -297,4 +297,84 @@ fn learning_rates_warm_up_and_fall() {
     let half = std::f64::consts::FRAC_1_SQRT_2 / 2.0;
     let cosine = json!({"lr": 1.0, "steps": 4, "lr_schedule": "cosine"});
     check(cosine, [0.5 + half, 0.5, 0.5 - half, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn whole_layers_are_recomputed_without_a_method() {
+    let whole = |runtime: &str| {
+        let file = plan(&json!({
+            "version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}, "runtime": runtime,
+            "training": {"recompute": "full"}
+        }));
+        Plan::resolve(&file)
+    };
+    for runtime in ["fsdp2", "megatron", "megatron_fsdp", "native"] {
+        let resolved = whole(runtime);
+        // Each layer by itself, which is said to be assumed.
+        for field in ["training.recompute.method", "training.recompute.num_layers"] {
+            assert!(resolved.assumed.iter().any(|assumed| assumed == field), "{:?}", resolved.assumed);
+        }
+        let training = resolved.plan.unwrap().training;
+        assert_eq!(
+            (training.recompute_method.as_deref(), training.recompute_layers),
+            (Some("uniform"), Some(1))
+        );
+    }
+}
+
+/// The answer of a model with experts on four nodes.
+fn experts(moe: Value) -> Answer {
+    estimate(&plan(&json!({
+        "version": 1, "model": {"preset": "mixtral-8x7b"}, "cluster": {"gpu": "h100-sxm", "nodes": 4},
+        "layout": {"tp": 2, "ep": 8}, "training": {"moe": moe}
+    })))
+}
+
+#[test]
+fn a_load_that_is_said_is_a_statement() {
+    let high = |answer: &Answer| answer.memory.as_ref().unwrap().interval_bytes[1];
+    let [unsaid, said, forced] =
+        [json!({}), json!({"load_imbalance": 1.0}), json!({"force_balance": true})].map(experts);
+    assert!(high(&said) < high(&unsaid), "{} and {}", high(&said), high(&unsaid));
+    assert_eq!(high(&forced), high(&said));
+    let warned = |answer: &Answer| {
+        answer.findings.iter().any(|finding| finding.field == "training.moe.load_imbalance")
+    };
+    assert_eq!([&unsaid, &said, &forced].map(warned), [true, false, false]);
+    let grows = |answer: &Answer| answer.plan.as_ref().unwrap().training.moe.load_may_grow;
+    assert_eq!([&unsaid, &said, &forced].map(grows), [Some(true), Some(false), Some(false)]);
+    // Whatever was said, a filled plan says it too.
+    for first in [unsaid, said, forced] {
+        let text = serde_json::to_string(first.plan.as_ref().unwrap()).unwrap();
+        let again = estimate(&parse_plan(&text).unwrap());
+        assert_eq!((again.memory, again.assumed), (first.memory, Vec::new()));
+    }
+    assert_eq!(errors(&experts(json!({"force_balance": true, "load_imbalance": 1.5}))).len(), 1);
+}
+
+#[test]
+fn fewer_layers_and_another_capacity() {
+    let with = |model: Value, cluster: Value| {
+        estimate(&plan(&json!({"version": 1, "model": model, "cluster": cluster})))
+    };
+    let eight = with(json!({"preset": "llama-3-8b", "num_layers": 8}), json!({"gpu": "h100-sxm"}));
+    let whole = with(json!({"preset": "llama-3-8b"}), json!({"gpu": "h100-sxm", "memory_gib": 96}));
+    let total = |answer: &Answer| answer.parameters.as_ref().unwrap().total;
+    // 32 layers of 218,112,000 parameters.
+    assert_eq!(total(&whole) - total(&eight), 24 * 218_112_000);
+    assert_eq!(eight.plan.as_ref().unwrap().model.num_layers, Some(8));
+    let capacity = |answer: &Answer| answer.memory.as_ref().unwrap().capacity_bytes.unwrap();
+    assert_eq!(capacity(&eight), 84_932_978_278);
+    assert_eq!(capacity(&whole), 101_919_573_934);
+    for assumed in [&eight.assumed, &whole.assumed] {
+        assert!(!assumed.iter().any(|field| field == "cluster.memory_gib" || field == "model.num_layers"));
+    }
+    let deep = with(json!({"preset": "deepseek-v3", "num_layers": 100}), json!({"gpu": "h100-sxm"}));
+    assert!(errors(&deep)[0].starts_with("model.num_layers"), "{:?}", errors(&deep));
+    let host = with(json!({"preset": "tiny-dense"}), json!({"gpu": "cpu", "memory_gib": 64}));
+    assert!(errors(&host)[0].starts_with("cluster.memory_gib"), "{:?}", errors(&host));
+    for memory in [0.0, -1.0, 1e9] {
+        let wrong = with(json!({"preset": "tiny-dense"}), json!({"gpu": "h100-sxm", "memory_gib": memory}));
+        assert!(errors(&wrong)[0].starts_with("cluster.memory_gib"), "{:?}", errors(&wrong));
+    }
 }

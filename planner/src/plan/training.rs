@@ -130,6 +130,8 @@ pub struct MoeTraining {
     pub backend: FlexBackend,
     /// Tokens of the busiest expert rank over the mean.
     pub load_imbalance: f64,
+    /// Whether more tokens may come to a rank than that.
+    pub load_may_grow: bool,
     /// Tokens that an expert takes over the mean; none drops none.
     pub capacity_factor: Option<f64>,
     /// Whether every expert's input is padded to its capacity.

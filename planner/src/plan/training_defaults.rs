@@ -7,8 +7,8 @@ use crate::finding::Finding;
 use crate::units::Dtype;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, Runtime, SoftwareFile,
-    TrainingFile,
+    MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, RecomputeFile, Runtime,
+    SoftwareFile, TrainingFile,
 };
 
 /// Types of whole values: what a GEMM computes and gradients are summed in.
@@ -50,6 +50,9 @@ pub(super) fn fill_training(
     let recompute_modules = fill.names("training.recompute.modules", &mut recompute.modules, MAX_MODULES);
     if let Some(layers) = recompute.num_layers {
         fill.within("training.recompute.num_layers", layers, 1, MAX_LAYERS);
+    }
+    if granularity == Granularity::Full {
+        usual_method(fill, recompute);
     }
     let (recompute_method, recompute_layers) = (recompute.method.clone(), recompute.num_layers);
     let distribute_saved_activations = fill.or(
@@ -113,6 +116,15 @@ pub(super) fn fill_training(
         deterministic: fill.or("training.deterministic", &mut training.deterministic, false),
         fused_softmax: fill.or("training.fused_softmax", &mut training.fused_softmax, true),
         deferred_head_gradients: training.deferred_head_gradients,
+    }
+}
+
+/// How whole layers are recomputed where nobody says: each is a checkpoint, which is all that FSDP2 has.
+fn usual_method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) {
+    let method = fill.or("training.recompute.method", &mut recompute.method, "uniform".to_owned());
+    // How many layers of a stage the other method recomputes is a choice that nobody can make for the plan.
+    if method == "uniform" {
+        fill.or("training.recompute.num_layers", &mut recompute.num_layers, 1);
     }
 }
 
@@ -183,10 +195,13 @@ fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile, gated: bool) -> MoeTrainin
                 .nearest([serde_json::Value::Null, 1.0.into()]),
         );
     }
+    // Who says how tokens spread has made a statement, be it 1.0.
+    let unsaid = moe.load_imbalance.is_none() && moe.force_balance != Some(true);
     MoeTraining {
         dispatcher: fill.or("training.moe.dispatcher", &mut moe.dispatcher, Dispatcher::AllToAll),
         backend: fill.or("training.moe.backend", &mut moe.backend, FlexBackend::DeepEp),
         load_imbalance: fill.or("training.moe.load_imbalance", &mut moe.load_imbalance, 1.0),
+        load_may_grow: fill.or("training.moe.load_may_grow", &mut moe.load_may_grow, unsaid),
         capacity_factor: moe.capacity_factor,
         pad_to_capacity: fill.or("training.moe.pad_to_capacity", &mut moe.pad_to_capacity, false),
         grouped_gemm: fill.or("training.moe.grouped_gemm", &mut moe.grouped_gemm, true),

@@ -2,10 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Objective;
 use super::room::{Group, Margin};
 use super::settings::Settings;
-use crate::wire::{PlanFile, Verdict};
+use crate::wire::{Chosen, Objective, PlanFile, Verdict};
 
 /// The answer, version 1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +27,9 @@ pub struct SearchAnswer {
     pub nearest: Option<Beyond>,
     /// Where nothing fits, or only just, what would.
     pub relief: Option<Relief>,
+    /// Of the first row, what was free, and what another value would cost; empty while the search goes on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<Chosen>,
     /// What to know before the rows are trusted, each in a sentence.
     #[serde(default)]
     pub notes: Vec<String>,
@@ -36,6 +38,32 @@ pub struct SearchAnswer {
 }
 
 impl SearchAnswer {
+    /// What to look at first: the fastest, the one that costs least, the one with the most memory left, the one on fewest GPUs;
+    /// of those that are the same plan only the first, and the last only where the numbers of GPUs differ.
+    pub fn bests(&self) -> Vec<(Objective, &Row)> {
+        let group = self.rows.first().map(|row| row.group);
+        let all = || self.rows.iter().chain(&self.front).filter(|row| Some(row.group) == group);
+        let least = |of: fn(&Row) -> f64| {
+            all().min_by(|one, other| {
+                of(one).total_cmp(&of(other)).then(one.step_seconds.total_cmp(&other.step_seconds))
+            })
+        };
+        let alike = all().all(|row| self.rows.first().is_some_and(|first| first.gpus == row.gpus));
+        let found = [
+            (Objective::Fastest, self.rows.first()),
+            (Objective::Cheapest, least(|row| row.cost.unwrap_or(row.gpu_hours))),
+            (Objective::MostHeadroom, least(|row| -(row.headroom_bytes.unwrap_or_default() as f64))),
+            (Objective::FewestGpus, least(|row| row.gpus as f64).filter(|_| !alike)),
+        ];
+        let mut bests: Vec<(Objective, &Row)> = Vec::new();
+        for (objective, row) in found.into_iter().filter_map(|(objective, row)| Some((objective, row?))) {
+            if bests.iter().all(|(_, known)| known.settings != row.settings) {
+                bests.push((objective, row));
+            }
+        }
+        bests
+    }
+
     /// What makes rows of the second group tight, in a sentence.
     pub fn tight_in_words(&self) -> String {
         let free = self.margin.map_or_else(String::new, |margin| {
@@ -97,14 +125,15 @@ impl Row {
 /// How many candidates there were.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Counts {
-    /// In all: refused and evaluated.
+    /// In all: refused and valid.
     pub candidates: u64,
     /// Refused by a rule.
     pub refused: u64,
     /// By which, the most first.
     pub rules: Vec<RuleCount>,
-    /// Valid by every rule, each with memory and time computed.
-    pub evaluated: u64,
+    /// Valid by every rule. Each has its memory and step computed, or bounds on them that something beats.
+    #[serde(alias = "evaluated")]
+    pub valid: u64,
     /// Of them, those that don't fit into the GPU's memory.
     pub too_large: u64,
     /// Of them, those whose step would never end.

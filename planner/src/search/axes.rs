@@ -4,6 +4,54 @@ use super::request::{Axes, Axis, Bounds, Recompute};
 use crate::finding::nearest_names;
 use crate::plan::clip;
 
+/// An axis that a plan file may leave open.
+#[derive(Debug, Clone, Copy)]
+pub struct OpenAxis {
+    /// Its name in `choose`, the last part of its path where that says enough.
+    pub name: &'static str,
+    /// The field of a plan file.
+    pub path: &'static str,
+    /// Whether `all` opens it, too.
+    pub in_all: bool,
+}
+
+const fn axis(name: &'static str, path: &'static str, in_all: bool) -> OpenAxis {
+    OpenAxis { name, path, in_all }
+}
+
+/// What a plan file may leave open.
+pub const AXES: [OpenAxis; 24] = [
+    axis("tp", "layout.tp", true),
+    axis("sp", "layout.sp", true),
+    axis("cp", "layout.cp", true),
+    axis("pp", "layout.pp", true),
+    axis("vpp", "layout.vpp", true),
+    axis("ep", "layout.ep", true),
+    axis("etp", "layout.etp", true),
+    axis("dp_replicate", "layout.dp_replicate", true),
+    axis("schedule", "layout.schedule", true),
+    axis("stages", "layout.pipeline_layout", true),
+    axis("micro_batch_size", "training.micro_batch_size", true),
+    axis("recompute", "training.recompute.granularity", true),
+    axis("distributed_optimizer", "training.optimizer.distributed", true),
+    axis("fsdp_strategy", "layout.fsdp.strategy", true),
+    axis("dispatcher", "training.moe.dispatcher", true),
+    axis("nodes", "cluster.nodes", false),
+    axis("gpu", "cluster.gpu", false),
+    axis("precision", "training.dtype", false),
+    axis("runtime", "runtime", false),
+    axis("cp_kind", "layout.cp_kind", false),
+    axis("tp_overlap", "training.overlap.tp", false),
+    axis("ep_overlap", "training.overlap.ep", false),
+    axis("cuda_graphs", "training.cuda_graphs", false),
+    axis("optimizer_offload", "training.optimizer.offload_fraction", false),
+];
+
+/// The open axis of a name or a path.
+pub fn named_axis(name: &str) -> Option<OpenAxis> {
+    AXES.into_iter().find(|axis| axis.name == name || axis.path == name)
+}
+
 /// Axes that are numbers.
 const NUMBERS: [&str; 9] =
     ["tp", "cp", "pp", "vpp", "ep", "etp", "dp_replicate", "micro_batch_size", "nodes"];
@@ -51,6 +99,11 @@ impl Axes {
             "sp" => self.sp = Some(flags(name, &texts)?),
             "distributed_optimizer" => self.distributed_optimizer = Some(flags(name, &texts)?),
             "uneven_stages" => self.uneven_stages = flags(name, &texts)?.first().copied(),
+            path if path.contains('.') => {
+                // What is no JSON is a name.
+                let value = |text: &&str| serde_json::from_str(text).unwrap_or_else(|_| (*text).into());
+                self.settings.insert(path.to_owned(), texts.iter().map(value).collect());
+            }
             other => return Err(unknown(other)),
         }
         Ok(())

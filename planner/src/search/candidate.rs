@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::request::Objective;
+use crate::wire::Objective;
 
 /// A candidate: values of the axes, and indices into its corner's lists. Ordered by them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -45,6 +45,9 @@ pub struct Scored {
     pub peak_bytes: u64,
 }
 
+/// Share of a step that the time model can't tell apart.
+pub const ALIKE: f64 = 0.02;
+
 /// What an objective looks at beside a candidate itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
@@ -78,6 +81,18 @@ impl Key {
             Objective::Deadline if seconds <= terms.deadline => [0.0, cost, seconds],
             Objective::Deadline => [1.0, seconds, cost],
         })
+    }
+
+    /// Whether the time model can't tell it from the best: then the simplest stands first.
+    #[inline]
+    pub fn is_like(&self, best: &Key, objective: Objective) -> bool {
+        let within = |place: usize| self.0[place] <= best.0[place] * (1.0 + ALIKE);
+        match objective {
+            Objective::Fastest | Objective::Cheapest => within(0),
+            Objective::FewestGpus | Objective::Deadline => self.0[0] == best.0[0] && within(1),
+            // Memory is not a matter of the time model.
+            Objective::MostHeadroom => false,
+        }
     }
 
     /// Whether it comes after another. Nearly all do by their first number, so that is looked at alone.

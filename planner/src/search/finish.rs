@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
 use super::candidate::{Candidate, Key, Scored};
+use super::chosen::Ranked;
 use super::partial::{Kept, Partial};
-use super::request::{Axis, Limits, Objective, Request};
+use super::request::{Axis, Limits, Request};
 use super::room::Group;
 use super::settings::Settings;
 use super::space::Corner;
@@ -15,7 +16,7 @@ use crate::memory;
 use crate::plan::Plan;
 use crate::time;
 use crate::units::Bytes;
-use crate::wire::VERSION;
+use crate::wire::{Objective, VERSION};
 
 /// Rows of a front, at most; of more, some are left out evenly.
 const MOST_OF_FRONT: usize = 50;
@@ -39,6 +40,8 @@ impl Search {
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
         answer.relief = (answer.counts.fitting == 0).then(|| self.relief(partial));
+        let group = if answer.counts.fitting == 0 { Group::Tight } else { Group::Fits };
+        answer.chosen = self.chosen(&self.ranked(partial.group(group), simulated));
         answer
     }
 
@@ -59,8 +62,8 @@ impl Search {
             candidates: partial.candidates(),
             refused: partial.refused.total(),
             rules: rules(partial),
-            evaluated: partial.evaluated,
-            too_large: partial.evaluated - partial.endless - partial.fitting(),
+            valid: partial.valid,
+            too_large: partial.valid - partial.endless - partial.fitting(),
             endless: partial.endless,
             fitting: partial.fits.count,
             tight: partial.tight.count,
@@ -73,6 +76,7 @@ impl Search {
             margin: self.request.margin,
             front: self.front(known, partial, simulated),
             relief: None,
+            chosen: Vec::new(),
             rows,
             counts,
             nearest,
@@ -112,10 +116,13 @@ impl Search {
     }
 
     /// The best of a group in their final order: simulated ones by their simulated seconds, then the others.
-    fn ranked(&self, kept: &Kept, simulated: &[Simulated]) -> Vec<(Scored, Option<f64>)> {
+    fn ranked(&self, kept: &Kept, simulated: &[Simulated]) -> Vec<Ranked> {
+        let kept_too = |scored: &&Scored| kept.best.iter().all(|known| known.candidate != scored.candidate);
+        let simple = kept.simple.values().filter(kept_too);
         let mut found: Vec<(Scored, Option<f64>, Key)> = kept
             .best
             .iter()
+            .chain(simple)
             .map(|scored| {
                 let seconds = seconds_of(simulated, scored);
                 let key = self.key(&Scored { seconds: seconds.unwrap_or(scored.seconds), ..*scored });
@@ -129,7 +136,10 @@ impl Search {
                 .then(key.compare(other_key))
                 .then(one.candidate.cmp(&other.candidate))
         });
-        found.into_iter().map(|(scored, seconds, _)| (scored, seconds)).collect()
+        let mut ranked: Vec<Ranked> =
+            found.into_iter().map(|(scored, seconds, _)| (scored, seconds)).collect();
+        self.simplest_first(&mut ranked);
+        ranked
     }
 
     fn row(
@@ -245,7 +255,7 @@ impl Search {
 
     fn capacity(&self, scored: &Scored) -> u64 {
         let corner = self.space.corners.get(scored.candidate.corner as usize);
-        corner.and_then(|corner| corner.plan.cluster.gpu.capacity_bytes).unwrap_or(u64::MAX)
+        corner.and_then(|corner| corner.plan.cluster.capacity_bytes()).unwrap_or(u64::MAX)
     }
 
     fn missing(&self, scored: &Scored) -> u64 {
@@ -280,6 +290,7 @@ impl Search {
                 ),
                 None => "the space is empty: some axis has no value left".to_owned(),
             });
+            suggestions.extend(self.unpinnings());
             return Relief { smallest: None, suggestions };
         };
         // Tight plans are rows, so none lacks anything.
@@ -308,7 +319,7 @@ impl Search {
             None => format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS),
         });
         let largest =
-            self.space.corners.iter().filter_map(|corner| corner.plan.cluster.gpu.capacity_bytes).max();
+            self.space.corners.iter().filter_map(|corner| corner.plan.cluster.capacity_bytes()).max();
         let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
         larger.sort_by_key(|gpu| gpu.capacity_bytes);
         let larger = larger

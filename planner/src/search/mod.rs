@@ -18,6 +18,10 @@
 mod answer;
 mod axes;
 mod candidate;
+mod choose;
+#[cfg(test)]
+mod choose_tests;
+mod chosen;
 mod fast;
 mod finish;
 #[cfg(test)]
@@ -28,6 +32,7 @@ mod request;
 mod room;
 mod settings;
 mod sharding;
+mod simple;
 mod sink;
 mod space;
 mod stages;
@@ -38,12 +43,15 @@ mod tests;
 mod why;
 mod worker;
 
+pub use crate::wire::Objective;
 pub use answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer, WhyNot};
+pub use axes::{AXES, OpenAxis};
 pub use candidate::{Candidate, Scored};
+pub use choose::{Choice, is_open, open_everything, says};
 pub use finish::Known;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
-pub use request::{Axes, Axis, Bounds, Limits, Objective, Recompute, Request, parse_prices};
+pub use request::{Axes, Axis, Bounds, Limits, Recompute, Request, parse_prices};
 pub use room::{Group, Margin};
 pub use settings::Settings;
 pub use sharding::Sharding;
@@ -116,7 +124,7 @@ impl Search {
             terms.push(Terms {
                 gpus: corner.plan.world_size() as f64,
                 price: corner.price.unwrap_or(1.0),
-                capacity: corner.plan.cluster.gpu.capacity_bytes.map_or(f64::INFINITY, |bytes| bytes as f64),
+                capacity: corner.plan.cluster.capacity_bytes().map_or(f64::INFINITY, |bytes| bytes as f64),
                 deadline: deadline(&request, &corner.plan),
             });
         }
@@ -199,6 +207,7 @@ impl Search {
         let pipe = corner.pipes.get(usize::from(candidate.stages))?.get(usize::from(candidate.pipe))?;
         let (recompute, _) = corner.recompute.get(usize::from(candidate.recompute))?;
         let world = corner.plan.world_size();
+        let split = pipe.split.clone().unwrap_or_else(|| corner.plan.split());
         let [tp, cp, ep, etp] = [candidate.tp, candidate.cp, candidate.ep, candidate.etp].map(u64::from);
         let of = |ranks: u64| world.checked_div(ranks.saturating_mul(pipe.pp)).unwrap_or(1);
         Some(Settings {
@@ -212,7 +221,11 @@ impl Search {
             pp: pipe.pp,
             vpp: pipe.vpp,
             schedule: pipe.schedule,
-            pipeline_layout: pipe.uneven.as_ref().map(|(text, _)| text.clone()),
+            pipeline_layout: split.listed.as_ref().map(|(text, _)| text.clone()),
+            first_stage_layers: split.first_stage_layers,
+            last_stage_layers: split.last_stage_layers,
+            account_for_embedding: split.account_for_embedding,
+            account_for_loss: split.account_for_loss,
             ep,
             etp,
             dp: of(tp.saturating_mul(cp)),
@@ -222,6 +235,7 @@ impl Search {
             recompute: recompute.clone(),
             distributed_optimizer: corner.plan.training.optimizer.distributed,
             fsdp_strategy: corner.sharding,
+            settings: corner.settings.clone(),
         })
     }
 
@@ -306,8 +320,9 @@ fn check_prices(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
 /// What is wrong with the margin on some GPU of the space.
 fn check_margin(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
     let Some(margin) = request.margin else { return Ok(()) };
-    for gpu in space.corners.iter().map(|corner| corner.plan.cluster.gpu) {
-        let said = match gpu.capacity_bytes {
+    for cluster in space.corners.iter().map(|corner| &corner.plan.cluster) {
+        let gpu = cluster.gpu;
+        let said = match cluster.capacity_bytes() {
             None => format!(
                 "a margin needs a GPU whose memory is known, and that of {} is not; leave the margin out",
                 gpu.id

@@ -9,14 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::candidate::{Candidate, Key, Scored};
 use super::room::Group;
 use super::tally::Tally;
+use crate::wire::Objective;
 
 /// What was found in some parts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Partial {
     /// Refused by rules.
     pub refused: Tally,
-    /// Evaluated: valid by every rule.
-    pub evaluated: u64,
+    /// Valid by every rule.
+    pub valid: u64,
+    /// Of them, those whose memory and step were computed; bounds dismissed the others. How many depends on the order of the parts.
+    #[serde(default)]
+    pub computed: u64,
     /// Of them, those whose step would never end.
     pub endless: u64,
     /// Of those whose peak fits, tight ones among them, the ones that are faster than the search's mark.
@@ -41,6 +45,9 @@ pub struct Kept {
     pub best: Vec<Scored>,
     /// By cluster, the ones that no other of the group beats in both seconds and memory.
     pub fronts: BTreeMap<u32, Front>,
+    /// Of those that the time model can't tell from the best, the best of each class of simplicity.
+    #[serde(default)]
+    pub simple: BTreeMap<u8, Scored>,
 }
 
 /// Candidates of which none is beaten in both seconds and memory: rising in seconds, falling in bytes.
@@ -115,10 +122,29 @@ impl Kept {
         }
     }
 
+    /// Puts the best of classes of simplicity, and keeps those that can't be told from the best of all.
+    pub(super) fn put_simple(
+        &mut self,
+        found: &BTreeMap<u8, Scored>,
+        objective: Objective,
+        key: impl Fn(&Scored) -> Key,
+    ) {
+        for (class, scored) in found {
+            let known = self.simple.entry(*class).or_insert(*scored);
+            let order = key(scored).compare(&key(known)).then(scored.candidate.cmp(&known.candidate));
+            if order.is_lt() {
+                *known = *scored;
+            }
+        }
+        let best = self.best.first().map(&key);
+        self.simple.retain(|_, one| best.is_some_and(|best| key(one).is_like(&best, objective)));
+    }
+
     /// Adds what was found in other parts.
-    fn merge(&mut self, other: &Kept, most: usize, key: impl Fn(&Scored) -> Key) {
+    fn merge(&mut self, other: &Kept, most: usize, objective: Objective, key: impl Fn(&Scored) -> Key) {
         self.count += other.count;
-        self.put_best(&other.best, most, key);
+        self.put_best(&other.best, most, &key);
+        self.put_simple(&other.simple, objective, key);
         for (cluster, front) in &other.fronts {
             self.fronts.entry(*cluster).or_default().merge(front);
         }
@@ -147,13 +173,20 @@ impl Partial {
     }
 
     /// Adds what was found in other parts.
-    pub(super) fn merge(&mut self, other: &Partial, most: usize, key: impl Fn(&Scored) -> Key) {
+    pub(super) fn merge(
+        &mut self,
+        other: &Partial,
+        most: usize,
+        objective: Objective,
+        key: impl Fn(&Scored) -> Key,
+    ) {
         self.refused.merge(&other.refused);
-        self.evaluated += other.evaluated;
+        self.valid += other.valid;
+        self.computed += other.computed;
         self.endless += other.endless;
         self.faster += other.faster;
         for group in Group::ALL {
-            self.group_mut(group).merge(other.group(group), most, &key);
+            self.group_mut(group).merge(other.group(group), most, objective, &key);
         }
         for (cluster, front) in &other.beyond {
             self.beyond.entry(*cluster).or_default().merge(front);
@@ -175,8 +208,8 @@ impl Partial {
         Partial { fits, tight, beyond, smallest, ..Partial::default() }
     }
 
-    /// Candidates refused or evaluated.
+    /// Candidates refused or valid.
     pub fn candidates(&self) -> u64 {
-        self.evaluated.saturating_add(self.refused.total())
+        self.valid.saturating_add(self.refused.total())
     }
 }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::candidate::{Key, Scored, Terms};
 use super::partial::Partial;
-use super::request::Objective;
+use super::room::Group;
+use crate::wire::Objective;
 
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
 /// merged; as JSON it comes back as it was.
@@ -23,18 +24,26 @@ pub struct Ranking {
 impl Ranking {
     /// Adds what was found elsewhere.
     pub fn merge(&self, into: &mut Partial, other: &Partial) {
-        into.merge(other, self.most(), |scored| self.key(scored));
+        into.merge(other, self.most(), self.objective, |scored| self.key(scored));
     }
 
     /// The candidates to simulate: the best that fit, and of tight ones those that become rows, with whatever the others
-    /// leave of the number.
+    /// leave of the number. Beside them the simplest that can't be told from the best.
     pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
         let (fits, tight) = (&partial.fits.best, &partial.tight.best);
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
         let promised = rows.min(self.most() / 2).min(tight.len());
         let of_fits = fits.len().min(self.most() - promised);
         let of_tight = tight.len().min(self.most() - of_fits);
-        fits.iter().take(of_fits).chain(tight.iter().take(of_tight)).copied().collect()
+        let mut list: Vec<Scored> =
+            fits.iter().take(of_fits).chain(tight.iter().take(of_tight)).copied().collect();
+        let simple = Group::ALL.into_iter().flat_map(|group| partial.group(group).simple.values());
+        for scored in simple {
+            if list.iter().all(|known| known.candidate != scored.candidate) {
+                list.push(*scored);
+            }
+        }
+        list
     }
 
     pub(super) fn key(&self, scored: &Scored) -> Key {

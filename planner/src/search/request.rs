@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::room::Margin;
 use super::sharding::Sharding;
 use crate::plan::clip;
-use crate::wire::{Granularity, PlanFile, Precision, RecomputeFile, Runtime, Schedule, VERSION};
+use crate::wire::{Granularity, Objective, PlanFile, Precision, RecomputeFile, Runtime, Schedule, VERSION};
 
 /// A search request, version 1. Unknown fields are refused; what is absent is free or, where said, as in the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,45 +74,6 @@ pub fn parse_prices(text: &str) -> Result<BTreeMap<String, f64>, String> {
         format!("a price is a GPU's id and a number, such as h100-sxm=2.5, and this is `{}`", clip(pair))
     };
     pairs.map(|pair| read(pair).ok_or_else(|| wrong(pair))).collect()
-}
-
-/// What is best among plans that fit, and among tight ones, which come after them. Of equals the faster, then the smaller, then the first in the order of the axes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// Least seconds of a step.
-    #[default]
-    Fastest,
-    /// Least GPU hours of a step, at their prices.
-    Cheapest,
-    /// Least GPUs.
-    FewestGpus,
-    /// Most memory left on the fullest GPU.
-    MostHeadroom,
-    /// Cheapest of those that are done in `deadline_days`; the fastest where none is.
-    Deadline,
-}
-
-impl Objective {
-    /// All of them.
-    pub const ALL: [Objective; 5] = [
-        Objective::Fastest,
-        Objective::Cheapest,
-        Objective::FewestGpus,
-        Objective::MostHeadroom,
-        Objective::Deadline,
-    ];
-
-    /// The name used in requests.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Objective::Fastest => "fastest",
-            Objective::Cheapest => "cheapest",
-            Objective::FewestGpus => "fewest_gpus",
-            Objective::MostHeadroom => "most_headroom",
-            Objective::Deadline => "deadline",
-        }
-    }
 }
 
 /// Values that a number may take: one, some, or all within bounds.
@@ -197,8 +159,15 @@ pub struct Axes {
     pub runtime: Option<Vec<Runtime>>,
     /// GPUs by id; as in the plan.
     pub gpu: Option<Vec<String>>,
-    /// Whether stages of unequal numbers of layers are made (by a layout string) where layers don't divide; yes.
+    /// Whether stages of unequal numbers of layers are made where layers don't divide; yes.
     pub uneven_stages: Option<bool>,
+    /// Whether the plan's own split of layers over stages holds, where it says one; no.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub own_stages: bool,
+    /// Other settings by their path in the plan file, such as `training.moe.dispatcher`, each with the values to try; as in the
+    /// plan.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Vec<Value>>,
 }
 
 /// What is recomputed: `none`, `full`, or modules joined by `+`.

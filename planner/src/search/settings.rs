@@ -1,13 +1,18 @@
 //! The settings of one candidate, from which a full plan file follows.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::request::Recompute;
 use super::sharding::Sharding;
+use crate::finding::Finding;
+use crate::plan::with_value;
 use crate::wire::{PlanFile, Precision, Runtime, Schedule};
 
 /// Everything that a search chose for one plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// GPU.
     pub gpu: String,
@@ -29,8 +34,20 @@ pub struct Settings {
     pub vpp: u64,
     /// Schedule.
     pub schedule: Schedule,
-    /// Layout string, where stages have unequal numbers of layers.
+    /// Layout string, where no simpler words say how unequal the stages are.
     pub pipeline_layout: Option<String>,
+    /// Layers of the first stage, where it has others than most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_stage_layers: Option<u64>,
+    /// Layers of the last stage, where it has others than most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_stage_layers: Option<u64>,
+    /// Whether the embedding counts as a layer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub account_for_embedding: bool,
+    /// Whether the loss counts as a layer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub account_for_loss: bool,
     /// Expert parallel.
     pub ep: u64,
     /// Expert tensor parallel.
@@ -50,12 +67,29 @@ pub struct Settings {
     /// What an FSDP runtime splits, where that was searched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fsdp_strategy: Option<Sharding>,
+    /// Other settings that were searched, by their path in the plan file.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, Value>,
 }
 
 impl Settings {
     /// GPUs in all.
     pub fn gpus(&self, file: &PlanFile) -> u64 {
         self.nodes.saturating_mul(file.cluster.gpus_per_node.unwrap_or(8))
+    }
+
+    /// How layers are split over the stages, as people write it: `even`, a layout string, layers of the ends, what counts as a layer.
+    pub fn stages_in_words(&self) -> String {
+        if let Some(text) = &self.pipeline_layout {
+            return text.clone();
+        }
+        let ends = [("first", self.first_stage_layers), ("last", self.last_stage_layers)];
+        let ends = ends.into_iter().filter_map(|(end, layers)| Some(format!("{end} {}", layers?)));
+        let counted =
+            [("embedding", self.account_for_embedding), ("loss", self.account_for_loss)].into_iter();
+        let counted = counted.filter(|(_, counts)| *counts).map(|(what, _)| format!("{what} as a layer"));
+        let words: Vec<String> = ends.chain(counted).collect();
+        if words.is_empty() { "even".to_owned() } else { words.join(", ") }
     }
 
     /// `file` with these settings. What only fitted the old layout goes back to its default.
@@ -70,6 +104,12 @@ impl Settings {
         layout.vpp = Some(self.vpp);
         layout.schedule = Some(self.schedule);
         layout.pipeline_layout.clone_from(&self.pipeline_layout);
+        (layout.first_stage_layers, layout.last_stage_layers) =
+            (self.first_stage_layers, self.last_stage_layers);
+        if self.account_for_embedding || self.account_for_loss {
+            layout.account_for_embedding = Some(self.account_for_embedding);
+            layout.account_for_loss = Some(self.account_for_loss);
+        }
         layout.ep = Some(self.ep);
         layout.etp = Some(self.etp);
         layout.dp_replicate = Some(self.dp_replicate);
@@ -81,8 +121,25 @@ impl Settings {
         training.dtype = Some(self.precision);
         training.optimizer.distributed = Some(self.distributed_optimizer);
         self.recompute.apply(&mut training.recompute);
-        file
+        with_settings(file, self.settings.iter()).unwrap_or_else(|stopped| stopped.0)
     }
+}
+
+/// A file with settings by their paths.
+///
+/// # Errors
+/// The file as far as it came, with what is wrong.
+pub(super) fn with_settings<'a>(
+    mut file: PlanFile,
+    settings: impl Iterator<Item = (&'a String, &'a Value)>,
+) -> Result<PlanFile, Box<(PlanFile, Finding)>> {
+    for (path, value) in settings {
+        match with_value(&file, path, value) {
+            Ok(changed) => file = changed,
+            Err(finding) => return Err(Box::new((file, *finding))),
+        }
+    }
+    Ok(file)
 }
 
 /// `file` on another GPU and runtime, with nothing left of its layout but what says how axes are laid out. The name goes,
@@ -95,14 +152,14 @@ pub(super) fn neutral(file: &PlanFile, gpu: &str, runtime: Runtime) -> PlanFile 
     cluster.failed = None;
     if cluster.gpu != gpu {
         cluster.gpu = gpu.to_owned();
-        // Links and price are the other GPU's.
+        // Links, memory and price are the other GPU's.
+        cluster.memory_gib = None;
         (cluster.nvlink_domain, cluster.nic_gbps, cluster.price_per_gpu_hour) = (None, None, None);
     }
     let layout = &mut file.layout;
     (layout.tp, layout.sp, layout.cp, layout.pp, layout.vpp) = (None, None, None, None, None);
     (layout.ep, layout.etp, layout.dp_replicate) = (None, None, None);
-    (layout.schedule, layout.microbatch_group_size, layout.pipeline_layout) = (None, None, None);
-    (layout.first_stage_layers, layout.last_stage_layers) = (None, None);
-    (layout.account_for_embedding, layout.account_for_loss) = (None, None);
+    (layout.schedule, layout.microbatch_group_size) = (None, None);
+    layout.forget_split();
     file
 }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::Search;
 use super::candidate::{Candidate, Key, Scored, Terms};
 use super::partial::{Front, Kept, Partial};
-use super::request::Objective;
 use super::room::{Group, Room};
+use super::simple::Classes;
+use crate::wire::Objective;
 
 /// Times the GPU's memory beyond which a plan is not nearly one that fits.
 const FAR: u64 = 2;
@@ -21,7 +22,9 @@ pub struct Sink {
     /// Bytes beyond which a plan is not nearly one that fits.
     far: u64,
     most: usize,
-    evaluated: u64,
+    classes: Classes,
+    valid: u64,
+    computed: u64,
     endless: u64,
     mark: f64,
     faster: u64,
@@ -40,6 +43,10 @@ struct Grouped {
     best: Vec<Scored>,
     /// What a candidate must be better than, once there are as many as are kept.
     worst: Option<Key>,
+    /// The best so far.
+    first: Option<Key>,
+    /// The best of each class of simplicity, of those that could not be told from the best when they came.
+    simple: BTreeMap<u8, Scored>,
 }
 
 impl Grouped {
@@ -50,22 +57,42 @@ impl Grouped {
             count: 0,
             front: Sieve::of(kept.fronts.remove(&cluster)),
             best: Vec::new(),
-            worst: kept.best.last().filter(|_| full).map(key),
+            worst: kept.best.last().filter(|_| full).map(&key),
+            first: kept.best.first().map(&key),
+            simple: BTreeMap::new(),
         }
     }
 
     /// Whether a candidate with this key, and no fewer seconds than these, changes nothing but counts.
     #[inline]
-    fn beats(&mut self, key: &Key, seconds: f64, peak_bytes: u64) -> bool {
-        self.worst.is_some_and(|worst| key.is_behind(&worst)) && self.front.beats(seconds, peak_bytes)
+    fn beats(&mut self, key: &Key, objective: Objective, seconds: f64, peak_bytes: u64) -> bool {
+        self.worst.is_some_and(|worst| key.is_behind(&worst))
+            && self.first.is_some_and(|first| !key.is_like(&first, objective))
+            && self.front.beats(seconds, peak_bytes)
     }
 
     #[inline]
-    fn put(&mut self, scored: &Scored, most: usize, key: impl Fn(&Scored) -> Key) {
+    fn put(
+        &mut self,
+        scored: &Scored,
+        (most, objective, classes): (usize, Objective, &Classes),
+        key: impl Fn(&Scored) -> Key,
+    ) {
         self.count += 1;
         self.front.put(scored);
         // Of equals the first in the order of the axes is kept, so they are looked at too.
         let own = key(scored);
+        let first = *self.first.get_or_insert(own);
+        if own.compare(&first).is_lt() {
+            self.first = Some(own);
+        }
+        if own.is_like(&first, objective) {
+            let known = self.simple.entry(classes.class(&scored.candidate)).or_insert(*scored);
+            let order = own.compare(&key(known)).then(scored.candidate.cmp(&known.candidate));
+            if order.is_lt() {
+                *known = *scored;
+            }
+        }
         if self.worst.is_none_or(|worst| !own.is_behind(&worst)) {
             self.best.push(*scored);
             if self.best.len() >= 4 * most {
@@ -87,10 +114,17 @@ impl Grouped {
     }
 
     /// Gives everything to what is kept of the group.
-    fn give(mut self, cluster: u32, most: usize, key: impl Fn(&Scored) -> Key, into: &mut Kept) {
+    fn give(
+        mut self,
+        cluster: u32,
+        (most, objective): (usize, Objective),
+        key: impl Fn(&Scored) -> Key,
+        into: &mut Kept,
+    ) {
         self.sort(most, &key);
         into.count += self.count;
-        into.put_best(&self.best, most, key);
+        into.put_best(&self.best, most, &key);
+        into.put_simple(&self.simple, objective, key);
         self.front.give(cluster, &mut into.fronts);
     }
 }
@@ -141,9 +175,9 @@ impl Sink {
     /// For a corner, with what is known so far.
     pub fn of(search: &Search, corner: usize, partial: &mut Partial) -> Option<Sink> {
         let cluster = *search.clusters.get(corner)?;
-        let gpu = search.space.corners.get(corner)?.plan.cluster.gpu;
+        let capacity_bytes = search.space.corners.get(corner)?.plan.cluster.capacity_bytes();
         let most = search.kept();
-        let room = Room::of(gpu.capacity_bytes, search.request.margin);
+        let room = Room::of(capacity_bytes, search.request.margin);
         let key = |scored: &Scored| search.key(scored);
         Some(Sink {
             objective: search.request.objective,
@@ -153,7 +187,9 @@ impl Sink {
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
             far: room.capacity.saturating_mul(FAR),
             most,
-            evaluated: 0,
+            classes: search.space.corners.get(corner)?.classes.clone(),
+            valid: 0,
+            computed: 0,
             endless: 0,
             mark: search.mark,
             faster: 0,
@@ -186,7 +222,7 @@ impl Sink {
         seconds: impl FnOnce() -> f64,
     ) {
         if peak_bytes > self.far {
-            self.evaluated += 1;
+            self.valid += 1;
             let known = self.smallest.map(|known| (known.peak_bytes, known.candidate));
             if known.is_none_or(|known| (peak_bytes, candidate) < known) {
                 let seconds = seconds();
@@ -207,7 +243,7 @@ impl Sink {
     /// Counts so many candidates of a group, and no more.
     #[inline]
     fn count(&mut self, group: Option<Group>, count: u64) {
-        self.evaluated += count;
+        self.valid += count;
         if let Some(group) = group {
             self.group(group).count += count;
         }
@@ -230,7 +266,8 @@ impl Sink {
             None => self.beyond.beats(least, peak_bytes),
             Some(group) => {
                 let key = Key::of(self.objective, &self.terms, least, peak_bytes);
-                self.group(group).beats(&key, least, peak_bytes)
+                let objective = self.objective;
+                self.group(group).beats(&key, objective, least, peak_bytes)
             }
         }
     }
@@ -241,7 +278,7 @@ impl Sink {
     pub fn all_far(&mut self, count: u64, least_bytes: u64) -> bool {
         let far = least_bytes > self.far && self.smallest.is_some_and(|known| known.peak_bytes < least_bytes);
         if far {
-            self.evaluated += count;
+            self.valid += count;
         }
         far
     }
@@ -278,7 +315,8 @@ impl Sink {
     #[inline]
     fn put_scored(&mut self, scored: &Scored, group: Option<Group>) {
         if !scored.seconds.is_finite() {
-            self.evaluated += 1;
+            self.valid += 1;
+            self.computed += 1;
             self.endless += 1;
             return;
         }
@@ -288,20 +326,26 @@ impl Sink {
         if smaller {
             self.smallest = Some(*scored);
         }
-        self.evaluated += 1;
+        self.valid += 1;
+        self.computed += 1;
         let Some(group) = group else { return self.beyond.put(scored) };
         self.faster += u64::from(scored.seconds < self.mark);
         let (objective, terms, most) = (self.objective, self.terms, self.most);
         let key = move |scored: &Scored| Key::of(objective, &terms, scored.seconds, scored.peak_bytes);
-        self.group(group).put(scored, most, key);
+        let (grouped, classes) = match group {
+            Group::Fits => (&mut self.fits, &self.classes),
+            Group::Tight => (&mut self.tight, &self.classes),
+        };
+        grouped.put(scored, (most, objective, classes), key);
     }
 
     /// Gives everything to the partial result.
     pub fn give(self, search: &Search, partial: &mut Partial) {
-        partial.evaluated += self.evaluated;
+        partial.valid += self.valid;
+        partial.computed += self.computed;
         partial.endless += self.endless;
         partial.faster += self.faster;
-        let (cluster, most) = (self.cluster, self.most);
+        let (cluster, most) = (self.cluster, (self.most, self.objective));
         let key = |scored: &Scored| search.key(scored);
         self.fits.give(cluster, most, key, &mut partial.fits);
         self.tight.give(cluster, most, key, &mut partial.tight);

@@ -1,8 +1,13 @@
 //! The space: settings that hold for a whole corner of it, values of each axis, and the parts that it is cut into.
 
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
 use super::request::{Axis, Recompute, Request};
-use super::settings::neutral;
+use super::settings::{neutral, with_settings};
 use super::sharding::{self, Sharding};
+use super::simple::Classes;
 use super::stages::{Pipe, chunk_counts, pipes};
 use super::tally::Tally;
 use crate::finding::{Finding, divisors, has_error};
@@ -44,6 +49,10 @@ pub struct Corner {
     pub price: Option<f64>,
     /// What an FSDP runtime splits, where that is asked for.
     pub sharding: Option<Sharding>,
+    /// Other settings that are searched.
+    pub settings: BTreeMap<String, Value>,
+    /// How simple its candidates are.
+    pub classes: Classes,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
     pub usual_sync: bool,
 }
@@ -119,6 +128,7 @@ impl Space {
         let distributed =
             axes.distributed_optimizer.clone().unwrap_or_else(|| vec![own.training.optimizer.distributed]);
         let nodes = nodes(axes.nodes.as_ref(), own.cluster.nodes);
+        let variants = variants(&axes.settings);
         let strange = sharding::strangers(axes.fsdp_strategy.as_ref(), &runtimes);
         if !strange.is_empty() {
             return Err(strange);
@@ -131,7 +141,11 @@ impl Space {
                         for (&distributed, &sharding) in
                             distributed.iter().flat_map(|one| shardings.iter().map(move |other| (one, other)))
                         {
+                            let own = &request.plan.layout;
                             let mut file = neutral(file, gpu, runtime);
+                            if axes.own_stages {
+                                file.layout.take_split(own);
+                            }
                             file.cluster.nodes = Some(nodes);
                             file.training.dtype = Some(precision);
                             file.training.optimizer.distributed = Some(distributed);
@@ -139,10 +153,17 @@ impl Space {
                             if let Some(sharding) = sharding {
                                 sharding.apply(&mut file.layout.fsdp);
                             }
-                            let filled = Plan::fill(&file);
-                            match filled.plan.filter(|_| !has_error(&filled.findings)) {
-                                Some(plan) => space.add(request, plan, precision, sharding),
-                                None => return Err(filled.findings),
+                            for settings in &variants {
+                                let file = with_settings(file.clone(), settings.iter())
+                                    .map_err(|stopped| vec![stopped.1])?;
+                                let filled = Plan::fill(&file);
+                                match filled.plan.filter(|_| !has_error(&filled.findings)) {
+                                    Some(plan) => {
+                                        let settings = settings.clone();
+                                        space.add(request, plan, precision, (sharding, settings));
+                                    }
+                                    None => return Err(filled.findings),
+                                }
                             }
                         }
                     }
@@ -152,7 +173,13 @@ impl Space {
         Ok(space)
     }
 
-    fn add(&mut self, request: &Request, plan: Plan, precision: Precision, sharding: Option<Sharding>) {
+    fn add(
+        &mut self,
+        request: &Request,
+        plan: Plan,
+        precision: Precision,
+        (sharding, settings): (Option<Sharding>, BTreeMap<String, Value>),
+    ) {
         let axes = &request.axes;
         let world = plan.world_size();
         let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
@@ -183,11 +210,14 @@ impl Space {
             replicas: axes.dp_replicate.clone(),
             price,
             sharding,
+            settings,
+            classes: Classes::default(),
             usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
             plan,
         };
         corner.fill_pipes(request, &schedules);
         corner.fill_recompute(request);
+        corner.classes = Classes::of(&corner);
         let plan = corner.plan.clone();
         let moe = plan.model.moe.is_some();
         let tp = Axis::values(axes.tp.as_ref(), usual(&plan, "layout.tp"));
@@ -248,7 +278,7 @@ impl Corner {
             let usual = chunk_counts(scratch.model.num_layers, pp, uneven);
             let (mut kept, mut refused) = (Vec::new(), Vec::new());
             for vpp in Axis::values(request.axes.vpp.as_ref(), usual) {
-                for pipe in pipes(&scratch.model, pp, vpp, schedules, uneven) {
+                for pipe in pipes(&mut scratch, pp, vpp, schedules, uneven) {
                     set_pipe(&mut scratch, &pipe);
                     match first_broken(&Shape::of(&scratch), Aspect::Pipeline) {
                         None => kept.push(pipe),
@@ -301,13 +331,29 @@ pub fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
     let layout = &mut plan.layout;
     (layout.pp, layout.vpp, layout.schedule) = (pipe.pp, pipe.vpp, pipe.schedule);
     layout.microbatch_group_size = pipe.pp;
-    layout.pipeline = pipe.uneven.as_ref().map(|(_, chunks)| chunks.clone());
+    if let Some(split) = &pipe.split {
+        split.put(layout);
+    }
 }
 
 /// Schedules that a runtime has: Megatron-Core two, torch's pipelining and the executor all.
 fn schedules(runtime: Runtime) -> Vec<Schedule> {
     let megatron = matches!(runtime, Runtime::Megatron | Runtime::MegatronFsdp);
     Schedule::ALL.into_iter().filter(|schedule| !megatron || schedule.kind().in_megatron).collect()
+}
+
+/// Every combination of values of settings, the first values first.
+fn variants(settings: &BTreeMap<String, Vec<Value>>) -> Vec<BTreeMap<String, Value>> {
+    let mut found = vec![BTreeMap::new()];
+    for (path, values) in settings {
+        let with = |one: &BTreeMap<String, Value>, value: &Value| {
+            let mut one = one.clone();
+            one.insert(path.clone(), value.clone());
+            one
+        };
+        found = values.iter().flat_map(|value| found.iter().map(move |one| with(one, value))).collect();
+    }
+    found
 }
 
 /// Numbers of nodes: as in the plan, as named, or both bounds and the lower one doubled in between.

@@ -61,8 +61,7 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     let optimizers = request.axes.distributed_optimizer.clone();
     let optimizers = optimizers.unwrap_or_else(|| vec![one.distributed_optimizer]);
     let replicas = if request.axes.dp_replicate.is_some() { &[1][..] } else { sizes };
-    let rest: Vec<Settings> = [1, 2, 3, 4, 8]
-        .into_iter()
+    let rest: Vec<Settings> = (1..=10)
         .flat_map(|vpp| schedules.iter().map(move |&schedule| (vpp, schedule)))
         .flat_map(|(vpp, schedule)| [1, 2].map(|micro_batch_size| (vpp, schedule, micro_batch_size)))
         .flat_map(|(vpp, schedule, micro_batch_size)| {
@@ -73,6 +72,10 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
                 micro_batch_size,
                 recompute: Recompute(set.to_owned()),
                 pipeline_layout: None,
+                first_stage_layers: None,
+                last_stage_layers: None,
+                account_for_embedding: false,
+                account_for_loss: false,
                 ..one.clone()
             })
         })
@@ -95,7 +98,17 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
                             let Some(plan) = Plan::resolve(&settings.apply(file)).plan else { continue };
                             let memory = crate::memory::answer(&plan);
                             let seconds = crate::time::setup(&plan).unwrap().predict(&search.values).total();
-                            let settings = Settings { dp: plan.layout.dp, edp: plan.layout.edp, ..settings };
+                            let split = plan.split();
+                            let settings = Settings {
+                                dp: plan.layout.dp,
+                                edp: plan.layout.edp,
+                                pipeline_layout: split.listed.map(|(text, _)| text),
+                                first_stage_layers: split.first_stage_layers,
+                                last_stage_layers: split.last_stage_layers,
+                                account_for_embedding: split.account_for_embedding,
+                                account_for_loss: split.account_for_loss,
+                                ..settings
+                            };
                             evaluated += 1;
                             if let Some(group) = group_of(memory.verdict) {
                                 brute.push((settings, seconds.to_bits(), memory.peak_bytes, group));
@@ -118,16 +131,15 @@ fn check_by_brute_force(file: &PlanFile, sizes: &[u64], mut request: Request) {
     order(&mut found);
     order(&mut brute);
     assert!(brute.len() > 20, "{}", brute.len());
-    assert_eq!(partial.evaluated, evaluated);
+    assert_eq!(partial.valid, evaluated);
     if let Some((found, brute)) = found.iter().zip(&brute).find(|(found, brute)| found != brute) {
         panic!("{found:?}\n{brute:?}");
     }
     assert_eq!(found.len(), brute.len());
 }
 
-fn even(file: &PlanFile, schedules: &[Schedule]) -> Request {
+fn small(file: &PlanFile, schedules: &[Schedule]) -> Request {
     let mut request = Request::new(file.clone());
-    request.axes.uneven_stages = Some(false);
     request.axes.schedule = Some(schedules.to_vec());
     request.axes.dp_replicate = Some(Axis::Fixed(1));
     request
@@ -139,22 +151,22 @@ const ALL: [Schedule; 5] =
 #[test]
 fn candidates_are_those_that_brute_force_finds_with_the_estimates_memory_and_time() {
     let dense = file("tiny-dense", "megatron", gpus(4), json!({"global_batch_size": 8}));
-    check_by_brute_force(&dense, &[1, 2, 4], even(&dense, &ALL));
+    check_by_brute_force(&dense, &[1, 2, 4], small(&dense, &ALL));
     let moe = file("tiny-moe", "megatron", gpus(4), json!({"global_batch_size": 16}));
-    check_by_brute_force(&moe, &[1, 2, 4], even(&moe, &ALL[..2]));
+    check_by_brute_force(&moe, &[1, 2, 4], small(&moe, &ALL[..2]));
     let native = file("tiny-dense", "native", gpus(4), json!({"global_batch_size": 8}));
-    check_by_brute_force(&native, &[1, 2, 4], even(&native, &ALL));
+    check_by_brute_force(&native, &[1, 2, 4], small(&native, &ALL));
     let fsdp = file("tiny-moe", "fsdp2", gpus(4), json!({"global_batch_size": 8}));
-    check_by_brute_force(&fsdp, &[1, 2, 4], even(&fsdp, &ALL));
+    check_by_brute_force(&fsdp, &[1, 2, 4], small(&fsdp, &ALL));
     let megatron_fsdp = file("tiny-dense", "megatron_fsdp", gpus(4), json!({"global_batch_size": 8}));
-    check_by_brute_force(&megatron_fsdp, &[1, 2, 4], even(&megatron_fsdp, &ALL[..1]));
+    check_by_brute_force(&megatron_fsdp, &[1, 2, 4], small(&megatron_fsdp, &ALL[..1]));
 }
 
 #[test]
 fn strategies_replicas_and_optimizers_are_all_looked_at() {
     let check = |runtime: &str, strategies: &[Sharding]| {
         let file = file("tiny-dense", runtime, gpus(4), json!({"global_batch_size": 8}));
-        let mut request = even(&file, &ALL[..1]);
+        let mut request = small(&file, &ALL[..1]);
         request.axes.fsdp_strategy = Some(strategies.to_vec());
         request.axes.dp_replicate = None;
         check_by_brute_force(&file, &[1, 2, 4], request);
@@ -162,7 +174,7 @@ fn strategies_replicas_and_optimizers_are_all_looked_at() {
     check("fsdp2", &Sharding::ALL[..2]);
     check("megatron_fsdp", &Sharding::ALL[2..]);
     let dense = file("tiny-dense", "megatron", gpus(4), json!({"global_batch_size": 8}));
-    let mut request = even(&dense, &ALL[..2]);
+    let mut request = small(&dense, &ALL[..2]);
     request.axes.distributed_optimizer = Some(vec![false, true]);
     check_by_brute_force(&dense, &[1, 2, 4], request);
 }
@@ -182,13 +194,16 @@ pub(super) fn check_one_by_one(search: &Search) -> Partial {
     let mut single = Partial::default();
     (0..search.parts()).for_each(|part| worker.run(part, &mut single));
     assert_eq!(kept.refused, single.refused);
-    let counts = |partial: &Partial| [partial.evaluated, partial.fits.count, partial.tight.count];
+    let counts = |partial: &Partial| [partial.valid, partial.fits.count, partial.tight.count];
     assert_eq!(counts(&kept), counts(&single));
     for group in Group::ALL {
         for (kept, single) in kept.group(group).best.iter().zip(&single.group(group).best) {
             assert_eq!(kept, single, "{:?}", search.settings(&single.candidate));
         }
     }
+    // Bounds spare one of them most steps.
+    assert!(kept.computed <= single.computed && single.computed <= single.valid);
+    single.computed = kept.computed;
     assert!(kept == single);
     kept
 }
@@ -205,9 +220,9 @@ fn kept_terms_come_to_what_plans_come_to_one_by_one() {
         request.axes.etp = Some(Axis::Values(vec![1, 2]));
     };
     let checked = check_kept("llama-3-8b", 2, json!({"global_batch_size": 32}), narrow);
-    assert!(checked.evaluated > 100, "{}", checked.evaluated);
+    assert!(checked.valid > 100, "{}", checked.valid);
     let checked = check_kept("deepseek-v3", 4, json!({"global_batch_size": 64}), narrow);
-    assert!(checked.evaluated > 100, "{}", checked.evaluated);
+    assert!(checked.valid > 100, "{}", checked.valid);
     let fp8 = json!({"global_batch_size": 64, "dtype": "fp8_current", "bf16_first_layers": 2, "bf16_last_layers": 1});
     let checked = check_kept("qwen3-30b-a3b", 2, fp8, narrow);
     assert!(checked.fits.count > 0 && checked.tight.count > 0, "{checked:?}");
@@ -269,7 +284,11 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     assert_eq!(answer.rows.len(), 40);
     assert!(answer.rows.is_sorted_by_key(|row| row.group));
     for rows in answer.rows.chunk_by(|one, other| one.group == other.group) {
-        assert!(rows.is_sorted_by(|one, other| one.step_seconds <= other.step_seconds));
+        // The first may be a simpler one that the time model can't tell from the fastest.
+        let [first, rest @ ..] = rows else { panic!("no rows") };
+        assert!(rest.is_sorted_by(|one, other| one.step_seconds <= other.step_seconds));
+        let fastest = rest.first().map_or(first.step_seconds, |row| row.step_seconds);
+        assert!(first.step_seconds <= fastest * (1.0 + candidate::ALIKE));
     }
     for row in answer.rows.iter().chain(&answer.front) {
         let estimate = estimate(&row.apply(&file));
@@ -283,8 +302,8 @@ fn every_row_is_a_plan_with_the_numbers_of_its_estimate() {
     let read: SearchAnswer = serde_json::from_str(&serde_json::to_string(&answer).unwrap()).unwrap();
     assert_eq!((read.rows.len(), read.front.len()), (answer.rows.len(), answer.front.len()));
     let counts = &answer.counts;
-    assert_eq!(counts.candidates, counts.refused + counts.evaluated);
-    assert_eq!(counts.evaluated, counts.too_large + counts.endless + counts.fitting + counts.tight);
+    assert_eq!(counts.candidates, counts.refused + counts.valid);
+    assert_eq!(counts.valid, counts.too_large + counts.endless + counts.fitting + counts.tight);
     assert!(answer.front.windows(2).all(|pair| pair[0].peak_bytes > pair[1].peak_bytes));
 }
 
@@ -298,7 +317,9 @@ fn parts_merge_to_the_same_answer_in_any_order() {
         let text = serde_json::to_string(&search.run_part(part)).unwrap();
         search.merge(&mut backward, &serde_json::from_str(&text).unwrap());
     }
-    assert!(forward.evaluated > 100);
+    assert!(forward.valid > 100);
+    // How much bounds dismiss depends on what was found before.
+    backward.computed = forward.computed;
     assert!(forward == backward);
 }
 

@@ -1,10 +1,12 @@
 //! "Why not this one": what stands in the way of settings that somebody had in mind.
 
-use super::Search;
 use super::answer::{Row, WhyNot};
+use super::finish::Known;
+use super::partial::Partial;
 use super::request::Recompute;
+use super::request::{Limits, Request};
 use super::settings::Settings;
-use super::stages::layout_string;
+use super::{Search, Simulated};
 use crate::finding::{Severity, nearest_names};
 use crate::memory;
 use crate::model::Architecture;
@@ -13,6 +15,9 @@ use crate::time;
 use crate::units::Bytes;
 use crate::wire::{MemoryAnswer, Schedule, Verdict};
 
+/// Plans that are simulated to find the one that is compared, and candidates that are looked at.
+const SIMULATED: u64 = 16;
+const MOST: u64 = 2_000_000;
 /// Differences that are told, the largest first.
 const DIFFERENCES: usize = 3;
 /// Names that `set` takes.
@@ -91,7 +96,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What follows from the others where `named` does not say it: schedule, layout string, etp of a dense model.
+    /// What follows from the others where `named` does not say it: schedule, split of layers, etp of a dense model.
     fn follow(&mut self, model: &Architecture, named: &[&str]) {
         let says = |name: &str| named.contains(&name);
         if !says("vpp") && self.pp == 1 {
@@ -102,9 +107,9 @@ impl Settings {
             self.schedule = Schedule::usual(self.vpp);
         }
         if !says("pipeline_layout") {
-            let stages = self.pp.saturating_mul(self.vpp);
-            let even = stages > 0 && model.num_layers.is_multiple_of(stages);
-            self.pipeline_layout = if even { None } else { layout_string(model, stages) };
+            self.pipeline_layout = None;
+            (self.first_stage_layers, self.last_stage_layers) = (None, None);
+            (self.account_for_embedding, self.account_for_loss) = (false, false);
         }
         if model.moe.is_none() && !says("etp") {
             self.etp = self.tp;
@@ -113,21 +118,34 @@ impl Settings {
 }
 
 impl Search {
-    /// Why a plan is not the best: the best row's settings changed as `wanted` says, such as `tp=4,pp=2`.
+    /// Why a plan is not the best: of all plans that are as `wanted` says, such as `tp=4,pp=2`, the best is compared with
+    /// the best row.
     ///
     /// # Errors
     /// A sentence, where `wanted` can't be read.
     pub fn why_not(&self, wanted: &str, best: &Row) -> Result<WhyNot, String> {
         let mut settings = best.settings.clone();
+        let mut request = self.request.clone();
         let mut named = Vec::new();
         for pair in wanted.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let (name, value) = pair
                 .split_once('=')
                 .ok_or_else(|| format!("`{}` is not of the form name=value", clip(pair)))?;
-            settings.set(name.trim(), value.trim())?;
-            named.push(name.trim());
+            let (name, value) = (name.trim(), value.trim());
+            settings.set(name, value)?;
+            match name {
+                "pipeline_layout" => {
+                    request.plan.layout.forget_split();
+                    request.plan.layout.pipeline_layout = Some(value.to_owned());
+                    request.axes.own_stages = true;
+                }
+                _ => request.axes.fix(name, value)?,
+            }
+            named.push(name);
         }
-        if let Some(corner) = self.space.corners.first() {
+        if let Some(found) = best_of(request) {
+            settings = found;
+        } else if let Some(corner) = self.space.corners.first() {
             settings.follow(&corner.plan.model, &named);
         }
         let resolved = Plan::resolve(&settings.apply(&self.request.plan));
@@ -137,7 +155,7 @@ impl Search {
                 .map(|finding| {
                     let rule =
                         if finding.rule.is_empty() { String::new() } else { format!(" ({})", finding.rule) };
-                    format!("it is invalid: {}{rule}", finding.message)
+                    format!("no plan with {} is valid: {}{rule}", clip(wanted), finding.message)
                 })
                 .collect();
             return Ok(WhyNot { settings, step_seconds: None, peak_bytes: None, reasons });
@@ -226,4 +244,22 @@ impl Search {
             reasons,
         }
     }
+}
+
+/// The best plan of a request, fitting or not; none where none is valid.
+pub(super) fn best_of(mut request: Request) -> Option<Settings> {
+    request.limits = Limits { rows: 1, simulated: SIMULATED, candidates: MOST };
+    let search = Search::new(&request).ok()?;
+    let mut partial = Partial::default();
+    let mut worker = search.worker();
+    (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
+    let simulated: Vec<Simulated> =
+        search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
+    let answer = search.so_far(&mut Known::default(), &partial, &simulated);
+    let smallest = || {
+        let smallest =
+            partial.smallest.values().min_by_key(|scored| (scored.peak_bytes, scored.candidate))?;
+        search.settings(&smallest.candidate)
+    };
+    answer.rows.into_iter().next().map(|row| row.settings).or_else(smallest)
 }

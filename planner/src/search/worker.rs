@@ -8,7 +8,7 @@ use super::space::{Corner, Part, replicas, set_pipe};
 use super::stages::Pipe;
 use super::tables::Tables;
 use super::tally::{Refusals, Tally};
-use crate::layout::{Aspect, Shape, first_broken};
+use crate::layout::{Aspect, Shape, Split, first_broken};
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
 use crate::shard;
@@ -138,7 +138,10 @@ impl Grids<'_> {
         let world = self.plan.world_size();
         let layout = &mut self.plan.layout;
         (layout.tp, layout.cp, layout.ep, layout.etp, layout.sp) = (tp, cp, ep, etp, sp);
-        (layout.pp, layout.vpp, layout.pipeline) = (pp, 1, None);
+        (layout.pp, layout.vpp) = (pp, 1);
+        if layout.splitter.is_some() {
+            Split::default().put(layout);
+        }
         layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
         layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
         if self.corner.usual_sync && self.plan.runtime == Runtime::Fsdp2 {
@@ -293,7 +296,7 @@ impl Grids<'_> {
 fn same_stages(pipes: &[Pipe], number: usize) -> usize {
     let key = |pipe: &Pipe| (pipe.vpp, pipe.schedule.kind().in_v);
     let Some(own) = pipes.get(number) else { return number };
-    let same = |pipe: &Pipe| key(pipe) == key(own) && pipe.uneven == own.uneven;
+    let same = |pipe: &Pipe| key(pipe) == key(own) && pipe.split == own.split;
     pipes.iter().position(same).unwrap_or(number)
 }
 

@@ -119,7 +119,7 @@ fn muon(plan: &Plan) -> Option<Finding> {
 
 /// Before it is wrapped, the model stands whole on every GPU, unless it is made on the meta device.
 fn start(plan: &Plan) -> Option<Finding> {
-    let capacity = plan.cluster.gpu.capacity_bytes?;
+    let capacity = plan.cluster.capacity_bytes()?;
     let (_, elements) = super::unit_sizes(plan, 0);
     let bytes = elements.saturating_mul(plan.training.dtype.size());
     (!plan.layout.fsdp.init_meta && is_wrapped(plan) && bytes > capacity).then(|| {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdviceAnswer, PlanFile};
+use super::{AdviceAnswer, Chosen, PlanFile};
 use crate::finding::Finding;
 use crate::nonuniform::{NonuniformAnswer, RankRole};
 
@@ -17,6 +17,9 @@ pub struct Answer {
     /// Paths of the fields that were filled by a default.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// Fields that a search chose, where the file left some open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub chosen: Vec<Chosen>,
     /// What is wrong or worth knowing.
     pub findings: Vec<Finding>,
     /// Parameter counts; none when the model is invalid.

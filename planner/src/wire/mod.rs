@@ -5,6 +5,7 @@
 mod advice;
 mod answer;
 mod calibration;
+mod choose;
 mod hub;
 mod link;
 mod plan_file;
@@ -15,6 +16,7 @@ mod training_file;
 pub use advice::*;
 pub use answer::*;
 pub use calibration::*;
+pub use choose::*;
 pub use hub::*;
 pub use link::{LinkError, decode_link, encode_link};
 pub use plan_file::*;

@@ -5,7 +5,8 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::{SoftwareFile, TrainingFile};
+use super::{Choose, Objective, SoftwareFile, TrainingFile};
+use crate::finding::Finding;
 use crate::model::Architecture;
 use crate::units::Dtype;
 
@@ -38,6 +39,24 @@ pub struct PlanFile {
     /// What the worker does with it.
     #[serde(default)]
     pub run: RunFile,
+    /// What a search may choose; nothing. What the file says stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choose: Option<Choose>,
+    /// What is best, where something is chosen; fastest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<Objective>,
+    /// What a person's words were read as (`crate::parse_plan`); no part of what is written.
+    #[serde(skip)]
+    pub remarks: Vec<Remark>,
+}
+
+/// What something in a plan file was read as that a person wrote in other words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Remark {
+    /// What is said of it, at the field that it was read as.
+    pub finding: Finding,
+    /// The value that this field got; of another value it says nothing.
+    pub value: Value,
 }
 
 impl PlanFile {
@@ -82,6 +101,9 @@ pub struct ModelFile {
     /// The architecture itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<Box<Architecture>>,
+    /// Transformer layers, where they are fewer or more than the preset's or the config's; those of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_layers: Option<u64>,
 }
 
 /// The framework whose sharding and memory rules hold.
@@ -128,6 +150,10 @@ pub struct ClusterFile {
     /// Network bandwidth per GPU in Gbit/s; from the catalogue.
     #[serde(default)]
     pub nic_gbps: Option<f64>,
+    /// Memory of a GPU in GiB as its nameplate has it, where it is another than the catalogue's, such as 96 for an H100 of
+    /// 96 GB; torch sees as much of it as of the catalogue's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_gib: Option<f64>,
     /// Failed GPUs.
     #[serde(default)]
     pub failed: Option<Vec<FailedGpu>>,
@@ -222,6 +248,33 @@ pub struct LayoutFile {
     pub tp_plan_path: Option<String>,
     /// FSDP settings.
     pub fsdp: FsdpFile,
+}
+
+impl LayoutFile {
+    /// Whether nothing is said about which layers a stage holds. That embedding and loss do not count as layers, which is
+    /// Megatron's default, says how not to split them.
+    pub fn splits_itself(&self) -> bool {
+        self.pipeline_layout.is_none()
+            && self.first_stage_layers.is_none()
+            && self.last_stage_layers.is_none()
+            && self.account_for_embedding != Some(true)
+            && self.account_for_loss != Some(true)
+    }
+
+    /// Takes over what another says about it.
+    pub fn take_split(&mut self, other: &LayoutFile) {
+        self.pipeline_layout.clone_from(&other.pipeline_layout);
+        (self.first_stage_layers, self.last_stage_layers) =
+            (other.first_stage_layers, other.last_stage_layers);
+        (self.account_for_embedding, self.account_for_loss) =
+            (other.account_for_embedding, other.account_for_loss);
+    }
+
+    /// Forgets what is said about it.
+    pub fn forget_split(&mut self) {
+        (self.pipeline_layout, self.first_stage_layers, self.last_stage_layers) = (None, None, None);
+        (self.account_for_embedding, self.account_for_loss) = (None, None);
+    }
 }
 
 /// How context parallelism moves keys and values.

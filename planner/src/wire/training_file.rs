@@ -409,6 +409,13 @@ pub struct MoeFile {
     pub backend: Option<FlexBackend>,
     /// Tokens of the busiest rank over the mean; 1.0.
     pub load_imbalance: Option<f64>,
+    /// Whether more tokens may come to a rank than `load_imbalance` says, so that the likely range allows for them; true
+    /// where neither that nor `force_balance` is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_may_grow: Option<bool>,
+    /// Whether the router spreads tokens evenly whatever it has learned, as benchmarks do; the model's routing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub force_balance: Option<bool>,
     /// Tokens that an expert takes over the mean; null drops none.
     pub capacity_factor: Option<f64>,
     /// Whether every expert's input is padded to its capacity; false.

@@ -135,13 +135,19 @@ fn check_link(text: &str) {
         Err(error) => assert!(!error.to_string().is_empty()),
         Ok(file) => {
             let again = decode_link(&encode_link(&file)).expect("our own link is read");
-            assert_eq!(text_of(&planner::estimate(&file)), text_of(&planner::estimate(&again)));
+            assert_eq!(text_of(&planner::estimate(&plain(&file))), text_of(&planner::estimate(&again)));
             check_plan(&file);
         }
     }
 }
 
+/// A plan file without what was said of the words in which it was written.
+fn plain(file: &PlanFile) -> PlanFile {
+    PlanFile { remarks: Vec::new(), ..file.clone() }
+}
+
 fn check_plan(file: &PlanFile) {
+    let file = &plain(file);
     let answer = planner::estimate(file);
     check_answer(&answer);
     let written = serde_json::to_string(file).expect("a plan file is JSON");

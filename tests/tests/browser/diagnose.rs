@@ -19,7 +19,7 @@ const FAILURE: &str = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Trie
 async fn open(runs: &Runs) -> Result<(Hub, Browser)> {
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     browser.click("tab-diagnose").await?;
     Ok((hub, browser))

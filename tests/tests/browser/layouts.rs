@@ -26,7 +26,7 @@ fn two_nodes(preset: &str) -> Value {
 async fn open(runs: &Runs, plan: &Value) -> Result<(Hub, Browser)> {
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     browser.paste("config-paste", &plan.to_string()).await?;
     browser.click("config-apply").await?;

@@ -33,7 +33,7 @@ async fn a_script_has_the_command_lines_findings() -> Result<()> {
 
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     browser.click("tab-script").await?;
     browser.choose_file("lint-file", &file).await?;

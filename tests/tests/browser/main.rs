@@ -1,5 +1,6 @@
 //! The page in a real Chromium, with a real hub behind it. One stream of `cargo xtask test`: a browser at a time.
 
+mod choose;
 mod diagnose;
 mod layouts;
 mod lint;

@@ -22,7 +22,7 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     let micro_batches = 4;
     let plan = json!({

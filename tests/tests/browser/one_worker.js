@@ -23,17 +23,17 @@ const ask = async question => {
 const search = async number => {
   const began = performance.now();
   const { parts } = (await ask({ Begin: { number, request: { version: 1, plan, axes } } })).Begun;
-  let evaluated = 0, first = 0, partial = null;
+  let valid = 0, first = 0, partial = null;
   while (first < parts) {
     const { Worked: worked } = await ask({ Work: { number, first, end: parts } });
     first = worked.next;
     partial = worked.partial ?? partial;
-    evaluated += worked.partial?.evaluated ?? 0;
+    valid += worked.partial?.valid ?? 0;
   }
   const candidates = [...partial.fits.best, ...partial.tight.best].slice(0, 200);
   const { found: simulated } = (await ask({ Simulate: { number, candidates } })).Simulated;
   await ask({ Answer: { number, partial, simulated, last: true } });
-  return { evaluated, seconds: (performance.now() - began) / 1000 };
+  return { valid, seconds: (performance.now() - began) / 1000 };
 };
 (async () => {
   // It says when it is there, and hears nothing before.

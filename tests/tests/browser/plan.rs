@@ -30,7 +30,7 @@ impl Page {
         let runs = Runs::new()?;
         let hub = Hub::start(runs.path())?;
         let browser = Browser::start().await?;
-        browser.open(&hub.url).await?;
+        browser.open(&hub.page()?).await?;
         browser.element("answer-verdict").await?;
         Ok(Page { browser, hub, runs })
     }

@@ -30,7 +30,7 @@ async fn what_is_typed_stands_in_the_script_or_is_refused() -> Result<()> {
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     browser.click("tab-script").await?;
     line_when(&browser, "#SBATCH --account=<ACCOUNT>").await?;
@@ -80,7 +80,7 @@ async fn the_copied_command_of_every_example_writes_the_bytes_that_are_shown() -
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     browser.click("tab-script").await?;
     browser.element("script-text").await?;
@@ -118,7 +118,7 @@ async fn a_secret_that_is_typed_is_not_kept_and_variables_keep_their_commas() ->
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     // As an earlier version kept it.
     let stale = r#"{"account": "research", "env": {"WANDB_API_KEY": "stale-secret-value"}}"#;

@@ -55,7 +55,7 @@ async fn a_search_in_the_page_finds_what_the_command_finds() -> Result<()> {
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     open(&browser, &plan(8)).await?;
     phase(&browser, "done").await?;
@@ -97,7 +97,7 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     // A batch with many divisors, so that there is something to stop.
     let mut large = plan(256);
@@ -147,7 +147,7 @@ async fn a_worker_that_stops_is_said_and_replaced() -> Result<()> {
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     // One worker ends when it is asked to work on something, and at every later word: it never says that it did. Workers may
     // be there already, so what all of them are spoken to with is changed.
@@ -181,7 +181,7 @@ async fn on_one_core(browser: &Browser, plan: &Value) -> Result<[f64; 2]> {
     let output = expect_code(shardplan()?.args(["search", "--threads", "1", "--json"]).arg(file.path()), 0)?;
     let native = began.elapsed().as_secs_f64();
     let answer: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(answer["counts"]["evaluated"] == done["evaluated"], "{} and {done}", answer["counts"]);
+    ensure!(answer["counts"]["valid"] == done["valid"], "{} and {done}", answer["counts"]);
     Ok([done["seconds"].as_f64().context("no seconds")?, native])
 }
 
@@ -207,7 +207,7 @@ async fn what_searches_cost_is_printed() -> Result<()> {
     let runs = Runs::new()?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     let watch = "window.tasks = []; new PerformanceObserver(list => { for (const task of list.getEntries()) \
         window.tasks.push([Math.round(task.startTime), Math.round(task.duration)]) }).observe({ type: 'longtask', buffered: true })";

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(20);
 async fn open(runs: &Runs) -> Result<(Hub, Browser)> {
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
     let plan = json!({
         "version": 1, "name": "settings", "model": {"preset": "mixtral-8x7b"},

@@ -35,7 +35,7 @@ impl Page {
         let runs = Runs::new()?;
         let hub = Hub::start(runs.path())?;
         let browser = Browser::start_with(graphics).await?;
-        browser.open(&hub.url).await?;
+        browser.open(&hub.page()?).await?;
         browser.element("answer-verdict").await?;
         browser.script(KEEP_FRAMES).await?;
         browser.script(KEEP_DOWNLOADS).await?;

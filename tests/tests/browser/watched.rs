@@ -35,7 +35,7 @@ async fn a_watched_run_stands_beside_its_prediction() -> Result<()> {
     std::fs::write(&plan, file.to_string())?;
     let hub = Hub::start(runs.path())?;
     let browser = Browser::start().await?;
-    browser.open(&hub.url).await?;
+    browser.open(&hub.page()?).await?;
     browser.element("answer-verdict").await?;
 
     let enough = runs.beside("enough");

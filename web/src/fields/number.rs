@@ -28,8 +28,12 @@ pub fn Number(
 ) -> impl IntoView {
     let store = store();
     let step = move |up: bool| {
-        let plan = store.plan_now();
-        let values = valid_values(&plan, field.path);
+        let mut values = valid_values(&store.plan_now(), field.path);
+        let said = store.said_now();
+        if said.choose.is_some() {
+            // What is left open goes along.
+            values.extend(valid_values(&said, field.path));
+        }
         let current = untrack(|| shown(store, field).0).unwrap_or_default();
         let next = if up {
             values.iter().copied().filter(|value| *value > current).min()

@@ -58,6 +58,7 @@ pub fn VerdictMark(
 pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
     let store = store();
     let verdict = Signal::derive(move || store.answer.with(|answer| verdict_of(answer)));
+    let unchosen = Memo::new(move |_| store.is_unchosen());
     let line = NodeRef::<leptos::html::Header>::new();
     let watch = StoredValue::new_local(None::<Watch>);
     Effect::new(move |_| {
@@ -72,9 +73,15 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
                 <PlanName/>
             </div>
             <div class="answer-figures" role="group" aria-label="Answer">
-                <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT/>
-                <Memory/>
-                <Time/>
+                {move || match unchosen.get() {
+                    true => view! { <span class="answer-note">"Choosing the best plan"</span> }.into_any(),
+                    false => view! {
+                        <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT/>
+                        <Memory/>
+                        <Time/>
+                    }
+                    .into_any(),
+                }}
             </div>
             <Tools help=help/>
         </header>
@@ -194,7 +201,7 @@ fn PlanName() -> impl IntoView {
     let store = store();
     let editing = RwSignal::new(false);
     let name = Memo::new(move |_| {
-        let given = store.plan().name.clone();
+        let given = store.said().name.clone();
         given
             .or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone())))
             .unwrap_or_default()
@@ -244,7 +251,7 @@ fn Tools(help: RwSignal<bool>) -> impl IntoView {
     let store = store();
     let theme = RwSignal::new(Theme::stored());
     let share = move |_| {
-        let link = start::link(&store.plan_now());
+        let link = start::link(&store.said_now());
         leptos::task::spawn_local(async move {
             match browser::copy(link).await {
                 Ok(()) => store.say("Link copied"),

@@ -15,7 +15,7 @@ const GPU: &str = "cluster.gpu";
 #[component]
 pub fn ClusterSection() -> impl IntoView {
     let store = store();
-    let current = Signal::derive(move || store.plan().cluster.gpu.clone());
+    let current = Signal::derive(move || store.said().cluster.gpu.clone());
     let choose = move |id: String| store.edit(GPU, |plan| plan.cluster.gpu = id);
     let options = gpus().iter().map(|gpu| (gpu.id.to_owned(), gpu.title.to_owned())).collect::<Vec<_>>();
     let summary = Signal::derive(move || {

@@ -176,7 +176,7 @@ fn WordChoice(words: &'static Words, options: Vec<(&'static str, &'static str)>)
     let store = store();
     let first = options.first().map(|(value, _)| *value).unwrap_or_default();
     let current = Signal::derive(move || {
-        let given = (words.get)(&store.plan());
+        let given = (words.get)(&store.said());
         let value = given.or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(words.get)));
         match value {
             Some(Value::String(word)) => word,

@@ -3,13 +3,16 @@
 use std::sync::LazyLock;
 
 use leptos::prelude::*;
-use planner::wire::Schedule;
+use planner::search::open_everything;
+use planner::wire::{Objective, PlanFile, Schedule};
 
 use super::Section;
 use super::fsdp::{FsdpFields, hidden};
-use crate::fields::{Choice, Number, Toggle};
+use crate::fields::{Choice, FieldRow, Number, Select, Toggle};
+use crate::format;
 use crate::state::paths::field;
 use crate::state::store;
+use crate::testid;
 
 /// The section.
 #[component]
@@ -30,7 +33,7 @@ pub fn LayoutSection() -> impl IntoView {
         parts.join(", ")
     });
     let runtime = Memo::new(move |_| {
-        let given = store.plan().runtime;
+        let given = store.said().runtime;
         given.or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.runtime)))
     });
     let derived = move || {
@@ -52,6 +55,7 @@ pub fn LayoutSection() -> impl IntoView {
                 "layout.schedule", "layout.first_stage_layers", "layout.last_stage_layers", "layout.dp_replicate",
                 "layout.fsdp.strategy", "layout.fsdp.outer_strategy", "layout.fsdp.reshard_after_forward", "layout.tp_plan"]
             more=super::fsdp::FIELDS hidden=Signal::derive(move || hidden(runtime.get()))>
+            <Choosing/>
             <Number field=field!(layout.tp) label="Tensor parallel" steps=true hint="tp: GPUs that share each matrix"/>
             <Toggle field=field!(layout.sp) label="Sequence parallel" hint="sp: norms and residuals are cut over the tensor group"/>
             <Number field=field!(layout.pp) label="Pipeline stages" steps=true hint="pp"/>
@@ -76,5 +80,58 @@ fn stage_fields() -> impl IntoView {
         <Choice field=field!(layout.schedule) label="Schedule" options=SCHEDULES.as_slice()/>
         <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
         <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
+    }
+}
+
+/// What is best, how much was looked at, and buttons that leave everything open or hold it.
+#[component]
+fn Choosing() -> impl IntoView {
+    let store = store();
+    let chooses = Memo::new(move |_| store.said().choose.is_some());
+    let objective = Signal::derive(move || store.said().objective.unwrap_or_default().name().to_owned());
+    let choose = move |name: String| {
+        let found = Objective::ALL.into_iter().find(|objective| objective.name() == name);
+        store.edit("objective", |plan| plan.objective = found);
+    };
+    let options = [
+        (Objective::Fastest, "Fastest step"),
+        (Objective::Cheapest, "Fewest GPU hours"),
+        (Objective::MostHeadroom, "Most memory left"),
+    ];
+    let options: Vec<(String, String)> =
+        options.into_iter().map(|(one, title)| (one.name().to_owned(), title.to_owned())).collect();
+    let options = StoredValue::new(options);
+    let open = move |_| store.replace(open_everything(&store.said_now(), ""));
+    let hold = move |_| store.replace(PlanFile::clone(&store.plan_now()));
+    let says = move || {
+        if store.choosing.get() {
+            return "Choosing...".to_owned();
+        }
+        let looked = store
+            .chosen
+            .with(|chosen| chosen.as_ref().map(|chosen| (chosen.looked_at, chosen.findings.is_empty())));
+        match looked.filter(|((count, _), _)| *count > 0) {
+            Some(((count, seconds), true)) => {
+                format!("The best of {} in {seconds:.1} s", format::exact(count))
+            }
+            Some(((count, _), false)) => format!("Nothing of {} fits", format::exact(count)),
+            None => String::new(),
+        }
+    };
+    view! {
+        <div class="row choosing">
+            <button class="quiet" data-testid=testid::OPEN_ALL title="Let everything be chosen" on:click=open>
+                {move || if chooses.get() { "Open all" } else { "Choose for me" }}
+            </button>
+            {move || chooses.get().then(|| view! {
+                <button class="quiet" data-testid=testid::PIN_ALL title="Hold everything as it is" disabled=store.choosing on:click=hold>"Pin all"</button>
+            })}
+            <span class="note" aria-live="polite" data-testid=testid::CHOICE>{move || chooses.get().then(says)}</span>
+        </div>
+        {move || chooses.get().then(|| view! {
+            <FieldRow path="objective" label="Best is">
+                <Select path="objective" hook=testid::OBJECTIVE options=options.get_value() current=objective choose=Callback::new(choose)/>
+            </FieldRow>
+        })}
     }
 }

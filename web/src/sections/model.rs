@@ -13,7 +13,7 @@ use crate::fields::{FieldRow, Select};
 use crate::findings::FindingList;
 use crate::format;
 use crate::state::intake::{self, Intake};
-use crate::state::store;
+use crate::state::{start, store};
 use crate::testid;
 
 const PRESET: &str = "model.preset";
@@ -25,7 +25,7 @@ const OWN: &str = "own architecture";
 pub fn ModelSection() -> impl IntoView {
     let store = store();
     let current = Signal::derive(move || {
-        let plan = store.plan();
+        let plan = store.said();
         match &plan.model {
             ModelFile { preset: Some(preset), .. } => preset.clone(),
             ModelFile { hf_config: Some(_), .. } => PASTED.to_owned(),
@@ -34,9 +34,19 @@ pub fn ModelSection() -> impl IntoView {
         }
     });
     let choose = move |id: String| {
-        if presets().iter().any(|preset| preset.id == id) {
-            store.edit(PRESET, |plan| plan.model = ModelFile { preset: Some(id), ..ModelFile::default() });
-        }
+        let Some(preset) = presets().iter().find(|preset| preset.id == id) else { return };
+        store.edit(PRESET, |plan| {
+            let of = |id: &Option<String>| presets().iter().find(|known| Some(&known.id) == id.as_ref());
+            let before = of(&plan.model.preset).and_then(|known| known.plan.as_ref());
+            plan.model = ModelFile { preset: Some(id), ..ModelFile::default() };
+            if let Some(own) = &preset.plan {
+                (plan.cluster, plan.training) = (own.cluster.clone(), own.training.clone());
+            } else if before.is_some_and(|before| before.cluster.gpu == plan.cluster.gpu) {
+                // What went with the model before goes with it.
+                let usual = start::example();
+                (plan.cluster, plan.training) = (usual.cluster, usual.training);
+            }
+        });
     };
     let options =
         presets().iter().map(|preset| (preset.id.clone(), preset.title.clone())).collect::<Vec<_>>();
@@ -75,7 +85,7 @@ fn ConfigBox() -> impl IntoView {
     });
     let apply = move |text: &str| match intake::read(text) {
         Ok(Intake::Config(config)) => {
-            store.replace(intake::with_config(&store.plan_now(), config));
+            store.replace(intake::with_config(&store.said_now(), config));
             let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
             store.say(if usable {
                 "Model read from config.json"

@@ -56,7 +56,7 @@ pub fn More(
 
 /// How many of these fields the plan file gives.
 fn given(store: Store, fields: &[&str]) -> usize {
-    let file = serde_json::to_value::<&PlanFile>(&store.plan()).unwrap_or_default();
+    let file = serde_json::to_value::<&PlanFile>(&store.said()).unwrap_or_default();
     let at = |path: &&&str| {
         let place = path.split('.').try_fold(&file, |place, key| place.get(key));
         place.is_some_and(|value| !value.is_null())

@@ -124,7 +124,7 @@ fn RecomputeFields() -> impl IntoView {
     const METHOD: &str = "training.recompute.method";
     let store = store();
     let granularity = Memo::new(move |_| shown(store, field!(training.recompute.granularity)).0);
-    let method = Signal::derive(move || store.plan().training.recompute.method.clone().unwrap_or_default());
+    let method = Signal::derive(move || store.said().training.recompute.method.clone().unwrap_or_default());
     let choose = move |name: String| {
         store.edit(METHOD, |plan| plan.training.recompute.method = (!name.is_empty()).then_some(name));
     };
@@ -155,7 +155,7 @@ fn RecomputeFields() -> impl IntoView {
 fn DataChoice() -> impl IntoView {
     const PATH: &str = "run.data";
     let store = store();
-    let current = Signal::derive(move || match &store.plan().run.data {
+    let current = Signal::derive(move || match &store.said().run.data {
         Some(DataFile::Text { .. }) => "text".to_owned(),
         Some(DataFile::Synthetic) | None => "synthetic".to_owned(),
     });
@@ -166,7 +166,7 @@ fn DataChoice() -> impl IntoView {
     let options = [("synthetic", "synthetic"), ("text", "text file")];
     let options = options.map(|(value, text)| (value.to_owned(), text.to_owned())).to_vec();
     let file = move || {
-        let path = match &store.plan().run.data {
+        let path = match &store.said().run.data {
             Some(DataFile::Text { path }) => path.clone(),
             _ => return None,
         };

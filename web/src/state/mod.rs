@@ -1,5 +1,6 @@
 //! What the page holds: one immutable plan file, and what planner says of it. Everything else on screen is a view.
 
+pub mod choosing;
 pub mod fragment;
 pub mod history;
 pub mod intake;
@@ -16,6 +17,7 @@ use planner::finding::Finding;
 use planner::wire::{Answer, PlanFile};
 
 use crate::browser;
+use choosing::Chosen;
 use history::History;
 
 const VIEW_KEY: &str = "shardplan.view";
@@ -108,12 +110,23 @@ impl View {
 /// The page's state, copied into every component that needs it.
 #[derive(Clone, Copy)]
 pub struct Store {
-    plan: RwSignal<Arc<PlanFile>>,
+    said: RwSignal<Arc<PlanFile>>,
+    whole: Memo<Arc<PlanFile>>,
+    /// What a search chose last of what is left open.
+    pub chosen: RwSignal<Option<Arc<Chosen>>>,
+    /// Whether something is left open and not chosen yet.
+    pub choosing: Memo<bool>,
+    /// Whether no search can choose here, with the reason.
+    pub unable: RwSignal<Option<String>>,
     history: RwSignal<History<PlanFile>>,
     /// What planner says of the plan.
     pub answer: Memo<Arc<Answer>>,
     /// The plan with everything filled in, when it can be.
     pub resolved: Memo<Option<Arc<Plan>>>,
+    /// What is drawn: the answer, and while the plan has errors the last one without.
+    pub drawn: Memo<Arc<Answer>>,
+    /// The plan of what is drawn; none before there was one without errors.
+    pub drawn_plan: Memo<Option<Arc<Plan>>>,
     /// Findings that are not about the plan: a link or a file that could not be read.
     pub notices: RwSignal<Vec<Finding>>,
     /// Counts replacements of the whole plan; text that was half typed for the earlier one is dropped.
@@ -133,18 +146,61 @@ pub struct Store {
 impl Store {
     /// A page that shows this plan.
     pub fn new(plan: PlanFile, notices: Vec<Finding>) -> Store {
-        let plan = RwSignal::new(Arc::new(plan));
-        let answer = Memo::new(move |_| plan.with(|plan| Arc::new(planner::estimate(plan))));
+        let said = RwSignal::new(Arc::new(plan));
+        let chosen = RwSignal::new(None::<Arc<Chosen>>);
+        let unable = RwSignal::new(None::<String>);
+        let choosing = Memo::new(move |_| {
+            let wanted = said.with(|said| said.choose.is_some());
+            let is_of = |chosen: &Arc<Chosen>| said.with(|said| chosen.said == *said);
+            wanted
+                && unable.with(Option::is_none)
+                && !chosen.with(|chosen| chosen.as_ref().is_some_and(is_of))
+        });
+        let whole = Memo::new(move |_| {
+            said.with(|said| match &said.choose {
+                None => said.clone(),
+                Some(_) => chosen.with(|chosen| choosing::whole(said, chosen.as_deref())),
+            })
+        });
+        let answer = Memo::new(move |_| {
+            let mut answer = whole.with(|plan| planner::estimate(plan));
+            chosen.with(|chosen| {
+                if let Some(chosen) = chosen.as_ref().filter(|chosen| said.with(|said| chosen.said == *said))
+                {
+                    answer.chosen.clone_from(&chosen.chosen);
+                    answer.assumed.extend(chosen.assumed.iter().cloned());
+                    answer.findings.extend(chosen.findings.iter().cloned());
+                }
+            });
+            Arc::new(answer)
+        });
         // A resolved plan is compared by the plan file it came from, which the signal has done already.
         let resolved = Memo::new_with_compare(
-            move |_| plan.with(|plan| Plan::resolve(plan).plan.map(Arc::new)),
+            move |_| whole.with(|plan| Plan::resolve(plan).plan.map(Arc::new)),
+            |_, _| true,
+        );
+        let drawn = Memo::new(move |before: Option<&Arc<Answer>>| {
+            let answer = answer.get();
+            match before.filter(|before| answer.memory.is_none() && before.memory.is_some()) {
+                None => answer,
+                Some(before) => before.clone(),
+            }
+        });
+        let drawn_plan = Memo::new_with_compare(
+            move |before: Option<&Option<Arc<Plan>>>| resolved.get().or_else(|| before.cloned().flatten()),
             |_, _| true,
         );
         Store {
-            plan,
+            said,
+            whole,
+            chosen,
+            choosing,
+            unable,
             history: RwSignal::new(History::default()),
             answer,
             resolved,
+            drawn,
+            drawn_plan,
             notices: RwSignal::new(notices),
             generation: RwSignal::new(0),
             view: RwSignal::new(View::stored()),
@@ -155,24 +211,44 @@ impl Store {
         }
     }
 
-    /// The plan file, tracked.
+    /// The plan file with everything chosen, tracked.
     pub fn plan(self) -> Arc<PlanFile> {
-        self.plan.get()
+        self.whole.get()
     }
 
-    /// The plan file, not tracked.
+    /// The plan file with everything chosen, not tracked.
     pub fn plan_now(self) -> Arc<PlanFile> {
-        self.plan.get_untracked()
+        self.whole.get_untracked()
+    }
+
+    /// The plan file as somebody said it, tracked: what is left open says nothing.
+    pub fn said(self) -> Arc<PlanFile> {
+        self.said.get()
+    }
+
+    /// The plan file as somebody said it, not tracked.
+    pub fn said_now(self) -> Arc<PlanFile> {
+        self.said.get_untracked()
+    }
+
+    /// Whether there is nothing to show yet, because nothing was chosen before.
+    pub fn is_unchosen(self) -> bool {
+        self.choosing.get() && self.chosen.with(Option::is_none)
+    }
+
+    /// Whether what is drawn is of an earlier plan, because this one has errors.
+    pub fn is_drawn_late(self) -> bool {
+        self.answer.with(|answer| answer.memory.is_none()) && self.drawn.with(|drawn| drawn.memory.is_some())
     }
 
     /// Edits one field; `field` is its path in the plan file.
     pub fn edit(self, field: &str, change: impl FnOnce(&mut PlanFile)) {
-        let before = self.plan_now();
+        let before = self.said_now();
         let mut after = PlanFile::clone(&before);
         change(&mut after);
         if after != *before {
             self.history.update(|history| history.record(before, field, browser::now_ms()));
-            self.plan.set(Arc::new(after));
+            self.said.set(Arc::new(after));
         }
     }
 
@@ -184,7 +260,7 @@ impl Store {
 
     /// Sets the field with this path to a JSON value, as the nearest values of a finding are given.
     pub fn set_path(self, path: &str, value: &serde_json::Value) {
-        match paths::with_value(&self.plan_now(), path, value) {
+        match paths::with_value(&self.said_now(), path, value) {
             Ok(plan) => self.replace(plan),
             Err(finding) => self.notices.set(vec![finding]),
         }
@@ -192,7 +268,7 @@ impl Store {
 
     /// Makes the changes of a piece of advice, as one edit.
     pub fn apply(self, changes: &[planner::wire::Change]) {
-        let changed = changes.iter().try_fold(PlanFile::clone(&self.plan_now()), |file, change| {
+        let changed = changes.iter().try_fold(PlanFile::clone(&self.said_now()), |file, change| {
             paths::with_value(&file, &change.field, &change.to)
         });
         match changed {
@@ -212,9 +288,9 @@ impl Store {
     }
 
     fn step(self, take: impl FnOnce(&mut History<PlanFile>, Arc<PlanFile>) -> Option<Arc<PlanFile>>) {
-        let current = self.plan_now();
+        let current = self.said_now();
         if let Some(plan) = self.history.try_update(|history| take(history, current)).flatten() {
-            self.plan.set(plan);
+            self.said.set(plan);
             self.generation.update(|count| *count += 1);
         }
     }

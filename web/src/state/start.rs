@@ -7,7 +7,7 @@ use gloo::storage::{SessionStorage, Storage};
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::wire::{self, ClusterFile, LayoutFile, LinkError, ModelFile, PlanFile};
+use planner::wire::{self, Choose, ClusterFile, LinkError, ModelFile, PlanFile};
 
 use super::Store;
 use super::fragment::{self, Fragment, MAX_LINK};
@@ -29,7 +29,7 @@ pub fn example() -> PlanFile {
             gpus_per_node: Some(8),
             ..ClusterFile::default()
         },
-        layout: LayoutFile { tp: Some(4), pp: Some(4), ..LayoutFile::default() },
+        choose: Some(Choose::all()),
         ..PlanFile::default()
     }
 }
@@ -88,7 +88,7 @@ pub fn link(plan: &PlanFile) -> String {
 pub fn keep_address(store: Store, hub: Hub) {
     let pending = StoredValue::new_local(None::<Timeout>);
     Effect::new(move |first: Option<()>| {
-        let plan = store.plan();
+        let plan = store.said();
         if first.is_none() {
             return;
         }

@@ -16,8 +16,16 @@ fn to_text<T: serde::Serialize>(value: &T) -> String {
 #[component]
 pub fn DataView() -> impl IntoView {
     let store = store();
-    let answer = Memo::new(move |_| to_text(&planner::advise(&store.plan(), false)));
-    let plan = Memo::new(move |_| to_text(&*store.plan()));
+    let answer = Memo::new(move |_| {
+        let mut answer = planner::advise(&store.plan(), false);
+        // What a search says of the plan is known here alone.
+        store.answer.with(|known| {
+            answer.chosen.clone_from(&known.chosen);
+            answer.assumed.clone_from(&known.assumed);
+        });
+        to_text(&answer)
+    });
+    let plan = Memo::new(move |_| to_text(&*store.said()));
     let stem = move || {
         let named =
             store.answer.with_untracked(|answer| answer.plan.as_ref().and_then(|plan| plan.name.clone()));

@@ -59,7 +59,7 @@ fn fullest(memory: &MemoryAnswer) -> Option<&RankClass> {
 #[component]
 pub fn MemoryView() -> impl IntoView {
     let store = store();
-    let memory = Memo::new(move |_| store.answer.with(|answer| answer.memory.clone()));
+    let memory = Memo::new(move |_| store.drawn.with(|answer| answer.memory.clone()));
     let table = RwSignal::new(false);
     let title =
         Signal::derive(move || memory.with(|memory| memory.as_ref().map(finding).unwrap_or_default()));
@@ -180,7 +180,7 @@ fn bars(memory: &MemoryAnswer) -> Bars {
 fn Facts() -> impl IntoView {
     let store = store();
     move || {
-        let answer: Arc<Answer> = store.answer.get();
+        let answer: Arc<Answer> = store.drawn.get();
         let parameters = answer.parameters.clone().map(|counts| {
             view! {
                 <Fact label="Parameters">

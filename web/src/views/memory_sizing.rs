@@ -25,7 +25,7 @@ fn serves(verdict: Option<SizingVerdict>) -> &'static str {
 pub fn MemorySizing() -> impl IntoView {
     let store = store();
     let open = RwSignal::new(false);
-    let has_experts = Memo::new(move |_| store.resolved.get().is_some_and(|plan| plan.model.moe.is_some()));
+    let has_experts = Memo::new(move |_| store.drawn_plan.get().is_some_and(|plan| plan.model.moe.is_some()));
     let rows = Memo::new_with_compare(
         move |_| if open.get() && has_experts.get() { sizing_rows(&store.plan()) } else { Vec::new() },
         |_, _| true,

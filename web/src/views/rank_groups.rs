@@ -57,7 +57,7 @@ pub fn RankGroups(
     let store = store();
     let crossed = move |group: &Group| {
         store
-            .resolved
+            .drawn_plan
             .with(|plan| plan.as_ref().map_or("", |plan| link_name(link(&plan.cluster, &group.ranks))))
     };
     let rows = move || {

@@ -29,7 +29,7 @@ pub fn RanksView() -> impl IntoView {
     let shown = shown(store);
     let drawn = drawn(store, shown);
     // The first axis that has something to show.
-    let (first, kind) = store.answer.with_untracked(|answer| match &answer.groups {
+    let (first, kind) = store.drawn.with_untracked(|answer| match &answer.groups {
         Some(groups) if groups.tp > 1 => ("tp", GroupKind::Tp),
         Some(groups) if groups.pp > 1 => ("pp", GroupKind::Pp),
         Some(groups) if groups.ep > 1 => ("ep", GroupKind::Ep),
@@ -106,11 +106,12 @@ pub fn RanksView() -> impl IntoView {
 fn shown(store: Store) -> Memo<Option<Arc<Plan>>> {
     Memo::new_with_compare(
         move |_| {
-            store.resolved.get().or_else(|| {
+            let without_failures = || {
                 let mut file = (*store.plan()).clone();
                 file.cluster.failed.take()?;
                 Plan::resolve(&file).plan.map(Arc::new)
-            })
+            };
+            store.resolved.get().or_else(without_failures).or_else(|| store.drawn_plan.get())
         },
         |_, _| true,
     )
@@ -163,7 +164,7 @@ fn Head(
 ) -> impl IntoView {
     let store = store();
     let title = move || {
-        store.resolved.with(|plan| {
+        store.drawn_plan.with(|plan| {
             plan.as_ref().map(|plan| {
                 format!(
                     "{} ranks on {} nodes of {}",
@@ -175,7 +176,7 @@ fn Head(
         })
     };
     let cut = move || {
-        let world = store.resolved.with(|plan| plan.as_ref().map_or(0, |plan| plan.world_size()));
+        let world = store.drawn_plan.with(|plan| plan.as_ref().map_or(0, |plan| plan.world_size()));
         (world > DRAWN).then(|| {
             let text = format!(
                 "The first {} of {} ranks are drawn; groups are listed for clusters of up to {}",

@@ -1,6 +1,6 @@
 //! What of a plan NeMo Automodel has no option for.
 
-use super::rows::equal_stages;
+use super::rows::is_own_split;
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
 use crate::frameworks::gap::{Gap, gap};
 
@@ -93,6 +93,13 @@ pub const COMMON: &[Gap] = &[
         "recipes/llm/train_ft.py",
     ),
     gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
+    gap("training.moe.load_may_grow", Nothing, "what the router does, not what it is told", ""),
+    gap(
+        "training.moe.force_balance",
+        Files,
+        "whether the router is forced to balance stands in the recipe file's model",
+        MODEL,
+    ),
     gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", CONFIG),
     gap("training.fp8_param_gather", Files, "low precision stands in the recipe file's fp8 section", RECIPE),
     gap("training.cuda_graphs", Nothing, "Megatron-Core's", ""),
@@ -109,7 +116,7 @@ pub const FSDP2: &[Gap] = &[
     ),
     gap(
         "layout.pipeline_layout",
-        Where(|plan| plan.layout.pp > 1 && equal_stages(plan).is_none()),
+        Where(|plan| plan.layout.pp > 1 && !is_own_split(plan)),
         "stages take even numbers of layers; a layout of its own is a list of modules in the recipe file",
         "components/distributed/pipelining/functional.py",
     ),

@@ -2,6 +2,7 @@
 
 mod body;
 mod gaps;
+pub(crate) mod log;
 mod read;
 mod rows;
 

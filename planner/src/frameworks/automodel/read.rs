@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::rows::table;
+use super::rows::{table, usual_chunks};
 use crate::import::hub_name::preset_of_hub;
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
@@ -85,6 +85,9 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
     if let Some(layers) = settings.size("distributed.pipeline.layers_per_stage")?.filter(|_| stages > 1) {
         let all = layers_of(&plan).unwrap_or(0);
         plan["layout"]["vpp"] = (all.div_ceil(layers) / stages).max(1).into();
+    } else if stages > 1 {
+        let schedule = serde_json::from_value(plan["layout"]["schedule"].clone()).ok();
+        plan["layout"]["vpp"] = schedule.map_or(1, usual_chunks).into();
     }
     let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
     let kind = match optimizer.rsplit('.').next().unwrap_or_default() {

@@ -6,9 +6,10 @@ use crate::frameworks::Kind::{Follows, Number, Own, Read, Real, Switch, Words};
 use crate::frameworks::gap::{UNDER_FSDP, UNDER_FSDP2};
 use crate::frameworks::row::STYLES;
 use crate::frameworks::{Kind, Row, Table};
-use crate::layout::stage_layers;
+use crate::layout::{automodel, stage_layers};
 use crate::plan::Plan;
-use crate::wire::{Granularity, Runtime};
+use crate::schedule::Chunks;
+use crate::wire::{Granularity, Runtime, Schedule};
 
 use super::gaps;
 
@@ -194,11 +195,22 @@ const FSDP2: &[Row] = &[
     row("model.torch_dtype", "layout.fsdp.sharded_dtype", Read(&TYPES), MODEL),
 ];
 
-/// Layers of a virtual stage, when all have as many.
-pub(super) fn equal_stages(plan: &Plan) -> Option<u64> {
-    let stages = stage_layers(&plan.layout, plan.model.num_layers)?;
-    let each = *stages.first()?;
-    stages.iter().all(|layers| *layers == each).then_some(each)
+/// Whether the stages hold what Automodel gives them by itself: evenly, and what is over to the first ones.
+pub(super) fn is_own_split(plan: &Plan) -> bool {
+    let layers = plan.model.num_layers;
+    stage_layers(&plan.layout, layers).is_some_and(|counts| counts == automodel(layers, counts.len() as u64))
+}
+
+/// The number of layers by which Automodel makes as many virtual stages; none where none does.
+fn layers_per_stage(plan: &Plan) -> Option<u64> {
+    let (layers, stages) = (plan.model.num_layers, plan.layout.pp * plan.layout.vpp);
+    let each = layers.div_ceil(stages.max(1)).max(1);
+    (layers.div_ceil(each) == stages).then_some(each)
+}
+
+/// Chunks of a stage where nothing says how many layers a stage has.
+pub(super) fn usual_chunks(schedule: Schedule) -> u64 {
+    if schedule.kind().chunks == Chunks::One { 1 } else { 2 }
 }
 
 fn has_pipeline(plan: &Plan) -> bool {
@@ -210,7 +222,17 @@ const PIPELINE: &[Row] = &[
     row(
         "distributed.pipeline.layers_per_stage",
         "layout.vpp",
-        Follows(|plan| equal_stages(plan).map(|layers| layers.to_string())),
+        Own {
+            write: |plan| match layers_per_stage(plan) {
+                Some(layers) => Ok(Some(layers.to_string())),
+                None if plan.layout.vpp == usual_chunks(plan.layout.schedule) => Ok(None),
+                None => {
+                    Err("chunks are told by the layers of a stage, and no number of layers makes so many")
+                }
+            },
+            // Whoever knows the layers of the model reads it.
+            read: |_, _| Ok(None),
+        },
         STAGES,
     )
     .when(has_pipeline),

@@ -51,6 +51,7 @@ pub const GAPS: &[Gap] = &[
     gap("software", Nothing, "the environment of the job", ""),
     gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
     gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
+    gap("training.moe.load_may_grow", Nothing, "what the router does, not what it is told", ""),
     gap(
         "training.grad_dtype",
         Only("fp32"),

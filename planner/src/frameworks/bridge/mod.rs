@@ -3,6 +3,7 @@
 
 mod body;
 mod gaps;
+pub(crate) mod log;
 mod read;
 mod recipes;
 mod rows;

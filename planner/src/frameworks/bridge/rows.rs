@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use crate::frameworks::Kind::{Follows, Number, Own, Real, Switch, Words};
+use crate::frameworks::Kind::{Follows, Number, Own, Partly, Real, Switch, Words};
 use crate::frameworks::row::{NULL, STYLES};
 use crate::frameworks::{Kind, Row, Table};
-use crate::import::megatron_names;
+use crate::model::Balance;
 use crate::plan::Plan;
-use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, Precision};
+use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, Granularity};
 
 use super::gaps::GAPS;
 
@@ -111,17 +111,18 @@ const BATCH: &[Row] = &[
     row(
         "mixed_precision",
         "training.dtype",
-        Own {
-            write: |plan| {
-                let precision = plan.file.training.dtype.unwrap_or(Precision::Bf16);
-                let name = megatron_names::bridge_precision(precision);
-                name.map(|name| Some(name.to_owned()))
-                    .ok_or("there is no recipe of mixed precision for it; the recipe's holds")
-            },
-            read: |word, _| {
-                Ok(megatron_names::bridge_precision_of(word).map(|precision| precision.name().into()))
-            },
-        },
+        Partly(&Words {
+            known: &[
+                ("bf16_mixed", "bf16"),
+                ("fp16_mixed", "fp16"),
+                ("bf16_with_fp8_delayed_scaling_mixed", "fp8_delayed"),
+                ("bf16_with_fp8_current_scaling_mixed", "fp8_current"),
+                ("bf16_with_fp8_subchannel_scaling_mixed", "fp8_blockwise"),
+                ("bf16_with_mxfp8_mixed", "mxfp8"),
+                ("bf16_with_nvfp4_mixed", "nvfp4"),
+            ],
+            lacks: "there is no recipe of mixed precision for it; the recipe's holds",
+        }),
         PRECISION,
     ),
     row(
@@ -308,6 +309,10 @@ fn has_experts(plan: &Plan) -> bool {
     plan.model.moe.is_some()
 }
 
+fn is_forced(plan: &Plan) -> bool {
+    plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::Forced)
+}
+
 const EXPERTS: &[Row] = &[
     row(
         "model.moe_token_dispatcher_type",
@@ -323,6 +328,8 @@ const EXPERTS: &[Row] = &[
         MODEL,
     )
     .when(|plan| has_experts(plan) && plan.training.moe.dispatcher == Dispatcher::Flex),
+    // False is what a recipe has by itself.
+    row("model.moe_router_force_load_balancing", "training.moe.force_balance", Switch, MODEL).when(is_forced),
     row("model.moe_grouped_gemm", "training.moe.grouped_gemm", Switch, MODEL).when(has_experts),
     row("model.moe_permute_fusion", "training.moe.permute_fusion", Switch, MODEL).when(has_experts),
     row("model.moe_shared_expert_overlap", "training.moe.shared_expert_overlap", Switch, MODEL)

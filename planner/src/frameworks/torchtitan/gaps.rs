@@ -32,6 +32,12 @@ pub const COMMON: &[Gap] = &[
     ),
     gap("training.mtp_layers", Files, "prediction modules stand with the model", MODEL),
     gap("training.fp8_param_gather", Files, "low precision is a converter in the configuration", CONFIG),
+    gap(
+        "training.moe.force_balance",
+        Files,
+        "whether the router is forced to balance stands with the configuration",
+        CONFIG,
+    ),
     gap("training.moe", Nothing, "how experts are computed stands with the model", MODEL),
     gap("training.recompute.num_layers", Nothing, "said of the method", ""),
     gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", ""),

@@ -3,7 +3,7 @@
 use crate::frameworks::Kind::{Follows, Number, Own, Real, Switch, Words};
 use crate::frameworks::gap::{UNDER_FSDP, UNDER_FSDP2};
 use crate::frameworks::{Kind, Row, Table};
-use crate::layout::stage_layers;
+use crate::layout::{stage_layers, torchtitan};
 use crate::plan::{Framework, Plan};
 use crate::units::number;
 use crate::wire::{CudaGraphs, Granularity, LrSchedule};
@@ -100,16 +100,21 @@ const LAYOUT_02: &[Row] = &[
 const LAYOUT_03: &[Row] =
     &[row("parallelism.enable_sequence_parallel", "layout.sp", Switch, CONFIG).when(has_tp)];
 
-/// Layers of all stages but the first and the last, and how many fewer those have.
-fn even_stages(plan: &Plan) -> Option<[u64; 3]> {
-    let stages = stage_layers(&plan.layout, plan.model.num_layers)?;
-    let each = stages.iter().copied().max()?;
-    match stages.as_slice() {
-        [first, middle @ .., last] if middle.iter().all(|layers| *layers == each) => {
-            Some([each, each - first, each - last])
-        }
-        _ => None,
-    }
+/// Layers of a virtual stage, embedding and output among them, and for how many layers those count: what torchtitan splits
+/// into these very stages.
+fn own_stages(plan: &Plan) -> Option<[u64; 3]> {
+    let layers = plan.model.num_layers;
+    let counts = stage_layers(&plan.layout, layers)?;
+    let stages = counts.len() as u64;
+    let most = counts.iter().copied().max()?;
+    let fewer = (most - counts.first()?, most - counts.last()?);
+    let same = |&(first, last): &(u64, u64)| {
+        let each = (layers + first + last).div_ceil(stages.max(1));
+        let as_many = each > 0 && (layers + first + last).div_ceil(each) == stages;
+        as_many && torchtitan(layers, stages, first, last).as_ref() == Some(&counts)
+    };
+    let (first, last) = [fewer, (1, 1)].into_iter().find(same)?;
+    Some([(layers + first + last).div_ceil(stages), first, last])
 }
 
 const STAGES: &[Row] = &[
@@ -117,10 +122,10 @@ const STAGES: &[Row] = &[
         .when(has_pipeline),
     says(
         "layout.pipeline_layout",
-        |plan| match has_pipeline(plan) && even_stages(plan).is_none() {
+        |plan| match has_pipeline(plan) && own_stages(plan).is_none() {
             true => Err(
-                "stages but the first and the last have equal numbers of layers; any other split is a list of modules in the \
-                 configuration",
+                "stages have equal numbers of layers, where embedding and output count as some, and what is over goes to the first; any \
+                 other split is a list of modules in the configuration",
             ),
             false => Ok(()),
         },
@@ -129,21 +134,21 @@ const STAGES: &[Row] = &[
     row(
         "parallelism.pipeline_parallel_layers_per_stage",
         "",
-        Follows(|plan| even_stages(plan).map(|[each, ..]| each.to_string())),
+        Follows(|plan| own_stages(plan).map(|[each, ..]| each.to_string())),
         PIPELINE,
     )
     .when(has_pipeline),
     row(
         "parallelism.pipeline_parallel_first_stage_less_layers",
         "",
-        Follows(|plan| even_stages(plan).map(|[_, first, _]| first.to_string())),
+        Follows(|plan| own_stages(plan).map(|[_, first, _]| first.to_string())),
         PIPELINE,
     )
     .when(has_pipeline),
     row(
         "parallelism.pipeline_parallel_last_stage_less_layers",
         "",
-        Follows(|plan| even_stages(plan).map(|[.., last]| last.to_string())),
+        Follows(|plan| own_stages(plan).map(|[.., last]| last.to_string())),
         PIPELINE,
     )
     .when(has_pipeline),

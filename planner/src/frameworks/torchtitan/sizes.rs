@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::python::CALLED;
 use crate::import::settings::Settings;
 use crate::import::write::Notes;
+use crate::layout::{layout_string, torchtitan};
 use crate::plan::{Framework, Plan, parse_plan};
 
 /// Settings that count in tokens, which torchtitan has since 2026-08-20.
@@ -108,27 +109,14 @@ pub fn stages(
         layout["vpp"] = chunks.into();
     }
     let stages = pp.saturating_mul(chunks);
-    let (each, extra) = (effective / stages, effective % stages);
-    if (first, last, extra) == (0, 0, 0) {
+    if (first, last, effective % stages.max(1)) == (0, 0, 0) {
         return Ok(());
     }
-    if stages > layers || each < first.max(last) || layout["schedule"] == "zbv" {
+    let Some(counts) = torchtitan(layers, stages, first, last) else {
         notes.warn("layout.pipeline_layout", "stages", "they are counted with equal numbers of layers");
         return Ok(());
-    }
-    let counts = (0..stages).map(|stage| {
-        let all = each + u64::from(stage < extra);
-        all - if stage == 0 {
-            first
-        } else if stage + 1 == stages {
-            last
-        } else {
-            0
-        }
-    });
-    let parts: Vec<String> = counts.map(|count| "t".repeat(count as usize)).collect();
-    let modules = "m".repeat(modules as usize);
-    layout["pipeline_layout"] = format!("E{}{modules}L", parts.join("|")).into();
+    };
+    layout["pipeline_layout"] = layout_string(&counts, modules).into();
     Ok(())
 }
 

@@ -36,7 +36,7 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     if !words.is_empty() {
         payload.arguments.push(words.join(" "));
     }
-    payload.exports = super::mlm::environment::of_hardware(writer);
+    payload.exports = super::super::environment::of_hardware(writer);
     payload.wants_ranks = true;
     payload.startup = startup(writer);
     payload

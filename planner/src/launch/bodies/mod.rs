@@ -1,14 +1,10 @@
-//! The plan as the exact flags of each framework. Names, files and commits that they were read from are in
-//! `docs/frameworks.md`.
+//! What runs and is no framework with options, and what scripts of several share. Frameworks are in `crate::frameworks`; names, files
+//! and commits that they were read from in `docs/frameworks.md`.
 
 pub mod command;
-pub mod mlm;
-pub mod worker;
-
-use crate::finding::Finding;
-pub use crate::units::number;
 
 use super::writer::Writer;
+use crate::finding::Finding;
 
 /// Says that a script turns on something that the plan counts without.
 pub fn expandable_segments(writer: &mut Writer<'_>) {

@@ -1,5 +1,5 @@
 //! Every option that a script has is one that the framework takes, with a value of its kind. What they take is recorded
-//! in `docs/megatron-options.md` and `launch/data`, from their own parsers and dataclasses (`docs/frameworks.md`).
+//! in `launch/data`, from their own parsers and dataclasses (`docs/frameworks.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::frameworks::{automodel, bridge, torchtitan};
-use crate::launch::bodies::mlm;
+use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan};
 use crate::model::presets;
 use crate::plan::Framework;
 use crate::wire::Runtime;
@@ -19,7 +18,7 @@ struct Table(BTreeMap<String, String>);
 impl Table {
     fn of(framework: Framework) -> Table {
         let text = match framework {
-            Framework::MegatronLm => return Table::of_document(),
+            Framework::MegatronLm => include_str!("../data/megatron-lm-0.19.json"),
             Framework::Bridge => include_str!("../data/bridge-0.6.json"),
             Framework::Automodel => include_str!("../data/automodel-0.7.json"),
             Framework::Torchtitan03 => include_str!("../data/torchtitan-0.3.json"),
@@ -27,18 +26,6 @@ impl Table {
             Framework::TorchtitanMain => include_str!("../data/torchtitan-main.json"),
         };
         Table(serde_json::from_str(text).expect("a table of options"))
-    }
-
-    fn of_document() -> Table {
-        let document = include_str!("../../../../docs/megatron-options.md");
-        let rows = document.lines().filter_map(|line| {
-            let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
-            match cells.as_slice() {
-                [name, _, .., takes] if cells.len() == 4 => Some(((*name).to_owned(), (*takes).to_owned())),
-                _ => None,
-            }
-        });
-        Table(rows.collect())
     }
 
     /// What is wrong with an option and its values; a switch has none.
@@ -80,7 +67,7 @@ fn lines(plan: &Plan, kind: Body) -> Vec<Vec<String>> {
     let mut writer = Writer::new(plan, &site, &options);
     let arguments = match kind {
         Body::Bridge => bridge::payload(&mut writer).arguments,
-        Body::Mlm => mlm::arguments(&mut writer),
+        Body::Mlm => megatron_lm::arguments(&mut writer),
         Body::Automodel => automodel::payload(&mut writer).arguments,
         Body::Torchtitan => torchtitan::payload(&mut writer).arguments,
         Body::Worker | Body::Command => Vec::new(),

@@ -4,141 +4,17 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::frameworks::megatron_lm;
 use crate::import::{Arguments, Job, import_megatron_job};
-use crate::launch::bodies::mlm;
 use crate::model::{Attention, presets};
 use crate::wire::PlanFile;
-
-#[path = "../../../../tests/src/bin/answers/draw.rs"]
-mod draw;
-
-/// Fields of a filled plan by path.
-fn fields(path: &str, value: &Value, found: &mut std::collections::BTreeMap<String, Value>) {
-    match value {
-        Value::Object(map) if !map.is_empty() && path != "model" && path != "cluster" => {
-            for (key, value) in map {
-                fields(&if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, value, found);
-            }
-        }
-        _ => {
-            found.insert(path.to_owned(), value.clone());
-        }
-    }
-}
-
-/// What holds where nothing is said, of fields that a filled plan leaves out then.
-const USUAL: [(&str, &str); 5] = [
-    ("layout.fsdp.double_buffer", "false"),
-    ("layout.fsdp.nccl_ub", "false"),
-    ("layout.fsdp.keep_fp8_transpose", "false"),
-    ("layout.fsdp.init_meta", "false"),
-    ("layout.fsdp.preserve_fp32_weights", "true"),
-];
-/// Settings of FSDP2 alone.
-const OF_FSDP2: [&str; 11] = [
-    "checkpoint_scope",
-    "checkpoint_selects",
-    "compile",
-    "gradient_sync",
-    "keeps_logits",
-    "loss_dtype",
-    "offload",
-    "outer_units",
-    "output_dtype",
-    "reduce_dtype",
-    "reshard_after_forward",
-];
-
-/// Whether a field is part of a job of Megatron-LM, and changes something in this plan.
-fn means_something(plan: &Plan, path: &str) -> bool {
-    let fsdp = plan.runtime == crate::wire::Runtime::MegatronFsdp;
-    let training = &plan.training;
-    let selective = training.recompute == crate::wire::Granularity::Selective;
-    match path {
-        "model"
-        | "cluster"
-        | "name"
-        | "version"
-        | "runtime"
-        | "training.train_tokens"
-        | "training.moe.load_imbalance"
-        | "training.optimizer.core_master"
-        | "layout.tp_plan" => false,
-        "layout.fsdp.sharded_dtype" => false,
-        "layout.microbatch_group_size" => plan.layout.vpp > 1,
-        // Without modules nothing is recomputed.
-        "training.recompute.granularity" => !selective || !training.recompute_modules.is_empty(),
-        "training.moe.backend" => {
-            training.moe.dispatcher == crate::wire::Dispatcher::Flex && plan.model.moe.is_some()
-        }
-        "training.optimizer.instances" => !fsdp,
-        "layout.dp_replicate" => fsdp,
-        _ if path.starts_with("software.") => false,
-        _ if path.starts_with("training.moe.") => plan.model.moe.is_some(),
-        _ => match path.strip_prefix("layout.fsdp.") {
-            Some(name) => fsdp && !OF_FSDP2.contains(&name),
-            None => true,
-        },
-    }
-}
-
-/// Fields of plans of every setting that flags do not bring back and of which nothing is said.
-#[test]
-fn what_does_not_come_back_is_said() {
-    let (mut checked, mut lost) = (0, std::collections::BTreeMap::<String, (usize, String)>::new());
-    // Every other one, for the time that they take.
-    for number in (0..draw::PLANS).step_by(2) {
-        let Some(file) = draw::plan(number) else { continue };
-        if !matches!(file.runtime, Some(crate::wire::Runtime::Megatron | crate::wire::Runtime::MegatronFsdp))
-        {
-            continue;
-        }
-        let Some(plan) = Plan::resolve(&file).plan else { continue };
-        let options = ScriptOptions { body: Body::Mlm, ..ScriptOptions::default() };
-        let site = Site::default();
-        let mut writer = Writer::new(&plan, &site, &options);
-        let lines = mlm::arguments(&mut writer);
-        let said: Vec<String> = writer.into_findings().into_iter().map(|finding| finding.field).collect();
-        let words: Vec<String> = lines.iter().flat_map(|line| shlex::split(line).unwrap()).collect();
-        let job = Job {
-            gpu: plan.cluster.gpu.id,
-            nodes: plan.cluster.nodes,
-            gpus_per_node: plan.cluster.gpus_per_node,
-            environment: &[],
-        };
-        let imported = import_megatron_job(Arguments::of_words(words.iter().map(String::as_str)), &job);
-        let Some(back) = imported.file else { panic!("plan {number}: {:?}", imported.findings) };
-        checked += 1;
-        let resolved = Plan::resolve(&back);
-        let Some(filled) = resolved.filled() else { panic!("plan {number}: {:?}", resolved.findings) };
-        let (mut before, mut after) = Default::default();
-        fields("", &serde_json::to_value(&plan.file).unwrap(), &mut before);
-        fields("", &serde_json::to_value(filled).unwrap(), &mut after);
-        for (path, value) in &before {
-            let other = after.get(path).cloned().unwrap_or_default();
-            let known = said.iter().any(|field| field == path || path.starts_with(&format!("{field}.")));
-            let usual =
-                |value: &Value| value.is_null() || USUAL.contains(&(path, value.to_string().as_str()));
-            let same = *value == other || (usual(value) && usual(&other));
-            if !same && !known && means_something(&plan, path) {
-                let one = lost.entry(path.clone()).or_default();
-                one.0 += 1;
-                one.1 = format!("plan {number}: {value} became {other}");
-            }
-        }
-    }
-    assert!(checked > 500, "{checked}");
-    let shown: Vec<String> =
-        lost.iter().map(|(path, (count, one))| format!("{path} {count} {one}")).collect();
-    assert!(lost.is_empty(), "of {checked} plans:\n{}", shown.join("\n"));
-}
 
 /// The flags, and whether they say all of the plan.
 fn flags(plan: &Plan) -> (Vec<String>, bool) {
     let options = ScriptOptions { body: Body::Mlm, ..ScriptOptions::default() };
     let site = Site::default();
     let mut writer = Writer::new(plan, &site, &options);
-    let lines = mlm::arguments(&mut writer);
+    let lines = megatron_lm::arguments(&mut writer);
     let whole = writer.notes().is_empty();
     let words = lines.iter().flat_map(|line| shlex::split(line).expect("words of the shell"));
     (words.collect(), whole)
@@ -147,6 +23,8 @@ fn flags(plan: &Plan) -> (Vec<String>, bool) {
 /// What a plan says, with what has several spellings in one.
 fn normal(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
+    // What was chosen without a word is said by flags.
+    plan.layout.splitter = None;
     plan.name = String::new();
     plan.file = PlanFile::default();
     plan.model.pattern.clear();

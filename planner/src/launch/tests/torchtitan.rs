@@ -42,6 +42,7 @@ fn normal(plan: &Plan) -> Plan {
     plan.name = String::new();
     plan.file = PlanFile::default();
     plan.layout.pipeline = None;
+    plan.layout.splitter = None;
     plan.layout.account_for_embedding = false;
     plan.layout.account_for_loss = false;
     plan.layout.first_stage_layers = None;

@@ -1,7 +1,6 @@
-//! The tables, one file for each framework, with excerpts written for the tests.
+//! The tables, one file for each framework, with excerpts written for the tests; of frameworks whose jobs are plans they stand with
+//! their options.
 
-mod automodel;
-mod bridge;
 mod composer;
 mod deepspeed;
 mod gpt_neox;
@@ -10,25 +9,24 @@ mod lightning;
 mod litgpt;
 mod llm_c;
 mod maxtext;
-mod megatron;
 mod nanogpt;
 mod nanotron;
 mod nemo;
 mod olmo_core;
 mod other;
-mod torchtitan;
 mod torchtune;
 
 use super::format::Format;
+use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan};
 
 /// The frameworks' tables, in the order in which a line is tried.
 pub const NAMED: &[&[Format]] = &[
     gpt_neox::FORMATS,
-    megatron::FORMATS,
-    bridge::FORMATS,
+    megatron_lm::log::FORMATS,
+    bridge::log::FORMATS,
     nemo::FORMATS,
-    torchtitan::FORMATS,
-    automodel::FORMATS,
+    torchtitan::log::FORMATS,
+    automodel::log::FORMATS,
     nanotron::FORMATS,
     deepspeed::FORMATS,
     olmo_core::FORMATS,

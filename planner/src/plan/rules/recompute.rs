@@ -100,7 +100,7 @@ fn method(shape: &Shape<'_>, broken: &mut Broken) {
     match (training.recompute, training.recompute_method.as_deref()) {
         (Granularity::Full, Some("uniform" | "block")) if training.recompute_layers.is_some() => {}
         (Granularity::Full, method @ (None | Some("uniform" | "block"))) => {
-            let message = "full recomputation needs a method (uniform or block) and num_layers".to_owned();
+            let message = "full recomputation needs a method (uniform or block) and num_layers: each so many layers are a checkpoint, or so many layers of a stage are recomputed".to_owned();
             let nearest: &[&str] = if method.is_none() { &["uniform", "block"] } else { &[] };
             wrong(method.into(), message, nearest);
         }

@@ -104,8 +104,9 @@ fn recomputation() {
         json!({"granularity": "selective", "modules": ["mla_up_proj", "moe_act", "shared_experts"]}),
         &[],
     );
-    check("llama-3-8b", json!({"granularity": "full"}), &[METHOD]);
-    check("llama-3-8b", json!({"granularity": "full", "method": "uniform"}), &[METHOD]);
+    check("llama-3-8b", json!({"granularity": "full"}), &[]);
+    check("llama-3-8b", json!({"granularity": "full", "method": "uniform"}), &[]);
+    check("llama-3-8b", json!({"granularity": "full", "method": "block"}), &[METHOD]);
     check("llama-3-8b", json!({"granularity": "full", "method": "all", "num_layers": 1}), &[METHOD]);
     check("llama-3-8b", json!({"granularity": "full", "method": "block", "num_layers": 1}), &[]);
     check("llama-3-8b", json!({"granularity": "selective", "method": "block"}), &[METHOD]);

@@ -159,10 +159,10 @@ fn switches_of_megatron_fsdp() {
 
 #[test]
 fn bogus_strategies_are_refused_with_the_one_that_was_meant() {
-    for name in ["params", "grads_params", "zero3"] {
+    for name in ["params", "grads_params", "zero4"] {
         let answer = answer("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"strategy": name}}));
         assert_eq!(errors(&answer).len(), 1, "{name}");
-        if name != "zero3" {
+        if name != "zero4" {
             assert_eq!(errors(&answer), ["layout.fsdp.strategy: [\"optim_grads_params\"]"]);
             assert!(answer.findings[0].message.contains("old documentation"));
         }

@@ -27,7 +27,7 @@ pub fn LayoutRow(choice: Choice, current: Memo<Option<Key>>, estimates: Estimate
     let is_current = Memo::new(move |_| current.get() == Some(key));
     let estimate = Memo::new(move |_| estimates.of(key));
     let choose = move |_| {
-        store.replace(choice.apply(&store.plan_now()));
+        store.replace(choice.apply(&store.said_now()));
         store.say(format!("{} is the plan now", in_words(&choice)));
     };
     let cells =

@@ -107,7 +107,7 @@ pub fn ScriptView() -> impl IntoView {
     let site = chosen.site;
     // Until somebody chooses: our own executor where it can run the plan.
     let body = Memo::new(move |_| {
-        chosen.body.get().unwrap_or_else(|| match store.resolved.get() {
+        chosen.body.get().unwrap_or_else(|| match store.drawn_plan.get() {
             Some(plan) if planner::finding::has_error(&executor_limits(&plan)) => Body::Bridge,
             _ => Body::Worker,
         })
@@ -161,7 +161,7 @@ pub fn ScriptView() -> impl IntoView {
     let serious =
         Signal::derive(move || findings.get().into_iter().filter(|f| !is_remark(f)).collect::<Vec<_>>());
     let now_wanted = Callback::new(move |()| untrack(wanted));
-    let present = Memo::new(move |_| store.resolved.with(Option::is_some));
+    let present = Memo::new(move |_| store.drawn_plan.with(Option::is_some));
     move || {
         if !present.get() {
             return view! { <NotYet what="The script"/> }.into_any();

@@ -1,5 +1,6 @@
 //! Search: every valid layout and setting for the plan's model, cluster and batch, ranked while one looks.
 
+mod bests;
 mod form;
 mod front;
 mod table;
@@ -18,6 +19,7 @@ use crate::format;
 use crate::search::{Engine, Phase};
 use crate::state::store;
 use crate::testid;
+use bests::Bests;
 use form::{Form, Wanted};
 use front::FrontView;
 use table::Rows;
@@ -112,6 +114,7 @@ pub fn SearchView() -> impl IntoView {
         </div>
         {mishap}
         <FindingList findings=findings id="search-findings".to_owned()/>
+        <Bests answer=answer take=take/>
         <FrontView answer=answer/>
         <Rows answer=answer take=take/>
         <WhyNot engine=engine answer=answer/>

@@ -69,10 +69,10 @@ pub fn Counts(answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
         answer.get().map(|answer| {
             let counts = &answer.counts;
             let head = format!(
-                "{} candidates: {} refused by rules, {} evaluated, {} too large, {} tight, {} fit, {} simulated",
+                "{} candidates: {} refused by rules, {} valid, {} too large, {} tight, {} fit, {} simulated",
                 format::exact(counts.candidates),
                 format::exact(counts.refused),
-                format::exact(counts.evaluated),
+                format::exact(counts.valid),
                 format::exact(counts.too_large),
                 format::exact(counts.tight),
                 format::exact(counts.fitting),

@@ -41,16 +41,16 @@ pub fn ShardsView() -> impl IntoView {
     // None follows the fullest rank.
     let asked = RwSignal::new(None::<u64>);
     let rank = Memo::new(move |_| {
-        let world = store.resolved.with(|plan| plan.as_ref().map(|plan| plan.world_size()))?;
+        let world = store.drawn_plan.with(|plan| plan.as_ref().map(|plan| plan.world_size()))?;
         // A smaller cluster may have lost the rank that was asked for.
         let asked = asked.get().filter(|rank| *rank < world);
-        Some(asked.unwrap_or_else(|| store.answer.with(|answer| answer.memory.as_ref().map_or(0, fullest))))
+        Some(asked.unwrap_or_else(|| store.drawn.with(|answer| answer.memory.as_ref().map_or(0, fullest))))
     });
     // Shards are a function of plan and rank, which have been compared already.
     let shards = Memo::new_with_compare(
         move |_| {
             let rank = rank.get()?;
-            store.resolved.with(|plan| plan.as_ref().map(|plan| Arc::new(plan.rank_shards(rank))))
+            store.drawn_plan.with(|plan| plan.as_ref().map(|plan| Arc::new(plan.rank_shards(rank))))
         },
         |_, _| true,
     );
@@ -68,7 +68,7 @@ pub fn ShardsView() -> impl IntoView {
         })
     };
     let ask = move |text: String| {
-        let world = store.resolved.with_untracked(|plan| plan.as_ref().map_or(0, |plan| plan.world_size()));
+        let world = store.drawn_plan.with_untracked(|plan| plan.as_ref().map_or(0, |plan| plan.world_size()));
         match format::parse_whole(&text) {
             _ if text.trim().is_empty() => asked.set(None),
             Ok(rank) if rank < world => asked.set(Some(rank)),

@@ -38,7 +38,7 @@ fn ink(part: &str) -> Ink {
 pub fn TimeFacts() -> impl IntoView {
     let store = store();
     move || {
-        let time = store.answer.with(|answer| answer.time.clone())?;
+        let time = store.drawn.with(|answer| answer.time.clone())?;
         let [low, high] = time.interval_seconds;
         let mut facts = vec![
             (
@@ -97,7 +97,7 @@ fn CalibrationNote() -> impl IntoView {
     move || {
         let name = store.plan().software.calibration.as_ref().map(|calibration| calibration.name.clone())?;
         let used =
-            store.answer.with(|answer| answer.time.as_ref().is_some_and(|time| time.calibration.is_some()));
+            store.drawn.with(|answer| answer.time.as_ref().is_some_and(|time| time.calibration.is_some()));
         let text = match used {
             true => format!("Seconds are calibrated by {name}"),
             false => format!("The calibration {name} is not for this plan and changes nothing"),
@@ -116,7 +116,7 @@ fn CalibrationNote() -> impl IntoView {
 #[component]
 pub fn Breakdown() -> impl IntoView {
     let store = store();
-    let time = Memo::new(move |_| store.answer.with(|answer| answer.time.clone()));
+    let time = Memo::new(move |_| store.drawn.with(|answer| answer.time.clone()));
     let title = Signal::derive(move || time.with(|time| time.as_ref().map(finding).unwrap_or_default()));
     let alternative =
         Signal::derive(move || time.with(|time| time.as_ref().map(in_words).unwrap_or_default()));

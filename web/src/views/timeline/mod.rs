@@ -45,7 +45,7 @@ pub fn TimelineView() -> impl IntoView {
         has_trace.then_some((summary.info.id, Arc::new(summary.plan)))
     });
     let is_this_plan = Memo::new(move |_| {
-        let native = store.resolved.get().map(|plan| plan.native());
+        let native = store.drawn_plan.get().map(|plan| plan.native());
         run.with(|run| run.as_ref().is_some_and(|(_, plan)| Some(plan.as_ref()) == native.as_ref()))
     });
     let asked = RwSignal::new(None::<bool>);
@@ -53,7 +53,7 @@ pub fn TimelineView() -> impl IntoView {
         Memo::new(move |_| run.with(Option::is_some) && asked.get().unwrap_or_else(|| is_this_plan.get()));
     let plan = Memo::new(move |_| match with_run.get() {
         true => run.with(|run| run.as_ref().and_then(|(_, plan)| Plan::resolve(plan).plan.map(Arc::new))),
-        false => store.resolved.get(),
+        false => store.drawn_plan.get(),
     });
     let simulated = Memo::new(move |_| {
         plan.get().map(|plan| planner::time::timeline(&plan).map(Arc::new).map_err(|finding| finding.message))
@@ -139,7 +139,7 @@ fn Picture(drawn: Memo<Arc<Drawn>>, children: Children) -> impl IntoView {
     };
     let click = move |at: (f32, f32)| selected.set(shared.with_value(|screen| screen.scene.at(at)));
     let name = move || {
-        let plan = store.resolved.get_untracked();
+        let plan = store.drawn_plan.get_untracked();
         plan.map_or_else(String::new, |plan| plan.name.clone())
     };
     let save_trace = move |_| {

@@ -108,7 +108,7 @@ pub(super) const FSDP: &[Row] = &[
     ),
     (
         "minimax-m2",
-        r#"{"runtime":"fsdp2","layout":{"pp":4}}"#,
+        r#"{"runtime":"fsdp2","layout":{"pp":4,"first_stage_layers":15}}"#,
         "layout.pp",
         "layers divide over pipeline stages",
     ),

@@ -76,7 +76,12 @@ pub(super) const GRID: &[Row] = &[
         "training.global_batch_size",
         "global batch is a multiple",
     ),
-    ("minimax-m2", r#"{"layout":{"pp":4}}"#, "layout.pp", "layers divide over pipeline stages"),
+    (
+        "minimax-m2",
+        r#"{"layout":{"pp":4,"first_stage_layers":15}}"#,
+        "layout.pp",
+        "layers divide over pipeline stages",
+    ),
     (
         "llama-3-8b",
         r#"{"layout":{"pp":2,"first_stage_layers":16,"account_for_loss":true}}"#,
@@ -89,7 +94,12 @@ pub(super) const GRID: &[Row] = &[
         "layout.pipeline_layout",
         "layers divide over pipeline stages",
     ),
-    ("llama-3-8b", r#"{"layout":{"pp":2,"vpp":3}}"#, "layout.vpp", "layers divide over pipeline stages"),
+    (
+        "llama-3-8b",
+        r#"{"layout":{"pp":2,"vpp":3,"first_stage_layers":16}}"#,
+        "layout.vpp",
+        "layers divide over pipeline stages",
+    ),
     ("llama-3-8b", r#"{"layout":{"vpp":2}}"#, "layout.vpp", "chunks need pp > 1"),
     (
         "llama-3-8b",

@@ -48,7 +48,7 @@ pub(super) const TRAINING: &[Row] = &[
     ),
     (
         "llama-3-8b",
-        r#"{"training":{"recompute":{"granularity":"full"}}}"#,
+        r#"{"training":{"recompute":{"granularity":"full","method":"block"}}}"#,
         "training.recompute.method",
         "recomputation settings",
     ),

@@ -1,0 +1,103 @@
+//! `shardplan plan --model M --gpu G --nodes N`.
+
+use std::path::PathBuf;
+
+use planner::wire::{Objective, Verdict};
+
+use super::source::{Source, chosen};
+use super::{Exit, Failure, exit, say, search, text};
+
+/// Choose the best plan for a model on a cluster
+///
+/// Model and cluster are enough; whatever is said beside them is kept, and everything else is chosen: the best of all valid
+/// layouts and settings. The plan file goes to standard output or --out, the summary to standard error.
+#[derive(Debug, clap::Args)]
+pub struct PlanCommand {
+    #[command(flatten)]
+    source: Source,
+    /// What is best: fastest, cheapest, fewest_gpus or most_headroom
+    #[arg(long, value_parser = search::objective)]
+    objective: Option<Objective>,
+    /// What is chosen beside the usual, such as nodes or precision
+    #[arg(long, value_name = "AXIS", value_delimiter = ',')]
+    choose: Vec<String>,
+    /// Write the plan file here
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl PlanCommand {
+    /// Writes the plan file and a summary; no when nothing fits.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let mut file = self.source.file()?;
+        file.objective = self.objective.or(file.objective);
+        let mut axes: Vec<String> = match &file.choose {
+            Some(choose) => choose.names().into_iter().map(str::to_owned).collect(),
+            None => vec!["all".to_owned()],
+        };
+        axes.extend(self.choose.iter().cloned());
+        file.choose = Some(planner::wire::Choose::Axes(axes));
+        let sourced = chosen(&file)?;
+        let mut answer = planner::estimate(&sourced.file);
+        answer.chosen.clone_from(&sourced.chosen);
+        answer.assumed.extend(sourced.assumed.iter().cloned());
+        let written = serde_json::to_string_pretty(&sourced.file)?;
+        if let Some(path) = &self.out {
+            std::fs::write(path, format!("{written}\n")).map_err(|error| {
+                Failure::environment(format!("the plan can't be written: {error}: {}", path.display()))
+            })?;
+        }
+        match (json, &self.out) {
+            (true, _) => exit::print_json(&answer)?,
+            (false, None) => exit::print(&format!("{written}\n"))?,
+            (false, Some(_)) => {}
+        }
+        let memory = answer.memory.as_ref();
+        let verdict = memory.map_or(Verdict::Invalid, |memory| memory.verdict);
+        self.summary(&answer, &sourced, verdict);
+        Ok(if matches!(verdict, Verdict::Fits | Verdict::Tight) { Exit::Yes } else { Exit::No })
+    }
+
+    /// A few lines on what was chosen, and what to do next.
+    fn summary(&self, answer: &planner::wire::Answer, sourced: &super::source::Sourced, verdict: Verdict) {
+        let words = match verdict {
+            Verdict::Fits => "fits",
+            Verdict::Tight => "tight",
+            Verdict::No => "nothing fits; this lacks the least",
+            Verdict::Invalid => "invalid",
+        };
+        if let (Some(memory), Some(groups)) = (&answer.memory, &answer.groups) {
+            let capacity =
+                memory.capacity_bytes.map_or_else(String::new, |bytes| format!(" of {}", text::gib(bytes)));
+            say(&format!(
+                "{words}: {}{capacity} GiB on the fullest of {} GPUs; tp {} cp {} pp {} ep {} dp {}",
+                text::gib(memory.peak_bytes),
+                groups.world,
+                groups.tp,
+                groups.cp,
+                groups.pp,
+                groups.ep,
+                groups.dp
+            ));
+        }
+        if let Some(time) = &answer.time {
+            let [low, high] = time.interval_seconds;
+            say(&format!(
+                "step {} s ({} to {} likely), {:.0} tokens/s per GPU",
+                text::seconds(time.step_seconds),
+                text::seconds(low),
+                text::seconds(high),
+                time.tokens_per_second_per_gpu
+            ));
+        }
+        for one in &sourced.chosen {
+            let value = one.value.as_str().map_or_else(|| one.value.to_string(), str::to_owned);
+            say(&format!("  {} {value}: {}", one.field, one.why));
+        }
+        if let Some(relief) = sourced.answer.as_ref().and_then(|answer| answer.relief.as_ref()) {
+            relief.suggestions.iter().for_each(|suggestion| say(&format!("would help: {suggestion}")));
+        }
+        let plan = self.out.as_ref().map_or("plan.json".to_owned(), |path| path.display().to_string());
+        say(&format!("next: shardplan estimate {plan} | shardplan script {plan} | shardplan search {plan}"));
+    }
+}

@@ -1,0 +1,265 @@
+//! Where a command's plan comes from: a plan file, or a model and a cluster by name, whose layout is then chosen.
+
+use std::path::{Path, PathBuf};
+
+use planner::import::{self, Job};
+use planner::plan::with_value;
+use planner::search::{Choice, Search, SearchAnswer};
+use planner::wire::{Choose, Chosen, PlanFile};
+use serde_json::{Value, json};
+
+use super::{Failure, input, say, search::find};
+
+/// What a plan is made of
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Source {
+    /// Plan file, or - for standard input; without one, --model and --gpu say what is planned
+    pub plan: Option<PathBuf>,
+    /// Model: a preset such as llama-3-70b, a config.json, a model's folder, or a framework's job file
+    ///
+    /// Whatever is not said beside it is chosen: the fastest valid plan that fits.
+    #[arg(long, help_heading = "Instead of a plan file")]
+    model: Option<String>,
+    /// GPU, such as h100-sxm
+    #[arg(long, help_heading = "Instead of a plan file")]
+    gpu: Option<String>,
+    /// Nodes
+    #[arg(long, value_name = "N", help_heading = "Instead of a plan file")]
+    nodes: Option<u64>,
+    /// GPUs of a node
+    #[arg(long, value_name = "N", help_heading = "Instead of a plan file")]
+    gpus_per_node: Option<u64>,
+    /// Runtime: megatron, fsdp2, megatron_fsdp or native
+    #[arg(long, help_heading = "Instead of a plan file")]
+    runtime: Option<String>,
+    /// Precision, such as bf16 or fp8_blockwise
+    #[arg(long, help_heading = "Instead of a plan file")]
+    precision: Option<String>,
+    /// Tokens of a sequence
+    #[arg(long, value_name = "N", help_heading = "Instead of a plan file")]
+    seq_len: Option<u64>,
+    /// Sequences of a step
+    #[arg(long, value_name = "N", alias = "gbs", help_heading = "Instead of a plan file")]
+    global_batch_size: Option<u64>,
+    /// Sequences of a micro batch
+    #[arg(long, value_name = "N", alias = "mbs", help_heading = "Held in the plan")]
+    micro_batch_size: Option<u64>,
+    /// Tensor parallel
+    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    tp: Option<u64>,
+    /// Context parallel
+    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    cp: Option<u64>,
+    /// Pipeline stages
+    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    pp: Option<u64>,
+    /// Model chunks of a stage
+    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    vpp: Option<u64>,
+    /// Expert parallel
+    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    ep: Option<u64>,
+    /// Expert tensor parallel
+    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    etp: Option<u64>,
+    /// Any other field of the plan file, such as training.optimizer.kind=muon
+    #[arg(long, value_name = "FIELD=VALUE", help_heading = "Held in the plan")]
+    set: Vec<String>,
+}
+
+/// A plan file, and what was chosen on the way to it.
+#[derive(Debug, Clone, Default)]
+pub struct Sourced {
+    /// The plan with nothing open.
+    pub file: PlanFile,
+    /// Fields that were chosen.
+    pub chosen: Vec<Chosen>,
+    /// Paths of what was assumed before anything was chosen.
+    pub assumed: Vec<String>,
+    /// The search that chose, where one did.
+    pub answer: Option<SearchAnswer>,
+}
+
+impl Source {
+    /// The plan, with whatever it leaves open chosen.
+    ///
+    /// # Errors
+    /// When it can't be read, or nothing that is valid was found.
+    pub fn plan(&self) -> anyhow::Result<Sourced> {
+        let sourced = chosen(&self.file()?)?;
+        for one in &sourced.chosen {
+            say(&format!("chosen {}: {}; {}", one.field, one.value, one.why));
+        }
+        Ok(sourced)
+    }
+
+    /// The plan file as it is said, open fields left open.
+    ///
+    /// # Errors
+    /// When it can't be read.
+    pub fn file(&self) -> anyhow::Result<PlanFile> {
+        let mut file = match (&self.plan, &self.model) {
+            (Some(path), None) => input::read_plan(path)?,
+            (None, Some(model)) => self.named(model)?,
+            (Some(path), Some(_)) => {
+                return Err(Failure::usage(format!(
+                    "give the plan file {} or --model, not both",
+                    path.display()
+                )));
+            }
+            (None, None) => {
+                return Err(Failure::usage(
+                    "give a plan file, or --model and --gpu, such as --model llama-3-70b --gpu h100-sxm --nodes 4",
+                ));
+            }
+        };
+        for (path, value) in self.held()? {
+            file = with_value(&file, &path, &value).map_err(|finding| Failure::finding(*finding))?;
+        }
+        Ok(file)
+    }
+
+    /// A file of a model by name, with everything open.
+    fn named(&self, model: &str) -> anyhow::Result<PlanFile> {
+        let Some(gpu) = &self.gpu else {
+            return Err(Failure::usage("--model needs --gpu, such as --gpu h100-sxm".to_owned()));
+        };
+        let mut file = match model_of(model, self)? {
+            Model::Value(value) => {
+                let file = json!({"version": 1, "model": value, "cluster": {"gpu": gpu}});
+                planner::parse_plan(&file.to_string()).map_err(Failure::Findings)?
+            }
+            Model::Job(file) => *file,
+        };
+        file.choose = Some(Choose::all());
+        Ok(file)
+    }
+
+    /// Fields that options say.
+    fn held(&self) -> anyhow::Result<Vec<(String, Value)>> {
+        let mut held: Vec<(String, Value)> = Vec::new();
+        let numbers = [
+            ("cluster.nodes", self.nodes),
+            ("cluster.gpus_per_node", self.gpus_per_node),
+            ("training.seq_len", self.seq_len),
+            ("training.global_batch_size", self.global_batch_size),
+            ("training.micro_batch_size", self.micro_batch_size),
+            ("layout.tp", self.tp),
+            ("layout.cp", self.cp),
+            ("layout.pp", self.pp),
+            ("layout.vpp", self.vpp),
+            ("layout.ep", self.ep),
+            ("layout.etp", self.etp),
+        ];
+        let words =
+            [("cluster.gpu", &self.gpu), ("runtime", &self.runtime), ("training.dtype", &self.precision)];
+        held.extend(numbers.into_iter().filter_map(|(path, value)| Some((path.to_owned(), value?.into()))));
+        held.extend(
+            words.into_iter().filter_map(|(path, word)| Some((path.to_owned(), word.as_deref()?.into()))),
+        );
+        for text in &self.set {
+            let (path, value) = text
+                .split_once('=')
+                .ok_or_else(|| Failure::usage(format!("--set {text}: it must be of the form field=value")))?;
+            // What is no JSON is a word.
+            let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
+            held.push((path.trim().to_owned(), value));
+        }
+        Ok(held)
+    }
+}
+
+/// The plan file at a path (`-` is standard input), with everything that it leaves open chosen.
+///
+/// # Errors
+/// When it can't be read, or nothing that is valid was found.
+pub fn read(path: &Path) -> anyhow::Result<PlanFile> {
+    Ok(chosen(&input::read_plan(path)?)?.file)
+}
+
+/// A plan file with everything that it leaves open chosen.
+///
+/// # Errors
+/// Findings, where the search has something against the file, or nothing is valid.
+pub fn chosen(file: &PlanFile) -> anyhow::Result<Sourced> {
+    let Some(choice) = Choice::of(file).map_err(Failure::Findings)? else {
+        return Ok(Sourced { file: file.clone(), ..Sourced::default() });
+    };
+    let search = Search::new(&choice.request).map_err(Failure::Findings)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (answer, _) = find(&search, threads.clamp(1, 1024));
+    let Some(chosen) = choice.plan(&answer) else {
+        let said = answer.relief.iter().flat_map(|relief| &relief.suggestions);
+        let findings = said.map(|what| planner::Finding::error("choose", Value::Null, what.as_str()));
+        return Err(Failure::Findings(findings.collect()).into());
+    };
+    Ok(Sourced {
+        file: chosen,
+        chosen: answer.chosen.clone(),
+        assumed: choice.assumed.clone(),
+        answer: Some(answer),
+    })
+}
+
+/// What a word for a model stands for.
+enum Model {
+    /// `model` of a plan file.
+    Value(Value),
+    /// A framework's job, its layout left open.
+    Job(Box<PlanFile>),
+}
+
+/// Reads a preset's name, a config.json, a model's folder or a job file.
+fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
+    let path = Path::new(model);
+    if !path.exists() {
+        return Ok(Model::Value(json!({"preset": model})));
+    }
+    let path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let extension = path.extension().and_then(|name| name.to_str()).unwrap_or_default();
+    if extension == "json" {
+        let config = input::read_json(&path)?;
+        // A plan file's model, or the config itself.
+        return Ok(Model::Value(match (config.get("version"), config.get("model")) {
+            (Some(_), Some(model)) => model.clone(),
+            _ => json!({"hf_config": config}),
+        }));
+    }
+    let text = input::read_text(&path)?;
+    let name = path.display().to_string();
+    let lines: Vec<Vec<String>> = match extension {
+        "toml" => vec![
+            ["torchrun", "-m", "torchtitan.train", "--job.config_file", &name].map(str::to_owned).to_vec(),
+        ],
+        "yaml" | "yml" => vec![["automodel", &name].map(str::to_owned).to_vec()],
+        _ => text.replace("\\\n", " ").lines().filter_map(shlex::split).collect(),
+    };
+    let gpu = source.gpu.clone().unwrap_or_default();
+    let job = Job {
+        gpu: &gpu,
+        nodes: source.nodes.unwrap_or(1),
+        gpus_per_node: source.gpus_per_node.unwrap_or(8),
+        environment: &[],
+    };
+    for words in lines {
+        let launched = import::unwrap(&words);
+        let recognised = import::recognise(&launched);
+        if recognised == import::Recognised::Unknown {
+            continue;
+        }
+        let imported =
+            import::import(&launched, &recognised, recognised.config().map(|_| text.as_str()), &job);
+        let Some(mut file) = imported.file else { return Err(Failure::Findings(imported.findings).into()) };
+        for finding in &imported.findings {
+            say(&format!("{}: {}", finding.field, finding.message));
+        }
+        // How that job was split is what is asked for.
+        file.layout = planner::wire::LayoutFile { fsdp: file.layout.fsdp, ..Default::default() };
+        file.training.micro_batch_size = None;
+        file.training.recompute = Default::default();
+        return Ok(Model::Job(Box::new(file)));
+    }
+    Err(Failure::usage(format!(
+        "{name} is no config.json, and no job of Megatron-LM, Megatron Bridge, torchtitan or NeMo Automodel was found in it"
+    )))
+}

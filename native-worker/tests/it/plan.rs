@@ -1,0 +1,94 @@
+//! `shardplan plan`, and open fields in every command.
+
+use serde_json::{Value, json};
+
+use crate::support::Workshop;
+
+#[test]
+fn a_model_and_a_cluster_give_a_plan_file_that_fits() {
+    let shop = Workshop::new();
+    let path = shop.path("plan.json").display().to_string();
+    let asked =
+        ["plan", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--nodes", "1", "--tp", "2", "--out", &path];
+    let answer = shop.ask(&asked);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    assert!(
+        answer.stderr.contains("fits:") && answer.stderr.contains("next: shardplan estimate"),
+        "{answer:?}"
+    );
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(file["layout"]["tp"], json!(2));
+    let estimate = shop.ask(&["estimate", &path, "--json"]);
+    let estimate: Value = serde_json::from_str(&estimate.stdout).unwrap();
+    assert_eq!(estimate["memory"]["verdict"], json!("fits"));
+
+    // The same without a file in between.
+    let direct = shop.ask(&[
+        "estimate", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--nodes", "1", "--tp", "2", "--json",
+    ]);
+    let direct: Value = serde_json::from_str(&direct.stdout).unwrap();
+    assert_eq!(direct["plan"]["layout"], estimate["plan"]["layout"]);
+    assert_eq!(direct["memory"], estimate["memory"]);
+    let chosen = direct["chosen"].as_array().unwrap();
+    assert!(chosen.iter().any(|one| one["field"] == json!("layout.pp")), "{chosen:?}");
+}
+
+#[test]
+fn a_config_json_and_a_job_file_are_models_too() {
+    let shop = Workshop::new();
+    let config = shop.path("config.json");
+    std::fs::write(
+        &config,
+        json!({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8,
+            "num_attention_heads": 16, "num_key_value_heads": 8, "vocab_size": 32000})
+        .to_string(),
+    )
+    .unwrap();
+    let job = shop.path("train.sh");
+    std::fs::write(
+        &job,
+        "#!/bin/bash\nset -e\ntorchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 8 --hidden-size 1024 \\\n --num-attention-heads 16 \
+         --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 4 --global-batch-size 64 --tensor-model-parallel-size 8\n",
+    )
+    .unwrap();
+    for model in [config.display().to_string(), job.display().to_string()] {
+        let answer = shop.ask(&["plan", "--model", &model, "--gpu", "h100-sxm"]);
+        assert_eq!(answer.code, Some(0), "{model}: {answer:?}");
+        let file: Value = serde_json::from_str(&answer.stdout).unwrap();
+        assert!(file["layout"]["tp"].is_number(), "{file}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_contradicts_is_said() {
+    let shop = Workshop::new();
+    for (arguments, code, word) in [
+        (&["plan"][..], 2, "--model"),
+        (&["plan", "--model", "qwen3-8b"], 2, "--gpu"),
+        (&["plan", "--model", "qwen4-8b", "--gpu", "h100-sxm"], 1, "qwen3-8b"),
+        (
+            &["plan", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--tp", "8", "--pp", "8"],
+            1,
+            "layout.tp left open",
+        ),
+        (&["plan", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--choose", "tpp"], 1, "`tpp`"),
+        (&["plan", "--model", "qwen3-8b", "--gpu", "h100-sxm", "--set", "layout.tp"], 2, "field=value"),
+        (
+            &[
+                "plan",
+                "--model",
+                "deepseek-v3",
+                "--gpu",
+                "h100-sxm",
+                "--set",
+                "training.global_batch_size=64",
+            ],
+            1,
+            "would help",
+        ),
+    ] {
+        let answer = shop.ask(arguments);
+        assert_eq!(answer.code, Some(code), "{arguments:?}: {answer:?}");
+        assert!(answer.stderr.contains(word), "{arguments:?}: {answer:?}");
+    }
+}

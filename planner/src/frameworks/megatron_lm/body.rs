@@ -1,0 +1,104 @@
+//! The command that trains the plan.
+
+use crate::launch::text::comment;
+use crate::launch::{
+    Entry, Mode, Payload, Signal, Writer, environment_of_hardware, environment_of_task, expandable_segments,
+};
+use crate::plan::Framework;
+use crate::wire::DataFile;
+
+use super::rows::table;
+
+/// Where Megatron-LM lies under the folder that the command starts in, in Megatron Bridge's images and checkouts.
+const FOLDER: &str = "3rdparty/Megatron-LM";
+
+/// The command.
+pub fn payload(writer: &mut Writer<'_>) -> Payload {
+    writer.framework(Framework::MegatronLm);
+    let workdir = writer.workdir(Some(crate::frameworks::bridge::WORKDIR));
+    let folder = match writer.site.megatron_lm.as_deref() {
+        Some(folder) => writer.shell("megatron_lm", Some(folder), None, "<MEGATRON_LM>"),
+        None => FOLDER.to_owned(),
+    };
+    let entry = Entry::Script("\"$MEGATRON_LM/pretrain_gpt.py\"".to_owned());
+    let mut payload = Payload::new(entry, workdir);
+    let absolute = writer.site.megatron_lm.as_deref().is_some_and(|folder| folder.starts_with('/'));
+    payload.definitions.push(if absolute {
+        format!("MEGATRON_LM={folder}")
+    } else {
+        format!("MEGATRON_LM=\"$WORKDIR\"/{folder}")
+    });
+    payload.python_path = Some("MEGATRON_LM");
+    payload.exports = vec![("TORCH_NCCL_AVOID_RECORD_STREAMS", "1"), ("NCCL_NVLS_ENABLE", "0")];
+    payload.exports.extend(environment_of_hardware(writer));
+    payload.task_exports = environment_of_task(writer);
+    if writer.options.mode == Mode::Torchrun {
+        expandable_segments(writer);
+    }
+    payload.wants_ranks = true;
+    payload.prints_losses = true;
+    payload.arguments = arguments(writer);
+    if let Some(signal) = writer.signal() {
+        payload.run_folder = true;
+        payload.arguments.extend(on_signal(signal, writer.plan.run.steps));
+    }
+    payload
+}
+
+/// An option and its value, as they stand in a line; one without a value stands alone.
+fn line(option: &str, word: &str) -> String {
+    if word.is_empty() { format!("--{option}") } else { format!("--{option} {word}") }
+}
+
+/// Saves and ends on a signal, and goes on from there when the job is queued again.
+fn on_signal(signal: Signal, steps: u64) -> Vec<String> {
+    let mut lines = vec![line("exit-signal-handler", "")];
+    if !signal.is_usual() {
+        lines.push(line("exit-signal", &format!("SIG{}", signal.name)));
+    }
+    for name in ["save", "load"] {
+        lines.push(line(name, "\"$RUN_DIR/checkpoints\""));
+    }
+    // Without an interval it would fail at the end, where it asks whether a save is due.
+    lines.push(line("save-interval", &steps.to_string()));
+    lines
+}
+
+/// The plan as flags, one option a line.
+pub fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
+    let plan = writer.plan;
+    for name in plan.model.parts.keys() {
+        writer.leaves_out(name);
+    }
+    let mut lines = Vec::new();
+    for (option, word) in writer.options_of(table(), "seed") {
+        match (option, writer.site.tokenizer.as_deref()) {
+            ("tokenizer-type", Some(name)) => {
+                let name = writer.shell("tokenizer", Some(name), None, "<TOKENIZER>");
+                lines.push(line(option, "HuggingFaceTokenizer"));
+                lines.push(line("tokenizer-model", &name));
+            }
+            // That of a tokenizer that is none.
+            ("null-tokenizer-eod-id", Some(_)) => {}
+            ("seed", _) => {
+                lines.extend(data(writer));
+                lines.push(line(option, &word));
+            }
+            _ => lines.push(line(option, &word)),
+        }
+    }
+    lines
+}
+
+/// What is trained on: the site's data, or data that Megatron-LM makes up.
+fn data(writer: &mut Writer<'_>) -> Vec<String> {
+    if let Some(path) = writer.site.data_path.as_deref() {
+        let path = writer.shell("data_path", Some(path), None, "<DATA_PATH>");
+        return vec![line("data-path", &path), line("split", "99,1,0")];
+    }
+    if let DataFile::Text { path } = &writer.plan.run.data {
+        let what = "it reads data that was tokenized before; give its path as data_path of the site";
+        writer.cannot("run.data", comment(path), what);
+    }
+    vec![line("mock-data", "")]
+}

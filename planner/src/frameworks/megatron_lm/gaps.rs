@@ -1,0 +1,160 @@
+//! What of a plan Megatron-LM has no flag for.
+
+use crate::frameworks::Holds::{Idle, Nothing, Where};
+use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
+use crate::model::{Architecture, Attention, Mixer};
+use crate::plan::Plan;
+use crate::wire::{Dispatcher, Granularity, Runtime};
+
+const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
+const ATTENTION: &str = "megatron/core/transformer/attention.py";
+const SCHEDULES: &str = "megatron/core/pipeline_parallel/schedules.py";
+const GROUPS: &str = "megatron/core/parallel_state.py";
+const FSDP2: &str = "FSDP2's";
+
+const fn never(field: &'static str, what: &'static str) -> Gap {
+    gap(field, Nothing, what, "")
+}
+
+/// A part of a model that is said where it is there.
+const fn part(field: &'static str, there: fn(&Plan) -> bool, what: &'static str) -> Gap {
+    gap(field, Where(there), what, MODEL)
+}
+
+fn is_fsdp(plan: &Plan) -> bool {
+    plan.runtime == Runtime::MegatronFsdp
+}
+
+/// An attention of its own among a model's other mixers.
+fn has_attentions(model: &Architecture) -> bool {
+    model.other_mixers.iter().any(|mixer| matches!(mixer, Mixer::Attention(_)))
+}
+
+/// Of every plan.
+pub const GAPS: &[Gap] = &[
+    gap(
+        "model.attention",
+        Where(|plan| matches!(plan.model.attention, Attention::Shared { .. })),
+        "there is no attention whose heads share one latent",
+        ATTENTION,
+    ),
+    gap(
+        "model.attention.indexer",
+        Where(|plan| matches!(plan.model.attention, Attention::Mla { indexer: Some(_), .. })),
+        "sparse attention is a variant of its own (--experimental-attention-variant dsa), which is not written",
+        "megatron/core/transformer/transformer_config.py",
+    ),
+    part("model.post_norms", |plan| plan.model.post_norms, "norms after attention and MLP have no flag"),
+    part(
+        "model.hyper_connections",
+        |plan| plan.model.hyper_connections > 0,
+        "hyper-connections are not written",
+    ),
+    part(
+        "model.attention_residuals",
+        |plan| plan.model.attention_residuals,
+        "attention over earlier blocks has no flag",
+    ),
+    part(
+        "model.layer_inputs",
+        |plan| plan.model.layer_inputs.is_some(),
+        "inputs of single layers have no flag",
+    ),
+    part(
+        "model.alternating_updates",
+        |plan| plan.model.alternating_updates > 0,
+        "alternating updates have no flag",
+    ),
+    part(
+        "model.residual_rank",
+        |plan| plan.model.residual_rank > 0,
+        "low-rank paths around attention have no flag",
+    ),
+    part(
+        "model.mtp_pattern",
+        |plan| !plan.model.mtp_pattern.is_empty(),
+        "prediction modules are one layer of the last kind",
+    ),
+    part("model.other_mixers", |plan| has_attentions(&plan.model), "every layer has the same attention"),
+    never("model", "its sizes are options; parts are said by their names"),
+    gap(
+        "layout.schedule",
+        Where(|plan| !plan.layout.schedule.kind().in_megatron),
+        "Megatron-Core has 1F1B and its interleaved form only",
+        SCHEDULES,
+    ),
+    gap(
+        "layout.order",
+        Where(|plan| {
+            let order = plan.file.layout.order.as_deref();
+            order.is_some_and(|order| !["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"].contains(&order))
+        }),
+        "ranks count along tp-cp-ep-dp-pp or tp-cp-ep-pp-dp",
+        GROUPS,
+    ),
+    gap(
+        "layout.fsdp.preserve_fp32_weights",
+        Where(|plan| is_fsdp(plan) && plan.file.layout.fsdp.preserve_fp32_weights == Some(false)),
+        "the optimizer works on copies of the parameters in a type of its own (--megatron-fsdp-main-params-dtype)",
+        "megatron/core/distributed/fsdp",
+    ),
+    gap(
+        "cluster.failed",
+        Where(|plan| plan.nonuniform.is_some()),
+        "replicas of reduced tensor parallelism have no flags; leave the failed GPUs' nodes out",
+        GROUPS,
+    ),
+    // The script says it, which knows the site's data.
+    never("run.data", "a site's tokenized data, or data that Megatron-LM makes up"),
+    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
+    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
+    never("software", "the environment of the job"),
+    never("training.moe.force_balance", "the model's router, which an option of its own forces"),
+    never("training.moe.load_may_grow", "what the router does, not what it is told"),
+    never("training.moe.load_imbalance", "what the router does, not what it is told"),
+    never("training.optimizer.core_master", "follows from the precision"),
+    never("layout.tp_plan", FSDP2),
+    never("layout.fsdp.sharded_dtype", FSDP2),
+    never("layout.fsdp.reduce_dtype", FSDP2),
+    never("layout.fsdp.output_dtype", FSDP2),
+    never("layout.fsdp.offload", FSDP2),
+    never("layout.fsdp.reshard_after_forward", FSDP2),
+    never("layout.fsdp.checkpoint_scope", FSDP2),
+    never("layout.fsdp.checkpoint_selects", FSDP2),
+    never("layout.fsdp.compile", FSDP2),
+    never("layout.fsdp.gradient_sync", FSDP2),
+    never("layout.fsdp.outer_units", FSDP2),
+    never("layout.fsdp.loss_dtype", FSDP2),
+    never("layout.fsdp.keeps_logits", FSDP2),
+    gap("layout.fsdp", Idle(|plan| !is_fsdp(plan)), "without Megatron-FSDP nothing is sharded by it", ""),
+    gap(
+        "layout.dp_replicate",
+        Idle(|plan| !is_fsdp(plan)),
+        "without Megatron-FSDP there are no replicas",
+        "",
+    ),
+    gap("training.optimizer.instances", Idle(is_fsdp), "those of Megatron-FSDP are its replicas", ""),
+    gap(
+        "layout.microbatch_group_size",
+        Idle(|plan| plan.layout.vpp <= 1),
+        "without virtual stages there are no groups",
+        "",
+    ),
+    gap(
+        "training.recompute.granularity",
+        Idle(|plan| {
+            plan.training.recompute == Granularity::Selective && plan.training.recompute_modules.is_empty()
+        }),
+        "without modules nothing is recomputed",
+        "",
+    ),
+    gap("training.moe", Idle(|plan| plan.model.moe.is_none()), "without experts nobody's", ""),
+    gap(
+        "training.moe.backend",
+        Idle(|plan| plan.training.moe.dispatcher != Dispatcher::Flex),
+        "of the flexible dispatcher alone",
+        "",
+    ),
+];

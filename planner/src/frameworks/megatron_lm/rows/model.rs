@@ -1,0 +1,226 @@
+//! What is trained: sizes, MLP, positions, words, kinds of layers.
+
+use super::{ARGUMENTS, MODEL, on, row, says, unless, whole};
+use crate::frameworks::Kind::{
+    Alone, Asked, Beside, Flag, FlagOff, Follows, Number, Partly, Read, Real, Words,
+};
+use crate::frameworks::row::Options;
+use crate::frameworks::{Effect, Row};
+use crate::model::{Activation, LayerKind, Mlp};
+use crate::plan::Plan;
+
+const SIZE: &str = "sizes of the model: parameters and activations of every layer";
+const WORD: &str = "words, padded to a multiple for tensor parallelism";
+const POSITIONS: &str = "learned positions on the first stage; rotary ones have no weights";
+const MODULES: &str = "modules beside the loss: layers, logits and a softmax for each";
+const PATTERN: &str =
+    "layers of Mamba, attention, MLP and experts by letter, stages by `|`, prediction modules behind `/`";
+const MAMBA: Effect = Effect::Bytes("Mamba: what its projections and scan keep");
+const DELTA: Effect = Effect::Bytes(
+    "gated delta nets in place of attention; in deterministic mode what torch's own operators keep",
+);
+
+pub const SIZES: &[Row] = &[
+    row("decoder-num-layers", "model.num_layers", Read(&Number), ARGUMENTS).bytes(SIZE),
+    row("num-layers", "model.num_layers", Number, MODEL).bytes(SIZE),
+    row("hidden-size", "model.hidden_size", Number, MODEL).bytes(SIZE),
+    row("ffn-hidden-size", "model.ffn_hidden_size", Number, MODEL).bytes(SIZE),
+    row("num-attention-heads", "model.attention.heads", Number, MODEL).bytes(SIZE),
+];
+
+/// Whether this is the activation behind a gate, or without one.
+fn is(plan: &Plan, gated: bool, activation: Activation) -> bool {
+    (plan.model.gated, plan.model.activation) == (gated, activation)
+}
+
+/// Whether positions of a job have weights.
+fn learned(said: Options) -> bool {
+    said("position-embedding-type").is_none_or(|kind| kind == "learned_absolute")
+        && !on(said, "no-position-embedding")
+        && said("use-rotary-position-embeddings").is_none()
+}
+
+/// Whether there are flags for the activation with its gate, or without one.
+fn has_flag(plan: &Plan) -> bool {
+    !is(plan, false, Activation::Silu) && !is(plan, true, Activation::SquaredRelu)
+}
+
+pub const MLP: &[Row] = &[
+    row(
+        "squared-relu",
+        "model.activation",
+        Alone {
+            write: |plan| is(plan, false, Activation::SquaredRelu),
+            read: |there, _| Some(if there { "squared_relu" } else { "gelu" }.into()),
+        },
+        ARGUMENTS,
+    )
+    .when(has_flag)
+    .usual("false")
+    .bytes(SIZE),
+    row(
+        "swiglu",
+        "model.activation",
+        Alone { write: |_| false, read: |there, _| there.then(|| "silu".into()) },
+        ARGUMENTS,
+    )
+    .when(has_flag),
+    row(
+        "swiglu",
+        "model.gated",
+        Alone {
+            write: |plan| is(plan, true, Activation::Silu),
+            read: |there, said| Some((there || on(said, "quick-geglu")).into()),
+        },
+        ARGUMENTS,
+    )
+    .usual("false")
+    .bytes(SIZE),
+    row(
+        "quick-geglu",
+        "",
+        Alone { write: |plan| is(plan, true, Activation::Gelu), read: |_, _| None },
+        ARGUMENTS,
+    )
+    .bytes(SIZE),
+    says(
+        "model.activation",
+        |plan| unless(is(plan, true, Activation::Gelu), "the gated GELU is the quick one"),
+        ARGUMENTS,
+    ),
+    says(
+        "model.gated",
+        |plan| unless(!has_flag(plan), "this activation has no flag with, or without, a gate"),
+        ARGUMENTS,
+    ),
+    row("no-add-bias-linear", "model.mlp_bias", Read(&FlagOff), MODEL).usual("false").bytes(SIZE),
+    row("disable-bias-linear", "model.mlp_bias", FlagOff, MODEL).bytes(SIZE),
+    row(
+        "normalization",
+        "model.norm",
+        Partly(&Words { known: &[("RMSNorm", "rms"), ("LayerNorm", "layer")], lacks: "" }),
+        MODEL,
+    )
+    .usual("LayerNorm")
+    .bytes(SIZE),
+    row("norm-epsilon", "model.norm_eps", Real, ARGUMENTS).no_bytes("a number of the norms"),
+    row("untie-embeddings-and-output-weights", "model.tied_embeddings", FlagOff, ARGUMENTS)
+        .usual("false")
+        .bytes("an output weight of its own on the last stage"),
+    row(
+        "position-embedding-type",
+        "",
+        Follows(|plan| {
+            let learned = plan.model.learned_positions.is_some();
+            Some(if learned { "learned_absolute" } else { "rope" }.to_owned())
+        }),
+        ARGUMENTS,
+    )
+    .bytes(POSITIONS),
+    row("no-position-embedding", "", Asked(false), ARGUMENTS).bytes(POSITIONS),
+    row("use-rotary-position-embeddings", "", Asked(false), ARGUMENTS).bytes(POSITIONS),
+    row(
+        "max-position-embeddings",
+        "",
+        Follows(|plan| Some(plan.model.learned_positions.unwrap_or(plan.training.seq_len).to_string())),
+        ARGUMENTS,
+    )
+    .bytes(POSITIONS),
+    row("max-position-embeddings", "model.learned_positions", Read(&Beside(learned, &Number)), ARGUMENTS),
+    row("rotary-base", "model.rope_theta", Real, ARGUMENTS).no_bytes("a number of the positions"),
+    says(
+        "model.rope_theta",
+        |plan| unless(plan.model.rope_theta.fract() != 0.0, "the base of rotary positions is a whole number"),
+        ARGUMENTS,
+    ),
+];
+
+/// The vocabulary. Its padding follows from its size, tp and the divisor; a site's tokenizer stands in place of none.
+pub const WORDS: &[Row] = &[
+    row("tokenizer-type", "", Follows(|_| Some("NullTokenizer".to_owned())), ARGUMENTS).bytes(WORD),
+    row("tokenizer-model", "", Asked(true), ARGUMENTS).bytes(WORD),
+    row("vocab-size", "model.vocab_size", Follows(|plan| Some(plan.model.vocab_size.to_string())), ARGUMENTS)
+        .bytes(WORD),
+    // Versions that know this option count the end of a document among the words.
+    row(
+        "null-tokenizer-eod-id",
+        "",
+        Follows(|plan| Some(plan.model.vocab_size.saturating_sub(1).to_string())),
+        "megatron/core/tokenizers/text/libraries/null_tokenizer.py",
+    )
+    .bytes(WORD),
+    row("padded-vocab-size", "", Asked(true), ARGUMENTS).bytes(WORD),
+];
+
+fn kinds(plan: &Plan) -> Vec<LayerKind> {
+    (0..plan.model.num_layers).map(|layer| plan.model.layer_kind(layer)).collect()
+}
+
+/// Whether all layers are attention with an MLP or experts.
+fn all_plain(kinds: &[LayerKind]) -> bool {
+    kinds
+        .iter()
+        .all(|kind| kind.mixer == Some(0) && matches!(kind.mlp, Mlp::Dense | Mlp::Moe) && kind.ffn.is_none())
+}
+
+/// `([0]*3+[1]*58)`: an entry for each layer, 1 for a mixture; none where all are alike.
+fn frequency(plan: &Plan) -> Option<String> {
+    let kinds = kinds(plan);
+    let some_dense = plan.model.moe.is_some() && kinds.iter().any(|kind| kind.mlp == Mlp::Dense);
+    if !some_dense || !all_plain(&kinds) {
+        return None;
+    }
+    let mut terms: Vec<(bool, u64)> = Vec::new();
+    for kind in &kinds {
+        let experts = kind.mlp == Mlp::Moe;
+        match terms.last_mut() {
+            Some((last, count)) if *last == experts => *count += 1,
+            _ => terms.push((experts, 1)),
+        }
+    }
+    let terms: Vec<String> =
+        terms.iter().map(|(experts, count)| format!("[{}]*{count}", u8::from(*experts))).collect();
+    Some(format!("({})", terms.join("+")))
+}
+
+fn has_modules(plan: &Plan) -> bool {
+    plan.model.mtp_layers > 0
+}
+
+pub const LAYERS: &[Row] = &[
+    says(
+        "model.pattern",
+        |plan| {
+            let why =
+                "layers of other kinds than attention with an MLP need another script than pretrain_gpt.py";
+            unless(!all_plain(&kinds(plan)), why)
+        },
+        "pretrain_gpt.py",
+    ),
+    row("moe-layer-freq", "model.pattern", Follows(frequency), MODEL)
+        .when(|plan| frequency(plan).is_some())
+        .bytes("experts: parameters, routed tokens, permutation"),
+    row("hybrid-override-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
+    row("hybrid-layer-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
+    row("mamba-num-heads", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
+    row("mamba-head-dim", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
+    row("mamba-num-groups", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
+    row("mamba-state-dim", "model.other_mixers", Asked(true), MODEL).has(MAMBA),
+    row("experimental-attention-variant", "model.other_mixers", Asked(true), MODEL).has(DELTA),
+    row("linear-attention-freq", "model.pattern", Asked(true), MODEL).has(DELTA),
+    row("linear-num-key-heads", "model.other_mixers", Asked(true), MODEL).has(DELTA),
+    row("linear-num-value-heads", "model.other_mixers", Asked(true), MODEL).has(DELTA),
+    row("linear-key-head-dim", "model.other_mixers", Asked(true), MODEL).has(DELTA),
+    row("linear-value-head-dim", "model.other_mixers", Asked(true), MODEL).has(DELTA),
+    row("linear-conv-kernel-dim", "model.other_mixers", Asked(true), MODEL).has(DELTA),
+    row("mtp-num-layers", "model.mtp_layers", Number, MODEL).when(has_modules).usual("0").bytes(MODULES),
+    row("mtp-num-layers", "training.mtp_layers", Read(&Number), MODEL).usual("0").bytes(MODULES),
+    row(
+        "mtp-use-repeated-layer",
+        "model.mtp_shared",
+        Beside(|said| whole(said, "mtp-num-layers").is_some_and(|modules| modules > 0), &Flag),
+        MODEL,
+    )
+    .when(has_modules)
+    .bytes(MODULES),
+];

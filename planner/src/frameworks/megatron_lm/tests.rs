@@ -1,0 +1,155 @@
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::rows::{NOT_COUNTED, PARTS, REFUSED};
+use super::*;
+use crate::frameworks::Effect;
+use crate::import::{Arguments, Imported, Job};
+use crate::plan::Plan;
+
+/// What a command line of a model of four layers and these options becomes.
+fn import(options: &str) -> Imported {
+    let words = "pretrain_gpt.py --num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 1024 --global-batch-size 32 --bf16";
+    let environment = [("CUBLAS_WORKSPACE_CONFIG".to_owned(), ":4096:8".to_owned())];
+    let job = Job { gpu: "h100-sxm", nodes: 1, gpus_per_node: 8, environment: &environment };
+    import_megatron_job(Arguments::of_words(words.split(' ').chain(options.split_whitespace())), &job)
+}
+
+#[track_caller]
+fn check(options: &str, path: &str, expected: Value) {
+    let imported = import(options);
+    let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+    assert_eq!(imported.unknown, Vec::<String>::new());
+    let resolved = Plan::resolve(&file);
+    assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
+    let value = serde_json::to_value(&file).unwrap();
+    assert_eq!(value.pointer(path), Some(&expected), "{options}: {path}");
+}
+
+#[test]
+fn options_become_fields() {
+    check("", "/software/cublas_workspace_bytes", json!(32 << 20));
+    check("", "/model/architecture/vocab_size", json!(50_257));
+    check("", "/model/architecture/ffn_hidden_size", json!(2048));
+    check("--swiglu", "/model/architecture/ffn_hidden_size", json!(1344));
+    check("--tensor-model-parallel-size=2 --sequence-parallel", "/layout/sp", json!(true));
+    check("--sequence-parallel", "/layout/sp", json!(false));
+    check(
+        "--num-experts 8 --tensor-model-parallel-size 2 --sequence-parallel --disable-bias-linear",
+        "/layout/etp",
+        json!(2),
+    );
+    check("--num-experts 8", "/training/moe/dispatcher", json!("allgather"));
+    check("--fp16", "/training/dtype", json!("bf16"));
+    check("--fp8-format hybrid --fp8-recipe tensorwise", "/training/dtype", json!("fp8_current"));
+    check("--attention-dropout 0", "/training/attention_dropout", json!(0.0));
+    check(
+        "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1",
+        "/layout/vpp",
+        json!(2),
+    );
+    check("--recompute-activations", "/training/recompute/modules", json!(["core_attn"]));
+}
+
+#[test]
+fn what_is_not_known_is_named() {
+    let imported = import("--frobnicate 3 --log-interval 1");
+    assert_eq!(imported.unknown, ["frobnicate"]);
+    let imported = import("--export-kd-teacher-load x");
+    assert!(imported.file.is_none());
+    assert!(imported.findings[0].message.contains("teacher"), "{:?}", imported.findings);
+    let imported = import("--num-layers many");
+    assert!(imported.findings[0].message.contains("`many`"), "{:?}", imported.findings);
+    let imported = import("--fp32-residual-connection");
+    assert!(imported.findings[0].message.contains("not modelled"), "{:?}", imported.findings);
+}
+
+#[test]
+fn a_hybrid_pattern_is_layers_stages_and_modules() {
+    let options = "--hybrid-layer-pattern M-M*|ME-*/*E --pipeline-model-parallel-size 2 --num-experts 4 --mtp-num-layers 1 --disable-bias-linear";
+    check(options, "/layout/pipeline_layout", json!("Et*4|t*4mL"));
+    check(options, "/model/architecture/num_layers", json!(8));
+}
+
+#[test]
+fn options_that_no_usual_job_has_become_fields() {
+    let delta = "--experimental-attention-variant gated_delta_net --linear-attention-freq 4 --linear-num-value-heads 8 --linear-num-key-heads 4";
+    check(delta, "/model/architecture/other_mixers/0/delta_net/value_heads", json!(8));
+    check(
+        &format!("{delta} --disable-bias-linear --num-experts 8"),
+        "/model/architecture/pattern",
+        json!([{"count": 3, "mixer": 1, "mlp": "moe"}, {"count": 1, "mixer": 0, "mlp": "moe"}]),
+    );
+    check(
+        &delta.replace("4 --linear-num-v", "[1]*3+[0]*1 --linear-num-v"),
+        "/model/architecture/num_layers",
+        json!(4),
+    );
+    check("--deterministic-mode", "/training/deterministic", json!(true));
+    check("--no-masked-softmax-fusion", "/training/fused_softmax", json!(false));
+    check(
+        "--pipeline-model-parallel-size 2 --defer-embedding-wgrad-compute --wgrad-deferral-limit 2",
+        "/training/deferred_head_gradients",
+        json!(2),
+    );
+    check(
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --tensor-model-parallel-size 2 --distribute-saved-activations",
+        "/training/recompute/distribute_saved_activations",
+        json!(true),
+    );
+    check(
+        "--moe-layer-recompute --num-experts 8 --disable-bias-linear",
+        "/training/recompute/modules",
+        json!(["moe"]),
+    );
+    let experts = "--swiglu --num-experts 8 --disable-bias-linear";
+    check(experts, "/training/moe/fused_activation", json!(true));
+    for option in ["--no-bias-swiglu-fusion", "--use-te-activation-func", "--moe-mlp-glu-interleave-size 32"]
+    {
+        check(&format!("{experts} {option}"), "/training/moe/fused_activation", json!(false));
+    }
+    check("--tokenizer-type Llama2Tokenizer", "/model/architecture/vocab_size", json!(32_000));
+    check(
+        "--tokenizer-type GPTSentencePieceTokenizer --tokenizer-model data/nemotron_2_256k.model",
+        "/model/architecture/vocab_size",
+        json!(256_000),
+    );
+    check("--no-pad-vocab-size", "/layout/vocab_divisible_by", json!(1));
+    let fsdp = "--use-megatron-fsdp --suggested-communication-unit-size 40000000 --keep-fp8-transpose-cache --use-nccl-ub";
+    check(fsdp, "/layout/fsdp/communication_unit", json!(40_000_000));
+    check(fsdp, "/layout/fsdp/keep_fp8_transpose", json!(true));
+    check(fsdp, "/layout/fsdp/double_buffer", json!(true));
+}
+
+/// Every option that its parser was recorded to take has an effect, and is read so.
+#[test]
+fn every_option_is_read_as_its_row_says() {
+    let takes: BTreeMap<String, String> =
+        serde_json::from_str(include_str!("../../launch/data/megatron-lm-0.19.json")).unwrap();
+    let mut seen = BTreeMap::new();
+    for name in takes.keys() {
+        let effect = effect_of(name).unwrap_or_else(|| panic!("{name} is not known"));
+        let imported = import(&format!("--{name}"));
+        let said = |what: &str| imported.findings.iter().any(|finding| finding.message.contains(what));
+        assert_eq!(said("is not modelled"), matches!(effect, Effect::NotCounted(_)), "{name}");
+        assert_eq!(said(&format!("--{name}: ")), matches!(effect, Effect::Refused(_)), "{name}");
+        assert_eq!(imported.unknown, Vec::<String>::new(), "{name}");
+        assert!(effect != Effect::OfField && !effect.why().is_empty(), "{name}: {effect:?}");
+        *seen.entry(effect.name()).or_insert(0) += 1;
+    }
+    let expected = [("counted", 152), ("no bytes", 645), ("not counted", 44), ("refused", 13)];
+    assert_eq!(seen, BTreeMap::from(expected));
+}
+
+/// What is newer than the release is in no row that is written, and only there said to be so.
+#[test]
+fn versions_are_those_of_the_parser() {
+    let takes: BTreeMap<String, String> =
+        serde_json::from_str(include_str!("../../launch/data/megatron-lm-0.19.json")).unwrap();
+    let rows = table().rows().chain(REFUSED).chain(NOT_COUNTED).chain(PARTS);
+    for row in rows.filter(|row| !row.option.is_empty()) {
+        let newer = takes.get(row.option).is_some_and(|takes| takes == "not there yet");
+        assert_eq!(newer, !row.versions.is_empty(), "{}", row.option);
+    }
+}

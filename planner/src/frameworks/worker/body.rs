@@ -1,0 +1,121 @@
+//! The script: the plan travels inside it, so that pasting one file is enough.
+
+use crate::finding::Finding;
+use crate::launch::{Mode, Writer, footer, frame, salloc, text};
+use crate::wire::VERSION;
+
+/// The line that ends the plan. JSON has no such line: strings can't hold line breaks.
+const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
+
+/// Variables whose value in the job must win over the image's.
+const VARIABLES: [&str; 3] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"];
+
+/// Finds the run folder, and remembers when the run was first started.
+const RUN_FOLDER: &str = r#"
+# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later. A job that is queued again
+# goes on in the folder of its first attempt
+ATTEMPT="$((${SLURM_RESTART_COUNT:-0} + 1))"
+RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
+STARTED="$(date +%s%3N)"
+if [ "$ATTEMPT" -gt 1 ]; then
+  for earlier in "$SHARED_DIR/runs/"*"-slurm-$SLURM_JOB_ID"; do
+    # Not what somebody else has put there
+    if [ -O "$earlier" ] && [ ! -L "$earlier" ] && [ -f "$earlier/run.json" ]; then
+      RUN_DIR="$earlier"
+      first="$(sed -n 's/.*"started_unix_ms":\([0-9]*\).*/\1/p' "$earlier/run.json")"
+      STARTED="${first:-$STARTED}"
+      # A stop that was asked of an earlier attempt is not asked of this one
+      rm -f "$RUN_DIR/control"
+    fi
+  done
+fi
+RUN_ID="${RUN_DIR##*/}"
+mkdir -p "$SHARED_DIR/runs"
+# For you alone: the key by which the ranks know each other is in it. One that is there already must be yours
+MASK="$(umask)"
+umask 077
+if [ ! -O "$RUN_DIR" ] || [ -L "$RUN_DIR" ]; then
+  mkdir "$RUN_DIR"
+fi
+"#;
+
+/// The whole script.
+pub fn script(writer: &mut Writer<'_>) -> String {
+    for finding in crate::layout::executor_limits(writer.plan) {
+        writer.note(finding);
+    }
+    let interactive = writer.options.mode == Mode::Salloc;
+    let mut out = if interactive { salloc::request(writer) } else { writer.header() };
+    let rank = writer.shell("rank_binary", writer.site.rank_binary.as_deref(), None, "<SHARDPLAN_RANK>");
+    let torch = writer.shell("torch_lib", writer.site.torch_lib.as_deref(), None, "<TORCH_LIB>");
+    out.push_str("\n# What runs: Shardplan's executor on libtorch 2.11\n");
+    out.push_str(&format!("SHARDPLAN_RANK={rank}\nSHARDPLAN_TORCH_LIB={torch}\n"));
+    out.push_str(&writer.shared_dir());
+    out.push_str(&writer.container_variables());
+    out.push_str(frame::cores(writer));
+    out.push_str(&writer.environment());
+    if writer.container().is_none() && !interactive {
+        out.push_str(
+            "if [ ! -x \"$SHARDPLAN_RANK\" ]; then\n  \
+             echo \"shardplan-rank is not at $SHARDPLAN_RANK: copy it to the shared filesystem and give its path as \
+             rank_binary\" >&2\n  exit 1\nfi\n",
+        );
+    }
+    out.push_str(RUN_FOLDER);
+    out.push_str(&plan_document(writer));
+    out.push_str(&run_json(writer));
+    out.push_str("\n# Ranks find each other here, and take their numbers from Slurm\n");
+    out.push_str(writer.endpoint());
+    out.push_str("export OMP_NUM_THREADS=\"${OMP_NUM_THREADS:-1}\"\necho \"run folder: $RUN_DIR\"\n\n");
+    let mpi = writer.mpi();
+    let flags = writer.container_flags(&VARIABLES);
+    let prefix = writer.container_prefix();
+    let groups = writer.het_groups();
+    let end = if interactive { "\n" } else { " \\\n  || status=$?\n" };
+    if !interactive {
+        out.push_str(&footer::before(writer));
+    }
+    out.push_str(&format!(
+        "srun {mpi}{groups}--kill-on-bad-exit=1 --wait=30 --distribution=block --label \\\n{flags}{prefix}  \
+         env \"LD_LIBRARY_PATH=$SHARDPLAN_TORCH_LIB${{LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}}\" \\\n  \
+         \"$SHARDPLAN_RANK\" --plan \"$RUN_DIR/plan.json\" --run-dir \"$RUN_DIR\"{end}"
+    ));
+    if !interactive {
+        out.push_str(&footer::footer(writer, false));
+    }
+    out
+}
+
+/// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
+fn plan_document(writer: &mut Writer<'_>) -> String {
+    let plan = serde_json::to_string_pretty(&writer.plan.native()).unwrap_or_default();
+    if plan.lines().any(|line| line == END_OF_PLAN) {
+        writer.note(Finding::error(
+            "",
+            END_OF_PLAN,
+            "the plan holds a line that ends it; this is a fault of Shardplan",
+        ));
+        return String::new();
+    }
+    format!(
+        "cat > \"$RUN_DIR/.plan.json\" <<'{END_OF_PLAN}'\n{plan}\n{END_OF_PLAN}\n\
+         mv \"$RUN_DIR/.plan.json\" \"$RUN_DIR/plan.json\"\n"
+    )
+}
+
+/// Writes `run.json`. What only the job knows is put in by printf, as text between quotes.
+fn run_json(writer: &Writer<'_>) -> String {
+    let json = |value: &str| serde_json::to_string(value).unwrap_or_default();
+    // JSON escapes control characters, so what is left can always be quoted.
+    let name = text::quoted(&json(&writer.plan.name)).unwrap_or_else(|| "'\"\"'".to_owned());
+    let versions = format!("{{\"shardplan\":{}}}", json(env!("CARGO_PKG_VERSION")));
+    format!(
+        "PLAN_NAME={name}\n\
+         printf '{{\"version\":{VERSION},\"id\":\"%s\",\"name\":%s,\"user\":\"%s\",\"host\":\"%s\",\"started_unix_ms\":%s,\
+         \"command\":[\"sbatch\"],\"versions\":{versions},\"launcher\":null,\"slurm_job\":\"%s\",\"slurm_cluster\":\"%s\",\"world_size\":{},\"attempts\":%s}}\\n' \\\n  \
+         \"$RUN_ID\" \"$PLAN_NAME\" \"$(id -un)\" \"$(hostname)\" \"$STARTED\" \"$SLURM_JOB_ID\" \\\n  \
+         \"${{SLURM_CLUSTER_NAME:-}}\" \"$ATTEMPT\" > \"$RUN_DIR/.run.json\"\n\
+         mv \"$RUN_DIR/.run.json\" \"$RUN_DIR/run.json\"\numask \"$MASK\"\n",
+        writer.plan.world_size()
+    )
+}

@@ -1,0 +1,32 @@
+//! Variables that Megatron-LM and Megatron Bridge run under.
+
+use super::options::Mode;
+use super::writer::Writer;
+use crate::wire::Runtime;
+
+type Variables = Vec<(&'static str, &'static str)>;
+
+/// What the hardware wants: on Grace-Blackwell, NICs reach GPU memory through the CPU's link (Megatron Bridge's
+/// performance launcher).
+pub fn of_hardware(writer: &Writer<'_>) -> Variables {
+    match writer.plan.cluster.gpu.id {
+        "gb200" | "gb300" => vec![("NCCL_NET_GDR_LEVEL", "PHB"), ("NCCL_NET_GDR_C2C", "1")],
+        _ => Vec::new(),
+    }
+}
+
+/// What each task sets inside its container.
+pub fn of_task(writer: &Writer<'_>) -> Variables {
+    let mut all = Variables::new();
+    // With one connection kernels start in the order in which they were queued, which overlap of tensor and context
+    // parallelism relies on; Megatron-FSDP wants the opposite.
+    if writer.plan.runtime != Runtime::MegatronFsdp {
+        all.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
+    }
+    all.push(("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"));
+    if writer.options.mode == Mode::Torchrun || writer.plan.software.expandable_segments {
+        all.push(("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"));
+    }
+    all.push(("NCCL_NVLS_ENABLE", "0"));
+    all
+}

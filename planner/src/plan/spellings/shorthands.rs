@@ -1,0 +1,175 @@
+//! Sections for which people write one word: `"recompute": "full"`, `"optimizer": "adamw"`, `"model": "llama-3-8b"`.
+
+use serde_json::{Map, Value, json};
+
+use super::{Spelled, at, fold, numbers, put, take};
+use crate::plan::clip;
+
+/// Sections for which the one word is a field of theirs.
+const ONE_WORD: [(&str, &str); 5] = [
+    ("cluster", "gpu"),
+    ("training.optimizer", "kind"),
+    ("training.moe", "dispatcher"),
+    ("software", "framework"),
+    ("model", "preset"),
+];
+
+/// Sections that may be absent, and for which null says the same.
+const MAY_BE_NULL: [&str; 10] = [
+    "layout",
+    "training",
+    "software",
+    "run",
+    "layout.fsdp",
+    "training.optimizer",
+    "training.recompute",
+    "training.offload",
+    "training.overlap",
+    "training.moe",
+];
+
+/// Makes sections of single words, as far as names are to be looked for in them.
+pub(super) fn whole_sections(spelled: &mut Spelled) {
+    for section in MAY_BE_NULL {
+        if at(&spelled.root, section).is_some_and(Value::is_null) {
+            take(&mut spelled.root, section);
+        }
+    }
+    for (section, field) in ONE_WORD {
+        let Some(Value::String(word)) = at(&spelled.root, section).cloned() else { continue };
+        let path_of_file = section == "model" && word.to_ascii_lowercase().ends_with(".json");
+        open(spelled, section, if path_of_file { "hf_config_path" } else { field }, word.into());
+    }
+    if let Some(Value::String(word)) = at(&spelled.root, "run.data").cloned() {
+        let data = match fold(&word).as_str() {
+            "synthetic" | "random" | "mock" | "fake" | "dummy" => json!({"kind": "synthetic"}),
+            _ => json!({"kind": "text", "path": word}),
+        };
+        put(&mut spelled.root, "run.data", data.clone());
+        spelled.remark(
+            "run.data",
+            &word.clone().into(),
+            &data,
+            format!("data `{}` is read as {}", clip(&word), clip(&data.to_string())),
+        );
+    }
+    if let Some(list @ Value::Array(_)) = at(&spelled.root, "training.offload").cloned() {
+        open(spelled, "training.offload", "modules", list);
+    }
+}
+
+/// Puts a section with one field in the place of its value.
+fn open(spelled: &mut Spelled, section: &str, field: &str, value: Value) {
+    let mut object = Map::new();
+    object.insert(field.to_owned(), value.clone());
+    put(&mut spelled.root, section, Value::Object(object));
+    let path = format!("{section}.{field}");
+    let message = format!("{section} {} is read as {path}", clip(&value.to_string()));
+    spelled.remark(&path, &value, &value, message);
+}
+
+/// Settings of which one word says several fields.
+pub(super) fn settings(spelled: &mut Spelled) {
+    recompute(spelled);
+    fsdp(spelled);
+    dispatcher(spelled);
+}
+
+fn recompute(spelled: &mut Spelled) {
+    const SECTION: &str = "training.recompute";
+    match at(&spelled.root, SECTION).cloned() {
+        Some(list @ Value::Array(_)) => {
+            put(&mut spelled.root, SECTION, json!({"granularity": "selective", "modules": list}));
+            let message = format!(
+                "recompute {} is read as selective recomputation of these modules",
+                clip(&list.to_string())
+            );
+            spelled.remark("training.recompute.modules", &list, &list, message);
+        }
+        Some(word @ (Value::String(_) | Value::Bool(_) | Value::Number(_))) => {
+            let granularity = match numbers::switch(&word) {
+                Some(true) => "full".into(),
+                Some(false) => "none".into(),
+                None => word.clone(),
+            };
+            put(&mut spelled.root, SECTION, json!({"granularity": granularity}));
+            let message = format!(
+                "recompute {} is read as training.recompute.granularity {}",
+                clip(&word.to_string()),
+                clip(&granularity.to_string())
+            );
+            spelled.remark("training.recompute.granularity", &word, &granularity, message);
+        }
+        _ => {}
+    }
+    // Megatron's two methods of full recomputation.
+    let field = "training.recompute.granularity";
+    let Some(Value::String(word)) = at(&spelled.root, field).cloned() else { return };
+    if let method @ ("uniform" | "block") = fold(&word).as_str() {
+        put(&mut spelled.root, field, "full".into());
+        spelled.set("training.recompute.method", method.into(), &word);
+        let message = format!("recompute `{}` is read as full recomputation by this method", clip(&word));
+        spelled.remark(field, &word.clone().into(), &"full".into(), message);
+    }
+}
+
+/// `"fsdp": true`: everything is sharded, under FSDP2 where no runtime is named.
+fn fsdp(spelled: &mut Spelled) {
+    const SECTION: &str = "layout.fsdp";
+    let Some(word @ (Value::String(_) | Value::Bool(_) | Value::Number(_))) =
+        at(&spelled.root, SECTION).cloned()
+    else {
+        return;
+    };
+    let runtime = at(&spelled.root, "runtime").filter(|runtime| !runtime.is_null()).cloned();
+    let under_fsdp =
+        runtime.as_ref().and_then(Value::as_str).is_some_and(|runtime| fold(runtime).contains("fsdp"));
+    match numbers::switch(&word) {
+        Some(false) if !under_fsdp => {
+            take(&mut spelled.root, SECTION);
+        }
+        Some(false) => {
+            take(&mut spelled.root, SECTION);
+            spelled.refuse(
+                SECTION,
+                &word,
+                "the runtime shards by FSDP; write runtime megatron, or layout.fsdp.strategy no_shard under megatron_fsdp",
+            );
+        }
+        on => {
+            let strategy = if on == Some(true) { "optim_grads_params".into() } else { word.clone() };
+            put(&mut spelled.root, SECTION, json!({"strategy": strategy}));
+            let message = format!(
+                "fsdp {} is read as layout.fsdp.strategy {}",
+                clip(&word.to_string()),
+                clip(&strategy.to_string())
+            );
+            spelled.remark("layout.fsdp.strategy", &word, &strategy, message);
+            if runtime.is_none() {
+                put(&mut spelled.root, "runtime", "fsdp2".into());
+                let message =
+                    "fsdp without a runtime is read as runtime fsdp2; megatron_fsdp is the other".to_owned();
+                spelled.remark("runtime", &word, &"fsdp2".into(), message);
+            }
+        }
+    }
+}
+
+/// Libraries of the flex dispatcher, which people name in its place.
+fn dispatcher(spelled: &mut Spelled) {
+    let field = "training.moe.dispatcher";
+    let Some(Value::String(word)) = at(&spelled.root, field).cloned() else { return };
+    let library = match fold(&word).as_str() {
+        "deepep" => "deepep",
+        "hybridep" => "hybridep",
+        _ => return,
+    };
+    put(&mut spelled.root, field, "flex".into());
+    spelled.set("training.moe.backend", library.into(), &word);
+    spelled.remark(
+        field,
+        &word.clone().into(),
+        &"flex".into(),
+        format!("dispatcher `{}` is read as flex with this library", clip(&word)),
+    );
+}

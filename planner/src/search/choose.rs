@@ -1,0 +1,272 @@
+//! Open fields: the search whose first row they get.
+
+use serde_json::{Value, json};
+
+use super::Search;
+use super::answer::SearchAnswer;
+use super::axes::{AXES, OpenAxis, named_axis};
+use super::request::{Axes, Axis, Bounds, Recompute, Request};
+use super::settings::Settings;
+use super::sharding::Sharding;
+use super::why::best_of;
+use crate::cluster::gpus;
+use crate::finding::{Finding, has_error, nearest_names};
+use crate::layout::{Shape, first_broken_alone};
+use crate::plan::{Plan, assumed_batch, clip, with_value};
+use crate::wire::{Choose, PlanFile, Precision, Runtime, Schedule};
+
+/// A plan file with open fields, and the search that chooses them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// What is searched: what the file says is fixed, what is open is free.
+    pub request: Request,
+    /// Paths of the fields that were assumed before anything was chosen, such as the global batch.
+    pub assumed: Vec<String>,
+    file: PlanFile,
+}
+
+impl Choice {
+    /// The choice of a file; none for one that leaves nothing to choose.
+    ///
+    /// # Errors
+    /// Findings, where model or cluster can't be read, or an axis has no such name.
+    pub fn of(file: &PlanFile) -> Result<Option<Choice>, Vec<Finding>> {
+        let Some(choose) = &file.choose else { return Ok(None) };
+        let open = Open::of(choose)?;
+        let mut base = file.clone();
+        (base.choose, base.objective) = (None, None);
+        let filled = Plan::fill(&base);
+        let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
+            return Err(filled.findings);
+        };
+        let mut assumed = Vec::new();
+        if base.training.global_batch_size.is_none() {
+            let preset = base.model.preset.as_deref();
+            let batch = assumed_batch(preset, plan.training.seq_len, plan.world_size());
+            base.training.global_batch_size = Some(batch);
+            assumed.push("training.global_batch_size".to_owned());
+        }
+        let mut request = Request::new(base);
+        request.objective = file.objective.unwrap_or_default();
+        request.axes = open.axes(file, &plan);
+        Ok(Some(Choice { request, assumed, file: file.clone() }))
+    }
+
+    /// The plan file with everything chosen; none where nothing is valid. Where nothing fits, the plan that lacks the least.
+    pub fn plan(&self, answer: &SearchAnswer) -> Option<PlanFile> {
+        let smallest = || answer.relief.as_ref()?.smallest.as_ref().map(|smallest| &smallest.settings);
+        let settings = answer.rows.first().map(|row| &row.settings).or_else(smallest)?;
+        let mut plan = settings.apply(&self.request.plan);
+        plan.name.clone_from(&self.file.name);
+        if settings.nodes == self.file.cluster.nodes.unwrap_or(1) {
+            plan.cluster.failed.clone_from(&self.file.cluster.failed);
+        }
+        Some(plan)
+    }
+}
+
+impl Search {
+    /// Fixed axes of which one left open makes some plan valid, with the value that the best such plan has, each in a sentence.
+    pub(super) fn unpinnings(&self) -> Vec<String> {
+        /// Path, the axis of a request, and its value among settings.
+        type Slot = (&'static str, fn(&mut Axes) -> &mut Option<Axis>, fn(&Settings) -> u64);
+        let slots: [Slot; 8] = [
+            ("layout.tp", |axes| &mut axes.tp, |one| one.tp),
+            ("layout.cp", |axes| &mut axes.cp, |one| one.cp),
+            ("layout.pp", |axes| &mut axes.pp, |one| one.pp),
+            ("layout.vpp", |axes| &mut axes.vpp, |one| one.vpp),
+            ("layout.ep", |axes| &mut axes.ep, |one| one.ep),
+            ("layout.etp", |axes| &mut axes.etp, |one| one.etp),
+            ("layout.dp_replicate", |axes| &mut axes.dp_replicate, |one| one.dp_replicate),
+            ("training.micro_batch_size", |axes| &mut axes.micro_batch_size, |one| one.micro_batch_size),
+        ];
+        let mut found = Vec::new();
+        for (path, slot, of) in slots {
+            let mut request = self.request().clone();
+            let axis = slot(&mut request.axes);
+            if !matches!(axis, Some(Axis::Fixed(_))) {
+                continue;
+            }
+            *axis = None;
+            found.extend(
+                best_of(request).map(|settings| {
+                    format!("{path} left open would be {}, and the plan valid", of(&settings))
+                }),
+            );
+        }
+        found
+    }
+}
+
+/// Names of the axes that are open.
+struct Open(Vec<&'static str>);
+
+impl Open {
+    fn of(choose: &Choose) -> Result<Open, Vec<Finding>> {
+        let mut open = Vec::new();
+        let mut findings = Vec::new();
+        for name in choose.names() {
+            if name == "all" {
+                open.extend(AXES.iter().filter(|axis| axis.in_all).map(|axis| axis.name));
+                continue;
+            }
+            match named_axis(name) {
+                Some(axis) => open.push(axis.name),
+                None => {
+                    let all = AXES.iter().map(|axis| axis.name).chain(["all"]);
+                    let message = format!(
+                        "`{}` is nothing that can be chosen; there are all, {}",
+                        clip(name),
+                        AXES.map(|axis| axis.name).join(", ")
+                    );
+                    let near = nearest_names(name, all, 3);
+                    findings.push(Finding::error("choose", clip(name), message).nearest(near));
+                }
+            }
+        }
+        if findings.is_empty() { Ok(Open(open)) } else { Err(findings) }
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.0.contains(&name)
+    }
+
+    /// What is said is fixed, and so is the default of what is not open.
+    fn number(&self, name: &str, said: Option<u64>, default: u64) -> Option<Axis> {
+        match said {
+            Some(value) => Some(Axis::Fixed(value)),
+            None if self.is(name) => None,
+            None => Some(Axis::Fixed(default)),
+        }
+    }
+
+    fn axes(&self, file: &PlanFile, plan: &Plan) -> Axes {
+        let (layout, training) = (&file.layout, &file.training);
+        let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+        let schedule = match layout.schedule {
+            Some(schedule) => Some(vec![schedule]),
+            None if self.is("schedule") => None,
+            None => Some(vec![Schedule::OneFOneB, Schedule::Interleaved]),
+        };
+        let recompute = match (training.recompute.granularity, self.is("recompute")) {
+            (Some(_), _) => Some(vec![Recompute::of(&training.recompute)]),
+            (None, true) => None,
+            (None, false) => Some(vec![Recompute::none()]),
+        };
+        let strategy = &layout.fsdp;
+        let strategy_said = strategy.strategy.is_some() || strategy.reshard_after_forward.is_some();
+        let strategies = Sharding::ALL.into_iter().filter(|one| one.runtime() == plan.runtime).collect();
+        let own_stages = !layout.splits_itself() || !self.is("stages");
+        Axes {
+            tp: self.number("tp", layout.tp, 1),
+            cp: self.number("cp", layout.cp, 1),
+            pp: self.number("pp", layout.pp, 1),
+            vpp: self.number("vpp", layout.vpp, 1),
+            ep: self.number("ep", layout.ep, 1),
+            etp: match plan.model.moe {
+                Some(_) => self.number("etp", layout.etp, 1),
+                None => layout.etp.map(Axis::Fixed),
+            },
+            dp_replicate: match fsdp {
+                true => self.number("dp_replicate", layout.dp_replicate, 1),
+                false => layout.dp_replicate.map(Axis::Fixed),
+            },
+            micro_batch_size: self.number("micro_batch_size", training.micro_batch_size, 1),
+            nodes: self.is("nodes").then(|| {
+                let most = file.cluster.nodes.unwrap_or(1).max(1);
+                Axis::Bounds(Bounds { min: 1, max: most })
+            }),
+            schedule,
+            recompute,
+            sp: layout.sp.map(|sp| vec![sp]),
+            distributed_optimizer: match training.optimizer.distributed {
+                Some(on) => Some(vec![on]),
+                None => self.is("distributed_optimizer").then(|| vec![true]),
+            },
+            fsdp_strategy: (fsdp && !strategy_said && self.is("fsdp_strategy")).then_some(strategies),
+            precision: self.is("precision").then(|| precisions(plan)),
+            runtime: self
+                .is("runtime")
+                .then(|| vec![Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp]),
+            gpu: self.is("gpu").then(|| {
+                let known = gpus().iter().filter(|gpu| gpu.capacity_bytes.is_some());
+                known.map(|gpu| gpu.id.to_owned()).collect()
+            }),
+            uneven_stages: None,
+            own_stages,
+            settings: self
+                .0
+                .iter()
+                .filter_map(|name| settings_of(name, plan))
+                .filter(|(path, _)| !says(file, path))
+                .map(|(path, values)| (path.to_owned(), values))
+                .collect(),
+        }
+    }
+}
+
+/// Whether a plan file leaves the choice of an axis to a search, unless it says a value.
+pub fn is_open(file: &PlanFile, axis: &OpenAxis) -> bool {
+    file.choose.as_ref().is_some_and(|choose| {
+        choose
+            .names()
+            .iter()
+            .any(|name| *name == axis.name || *name == axis.path || (*name == "all" && axis.in_all))
+    })
+}
+
+/// The file with everything left to a search that `all` opens, but for one path.
+pub fn open_everything(file: &PlanFile, but: &str) -> PlanFile {
+    let mut open = file.clone();
+    for axis in AXES.iter().filter(|axis| axis.in_all && axis.path != but) {
+        // A path of the table is one of the file.
+        open = with_value(&open, axis.path, &Value::Null).unwrap_or(open);
+    }
+    open.layout.microbatch_group_size = None;
+    if !but.starts_with("layout.") || !says(file, but) {
+        open.layout.forget_split();
+    }
+    if but != "training.recompute.granularity" {
+        open.training.recompute = crate::wire::RecomputeFile::default();
+    }
+    open.choose = Some(Choose::all());
+    open
+}
+
+/// Whether a plan file says something at a path.
+pub fn says(file: &PlanFile, path: &str) -> bool {
+    let value = serde_json::to_value(file).unwrap_or_default();
+    path.split('.').try_fold(&value, |value, part| value.get(part)).is_some_and(|value| !value.is_null())
+}
+
+/// Precisions that a GPU has.
+fn precisions(plan: &Plan) -> Vec<Precision> {
+    let all = [Precision::Bf16, Precision::Fp8Current, Precision::Fp8Blockwise, Precision::Mxfp8];
+    let has = |precision: &Precision| {
+        let mut file = plan.file.clone();
+        file.training.dtype = Some(*precision);
+        Plan::fill(&file).plan.is_some_and(|plan| first_broken_alone(&Shape::of(&plan)).is_none())
+    };
+    all.into_iter().filter(has).collect()
+}
+
+/// Values to try of an axis that is a setting by itself, for a plan in which it means something.
+fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
+    let megatron = plan.runtime == Runtime::Megatron;
+    let experts = plan.model.moe.is_some();
+    let (wanted, path, values) = match name {
+        "dispatcher" => {
+            (megatron && experts, "training.moe.dispatcher", vec![json!("alltoall"), json!("flex")])
+        }
+        "cp_kind" => (megatron, "layout.cp_kind", vec![json!("p2p"), json!("all_gather"), json!("a2a")]),
+        "tp_overlap" => (megatron, "training.overlap.tp", vec![json!(false), json!(true)]),
+        "ep_overlap" => (megatron && experts, "training.overlap.ep", vec![json!(false), json!(true)]),
+        "cuda_graphs" => (megatron, "training.cuda_graphs", vec![json!("none"), json!("iteration")]),
+        "optimizer_offload" => {
+            (megatron, "training.optimizer.offload_fraction", vec![json!(0.0), json!(0.5), json!(1.0)])
+        }
+        "order" => (megatron, "layout.order", vec![json!("tp-cp-ep-dp-pp"), json!("tp-ep-dp-pp-cp")]),
+        _ => return None,
+    };
+    wanted.then_some((path, values))
+}

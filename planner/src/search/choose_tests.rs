@@ -1,0 +1,130 @@
+use serde_json::{Value, json};
+
+use super::tests::whole;
+use super::*;
+use crate::plan::{estimate, parse_plan};
+use crate::wire::{PlanFile, Verdict};
+
+fn file(value: Value) -> PlanFile {
+    parse_plan(&value.to_string()).unwrap()
+}
+
+fn open(preset: &str, gpu: &str, nodes: u64, more: Value) -> PlanFile {
+    let mut value = json!({"version": 1, "model": {"preset": preset},
+        "cluster": {"gpu": gpu, "nodes": nodes}, "choose": "all"});
+    for (key, entry) in more.as_object().unwrap() {
+        value[key] = entry.clone();
+    }
+    file(value)
+}
+
+/// The choice of a file, and the answer that it comes from.
+fn chosen_of(file: &PlanFile) -> (PlanFile, SearchAnswer) {
+    let choice = Choice::of(file).unwrap().unwrap();
+    let answer = whole(&Search::new(&choice.request).unwrap());
+    let plan = choice.plan(&answer).unwrap_or_else(|| panic!("{answer:?}"));
+    (plan, answer)
+}
+
+#[test]
+fn model_and_cluster_alone_give_a_plan_that_fits() {
+    for (preset, gpu, nodes) in [("llama-3-8b", "h100-sxm", 1), ("qwen3-30b-a3b", "h100-sxm", 2)] {
+        let (plan, answer) = chosen_of(&open(preset, gpu, nodes, json!({})));
+        assert_eq!(plan.choose, None);
+        let found = estimate(&plan);
+        assert_eq!(found.memory.map(|memory| memory.verdict), Some(Verdict::Fits), "{preset}");
+        assert_eq!(answer.rows[0].apply(&plan), plan, "{preset}");
+        let fields: Vec<&str> = answer.chosen.iter().map(|one| one.field.as_str()).collect();
+        for field in ["layout.tp", "layout.pp", "training.micro_batch_size", "training.recompute"] {
+            assert!(fields.contains(&field), "{preset}: {fields:?}");
+        }
+    }
+}
+
+#[test]
+fn what_is_said_stays_and_what_is_not_open_is_the_default() {
+    let more = json!({"layout": {"tp": 2, "vpp": 2, "pp": 4}, "training": {"micro_batch_size": 2, "global_batch_size": 256}});
+    let (plan, answer) = chosen_of(&open("qwen3-14b", "h100-sxm", 2, more));
+    let layout = &plan.layout;
+    assert_eq!((layout.tp, layout.vpp, layout.pp), (Some(2), Some(2), Some(4)));
+    assert_eq!((plan.training.micro_batch_size, plan.training.global_batch_size), (Some(2), Some(256)));
+    assert!(answer.chosen.iter().all(|one| one.field != "layout.tp"));
+    let mut some = open("llama-3-8b", "h100-sxm", 1, json!({"training": {"global_batch_size": 256}}));
+    some.choose = Some(crate::wire::Choose::Axes(vec!["tp".to_owned(), "layout.pp".to_owned()]));
+    let (plan, answer) = chosen_of(&some);
+    assert_eq!(
+        (plan.layout.cp, plan.layout.vpp, plan.training.micro_batch_size),
+        (Some(1), Some(1), Some(1))
+    );
+    assert_eq!(plan.training.recompute.granularity, Some(crate::wire::Granularity::None));
+    let fields: Vec<&str> = answer.chosen.iter().map(|one| one.field.as_str()).collect();
+    assert_eq!(&fields[..2], ["layout.tp", "layout.pp"]);
+}
+
+#[test]
+fn without_choose_nothing_is_chosen() {
+    let plain = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});
+    assert_eq!(Choice::of(&file(plain)), Ok(None));
+}
+
+#[test]
+fn a_split_that_is_said_stays() {
+    let more = json!({"layout": {"pp": 4, "pipeline_layout": "Et*9|(t*10|)*2t*11L"}});
+    let (plan, answer) = chosen_of(&open("qwen3-14b", "h100-sxm", 2, more));
+    assert_eq!(plan.layout.pipeline_layout.as_deref(), Some("Et*9|(t*10|)*2t*11L"));
+    assert!(answer.rows.iter().all(|row| row.settings.pp * row.settings.vpp == 4));
+}
+
+#[test]
+fn nodes_precision_and_settings_open_when_named() {
+    let mut wanted = open("llama-3-8b", "h100-sxm", 4, json!({"objective": "fewest_gpus"}));
+    wanted.choose = Some(crate::wire::Choose::Axes(vec!["all".to_owned(), "nodes".to_owned()]));
+    let (plan, _) = chosen_of(&wanted);
+    assert_eq!(plan.cluster.nodes, Some(1));
+    wanted.objective = None;
+    wanted.choose = Some(crate::wire::Choose::Axes(vec!["all".to_owned(), "tp_overlap".to_owned()]));
+    let (_, answer) = chosen_of(&wanted);
+    assert!(answer.chosen.iter().any(|one| one.field == "training.overlap.tp"));
+}
+
+#[test]
+fn names_that_are_none_and_pins_that_contradict_are_said() {
+    let mut wrong = open("llama-3-8b", "h100-sxm", 1, json!({}));
+    wrong.choose = Some(crate::wire::Choose::Axes(vec!["tpp".to_owned()]));
+    let findings = Choice::of(&wrong).unwrap_err();
+    assert!(findings[0].nearest.contains(&"tp".into()), "{findings:?}");
+    let pins = open("llama-3-8b", "h100-sxm", 1, json!({"layout": {"tp": 8, "pp": 8}}));
+    let choice = Choice::of(&pins).unwrap().unwrap();
+    let search = Search::new(&choice.request).unwrap();
+    let answer = whole(&search);
+    assert_eq!(choice.plan(&answer), None);
+    let said = answer.relief.unwrap().suggestions.join("\n");
+    assert!(said.contains("layout.tp left open") && said.contains("layout.pp left open"), "{said}");
+}
+
+/// Axes in use, a layout string, how much is recomputed.
+fn simplicity(settings: &Settings) -> (usize, bool, usize) {
+    let axes = [settings.tp, settings.cp, settings.pp, settings.vpp, settings.ep, settings.dp_replicate];
+    let again = ["none", "full"].iter().position(|set| *set == settings.recompute.0);
+    (
+        axes.iter().filter(|size| **size > 1).count(),
+        settings.pipeline_layout.is_some(),
+        again.map_or(1, |place| 2 * place),
+    )
+}
+
+#[test]
+fn of_plans_that_the_time_model_can_not_tell_apart_the_simplest_stands_first() {
+    for (preset, nodes) in [("qwen3-14b", 2), ("llama-3-8b", 2), ("qwen3-30b-a3b", 1)] {
+        let file = open(preset, "h100-sxm", nodes, json!({"layout": {"cp": 1}}));
+        let mut request = Choice::of(&file).unwrap().unwrap().request;
+        (request.limits.rows, request.limits.simulated) = (400, 400);
+        let answer = whole(&Search::new(&request).unwrap());
+        let fits: Vec<&Row> = answer.rows.iter().filter(|row| row.group == Group::Fits).collect();
+        let fastest = fits.iter().map(|row| row.step_seconds).fold(f64::INFINITY, f64::min);
+        let alike = fits.iter().filter(|row| row.step_seconds <= fastest * 1.02);
+        let simplest = alike.map(|row| simplicity(&row.settings)).min().unwrap();
+        assert_eq!(simplicity(&fits[0].settings), simplest, "{preset}");
+        assert!(fits[0].step_seconds <= fastest * 1.02, "{preset}");
+    }
+}

@@ -1,0 +1,153 @@
+//! What was free, what stands in the first row, and what another value would cost.
+
+use std::cmp::Ordering;
+
+use serde_json::{Value, json};
+
+use super::Search;
+use super::candidate::Scored;
+use super::request::Axis;
+use super::settings::Settings;
+use crate::wire::Chosen;
+
+/// Reads the value of a field from settings.
+type Reader = Box<dyn Fn(&Settings) -> Value>;
+
+/// A candidate of the final order: its seconds by the simulation, where it was simulated.
+pub type Ranked = (Scored, Option<f64>);
+
+impl Search {
+    /// Moves the simplest of those that the time model can't tell from the first before it; of those as simple the best.
+    pub(super) fn simplest_first(&self, ranked: &mut [Ranked]) {
+        let Some(best) = ranked.first() else { return };
+        let of = |(scored, seconds): &Ranked| {
+            self.key(&Scored { seconds: seconds.unwrap_or(scored.seconds), ..*scored })
+        };
+        let (first, simulated, objective) = (of(best), best.1.is_some(), self.request.objective);
+        let alike =
+            |one: &&(usize, &Ranked)| one.1.1.is_some() == simulated && of(one.1).is_like(&first, objective);
+        let simple = |(place, (scored, _)): &(usize, &Ranked)| {
+            let corner = self.space.corners.get(scored.candidate.corner as usize);
+            let class = corner.map_or(u8::MAX, |corner| corner.classes.class(&scored.candidate));
+            (class, *place)
+        };
+        let simplest = ranked.iter().enumerate().filter(|one| alike(&one)).min_by_key(simple);
+        if let Some((place, _)) = simplest
+            && let Some(front) = ranked.get_mut(..=place)
+        {
+            front.rotate_right(1);
+        }
+    }
+
+    /// What was free of the first of these, and what another value would cost.
+    pub(super) fn chosen(&self, ranked: &[Ranked]) -> Vec<Chosen> {
+        let Some((best, seconds)) = ranked.first() else { return Vec::new() };
+        let Some(first) = self.settings(&best.candidate) else { return Vec::new() };
+        let seconds = seconds.unwrap_or(best.seconds);
+        let others: Vec<(Settings, f64)> = ranked
+            .iter()
+            .skip(1)
+            .filter_map(|(scored, simulated)| {
+                Some((self.settings(&scored.candidate)?, simulated.unwrap_or(scored.seconds)))
+            })
+            .collect();
+        let fields = self.open_fields(&first);
+        fields
+            .into_iter()
+            .map(|(field, of)| {
+                let value = of(&first);
+                // Those that were not simulated stand last, so the fastest is looked for.
+                let next = others
+                    .iter()
+                    .filter(|(other, _)| of(other) != value)
+                    .min_by(|(_, one), (_, other)| one.partial_cmp(other).unwrap_or(Ordering::Equal));
+                let costs = next.map(|(_, other)| other / seconds - 1.0);
+                let next = next.map(|(other, _)| of(other));
+                let why = why(&value, next.as_ref(), costs, ranked.len());
+                Chosen { field, value, next, next_costs: costs, why }
+            })
+            .collect()
+    }
+
+    /// Paths of what is free, with their values.
+    fn open_fields(&self, first: &Settings) -> Vec<(String, Reader)> {
+        type Field = (&'static str, fn(&Settings) -> Value);
+        let axes = &self.request.axes;
+        let numbers: [(&Option<Axis>, Field); 9] = [
+            (&axes.tp, ("layout.tp", |one| one.tp.into())),
+            (&axes.cp, ("layout.cp", |one| one.cp.into())),
+            (&axes.pp, ("layout.pp", |one| one.pp.into())),
+            (&axes.vpp, ("layout.vpp", |one| one.vpp.into())),
+            (&axes.ep, ("layout.ep", |one| one.ep.into())),
+            (&axes.etp, ("layout.etp", |one| one.etp.into())),
+            (&axes.dp_replicate, ("layout.dp_replicate", |one| one.dp_replicate.into())),
+            (&axes.micro_batch_size, ("training.micro_batch_size", |one| one.micro_batch_size.into())),
+            (&axes.nodes, ("cluster.nodes", |one| one.nodes.into())),
+        ];
+        let corner = self.space.corners.first();
+        let experts = corner.is_some_and(|corner| corner.plan.model.moe.is_some());
+        let fsdp = matches!(first.runtime, crate::wire::Runtime::Fsdp2 | crate::wire::Runtime::MegatronFsdp);
+        let means = |field: &str| match field {
+            "layout.ep" | "layout.etp" => experts,
+            "layout.dp_replicate" => fsdp,
+            // As in the plan when absent.
+            "cluster.nodes" => axes.nodes.is_some(),
+            _ => true,
+        };
+        let numbers = numbers
+            .into_iter()
+            .filter(|(axis, (field, _))| !matches!(axis, Some(Axis::Fixed(_))) && means(field))
+            .map(|(_, field)| field);
+        let several = |count: Option<usize>| count.is_some_and(|count| count > 1);
+        let lists: [(bool, Field); 7] = [
+            (
+                axes.schedule.as_ref().is_none_or(|all| all.len() > 1),
+                ("layout.schedule", |one| one.schedule.name().into()),
+            ),
+            (
+                axes.recompute.as_ref().is_none_or(|all| all.len() > 1),
+                ("training.recompute", |one| one.recompute.0.as_str().into()),
+            ),
+            (
+                axes.distributed_optimizer.is_some(),
+                ("training.optimizer.distributed", |one| one.distributed_optimizer.into()),
+            ),
+            (
+                several(axes.fsdp_strategy.as_ref().map(Vec::len)),
+                ("layout.fsdp.strategy", |one| json!(one.fsdp_strategy)),
+            ),
+            (
+                several(axes.precision.as_ref().map(Vec::len)),
+                ("training.dtype", |one| one.precision.name().into()),
+            ),
+            (several(axes.runtime.as_ref().map(Vec::len)), ("runtime", |one| one.runtime.name().into())),
+            (several(axes.gpu.as_ref().map(Vec::len)), ("cluster.gpu", |one| one.gpu.as_str().into())),
+        ];
+        let lists = lists.into_iter().filter(|(open, _)| *open).map(|(_, field)| field);
+        let mut found: Vec<(String, Reader)> =
+            numbers.chain(lists).map(|(path, of)| (path.to_owned(), Box::new(of) as _)).collect();
+        for path in axes.settings.keys() {
+            let key = path.clone();
+            let of = move |one: &Settings| one.settings.get(&key).cloned().unwrap_or(Value::Null);
+            found.push((path.clone(), Box::new(of)));
+        }
+        found
+    }
+}
+
+/// A sentence on a choice.
+fn why(value: &Value, next: Option<&Value>, costs: Option<f64>, looked_at: usize) -> String {
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match (next, costs) {
+        (Some(next), Some(costs)) if costs >= 0.0 => {
+            format!("{} takes {:.1} % longer at best", word(next), 100.0 * costs)
+        }
+        (Some(next), Some(costs)) => format!(
+            "{} is {:.1} % faster at best, which is less than the time model can tell, and {} is simpler",
+            word(next),
+            -100.0 * costs,
+            word(value)
+        ),
+        _ => format!("each of the {looked_at} best plans has it"),
+    }
+}

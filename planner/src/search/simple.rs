@@ -1,0 +1,49 @@
+//! How simple a plan is: of those that the time model can't tell apart the simplest stands first.
+
+use super::candidate::Candidate;
+use super::space::Corner;
+
+/// Classes of plans that are as simple, by their number: fewer axes in use are simpler, then no layout string, then less
+/// that is recomputed.
+#[derive(Debug, Clone, Default)]
+pub struct Classes {
+    /// Axes that a pipeline uses, and whether it has a layout string, by number of stages and pipeline.
+    pipes: Vec<Vec<(u8, bool)>>,
+    /// How much is recomputed, by set: nothing, some, everything.
+    again: Vec<u8>,
+    /// Whether the model has experts, so that their tensor parallelism is an axis.
+    experts: bool,
+}
+
+impl Classes {
+    /// Of a corner.
+    pub fn of(corner: &Corner) -> Classes {
+        let pipe = |pipe: &super::stages::Pipe| {
+            let used = u8::from(pipe.pp > 1) + u8::from(pipe.vpp > 1);
+            (used, pipe.split.as_ref().is_some_and(|split| split.listed.is_some()))
+        };
+        Classes {
+            pipes: corner.pipes.iter().map(|pipes| pipes.iter().map(pipe).collect()).collect(),
+            again: corner
+                .recompute
+                .iter()
+                .map(|(set, _)| match set.0.as_str() {
+                    "none" => 0,
+                    "full" => 2,
+                    _ => 1,
+                })
+                .collect(),
+            experts: corner.plan.model.moe.is_some(),
+        }
+    }
+
+    /// The class of a candidate; the last for one of another corner.
+    pub fn class(&self, one: &Candidate) -> u8 {
+        let pipe = self.pipes.get(usize::from(one.stages)).and_then(|pipes| pipes.get(usize::from(one.pipe)));
+        let again = self.again.get(usize::from(one.recompute));
+        let (Some((used, listed)), Some(again)) = (pipe, again) else { return u8::MAX };
+        let axes = [one.tp > 1, one.cp > 1, one.ep > 1, self.experts && one.etp > 1, one.replicas > 1];
+        let used = used + axes.iter().map(|on| u8::from(*on)).sum::<u8>();
+        (used * 2 + u8::from(*listed)) * 3 + again
+    }
+}

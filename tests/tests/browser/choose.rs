@@ -1,0 +1,121 @@
+//! Open fields on the page: model and cluster are enough, what is touched is held, and an error takes no picture away.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use system_tests::browser::Browser;
+use system_tests::hub::Hub;
+use system_tests::programs::{expect_code, shardplan};
+use system_tests::runs::Runs;
+
+const SOON: Duration = Duration::from_secs(30);
+
+async fn open(url: &str) -> Result<Browser> {
+    let browser = Browser::start().await?;
+    browser.open(url).await?;
+    browser.element("answer-verdict").await?;
+    Ok(browser)
+}
+
+/// Waits until nothing is left to choose, and gives what the page says of it.
+async fn chosen(browser: &Browser) -> Result<String> {
+    browser.text_when("choice", SOON, |text| text.starts_with("The best of")).await
+}
+
+/// The answer that the page shows as JSON.
+async fn answer(browser: &Browser) -> Result<Value> {
+    browser.click("tab-data").await?;
+    let text = browser.text_when("data-json", SOON, |text| text.trim_start().starts_with('{')).await?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+#[tokio::test]
+async fn model_and_cluster_are_enough() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = open(&hub.url).await?;
+    chosen(&browser).await?;
+    browser.text_when("answer-verdict", SOON, |text| text == "Fits").await?;
+    browser.screenshot("chosen-at-once").await?;
+    browser.choose("preset-select", "deepseek-v3").await?;
+    browser.fill("field-cluster-nodes", "32").await?;
+    browser.text_when("plan-name", SOON, |name| name.contains("deepseek-v3 on 256")).await?;
+    chosen(&browser).await?;
+    browser.text_when("answer-verdict", SOON, |text| text == "Fits").await?;
+    browser.screenshot("deepseek-v3-chosen").await?;
+
+    // What the command chooses.
+    let printed = expect_code(
+        shardplan()?.args(["plan", "--model", "deepseek-v3", "--gpu", "h100-sxm", "--nodes", "32", "--json"]),
+        0,
+    )?;
+    let printed: Value = serde_json::from_slice(&printed.stdout)?;
+    let shown = answer(&browser).await?;
+    for part in ["layout", "training"] {
+        ensure!(shown["plan"][part] == printed["plan"][part], "{} and {}", shown["plan"], printed["plan"]);
+    }
+    ensure!(shown["chosen"] == printed["chosen"], "{} and {}", shown["chosen"], printed["chosen"]);
+    browser.click("tab-script").await?;
+    browser.text_when("script-text", SOON, |text| text.contains("#SBATCH")).await?;
+    let errors = browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_touched_is_held_and_the_rest_follows() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = open(&hub.url).await?;
+    chosen(&browser).await?;
+    ensure!(browser.text("field-layout-tp-pin").await? == "chosen");
+    browser.fill("field-layout-pp", "16").await?;
+    browser.text_when("field-layout-pp-pin", SOON, |text| text == "held").await?;
+    chosen(&browser).await?;
+    let shown = answer(&browser).await?;
+    ensure!(shown["plan"]["layout"]["pp"] == json!(16), "{}", shown["plan"]["layout"]);
+    ensure!(shown["memory"]["verdict"] == json!("fits"), "{}", shown["memory"]["verdict"]);
+    // What no plan has says what would have to give way.
+    browser.fill("field-layout-pp", "5").await?;
+    browser.text_when("choice", SOON, |text| text.starts_with("Nothing")).await?;
+    browser.any_text_when("[data-testid=finding]", SOON, |text| text.contains("layout.pp left open")).await?;
+    browser.click("field-layout-pp-pin").await?;
+    browser.text_when("field-layout-pp-pin", SOON, |text| text == "chosen").await?;
+    chosen(&browser).await?;
+    browser.click("pin-all").await?;
+    // Nothing is open any more.
+    browser.text_when("open-all", SOON, |text| text == "Choose for me").await?;
+    let held = answer(&browser).await?;
+    ensure!(held["chosen"].is_null(), "{}", held["chosen"]);
+    browser.click("open-all").await?;
+    chosen(&browser).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_error_takes_no_picture_away_and_offers_to_keep_what_was_meant() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = open(&hub.page()?).await?;
+    browser.text_when("answer-verdict", SOON, |text| text != "Invalid").await?;
+    browser.fill("field-layout-tp", "3").await?;
+    browser.text_when("answer-verdict", SOON, |text| text == "Invalid").await?;
+    browser.element("memory-chart").await.context("the chart is gone")?;
+    browser.text_when("drawn", SOON, |text| text.contains("last plan without errors")).await?;
+    for tab in ["timeline", "ranks", "shards", "script"] {
+        browser.click(&format!("tab-{tab}")).await?;
+        let view = browser.script("return document.getElementById('view').innerText").await?;
+        let view = view.as_str().unwrap_or_default();
+        ensure!(!view.contains("appears once the plan has no errors"), "{tab} is blank: {view}");
+    }
+    browser.screenshot("an-error-keeps-the-picture").await?;
+    browser.fill("field-layout-tp", "4").await?;
+    browser.fill("field-layout-pp", "32").await?;
+    browser.click("choose-rest").await?;
+    chosen(&browser).await?;
+    browser.text_when("answer-verdict", SOON, |text| text != "Invalid").await?;
+    let shown = answer(&browser).await?;
+    ensure!(shown["plan"]["layout"]["pp"] == json!(32), "{}", shown["plan"]["layout"]);
+    Ok(())
+}

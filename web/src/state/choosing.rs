@@ -1,0 +1,157 @@
+//! Open fields: the plan follows what a search chooses, after every edit.
+
+use std::sync::Arc;
+
+use gloo::timers::callback::Timeout;
+use leptos::prelude::*;
+use planner::finding::Finding;
+use planner::search::Choice;
+use planner::wire::{self, PlanFile};
+
+use super::Store;
+use crate::search::{Engine, Phase};
+
+/// Milliseconds of quiet after an edit before the search begins: a key that is held down asks once.
+const QUIET: u32 = 30;
+
+/// What a search chose.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chosen {
+    /// For which plan file.
+    pub said: Arc<PlanFile>,
+    /// The same with nothing left open.
+    pub file: Arc<PlanFile>,
+    /// The fields, with what others would cost.
+    pub chosen: Vec<wire::Chosen>,
+    /// Paths of what was assumed before.
+    pub assumed: Vec<String>,
+    /// What stands in the way, where nothing is valid.
+    pub findings: Vec<Finding>,
+    /// Candidates that were looked at, and seconds that it took.
+    pub looked_at: (u64, f64),
+}
+
+/// The plan with what was chosen for it; where that was for an earlier plan, as far as it can still hold.
+pub fn whole(said: &Arc<PlanFile>, chosen: Option<&Chosen>) -> Arc<PlanFile> {
+    let Some(chosen) = chosen else { return said.clone() };
+    if chosen.said == *said {
+        return chosen.file.clone();
+    }
+    let last = &chosen.file;
+    let mut file = PlanFile::clone(said);
+    (file.choose, file.objective) = (None, None);
+    let (layout, old) = (&mut file.layout, &last.layout);
+    let same_model = said.model == chosen.said.model;
+    for (slot, old) in [
+        (&mut layout.tp, old.tp),
+        (&mut layout.cp, old.cp),
+        (&mut layout.pp, old.pp),
+        (&mut layout.vpp, old.vpp),
+        (&mut layout.dp_replicate, old.dp_replicate),
+        (&mut file.training.micro_batch_size, last.training.micro_batch_size),
+        (&mut file.training.global_batch_size, last.training.global_batch_size),
+    ] {
+        *slot = slot.or(old);
+    }
+    if same_model {
+        layout.ep = layout.ep.or(old.ep);
+        // Of a dense model it follows tensor parallelism.
+        layout.etp = layout.etp.or(old.etp.filter(|_| old.ep.is_some_and(|size| size > 1)));
+    }
+    let same_stages = same_model && (layout.pp, layout.vpp) == (old.pp, old.vpp);
+    if same_stages && layout.splits_itself() {
+        layout.take_split(old);
+    }
+    if layout.vpp == old.vpp {
+        layout.schedule = layout.schedule.or(old.schedule);
+    }
+    let training = &mut file.training;
+    if training.recompute.granularity.is_none() {
+        training.recompute.clone_from(&last.training.recompute);
+    }
+    training.optimizer.distributed = training.optimizer.distributed.or(last.training.optimizer.distributed);
+    Arc::new(file)
+}
+
+/// Lets the plan follow what a search chooses of it.
+pub fn follow(store: Store, engine: Engine) {
+    let asked = StoredValue::new(None::<(Arc<PlanFile>, Choice)>);
+    let timer = StoredValue::new_local(None::<Timeout>);
+    Effect::new(move |_| {
+        let said = store.said();
+        store.unable.set(None);
+        match Choice::of(&said) {
+            Ok(Some(choice)) => {
+                let request = choice.request.clone();
+                asked.set_value(Some((said, choice)));
+                engine.pause();
+                timer.set_value(Some(Timeout::new(QUIET, move || engine.start(request))));
+            }
+            Ok(None) => {
+                asked.set_value(None);
+                timer.set_value(None);
+                engine.pause();
+            }
+            // The plan's own findings say what is wrong; those of the choice stand with them.
+            Err(findings) => {
+                asked.set_value(None);
+                timer.set_value(None);
+                let findings = findings.into_iter().filter(|finding| finding.field == "choose").collect();
+                store.chosen.set(Some(Arc::new(Chosen {
+                    file: said.clone(),
+                    said,
+                    chosen: Vec::new(),
+                    assumed: Vec::new(),
+                    findings,
+                    looked_at: (0, 0.0),
+                })));
+            }
+        }
+    });
+    Effect::new(move |_| {
+        let found = engine.state.with(|state| match state.phase {
+            Phase::Done => state.answer.clone().map(|answer| (answer, state.seconds)),
+            _ => None,
+        });
+        let failed = engine.state.with(|state| (state.phase == Phase::Failed).then(|| state.said.clone()));
+        if let Some(said) = failed {
+            store.unable.set(Some(said.unwrap_or_default()));
+        }
+        let refused = engine.state.with(|state| state.findings.clone());
+        let Some((said, choice)) = asked.get_value() else { return };
+        let chosen = match found {
+            Some((answer, seconds)) => {
+                let file = choice.plan(&answer);
+                let suggestions = answer.relief.iter().flat_map(|relief| &relief.suggestions);
+                let say = |what: &String| match file {
+                    Some(_) => {
+                        Finding::warning("choose", wire::VERSION, format!("nothing fits; what would: {what}"))
+                    }
+                    None => Finding::error("choose", wire::VERSION, what.as_str()),
+                };
+                let findings = match answer.rows.is_empty() {
+                    true => suggestions.map(say).collect(),
+                    false => Vec::new(),
+                };
+                Chosen {
+                    said: said.clone(),
+                    file: file.map_or_else(|| said.clone(), Arc::new),
+                    chosen: answer.chosen.clone(),
+                    assumed: choice.assumed.clone(),
+                    findings,
+                    looked_at: (answer.counts.candidates, seconds),
+                }
+            }
+            None if !refused.is_empty() => Chosen {
+                file: said.clone(),
+                said: said.clone(),
+                chosen: Vec::new(),
+                assumed: Vec::new(),
+                findings: refused,
+                looked_at: (0, 0.0),
+            },
+            None => return,
+        };
+        store.chosen.set(Some(Arc::new(chosen)));
+    });
+}
