@@ -1,8 +1,9 @@
 //! `shardplan search PLAN`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use planner::search::{
@@ -124,7 +125,8 @@ impl SearchCommand {
     fn request(&self) -> anyhow::Result<Request> {
         let file = self.source.file()?;
         let mut request = match Choice::of(&file).map_err(Failure::Findings)? {
-            Some(choice) => choice.request,
+            // Here all rows are wanted.
+            Some(choice) => Request { only_first: false, ..choice.request },
             None => Request::new(file),
         };
         request.objective = self.objective.unwrap_or(request.objective);
@@ -184,17 +186,23 @@ pub fn find(search: &Search, threads: usize) -> (SearchAnswer, u64) {
             }
         }
     });
-    let shortlist = search.shortlist(&partial);
-    let share = shortlist.len().div_ceil(threads).max(1);
-    let simulated: Vec<Simulated> = std::thread::scope(|scope| {
-        let handles: Vec<_> = shortlist
-            .chunks(share)
-            .map(|slice| {
-                scope.spawn(move || slice.iter().map(|one| search.simulate(one)).collect::<Vec<_>>())
-            })
-            .collect();
-        handles.into_iter().filter_map(|handle| handle.join().ok()).flatten().collect()
+    // Those that wait, the best first, and what was found.
+    let queue = Mutex::new((VecDeque::from(search.shortlist(&partial)), Vec::<Simulated>::new()));
+    let lock = || queue.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let Some(scored) = lock().0.pop_front() else { return };
+                    let found = search.simulate(&scored);
+                    let (waiting, simulated) = &mut *lock();
+                    simulated.push(found);
+                    search.ranking().drop_beaten(waiting, simulated);
+                }
+            });
+        }
     });
+    let (_, simulated) = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
     (search.finish(&partial, &simulated), partial.computed)
 }
 

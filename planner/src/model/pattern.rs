@@ -139,15 +139,29 @@ impl Architecture {
         let usual = period == 0;
         let all = layers.end.saturating_sub(layers.start);
         let plain = self.layer_kind(layers.start);
+        // Within the first period no whole ones are counted, and nothing after the range is looked at.
+        let once = layers.end <= period;
         let mut start = 0;
-        let runs = self.pattern.iter().filter(move |_| !usual).map(move |run| {
-            // Layers below `end` that are in this run, in whole periods and in the last one.
-            let before =
-                |end: u64| (end / period) * run.count + (end % period).saturating_sub(start).min(run.count);
-            let count = before(layers.end.max(layers.start)) - before(layers.start);
-            start += run.count;
-            (self.kind_of_run(run), count)
-        });
+        let runs = self
+            .pattern
+            .iter()
+            .filter(move |_| !usual)
+            .map(move |run| {
+                let from = start;
+                start += run.count;
+                (run, from)
+            })
+            .take_while(move |(_, from)| !once || *from < layers.end)
+            .map(move |(run, from)| {
+                // Layers below `end` that are in this run, in whole periods and in the last one.
+                let before = |end: u64| match once {
+                    true => end.saturating_sub(from).min(run.count),
+                    false => (end / period) * run.count + (end % period).saturating_sub(from).min(run.count),
+                };
+                (run, before(layers.end.max(layers.start)) - before(layers.start))
+            })
+            .filter(|(_, count)| *count > 0)
+            .map(|(run, count)| (self.kind_of_run(run), count));
         usual.then_some((plain, all)).into_iter().chain(runs).filter(|(_, count)| *count > 0)
     }
 

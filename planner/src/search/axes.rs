@@ -41,9 +41,9 @@ pub const AXES: [OpenAxis; 24] = [
     axis("precision", "training.dtype", false),
     axis("runtime", "runtime", false),
     axis("cp_kind", "layout.cp_kind", false),
-    axis("tp_overlap", "training.overlap.tp", false),
-    axis("ep_overlap", "training.overlap.ep", false),
-    axis("cuda_graphs", "training.cuda_graphs", false),
+    axis("tp_overlap", "training.overlap.tp", true),
+    axis("ep_overlap", "training.overlap.ep", true),
+    axis("cuda_graphs", "training.cuda_graphs", true),
     axis("optimizer_offload", "training.optimizer.offload_fraction", false),
 ];
 

@@ -49,6 +49,7 @@ impl Choice {
         let mut request = Request::new(base);
         request.objective = file.objective.unwrap_or_default();
         request.axes = open.axes(file, &plan);
+        request.only_first = true;
         Ok(Some(Choice { request, assumed, file: file.clone() }))
     }
 
@@ -261,11 +262,14 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
         "cp_kind" => (megatron, "layout.cp_kind", vec![json!("p2p"), json!("all_gather"), json!("a2a")]),
         "tp_overlap" => (megatron, "training.overlap.tp", vec![json!(false), json!(true)]),
         "ep_overlap" => (megatron && experts, "training.overlap.ep", vec![json!(false), json!(true)]),
-        "cuda_graphs" => (megatron, "training.cuda_graphs", vec![json!("none"), json!("iteration")]),
+        "cuda_graphs" => {
+            // A graph of the whole iteration has fixed sizes, and experts without a capacity have none.
+            let fixed = plan.model.moe.is_none() || plan.training.moe.pad_to_capacity;
+            (megatron && fixed, "training.cuda_graphs", vec![json!("none"), json!("iteration")])
+        }
         "optimizer_offload" => {
             (megatron, "training.optimizer.offload_fraction", vec![json!(0.0), json!(0.5), json!(1.0)])
         }
-        "order" => (megatron, "layout.order", vec![json!("tp-cp-ep-dp-pp"), json!("tp-ep-dp-pp-cp")]),
         _ => return None,
     };
     wanted.then_some((path, values))

@@ -128,3 +128,57 @@ fn of_plans_that_the_time_model_can_not_tell_apart_the_simplest_stands_first() {
         assert!(fits[0].step_seconds <= fastest * 1.02, "{preset}");
     }
 }
+
+#[test]
+fn what_is_chosen_is_the_first_row_of_a_search_for_all() {
+    let cases = [
+        ("llama-3-8b", "h100-sxm", 4, json!({})),
+        ("llama-3-70b", "h100-sxm", 4, json!({"training": {"global_batch_size": 64}})),
+        ("qwen3-30b-a3b", "h100-sxm", 2, json!({"training": {"global_batch_size": 128}})),
+        ("qwen3-30b-a3b", "b200", 4, json!({"layout": {"pp": 4}, "training": {"dtype": "mxfp8"}})),
+        ("deepseek-v2-lite", "h100-sxm", 1, json!({"objective": "most_headroom"})),
+        ("nemotron-3-nano", "h100-sxm", 2, json!({"objective": "cheapest"})),
+        ("llama-3-8b", "h100-sxm", 1, json!({"runtime": "fsdp2", "layout": {"pp": 1}})),
+        // Layers of many kinds, whose plans are computed one by one.
+        (
+            "llama-nemotron-super-49b",
+            "h100-sxm",
+            2,
+            json!({"layout": {"cp": 1}, "training": {"global_batch_size": 16}}),
+        ),
+        // Only tight plans, and none.
+        ("llama-3.1-405b", "h200", 16, json!({"training": {"global_batch_size": 64}})),
+        ("llama-3.1-405b", "h100-sxm", 2, json!({"training": {"global_batch_size": 16}})),
+    ];
+    for (preset, gpu, nodes, more) in cases {
+        let file = open(preset, gpu, nodes, more.clone());
+        let (plan, answer) = chosen_of(&file);
+        let choice = Choice::of(&file).unwrap().unwrap();
+        assert!(choice.request.only_first);
+        let request = Request { only_first: false, ..choice.request.clone() };
+        let all = whole(&Search::new(&request).unwrap());
+        assert_eq!(choice.plan(&all), Some(plan), "{preset} on {nodes} {gpu} with {more}");
+        assert_eq!(answer.rows.first(), all.rows.first(), "{preset}");
+        assert_eq!(answer.relief, all.relief, "{preset}");
+        let values = |answer: &SearchAnswer| -> Vec<(String, Value)> {
+            answer.chosen.iter().map(|one| (one.field.clone(), one.value.clone())).collect()
+        };
+        assert_eq!(values(&answer), values(&all), "{preset}");
+    }
+}
+
+#[test]
+fn a_simulated_step_takes_nearly_what_the_closed_form_says_or_more() {
+    for (preset, nodes, batch) in [("llama-3-70b", 8, 128), ("qwen3-30b-a3b", 4, 64), ("glm-4.5", 32, 512)] {
+        let more = json!({"training": {"global_batch_size": batch}});
+        let choice = Choice::of(&open(preset, "h100-sxm", nodes, more)).unwrap().unwrap();
+        let search = Search::new(&Request { only_first: false, ..choice.request }).unwrap();
+        let mut partial = Partial::default();
+        let mut worker = search.worker();
+        (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
+        let list = search.shortlist(&partial);
+        let ratio = |scored: &Scored| Some(search.simulate(scored).seconds? / scored.seconds);
+        let least = list.iter().filter_map(ratio).fold(f64::INFINITY, f64::min);
+        assert!(list.len() > 100 && least > ranking::SIMULATED_LEAST, "{preset}: {least}");
+    }
+}

@@ -7,7 +7,7 @@
 use super::candidate::Candidate;
 use super::sink::Sink;
 use super::space::set_pipe;
-use super::tables::{Held, Row, Tables};
+use super::tables::{Clock, Held, Row, Tables};
 use super::worker::{Grids, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
 use crate::memory::kept::{self, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
@@ -31,6 +31,15 @@ struct Grid {
     outside: u64,
     /// Which number of stages.
     stages: usize,
+}
+
+/// Seconds that depend on the rank grid without its stages, and on the micro batch.
+pub(super) struct Times {
+    pub(super) works: Works,
+    /// By what is recomputed, with what every pipeline takes at least.
+    sets: Vec<(Recompute, Whole)>,
+    /// What holds for every set.
+    pub(super) whole: Whole,
 }
 
 /// What depends on the rank grid without its stages, and on the micro batch.
@@ -84,12 +93,49 @@ impl Grids<'_> {
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
             self.plan.training.micro_batch_size = 1;
             self.set_recompute(training);
-            let mut grids = self.grids(tables, sp);
+            let mut grids = None;
             for &micro_batch in &corner.micro_batches {
                 self.plan.training.micro_batch_size = micro_batch;
-                self.micro_batch(tables, &mut grids, sp);
+                if self.sink.only_first() && !self.divides_batch() {
+                    continue;
+                }
+                let times = match self.times_of_all(tables, sp) {
+                    Some(times) if self.sink.is_hopeless(self.least_seconds(&times)) => continue,
+                    times => times,
+                };
+                self.plan.training.micro_batch_size = 1;
+                let grids = grids.get_or_insert_with(|| self.grids(tables, sp));
+                self.plan.training.micro_batch_size = micro_batch;
+                self.micro_batch(tables, grids, times, sp);
             }
         }
+    }
+
+    /// Whether the plan's micro batch divides the batch with some number of stages.
+    pub(super) fn divides_batch(&self) -> bool {
+        let (training, world) = (&self.plan.training, self.plan.world_size());
+        self.corner.stages.iter().any(|&pp| {
+            let ranks = self.part.tp.saturating_mul(self.part.cp).saturating_mul(pp);
+            let samples = training.micro_batch_size.saturating_mul(world / ranks.max(1));
+            self.divides(pp) && samples > 0 && training.global_batch_size.is_multiple_of(samples)
+        })
+    }
+
+    /// Seconds of the part at work with the plan's micro batch, where they bound every pipeline's step and that is asked for.
+    fn times_of_all(&mut self, tables: &mut Tables, sp: bool) -> Option<Times> {
+        if !self.sink.only_first() || !tables.are_whole {
+            return None;
+        }
+        self.set_grid(1, sp);
+        tables.turn_to(self.plan);
+        Some(self.times(&tables.clock))
+    }
+
+    /// What a step takes at least, however many stages it has: stages share the work, and as many ranks fewer share the batch.
+    pub(super) fn least_seconds(&self, times: &Times) -> f64 {
+        let training = &self.plan.training;
+        let tokens = training.global_batch_size as f64 / training.micro_batch_size.max(1) as f64;
+        times.whole.least() * tokens * (self.part.tp * self.part.cp) as f64 / self.plan.world_size() as f64
     }
 
     fn refuse_everything(&mut self) {
@@ -121,10 +167,10 @@ impl Grids<'_> {
             row.fill_elements(self.plan, &tables.kinds, &mut blocks);
             let states = row.elements.iter().map(|elements| GridTerms::new(self.plan, elements));
             let states = states.collect();
-            let inputs = time::inputs(self.plan, tables.profile);
+            let inputs = time::inputs(self.plan, tables.clock.profile);
             found.push(Grid {
                 dp: self.plan.layout.dp,
-                pipe: Pipe { host_share: tables.host_share, ..inputs.pipe() },
+                pipe: Pipe { host_share: tables.clock.host_share, ..inputs.pipe() },
                 data: inputs.data(),
                 states,
                 times: Vec::new(),
@@ -143,11 +189,12 @@ impl Grids<'_> {
         whole(self.part.tp, self.part.cp) && whole(self.part.ep, self.part.etp)
     }
 
-    fn micro_batch(&mut self, tables: &mut Tables, grids: &mut [Grid], sp: bool) {
+    fn micro_batch(&mut self, tables: &mut Tables, grids: &mut [Grid], mut times: Option<Times>, sp: bool) {
         let corner = self.corner;
         let by_batch = self.plan.training.low_precision.is_some();
         let hides = self.hides();
         let sets = self.sets();
+        let whole = times.as_ref().map(|times| times.whole);
         let mut cells: Option<Cells> = None;
         let mut kinds: Vec<usize> = Vec::new();
         let (micro, global) = (self.plan.training.micro_batch_size, self.plan.training.global_batch_size);
@@ -171,10 +218,25 @@ impl Grids<'_> {
             }
             let grouped = broken_batch(batch, (Schedule::Interleaved, pp, 2));
             let microbatches = global.checked_div(micro.saturating_mul(grid.dp)).unwrap_or(1);
+            if let Some((whole, row)) = whole.zip(tables.rows.get(stages)) {
+                let timed = Pipe { microbatches: microbatches.max(1) as f64, ..grid.pipe };
+                if self.sink.is_hopeless(whole.least_with_waits(&timed, row.waits)) {
+                    continue;
+                }
+            }
             let place = tables.place_of(microbatches);
             cells.iter_mut().flat_map(|cells| &mut cells.sets).for_each(|cell| cell.longest.clear());
             let (mut valid, mut in_groups) = (0, 0);
             for (number, pipe) in pipes.iter().enumerate() {
+                let timed = Pipe {
+                    chunks: pipe.vpp.max(1) as f64,
+                    microbatches: microbatches.max(1) as f64,
+                    schedule: pipe.schedule,
+                    ..grid.pipe
+                };
+                if whole.is_some_and(|whole| self.sink.is_hopeless(whole.least_of_pipe(&timed))) {
+                    continue;
+                }
                 if hides {
                     set_pipe(self.plan, pipe);
                     if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Overlap) {
@@ -201,18 +263,16 @@ impl Grids<'_> {
                 if self.sink.all_far(corner.recompute.len() as u64, least) {
                     continue;
                 }
-                let cells = cells.get_or_insert_with(|| self.cells(tables));
-                let Tables { rows, machine, .. } = &*tables;
+                let cells = cells.get_or_insert_with(|| {
+                    let times = times.take().unwrap_or_else(|| self.times(&tables.clock));
+                    self.cells(tables, times)
+                });
+                let Tables { rows, clock, .. } = &*tables;
+                let machine = &clock.machine;
                 let Some(Row { times, pipes, .. }) = rows.get(stages) else { continue };
                 let Some(table) = pipes.get(number) else { continue };
                 let Some((stages_of, whole)) = times.get(composition) else { continue };
                 let terms = cells.works.base();
-                let timed = Pipe {
-                    chunks: pipe.vpp.max(1) as f64,
-                    microbatches: microbatches.max(1) as f64,
-                    schedule: pipe.schedule,
-                    ..grid.pipe
-                };
                 if grid.times.len() < times.len() {
                     grid.times.resize(times.len(), None);
                 }
@@ -247,25 +307,31 @@ impl Grids<'_> {
         overlap.tp || overlap.ep || !overlap.p2p
     }
 
-    /// The cells of a micro batch.
-    fn cells(&mut self, tables: &Tables) -> Cells {
-        let inputs = time::inputs(self.plan, tables.profile);
-        let works = Works::new(&tables.machine, &inputs.split(), &inputs.manner(), &tables.shape);
-        let of = |plan: &Plan| {
-            let bytes = LayerTerms::new(plan, &tables.kinds);
-            let again = time::recompute(plan);
-            Cell {
-                bytes: Saved {
-                    classes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
-                    experts: bytes.experts(),
-                },
-                again,
-                whole: Whole::of(&tables.machine, &works, &again, tables.host_share),
-                terms: None,
-                longest: Vec::new(),
-            }
+    /// The seconds of a micro batch.
+    pub(super) fn times(&self, clock: &Clock) -> Times {
+        let inputs = time::inputs(self.plan, clock.profile);
+        let works = Works::new(&clock.machine, &inputs.split(), &inputs.manner(), &clock.shape);
+        let of = |again: &Option<Recompute>| match again {
+            Some(again) => (*again, Whole::of(&clock.machine, &works, again, clock.host_share)),
+            None => (Recompute::default(), Whole::default()),
         };
-        let sets = self.with_sets(of);
+        let sets: Vec<(Recompute, Whole)> = clock.again.iter().map(of).collect();
+        let whole = sets.iter().map(|(_, whole)| *whole).reduce(Whole::join).unwrap_or_default();
+        Times { works, sets, whole }
+    }
+
+    /// The cells of a micro batch.
+    fn cells(&mut self, tables: &Tables, times: Times) -> Cells {
+        let Times { works, sets, whole } = times;
+        let bytes = self.with_sets(|plan| {
+            let bytes = LayerTerms::new(plan, &tables.kinds);
+            Saved {
+                classes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
+                experts: bytes.experts(),
+            }
+        });
+        let cell = |((again, whole), bytes)| Cell { bytes, again, whole, terms: None, longest: Vec::new() };
+        let sets: Vec<Cell> = sets.into_iter().zip(bytes).map(cell).collect();
         let joined = |of: fn(f64, f64) -> f64| {
             let mut all = sets.first().map_or_else(
                 || Saved { classes: Vec::new(), experts: ExpertTerms::default() },
@@ -275,7 +341,6 @@ impl Grids<'_> {
             all
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
-        let whole = sets.iter().map(|cell| cell.whole).reduce(Whole::join).unwrap_or_default();
         Cells { works, sets, bytes, whole, upper: Upper::of(self.plan) }
     }
 }
@@ -353,6 +418,9 @@ impl OfPipe<'_> {
             return;
         }
         for (set, cell) in sets.iter_mut().enumerate() {
+            if sink.is_hopeless(least(&cell.whole)) {
+                continue;
+            }
             let peak_bytes = self.taken(plan, &cell.bytes.classes);
             let high = || self.high(plan, upper, &cell.bytes);
             let candidate = Candidate { recompute: set as u16, ..self.candidate };

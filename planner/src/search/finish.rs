@@ -40,16 +40,20 @@ impl Search {
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
         answer.relief = (answer.counts.fitting == 0).then(|| self.relief(partial));
-        let group = if answer.counts.fitting == 0 { Group::Tight } else { Group::Fits };
+        let group = self.ranking.first_group(partial);
         answer.chosen = self.chosen(&self.ranked(partial.group(group), simulated));
         answer
     }
 
     /// The answer as far as it is known before all parts were worked on, with rows that are known from answers before.
     pub fn so_far(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
-        let ranked = Group::ALL.map(|group| self.ranked(partial.group(group), simulated));
-        let most = self.request.limits.rows as usize;
-        let rows: Vec<Row> = Group::ALL
+        let (groups, most): (&[Group], usize) = match self.request.only_first {
+            true => (&[self.ranking.first_group(partial)], 1),
+            false => (&Group::ALL, self.request.limits.rows as usize),
+        };
+        let ranked: Vec<Vec<Ranked>> =
+            groups.iter().map(|group| self.ranked(partial.group(*group), simulated)).collect();
+        let rows: Vec<Row> = groups
             .iter()
             .zip(&ranked)
             .flat_map(|(group, ranked)| ranked.iter().take(most).map(move |found| (*group, found)))
@@ -59,7 +63,8 @@ impl Search {
             })
             .collect();
         let counts = Counts {
-            candidates: partial.candidates(),
+            // What was dismissed early is counted nowhere else.
+            candidates: if self.request.only_first { self.candidates() } else { partial.candidates() },
             refused: partial.refused.total(),
             rules: rules(partial),
             valid: partial.valid,
@@ -74,7 +79,7 @@ impl Search {
             version: VERSION,
             objective: self.request.objective,
             margin: self.request.margin,
-            front: self.front(known, partial, simulated),
+            front: if self.request.only_first { Vec::new() } else { self.front(known, partial, simulated) },
             relief: None,
             chosen: Vec::new(),
             rows,

@@ -58,6 +58,8 @@ pub use sharding::Sharding;
 pub use tally::Tally;
 pub use worker::{Desk, Worker};
 
+use std::cmp::Reverse;
+
 use candidate::{Key, Terms};
 use request::MOST_KEPT;
 use serde::{Deserialize, Serialize};
@@ -94,6 +96,8 @@ pub struct Simulated {
     pub candidate: Candidate,
     /// Seconds of a step; none where the step has more actions than are simulated.
     pub seconds: Option<f64>,
+    /// Bytes that its fullest rank takes.
+    pub peak_bytes: u64,
 }
 
 impl Search {
@@ -108,7 +112,11 @@ impl Search {
         // Rows of either group are simulated.
         let rows = request.limits.rows.saturating_mul(2).min(MOST_KEPT);
         request.limits.simulated = request.limits.simulated.clamp(rows, MOST_KEPT);
-        let (space, left_out) = bounded(&mut request)?;
+        let (mut space, left_out) = bounded(&mut request)?;
+        if request.only_first {
+            // What makes steps shorter comes first: the sooner a fast plan is known, the more is dismissed.
+            space.parts.sort_by_key(|part| Reverse(part.corner));
+        }
         check_margin(&request, &space)?;
         check_prices(&request, &space)?;
         let mut known: Vec<(&str, u64)> = Vec::new();
@@ -129,7 +137,13 @@ impl Search {
             });
         }
         let Limits { rows, simulated, .. } = request.limits;
-        let ranking = Ranking { objective: request.objective, terms, kept: simulated, rows };
+        let ranking = Ranking {
+            objective: request.objective,
+            terms,
+            kept: simulated,
+            rows,
+            only_first: request.only_first,
+        };
         Ok(Search {
             request,
             space,
@@ -198,7 +212,7 @@ impl Search {
             1 => Some(scored.seconds),
             _ => simulated_seconds(&plan).ok(),
         });
-        Simulated { candidate: scored.candidate, seconds }
+        Simulated { candidate: scored.candidate, seconds, peak_bytes: scored.peak_bytes }
     }
 
     /// The settings of a candidate of this search; none for one of another.

@@ -1,11 +1,18 @@
 //! How candidates of a search are ordered: all that merging partial results needs of it.
 
+use std::collections::VecDeque;
+
 use serde::{Deserialize, Serialize};
 
+use super::Simulated;
 use super::candidate::{Key, Scored, Terms};
 use super::partial::Partial;
 use super::room::Group;
 use crate::wire::Objective;
+
+/// A simulated step takes at least so much of the closed form's seconds: 0.96 of them at the least of 300 plans each of 26
+/// spaces (`docs/measurements/2026-11-23-choose.md`).
+pub const SIMULATED_LEAST: f64 = 0.95;
 
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
 /// merged; as JSON it comes back as it was.
@@ -19,6 +26,8 @@ pub struct Ranking {
     pub(super) kept: u64,
     /// Rows of each group.
     pub(super) rows: u64,
+    /// Whether only the first row is wanted: where something fits, nothing is known of tight ones then.
+    pub(super) only_first: bool,
 }
 
 impl Ranking {
@@ -27,23 +36,47 @@ impl Ranking {
         into.merge(other, self.most(), self.objective, |scored| self.key(scored));
     }
 
-    /// The candidates to simulate: the best that fit, and of tight ones those that become rows, with whatever the others
-    /// leave of the number. Beside them the simplest that can't be told from the best.
+    /// The candidates to simulate: the best that fit, but for as many as tight ones may have rows, whether there are any or
+    /// not; then tight ones. Beside them the simplest that can't be told from the best.
     pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
-        let (fits, tight) = (&partial.fits.best, &partial.tight.best);
+        let groups: &[Group] = if self.only_first { &[self.first_group(partial)] } else { &Group::ALL };
+        let best = |group: Group| match groups.contains(&group) {
+            true => partial.group(group).best.as_slice(),
+            false => &[],
+        };
+        let (fits, tight) = (best(Group::Fits), best(Group::Tight));
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
-        let promised = rows.min(self.most() / 2).min(tight.len());
+        let promised = rows.min(self.most() / 2);
         let of_fits = fits.len().min(self.most() - promised);
         let of_tight = tight.len().min(self.most() - of_fits);
         let mut list: Vec<Scored> =
             fits.iter().take(of_fits).chain(tight.iter().take(of_tight)).copied().collect();
-        let simple = Group::ALL.into_iter().flat_map(|group| partial.group(group).simple.values());
+        let simple = groups.iter().flat_map(|group| partial.group(*group).simple.values());
         for scored in simple {
             if list.iter().all(|known| known.candidate != scored.candidate) {
                 list.push(*scored);
             }
         }
         list
+    }
+
+    /// Takes from those that wait to be simulated whatever can't be the first row any more; nothing where more than that row is
+    /// wanted.
+    pub fn drop_beaten(&self, waiting: &mut VecDeque<Scored>, simulated: &[Simulated]) {
+        let known = simulated.iter().filter_map(|one| {
+            let (candidate, seconds, peak_bytes) = (one.candidate, one.seconds?, one.peak_bytes);
+            Some(self.key(&Scored { candidate, seconds, peak_bytes }))
+        });
+        let Some(best) = known.min_by(Key::compare).filter(|_| self.only_first) else { return };
+        waiting.retain(|scored| {
+            let least = self.key(&Scored { seconds: scored.seconds * SIMULATED_LEAST, ..*scored });
+            !least.is_behind(&best) || least.is_like(&best, self.objective)
+        });
+    }
+
+    /// The group of the first row.
+    pub(super) fn first_group(&self, partial: &Partial) -> Group {
+        if partial.fits.best.is_empty() { Group::Tight } else { Group::Fits }
     }
 
     pub(super) fn key(&self, scored: &Scored) -> Key {

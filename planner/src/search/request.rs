@@ -38,6 +38,10 @@ pub struct Request {
     /// How much is kept.
     #[serde(default)]
     pub limits: Limits,
+    /// Whether only the first row is wanted, with what is looked at for it: then whatever can't be that row is dismissed as
+    /// early as bounds allow. Counts and the front are of what was looked at.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_first: bool,
 }
 
 const fn version() -> u32 {
@@ -56,6 +60,7 @@ impl Request {
             margin: None,
             prices: BTreeMap::new(),
             limits: Limits::default(),
+            only_first: false,
         }
     }
 }

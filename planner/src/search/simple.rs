@@ -3,7 +3,8 @@
 use super::candidate::Candidate;
 use super::space::Corner;
 
-/// Classes of plans that are as simple, by their number: fewer axes in use are simpler, then no layout string, then less
+/// Classes of plans that are as simple, by their number: fewer axes in use and fewer settings that are not the usual ones
+/// are simpler, then no layout string, then less
 /// that is recomputed.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
@@ -13,6 +14,8 @@ pub struct Classes {
     again: Vec<u8>,
     /// Whether the model has experts, so that their tensor parallelism is an axis.
     experts: bool,
+    /// Settings that are not the usual ones.
+    unusual: u8,
 }
 
 impl Classes {
@@ -34,6 +37,7 @@ impl Classes {
                 })
                 .collect(),
             experts: corner.plan.model.moe.is_some(),
+            unusual: u8::try_from(corner.unusual.len()).unwrap_or(u8::MAX),
         }
     }
 
@@ -43,7 +47,7 @@ impl Classes {
         let again = self.again.get(usize::from(one.recompute));
         let (Some((used, listed)), Some(again)) = (pipe, again) else { return u8::MAX };
         let axes = [one.tp > 1, one.cp > 1, one.ep > 1, self.experts && one.etp > 1, one.replicas > 1];
-        let used = used + axes.iter().map(|on| u8::from(*on)).sum::<u8>();
-        (used * 2 + u8::from(*listed)) * 3 + again
+        let used = (used + axes.iter().map(|on| u8::from(*on)).sum::<u8>()).saturating_add(self.unusual);
+        used.saturating_mul(2).saturating_add(u8::from(*listed)).saturating_mul(3).saturating_add(*again)
     }
 }

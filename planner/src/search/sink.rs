@@ -22,6 +22,8 @@ pub struct Sink {
     /// Bytes beyond which a plan is not nearly one that fits.
     far: u64,
     most: usize,
+    /// Whether only the first row is wanted.
+    only_first: bool,
     classes: Classes,
     valid: u64,
     computed: u64,
@@ -66,9 +68,14 @@ impl Grouped {
     /// Whether a candidate with this key, and no fewer seconds than these, changes nothing but counts.
     #[inline]
     fn beats(&mut self, key: &Key, objective: Objective, seconds: f64, peak_bytes: u64) -> bool {
+        self.leads(key, objective) && self.front.beats(seconds, peak_bytes)
+    }
+
+    /// Whether a candidate with this key is neither among the best nor like the first.
+    #[inline]
+    fn leads(&self, key: &Key, objective: Objective) -> bool {
         self.worst.is_some_and(|worst| key.is_behind(&worst))
             && self.first.is_some_and(|first| !key.is_like(&first, objective))
-            && self.front.beats(seconds, peak_bytes)
     }
 
     #[inline]
@@ -187,6 +194,7 @@ impl Sink {
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
             far: room.capacity.saturating_mul(FAR),
             most,
+            only_first: search.request.only_first,
             classes: search.space.corners.get(corner)?.classes.clone(),
             valid: 0,
             computed: 0,
@@ -259,10 +267,30 @@ impl Sink {
         self.beats(group, least, peak_bytes)
     }
 
+    /// Whether only the first row is wanted.
+    pub fn only_first(&self) -> bool {
+        self.only_first
+    }
+
+    /// Whether nothing that takes so many seconds at least can matter for the first row, whatever its memory is: enough
+    /// plans that fit are better. Never where more is wanted than that row.
+    #[inline]
+    pub fn is_hopeless(&self, least: f64) -> bool {
+        self.only_first && self.fits.leads(&Key::of(self.objective, &self.terms, least, 0), self.objective)
+    }
+
     /// Whether a candidate of a group that is not the smallest would change nothing but counts.
     #[inline]
     fn beats(&mut self, group: Option<Group>, least: f64, peak_bytes: u64) -> bool {
+        if self.only_first && self.fits.first.is_some() && group != Some(Group::Fits) {
+            return true;
+        }
         match group {
+            Some(group) if self.only_first => {
+                let key = Key::of(self.objective, &self.terms, least, peak_bytes);
+                let objective = self.objective;
+                self.group(group).leads(&key, objective)
+            }
             None => self.beyond.beats(least, peak_bytes),
             Some(group) => {
                 let key = Key::of(self.objective, &self.terms, least, peak_bytes);

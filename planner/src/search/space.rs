@@ -51,6 +51,8 @@ pub struct Corner {
     pub sharding: Option<Sharding>,
     /// Other settings that are searched.
     pub settings: BTreeMap<String, Value>,
+    /// Paths of those that have not their first value, which is the usual one.
+    pub unusual: Vec<String>,
     /// How simple its candidates are.
     pub classes: Classes,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
@@ -98,6 +100,17 @@ impl Corner {
         (self.micro_batches.len() as u64)
             .saturating_mul(self.recompute.len() as u64 + refused)
             .saturating_mul(sp)
+    }
+
+    /// Whether each of its settings that is not the usual one does anything where so many ranks share tensors, sequences and
+    /// experts; where one does not, the corner with the usual value has the same plans.
+    fn means_something(&self, [tp, cp, experts]: [u64; 3]) -> bool {
+        self.unusual.iter().all(|path| match path.as_str() {
+            "training.overlap.tp" => tp > 1,
+            "layout.cp_kind" => cp > 1,
+            "training.overlap.ep" | "training.moe.dispatcher" => experts > 1,
+            _ => true,
+        })
     }
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
@@ -198,7 +211,11 @@ impl Space {
         let own = plan.cluster.gpu.id == request.plan.cluster.gpu;
         let price = plan.file.cluster.price_per_gpu_hour.filter(|_| own);
         let price = request.prices.get(plan.cluster.gpu.id).copied().or(price);
+        let usual_value = |path: &String| axes.settings.get(path).and_then(|values| values.first());
+        let unusual = settings.iter().filter(|(path, value)| usual_value(path) != Some(*value));
+        let unusual = unusual.map(|(path, _)| path.clone()).collect();
         let mut corner = Corner {
+            unusual,
             precision,
             stages,
             pipes: Vec::new(),
@@ -243,6 +260,9 @@ impl Space {
                         continue;
                     }
                     for &cp in &cp {
+                        if !corner.means_something([tp, cp, ep.saturating_mul(etp)]) {
+                            continue;
+                        }
                         if tp.checked_mul(cp).is_none_or(|ranks| !world.is_multiple_of(ranks)) {
                             let alone = first_of(&mut scratch, corner.usual_sp(tp), [tp, cp, ep, etp]);
                             self.refused.add(alone.map_or("", |(rule, _)| rule), each);

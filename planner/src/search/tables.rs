@@ -1,19 +1,18 @@
 //! What one corner of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
 use super::space::{Corner, set_pipe};
+use super::stages::Pipe;
 use crate::memory::kept::{self, Alive, Class, StageKind};
 use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::shard::megatron::Blocks;
 use crate::shard::{StageElements, padded_vocabulary};
 use crate::time::constants::Profile;
-use crate::time::{self, Machine, ModelShape, Stages};
+use crate::time::{self, Machine, ModelShape, Recompute, Stages};
 
-/// Tables of a corner.
+/// What the time model needs of a corner, whatever is split how.
 #[derive(Debug)]
-pub struct Tables {
-    /// Kinds of layers.
-    pub kinds: Vec<LayerKind>,
+pub struct Clock {
     /// What a rank can do.
     pub machine: Machine,
     /// Share of host time that graphs leave.
@@ -22,12 +21,45 @@ pub struct Tables {
     pub profile: &'static Profile,
     /// Sizes of the model; the vocabulary is that of the part at work.
     pub shape: ModelShape,
+    /// What is computed again, by set; none where that depends on the pipeline.
+    pub again: Vec<Option<Recompute>>,
+}
+
+impl Clock {
+    /// Of a corner; none where its time is not known.
+    pub fn of(corner: &Corner, values: &[f64]) -> Option<Clock> {
+        let plan = &corner.plan;
+        let profile = time::profile(plan)?;
+        let setup = time::setup(plan).ok()?;
+        let machine = setup.machine(values);
+        let host_share = setup.pipe(&machine).host_share;
+        let mut scratch = plan.clone();
+        let again = corner.recompute.iter().map(|(_, training)| {
+            scratch.training.clone_from(training);
+            match training.recompute_method.as_deref() {
+                Some("block") => None,
+                _ => Some(time::recompute(&scratch)),
+            }
+        });
+        Some(Clock { machine, host_share, profile, shape: setup.shape, again: again.collect() })
+    }
+}
+
+/// Tables of a corner.
+#[derive(Debug)]
+pub struct Tables {
+    /// Kinds of layers.
+    pub kinds: Vec<LayerKind>,
+    /// What the time model needs.
+    pub clock: Clock,
     /// Classes of stages of all pipelines.
     pub classes: Vec<Class>,
     /// Numbers of micro batches that were met.
     microbatches: Vec<u64>,
     /// By number of stages.
     pub rows: Vec<Row>,
+    /// Whether the stages of every pipeline hold each layer of the model once.
+    pub are_whole: bool,
     /// The part whose elements are kept: tensor, expert and expert tensor parallel.
     part: Option<[u64; 3]>,
 }
@@ -43,6 +75,8 @@ pub struct Row {
     pub elements: Vec<StageElements>,
     /// The pipelines, in the corner's order.
     pub pipes: Vec<PipeTable>,
+    /// Micro batches for which each of them waits at least.
+    pub waits: f64,
 }
 
 /// A pipeline.
@@ -72,31 +106,32 @@ pub struct Held {
 }
 
 impl Tables {
-    /// Of a corner; none where its plans are not computed from kept terms, or their time is not known.
-    pub fn of(corner: &Corner, values: &[f64]) -> Option<Tables> {
+    /// Whether the plans of a corner are computed from kept terms.
+    pub fn cover(corner: &Corner) -> bool {
+        corner.recompute.iter().all(|(_, training)| kept::covers(&corner.plan, training))
+    }
+
+    /// Of a corner that they cover.
+    pub fn of(corner: &Corner, clock: Clock) -> Tables {
         let plan = &corner.plan;
-        if !corner.recompute.iter().all(|(_, training)| kept::covers(plan, training)) {
-            return None;
-        }
-        let profile = time::profile(plan)?;
-        let setup = time::setup(plan).ok()?;
-        let machine = setup.machine(values);
-        let host_share = setup.pipe(&machine).host_share;
-        let (kinds, shape) = (kept::kinds(plan), setup.shape);
+        let kinds = kept::kinds(plan);
         let mut scratch = plan.clone();
         let mut classes = Vec::new();
         let rows = corner.pipes.iter().map(|pipes| {
+            let waits_of =
+                |pipe: &Pipe| time::waits_at_least(pipe.schedule, pipe.pp as f64, pipe.vpp.max(1) as f64);
+            let waits = pipes.iter().map(waits_of).fold(f64::INFINITY, f64::min);
             let mut row =
-                Row { times: Vec::new(), states: Vec::new(), elements: Vec::new(), pipes: Vec::new() };
+                Row { times: Vec::new(), states: Vec::new(), elements: Vec::new(), pipes: Vec::new(), waits };
             for pipe in pipes {
                 set_pipe(&mut scratch, pipe);
-                row.add(&scratch, &kinds, &shape, &mut classes);
+                row.add(&scratch, &kinds, &clock.shape, &mut classes);
             }
             row
         });
-        let rows = rows.collect();
-        let microbatches = Vec::new();
-        Some(Tables { kinds, machine, host_share, profile, shape, classes, microbatches, rows, part: None })
+        let rows: Vec<Row> = rows.collect();
+        let are_whole = rows.iter().flat_map(|row| &row.times).all(|(_, whole)| *whole);
+        Tables { kinds, clock, classes, microbatches: Vec::new(), rows, are_whole, part: None }
     }
 
     /// The place of a number of micro batches among those that were met.
@@ -113,7 +148,7 @@ impl Tables {
         let part = Some([plan.layout.tp, plan.layout.ep, plan.layout.etp]);
         if self.part != part {
             self.part = part;
-            self.shape.vocabulary = padded_vocabulary(plan) as f64;
+            self.clock.shape.vocabulary = padded_vocabulary(plan) as f64;
             self.rows.iter_mut().for_each(|row| row.elements.clear());
         }
     }

@@ -1,3 +1,5 @@
+use std::collections::VecDeque;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -23,8 +25,11 @@ pub(super) fn all_of(search: &Search) -> Partial {
 
 pub(super) fn whole(search: &Search) -> SearchAnswer {
     let partial = all_of(search);
-    let simulated: Vec<Simulated> =
-        search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
+    let (mut waiting, mut simulated) = (VecDeque::from(search.shortlist(&partial)), Vec::new());
+    while let Some(scored) = waiting.pop_front() {
+        simulated.push(search.simulate(&scored));
+        search.ranking().drop_beaten(&mut waiting, &simulated);
+    }
     search.finish(&partial, &simulated)
 }
 

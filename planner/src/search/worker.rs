@@ -2,17 +2,18 @@
 
 use super::Search;
 use super::candidate::Candidate;
+use super::fast::Times;
 use super::partial::Partial;
 use super::sink::Sink;
 use super::space::{Corner, Part, replicas, set_pipe};
 use super::stages::Pipe;
-use super::tables::Tables;
+use super::tables::{Clock, Tables};
 use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, Split, first_broken};
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
-use crate::shard;
-use crate::time;
+use crate::shard::{self, padded_vocabulary};
+use crate::time::{self, Around, DataParallel, Longest, Stages, State, step_of};
 use crate::wire::Runtime;
 
 /// Longest step that is an answer, as for estimates.
@@ -41,6 +42,8 @@ struct OfCorner {
     /// Settings by what is recomputed, to be lent to the plan.
     sets: Vec<Training>,
     tables: Option<Box<Tables>>,
+    /// What bounds steps where there are no tables.
+    clock: Option<Clock>,
 }
 
 impl<'a> Worker<'a> {
@@ -73,14 +76,7 @@ impl Desk {
         let Some(corner) = search.space.corners.get(part.corner) else { return };
         let mut desk = match self.corner.take() {
             Some(desk) if desk.corner == part.corner => desk,
-            _ => OfCorner {
-                corner: part.corner,
-                plan: corner.plan.clone(),
-                sets: corner.recompute.iter().map(|(_, training)| training.clone()).collect(),
-                tables: (!self.one_by_one)
-                    .then(|| Tables::of(corner, &search.values).map(Box::new))
-                    .flatten(),
-            },
+            _ => OfCorner::new(part.corner, corner, &search.values, self.one_by_one),
         };
         let Some(mut sink) = Sink::of(search, part.corner, into) else { return };
         let mut grids = Grids {
@@ -94,11 +90,24 @@ impl Desk {
         };
         match &mut desk.tables {
             Some(tables) => grids.run_kept(tables),
-            None => grids.run(&mut into.refused),
+            None => grids.run(desk.clock.as_mut(), &mut into.refused),
         }
         grids.refused.give(&mut into.refused);
         sink.give(search, into);
         self.corner = Some(desk);
+    }
+}
+
+impl OfCorner {
+    fn new(number: usize, corner: &Corner, values: &[f64], one_by_one: bool) -> OfCorner {
+        let (mut tables, mut clock) = (None, Clock::of(corner, values));
+        // A machine's own calibration knows more than these terms.
+        clock.take_if(|_| corner.plan.file.software.calibration.is_some() && !Tables::cover(corner));
+        if !one_by_one && Tables::cover(corner) {
+            tables = clock.take().map(|clock| Box::new(Tables::of(corner, clock)));
+        }
+        let sets = corner.recompute.iter().map(|(_, training)| training.clone()).collect();
+        OfCorner { corner: number, plan: corner.plan.clone(), sets, tables, clock }
     }
 }
 
@@ -117,19 +126,37 @@ pub(super) struct Grids<'a> {
 
 impl Grids<'_> {
     /// Computes every plan for itself. Rules that are no constants are counted in `tally`.
-    fn run(&mut self, tally: &mut Tally) {
+    fn run(&mut self, mut clock: Option<&mut Clock>, tally: &mut Tally) {
         let usual = [self.corner.usual_sp(self.part.tp)];
         let corner = self.corner;
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
+            let times = clock.as_deref_mut().map(|clock| self.times_by_batch(clock, sp)).unwrap_or_default();
             for (stages, &pp) in corner.stages.iter().enumerate() {
                 self.set_grid(pp, sp);
                 let fsdp = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
                 for size in replicas(corner.replicas.as_ref(), fsdp, self.plan.layout.dp) {
                     self.plan.layout.dp_replicate = size;
-                    self.grid(stages, tally);
+                    self.grid(stages, clock.as_deref(), &times, tally);
                 }
             }
         }
+    }
+
+    /// Seconds of a micro batch in each of the corner's sizes, as far as they divide the batch; nothing where bounds are not
+    /// asked for.
+    fn times_by_batch(&mut self, clock: &mut Clock, sp: bool) -> Vec<Option<Times>> {
+        let corner = self.corner;
+        let Some((_, training)) = corner.recompute.first().filter(|_| self.sink.only_first()) else {
+            return Vec::new();
+        };
+        self.set_grid(1, sp);
+        clock.shape.vocabulary = padded_vocabulary(self.plan) as f64;
+        let of = |&micro_batch: &u64| {
+            self.plan.training.micro_batch_size = micro_batch;
+            self.set_recompute(training);
+            self.divides_batch().then(|| self.times(clock))
+        };
+        corner.micro_batches.iter().map(of).collect()
     }
 
     /// Puts a grid of ranks into the plan, its pipeline the plainest.
@@ -184,12 +211,13 @@ impl Grids<'_> {
     }
 
     /// All pipelines, micro batches and sets of one grid.
-    fn grid(&mut self, stages: usize, tally: &mut Tally) {
+    fn grid(&mut self, stages: usize, clock: Option<&Clock>, times: &[Option<Times>], tally: &mut Tally) {
         let corner = self.corner;
         let Some(pipes) = corner.pipes.get(stages) else { return };
         let mut states: Vec<Option<States>> = vec![None; pipes.len()];
-        for &micro_batch in &corner.micro_batches {
+        for (place, &micro_batch) in corner.micro_batches.iter().enumerate() {
             self.plan.training.micro_batch_size = micro_batch;
+            let times = clock.zip(times.get(place).and_then(Option::as_ref));
             if let Some((_, training)) = corner.recompute.first() {
                 self.set_recompute(training);
             }
@@ -204,7 +232,7 @@ impl Grids<'_> {
             self.refuse_pipes(stages);
             for (number, pipe) in pipes.iter().enumerate() {
                 if let Some(states) = states.get_mut(same_stages(pipes, number)) {
-                    self.pipe(stages, number, pipe, states);
+                    self.pipe((stages, number), pipe, times, states);
                 }
             }
         }
@@ -238,9 +266,19 @@ impl Grids<'_> {
     }
 
     /// All sets of one pipeline; what its ranks hold is listed once, and kept in `states`.
-    fn pipe(&mut self, stages: usize, number: usize, pipe: &Pipe, states: &mut Option<States>) {
+    fn pipe(
+        &mut self,
+        (stages, number): (usize, usize),
+        pipe: &Pipe,
+        times: Option<(&Clock, &Times)>,
+        states: &mut Option<States>,
+    ) {
         let corner = self.corner;
         set_pipe(self.plan, pipe);
+        let timed = times.map(|(clock, times)| Timed::of(self.plan, clock, times));
+        if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.least())) {
+            return;
+        }
         for aspect in [Aspect::Overlap, Aspect::Batch] {
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), aspect) {
                 self.refused.add(rule, self.sets());
@@ -252,6 +290,10 @@ impl Grids<'_> {
             self.set_recompute(training);
             if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Grid) {
                 self.refused.add(rule, 1);
+                continue;
+            }
+            // Listing what ranks hold takes far longer than its seconds.
+            if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.seconds(set))) {
                 continue;
             }
             let candidate = Candidate { recompute: set as u16, ..self.candidate(stages, number) };
@@ -289,6 +331,40 @@ impl Grids<'_> {
             micro_batch: self.plan.training.micro_batch_size as u32,
             recompute: 0,
         }
+    }
+}
+
+/// A pipeline's seconds, before anything is known of its memory.
+struct Timed<'a> {
+    clock: &'a Clock,
+    times: &'a Times,
+    stages: Stages,
+    pipe: time::Pipe,
+    data: DataParallel,
+}
+
+impl<'a> Timed<'a> {
+    fn of(plan: &Plan, clock: &'a Clock, times: &'a Times) -> Timed<'a> {
+        let inputs = time::inputs(plan, clock.profile);
+        let pipe = time::Pipe { host_share: clock.host_share, ..inputs.pipe() };
+        Timed { clock, times, stages: Stages::of(&clock.shape, &plan.layout), pipe, data: inputs.data() }
+    }
+
+    /// Seconds at least, whatever is recomputed; 0 where nothing is known.
+    fn least(&self) -> f64 {
+        // Only stages that hold each layer once are bounded by the sums over all layers.
+        let bounded = self.stages.are_whole(&self.clock.shape);
+        if bounded { self.times.whole.least_of_pipe(&self.pipe) } else { 0.0 }
+    }
+
+    /// Seconds with a set; 0 where they are not known beforehand.
+    fn seconds(&self, set: usize) -> f64 {
+        let Some(again) = self.clock.again.get(set).and_then(Option::as_ref) else { return 0.0 };
+        let (machine, terms) = (&self.clock.machine, self.times.works.terms(again));
+        let state = State::of(machine, &terms, &self.stages, &self.pipe, &self.data);
+        let around = Around::of(machine, &terms, &self.pipe, &self.data, &state);
+        let longest = Longest::of(machine, &terms, &self.stages, &self.pipe);
+        seconds(step_of(machine, &longest, &self.pipe, &state, &around).total())
     }
 }
 

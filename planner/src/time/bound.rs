@@ -15,6 +15,7 @@ use super::stage::cooler;
 use super::stages::Stages;
 use super::step::{Around, Pipe, State};
 use super::terms::Works;
+use crate::wire::Schedule;
 
 /// What rounding may make of a sum of some hundred terms.
 const ROUNDING: f64 = 1e-9;
@@ -71,6 +72,23 @@ impl Whole {
         Whole { least: self.least.min(other.least), most: self.most.max(other.most) }
     }
 
+    /// Seconds of a micro batch at least.
+    pub fn least(&self) -> f64 {
+        self.least * (1.0 - ROUNDING)
+    }
+
+    /// Seconds of a pipeline at least, whatever stands before and after it. Sharded parameters only lengthen stages.
+    #[inline]
+    pub fn least_of_pipe(&self, pipe: &Pipe) -> f64 {
+        self.least_with_waits(pipe, waits_at_least(pipe.schedule, pipe.stages, pipe.chunks))
+    }
+
+    /// The same of any pipeline with as many stages and micro batches that waits for so many micro batches at least.
+    #[inline]
+    pub fn least_with_waits(&self, pipe: &Pipe, waits: f64) -> f64 {
+        self.least / pipe.stages * (pipe.microbatches + waits) * (1.0 - ROUNDING)
+    }
+
     /// What a step of a pipeline takes at least; 0 where nothing is known, or where it may be without end.
     #[inline]
     pub fn least_seconds(&self, machine: &Machine, pipe: &Pipe, state: &State, around: &Around) -> f64 {
@@ -81,13 +99,15 @@ impl Whole {
         if !(most < MOST && state.is_whole()) {
             return 0.0;
         }
-        let kind = pipe.schedule.kind();
-        let waits = match kind.splits_backward {
-            true => 0.0,
-            false => kind.waits_for(pipe.stages - 1.0, pipe.chunks),
-        };
-        (self.least / pipe.stages * (pipe.microbatches + waits) + beside) * (1.0 - ROUNDING)
+        self.least_of_pipe(pipe) + beside * (1.0 - ROUNDING)
     }
+}
+
+/// Micro batches of a stage that a pipeline stands still at least, as it fills and drains.
+#[inline]
+pub fn waits_at_least(schedule: Schedule, stages: f64, chunks: f64) -> f64 {
+    let kind = schedule.kind();
+    if kind.splits_backward { 0.0 } else { kind.waits_for(stages - 1.0, chunks) }
 }
 
 /// Seconds below which a step is known to end, whatever else is counted.

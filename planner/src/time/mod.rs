@@ -38,7 +38,7 @@ mod why;
 
 pub(crate) use answer::rounded;
 pub use answer::{answer, check};
-pub use bound::Whole;
+pub use bound::{Whole, waits_at_least};
 pub use calibrated::{MachinePart, PARTS, calibration};
 pub use chunk_costs::stage_costs;
 pub use collectives::Group;

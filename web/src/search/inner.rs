@@ -213,6 +213,9 @@ impl Inner {
             }
             Tell::Simulated { found, .. } => {
                 self.simulated.extend(found);
+                if let Some((_, ranking)) = &self.begun {
+                    ranking.drop_beaten(&mut self.candidates, &self.simulated);
+                }
                 Heard::Found
             }
             Tell::Answered { answer, .. } => match task {
