@@ -52,6 +52,7 @@ pub use finish::Known;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
 pub use request::{Axes, Axis, Bounds, Limits, Recompute, Request, parse_prices};
+pub(crate) use room::Room;
 pub use room::{Group, Margin};
 pub use settings::Settings;
 pub use sharding::Sharding;

@@ -138,7 +138,8 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
     let cost = gpu_hours.zip(cluster.price_per_gpu_hour).and_then(|(hours, price)| finite(hours * price));
     TimeAnswer {
         step_seconds: rounded(seconds),
-        interval_seconds: [rounded(seconds / range), rounded(seconds * range)],
+        // Copies to the host may be hidden less well than those of the model.
+        interval_seconds: [rounded(seconds / range), rounded((seconds + step.hidden_copies) * range)],
         breakdown: TimeBreakdown {
             matrix_products: rounded(step.parts.gemm),
             attention: rounded(step.parts.attention),
@@ -151,6 +152,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
             pipeline_sends: rounded(step.sends),
             bubble: rounded(step.bubble),
             data_parallel: rounded(step.data),
+            host_copies: rounded(step.copies),
             optimizer: rounded(step.optimizer),
             fixed: rounded(step.fixed),
         },

@@ -221,6 +221,14 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
                 ("elements of a bucket of gradients", bucket_text(&setup, &machine)),
             ],
         ),
+        "host_copies" => (
+            "bytes of tensors that wait on the host / bytes/s of the link to it, as far as they take longer than the pass of the micro batch that they run beside; the optimizer's once a step, beside nothing",
+            vec![
+                ("link to the host", format!("{} GB/s", machine.of(Role::HostLink) / 1e9)),
+                ("training.optimizer.offload_fraction", plan.training.optimizer.offload_fraction.to_string()),
+                ("training.offload.modules", format!("[{}]", plan.training.offload.modules.join(", "))),
+            ],
+        ),
         "optimizer" => (
             "(30 bytes x elements of the rank's state + 6 bytes x elements of its parameters) / sustained memory bandwidth",
             vec![("memory bandwidth, sustained", format!("{} GB/s", machine.memory / 1e9))],

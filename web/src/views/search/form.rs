@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
-use planner::search::{Axes, Margin, Objective, Request, parse_prices};
+use planner::search::{Axes, Objective, Request, parse_prices};
 use planner::wire::PlanFile;
 
 use super::Asked;
 use crate::format;
+use crate::state::store;
 use crate::testid;
 
 /// Axes of the form: name, label.
@@ -38,7 +39,6 @@ pub struct Wanted {
     objective: RwSignal<Objective>,
     days: RwSignal<String>,
     prices: RwSignal<String>,
-    margin: RwSignal<String>,
     axes: RwSignal<BTreeMap<&'static str, String>>,
 }
 
@@ -49,7 +49,6 @@ impl Wanted {
             objective: RwSignal::new(Objective::default()),
             days: RwSignal::new(String::new()),
             prices: RwSignal::new(String::new()),
-            margin: RwSignal::new(String::new()),
             axes: RwSignal::new(BTreeMap::new()),
         }
     }
@@ -62,15 +61,10 @@ impl Wanted {
             request.deadline_days = Some(format::parse_decimal(&self.days.get())?);
         }
         request.prices = self.prices.with(|text| parse_prices(text))?;
-        request.margin = self.margin.with(|text| margin(text))?;
+        request.margin = store().margin()?;
         self.axes.with(|axes| axes.iter().try_for_each(|(name, text)| set(&mut request.axes, name, text)))?;
         Ok(request)
     }
-}
-
-/// What must stay free; nothing for an empty text.
-fn margin(text: &str) -> Result<Option<Margin>, String> {
-    if text.trim().is_empty() { Ok(None) } else { Margin::parse(text).map(Some) }
 }
 
 /// `2..16` bounds, anything else names values, `4|8`.
@@ -109,7 +103,8 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
     let deadline = move || wanted.objective.get() == Objective::Deadline;
     let priced = move || matches!(wanted.objective.get(), Objective::Cheapest | Objective::Deadline);
     let wrong_prices = move || wanted.prices.with(|text| parse_prices(text)).err();
-    let wrong_margin = move || wanted.margin.with(|text| margin(text)).err();
+    let store = store();
+    let wrong_margin = move || store.margin().err();
     let narrowed = move || {
         let count = wanted.axes.with(|axes| axes.values().filter(|text| !text.trim().is_empty()).count());
         if count == 0 { "Axes: all free".to_owned() } else { format!("Axes: {count} narrowed") }
@@ -135,8 +130,8 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
             </Show>
             <label title="Beside the predicted peak, of the fullest GPU; plans that leave less stand with the tight ones">"Memory that stays free "
                 <input class="short" type="text" autocomplete="off" placeholder="4 GiB, 5%" data-testid=testid::SEARCH_MARGIN
-                    prop:value=move || wanted.margin.get() aria-invalid=move || wrong_margin().is_some().to_string()
-                    aria-describedby="search-margin-said" on:change=move |event| wanted.margin.set(event_target_value(&event))/>
+                    prop:value=move || store.margin.get() aria-invalid=move || wrong_margin().is_some().to_string()
+                    aria-describedby="search-margin-said" on:change=move |event| store.margin.set(event_target_value(&event))/>
             </label>
         </div>
         <p class="note" id="search-margin-said" data-testid=testid::SEARCH_MARGIN_SAID role="status">{move || wrong_prices().or_else(wrong_margin).unwrap_or_default()}</p>
