@@ -64,6 +64,8 @@ pub const SEARCH_MARGIN_SAID: &str = "search-margin-said";
 pub const SEARCH_NOTE: &str = "search-note";
 /// What would fit where nothing does.
 pub const SEARCH_RELIEF: &str = "search-relief";
+/// What makes one of the changes that help.
+pub const SEARCH_REMEDY: &str = "search-remedy";
 /// The nearest faster plan, which does not fit.
 pub const SEARCH_NEAREST: &str = "search-nearest";
 /// Asks about settings.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use planner::search::{
-    Choice, Group, Margin, Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
+    Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
     parse_prices,
 };
 use planner::wire::Verdict;
@@ -242,9 +242,7 @@ fn readable(answer: &SearchAnswer) -> String {
                 smallest.needs
             ));
         }
-        for suggestion in &relief.suggestions {
-            out.push_str(&format!("would help  {}\n", text::one_line(suggestion)));
-        }
+        out.push_str(&helps(relief, "--fix"));
     }
     let counts = &answer.counts;
     out.push_str(&format!(
@@ -267,6 +265,24 @@ fn readable(answer: &SearchAnswer) -> String {
     }
     for left in &answer.left_out {
         out.push_str(&format!("left out    {}\n", text::one_line(left)));
+    }
+    out
+}
+
+/// What would help, each in a line, with the options that make it so.
+pub fn helps(relief: &Relief, option: &str) -> String {
+    let mut out = String::new();
+    for said in &relief.suggestions {
+        let remedy = relief.remedies.iter().find(|remedy| remedy.said == *said);
+        let star = if remedy.is_some_and(|remedy| remedy.changes_training) { " *" } else { "" };
+        let kind = if remedy.is_some() { "would help" } else { "why" };
+        out.push_str(&format!("{kind:<11} {}{star}\n", text::one_line(said)));
+        if let Some(remedy) = remedy {
+            out.push_str(&format!("{:<11} {}\n", "", text::one_line(&remedy.options(option))));
+        }
+    }
+    if relief.remedies.iter().any(|remedy| remedy.changes_training) {
+        out.push_str("* changes the numbers that training computes\n");
     }
     out
 }

@@ -1,6 +1,7 @@
 //! The answer of a search: ranked rows, the front, counts, and what stands in the way of better ones.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::room::{Group, Margin};
 use super::settings::Settings;
@@ -177,8 +178,41 @@ pub struct Beyond {
 pub struct Relief {
     /// The valid plan that takes the least memory; none where no candidate is valid, or some are tight.
     pub smallest: Option<Beyond>,
-    /// What would help, each in a sentence; the least change first.
+    /// Fields of which no plan has all these values, and of which none can be left out; empty where some plan is valid, or none
+    /// is whatever they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contradiction: Vec<Pin>,
+    /// Changes that help, each with a plan that works; the least change first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
+    /// All of it, each in a sentence.
     pub suggestions: Vec<String>,
+}
+
+/// A field of the plan file and its value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pin {
+    /// Path of the field.
+    pub field: String,
+    /// Its value.
+    pub value: Value,
+}
+
+/// A change with which some plan fits, or where nothing was valid is valid.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// What it is, in a sentence.
+    pub said: String,
+    /// What changes beside the layout.
+    pub changes: Vec<Pin>,
+    /// The best plan then.
+    pub settings: Settings,
+    /// Bytes that its fullest rank takes; none where only its validity was asked for.
+    pub peak_bytes: Option<u64>,
+    /// Seconds of its step by the closed form; none where only its validity was asked for.
+    pub step_seconds: Option<f64>,
+    /// Whether the numbers that training computes change.
+    pub changes_training: bool,
 }
 
 /// Why a plan is not the best.

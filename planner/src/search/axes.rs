@@ -74,6 +74,7 @@ impl Axes {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn fix(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let name = by_path(name);
         let texts: Vec<&str> = text.split('|').map(str::trim).collect();
         if let Some(axis) = self.number(name) {
             let read = |text: &&str| {
@@ -114,6 +115,7 @@ impl Axes {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn bound(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let name = by_path(name);
         let wrong = || format!("bounds of {name} are of the form 1..16, and they are `{}`", clip(text));
         let Some(axis) = self.number(name) else {
             return Err(if NAMES.contains(&name) {
@@ -149,6 +151,13 @@ impl Axes {
             _ => return None,
         })
     }
+}
+
+/// The name of an axis that is written as the path of its field; other names as they are.
+fn by_path(name: &str) -> &str {
+    let axis = AXES.iter().find(|axis| axis.path == name).map(|axis| axis.name);
+    let of_recompute = (name == "training.recompute.modules").then_some("recompute");
+    axis.or(of_recompute).filter(|axis| NUMBERS.contains(axis) || NAMES.contains(axis)).unwrap_or(name)
 }
 
 fn unknown(name: &str) -> String {

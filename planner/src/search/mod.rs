@@ -28,6 +28,7 @@ mod finish;
 mod group_tests;
 mod partial;
 mod ranking;
+mod relief;
 mod request;
 mod room;
 mod settings;
@@ -44,7 +45,7 @@ mod why;
 mod worker;
 
 pub use crate::wire::Objective;
-pub use answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer, WhyNot};
+pub use answer::{Beyond, Counts, Pin, Relief, Remedy, Row, RuleCount, SearchAnswer, WhyNot};
 pub use axes::{AXES, OpenAxis};
 pub use candidate::{Candidate, Scored};
 pub use choose::{Choice, is_open, open_everything, says};

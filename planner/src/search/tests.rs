@@ -355,7 +355,7 @@ fn where_nothing_fits_it_says_what_would() {
     assert!(answer.rows.is_empty());
     let relief = answer.relief.unwrap();
     assert!(relief.smallest.unwrap().missing_bytes > 0);
-    insta::assert_snapshot!(relief.suggestions.join("\n"), @"128 GPUs: then a plan takes 59.25 GiB on each");
+    insta::assert_snapshot!(relief.suggestions.join("\n"), @"128 GPUs: the best plan then takes 65.46 GiB on each GPU and 21.053 s a step");
 }
 
 #[test]

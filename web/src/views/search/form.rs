@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
-use planner::search::{Axes, Objective, Request, parse_prices};
+use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, parse_prices};
 use planner::wire::PlanFile;
 
 use super::Asked;
@@ -53,6 +53,17 @@ impl Wanted {
         }
     }
 
+    /// Axes that were narrowed and that something changes take its values.
+    pub fn follow(self, changes: &[Pin]) {
+        self.axes.update(|axes| {
+            for (axis, text) in axes.iter_mut().filter(|(_, text)| !text.trim().is_empty()) {
+                if let Some(change) = changes.iter().find(|change| is_of(axis, &change.field)) {
+                    *text = change.value_in_words();
+                }
+            }
+        });
+    }
+
     /// The request for a plan; tracked.
     pub fn request(self, plan: PlanFile) -> Asked {
         let mut request = Request::new(plan);
@@ -65,6 +76,13 @@ impl Wanted {
         self.axes.with(|axes| axes.iter().try_for_each(|(name, text)| set(&mut request.axes, name, text)))?;
         Ok(request)
     }
+}
+
+/// Whether a field of the plan file is that of an axis of the form.
+fn is_of(axis: &str, field: &str) -> bool {
+    let known = OPEN_AXES.iter().find(|known| known.name == axis);
+    known.is_some_and(|known| known.path == field)
+        || (axis == "recompute" && field == "training.recompute.modules")
 }
 
 /// `2..16` bounds, anything else names values, `4|8`.

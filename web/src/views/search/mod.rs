@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::layout::Choice;
-use planner::search::{Request, Row};
+use planner::search::{Remedy, Request, Row};
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
 
 use crate::findings::FindingList;
@@ -75,6 +75,11 @@ pub fn SearchView() -> impl IntoView {
         store.replace(plan);
         store.say(format!("Row {} is the plan now; undo takes it back", row.place));
     });
+    let help = Callback::new(move |remedy: Remedy| {
+        wanted.follow(&remedy.changes);
+        store.replace(remedy.apply(&store.plan_now()));
+        store.say("The plan is changed so that it works; undo takes it back");
+    });
     let phase = Memo::new(move |_| engine.state.with(|state| state.phase));
     let busy = move || matches!(phase.get(), Phase::Looking | Phase::Simulating);
     let answer = Memo::new(move |_| engine.state.with(|state| state.answer.clone()));
@@ -116,7 +121,7 @@ pub fn SearchView() -> impl IntoView {
         <FindingList findings=findings id="search-findings".to_owned()/>
         <Bests answer=answer take=take/>
         <FrontView answer=answer/>
-        <Rows answer=answer take=take/>
+        <Rows answer=answer take=take help=help/>
         <WhyNot engine=engine answer=answer/>
         <Counts answer=answer/>
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::search::{Group, Row, SearchAnswer, Settings};
+use planner::search::{Group, Remedy, Row, SearchAnswer, Settings};
 
 use crate::findings::sentence;
 use crate::format;
@@ -45,6 +45,8 @@ pub fn Rows(
     answer: Memo<Option<Arc<SearchAnswer>>>,
     /// Makes a row the plan.
     take: Callback<Row>,
+    /// Makes what helps the plan, where nothing fits.
+    help: Callback<Remedy>,
 ) -> impl IntoView {
     let several = Memo::new(move |_| {
         answer.with(|answer| {
@@ -87,11 +89,24 @@ pub fn Rows(
     let relief = move || {
         answer.with(|answer| {
             let relief = answer.as_ref().and_then(|answer| answer.relief.clone())?;
-            let said = relief.suggestions.into_iter().map(|said| view! { <li>{said}</li> }).collect_view();
+            let line = |said: &String| {
+                let remedy = relief.remedies.iter().find(|remedy| remedy.said == *said).cloned();
+                let star = remedy.as_ref().filter(|remedy| remedy.changes_training).map(|_| " *");
+                let button = remedy.map(|remedy| {
+                    let label = format!("Use: {}", remedy.said);
+                    view! { <button class="link" aria-label=label data-testid=testid::SEARCH_REMEDY on:click=move |_| help.run(remedy.clone())>"Use"</button>" " }
+                });
+                view! { <li>{button}{sentence(said)}{star}</li> }
+            };
+            let said = relief.suggestions.iter().map(line).collect_view();
+            let numbers = relief.remedies.iter().any(|remedy| remedy.changes_training);
+            let valid = answer.as_ref().is_some_and(|answer| answer.counts.valid > 0);
+            let head = if valid { "Nothing fits for sure. What would" } else { "No plan is valid" };
             Some(view! {
                 <div data-testid=testid::SEARCH_RELIEF>
-                    <p>"Nothing fits for sure. What would:"</p>
+                    <p>{head}</p>
                     <ul>{said}</ul>
+                    {numbers.then(|| view! { <p class="note">"* changes the numbers that training computes"</p> })}
                 </div>
             })
         })
