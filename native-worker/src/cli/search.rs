@@ -211,6 +211,7 @@ fn readable(answer: &SearchAnswer) -> String {
         ));
     }
     out.push_str(if answer.rows.is_empty() { "" } else { "\n" });
+    out.push_str(&format!("{}\n", text::one_line(&answer.scope.in_words())));
     let of = |group: Group| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
     let groups = Group::ALL.map(of);
     let [fits, tight] = &groups;
@@ -300,6 +301,7 @@ fn table(rows: &[&Row]) -> String {
     let header = [
         "place",
         "seconds",
+        "likely",
         "tokens/s/GPU",
         "GPUs",
         "tp",
@@ -311,6 +313,7 @@ fn table(rows: &[&Row]) -> String {
         "dp",
         "mbs",
         "GiB",
+        "likely GiB",
         "left",
         "fits",
         "schedule",
@@ -328,13 +331,15 @@ fn table(rows: &[&Row]) -> String {
         let mut cells = vec![
             row.place.to_string(),
             text::seconds(row.step_seconds),
+            row.interval_seconds.map(text::seconds).join("-"),
             format!("{:.0}", row.tokens_per_second_per_gpu),
             row.gpus.to_string(),
         ];
         cells.extend(sizes.map(|size| size.to_string()));
         cells.push(chosen.micro_batch_size.to_string());
         cells.push(text::gib(row.peak_bytes));
-        cells.push(row.headroom_bytes.map_or("unknown".to_owned(), |left| text::gib(left.max(0) as u64)));
+        cells.push(row.interval_bytes.map(text::gib).join("-"));
+        cells.push(row.left_share().map_or("unknown".to_owned(), |share| format!("{:.1} %", 100.0 * share)));
         cells.push(fits(row).to_owned());
         cells.push(chosen.schedule.name().to_owned());
         cells.push(text::one_line(&chosen.recompute.0));

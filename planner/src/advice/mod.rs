@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::plan::{Plan, estimate};
 use crate::search::Margin;
-use crate::wire::{Advice, AdviceAnswer, Answer, Change, PlanFile, Verdict};
+use crate::wire::{Advice, AdviceAnswer, Answer, PlanFile, Verdict};
 use tried::Tried;
 
 /// Most pieces of advice of a kind.
@@ -194,7 +194,7 @@ impl Base<'_> {
         let enough = single.iter().map(|(_, advice)| advice).filter(|advice| fits(advice));
         let alone = enough.map(ratio).min_by(f64::total_cmp);
         if !self.fits() && alone.is_none_or(|alone| alone > DEAR) {
-            let mut by_size: Vec<&Found> = single.iter().collect();
+            let mut by_size: Vec<&Found> = single.iter().filter(|(_, advice)| !fits(advice)).collect();
             by_size.sort_by_key(|(_, advice)| std::cmp::Reverse(advice.saved_bytes));
             answer.together = self.together(&by_size, go_on).await?;
             answer.together.retain(|advice| alone.is_none_or(|alone| ratio(advice) < alone));
@@ -337,16 +337,23 @@ fn put_in_order(advice: &mut Vec<Advice>) {
         let by_size = b.saved_bytes.cmp(&a.saved_bytes);
         rank(a).cmp(&rank(b)).then(if rank(a) == 2 { by_size } else { by_time })
     });
-    let mut known: Vec<Vec<Change>> = Vec::new();
-    advice.retain(|one| {
-        // Two ladders may meet in the same plan.
-        let new = !known.contains(&one.changes);
-        if new {
-            known.push(one.changes.clone());
+    // Two ladders may meet in the same plan, or in plans of which nothing that is shown differs.
+    let mut kept: Vec<Advice> = Vec::new();
+    for one in advice.drain(..) {
+        let is_like = |other: &&mut Advice| {
+            (other.gpus, other.interval_bytes, other.peak_bytes)
+                == (one.gpus, one.interval_bytes, one.peak_bytes)
+                && (other.step_seconds, other.interval_seconds) == (one.step_seconds, one.interval_seconds)
+        };
+        match kept.iter_mut().find(is_like) {
+            // The one that takes fewer words.
+            Some(other) if one.title.len() < other.title.len() => *other = one,
+            Some(_) => {}
+            None => kept.push(one),
         }
-        new
-    });
-    advice.truncate(MOST);
+    }
+    kept.truncate(MOST);
+    *advice = kept;
 }
 
 /// Whether our executor can run a plan, where that is asked for.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::room::{Group, Margin};
+use super::scope::Scope;
 use super::settings::Settings;
 use crate::wire::{Chosen, Objective, PlanFile, Verdict};
 
@@ -17,8 +18,11 @@ pub struct SearchAnswer {
     /// What must stay free of a GPU's memory, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<Margin>,
+    /// What was free, and what all plans have alike.
+    #[serde(default)]
+    pub scope: Scope,
     /// The best plans that fit, then the best tight ones. Within a group the best first: those that were simulated in the order
-    /// of the simulation, then others.
+    /// of the simulation, then others. Of plans that differ in nothing that is shown of them but a setting only the first.
     pub rows: Vec<Row>,
     /// Plans that fit (tight ones where none does) and that no other beats in step time, memory left and cost; fastest first.
     pub front: Vec<Row>,
@@ -94,7 +98,7 @@ pub struct Row {
     pub simulated: bool,
     /// Seconds of a step by the closed form.
     pub closed_form_seconds: f64,
-    /// Likely range of the closed form's.
+    /// Likely range of `step_seconds`: the closed form's, in proportion.
     pub interval_seconds: [f64; 2],
     /// Tokens per second and GPU.
     pub tokens_per_second_per_gpu: f64,
@@ -117,6 +121,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Share of the GPU's memory that is left; none where its memory is not known.
+    pub fn left_share(&self) -> Option<f64> {
+        let left = self.headroom_bytes? as f64;
+        Some(left / (self.peak_bytes as f64 + left))
+    }
+
     /// The full plan file of this row, from the one that was searched for.
     pub fn apply(&self, file: &PlanFile) -> PlanFile {
         self.settings.apply(file)

@@ -17,6 +17,8 @@ use crate::wire::{Objective, VERSION};
 
 /// Rows of a front, at most; of more, some are left out evenly.
 const MOST_OF_FRONT: usize = 50;
+/// Share of a step that tables don't show.
+const SHOWN: f64 = 5e-5;
 
 /// Rows that were put together before, by the closed form: most rows of one answer are in the next one too.
 #[derive(Debug, Clone, Default)]
@@ -45,7 +47,7 @@ impl Search {
         let rows: Vec<Row> = Group::ALL
             .iter()
             .zip(&ranked)
-            .flat_map(|(group, ranked)| ranked.iter().take(most).map(move |found| (*group, found)))
+            .flat_map(|(group, ranked)| self.unlike(ranked).take(most).map(move |found| (*group, found)))
             .enumerate()
             .filter_map(|(place, (group, (scored, seconds)))| {
                 self.row(known, place as u64 + 1, group, scored, *seconds)
@@ -67,6 +69,7 @@ impl Search {
             version: VERSION,
             objective: self.request.objective,
             margin: self.request.margin,
+            scope: self.scope(),
             front: self.front(known, partial, simulated),
             relief: None,
             chosen: Vec::new(),
@@ -98,6 +101,14 @@ impl Search {
         }
         let worlds = |corner: &Corner| corner.plan.world_size();
         let alike = corners.windows(2).all(|pair| worlds(&pair[0]) == worlds(&pair[1]));
+        let prices = |corner: &Corner| corner.price;
+        if priced && alike && corners.windows(2).all(|pair| prices(&pair[0]) == prices(&pair[1])) {
+            let gpus = corners.first().map_or(0, worlds);
+            notes.push(format!(
+                "every plan has {gpus} GPUs at one price, so the cheapest is the fastest; bounds of nodes or several GPUs give a choice, such as nodes=1..{}",
+                corners.first().map_or(1, |corner| corner.plan.cluster.nodes).max(2)
+            ));
+        }
         if self.request.objective == Objective::FewestGpus && alike {
             let gpus = corners.first().map_or(0, worlds);
             notes.push(format!(
@@ -135,6 +146,27 @@ impl Search {
         ranked
     }
 
+    /// Those that differ from all before in what is shown of them: seconds, bytes, GPUs.
+    fn unlike<'a>(&'a self, ranked: &'a [Ranked]) -> impl Iterator<Item = &'a Ranked> {
+        let mut known: BTreeMap<(u32, u64), Vec<Ranked>> = BTreeMap::new();
+        ranked.iter().filter(move |one| {
+            let (scored, seconds) = one;
+            let cluster = self.clusters.get(scored.candidate.corner as usize).copied().unwrap_or_default();
+            let same_bytes = known.entry((cluster, scored.peak_bytes)).or_default();
+            let close = |one: f64, other: f64| (one / other - 1.0).abs() < SHOWN;
+            let is_like = |(other, others_seconds): &Ranked| {
+                let simulated = seconds.zip(*others_seconds);
+                close(scored.seconds, other.seconds)
+                    && simulated.is_none_or(|(seconds, other)| close(seconds, other))
+            };
+            let is_new = !same_bytes.iter().any(is_like);
+            if is_new {
+                same_bytes.push(**one);
+            }
+            is_new
+        })
+    }
+
     fn row(
         &self,
         known: &mut Known,
@@ -161,6 +193,7 @@ impl Search {
         }
         (row.place, row.group) = (place, group);
         (row.step_seconds, row.simulated) = (step_seconds, simulated.is_some());
+        row.interval_seconds = row.interval_seconds.map(|end| end / share);
         row.tokens_per_second_per_gpu *= share;
         row.mfu = row.mfu.map(|mfu| mfu * share);
         row.days = row.days.map(|days| days / share);

@@ -31,6 +31,7 @@ mod ranking;
 mod relief;
 mod request;
 mod room;
+mod scope;
 mod settings;
 mod sharding;
 mod simple;
@@ -46,7 +47,7 @@ mod worker;
 
 pub use crate::wire::Objective;
 pub use answer::{Beyond, Counts, Pin, Relief, Remedy, Row, RuleCount, SearchAnswer, WhyNot};
-pub use axes::{AXES, OpenAxis};
+pub use axes::{AXES, OpenAxis, choices};
 pub use candidate::{Candidate, Scored};
 pub use choose::{Choice, is_open, open_everything, says};
 pub use finish::Known;
@@ -55,6 +56,7 @@ pub use ranking::Ranking;
 pub use request::{Axes, Axis, Bounds, Limits, Recompute, Request, parse_prices};
 pub(crate) use room::Room;
 pub use room::{Group, Margin};
+pub use scope::Scope;
 pub use settings::Settings;
 pub use sharding::Sharding;
 pub use tally::Tally;
@@ -110,6 +112,11 @@ impl Search {
         // Rows of either group are simulated.
         let rows = request.limits.rows.saturating_mul(2).min(MOST_KEPT);
         request.limits.simulated = request.limits.simulated.clamp(rows, MOST_KEPT);
+        if request.objective == Objective::FewestGpus {
+            // Of one number there are no fewer; whoever holds the nodes says so by a value of the axis.
+            let most = request.plan.cluster.nodes.unwrap_or(1).max(1);
+            request.axes.nodes.get_or_insert(Axis::Bounds(Bounds { min: 1, max: most }));
+        }
         let (space, left_out) = bounded(&mut request)?;
         check_margin(&request, &space)?;
         check_prices(&request, &space)?;
@@ -310,13 +317,16 @@ fn check_prices(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
     let gpu = |corner: &space::Corner| corner.plan.cluster.gpu.id;
     let unlike = space.corners.windows(2).any(|pair| gpu(&pair[0]) != gpu(&pair[1]));
     let costs = matches!(request.objective, Objective::Cheapest | Objective::Deadline);
-    let unknown = space.corners.iter().find(|corner| costs && unlike && corner.price.is_none());
-    let Some(gpu) = unknown.map(gpu) else { return Ok(()) };
+    let unknown = space.corners.iter().filter(|corner| costs && unlike && corner.price.is_none());
+    let mut unknown: Vec<&str> = unknown.map(gpu).collect();
+    unknown.dedup();
+    let Some(first) = unknown.first() else { return Ok(()) };
     let message = format!(
-        "the objective {} compares costs of several GPUs, and no price of {gpu} is known; give its price for an hour",
-        request.objective.name()
+        "the objective {} compares costs of several GPUs: what does an hour of {} cost? Prices are written as {first}=2.5",
+        request.objective.name(),
+        unknown.join(" and of ")
     );
-    Err(vec![Finding::error("search.prices", gpu, message)])
+    Err(vec![Finding::error("search.prices", *first, message)])
 }
 
 /// What is wrong with the margin on some GPU of the space.

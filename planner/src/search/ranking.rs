@@ -32,7 +32,8 @@ impl Ranking {
     pub fn shortlist(&self, partial: &Partial) -> Vec<Scored> {
         let (fits, tight) = (&partial.fits.best, &partial.tight.best);
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
-        let promised = rows.min(self.most() / 2).min(tight.len());
+        // Some of them are one row.
+        let promised = rows.saturating_mul(2).min(self.most() / 2).min(tight.len());
         let of_fits = fits.len().min(self.most() - promised);
         let of_tight = tight.len().min(self.most() - of_fits);
         let mut list: Vec<Scored> =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
-use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, parse_prices};
+use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, choices, parse_prices};
 use planner::wire::PlanFile;
 
 use super::Asked;
@@ -78,6 +78,25 @@ impl Wanted {
     }
 }
 
+/// The values that a text names.
+fn named(text: &str) -> Vec<&str> {
+    text.split(['|', ',']).map(str::trim).filter(|value| !value.is_empty()).collect()
+}
+
+fn has(text: &str, value: &str) -> bool {
+    named(text).contains(&value)
+}
+
+/// The text with a value more, or without it where it was there. Bounds give way to it.
+fn toggled(text: &str, value: &str) -> String {
+    let mut values = if text.contains("..") { Vec::new() } else { named(text) };
+    match values.iter().position(|known| *known == value) {
+        Some(place) => drop(values.remove(place)),
+        None => values.push(value),
+    }
+    values.join("|")
+}
+
 /// Whether a field of the plan file is that of an axis of the form.
 fn is_of(axis: &str, field: &str) -> bool {
     let known = OPEN_AXES.iter().find(|known| known.name == axis);
@@ -125,7 +144,10 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
     let wrong_margin = move || store.margin().err();
     let narrowed = move || {
         let count = wanted.axes.with(|axes| axes.values().filter(|text| !text.trim().is_empty()).count());
-        if count == 0 { "Axes: all free".to_owned() } else { format!("Axes: {count} narrowed") }
+        match count {
+            0 => "Narrow an axis, or open one that is held".to_owned(),
+            _ => format!("Axes: {count} chosen here"),
+        }
     };
     let fields = AXES.map(|(name, label)| view! { <AxisField wanted=wanted name=name label=label/> });
     view! {
@@ -155,7 +177,7 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
         <p class="note" id="search-margin-said" data-testid=testid::SEARCH_MARGIN_SAID role="status">{move || wrong_prices().or_else(wrong_margin).unwrap_or_default()}</p>
         <details>
             <summary data-testid=testid::SEARCH_AXES>{narrowed}</summary>
-            <p class="note">"A value, several as 4|8, or bounds as 2..16; empty is free"</p>
+            <p class="note">"A value, several as 4|8, or bounds as 2..16. What is left empty is free, or held as the line above the rows says"</p>
             <div class="axes">{fields.collect_view()}</div>
         </details>
     }
@@ -167,6 +189,18 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
     let wrong = move || set(&mut Axes::default(), name, &text()).err();
     let id = format!("search-{name}");
     let said = format!("{id}-said");
+    let chips = choices(name).into_iter().map(|choice| {
+        let (of_click, of_state) = (choice.clone(), choice.clone());
+        let pressed = move || has(&text(), &of_state).to_string();
+        let toggle = move |_| {
+            wanted.axes.update(|axes| {
+                let text = axes.entry(name).or_default();
+                *text = toggled(text, &of_click);
+            })
+        };
+        view! { <button class="chip" type="button" aria-pressed=pressed on:click=toggle>{choice}</button> }
+    });
+    let chips = chips.collect_view();
     view! {
         <div class="field" class:invalid=move || wrong().is_some()>
             <label for=id.clone()>{label}</label>
@@ -178,6 +212,7 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
                         wanted.axes.update(|axes| { axes.insert(name, value); });
                     }/>
             </div>
+            <div class="row" role="group" aria-label=format!("Choices of {label}")>{chips}</div>
             <p class="note" id=said role="status">{move || wrong().unwrap_or_default()}</p>
         </div>
     }
@@ -186,6 +221,21 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_click_on_a_choice_names_it_or_takes_it_away() {
+        for (text, value, expected) in [
+            ("", "4", "4"),
+            ("4", "8", "4|8"),
+            ("4, 8", "4", "8"),
+            ("4", "4", ""),
+            ("2..16", "4", "4"),
+            ("none|full", "core_attn", "none|full|core_attn"),
+        ] {
+            assert_eq!(toggled(text, value), expected, "{text} {value}");
+        }
+        assert!(has("4 | 8", "8") && !has("16", "6"));
+    }
 
     #[test]
     fn axes_are_read_as_the_command_line_reads_them() {
