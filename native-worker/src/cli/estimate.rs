@@ -228,8 +228,9 @@ fn time_lines(time: &TimeAnswer) -> String {
         |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.1} %", 100.0 * share));
     let [low, high] = time.interval_seconds;
     let mut out = format!(
-        "\nstep        {} s ({} to {} likely), {:.0} tokens/s, {:.0} per GPU\n",
+        "\nstep        {} s ({}{} to {} likely), {:.0} tokens/s, {:.0} per GPU\n",
         text::seconds(time.step_seconds),
+        if time.simulated { "simulated, " } else { "" },
         text::seconds(low),
         text::seconds(high),
         time.tokens_per_second,

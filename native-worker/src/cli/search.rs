@@ -224,6 +224,9 @@ fn readable(answer: &SearchAnswer) -> String {
         out.push('\n');
         out.push_str(&table(tight));
     }
+    if answer.rows.iter().any(|row| !row.simulated) {
+        out.push_str("~ by the closed form: only the best are simulated\n");
+    }
     if let Some(nearest) = &answer.nearest {
         out.push_str(&format!(
             "\nnearest     {}: {:.1} % faster, but it needs {}\n",
@@ -330,7 +333,7 @@ fn table(rows: &[&Row]) -> String {
         let sizes = [chosen.tp, chosen.cp, chosen.pp, chosen.vpp, chosen.ep, chosen.etp, chosen.dp];
         let mut cells = vec![
             row.place.to_string(),
-            text::seconds(row.step_seconds),
+            format!("{}{}", if row.simulated { "" } else { "~" }, text::seconds(row.step_seconds)),
             row.interval_seconds.map(text::seconds).join("-"),
             format!("{:.0}", row.tokens_per_second_per_gpu),
             row.gpus.to_string(),

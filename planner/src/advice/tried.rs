@@ -29,7 +29,7 @@ impl Tried {
         let warnings =
             resolved.findings.iter().filter(is_warning).map(|found| found.message.clone()).collect();
         let memory = crate::memory::answer(&plan);
-        let time = time::answer(&plan).0;
+        let time = time::simulated_answer(&plan).0;
         let room = Room::of(memory.capacity_bytes, margin);
         let verdict = match room.group(memory.peak_bytes, || memory.interval_bytes[1]) {
             Some(Group::Fits) => Verdict::Fits,

@@ -219,7 +219,7 @@ pub struct Remedy {
     pub settings: Settings,
     /// Bytes that its fullest rank takes; none where only its validity was asked for.
     pub peak_bytes: Option<u64>,
-    /// Seconds of its step by the closed form; none where only its validity was asked for.
+    /// Seconds of its step, as its estimate says them; none where only its validity was asked for.
     pub step_seconds: Option<f64>,
     /// Whether the numbers that training computes change.
     pub changes_training: bool,

@@ -70,7 +70,7 @@ use space::Space;
 use crate::cluster::gpus;
 use crate::finding::{Finding, nearest_names};
 use crate::plan::Plan;
-use crate::time::{constants, simulated_seconds};
+use crate::time::{constants, simulated};
 use crate::units::Bytes;
 use crate::wire::VERSION;
 
@@ -96,7 +96,7 @@ pub struct Search {
 pub struct Simulated {
     /// Which.
     pub candidate: Candidate,
-    /// Seconds of a step; none where the step has more actions than are simulated.
+    /// Seconds of a step; none where the closed form has the last word, as where the step has more actions than are simulated.
     pub seconds: Option<f64>,
 }
 
@@ -205,7 +205,7 @@ impl Search {
         let plan = self.plan(&scored.candidate);
         let seconds = plan.and_then(|plan| match plan.layout.pp {
             1 => Some(scored.seconds),
-            _ => simulated_seconds(&plan).ok(),
+            _ => simulated(&plan),
         });
         Simulated { candidate: scored.candidate, seconds }
     }

@@ -331,7 +331,8 @@ impl Search {
         (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
         let best = partial.fits.best.first()?;
         let settings = search.settings(&best.candidate)?;
-        Some(Fitting { settings, peak_bytes: best.peak_bytes, seconds: best.seconds })
+        let seconds = search.simulate(best).seconds.unwrap_or(best.seconds);
+        Some(Fitting { settings, peak_bytes: best.peak_bytes, seconds })
     }
 }
 

@@ -38,7 +38,7 @@ pub mod trace;
 mod why;
 
 pub(crate) use answer::rounded;
-pub use answer::{answer, check};
+pub use answer::{answer, check, simulated, simulated_answer};
 pub use bound::Whole;
 pub use calibrated::{MachinePart, PARTS, calibration};
 pub use chunk_costs::stage_costs;
@@ -59,5 +59,5 @@ pub use stage::Longest;
 pub use stages::{StageClass, Stages};
 pub use step::{Around, DataParallel, Pipe, State, StepTime, step, step_of};
 pub use terms::{Terms, Works};
-pub use timeline::{simulated_seconds, timeline};
+pub use timeline::timeline;
 pub use why::explain;

@@ -85,7 +85,7 @@ pub struct Advice {
     pub verdict: Verdict,
     /// GPUs that it has then.
     pub gpus: u64,
-    /// Seconds of a step then by the closed form, as the plan's own; none where none can be told.
+    /// Seconds of a step then, as the changed plan's answer says them; none where none can be told.
     pub step_seconds: Option<f64>,
     /// Likely range of them.
     pub interval_seconds: Option<[f64; 2]>,

@@ -239,6 +239,9 @@ pub struct MemoryPart {
 pub struct TimeAnswer {
     /// Central value.
     pub step_seconds: f64,
+    /// Whether the pipeline was simulated; else they are the closed form's. One stage needs no simulation.
+    #[serde(default)]
+    pub simulated: bool,
     /// Likely range: nine of ten.
     pub interval_seconds: [f64; 2],
     /// What they are spent on; the sum is the step.

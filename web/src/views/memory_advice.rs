@@ -112,7 +112,7 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool) -> impl IntoView {
                         <th scope="col"><span class="visually-hidden">"Apply"</span></th>
                         <th scope="col" class="word">"Change"</th><th scope="col">"Saves, GiB"</th>
                         <th scope="col">"Peak, GiB"</th><th scope="col" class="word">"Verdict"</th>
-                        <th scope="col" class="word" title="By the closed form, as above">"Step"</th>
+                        <th scope="col" class="word" title="As the line above the views has it">"Step"</th>
                         <th scope="col" class="word" title="Of the step: nine of ten">"Likely"</th><th scope="col" class="word">"Longer because of"</th>
                     </tr></thead>
                     <tbody>{rows}</tbody>
