@@ -7,6 +7,7 @@
 extern crate self as planner;
 
 pub mod accuracy;
+pub mod advice;
 pub mod calibration;
 pub mod cluster;
 pub mod diagnose;
@@ -32,6 +33,7 @@ pub mod units;
 pub mod why;
 pub mod wire;
 
+pub use advice::advise;
 pub use finding::{Finding, Severity};
-pub use plan::{Plan, Resolved, advise, estimate, parse_plan};
+pub use plan::{Plan, Resolved, estimate, parse_plan};
 pub use units::{Bytes, Dtype};

@@ -30,9 +30,7 @@ use crate::model::{self, Architecture};
 use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
 use crate::shard::{self, RankShards};
 use crate::time;
-use crate::wire::{
-    Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION, Verdict,
-};
+use crate::wire::{Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION};
 
 /// Learning rate where a plan says none.
 pub(crate) const DEFAULT_LR: f64 = 3e-4;
@@ -439,7 +437,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
     let plan = resolved.plan.as_ref();
     let mut findings = resolved.findings;
     let time = plan.and_then(|plan| {
-        let (time, remarks) = time::answer(plan);
+        let (time, remarks) = time::simulated_answer(plan);
         findings.extend(remarks);
         time
     });
@@ -479,15 +477,4 @@ pub fn estimate(file: &PlanFile) -> Answer {
         findings,
         time,
     }
-}
-
-/// The answer to a plan file with advice: for a plan that does not fit or is tight, and with `always` for every plan.
-pub fn advise(file: &PlanFile, always: bool) -> Answer {
-    let mut answer = estimate(file);
-    if let Some(memory) = &mut answer.memory
-        && (always || matches!(memory.verdict, Verdict::No | Verdict::Tight))
-    {
-        memory.advice = Some(memory::advice(file));
-    }
-    answer
 }

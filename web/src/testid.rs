@@ -62,8 +62,12 @@ pub const SEARCH_MARGIN: &str = "search-margin";
 pub const SEARCH_MARGIN_SAID: &str = "search-margin-said";
 /// What to know before the rows are trusted.
 pub const SEARCH_NOTE: &str = "search-note";
+/// What a search may choose, and what it holds.
+pub const SEARCH_SCOPE: &str = "search-scope";
 /// What would fit where nothing does.
 pub const SEARCH_RELIEF: &str = "search-relief";
+/// What makes one of the changes that help.
+pub const SEARCH_REMEDY: &str = "search-remedy";
 /// The nearest faster plan, which does not fit.
 pub const SEARCH_NEAREST: &str = "search-nearest";
 /// Asks about settings.

@@ -1,6 +1,6 @@
 //! Advice as lines of text.
 
-use planner::wire::{Advice, AdviceAnswer, MemoryAnswer, Verdict};
+use planner::wire::{Advice, AdviceAnswer, Verdict};
 
 use super::text;
 
@@ -8,26 +8,23 @@ use super::text;
 const MOST: usize = 12;
 
 /// What would make a plan fit, and what its room could buy.
-pub fn lines(advice: &AdviceAnswer, memory: &MemoryAnswer) -> String {
+pub fn lines(advice: &AdviceAnswer) -> String {
     let mut out = String::new();
-    let fits = memory.verdict == Verdict::Fits;
-    if !advice.savings.is_empty() {
-        let head = if fits { "what lowers the peak" } else { "what would make it fit" };
-        out.push_str(&format!("\n{head}, the fastest first of those that do\n{}", table(&advice.savings)));
+    if !advice.fits && !advice.makes_it_fit() {
+        out.push_str("\nno change of this plan makes it fit; shardplan search looks at every layout, and says what would fit if none does\n");
     }
-    if !advice.headroom.is_empty() {
-        out.push_str(&format!("\nwhat the room could buy\n{}", table(&advice.headroom)));
+    let lists = advice.lists();
+    for list in &lists {
+        out.push_str(&format!("\n{}\n{}", list.title, table(list.rows)));
     }
-    if advice.savings.is_empty() && !fits {
-        out.push_str("\nno change of layout or settings lowers the peak; take a GPU with more memory\n");
-    }
+    let all = || lists.iter().flat_map(|list| list.rows);
     let mut notes: Vec<&str> = Vec::new();
-    for note in advice.savings.iter().chain(&advice.headroom).flat_map(|advice| &advice.notes) {
+    for note in all().flat_map(|advice| &advice.notes) {
         if !notes.contains(&note.as_str()) {
             notes.push(note);
         }
     }
-    if advice.savings.iter().chain(&advice.headroom).any(|advice| advice.changes_training) {
+    if all().any(|advice| advice.changes_training) {
         out.push_str("* changes the numbers that training computes\n");
     }
     for note in notes {
@@ -37,7 +34,7 @@ pub fn lines(advice: &AdviceAnswer, memory: &MemoryAnswer) -> String {
 }
 
 fn table(advice: &[Advice]) -> String {
-    let head = ["saves GiB", "peak GiB", "verdict", "step", "change"];
+    let head = ["saves GiB", "peak GiB", "verdict", "step", "likely", "change"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(advice.iter().take(MOST).map(row));
     let mut out = text::table(&rows);
@@ -62,9 +59,17 @@ fn row(advice: &Advice) -> Vec<String> {
     if let Some(ratio) = advice.step_ratio {
         step.push_str(&format!(" ({:+.1} %)", 100.0 * (ratio - 1.0)));
     }
-    if advice.host_seconds > 0.0 {
-        step.push_str(&format!(" + up to {} s of copies", text::seconds(advice.host_seconds)));
-    }
+    let likely = advice.interval_seconds.map_or_else(
+        || "unknown".to_owned(),
+        |[low, high]| format!("{} to {} s", text::seconds(low), text::seconds(high)),
+    );
     let star = if advice.changes_training { " *" } else { "" };
-    vec![saved, text::gib(advice.peak_bytes), verdict.to_owned(), step, format!("{}{star}", advice.title)]
+    vec![
+        saved,
+        text::gib(advice.peak_bytes),
+        verdict.to_owned(),
+        step,
+        likely,
+        format!("{}{star}", advice.title),
+    ]
 }

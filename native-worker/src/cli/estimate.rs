@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use planner::nonuniform::NonuniformAnswer;
+use planner::search::Margin;
 use planner::time::trace::trace;
 use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, Verdict};
 use planner::{Finding, Plan};
@@ -24,6 +25,9 @@ pub struct Estimate {
     /// Say what would make it fit, or what its room could buy, also for a plan that fits
     #[arg(long)]
     advice: bool,
+    /// What must stay free of a GPU's memory in what is advised, such as 4GiB or 5%; as in search
+    #[arg(long, value_parser = Margin::parse)]
+    margin: Option<Margin>,
 }
 
 impl Estimate {
@@ -34,7 +38,7 @@ impl Estimate {
         if let Some(path) = &self.profile {
             file.software.calibration = Some(Box::new(input::read_calibration(path)?.calibration));
         }
-        let mut answer = planner::advise(&file, self.advice);
+        let mut answer = planner::advise(&file, self.advice, self.margin);
         answer.chosen = sourced.chosen;
         answer.assumed.extend(sourced.assumed);
         if let Some(path) = &self.trace {
@@ -115,7 +119,7 @@ fn readable(answer: &Answer) -> String {
             out.push_str(&memory_table(memory));
             out.push_str(&fullest_table(memory));
             if let Some(advice) = &memory.advice {
-                out.push_str(&advice::lines(advice, memory));
+                out.push_str(&advice::lines(advice));
             }
         }
     }
@@ -224,8 +228,9 @@ fn time_lines(time: &TimeAnswer) -> String {
         |share: Option<f64>| share.map_or("unknown".to_owned(), |share| format!("{:.1} %", 100.0 * share));
     let [low, high] = time.interval_seconds;
     let mut out = format!(
-        "\nstep        {} s ({} to {} likely), {:.0} tokens/s, {:.0} per GPU\n",
+        "\nstep        {} s ({}{} to {} likely), {:.0} tokens/s, {:.0} per GPU\n",
         text::seconds(time.step_seconds),
+        if time.simulated { "simulated, " } else { "" },
         text::seconds(low),
         text::seconds(high),
         time.tokens_per_second,

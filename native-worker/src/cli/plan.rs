@@ -95,7 +95,7 @@ impl PlanCommand {
             say(&format!("  {} {value}: {}", one.field, one.why));
         }
         if let Some(relief) = sourced.answer.as_ref().and_then(|answer| answer.relief.as_ref()) {
-            relief.suggestions.iter().for_each(|suggestion| say(&format!("would help: {suggestion}")));
+            search::helps(relief, "--set").lines().for_each(say);
         }
         let plan = self.out.as_ref().map_or("plan.json".to_owned(), |path| path.display().to_string());
         say(&format!("next: shardplan estimate {plan} | shardplan script {plan} | shardplan search {plan}"));

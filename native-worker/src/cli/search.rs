@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use planner::search::{
-    Choice, Group, Margin, Objective, Partial, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
+    Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
     parse_prices,
 };
 use planner::wire::Verdict;
@@ -219,6 +219,7 @@ fn readable(answer: &SearchAnswer) -> String {
         ));
     }
     out.push_str(if answer.rows.is_empty() { "" } else { "\n" });
+    out.push_str(&format!("{}\n", text::one_line(&answer.scope.in_words())));
     let of = |group: Group| answer.rows.iter().filter(|row| row.group == group).collect::<Vec<&Row>>();
     let groups = Group::ALL.map(of);
     let [fits, tight] = &groups;
@@ -230,6 +231,9 @@ fn readable(answer: &SearchAnswer) -> String {
         out.push_str(&text::one_line(&answer.tight_in_words()));
         out.push('\n');
         out.push_str(&table(tight));
+    }
+    if answer.rows.iter().any(|row| !row.simulated) {
+        out.push_str("~ by the closed form: only the best are simulated\n");
     }
     if let Some(nearest) = &answer.nearest {
         out.push_str(&format!(
@@ -250,9 +254,7 @@ fn readable(answer: &SearchAnswer) -> String {
                 smallest.needs
             ));
         }
-        for suggestion in &relief.suggestions {
-            out.push_str(&format!("would help  {}\n", text::one_line(suggestion)));
-        }
+        out.push_str(&helps(relief, "--fix"));
     }
     let counts = &answer.counts;
     out.push_str(&format!(
@@ -279,6 +281,24 @@ fn readable(answer: &SearchAnswer) -> String {
     out
 }
 
+/// What would help, each in a line, with the options that make it so.
+pub fn helps(relief: &Relief, option: &str) -> String {
+    let mut out = String::new();
+    for said in &relief.suggestions {
+        let remedy = relief.remedies.iter().find(|remedy| remedy.said == *said);
+        let star = if remedy.is_some_and(|remedy| remedy.changes_training) { " *" } else { "" };
+        let kind = if remedy.is_some() { "would help" } else { "why" };
+        out.push_str(&format!("{kind:<11} {}{star}\n", text::one_line(said)));
+        if let Some(remedy) = remedy {
+            out.push_str(&format!("{:<11} {}\n", "", text::one_line(&remedy.options(option))));
+        }
+    }
+    if relief.remedies.iter().any(|remedy| remedy.changes_training) {
+        out.push_str("* changes the numbers that training computes\n");
+    }
+    out
+}
+
 fn in_words(objective: Objective) -> &'static str {
     match objective {
         Objective::Fastest | Objective::Deadline => "first",
@@ -292,6 +312,7 @@ fn table(rows: &[&Row]) -> String {
     let header = [
         "place",
         "seconds",
+        "likely",
         "tokens/s/GPU",
         "GPUs",
         "tp",
@@ -303,6 +324,7 @@ fn table(rows: &[&Row]) -> String {
         "dp",
         "mbs",
         "GiB",
+        "likely GiB",
         "left",
         "fits",
         "schedule",
@@ -319,14 +341,16 @@ fn table(rows: &[&Row]) -> String {
         let sizes = [chosen.tp, chosen.cp, chosen.pp, chosen.vpp, chosen.ep, chosen.etp, chosen.dp];
         let mut cells = vec![
             row.place.to_string(),
-            text::seconds(row.step_seconds),
+            format!("{}{}", if row.simulated { "" } else { "~" }, text::seconds(row.step_seconds)),
+            row.interval_seconds.map(text::seconds).join("-"),
             format!("{:.0}", row.tokens_per_second_per_gpu),
             row.gpus.to_string(),
         ];
         cells.extend(sizes.map(|size| size.to_string()));
         cells.push(chosen.micro_batch_size.to_string());
         cells.push(text::gib(row.peak_bytes));
-        cells.push(row.headroom_bytes.map_or("unknown".to_owned(), |left| text::gib(left.max(0) as u64)));
+        cells.push(row.interval_bytes.map(text::gib).join("-"));
+        cells.push(row.left_share().map_or("unknown".to_owned(), |share| format!("{:.1} %", 100.0 * share)));
         cells.push(fits(row).to_owned());
         cells.push(chosen.schedule.name().to_owned());
         cells.push(text::one_line(&chosen.recompute.0));

@@ -189,9 +189,9 @@ pub fn chosen(file: &PlanFile) -> anyhow::Result<Sourced> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (answer, _) = find(&search, threads.clamp(1, 1024));
     let Some(chosen) = choice.plan(&answer) else {
-        let said = answer.relief.iter().flat_map(|relief| &relief.suggestions);
-        let findings = said.map(|what| planner::Finding::error("choose", Value::Null, what.as_str()));
-        return Err(Failure::Findings(findings.collect()).into());
+        let relief = answer.relief.as_ref();
+        let findings = relief.map(|relief| relief.findings(false)).unwrap_or_default();
+        return Err(Failure::Findings(findings).into());
     };
     Ok(Sourced {
         file: chosen,

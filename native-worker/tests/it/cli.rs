@@ -115,12 +115,13 @@ fn advice_is_asked_for_or_given_where_a_plan_does_not_fit() {
         let answer = shop.ask(&[&["estimate", "plan.json"], options].concat());
         assert_eq!(answer.code, Some(code), "{answer:?}");
         let file = planner::parse_plan(&plan(tp)).expect("a plan file");
-        let expected = serde_json::to_string_pretty(&planner::advise(&file, always)).expect("JSON") + "\n";
+        let expected =
+            serde_json::to_string_pretty(&planner::advise(&file, always, None)).expect("JSON") + "\n";
         assert_eq!(answer.stdout, expected);
     }
     let answer = shop.ask(&["estimate", "plan.json", "--advice"]);
     assert!(
-        answer.stdout.contains("what lowers the peak") && answer.stdout.contains("what the room could buy")
+        answer.stdout.contains("What lowers the peak") && answer.stdout.contains("What the room could buy")
     );
 }
 

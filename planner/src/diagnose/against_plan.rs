@@ -86,8 +86,8 @@ fn class_of<'a>(plan: &Plan, classes: &'a [RankClass], rank: Option<u32>) -> Opt
 
 /// The planner's own advice, in words.
 fn advice(plan: &Plan) -> Vec<String> {
-    let savings = memory::advice(&plan.file).savings;
-    let lowering = savings.iter().filter(|advice| advice.saved_bytes > 0);
+    let advice = crate::advice::advice(&plan.file, None);
+    let lowering = advice.lowering().filter(|advice| advice.saved_bytes > 0);
     lowering
         .take(MOST_ADVICE)
         .map(|advice| {

@@ -4,7 +4,6 @@
 //! Activations are counted module by module for one layer of each kind ([`Terms`]), then for a stage's chunks and the
 //! micro batches in flight; [`phases`] says what is alive beside them in each phase of a step.
 
-mod advice;
 mod assumptions;
 mod attention;
 mod expert_layer;
@@ -35,12 +34,11 @@ mod tests;
 mod unsplit;
 mod workspaces;
 
-pub use advice::{advice, advice_in_pieces};
 pub use assumptions::{assumptions, spares_nothing};
 pub use expert_layer::expert_layer_bytes;
 pub use fsdp2::{Moment, moments};
 pub use head::HeadBytes;
-pub(crate) use interval::MOST_OVER_PEAK;
+pub(crate) use interval::{MOST_OVER_PEAK, taken};
 pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };
@@ -85,6 +83,13 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
         rank_classes,
         advice: None,
     }
+}
+
+/// Bytes of saved activations that a rank of a valid plan sends to its host in one micro batch's forward and fetches in its
+/// backward, of the stage that sends most.
+pub fn offloaded_bytes(plan: &Plan) -> u64 {
+    let terms = Terms::new(plan);
+    (0..plan.layout.pp).map(|stage| clamp(terms.offloaded(stage))).max().unwrap_or(0)
 }
 
 /// What the fullest rank of a plan takes.

@@ -35,6 +35,20 @@ pub fn chunk_bytes(terms: &Terms<'_>, chunk: &Chunk) -> LayerBytes {
     checkpointed(terms, chunk.layers.clone(), layers.div_ceil(group), group, modules)
 }
 
+/// Bytes of a chunk that go to the host in one micro batch's forward, and come back in its backward.
+pub fn offloaded(terms: &Terms<'_>, chunk: &Chunk) -> Wide {
+    let training = &terms.at.plan.training;
+    let layers = chunk.layers.end.saturating_sub(chunk.layers.start);
+    // Whole layers that are computed again keep nothing that could wait.
+    let again = match (training.recompute, training.recompute_method.as_deref()) {
+        (Granularity::Full, Some("block")) => training.recompute_layers.unwrap_or(1).min(layers),
+        (Granularity::Full, _) => layers,
+        (Granularity::None | Granularity::Selective, _) => 0,
+    };
+    let kept = terms.layers(chunk.layers.start + again..chunk.layers.end);
+    kept.map(|(count, layer)| layer.offloaded.total() * Wide::from(count)).sum()
+}
+
 /// Layers that keep what they save.
 fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
     let mut sum = LayerBytes::default();

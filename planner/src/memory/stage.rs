@@ -16,7 +16,7 @@ use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
 use super::native;
 use super::parts::{LayerBytes, Part, Saved};
-use super::recompute::chunk_bytes;
+use super::recompute::{chunk_bytes, offloaded};
 use super::setting::Setting;
 use crate::units::Wide;
 
@@ -195,6 +195,11 @@ impl<'a> Terms<'a> {
             found.again = Wide::ZERO;
         }
         found
+    }
+
+    /// Bytes of a rank of `stage` that go to the host in one micro batch's forward, and come back in its backward.
+    pub fn offloaded(&self, stage: u64) -> Wide {
+        self.chunks(stage).iter().map(|chunk| offloaded(self, chunk)).sum()
     }
 
     /// What a chunk keeps for one micro batch, and what of it waits for the weight gradients: inputs of matrices, recomputed

@@ -1,8 +1,10 @@
 //! The answer of a search: ranked rows, the front, counts, and what stands in the way of better ones.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::room::{Group, Margin};
+use super::scope::Scope;
 use super::settings::Settings;
 use crate::wire::{Chosen, Objective, PlanFile, Verdict};
 
@@ -16,8 +18,11 @@ pub struct SearchAnswer {
     /// What must stay free of a GPU's memory, where it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<Margin>,
+    /// What was free, and what all plans have alike.
+    #[serde(default)]
+    pub scope: Scope,
     /// The best plans that fit, then the best tight ones. Within a group the best first: those that were simulated in the order
-    /// of the simulation, then others.
+    /// of the simulation, then others. Of plans that differ in nothing that is shown of them but a setting only the first.
     pub rows: Vec<Row>,
     /// Plans that fit (tight ones where none does) and that no other beats in step time, memory left and cost; fastest first.
     pub front: Vec<Row>,
@@ -93,7 +98,7 @@ pub struct Row {
     pub simulated: bool,
     /// Seconds of a step by the closed form.
     pub closed_form_seconds: f64,
-    /// Likely range of the closed form's.
+    /// Likely range of `step_seconds`: the closed form's, in proportion.
     pub interval_seconds: [f64; 2],
     /// Tokens per second and GPU.
     pub tokens_per_second_per_gpu: f64,
@@ -116,6 +121,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// Share of the GPU's memory that is left; none where its memory is not known.
+    pub fn left_share(&self) -> Option<f64> {
+        let left = self.headroom_bytes? as f64;
+        Some(left / (self.peak_bytes as f64 + left))
+    }
+
     /// The full plan file of this row, from the one that was searched for.
     pub fn apply(&self, file: &PlanFile) -> PlanFile {
         self.settings.apply(file)
@@ -177,8 +188,41 @@ pub struct Beyond {
 pub struct Relief {
     /// The valid plan that takes the least memory; none where no candidate is valid, or some are tight.
     pub smallest: Option<Beyond>,
-    /// What would help, each in a sentence; the least change first.
+    /// Fields of which no plan has all these values, and of which none can be left out; empty where some plan is valid, or none
+    /// is whatever they are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub contradiction: Vec<Pin>,
+    /// Changes that help, each with a plan that works; the least change first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<Remedy>,
+    /// All of it, each in a sentence.
     pub suggestions: Vec<String>,
+}
+
+/// A field of the plan file and its value.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Pin {
+    /// Path of the field.
+    pub field: String,
+    /// Its value.
+    pub value: Value,
+}
+
+/// A change with which some plan fits, or where nothing was valid is valid.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Remedy {
+    /// What it is, in a sentence.
+    pub said: String,
+    /// What changes beside the layout.
+    pub changes: Vec<Pin>,
+    /// The best plan then.
+    pub settings: Settings,
+    /// Bytes that its fullest rank takes; none where only its validity was asked for.
+    pub peak_bytes: Option<u64>,
+    /// Seconds of its step, as its estimate says them; none where only its validity was asked for.
+    pub step_seconds: Option<f64>,
+    /// Whether the numbers that training computes change.
+    pub changes_training: bool,
 }
 
 /// Why a plan is not the best.

@@ -1,8 +1,11 @@
 //! Fixing and bounding axes by name, as command lines and links write them.
 
 use super::request::{Axes, Axis, Bounds, Recompute};
+use super::sharding::Sharding;
+use crate::cluster::gpus;
 use crate::finding::nearest_names;
-use crate::plan::clip;
+use crate::plan::{RECOMPUTE_MODULES, clip};
+use crate::wire::{Precision, Runtime, Schedule};
 
 /// An axis that a plan file may leave open.
 #[derive(Debug, Clone, Copy)]
@@ -68,12 +71,36 @@ const NAMES: [&str; 9] = [
     "uneven_stages",
 ];
 
+/// Values that an axis may be held at, as [`Axes::fix`] reads them; of numbers the usual ones. Empty for no axis.
+pub fn choices(name: &str) -> Vec<String> {
+    let words = |words: Vec<&str>| words.into_iter().map(str::to_owned).collect::<Vec<String>>();
+    let doubled = |count: u32| (0..count).map(|power| (1u64 << power).to_string()).collect::<Vec<String>>();
+    match name {
+        "nodes" => doubled(11),
+        "pp" | "micro_batch_size" => doubled(6),
+        "tp" | "cp" | "ep" | "etp" | "dp_replicate" => doubled(7),
+        "vpp" => (1..=8u64).map(|count| count.to_string()).collect(),
+        "schedule" => words(Schedule::ALL.iter().map(|one| one.name()).collect()),
+        "recompute" => words([&["none", "full"], RECOMPUTE_MODULES].concat()),
+        "sp" | "distributed_optimizer" | "uneven_stages" => words(vec!["true", "false"]),
+        "fsdp_strategy" => words(Sharding::ALL.iter().map(|one| one.name()).collect()),
+        "precision" => words(Precision::ALL.iter().map(|one| one.name()).collect()),
+        "runtime" => {
+            let all = [Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp, Runtime::Native];
+            words(all.iter().map(|one| one.name()).collect())
+        }
+        "gpu" => words(gpus().iter().map(|gpu| gpu.id).collect()),
+        _ => Vec::new(),
+    }
+}
+
 impl Axes {
     /// Fixes an axis: `tp` to `8`, or to one of several as in `4|8`. `mbs` stands for `micro_batch_size`.
     ///
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn fix(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let name = by_path(name);
         let texts: Vec<&str> = text.split('|').map(str::trim).collect();
         if let Some(axis) = self.number(name) {
             let read = |text: &&str| {
@@ -114,6 +141,7 @@ impl Axes {
     /// # Errors
     /// A sentence that says what is wrong.
     pub fn bound(&mut self, name: &str, text: &str) -> Result<(), String> {
+        let name = by_path(name);
         let wrong = || format!("bounds of {name} are of the form 1..16, and they are `{}`", clip(text));
         let Some(axis) = self.number(name) else {
             return Err(if NAMES.contains(&name) {
@@ -151,6 +179,13 @@ impl Axes {
     }
 }
 
+/// The name of an axis that is written as the path of its field; other names as they are.
+fn by_path(name: &str) -> &str {
+    let axis = AXES.iter().find(|axis| axis.path == name).map(|axis| axis.name);
+    let of_recompute = (name == "training.recompute.modules").then_some("recompute");
+    axis.or(of_recompute).filter(|axis| NUMBERS.contains(axis) || NAMES.contains(axis)).unwrap_or(name)
+}
+
 fn unknown(name: &str) -> String {
     let near = nearest_names(name, NUMBERS.into_iter().chain(NAMES), 1);
     format!(
@@ -175,4 +210,41 @@ fn flags(name: &str, texts: &[&str]) -> Result<Vec<bool>, String> {
         other => Err(format!("{name} must be true or false, and it is `{}`", clip(other))),
     };
     texts.iter().map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_axis_has_choices_that_it_takes() {
+        for name in NUMBERS.into_iter().chain(NAMES) {
+            let all = choices(name);
+            assert!(all.len() > 1, "{name}");
+            for text in all.iter().cloned().chain([all.join("|")]) {
+                assert_eq!(Axes::default().fix(name, &text), Ok(()), "{name} {text}");
+            }
+        }
+        assert!(choices("nothing").is_empty());
+    }
+
+    #[test]
+    fn a_path_is_its_axis() {
+        let fixed = |name: &str, text: &str| {
+            let mut axes = Axes::default();
+            axes.fix(name, text).map(|()| axes)
+        };
+        for (path, name, text) in [
+            ("layout.tp", "tp", "4"),
+            ("cluster.nodes", "nodes", "2|4"),
+            ("cluster.gpu", "gpu", "h200"),
+            ("training.recompute.granularity", "recompute", "full"),
+            ("training.recompute.modules", "recompute", "core_attn"),
+        ] {
+            assert_eq!(fixed(path, text), fixed(name, text), "{path}");
+        }
+        // What is no axis of its own is a setting by its path.
+        let other = fixed("training.moe.dispatcher", "flex").unwrap();
+        assert_eq!(other.settings.keys().collect::<Vec<_>>(), ["training.moe.dispatcher"]);
+    }
 }

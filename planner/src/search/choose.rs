@@ -2,13 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::Search;
 use super::answer::SearchAnswer;
 use super::axes::{AXES, OpenAxis, named_axis};
 use super::request::{Axes, Axis, Bounds, Recompute, Request};
-use super::settings::Settings;
 use super::sharding::Sharding;
-use super::why::best_of;
 use crate::cluster::gpus;
 use crate::finding::{Finding, has_error, nearest_names};
 use crate::layout::{Shape, first_broken_alone};
@@ -63,39 +60,6 @@ impl Choice {
             plan.cluster.failed.clone_from(&self.file.cluster.failed);
         }
         Some(plan)
-    }
-}
-
-impl Search {
-    /// Fixed axes of which one left open makes some plan valid, with the value that the best such plan has, each in a sentence.
-    pub(super) fn unpinnings(&self) -> Vec<String> {
-        /// Path, the axis of a request, and its value among settings.
-        type Slot = (&'static str, fn(&mut Axes) -> &mut Option<Axis>, fn(&Settings) -> u64);
-        let slots: [Slot; 8] = [
-            ("layout.tp", |axes| &mut axes.tp, |one| one.tp),
-            ("layout.cp", |axes| &mut axes.cp, |one| one.cp),
-            ("layout.pp", |axes| &mut axes.pp, |one| one.pp),
-            ("layout.vpp", |axes| &mut axes.vpp, |one| one.vpp),
-            ("layout.ep", |axes| &mut axes.ep, |one| one.ep),
-            ("layout.etp", |axes| &mut axes.etp, |one| one.etp),
-            ("layout.dp_replicate", |axes| &mut axes.dp_replicate, |one| one.dp_replicate),
-            ("training.micro_batch_size", |axes| &mut axes.micro_batch_size, |one| one.micro_batch_size),
-        ];
-        let mut found = Vec::new();
-        for (path, slot, of) in slots {
-            let mut request = self.request().clone();
-            let axis = slot(&mut request.axes);
-            if !matches!(axis, Some(Axis::Fixed(_))) {
-                continue;
-            }
-            *axis = None;
-            found.extend(
-                best_of(request).map(|settings| {
-                    format!("{path} left open would be {}, and the plan valid", of(&settings))
-                }),
-            );
-        }
-        found
     }
 }
 

@@ -182,3 +182,92 @@ fn a_simulated_step_takes_nearly_what_the_closed_form_says_or_more() {
         assert!(list.len() > 100 && least > ranking::SIMULATED_LEAST, "{preset}: {least}");
     }
 }
+
+/// What helps where nothing is valid or fits: each is a plan that is valid, and fits where bytes are told.
+fn relief_of(request: &Request) -> Relief {
+    let answer = whole(&Search::new(request).unwrap());
+    let relief = answer.relief.unwrap();
+    for remedy in &relief.remedies {
+        let found = estimate(&remedy.apply(&request.plan));
+        let memory = found.memory.unwrap_or_else(|| panic!("{}: {:?}", remedy.said, found.findings));
+        if let Some(bytes) = remedy.peak_bytes {
+            assert_eq!((memory.verdict, memory.peak_bytes), (Verdict::Fits, bytes), "{}", remedy.said);
+            assert_eq!(
+                found.time.map(|time| time.step_seconds),
+                remedy.step_seconds.map(crate::time::rounded)
+            );
+        }
+        assert!(relief.suggestions.contains(&remedy.said));
+        // As options of the command: the same changes give a search with rows.
+        let mut again = request.clone();
+        for pin in &remedy.changes {
+            again.axes.fix(&pin.field, &pin.value_in_words()).unwrap();
+        }
+        let rows = whole(&Search::new(&again).unwrap()).rows;
+        let fits = rows.first().is_some_and(|row| row.group == Group::Fits);
+        assert!(fits || remedy.peak_bytes.is_none(), "{}", remedy.said);
+    }
+    relief
+}
+
+fn words(pins: &[Pin]) -> Vec<String> {
+    pins.iter().map(Pin::in_words).collect()
+}
+
+#[test]
+fn the_fewest_pins_that_contradict_are_named_and_the_fewest_that_help() {
+    let pinned = |layout: Value| {
+        Choice::of(&open("llama-3-8b", "h100-sxm", 1, json!({"layout": layout}))).unwrap().unwrap()
+    };
+    let two = relief_of(&pinned(json!({"tp": 8, "pp": 8, "cp": 1})).request);
+    assert_eq!(words(&two.contradiction), ["layout.tp 8", "layout.pp 8"]);
+    let helps: Vec<&str> = two.remedies.iter().map(|remedy| remedy.changes[0].field.as_str()).collect();
+    assert_eq!(helps, ["layout.tp", "layout.pp"]);
+    assert!(two.suggestions[0].contains("layout.tp 8 and layout.pp 8 contradict each other"), "{two:?}");
+    let one = relief_of(&pinned(json!({"tp": 7, "pp": 2})).request);
+    assert_eq!(words(&one.contradiction), ["layout.tp 7"]);
+    // Each two go together, and all three don't.
+    let three = relief_of(&pinned(json!({"tp": 2, "cp": 2, "pp": 4})).request);
+    assert_eq!(words(&three.contradiction), ["layout.tp 2", "layout.cp 2", "layout.pp 4"]);
+    assert_eq!(three.remedies.len(), 3);
+    // Of these, no single one helps.
+    let both = relief_of(&pinned(json!({"tp": 7, "pp": 5})).request);
+    assert!(
+        both.remedies.iter().all(|remedy| remedy.changes.len() == 2) && !both.remedies.is_empty(),
+        "{both:?}"
+    );
+}
+
+#[test]
+fn where_nothing_fits_settings_gpus_and_their_type_that_would_are_told() {
+    let mut tight = open("llama-3-8b", "l40s", 1, json!({"training": {"global_batch_size": 64}}));
+    tight.cluster.gpus_per_node = Some(2);
+    let request = Choice::of(&tight).unwrap().unwrap().request;
+    let relief = relief_of(&request);
+    let fields: Vec<&str> =
+        relief.remedies.iter().flat_map(|remedy| &remedy.changes).map(|pin| pin.field.as_str()).collect();
+    for field in ["training.optimizer.offload_fraction", "cluster.nodes", "cluster.gpu"] {
+        assert!(fields.contains(&field), "{fields:?}");
+    }
+    let nodes = relief.remedies.iter().find(|remedy| remedy.changes[0].field == "cluster.nodes").unwrap();
+    // No fewer nodes do.
+    let mut fewer = request.clone();
+    fewer.axes.nodes = Some(Axis::Fixed(nodes.settings.nodes - 1));
+    assert!(whole(&Search::new(&fewer).unwrap()).counts.fitting == 0);
+}
+
+#[test]
+fn clusters_of_one_gpu_of_a_prime_number_of_nodes_and_of_a_million_ranks_are_answered() {
+    let mut one = open("llama-3-8b", "h100-sxm", 1, json!({"training": {"global_batch_size": 8}}));
+    one.cluster.gpus_per_node = Some(1);
+    let relief = relief_of(&Choice::of(&one).unwrap().unwrap().request);
+    assert!(relief.remedies.iter().any(|remedy| remedy.changes[0].field == "cluster.nodes"), "{relief:?}");
+    let prime = open("llama-3-70b", "h100-sxm", 13, json!({}));
+    let (plan, _) = chosen_of(&prime);
+    assert_eq!(plan.cluster.nodes, Some(13));
+    let many = open("llama-3-70b", "h100-sxm", 125_000, json!({"layout": {"tp": 8, "pp": 8, "cp": 1}}));
+    let request = Choice::of(&many).unwrap().unwrap().request;
+    let answer = whole(&Search::new(&request).unwrap());
+    assert!(answer.rows.iter().all(|row| row.gpus == 1_000_000));
+    assert!(!answer.rows.is_empty() || !answer.relief.unwrap().suggestions.is_empty());
+}

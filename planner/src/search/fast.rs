@@ -96,7 +96,7 @@ impl Grids<'_> {
             let mut grids = None;
             for &micro_batch in &corner.micro_batches {
                 self.plan.training.micro_batch_size = micro_batch;
-                if self.sink.only_first() && !self.divides_batch() {
+                if self.sink.dismisses() && !self.divides_batch() {
                     continue;
                 }
                 let times = match self.times_of_all(tables, sp) {

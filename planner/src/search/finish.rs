@@ -2,16 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer};
+use super::answer::{Beyond, Counts, Row, RuleCount, SearchAnswer};
 use super::candidate::{Candidate, Key, Scored};
 use super::chosen::Ranked;
 use super::partial::{Kept, Partial};
-use super::request::{Axis, Limits, Request};
 use super::room::Group;
-use super::settings::Settings;
 use super::space::Corner;
 use super::{Search, Simulated};
-use crate::cluster::{Gpu, gpus};
 use crate::memory;
 use crate::plan::Plan;
 use crate::time;
@@ -20,10 +17,8 @@ use crate::wire::{Objective, VERSION};
 
 /// Rows of a front, at most; of more, some are left out evenly.
 const MOST_OF_FRONT: usize = 50;
-/// Candidates that are looked at for one way out.
-const MOST_FOR_RELIEF: u64 = 100_000;
-/// How often the nodes are doubled to find out when the smallest plan fits.
-const DOUBLINGS: u32 = 6;
+/// Share of a step that tables don't show.
+const SHOWN: f64 = 5e-5;
 
 /// Rows that were put together before, by the closed form: most rows of one answer are in the next one too.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +34,7 @@ impl Search {
     /// The same with rows that are known from answers of this search before.
     pub fn finish_with(&self, known: &mut Known, partial: &Partial, simulated: &[Simulated]) -> SearchAnswer {
         let mut answer = self.so_far(known, partial, simulated);
-        answer.relief = (answer.counts.fitting == 0).then(|| self.relief(partial));
+        answer.relief = (answer.counts.fitting == 0).then(|| self.relief(partial, &rules(partial)));
         let group = self.ranking.first_group(partial);
         answer.chosen = self.chosen(&self.ranked(partial.group(group), simulated));
         answer
@@ -56,7 +51,7 @@ impl Search {
         let rows: Vec<Row> = groups
             .iter()
             .zip(&ranked)
-            .flat_map(|(group, ranked)| ranked.iter().take(most).map(move |found| (*group, found)))
+            .flat_map(|(group, ranked)| self.unlike(ranked).take(most).map(move |found| (*group, found)))
             .enumerate()
             .filter_map(|(place, (group, (scored, seconds)))| {
                 self.row(known, place as u64 + 1, group, scored, *seconds)
@@ -79,6 +74,7 @@ impl Search {
             version: VERSION,
             objective: self.request.objective,
             margin: self.request.margin,
+            scope: self.scope(),
             front: if self.request.only_first { Vec::new() } else { self.front(known, partial, simulated) },
             relief: None,
             chosen: Vec::new(),
@@ -110,6 +106,14 @@ impl Search {
         }
         let worlds = |corner: &Corner| corner.plan.world_size();
         let alike = corners.windows(2).all(|pair| worlds(&pair[0]) == worlds(&pair[1]));
+        let prices = |corner: &Corner| corner.price;
+        if priced && alike && corners.windows(2).all(|pair| prices(&pair[0]) == prices(&pair[1])) {
+            let gpus = corners.first().map_or(0, worlds);
+            notes.push(format!(
+                "every plan has {gpus} GPUs at one price, so the cheapest is the fastest; bounds of nodes or several GPUs give a choice, such as nodes=1..{}",
+                corners.first().map_or(1, |corner| corner.plan.cluster.nodes).max(2)
+            ));
+        }
         if self.request.objective == Objective::FewestGpus && alike {
             let gpus = corners.first().map_or(0, worlds);
             notes.push(format!(
@@ -147,6 +151,27 @@ impl Search {
         ranked
     }
 
+    /// Those that differ from all before in what is shown of them: seconds, bytes, GPUs.
+    fn unlike<'a>(&'a self, ranked: &'a [Ranked]) -> impl Iterator<Item = &'a Ranked> {
+        let mut known: BTreeMap<(u32, u64), Vec<Ranked>> = BTreeMap::new();
+        ranked.iter().filter(move |one| {
+            let (scored, seconds) = one;
+            let cluster = self.clusters.get(scored.candidate.corner as usize).copied().unwrap_or_default();
+            let same_bytes = known.entry((cluster, scored.peak_bytes)).or_default();
+            let close = |one: f64, other: f64| (one / other - 1.0).abs() < SHOWN;
+            let is_like = |(other, others_seconds): &Ranked| {
+                let simulated = seconds.zip(*others_seconds);
+                close(scored.seconds, other.seconds)
+                    && simulated.is_none_or(|(seconds, other)| close(seconds, other))
+            };
+            let is_new = !same_bytes.iter().any(is_like);
+            if is_new {
+                same_bytes.push(**one);
+            }
+            is_new
+        })
+    }
+
     fn row(
         &self,
         known: &mut Known,
@@ -173,6 +198,7 @@ impl Search {
         }
         (row.place, row.group) = (place, group);
         (row.step_seconds, row.simulated) = (step_seconds, simulated.is_some());
+        row.interval_seconds = row.interval_seconds.map(|end| end / share);
         row.tokens_per_second_per_gpu *= share;
         row.mfu = row.mfu.map(|mfu| mfu * share);
         row.days = row.days.map(|days| days / share);
@@ -263,11 +289,11 @@ impl Search {
         corner.and_then(|corner| corner.plan.cluster.capacity_bytes()).unwrap_or(u64::MAX)
     }
 
-    fn missing(&self, scored: &Scored) -> u64 {
+    pub(super) fn missing(&self, scored: &Scored) -> u64 {
         scored.peak_bytes.saturating_sub(self.capacity(scored))
     }
 
-    fn beyond(&self, scored: &Scored, speedup: f64) -> Option<Beyond> {
+    pub(super) fn beyond(&self, scored: &Scored, speedup: f64) -> Option<Beyond> {
         let settings = self.settings(&scored.candidate)?;
         let missing_bytes = self.missing(scored);
         let needs = format!(
@@ -279,83 +305,6 @@ impl Search {
         );
         let (step_seconds, peak_bytes) = (scored.seconds, scored.peak_bytes);
         Some(Beyond { settings, step_seconds, speedup, peak_bytes, missing_bytes, needs })
-    }
-
-    /// What would fit, where nothing does or only just.
-    fn relief(&self, partial: &Partial) -> Relief {
-        let mut suggestions = Vec::new();
-        let smallest =
-            partial.smallest.values().min_by_key(|scored| (self.missing(scored), scored.candidate));
-        let Some(smallest) = smallest else {
-            let most = rules(partial).into_iter().next();
-            suggestions.push(match most {
-                Some(most) => format!(
-                    "no candidate is valid; most of them ({}) break this rule: {}",
-                    most.candidates, most.rule
-                ),
-                None => "the space is empty: some axis has no value left".to_owned(),
-            });
-            suggestions.extend(self.unpinnings());
-            return Relief { smallest: None, suggestions };
-        };
-        // Tight plans are rows, so none lacks anything.
-        let found = if partial.tight.count > 0 { None } else { self.beyond(smallest, 1.0) };
-        let of_search = |change: &dyn Fn(&mut Request)| self.smallest_that_fits(change);
-        if self.request.axes.recompute.is_some()
-            && let Some((settings, bytes)) = of_search(&|request| request.axes.recompute = None)
-        {
-            suggestions.push(format!(
-                "recomputation {}: then a plan takes {:.2} GiB",
-                settings.recompute.0,
-                Bytes(bytes).gib()
-            ));
-        }
-        let nodes = self.space.corners.iter().map(|corner| corner.plan.cluster.nodes).max().unwrap_or(1);
-        let more = (1..=DOUBLINGS).filter_map(|doubling| nodes.checked_mul(1 << doubling));
-        let more = more
-            .into_iter()
-            .find_map(|nodes| of_search(&|request| request.axes.nodes = Some(Axis::Fixed(nodes))));
-        suggestions.push(match more {
-            Some((settings, bytes)) => format!(
-                "{} GPUs: then a plan takes {:.2} GiB on each",
-                settings.gpus(&self.request.plan),
-                Bytes(bytes).gib()
-            ),
-            None => format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS),
-        });
-        let largest =
-            self.space.corners.iter().filter_map(|corner| corner.plan.cluster.capacity_bytes()).max();
-        let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
-        larger.sort_by_key(|gpu| gpu.capacity_bytes);
-        let larger = larger
-            .into_iter()
-            .find_map(|gpu| of_search(&|request| request.axes.gpu = Some(vec![gpu.id.to_owned()])));
-        if let Some((settings, bytes)) = larger {
-            suggestions.push(format!(
-                "GPUs with more memory, such as {}: then a plan takes {:.2} GiB on each",
-                settings.gpu,
-                Bytes(bytes).gib()
-            ));
-        }
-        Relief { smallest: found, suggestions }
-    }
-
-    /// The plan with the most memory left that fits when the request is changed, with its bytes. Chunks and micro batches
-    /// only take more, so one of each is tried unless they are asked for.
-    fn smallest_that_fits(&self, change: &dyn Fn(&mut Request)) -> Option<(Settings, u64)> {
-        let mut request = self.request.clone();
-        request.objective = Objective::MostHeadroom;
-        request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
-        for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
-            axis.get_or_insert(Axis::Fixed(1));
-        }
-        change(&mut request);
-        let search = Search::new(&request).ok()?;
-        let mut partial = Partial::default();
-        let mut worker = search.worker();
-        (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
-        let best = partial.fits.best.first()?;
-        Some((search.settings(&best.candidate)?, best.peak_bytes))
     }
 }
 

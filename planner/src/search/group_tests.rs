@@ -156,7 +156,13 @@ fn what_an_objective_does_not_mean_is_said() {
         request.objective = Objective::Cheapest;
         request.plan.cluster.price_per_gpu_hour = Some(2.0);
     };
-    assert_eq!(notes(priced), "");
+    assert!(notes(priced).contains("the cheapest is the fastest"));
+    let choice = |request: &mut Request| {
+        request.objective = Objective::Cheapest;
+        request.plan.cluster.price_per_gpu_hour = Some(2.0);
+        request.axes.nodes = Some(Axis::Values(vec![1, 2]));
+    };
+    assert_eq!(notes(choice), "");
     assert!(notes(|request| request.objective = Objective::FewestGpus).contains("nodes=1..2"));
     let free = |request: &mut Request| {
         request.objective = Objective::FewestGpus;
@@ -164,4 +170,59 @@ fn what_an_objective_does_not_mean_is_said() {
     };
     assert_eq!(notes(free), "");
     assert!(notes(|request| request.plan.cluster.gpu = "cpu".to_owned()).contains("cpu is not known"));
+}
+
+#[test]
+fn rows_differ_in_what_is_shown_and_say_what_was_free() {
+    let mut request = narrow("qwen3-14b", "megatron", "h100-sxm", 2, 64);
+    request
+        .axes
+        .settings
+        .insert("layout.order".to_owned(), vec![json!("tp-cp-ep-dp-pp"), json!("tp-cp-ep-pp-dp")]);
+    request.axes.pp = Some(Axis::Fixed(1));
+    let answer = whole(&Search::new(&request).unwrap());
+    // Without a pipeline both orders are the same ranks.
+    assert!(answer.counts.fitting > answer.rows.len() as u64);
+    for (at, row) in answer.rows.iter().enumerate() {
+        for other in answer.rows.iter().take(at).filter(|other| other.peak_bytes == row.peak_bytes) {
+            assert!((row.step_seconds / other.step_seconds - 1.0).abs() > 1e-5, "{row:?} {other:?}");
+        }
+        let [low, high] = row.interval_seconds;
+        assert!(low < row.step_seconds && row.step_seconds < high);
+        assert!(row.left_share().is_some_and(|share| (0.0..1.0).contains(&share)));
+    }
+    let said = answer.scope.in_words();
+    for word in [
+        "tp",
+        "layout.order (tp-cp-ep-dp-pp, tp-cp-ep-pp-dp)",
+        "layout.pp 1",
+        "cluster.nodes 2",
+        "cluster.gpu h100-sxm",
+        "training.dtype bf16",
+        "training.global_batch_size 64",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let (free, held) = said.split_once("; held: ").unwrap();
+    assert!(!free.contains("ep") || free.contains("tp-cp-ep"), "{free}");
+    assert!(!held.contains("layout.tp"), "{held}");
+}
+
+#[test]
+fn the_fewest_gpus_are_looked_for_unless_the_nodes_are_held() {
+    let mut request = narrow("llama-3-8b", "megatron", "h100-sxm", 8, 64);
+    request.objective = Objective::FewestGpus;
+    let first = |request: &Request| whole(&Search::new(request).unwrap()).rows.first().map(|row| row.gpus);
+    assert_eq!(first(&request), Some(8));
+    request.axes.nodes = Some(Axis::Fixed(4));
+    assert_eq!(first(&request), Some(32));
+}
+
+#[test]
+fn prices_of_unlike_gpus_are_asked_for_in_one_sentence() {
+    let mut request = narrow("llama-3-8b", "megatron", "h100-sxm", 1, 64);
+    request.objective = Objective::Cheapest;
+    request.axes.gpu = Some(vec!["h100-sxm".to_owned(), "b200".to_owned()]);
+    let said = Search::new(&request).unwrap_err();
+    assert!(said.len() == 1 && said[0].message.contains("an hour of h100-sxm and of b200"), "{said:?}");
 }

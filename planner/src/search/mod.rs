@@ -28,8 +28,10 @@ mod finish;
 mod group_tests;
 mod partial;
 mod ranking;
+mod relief;
 mod request;
 mod room;
+mod scope;
 mod settings;
 mod sharding;
 mod simple;
@@ -44,15 +46,17 @@ mod why;
 mod worker;
 
 pub use crate::wire::Objective;
-pub use answer::{Beyond, Counts, Relief, Row, RuleCount, SearchAnswer, WhyNot};
-pub use axes::{AXES, OpenAxis};
+pub use answer::{Beyond, Counts, Pin, Relief, Remedy, Row, RuleCount, SearchAnswer, WhyNot};
+pub use axes::{AXES, OpenAxis, choices};
 pub use candidate::{Candidate, Scored};
 pub use choose::{Choice, is_open, open_everything, says};
 pub use finish::Known;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
 pub use request::{Axes, Axis, Bounds, Limits, Recompute, Request, parse_prices};
+pub(crate) use room::Room;
 pub use room::{Group, Margin};
+pub use scope::Scope;
 pub use settings::Settings;
 pub use sharding::Sharding;
 pub use tally::Tally;
@@ -68,7 +72,7 @@ use space::Space;
 use crate::cluster::gpus;
 use crate::finding::{Finding, nearest_names};
 use crate::plan::Plan;
-use crate::time::{constants, simulated_seconds};
+use crate::time::{constants, simulated};
 use crate::units::Bytes;
 use crate::wire::VERSION;
 
@@ -94,7 +98,7 @@ pub struct Search {
 pub struct Simulated {
     /// Which.
     pub candidate: Candidate,
-    /// Seconds of a step; none where the step has more actions than are simulated.
+    /// Seconds of a step; none where the closed form has the last word, as where the step has more actions than are simulated.
     pub seconds: Option<f64>,
     /// Bytes that its fullest rank takes.
     pub peak_bytes: u64,
@@ -112,6 +116,11 @@ impl Search {
         // Rows of either group are simulated.
         let rows = request.limits.rows.saturating_mul(2).min(MOST_KEPT);
         request.limits.simulated = request.limits.simulated.clamp(rows, MOST_KEPT);
+        if request.objective == Objective::FewestGpus {
+            // Of one number there are no fewer; whoever holds the nodes says so by a value of the axis.
+            let most = request.plan.cluster.nodes.unwrap_or(1).max(1);
+            request.axes.nodes.get_or_insert(Axis::Bounds(Bounds { min: 1, max: most }));
+        }
         let (mut space, left_out) = bounded(&mut request)?;
         if request.only_first {
             // What makes steps shorter comes first: the sooner a fast plan is known, the more is dismissed.
@@ -210,7 +219,7 @@ impl Search {
         let plan = self.plan(&scored.candidate);
         let seconds = plan.and_then(|plan| match plan.layout.pp {
             1 => Some(scored.seconds),
-            _ => simulated_seconds(&plan).ok(),
+            _ => simulated(&plan),
         });
         Simulated { candidate: scored.candidate, seconds, peak_bytes: scored.peak_bytes }
     }
@@ -322,13 +331,16 @@ fn check_prices(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
     let gpu = |corner: &space::Corner| corner.plan.cluster.gpu.id;
     let unlike = space.corners.windows(2).any(|pair| gpu(&pair[0]) != gpu(&pair[1]));
     let costs = matches!(request.objective, Objective::Cheapest | Objective::Deadline);
-    let unknown = space.corners.iter().find(|corner| costs && unlike && corner.price.is_none());
-    let Some(gpu) = unknown.map(gpu) else { return Ok(()) };
+    let unknown = space.corners.iter().filter(|corner| costs && unlike && corner.price.is_none());
+    let mut unknown: Vec<&str> = unknown.map(gpu).collect();
+    unknown.dedup();
+    let Some(first) = unknown.first() else { return Ok(()) };
     let message = format!(
-        "the objective {} compares costs of several GPUs, and no price of {gpu} is known; give its price for an hour",
-        request.objective.name()
+        "the objective {} compares costs of several GPUs: what does an hour of {} cost? Prices are written as {first}=2.5",
+        request.objective.name(),
+        unknown.join(" and of ")
     );
-    Err(vec![Finding::error("search.prices", gpu, message)])
+    Err(vec![Finding::error("search.prices", *first, message)])
 }
 
 /// What is wrong with the margin on some GPU of the space.

@@ -46,7 +46,8 @@ impl Ranking {
         };
         let (fits, tight) = (best(Group::Fits), best(Group::Tight));
         let rows = usize::try_from(self.rows).unwrap_or(usize::MAX);
-        let promised = rows.min(self.most() / 2);
+        // Some of them are one row.
+        let promised = rows.saturating_mul(2).min(self.most() / 2);
         let of_fits = fits.len().min(self.most() - promised);
         let of_tight = tight.len().min(self.most() - of_fits);
         let mut list: Vec<Scored> =

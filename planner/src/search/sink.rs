@@ -272,6 +272,11 @@ impl Sink {
         self.only_first
     }
 
+    /// Whether only the first row is wanted, and something fits: what can't be valid is not even counted then.
+    pub fn dismisses(&self) -> bool {
+        self.only_first && self.fits.first.is_some()
+    }
+
     /// Whether nothing that takes so many seconds at least can matter for the first row, whatever its memory is: enough
     /// plans that fit are better. Never where more is wanted than that row.
     #[inline]

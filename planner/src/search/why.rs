@@ -199,14 +199,14 @@ impl Search {
             ));
         }
         reasons.extend(self.tight(&memory));
-        let (time, _) = time::answer(plan);
-        let bests =
-            Plan::resolve(&best.apply(&self.request.plan)).plan.and_then(|best| time::answer(&best).0);
+        let (time, _) = time::simulated_answer(plan);
+        let bests = Plan::resolve(&best.apply(&self.request.plan)).plan;
+        let bests = bests.and_then(|best| time::simulated_answer(&best).0);
         match (&time, &bests) {
             (None, _) => reasons.push("no time can be told: a step would never end".to_owned()),
             (Some(time), Some(bests)) if time.step_seconds > bests.step_seconds => {
                 reasons.push(format!(
-                    "its step takes {:.1} % longer than the best's by the closed form ({:.4} s over {:.4} s)",
+                    "its step takes {:.1} % longer than the best's ({:.4} s over {:.4} s)",
                     100.0 * (time.step_seconds / bests.step_seconds - 1.0),
                     time.step_seconds,
                     bests.step_seconds
@@ -227,10 +227,10 @@ impl Search {
             (Some(time), Some(bests)) if reasons.is_empty() => {
                 let same = time.step_seconds == bests.step_seconds;
                 reasons.push(if same {
-                    "it is as fast as the best by the closed form".to_owned()
+                    "it is as fast as the best".to_owned()
                 } else {
                     format!(
-                        "by the closed form it is faster ({:.4} s and {:.4} s): the simulation, the objective or bounds put the other first",
+                        "it is faster ({:.4} s and {:.4} s): the objective, bounds, or being simpler by less than the time model can tell put the other first",
                         time.step_seconds, bests.step_seconds
                     )
                 });

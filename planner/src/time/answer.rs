@@ -4,14 +4,19 @@ use super::constants::{RANGE, table};
 use super::flops::{model_flops, recomputed_flops};
 use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
+use super::simulate::action_count;
 use super::spread::spread;
 use super::step::StepTime;
+use super::timeline::simulated_seconds;
 use crate::finding::{Finding, nearest_names};
 use crate::plan::{Plan, clip};
+use crate::schedule::Pipeline;
 use crate::shard::padded_vocabulary;
 use crate::units::LowPrecision;
 use crate::wire::{TimeAnswer, TimeBreakdown};
 
+/// Most actions of a pipeline that is simulated for an answer: some milliseconds.
+const MOST_ACTIONS: u64 = 1 << 18;
 /// Seconds.
 const DAY: f64 = 86_400.0;
 /// Longest step that is an answer: more is a plan that nobody runs, or a link without bandwidth.
@@ -62,6 +67,57 @@ pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
     }
     findings.extend(absurd(plan, &answer));
     (Some(answer), findings)
+}
+
+/// The same with the pipeline simulated, action by action, as a search simulates its best plans; by the closed form where
+/// there is no pipeline, or one of more actions than are simulated here.
+pub fn simulated_answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
+    let (mut answer, findings) = answer(plan);
+    if let Some(answer) = &mut answer
+        && let Some(seconds) = simulated(plan)
+    {
+        answer.simulate(seconds);
+    }
+    (answer, findings)
+}
+
+/// Seconds of a step of a valid plan, its pipeline simulated; none where the closed form has the last word: without a
+/// pipeline, with more actions than are simulated here, and where replicas are not alike or ranks share a CPU's cores, of
+/// which a simulation knows nothing.
+pub fn simulated(plan: &Plan) -> Option<f64> {
+    let known = plan.nonuniform.is_none() && plan.cluster.gpu.speeds.is_some();
+    let few = || action_count(&Pipeline::of(plan)) <= MOST_ACTIONS;
+    (plan.layout.pp > 1 && known && few()).then(|| simulated_seconds(plan).ok()).flatten()
+}
+
+impl TimeAnswer {
+    /// Takes seconds of a simulation in place of the closed form's, and what follows from them. What differs is waiting, and
+    /// where there is less of that sends.
+    fn simulate(&mut self, seconds: f64) {
+        let share = seconds / self.step_seconds;
+        let parts = &mut self.breakdown;
+        let mut more = seconds - self.step_seconds;
+        for part in [&mut parts.bubble, &mut parts.pipeline_sends, &mut parts.host] {
+            let taken = more.max(-*part);
+            *part = rounded(*part + taken);
+            more -= taken;
+        }
+        self.bubble = rounded(parts.bubble / seconds);
+        self.step_seconds = rounded(seconds);
+        self.simulated = true;
+        self.interval_seconds = self.interval_seconds.map(|end| rounded(end * share));
+        for rate in
+            [&mut self.tokens_per_second, &mut self.tokens_per_second_per_gpu, &mut self.model_tflops_per_gpu]
+        {
+            *rate = rounded(*rate / share);
+        }
+        for rate in [&mut self.mfu, &mut self.hfu].into_iter().flatten() {
+            *rate = rounded(*rate / share);
+        }
+        for sum in [&mut self.days, &mut self.gpu_hours, &mut self.cost].into_iter().flatten() {
+            *sum = rounded(*sum * share);
+        }
+    }
 }
 
 /// Figures that no training has: a step longer than a day, and days or money without an end.
@@ -138,7 +194,9 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
     let cost = gpu_hours.zip(cluster.price_per_gpu_hour).and_then(|(hours, price)| finite(hours * price));
     TimeAnswer {
         step_seconds: rounded(seconds),
-        interval_seconds: [rounded(seconds / range), rounded(seconds * range)],
+        simulated: false,
+        // Copies to the host may be hidden less well than those of the model.
+        interval_seconds: [rounded(seconds / range), rounded((seconds + step.hidden_copies) * range)],
         breakdown: TimeBreakdown {
             matrix_products: rounded(step.parts.gemm),
             attention: rounded(step.parts.attention),
@@ -151,6 +209,7 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
             pipeline_sends: rounded(step.sends),
             bubble: rounded(step.bubble),
             data_parallel: rounded(step.data),
+            host_copies: rounded(step.copies),
             optimizer: rounded(step.optimizer),
             fixed: rounded(step.fixed),
         },

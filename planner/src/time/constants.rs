@@ -80,6 +80,7 @@ roles! {
     P2pLatency = "p2p_latency": "Seconds of a send between stages beside its bytes.",
     LossWaits = "loss_waits": "1 when the host waits for the GPU in the loss, so that it launches nothing beside the output layer.",
     P2pHost = "p2p_host": "1 when sends hold up the host in every layer's launch, as in eager frameworks.",
+    HostLink = "host_link": "Bytes/s of copies between a GPU and its host, in one direction.",
     Fixed = "fixed": "Seconds of a step outside the model.",
 }
 

@@ -2,6 +2,7 @@
 
 use super::constants::{Profile, table};
 use super::flops::recomputed_layers;
+use super::host_copies::HostBytes;
 use super::layer::Recompute;
 use super::machine::Numbers;
 use super::setup::{Inputs, Setup, SoftwareFacts};
@@ -64,6 +65,13 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         }
         _ => (cluster.world_size(), training.global_batch_size),
     };
+    let gathers = match (whole, kept) {
+        (true, false) => 2.0,
+        (true, true) if layout.pp == 1 => 1.0,
+        _ => 0.0,
+    };
+    let gradient_bytes = gradient.size() as f64;
+    let parameter_bytes = if low && training.fp8_param_gather { 1.0 } else { dtype_bytes.min(4.0) };
     Inputs {
         model: &plan.model,
         vocabulary: padded_vocabulary(plan),
@@ -84,18 +92,14 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         etp: layout.etp,
         strides: strides(plan),
         replicas: if fsdp { layout.dp_replicate } else { 1 },
-        gathers: match (whole, kept) {
-            (true, false) => 2.0,
-            (true, true) if layout.pp == 1 => 1.0,
-            _ => 0.0,
-        },
+        gathers,
         by_layer: whole,
         seq_len: training.seq_len,
         mbs: training.micro_batch_size,
         gbs,
         numbers,
-        gradient_bytes: gradient.size() as f64,
-        parameter_bytes: if low && training.fp8_param_gather { 1.0 } else { dtype_bytes.min(4.0) },
+        gradient_bytes,
+        parameter_bytes,
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
         fused_loss: training.cross_entropy != CrossEntropy::Unfused,
@@ -104,6 +108,7 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
         frozen: false,
         gathered_share: 1.0,
+        host: HostBytes::of(plan, gathers, parameter_bytes, gradient_bytes),
         software: facts(plan, profile),
     }
 }

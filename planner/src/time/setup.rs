@@ -2,6 +2,7 @@
 
 use super::collectives::Group;
 use super::constants::{Chosen, Profile, Role, table};
+use super::host_copies::HostBytes;
 use super::layer::{Manner, Recompute, Split};
 use super::machine::{Hardware, Machine, Numbers};
 use super::shape::ModelShape;
@@ -87,6 +88,8 @@ pub struct Inputs<'a> {
     pub frozen: bool,
     /// Bytes of gathered activations over bf16's.
     pub gathered_share: f64,
+    /// What is copied to the host and back.
+    pub host: HostBytes,
     /// Software.
     pub software: SoftwareFacts<'a>,
 }
@@ -265,6 +268,7 @@ impl Inputs<'_> {
             by_layer: self.by_layer,
             // Adapters are about two per cent of a model.
             trained: if self.frozen { 0.02 } else { 1.0 },
+            host: self.host,
         }
     }
 }

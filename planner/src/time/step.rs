@@ -5,6 +5,7 @@
 use super::collectives::Group;
 use super::constants::Role;
 use super::exchange::{Exchange, Exchanged};
+use super::host_copies::HostBytes;
 use super::machine::{Machine, overlap};
 use super::parts::Parts;
 use super::stage::Longest;
@@ -37,6 +38,8 @@ pub struct DataParallel {
     pub by_layer: bool,
     /// Share of the parameters that is trained.
     pub trained: f64,
+    /// What is copied to the host and back.
+    pub host: HostBytes,
 }
 
 /// The pipeline.
@@ -75,6 +78,12 @@ pub struct StepTime {
     pub data: f64,
     /// Of that, what gathering for every micro batch adds to them.
     pub gathering: f64,
+    /// Copies to the host and back, as far as no computing hides them.
+    pub copies: f64,
+    /// Of them, those of every micro batch.
+    pub copying: f64,
+    /// Copies that computing hides: no part of the step.
+    pub hidden_copies: f64,
     /// Optimizer.
     pub optimizer: f64,
     /// What a step takes besides.
@@ -90,6 +99,7 @@ impl StepTime {
             + self.sends
             + self.bubble
             + self.data
+            + self.copies
             + self.optimizer
             + self.fixed
     }
@@ -98,11 +108,11 @@ impl StepTime {
 impl StepTime {
     /// What a step takes besides its pipeline.
     pub fn outside_pipeline(&self) -> f64 {
-        self.data - self.gathering + self.optimizer + self.fixed
+        self.data - self.gathering + (self.copies - self.copying) + self.optimizer + self.fixed
     }
 }
 
-/// How many times longer a micro batch takes because parameters are gathered for it.
+/// How many times longer a micro batch takes because parameters are gathered and tensors copied for it.
 pub(super) fn slowdown(
     machine: &Machine,
     terms: &Terms,
@@ -112,7 +122,8 @@ pub(super) fn slowdown(
 ) -> f64 {
     let longest = Longest::of(machine, terms, stages, pipe);
     let state = State::of(machine, terms, stages, pipe, data);
-    1.0 + state.sharded(machine, longest.seconds) / longest.seconds.max(1e-12)
+    let more = state.sharded(machine, longest.seconds) + state.copied(&longest);
+    1.0 + more / longest.seconds.max(1e-12)
 }
 
 /// Seconds of a step.
@@ -134,6 +145,10 @@ pub struct State {
     exposed: f64,
     /// Optimizer.
     optimizer: f64,
+    /// Copies to the host and back in the forward and in the backward of a micro batch.
+    copying: [f64; 2],
+    /// Those of a step besides.
+    copied: f64,
 }
 
 impl State {
@@ -158,6 +173,10 @@ impl State {
             found.optimizer += tensor * fullest.map_or(0.0, |class| terms.tensors(class));
         }
         found.gathering = gathering(machine, stages, data, elements);
+        let (link, host) = (machine.of(Role::HostLink), &data.host);
+        let kept = kept[0] + kept[1];
+        found.copying = host.passes.map(|bytes| (host.saved + kept * bytes) / link);
+        found.copied = data.trained * kept * host.once / link;
         if data.gathers > 0.0 {
             // Shards are reduced over replicas once.
             let shard = |group: Group, elements: f64| elements / (group.size / data.replicas.size).max(1.0);
@@ -206,7 +225,7 @@ impl State {
 
     /// Whether parameters stay where they are over a step.
     pub(super) fn is_whole(&self) -> bool {
-        self.gathering <= 0.0
+        self.gathering <= 0.0 && self.copying == [0.0; 2]
     }
 
     /// What gathering parameters for every micro batch adds to a stage of `seconds`.
@@ -215,6 +234,12 @@ impl State {
             return 0.0;
         }
         overlap(seconds * (1.0 + machine.of(Role::FsdpContention)), self.gathering) - seconds
+    }
+
+    /// What copies add to a micro batch of the longest stage: they run beside each pass.
+    fn copied(&self, longest: &Longest) -> f64 {
+        let [forward, backward] = self.copying;
+        positive(forward - longest.forward) + positive(backward - longest.backward)
     }
 }
 
@@ -233,8 +258,8 @@ pub struct Around {
     gather: Exchanged,
     /// What nothing hides of what state takes.
     exposed: f64,
-    /// Optimizer and what a step takes besides.
-    rest: [f64; 2],
+    /// Optimizer, what a step takes besides, and copies to the host and back once a step.
+    rest: [f64; 3],
 }
 
 impl Around {
@@ -255,7 +280,7 @@ impl Around {
             reduce,
             gather,
             exposed: state.exposed,
-            rest: [state.optimizer, machine.of(Role::Fixed)],
+            rest: [state.optimizer, machine.of(Role::Fixed), state.copied],
         }
     }
 }
@@ -272,7 +297,7 @@ impl Around {
     }
 
     fn unhidden(&self) -> f64 {
-        self.sends + self.rest[0] + self.rest[1] + self.exposed
+        self.sends + self.rest.iter().sum::<f64>() + self.exposed
     }
 }
 
@@ -287,14 +312,16 @@ pub fn step_of(
 ) -> StepTime {
     let microbatches = pipe.microbatches;
     let sharded = state.sharded(machine, longest.seconds);
-    let slowed = longest.seconds + sharded;
+    let copied = state.copied(longest);
+    let slowed = longest.seconds + sharded + copied;
     let others = positive(longest.sum - longest.seconds) * slowed / positive_or(longest.seconds, 1e-12);
     // Reduction and gathering once a step, as far as neither backward nor forward hides them.
     let exposed = around.reduce.exposed(around.reduce_window * longest.backward)
         + around.gather.exposed(around.gather_window * longest.forward)
         + around.exposed;
     let gathering = microbatches * sharded;
-    let [optimizer, fixed] = around.rest;
+    let [optimizer, fixed, once] = around.rest;
+    let copying = microbatches * copied;
     StepTime {
         parts: longest.first.times(microbatches),
         recompute: microbatches * longest.again,
@@ -303,6 +330,9 @@ pub fn step_of(
         bubble: bubble(pipe, longest.weights, others),
         data: gathering + exposed,
         gathering,
+        copies: copying + once,
+        copying,
+        hidden_copies: microbatches * (state.copying[0] + state.copying[1]) - copying,
         optimizer,
         fixed,
     }

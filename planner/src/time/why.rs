@@ -26,12 +26,12 @@ pub fn explain(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
                 parts.map(|(part, seconds)| (part, format!("{seconds} s"))).collect();
             more.push(("likely from", format!("{low} s")));
             more.push(("likely to", format!("{high} s")));
-            (
-                "Seconds of a step",
-                format!("{} s", time.step_seconds),
-                "the sum of what the stage that takes longest spends, with its waiting; likely range: nine of ten steps by the spread of measured over predicted",
-                more,
-            )
+            let formula = if time.simulated {
+                "the pipeline simulated action by action, and what a step takes besides; likely range: nine of ten steps by the spread of measured over predicted, which is that of the closed form"
+            } else {
+                "the sum of what the stage that takes longest spends, with its waiting; likely range: nine of ten steps by the spread of measured over predicted"
+            };
+            ("Seconds of a step", format!("{} s", time.step_seconds), formula, more)
         }
         "tokens_per_second" | "tokens_per_second_per_gpu" => {
             let per_gpu = name.ends_with("gpu");
@@ -206,7 +206,11 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
             ],
         ),
         "bubble" => (
-            "seconds of a micro batch on all other stages / chunks: fill and drain",
+            if time.simulated {
+                "what the simulated pipeline takes beyond the work and the sends of the longest stage"
+            } else {
+                "seconds of a micro batch on all other stages / chunks: fill and drain"
+            },
             vec![
                 ("layout.pp", layout.pp.to_string()),
                 ("layout.vpp", layout.vpp.to_string()),
@@ -219,6 +223,14 @@ fn part(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
                 ("data parallel", layout.dp.to_string()),
                 ("data parallel of experts", layout.edp.to_string()),
                 ("elements of a bucket of gradients", bucket_text(&setup, &machine)),
+            ],
+        ),
+        "host_copies" => (
+            "bytes of tensors that wait on the host / bytes/s of the link to it, as far as they take longer than the pass of the micro batch that they run beside; the optimizer's once a step, beside nothing",
+            vec![
+                ("link to the host", format!("{} GB/s", machine.of(Role::HostLink) / 1e9)),
+                ("training.optimizer.offload_fraction", plan.training.optimizer.offload_fraction.to_string()),
+                ("training.offload.modules", format!("[{}]", plan.training.offload.modules.join(", "))),
             ],
         ),
         "optimizer" => (

@@ -8,10 +8,62 @@ use super::Verdict;
 /// Changes of a plan, each computed as the plan itself is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct AdviceAnswer {
-    /// Changes that lower the fullest rank's peak: first those after which the plan fits, the fastest first.
+    /// Whether the plan fits as it is, with the margin free where one was asked for.
+    pub fits: bool,
+    /// Single changes that make the plan fit, the fastest first; of one that fits, those that lower its peak.
     pub savings: Vec<Advice>,
+    /// Where no single change is enough, or each costs much time: several together that make it fit, the fastest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<Advice>,
+    /// Where no single change is enough: more GPUs on which it fits, by themselves or with one more change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub more_gpus: Vec<Advice>,
+    /// Of a plan that does not fit: changes that lower its peak, and are not enough; the most first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub short: Vec<Advice>,
     /// For a plan that fits: changes that shorten its step and leave it fitting, the fastest first.
     pub headroom: Vec<Advice>,
+}
+
+/// A list of changes that have something in common.
+#[derive(Debug, Clone, Copy)]
+pub struct AdviceList<'a> {
+    /// What it holds, in words.
+    pub title: &'static str,
+    /// Its changes.
+    pub rows: &'a [Advice],
+    /// Whether it is what this plan asks for: what makes it fit, or what its room could buy.
+    pub wanted: bool,
+}
+
+impl AdviceAnswer {
+    /// The lists that hold something, each under a title that says what; what is wanted first.
+    pub fn lists(&self) -> Vec<AdviceList<'_>> {
+        let single = if self.fits { "What lowers the peak" } else { "Changes that make it fit" };
+        let together = match self.savings.is_empty() {
+            true => "No single change is enough: changes that together make it fit",
+            false => "Changes that together make it fit, and cost less time",
+        };
+        let all: [(&str, &[Advice], bool); 5] = [
+            ("What the room could buy", &self.headroom, true),
+            (single, &self.savings, !self.fits),
+            (together, &self.together, true),
+            ("More GPUs that make it fit", &self.more_gpus, true),
+            ("What lowers the peak, but is not enough", &self.short, false),
+        ];
+        let list = |(title, rows, wanted)| AdviceList { title, rows, wanted };
+        all.into_iter().filter(|(_, rows, _)| !rows.is_empty()).map(list).collect()
+    }
+
+    /// Whether some change makes a plan fit that does not.
+    pub fn makes_it_fit(&self) -> bool {
+        !self.fits && [&self.savings, &self.together, &self.more_gpus].iter().any(|list| !list.is_empty())
+    }
+
+    /// Everything that lowers the peak, what makes the plan fit first.
+    pub fn lowering(&self) -> impl Iterator<Item = &Advice> {
+        self.savings.iter().chain(&self.together).chain(&self.more_gpus).chain(&self.short)
+    }
 }
 
 /// One change, or several that are needed together.
@@ -29,20 +81,20 @@ pub struct Advice {
     pub interval_bytes: [u64; 2],
     /// Stage of the rank that is the fullest then.
     pub stage: u64,
-    /// Whether it fits then.
+    /// Whether it fits then, with the margin free where one was asked for.
     pub verdict: Verdict,
-    /// Seconds of a step then, without copies to and from the host; none where none can be told.
+    /// GPUs that it has then.
+    pub gpus: u64,
+    /// Seconds of a step then, as the changed plan's answer says them; none where none can be told.
     pub step_seconds: Option<f64>,
+    /// Likely range of them.
+    pub interval_seconds: Option<[f64; 2]>,
     /// Those over the plan's own, as a factor.
     pub step_ratio: Option<f64>,
     /// Parts of the step that get longer by a thousandth of it or more, the longest first.
     pub costs: Vec<StepCost>,
     /// FLOPs that a rank computes again in a step beyond what it does now.
     pub extra_flops_per_rank: f64,
-    /// Bytes that a rank copies to or from its host in a step beyond what it does now.
-    pub host_bytes: u64,
-    /// Seconds of those copies when nothing hides them.
-    pub host_seconds: f64,
     /// Whether the numbers that training computes change: rounding, dropped tokens.
     pub changes_training: bool,
     /// What else is worth knowing.

@@ -239,6 +239,9 @@ pub struct MemoryPart {
 pub struct TimeAnswer {
     /// Central value.
     pub step_seconds: f64,
+    /// Whether the pipeline was simulated; else they are the closed form's. One stage needs no simulation.
+    #[serde(default)]
+    pub simulated: bool,
     /// Likely range: nine of ten.
     pub interval_seconds: [f64; 2],
     /// What they are spent on; the sum is the step.
@@ -295,15 +298,23 @@ pub struct TimeBreakdown {
     pub bubble: f64,
     /// Exposed reduction of gradients and gathering of parameters.
     pub data_parallel: f64,
+    /// Copies to the host and back of what waits there, as far as no computing hides them; left out where nothing does.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub host_copies: f64,
     /// Optimizer.
     pub optimizer: f64,
     /// What every step takes besides: logging, loss, data.
     pub fixed: f64,
 }
 
+/// Whether there is nothing to say of a part of a step.
+fn is_nothing(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
 impl TimeBreakdown {
     /// The parts with their names, in the order of the answer.
-    pub fn parts(&self) -> [(&'static str, f64); 13] {
+    pub fn parts(&self) -> [(&'static str, f64); 14] {
         [
             ("matrix products", self.matrix_products),
             ("attention", self.attention),
@@ -316,6 +327,7 @@ impl TimeBreakdown {
             ("pipeline sends", self.pipeline_sends),
             ("bubble", self.bubble),
             ("data parallel", self.data_parallel),
+            ("host copies", self.host_copies),
             ("optimizer", self.optimizer),
             ("fixed", self.fixed),
         ]

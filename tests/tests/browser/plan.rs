@@ -110,7 +110,7 @@ async fn a_pasted_config_gives_the_memory_that_planner_computes() -> Result<()> 
 
         let plan = page.plan_in_address().await?;
         ensure!(plan.model.hf_config.is_some(), "the pasted config is not in the plan: {:?}", plan.model);
-        let expected = planner::advise(&plan, false);
+        let expected = planner::advise(&plan, false, None);
         assert_eq!(answer, expected, "the page and planner, run natively, differ");
 
         let file = page.runs.beside("plan.json");

@@ -177,7 +177,8 @@ fn Time() -> impl IntoView {
             view! { ", "{figure("time.mfu", testid::ANSWER_MFU, text)}" MFU" }
         });
         let [low, high] = time.interval_seconds;
-        let mut run = vec![format!("{} to {} likely", format::seconds(low), format::seconds(high))];
+        let how = if time.simulated { "simulated, " } else { "" };
+        let mut run = vec![format!("{how}{} to {} likely", format::seconds(low), format::seconds(high))];
         if let Some(days) = time.days {
             run.push(format!("{} days", format::three(days)));
         }

@@ -122,17 +122,8 @@ pub fn follow(store: Store, engine: Engine) {
         let chosen = match found {
             Some((answer, seconds)) => {
                 let file = choice.plan(&answer);
-                let suggestions = answer.relief.iter().flat_map(|relief| &relief.suggestions);
-                let say = |what: &String| match file {
-                    Some(_) => {
-                        Finding::warning("choose", wire::VERSION, format!("nothing fits; what would: {what}"))
-                    }
-                    None => Finding::error("choose", wire::VERSION, what.as_str()),
-                };
-                let findings = match answer.rows.is_empty() {
-                    true => suggestions.map(say).collect(),
-                    false => Vec::new(),
-                };
+                let relief = answer.relief.as_ref().filter(|_| answer.rows.is_empty());
+                let findings = relief.map(|relief| relief.findings(file.is_some())).unwrap_or_default();
                 Chosen {
                     said: said.clone(),
                     file: file.map_or_else(|| said.clone(), Arc::new),

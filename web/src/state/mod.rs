@@ -14,6 +14,7 @@ use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
 use planner::finding::Finding;
+use planner::search::Margin;
 use planner::wire::{Answer, PlanFile};
 
 use crate::browser;
@@ -139,6 +140,8 @@ pub struct Store {
     pub sheet: RwSignal<bool>,
     /// The sections that are open, by id.
     pub open_sections: RwSignal<Vec<&'static str>>,
+    /// What must stay free of a GPU's memory beside a plan's peak, as it was typed: search and advice take it alike.
+    pub margin: RwSignal<String>,
     /// A short message for everybody, also read out: "Link copied".
     pub toast: RwSignal<Option<String>>,
 }
@@ -207,8 +210,17 @@ impl Store {
             why: RwSignal::new(None),
             sheet: RwSignal::new(false),
             open_sections: RwSignal::new(vec!["model", "cluster", "layout"]),
+            margin: RwSignal::new(String::new()),
             toast: RwSignal::new(None),
         }
+    }
+
+    /// What must stay free of a GPU's memory, tracked; none where nothing was typed.
+    ///
+    /// # Errors
+    /// A sentence, where what was typed is no margin.
+    pub fn margin(self) -> Result<Option<Margin>, String> {
+        self.margin.with(|text| if text.trim().is_empty() { Ok(None) } else { Margin::parse(text).map(Some) })
     }
 
     /// The plan file with everything chosen, tracked.

@@ -17,7 +17,7 @@ fn to_text<T: serde::Serialize>(value: &T) -> String {
 pub fn DataView() -> impl IntoView {
     let store = store();
     let answer = Memo::new(move |_| {
-        let mut answer = planner::advise(&store.plan(), false);
+        let mut answer = planner::advise(&store.plan(), false, None);
         // What a search says of the plan is known here alone.
         store.answer.with(|known| {
             answer.chosen.clone_from(&known.chosen);

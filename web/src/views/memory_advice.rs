@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::wire::{Advice, AdviceAnswer, PlanFile, Verdict};
+use planner::search::Margin;
+use planner::wire::{Advice, AdviceAnswer, PlanFile};
 
 use crate::browser;
 use crate::format;
 use crate::frame::VerdictMark;
-use crate::state::store;
+use crate::state::{View, store};
 use crate::testid;
 use crate::timeline::words::seconds;
 
@@ -17,8 +18,8 @@ const PAUSE: u32 = 250;
 /// Milliseconds after which computing it lets the page do something else.
 const PIECE: f64 = 15.0;
 
-/// The advice that belongs to a plan file.
-type Known = Option<(Arc<PlanFile>, Arc<AdviceAnswer>)>;
+/// The advice that belongs to a plan file and a margin.
+type Known = Option<((Arc<PlanFile>, Option<Margin>), Arc<AdviceAnswer>)>;
 
 /// The lists.
 #[component]
@@ -27,8 +28,10 @@ pub fn MemoryAdvice() -> impl IntoView {
     let known = RwSignal::new(None as Known);
     // Work for an earlier plan is dropped when there is a later one.
     let latest = RwSignal::new(0u64);
+    // What is typed as margin and is none is said in the search, and counts as none here.
+    let asked = move || (store.plan(), store.margin().ok().flatten());
     Effect::new(move |_| {
-        let file = store.plan();
+        let (file, margin) = asked();
         let ticket = latest.get_untracked() + 1;
         latest.set(ticket);
         leptos::task::spawn_local(async move {
@@ -42,34 +45,43 @@ pub fn MemoryAdvice() -> impl IntoView {
                 // None once the view is closed.
                 latest.try_get_untracked() == Some(ticket)
             };
-            if let Some(advice) = planner::memory::advice_in_pieces(&file, go_on).await {
+            if let Some(advice) = planner::advice::advice_in_pieces(&file, margin, go_on).await {
                 let advice = Arc::new(advice);
-                known.set(Some((file, advice)));
+                known.set(Some(((file, margin), advice)));
             }
         });
     });
-    let verdict =
-        Memo::new(move |_| store.answer.with(|answer| answer.memory.as_ref().map(|memory| memory.verdict)));
+    let valid = Memo::new(move |_| store.answer.with(|answer| answer.memory.is_some()));
     // That of an earlier plan is not shown as this one's.
     let current = Memo::new_with_compare(
-        move |_| known.get().filter(|(file, _)| *file == store.plan()).map(|(_, advice)| advice),
+        move |_| known.get().filter(|(of, _)| *of == asked()).map(|(_, advice)| advice),
         |_, _| true,
     );
     let lists = move || {
-        let fits = verdict.get()? == Verdict::Fits;
+        if !valid.get() {
+            return None;
+        }
         let Some(advice) = current.get() else {
             return Some(view! { <p class="note">"Looking for changes\u{2026}"</p> }.into_any());
         };
-        let title = if fits { "What lowers the peak" } else { "What would make it fit" };
-        let none = (advice.savings.is_empty() && !fits).then(|| {
-            view! { <p class="note">"No change of layout or settings lowers the peak; take a GPU with more memory"</p> }
+        let margin = store.margin().ok().flatten().map(|margin| {
+            let text = format!("{} of a GPU's memory stay free, as Search has it", margin.in_words());
+            view! { <p class="note">{text}</p> }
         });
-        let of = |title, list: &[Advice], open| {
-            (!list.is_empty()).then(|| view! { <List title=title list=list.to_vec() open=open/> })
-        };
-        let savings = of(title, &advice.savings, !fits);
-        let headroom = of("What the room could buy", &advice.headroom, true);
-        Some(view! { {headroom}{savings}{none} }.into_any())
+        let none = (!advice.fits && !advice.makes_it_fit()).then(|| {
+            let to_search = move |_| store.view.set(View::Search);
+            view! {
+                <p class="note">"No change of this plan makes it fit. "
+                    <button class="link" on:click=to_search>"Search"</button>
+                    " looks at every layout, and says what would fit if none does"
+                </p>
+            }
+        });
+        let lists = advice.lists().into_iter().map(|list| {
+            view! { <List title=list.title list=list.rows.to_vec() open=list.wanted/> }
+        });
+        let lists = lists.collect_view();
+        Some(view! { {margin}{none}{lists} }.into_any())
     };
     view! { <section data-testid=testid::ADVICE aria-live="polite" aria-label="Advice">{lists}</section> }
 }
@@ -100,7 +112,8 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool) -> impl IntoView {
                         <th scope="col"><span class="visually-hidden">"Apply"</span></th>
                         <th scope="col" class="word">"Change"</th><th scope="col">"Saves, GiB"</th>
                         <th scope="col">"Peak, GiB"</th><th scope="col" class="word">"Verdict"</th>
-                        <th scope="col" class="word">"Step"</th><th scope="col" class="word">"Longer because of"</th>
+                        <th scope="col" class="word" title="As the line above the views has it">"Step"</th>
+                        <th scope="col" class="word" title="Of the step: nine of ten">"Likely"</th><th scope="col" class="word">"Longer because of"</th>
                     </tr></thead>
                     <tbody>{rows}</tbody>
                 </table>
@@ -129,23 +142,22 @@ fn saved(advice: &Advice) -> String {
     if advice.saved_bytes < 0 { format!("-{size}") } else { size }
 }
 
-/// Seconds, the change in per cent, and copies that the seconds leave out.
+/// Seconds and the change in per cent.
 fn step(advice: &Advice) -> String {
     let Some(step) = advice.step_seconds else { return "unknown".to_owned() };
-    let mut text = seconds(step);
-    if let Some(ratio) = advice.step_ratio {
-        text.push_str(&format!(" ({})", format::signed_percent(ratio - 1.0)));
-    }
-    if advice.host_seconds > 0.0 {
-        text.push_str(&format!(" + up to {} of copies", seconds(advice.host_seconds)));
-    }
-    text
+    let ratio = advice.step_ratio.map(|ratio| format!(" ({})", format::signed_percent(ratio - 1.0)));
+    seconds(step) + &ratio.unwrap_or_default()
+}
+
+fn likely(advice: &Advice) -> String {
+    let range = advice.interval_seconds;
+    range.map_or_else(|| "unknown".to_owned(), |[low, high]| format!("{} to {}", seconds(low), seconds(high)))
 }
 
 #[component]
 fn Row(advice: Advice) -> impl IntoView {
     let store = store();
-    let cells = (saved(&advice), format::gib(advice.peak_bytes), step(&advice));
+    let cells = (saved(&advice), format::gib(advice.peak_bytes), step(&advice), likely(&advice));
     let why: Vec<String> =
         advice.costs.iter().take(2).map(|cost| format!("{} +{}", cost.part, seconds(cost.seconds))).collect();
     let star = if advice.changes_training { " *" } else { "" };
@@ -163,6 +175,7 @@ fn Row(advice: Advice) -> impl IntoView {
             <td>{cells.0}</td><td>{cells.1}</td>
             <td class="word"><VerdictMark verdict=Signal::stored(verdict)/></td>
             <td class="word">{cells.2}</td>
+            <td class="word">{cells.3}</td>
             <td class="word">{why.join(", ")}</td>
         </tr>
     }

@@ -7,7 +7,7 @@ use crate::cluster::gpu;
 use crate::layout::Strides;
 use crate::model::{Activation, Architecture, Attention, Norm, QkNorm, import_hf, presets};
 use crate::time::constants::{residual_class, table};
-use crate::time::{Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
+use crate::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
 use crate::wire::{CpKind, Schedule};
 
 pub(super) struct Row(Map<String, Value>);
@@ -243,6 +243,7 @@ pub(super) fn inputs<'a>(
         imbalance: 1.0,
         frozen: false,
         gathered_share: 1.0,
+        host: HostBytes::default(),
         software: SoftwareFacts::of(profile),
     })
 }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
-use planner::search::{Axes, Margin, Objective, Request, parse_prices};
+use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, choices, parse_prices};
 use planner::wire::PlanFile;
 
 use super::Asked;
 use crate::format;
+use crate::state::store;
 use crate::testid;
 
 /// Axes of the form: name, label.
@@ -38,7 +39,6 @@ pub struct Wanted {
     objective: RwSignal<Objective>,
     days: RwSignal<String>,
     prices: RwSignal<String>,
-    margin: RwSignal<String>,
     axes: RwSignal<BTreeMap<&'static str, String>>,
 }
 
@@ -49,9 +49,19 @@ impl Wanted {
             objective: RwSignal::new(Objective::default()),
             days: RwSignal::new(String::new()),
             prices: RwSignal::new(String::new()),
-            margin: RwSignal::new(String::new()),
             axes: RwSignal::new(BTreeMap::new()),
         }
+    }
+
+    /// Axes that were narrowed and that something changes take its values.
+    pub fn follow(self, changes: &[Pin]) {
+        self.axes.update(|axes| {
+            for (axis, text) in axes.iter_mut().filter(|(_, text)| !text.trim().is_empty()) {
+                if let Some(change) = changes.iter().find(|change| is_of(axis, &change.field)) {
+                    *text = change.value_in_words();
+                }
+            }
+        });
     }
 
     /// The request for a plan; tracked.
@@ -62,15 +72,36 @@ impl Wanted {
             request.deadline_days = Some(format::parse_decimal(&self.days.get())?);
         }
         request.prices = self.prices.with(|text| parse_prices(text))?;
-        request.margin = self.margin.with(|text| margin(text))?;
+        request.margin = store().margin()?;
         self.axes.with(|axes| axes.iter().try_for_each(|(name, text)| set(&mut request.axes, name, text)))?;
         Ok(request)
     }
 }
 
-/// What must stay free; nothing for an empty text.
-fn margin(text: &str) -> Result<Option<Margin>, String> {
-    if text.trim().is_empty() { Ok(None) } else { Margin::parse(text).map(Some) }
+/// The values that a text names.
+fn named(text: &str) -> Vec<&str> {
+    text.split(['|', ',']).map(str::trim).filter(|value| !value.is_empty()).collect()
+}
+
+fn has(text: &str, value: &str) -> bool {
+    named(text).contains(&value)
+}
+
+/// The text with a value more, or without it where it was there. Bounds give way to it.
+fn toggled(text: &str, value: &str) -> String {
+    let mut values = if text.contains("..") { Vec::new() } else { named(text) };
+    match values.iter().position(|known| *known == value) {
+        Some(place) => drop(values.remove(place)),
+        None => values.push(value),
+    }
+    values.join("|")
+}
+
+/// Whether a field of the plan file is that of an axis of the form.
+fn is_of(axis: &str, field: &str) -> bool {
+    let known = OPEN_AXES.iter().find(|known| known.name == axis);
+    known.is_some_and(|known| known.path == field)
+        || (axis == "recompute" && field == "training.recompute.modules")
 }
 
 /// `2..16` bounds, anything else names values, `4|8`.
@@ -109,10 +140,14 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
     let deadline = move || wanted.objective.get() == Objective::Deadline;
     let priced = move || matches!(wanted.objective.get(), Objective::Cheapest | Objective::Deadline);
     let wrong_prices = move || wanted.prices.with(|text| parse_prices(text)).err();
-    let wrong_margin = move || wanted.margin.with(|text| margin(text)).err();
+    let store = store();
+    let wrong_margin = move || store.margin().err();
     let narrowed = move || {
         let count = wanted.axes.with(|axes| axes.values().filter(|text| !text.trim().is_empty()).count());
-        if count == 0 { "Axes: all free".to_owned() } else { format!("Axes: {count} narrowed") }
+        match count {
+            0 => "Narrow an axis, or open one that is held".to_owned(),
+            _ => format!("Axes: {count} chosen here"),
+        }
     };
     let fields = AXES.map(|(name, label)| view! { <AxisField wanted=wanted name=name label=label/> });
     view! {
@@ -135,14 +170,14 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
             </Show>
             <label title="Beside the predicted peak, of the fullest GPU; plans that leave less stand with the tight ones">"Memory that stays free "
                 <input class="short" type="text" autocomplete="off" placeholder="4 GiB, 5%" data-testid=testid::SEARCH_MARGIN
-                    prop:value=move || wanted.margin.get() aria-invalid=move || wrong_margin().is_some().to_string()
-                    aria-describedby="search-margin-said" on:change=move |event| wanted.margin.set(event_target_value(&event))/>
+                    prop:value=move || store.margin.get() aria-invalid=move || wrong_margin().is_some().to_string()
+                    aria-describedby="search-margin-said" on:change=move |event| store.margin.set(event_target_value(&event))/>
             </label>
         </div>
         <p class="note" id="search-margin-said" data-testid=testid::SEARCH_MARGIN_SAID role="status">{move || wrong_prices().or_else(wrong_margin).unwrap_or_default()}</p>
         <details>
             <summary data-testid=testid::SEARCH_AXES>{narrowed}</summary>
-            <p class="note">"A value, several as 4|8, or bounds as 2..16; empty is free"</p>
+            <p class="note">"A value, several as 4|8, or bounds as 2..16. What is left empty is free, or held as the line above the rows says"</p>
             <div class="axes">{fields.collect_view()}</div>
         </details>
     }
@@ -154,6 +189,18 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
     let wrong = move || set(&mut Axes::default(), name, &text()).err();
     let id = format!("search-{name}");
     let said = format!("{id}-said");
+    let chips = choices(name).into_iter().map(|choice| {
+        let (of_click, of_state) = (choice.clone(), choice.clone());
+        let pressed = move || has(&text(), &of_state).to_string();
+        let toggle = move |_| {
+            wanted.axes.update(|axes| {
+                let text = axes.entry(name).or_default();
+                *text = toggled(text, &of_click);
+            })
+        };
+        view! { <button class="chip" type="button" aria-pressed=pressed on:click=toggle>{choice}</button> }
+    });
+    let chips = chips.collect_view();
     view! {
         <div class="field" class:invalid=move || wrong().is_some()>
             <label for=id.clone()>{label}</label>
@@ -165,6 +212,7 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
                         wanted.axes.update(|axes| { axes.insert(name, value); });
                     }/>
             </div>
+            <div class="row" role="group" aria-label=format!("Choices of {label}")>{chips}</div>
             <p class="note" id=said role="status">{move || wrong().unwrap_or_default()}</p>
         </div>
     }
@@ -173,6 +221,21 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_click_on_a_choice_names_it_or_takes_it_away() {
+        for (text, value, expected) in [
+            ("", "4", "4"),
+            ("4", "8", "4|8"),
+            ("4, 8", "4", "8"),
+            ("4", "4", ""),
+            ("2..16", "4", "4"),
+            ("none|full", "core_attn", "none|full|core_attn"),
+        ] {
+            assert_eq!(toggled(text, value), expected, "{text} {value}");
+        }
+        assert!(has("4 | 8", "8") && !has("16", "6"));
+    }
 
     #[test]
     fn axes_are_read_as_the_command_line_reads_them() {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::layout::Choice;
-use planner::search::{Request, Row};
+use planner::search::{Remedy, Request, Row, Settings};
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
 
 use crate::findings::FindingList;
@@ -75,6 +75,14 @@ pub fn SearchView() -> impl IntoView {
         store.replace(plan);
         store.say(format!("Row {} is the plan now; undo takes it back", row.place));
     });
+    let put = Callback::new(move |settings: Settings| {
+        store.replace(settings.apply(&store.plan_now()));
+        store.say("These settings are the plan now; undo takes it back");
+    });
+    let help = Callback::new(move |remedy: Remedy| {
+        wanted.follow(&remedy.changes);
+        put.run(remedy.settings);
+    });
     let phase = Memo::new(move |_| engine.state.with(|state| state.phase));
     let busy = move || matches!(phase.get(), Phase::Looking | Phase::Simulating);
     let answer = Memo::new(move |_| engine.state.with(|state| state.answer.clone()));
@@ -116,8 +124,8 @@ pub fn SearchView() -> impl IntoView {
         <FindingList findings=findings id="search-findings".to_owned()/>
         <Bests answer=answer take=take/>
         <FrontView answer=answer/>
-        <Rows answer=answer take=take/>
-        <WhyNot engine=engine answer=answer/>
+        <Rows answer=answer take=take help=help/>
+        <WhyNot engine=engine answer=answer put=put/>
         <Counts answer=answer/>
     }
 }

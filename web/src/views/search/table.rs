@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::search::{Group, Row, SearchAnswer, Settings};
+use planner::search::{Group, Remedy, Row, SearchAnswer, Settings};
 
 use crate::findings::sentence;
 use crate::format;
@@ -25,7 +25,7 @@ const SIZES: [Size; 8] = [
 ];
 
 /// Columns of the table at most, for what reaches over all of them.
-const COLUMNS: usize = SIZES.len() + 10;
+const COLUMNS: usize = SIZES.len() + 13;
 
 /// The settings in a few words, such as `TP 8, PP 4, micro batch 2`.
 pub fn in_words(chosen: &Settings) -> String {
@@ -45,6 +45,8 @@ pub fn Rows(
     answer: Memo<Option<Arc<SearchAnswer>>>,
     /// Makes a row the plan.
     take: Callback<Row>,
+    /// Makes what helps the plan, where nothing fits.
+    help: Callback<Remedy>,
 ) -> impl IntoView {
     let several = Memo::new(move |_| {
         answer.with(|answer| {
@@ -87,30 +89,51 @@ pub fn Rows(
     let relief = move || {
         answer.with(|answer| {
             let relief = answer.as_ref().and_then(|answer| answer.relief.clone())?;
-            let said = relief.suggestions.into_iter().map(|said| view! { <li>{said}</li> }).collect_view();
+            let line = |said: &String| {
+                let remedy = relief.remedies.iter().find(|remedy| remedy.said == *said).cloned();
+                let star = remedy.as_ref().filter(|remedy| remedy.changes_training).map(|_| " *");
+                let button = remedy.map(|remedy| {
+                    let label = format!("Use: {}", remedy.said);
+                    view! { <button class="link" aria-label=label data-testid=testid::SEARCH_REMEDY on:click=move |_| help.run(remedy.clone())>"Use"</button>" " }
+                });
+                view! { <li>{button}{sentence(said)}{star}</li> }
+            };
+            let said = relief.suggestions.iter().map(line).collect_view();
+            let numbers = relief.remedies.iter().any(|remedy| remedy.changes_training);
+            let valid = answer.as_ref().is_some_and(|answer| answer.counts.valid > 0);
+            let head = if valid { "Nothing fits for sure. What would" } else { "No plan is valid" };
             Some(view! {
                 <div data-testid=testid::SEARCH_RELIEF>
-                    <p>"Nothing fits for sure. What would:"</p>
+                    <p>{head}</p>
                     <ul>{said}</ul>
+                    {numbers.then(|| view! { <p class="note">"* changes the numbers that training computes"</p> })}
                 </div>
             })
         })
     };
     let sizes = SIZES.map(|(id, what, _)| view! { <th scope="col" title=what>{id.to_uppercase()}</th> });
     let there = move || answer.with(|answer| answer.as_ref().is_some_and(|answer| !answer.rows.is_empty()));
+    let scope = move || {
+        let said = answer.with(|answer| answer.as_ref().map(|answer| answer.scope.in_words()));
+        said.map(|said| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{sentence(&said)}</p> })
+    };
     view! {
         {relief}
         {notes}
+        {scope}
         <div class="table-box layouts" tabindex="0" role="region" aria-label="Ranked plans" hidden=move || !there()>
             <table data-testid=testid::SEARCH_TABLE>
                 <caption>"A click on a row makes it the plan; undo takes it back. Plans that fit stand before tight ones, and plans that were simulated before those that were not"</caption>
                 <thead><tr>
                     <th scope="col"><span class="visually-hidden">"Choose"</span></th>
                     <th scope="col">"Step, s"</th>
+                    <th scope="col" title="Of the step: nine of ten">"Likely, s"</th>
                     <th scope="col" title="Tokens per second and GPU">"Tokens/s/GPU"</th>
                     <th scope="col">"MFU"</th>
                     <th scope="col" class="word">"Verdict"</th>
                     <th scope="col" title="Of the fullest GPU">"Memory, GiB"</th>
+                    <th scope="col" title="Of the memory: nine of ten">"Likely, GiB"</th>
+                    <th scope="col" title="Of the fullest GPU's memory, beside the predicted peak">"Left, %"</th>
                     {sizes.collect_view()}
                     <th scope="col" class="word">"Recompute"</th>
                     <th scope="col" class="word">"Schedule"</th>
@@ -138,8 +161,9 @@ fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl In
     });
     let step = format::three(row.step_seconds);
     let step = if row.simulated { step } else { format!("about {step}") };
-    let likely =
-        format!("{} to {} likely", format::gib(row.interval_bytes[0]), format::gib(row.interval_bytes[1]));
+    let likely = row.interval_bytes.map(format::gib).join(" to ");
+    let likely_step = row.interval_seconds.map(format::three).join(" to ");
+    let left = row.left_share().map_or_else(|| "-".to_owned(), |share| format!("{:.1}", 100.0 * share));
     let recompute = chosen.recompute.0.clone();
     let schedule =
         serde_json::to_value(chosen.schedule).ok().and_then(|name| name.as_str().map(str::to_owned));
@@ -152,10 +176,13 @@ fn OneRow(row: Row, several: bool, priced: bool, take: Callback<Row>) -> impl In
         <tr class="choosable" data-testid=testid::SEARCH_ROW data-group=group on:click=move |_| take.run(row.clone())>
             <td class="word"><button class="link" aria-label=label>"Use"</button></td>
             <td>{step}</td>
+            <td class="word">{likely_step}</td>
             <td>{tokens}</td>
             <td>{mfu}</td>
             <td class="word"><VerdictMark verdict=verdict/></td>
-            <td title=likely>{memory}</td>
+            <td>{memory}</td>
+            <td class="word">{likely}</td>
+            <td>{left}</td>
             {sizes}
             <td class="word">{recompute}</td>
             <td class="word">{schedule}</td>

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leptos::prelude::*;
-use planner::search::SearchAnswer;
+use planner::search::{SearchAnswer, Settings};
 
 use super::table::in_words;
 use crate::format;
@@ -12,7 +12,16 @@ use crate::testid;
 
 /// Asks about settings that somebody had in mind.
 #[component]
-pub fn WhyNot(engine: Engine, answer: Memo<Option<Arc<SearchAnswer>>>) -> impl IntoView {
+pub fn WhyNot(
+    engine: Engine,
+    answer: Memo<Option<Arc<SearchAnswer>>>,
+    /// Makes settings the plan.
+    put: Callback<Settings>,
+) -> impl IntoView {
+    let button = move |settings: &Settings| {
+        let (label, settings) = (format!("Use: {}", in_words(settings)), settings.clone());
+        view! { <button class="link" aria-label=label on:click=move |_| put.run(settings.clone())>"Use"</button> " " }
+    };
     let asked = RwSignal::new(String::new());
     Effect::new(move |_| {
         // What is told compares with the best, which changes.
@@ -32,7 +41,8 @@ pub fn WhyNot(engine: Engine, answer: Memo<Option<Arc<SearchAnswer>>>) -> impl I
                     memory.unwrap_or_default()
                 );
                 let reasons = told.reasons.into_iter().map(|why| view! { <li>{why}</li> }).collect_view();
-                view! { <p>{head}</p><ul>{reasons}</ul> }.into_any()
+                view! { <p>{told.step_seconds.map(|_| button(&told.settings))}{head}</p><ul>{reasons}</ul> }
+                    .into_any()
             }
             Err(wrong) => view! { <p class="note">{wrong}</p> }.into_any(),
         })
@@ -46,7 +56,7 @@ pub fn WhyNot(engine: Engine, answer: Memo<Option<Arc<SearchAnswer>>>) -> impl I
                 (near.speedup - 1.0) * 100.0,
                 near.needs
             );
-            Some(view! { <p data-testid=testid::SEARCH_NEAREST>{text}</p> })
+            Some(view! { <p data-testid=testid::SEARCH_NEAREST>{button(&near.settings)}{text}</p> })
         })
     };
     view! {

@@ -24,9 +24,8 @@ const LEGEND: &[(Ink, &str)] = &[
 /// What kind of work a part of the breakdown is.
 fn ink(part: &str) -> Ink {
     match part {
-        "tensor parallel" | "context parallel" | "expert parallel" | "pipeline sends" | "data parallel" => {
-            Ink::Communication
-        }
+        "tensor parallel" | "context parallel" | "expert parallel" | "pipeline sends" | "data parallel"
+        | "host copies" => Ink::Communication,
         "host" | "bubble" => Ink::Waiting,
         "optimizer" | "fixed" => Ink::Optimizer,
         _ => Ink::Compute,

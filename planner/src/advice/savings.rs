@@ -2,7 +2,7 @@
 
 use super::settings;
 use super::splits;
-use super::{Host, Ladder, Step};
+use super::{Ladder, Step};
 use crate::plan::{OFFLOAD_MODULES, Plan, RECOMPUTE_MODULES};
 use crate::wire::{Granularity, PlanFile, Runtime};
 
@@ -127,7 +127,6 @@ fn offload(file: &PlanFile, plan: &Plan) -> Vec<Ladder> {
         Ladder::one(format!("Keep activations of {} on the host", modules.join(", ")), move |file| {
             with(file, &modules);
         })
-        .host(Host::Activations)
     };
     steps.into_iter().map(ladder).collect()
 }

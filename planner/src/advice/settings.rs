@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Host, Ladder, Step};
+use super::{Ladder, Step};
 use crate::plan::Plan;
 use crate::shard::Strategy;
 use crate::units::Dtype;
@@ -71,13 +71,19 @@ fn optimizer(plan: &Plan) -> Vec<Ladder> {
     }
     let shares = [0.25, 0.5, 0.75, 1.0].into_iter().filter(|&share| share > optimizer.offload_fraction);
     let step = |share: f64| {
-        Step::new(format!("{:.0} % of the optimizer's state on the host", 100.0 * share), move |file| {
-            file.training.optimizer.offload_fraction = Some(share);
-        })
+        Step::new(
+            format!(
+                "{:.0} % of the optimizer's state on the host, by the precision-aware optimizer",
+                100.0 * share
+            ),
+            move |file| {
+                file.training.optimizer.offload_fraction = Some(share);
+                file.training.optimizer.precision_aware = Some(true);
+            },
+        )
     };
     ladders.push(
         Ladder::new(shares.map(step).collect())
-            .host(Host::Optimizer)
             .note("the optimizer's arithmetic on the host is not in the step's seconds"),
     );
     when(&mut ladders, !training.fp8_param_gather, "Parameters gathered and kept in 8 bits", |file| {
@@ -178,7 +184,6 @@ fn fsdp(plan: &Plan) -> Vec<Ladder> {
             Ladder::one("Shards and optimizer state on the host", |file| {
                 file.layout.fsdp.offload = Some("cpu".to_owned());
             })
-            .host(Host::Shards)
             .note("the optimizer's arithmetic on the host is not in the step's seconds"),
         );
     }

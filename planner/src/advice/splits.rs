@@ -133,13 +133,13 @@ fn uneven(plan: &Plan) -> Vec<Ladder> {
 }
 
 /// More nodes for the same batch.
-pub(super) fn more_nodes(plan: &Plan) -> Vec<Ladder> {
+pub(super) fn more_nodes(plan: &Plan) -> Ladder {
     let nodes = plan.cluster.nodes;
     let grown = |factor: &u64| {
         let count = nodes.saturating_mul(*factor);
         Step::new(format!("{count} nodes instead of {nodes}"), move |file| file.cluster.nodes = Some(count))
     };
-    vec![Ladder::new(FACTORS.iter().map(grown).collect()).note("needs more GPUs than the plan has")]
+    Ladder::new(FACTORS.iter().map(grown).collect())
 }
 
 /// Layouts that split coarser, an axis at a time: less to communicate.

@@ -1,0 +1,461 @@
+//! Where nothing fits, or nothing is valid: what stands in the way, and the least changes that help, each with a plan that
+//! works.
+
+use serde_json::{Value, json};
+
+use super::Search;
+use super::answer::{Pin, Relief, Remedy, RuleCount};
+use super::partial::Partial;
+use super::request::{Axes, Axis, Limits, Request};
+use super::settings::Settings;
+use super::sharding::Sharding;
+use super::why::best_of;
+use crate::cluster::{Gpu, gpus};
+use crate::finding::Finding;
+use crate::units::{Bytes, Dtype};
+use crate::wire::{Granularity, PlanFile, Runtime};
+
+/// Candidates that are looked at for one way out.
+const MOST_FOR_RELIEF: u64 = 100_000;
+/// How often the nodes are doubled to find out when some plan fits.
+const DOUBLINGS: u32 = 6;
+/// Steps between twice as many nodes, on some of which a plan fits, and half of them.
+const STEPS: u64 = 8;
+/// Remedies of two axes that are told.
+const MOST_PAIRS: usize = 3;
+
+/// An axis of numbers that may be held: its path, where a request has it, and its value among settings.
+struct Slot {
+    field: &'static str,
+    axis: fn(&mut Axes) -> &mut Option<Axis>,
+    of: fn(&Settings) -> u64,
+}
+
+const SLOTS: [Slot; 9] = [
+    Slot { field: "layout.tp", axis: |axes| &mut axes.tp, of: |one| one.tp },
+    Slot { field: "layout.cp", axis: |axes| &mut axes.cp, of: |one| one.cp },
+    Slot { field: "layout.pp", axis: |axes| &mut axes.pp, of: |one| one.pp },
+    Slot { field: "layout.vpp", axis: |axes| &mut axes.vpp, of: |one| one.vpp },
+    Slot { field: "layout.ep", axis: |axes| &mut axes.ep, of: |one| one.ep },
+    Slot { field: "layout.etp", axis: |axes| &mut axes.etp, of: |one| one.etp },
+    Slot { field: "layout.dp_replicate", axis: |axes| &mut axes.dp_replicate, of: |one| one.dp_replicate },
+    Slot {
+        field: "training.micro_batch_size",
+        axis: |axes| &mut axes.micro_batch_size,
+        of: |one| one.micro_batch_size,
+    },
+    Slot { field: "cluster.nodes", axis: |axes| &mut axes.nodes, of: |one| one.nodes },
+];
+
+/// Settings that take less memory than what a plan says.
+struct Smaller {
+    title: &'static str,
+    changes_training: bool,
+    settings: Vec<(&'static str, Value)>,
+}
+
+/// A plan that fits.
+struct Fitting {
+    settings: Settings,
+    peak_bytes: u64,
+    seconds: f64,
+}
+
+impl Search {
+    /// What would fit, where nothing does or only just; where nothing is valid, what would be.
+    pub(super) fn relief(&self, partial: &Partial, rules: &[RuleCount]) -> Relief {
+        let smallest =
+            partial.smallest.values().min_by_key(|scored| (self.missing(scored), scored.candidate));
+        let Some(smallest) = smallest else { return self.invalid(rules) };
+        // Tight plans are rows, so none lacks anything.
+        let smallest = if partial.tight.count > 0 { None } else { self.beyond(smallest, 1.0) };
+        let mut remedies = self.unpinned();
+        remedies.extend(self.smaller_settings());
+        let mut told = Vec::new();
+        match self.more_nodes() {
+            Some(more) => remedies.push(more),
+            None => {
+                told.push(format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS));
+            }
+        }
+        remedies.extend(self.larger_gpu());
+        let mut suggestions: Vec<String> = remedies.iter().map(|remedy| remedy.said.clone()).collect();
+        suggestions.extend(told);
+        Relief { smallest, contradiction: Vec::new(), remedies, suggestions }
+    }
+
+    /// What stands in the way where no candidate is valid.
+    fn invalid(&self, rules: &[RuleCount]) -> Relief {
+        let (contradiction, remedies) = self.contradiction();
+        let mut suggestions = Vec::new();
+        if let Some(said) = self.contradiction_in_words(&contradiction) {
+            suggestions.push(said);
+        }
+        suggestions.push(match rules.first() {
+            Some(most) => {
+                format!(
+                    "no candidate is valid; most of them ({}) break this rule: {}",
+                    most.candidates, most.rule
+                )
+            }
+            None => "the space is empty: some axis has no value left".to_owned(),
+        });
+        suggestions.extend(remedies.iter().map(|remedy| remedy.said.clone()));
+        Relief { smallest: None, contradiction, remedies, suggestions }
+    }
+
+    /// The axes that are held at one number.
+    fn held(&self) -> Vec<(&'static Slot, u64)> {
+        let mut axes = self.request().axes.clone();
+        let value = |slot: &'static Slot| match (slot.axis)(&mut axes) {
+            Some(Axis::Fixed(value)) => Some((slot, *value)),
+            _ => None,
+        };
+        SLOTS.iter().filter_map(value).collect()
+    }
+
+    fn without(&self, open: &[&Slot]) -> Request {
+        let mut request = self.request().clone();
+        for slot in open {
+            *(slot.axis)(&mut request.axes) = None;
+        }
+        request
+    }
+
+    /// Held axes none of which can be left out of what contradicts, and the fewest that help when they are left open.
+    fn contradiction(&self) -> (Vec<Pin>, Vec<Remedy>) {
+        let held = self.held();
+        let all: Vec<&Slot> = held.iter().map(|(slot, _)| *slot).collect();
+        // With all of them open still nothing: it is not they.
+        if !is_valid(self.without(&all)) {
+            return (Vec::new(), Vec::new());
+        }
+        let mut open: Vec<&Slot> = Vec::new();
+        let mut clash = Vec::new();
+        for (slot, value) in &held {
+            let more: Vec<&Slot> = open.iter().copied().chain([*slot]).collect();
+            if is_valid(self.without(&more)) {
+                clash.push(Pin { field: slot.field.to_owned(), value: (*value).into() });
+            } else {
+                open = more;
+            }
+        }
+        let opened = |slots: &[&Slot]| {
+            let request = self.without(slots);
+            if !is_valid(request.clone()) {
+                return None;
+            }
+            let settings = best_of(request)?;
+            let changes: Vec<Pin> = slots.iter().map(|slot| pin(slot, &settings)).collect();
+            let said = format!("{}, and the plan valid", left_open(&changes));
+            Some(Remedy {
+                said,
+                changes,
+                settings,
+                peak_bytes: None,
+                step_seconds: None,
+                changes_training: false,
+            })
+        };
+        let mut remedies: Vec<Remedy> = all.iter().filter_map(|slot| opened(&[*slot])).collect();
+        if remedies.is_empty() {
+            let pairs = (0..all.len()).flat_map(|one| (one + 1..all.len()).map(move |other| (one, other)));
+            let pairs = pairs.filter_map(|(one, other)| opened(&[all.get(one)?, all.get(other)?]));
+            remedies = pairs.take(MOST_PAIRS).collect();
+        }
+        (clash, remedies)
+    }
+
+    fn contradiction_in_words(&self, clash: &[Pin]) -> Option<String> {
+        let gpus = self.space.corners.first().map_or(0, |corner| corner.plan.world_size());
+        let all: Vec<String> = clash.iter().map(Pin::in_words).collect();
+        match &all[..] {
+            [] => None,
+            [one] => Some(format!("no plan on {gpus} GPUs has {one}")),
+            [one, other] => {
+                Some(format!("{one} and {other} contradict each other: no plan on {gpus} GPUs has both"))
+            }
+            [more @ .., last] => Some(format!(
+                "{} and {last} contradict each other: no plan on {gpus} GPUs has all of them",
+                more.join(", ")
+            )),
+        }
+    }
+
+    /// Held axes of which one left open is enough for some plan to fit.
+    fn unpinned(&self) -> Vec<Remedy> {
+        let mut found = Vec::new();
+        for (slot, _) in self.held().into_iter().filter(|(slot, _)| slot.field != "cluster.nodes") {
+            found.extend(self.fitting(&|axes| *(slot.axis)(axes) = None).map(|fitting| {
+                let changes = vec![pin(slot, &fitting.settings)];
+                fitting.remedy(&left_open(&changes), changes)
+            }));
+        }
+        if self.request().axes.recompute.is_some() {
+            found.extend(self.fitting(&|axes| axes.recompute = None).map(|fitting| {
+                let changes = vec![recompute(&fitting.settings)];
+                fitting.remedy(&left_open(&changes), changes)
+            }));
+        }
+        found
+    }
+
+    /// Other settings with which some plan fits: one by one, and all together where none is enough.
+    fn smaller_settings(&self) -> Vec<Remedy> {
+        let (mut found, all) = (Vec::new(), self.smaller());
+        for smaller in &all {
+            let fitting = self.fitting(&|axes| put(axes, &smaller.settings));
+            found.extend(fitting.map(|fitting| Remedy {
+                changes_training: smaller.changes_training,
+                ..fitting.remedy(smaller.title, pins(&smaller.settings))
+            }));
+        }
+        if !found.is_empty() || all.len() < 2 {
+            return found;
+        }
+        let settings: Vec<(&str, Value)> = all.iter().flat_map(|one| one.settings.iter().cloned()).collect();
+        let together = self.fitting(&|axes| {
+            put(axes, &settings);
+            axes.recompute = None;
+        });
+        let together = together.map(|fitting| {
+            let mut changes = pins(&settings);
+            changes.push(recompute(&fitting.settings));
+            let titles: Vec<&str> = all.iter().map(|one| one.title).collect();
+            let what = format!("{}, recomputation {}", titles.join(", "), fitting.settings.recompute.0);
+            Remedy {
+                changes_training: all.iter().any(|one| one.changes_training),
+                ..fitting.remedy(&what, changes)
+            }
+        });
+        together.into_iter().collect()
+    }
+
+    /// Settings that the plan has otherwise and that take less memory; those that change no number of training first.
+    fn smaller(&self) -> Vec<Smaller> {
+        let Some(plan) = self.space.corners.first().map(|corner| &corner.plan) else { return Vec::new() };
+        let (training, layout) = (&plan.training, &plan.layout);
+        let aware = ("training.optimizer.precision_aware", json!(true));
+        let mut found = Vec::new();
+        let mut add = |holds: bool, title, changes_training, settings| {
+            if holds {
+                found.push(Smaller { title, changes_training, settings });
+            }
+        };
+        let megatron = plan.runtime == Runtime::Megatron;
+        add(
+            megatron && !training.optimizer.distributed,
+            "the optimizer's state split over data parallelism",
+            false,
+            vec![("training.optimizer.distributed", json!(true))],
+        );
+        add(
+            megatron && training.optimizer.offload_fraction < 1.0,
+            "the optimizer's state on the host",
+            false,
+            vec![aware.clone(), ("training.optimizer.offload_fraction", json!(1.0))],
+        );
+        let whole = match plan.runtime {
+            Runtime::MegatronFsdp => Some(Sharding::OptimGradsParams),
+            _ => None,
+        };
+        if let Some(whole) = whole {
+            add(true, "everything split", false, vec![("layout.fsdp.strategy", json!(whole.name()))]);
+        }
+        add(
+            plan.runtime == Runtime::Fsdp2 && !layout.fsdp.offload,
+            "shards and the optimizer's state on the host",
+            false,
+            vec![("layout.fsdp.offload", json!("cpu"))],
+        );
+        let moments = [training.optimizer.exp_avg_dtype, training.optimizer.exp_avg_sq_dtype];
+        add(
+            megatron && moments.contains(&Dtype::Fp32),
+            "moments in bf16",
+            true,
+            vec![
+                aware,
+                ("training.optimizer.exp_avg_dtype", json!("bf16")),
+                ("training.optimizer.exp_avg_sq_dtype", json!("bf16")),
+            ],
+        );
+        add(
+            megatron && training.grad_dtype == Dtype::Fp32,
+            "gradients summed in bf16",
+            true,
+            vec![("training.grad_dtype", json!("bf16"))],
+        );
+        found
+    }
+
+    /// The fewest nodes on which some plan fits: doubled until one does, then the eighths before.
+    fn more_nodes(&self) -> Option<Remedy> {
+        let nodes = self.space.corners.iter().map(|corner| corner.plan.cluster.nodes).max().unwrap_or(1);
+        let on = |nodes: u64| self.fitting(&|axes| axes.nodes = Some(Axis::Fixed(nodes)));
+        let doubled = (1..=DOUBLINGS).filter_map(|doubling| nodes.checked_mul(1 << doubling));
+        let (most, fitting) = doubled.into_iter().find_map(|nodes| Some((nodes, on(nodes)?)))?;
+        let mut between: Vec<u64> = (1..STEPS).map(|step| most / 2 + most / 2 * step / STEPS).collect();
+        between.dedup();
+        between.retain(|nodes| *nodes > most / 2);
+        let fitting = between.into_iter().find_map(on).unwrap_or(fitting);
+        let gpus = fitting.settings.gpus(&self.request().plan);
+        let nodes = Pin { field: "cluster.nodes".to_owned(), value: fitting.settings.nodes.into() };
+        Some(fitting.remedy(&format!("{gpus} GPUs"), vec![nodes]))
+    }
+
+    /// The GPU with the least memory of those with more, on which some plan fits.
+    fn larger_gpu(&self) -> Option<Remedy> {
+        let largest =
+            self.space.corners.iter().filter_map(|corner| corner.plan.cluster.capacity_bytes()).max();
+        let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
+        larger.sort_by_key(|gpu| gpu.capacity_bytes);
+        let on = |gpu: &Gpu| self.fitting(&|axes| axes.gpu = Some(vec![gpu.id.to_owned()]));
+        let fitting = larger.into_iter().find_map(on)?;
+        let id = fitting.settings.gpu.clone();
+        let gpu = Pin { field: "cluster.gpu".to_owned(), value: id.as_str().into() };
+        Some(fitting.remedy(&format!("GPUs with more memory, such as {id}"), vec![gpu]))
+    }
+
+    /// The best plan by the closed form that fits when axes are changed. Chunks and micro batches only take more, so one of
+    /// each is tried unless they are asked for.
+    fn fitting(&self, change: &dyn Fn(&mut Axes)) -> Option<Fitting> {
+        let mut request = self.request().clone();
+        request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
+        for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
+            axis.get_or_insert(Axis::Fixed(1));
+        }
+        change(&mut request.axes);
+        let search = Search::new(&request).ok()?;
+        let mut partial = Partial::default();
+        let mut worker = search.worker();
+        (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
+        let best = partial.fits.best.first()?;
+        let settings = search.settings(&best.candidate)?;
+        let seconds = search.simulate(best).seconds.unwrap_or(best.seconds);
+        Some(Fitting { settings, peak_bytes: best.peak_bytes, seconds })
+    }
+}
+
+impl Fitting {
+    /// With what changes, in words and as fields.
+    fn remedy(self, what: &str, changes: Vec<Pin>) -> Remedy {
+        let said = format!(
+            "{what}: the best plan then takes {:.2} GiB on each GPU and {:.3} s a step",
+            Bytes(self.peak_bytes).gib(),
+            self.seconds
+        );
+        Remedy {
+            said,
+            changes,
+            settings: self.settings,
+            peak_bytes: Some(self.peak_bytes),
+            step_seconds: Some(self.seconds),
+            changes_training: false,
+        }
+    }
+}
+
+impl Relief {
+    /// What helps as findings of a plan file that leaves fields open: a change of one field stands at that field, with the
+    /// value. `valid` is whether there is a plan, which does not fit.
+    pub fn findings(&self, valid: bool) -> Vec<Finding> {
+        let of = |said: &String| {
+            let remedy = self.remedies.iter().find(|remedy| remedy.said == *said);
+            let change = remedy.and_then(|remedy| match &remedy.changes[..] {
+                // Modules are a list of their own in a plan file.
+                [only] if only.field != "training.recompute.modules" => Some(only),
+                _ => None,
+            });
+            let field = change.map_or("choose", |change| change.field.as_str());
+            let finding = match valid {
+                true => Finding::warning(field, Value::Null, format!("nothing fits; what would: {said}")),
+                false => Finding::error(field, Value::Null, said.as_str()),
+            };
+            finding.nearest(change.map(|change| change.value.clone()))
+        };
+        self.suggestions.iter().map(of).collect()
+    }
+}
+
+impl Pin {
+    /// Field and value, such as `layout.tp 8`.
+    pub fn in_words(&self) -> String {
+        format!("{} {}", self.field, self.value_in_words())
+    }
+
+    /// The value as people write it.
+    pub fn value_in_words(&self) -> String {
+        self.value.as_str().map_or_else(|| self.value.to_string(), str::to_owned)
+    }
+}
+
+impl Remedy {
+    /// The plan file with the plan that works.
+    pub fn apply(&self, file: &PlanFile) -> PlanFile {
+        self.settings.apply(file)
+    }
+
+    /// The change as options of a command, such as `--fix layout.tp=4`.
+    pub fn options(&self, option: &str) -> String {
+        let one = |pin: &Pin| format!("{option} {}={}", pin.field, pin.value_in_words());
+        self.changes.iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// What fields are, once they are left open, such as `layout.tp left open would be 4`.
+fn left_open(changes: &[Pin]) -> String {
+    let one = |pin: &Pin| format!("{} left open would be {}", pin.field, pin.value_in_words());
+    changes.iter().map(one).collect::<Vec<_>>().join(" and ")
+}
+
+fn recompute(settings: &Settings) -> Pin {
+    let field = match settings.recompute.granularity() {
+        Granularity::Selective => "training.recompute.modules",
+        Granularity::None | Granularity::Full => "training.recompute.granularity",
+    };
+    Pin { field: field.to_owned(), value: settings.recompute.0.as_str().into() }
+}
+
+fn pin(slot: &Slot, settings: &Settings) -> Pin {
+    Pin { field: slot.field.to_owned(), value: (slot.of)(settings).into() }
+}
+
+fn pins(settings: &[(&'static str, Value)]) -> Vec<Pin> {
+    let mut pins: Vec<Pin> = Vec::new();
+    for (field, value) in settings {
+        // Two settings may need the same third.
+        if pins.iter().all(|known| known.field != *field) {
+            pins.push(Pin { field: (*field).to_owned(), value: value.clone() });
+        }
+    }
+    pins
+}
+
+/// Puts settings into the axes that they are values of.
+fn put(axes: &mut Axes, settings: &[(&'static str, Value)]) {
+    for (field, value) in settings {
+        match *field {
+            "training.optimizer.distributed" => {
+                axes.distributed_optimizer = value.as_bool().map(|on| vec![on])
+            }
+            "layout.fsdp.strategy" => {
+                axes.fsdp_strategy = serde_json::from_value(value.clone()).ok().map(|one| vec![one]);
+            }
+            field => {
+                axes.settings.insert(field.to_owned(), vec![value.clone()]);
+            }
+        }
+    }
+}
+
+/// Whether some plan of a request is valid. It stops at the first that is.
+fn is_valid(mut request: Request) -> bool {
+    request.limits = Limits { rows: 1, simulated: 1, ..request.limits };
+    let Ok(search) = Search::new(&request) else { return false };
+    let mut partial = Partial::default();
+    let mut worker = search.worker();
+    (0..search.parts()).any(|part| {
+        worker.run(part, &mut partial);
+        partial.valid > 0
+    })
+}
