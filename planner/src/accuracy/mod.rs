@@ -16,6 +16,7 @@ mod small;
 pub mod step_time;
 mod torchtitan;
 mod tracker;
+mod typed;
 pub mod winners;
 
 use serde::Serialize;
@@ -213,6 +214,9 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         // Constants without some rows were fitted to the project's own: halves and families make sense there only.
         let own = BUNDLED.iter().any(|(known, bundled)| *known == name && *bundled == text);
         datasets.extend(step_time::score(name, text, own)?);
+    }
+    if name == "megatron_bridge_perf" {
+        datasets.extend(typed::bridge_tables(name, text)?);
     }
     Ok(datasets)
 }

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::Dataset;
 use super::runs::{Row, rows};
-use super::{Dataset, Scores, WorstRow, plan_of};
+use super::typed::{Typed, score_files};
 
 /// A row as a plan file: what it prints, and nothing of what its framework set besides.
 fn plan(row: &Row<'_>, architectures: &Value) -> Result<Value, String> {
@@ -25,29 +26,15 @@ fn plan(row: &Row<'_>, architectures: &Value) -> Result<Value, String> {
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     let file: Value = serde_json::from_str(text).map_err(|error| format!("{name}.json: {error}"))?;
     let architectures = file.get("architectures").cloned().unwrap_or_default();
-    let (mut steps, mut ranges) = (Scores::default(), Scores::default());
-    for row in rows(name, text)? {
-        let row = Row(&row);
+    let rows = rows(name, text)?;
+    let typed = rows.iter().filter_map(|row| {
+        let row = Row(row);
         let label = format!("{} {} on {} GPUs", row.text("model"), row.text("precision"), row.degree("gpus"));
-        let Some(measured) = row.real("step_s") else {
-            steps.excluded += 1;
-            continue;
-        };
-        let plan = plan(&row, &architectures).and_then(|file| plan_of(&file));
-        match plan.map(|plan| crate::time::answer(&plan).0) {
-            Err(reason) => steps.unmapped(&label, &reason),
-            Ok(None) => steps.unmapped(&label, "no time can be told"),
-            Ok(Some(time)) => {
-                let error = time.step_seconds / measured - 1.0;
-                steps.errors.push(error);
-                steps.rows.push(WorstRow { row: label, error });
-                let [low, high] = time.interval_seconds;
-                ranges.equal += u64::from(low <= measured && measured <= high);
-                ranges.errors.push((low / measured).max(measured / high).max(1.0) - 1.0);
-            }
-        }
-    }
-    Ok(vec![steps.into_dataset(name, "step_seconds"), ranges.into_dataset(name, "interval_seconds")])
+        let measured = row.real("step_s")?;
+        let file = plan(&row, &architectures).map_err(|reason| (label.clone(), reason));
+        Some(file.map(|file| Typed { label, file, measured }))
+    });
+    Ok(score_files(name, "all", typed))
 }
 
 #[cfg(test)]
