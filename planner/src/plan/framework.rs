@@ -4,7 +4,7 @@
 use super::clip;
 use crate::finding::{Finding, nearest_names};
 use crate::frameworks::bridge::releases::number as release_number;
-use crate::wire::Runtime;
+use crate::wire::{PlanFile, Runtime};
 
 /// A framework at a version whose names of options are known. Of each framework the newest release stands first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -188,6 +188,14 @@ impl Named {
         }
     }
 
+    /// Every framework with each of its versions that something is known of, as plan files have them.
+    pub fn known() -> Vec<String> {
+        let of = |product: Product| {
+            product.versions().iter().map(move |version| Named { product, version }.text())
+        };
+        Product::ALL.into_iter().flat_map(of).collect()
+    }
+
     /// What plans of a runtime are usually trained by; none for the executor, whose own profile holds.
     pub const fn usual(runtime: Runtime) -> Option<Named> {
         match runtime {
@@ -250,6 +258,25 @@ impl Named {
     }
 }
 
+/// The file with the usual framework of its runtime, where it names none, or one that does not train with it; with none where
+/// the runtime has no usual one.
+#[must_use]
+pub fn with_usual_framework(file: &PlanFile) -> PlanFile {
+    let runtime = file.runtime.unwrap_or(Runtime::Megatron);
+    let own = file.software.framework.as_deref().map(Named::parse);
+    let stays = match own {
+        None => false,
+        // What is no framework's name is not for us to take away.
+        Some(None) => true,
+        Some(Some((named, _))) => named.product.runtimes().contains(&runtime),
+    };
+    let mut file = file.clone();
+    if !stays {
+        file.software.framework = Named::usual(runtime).map(Named::text);
+    }
+    file
+}
+
 /// A version without what stands before its number.
 fn number(version: &str) -> &str {
     version.trim_start_matches("core_").trim_start_matches('v')
@@ -305,6 +332,25 @@ mod tests {
             assert_eq!(error.nearest[0], nearest, "{error:?}");
         }
         assert_eq!(Named::parse(""), None);
+    }
+
+    #[test]
+    fn a_file_gets_the_usual_framework_of_its_runtime() {
+        let mut file = PlanFile::default();
+        for (runtime, named, expected) in [
+            (Runtime::Megatron, None, Some("bridge 26.08")),
+            (Runtime::Megatron, Some("nemo 25.04"), Some("nemo 25.04")),
+            (Runtime::Fsdp2, Some("bridge 26.08"), Some("torchtitan 0.3")),
+            (Runtime::Native, Some("bridge 26.08"), None),
+            (Runtime::Native, Some("worker 0.1"), Some("worker 0.1")),
+        ] {
+            (file.runtime, file.software.framework) = (Some(runtime), named.map(str::to_owned));
+            assert_eq!(
+                with_usual_framework(&file).software.framework.as_deref(),
+                expected,
+                "{runtime:?} {named:?}"
+            );
+        }
     }
 
     #[test]
