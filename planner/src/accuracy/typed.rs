@@ -5,8 +5,10 @@ use serde_json::Value;
 use super::step_time::bridge::{self, Told};
 use super::step_time::row::rows;
 use super::{Dataset, Scores, WorstRow, plan_of};
+use crate::finding::Finding;
 use crate::plan::{estimate, parse_plan};
-use crate::wire::Verdict;
+use crate::search::{Choice, Partial, Search};
+use crate::wire::{PlanFile, Verdict};
 
 /// A row that became a plan file.
 pub(super) struct Typed {
@@ -38,7 +40,13 @@ pub(super) fn score_files(
             steps.unmapped(&typed.label, &plan_of(&typed.file).err().unwrap_or_default());
             continue;
         };
-        let answer = estimate(&file);
+        let answer = match chosen(file) {
+            Ok(file) => estimate(&file),
+            Err(reason) => {
+                steps.unmapped(&typed.label, &reason);
+                continue;
+            }
+        };
         let Some(time) = answer.time else {
             steps.unmapped(
                 &typed.label,
@@ -63,6 +71,18 @@ pub(super) fn score_files(
             .push(format!("{split}: told `no` though they ran, {count} of {all}: {}", told_no.join(", ")));
     }
     vec![steps.into_split(name, "step_seconds", split), ranges.into_split(name, "interval_seconds", split)]
+}
+
+/// The file with what it leaves open chosen, as `estimate` of the command line does.
+fn chosen(file: PlanFile) -> Result<PlanFile, String> {
+    let said = |findings: Vec<Finding>| findings.first().map_or_else(String::new, |one| one.message.clone());
+    let Some(choice) = Choice::of(&file).map_err(said)? else { return Ok(file) };
+    let search = Search::new(&choice.request).map_err(said)?;
+    let mut worker = search.worker();
+    let mut found = Partial::default();
+    (0..search.parts()).for_each(|part| worker.run(part, &mut found));
+    let simulated: Vec<_> = search.shortlist(&found).iter().map(|one| search.simulate(one)).collect();
+    choice.plan(&search.finish(&found, &simulated)).ok_or_else(|| "nothing is valid".to_owned())
 }
 
 /// Megatron Bridge's performance tables both ways.
@@ -119,6 +139,18 @@ mod tests {
     fn steps_are_predicted_from_what_a_user_types() {
         check("megatron_bridge_perf", "as typed", [0.08, 0.2, 0.85]);
         check("megatron_bridge_perf", "as run", [0.06, 0.15, 0.85]);
+    }
+
+    #[test]
+    fn steps_of_nemo_are_predicted_and_none_is_told_that_it_does_not_fit() {
+        check("nemo_h100_scaling", "as typed", [0.08, 0.2, 0.85]);
+        let scored = scored("nemo_h100_scaling");
+        assert_eq!(of(&scored, "step_seconds", "as typed").notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn megatron_lms_own_table_is_predicted_from_model_cluster_and_axes() {
+        check("megatron_lm_readme", "as typed", [0.1, 0.2, 0.75]);
     }
 
     #[test]

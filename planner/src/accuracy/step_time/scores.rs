@@ -225,10 +225,12 @@ mod tests {
                 seen(&case.class, case.gpus);
             }
         }
-        let (_, scaling) = BUNDLED.iter().find(|(name, _)| *name == "nemo_h100_scaling").unwrap();
-        let scaling: serde_json::Value = serde_json::from_str(scaling).unwrap();
-        for row in scaling["rows"].as_array().unwrap() {
-            seen("megatron", row["gpus"].as_u64().unwrap());
+        for typed in ["nemo_h100_scaling", "megatron_lm_readme"] {
+            let (_, text) = BUNDLED.iter().find(|(name, _)| *name == typed).unwrap();
+            let file: serde_json::Value = serde_json::from_str(text).unwrap();
+            for row in file["rows"].as_array().unwrap() {
+                seen("megatron", row["gpus"].as_u64().unwrap());
+            }
         }
         assert_eq!(table().largest, largest);
     }
