@@ -6,6 +6,7 @@ mod edit;
 mod framework;
 mod fsdp_defaults;
 mod parse;
+mod recipe;
 pub(crate) mod rules;
 mod settings;
 mod spellings;
@@ -17,20 +18,26 @@ mod unambiguous;
 
 pub use batch::assumed_batch;
 pub use edit::with_value;
-pub use framework::Framework;
+pub use framework::{Framework, Named, Product, with_usual_framework};
 pub use parse::parse_plan;
+pub use recipe::WherePossible;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
+use serde_json::Value;
+
 use crate::cluster::{Cluster, gpu, gpus};
-use crate::finding::{Finding, has_error, nearest_names};
+use crate::finding::{Finding, Severity, has_error, nearest_names};
 use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
 use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
 use crate::shard::{self, RankShards};
 use crate::time;
-use crate::wire::{Answer, DataFile, GroupSizes, LrSchedule, ParameterCounts, PlanFile, Runtime, VERSION};
+use crate::wire::{
+    Answer, DataFile, Dispatcher, FrameworkAnswer, GroupSizes, LrSchedule, ParameterCounts, PlanFile,
+    Runtime, TimeAnswer, VERSION, Verdict,
+};
 
 /// Learning rate where a plan says none.
 pub(crate) const DEFAULT_LR: f64 = 3e-4;
@@ -120,6 +127,8 @@ pub struct Resolved {
     pub findings: Vec<Finding>,
     /// Paths of the fields that were filled by a default.
     pub assumed: Vec<String>,
+    /// What the framework that the file names set.
+    pub framework: Option<FrameworkAnswer>,
 }
 
 /// A plan file with defaults filled and no rule checked.
@@ -130,6 +139,8 @@ pub(crate) struct Filled {
     pub(crate) findings: Vec<Finding>,
     /// Paths of the fields that were filled by a default.
     assumed: Vec<String>,
+    /// What the framework that the file names set.
+    framework: Option<FrameworkAnswer>,
 }
 
 impl Resolved {
@@ -152,9 +163,13 @@ impl Resolved {
 impl Plan {
     /// Fills every default of `file` and checks every rule.
     pub fn resolve(file: &PlanFile) -> Resolved {
-        let Filled { plan: mut partial, mut findings, assumed } = Plan::fill(file);
+        let Filled { plan: mut partial, mut findings, assumed, framework } = Plan::fill(file);
         if let Some(plan) = &mut partial {
-            findings.extend(check(plan));
+            findings.extend(check(plan).into_iter().filter(|finding| {
+                // What a recipe sets is no remark on what somebody wrote.
+                let set = framework.as_ref().is_some_and(|answer| answer.sets.contains_key(&finding.field));
+                !(set && finding.severity == Severity::Warning)
+            }));
             if !has_error(&findings) {
                 match nonuniform::plan_failures(plan) {
                     Ok(nonuniform) => plan.nonuniform = nonuniform,
@@ -166,13 +181,14 @@ impl Plan {
         findings.extend(spellings::holding(file));
         findings.sort_by_key(|finding| finding.severity);
         let plan = partial.clone().filter(|_| !has_error(&findings));
-        Resolved { plan, partial, findings, assumed }
+        Resolved { plan, partial, findings, assumed, framework }
     }
 
     /// Fills every default of `file`, without a look at the rules.
     pub(crate) fn fill(file: &PlanFile) -> Filled {
         let mut findings = Vec::new();
         let mut assumed = Vec::new();
+        let mut framework = None;
         if file.version != VERSION {
             findings.push(
                 Finding::error(
@@ -199,11 +215,13 @@ impl Plan {
         }
         let plan = match (model, gpu) {
             (Some((model, title)), Some(gpu)) => {
-                defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed)
+                let filled = defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed);
+                framework = filled.1;
+                Some(filled.0)
             }
             _ => None,
         };
-        Filled { plan, findings, assumed }
+        Filled { plan, findings, assumed, framework }
     }
 
     /// Ranks in all.
@@ -281,6 +299,15 @@ impl Plan {
         view
     }
 
+    /// How tokens get to experts: what a recipe sets holds where experts are on other ranks.
+    pub fn dispatcher(&self) -> Dispatcher {
+        let elsewhere = self.layout.ep.saturating_mul(self.layout.etp) > 1;
+        match self.software.where_possible.flex && elsewhere {
+            true => Dispatcher::Flex,
+            false => self.training.moe.dispatcher,
+        }
+    }
+
     /// How its layers are split over stages.
     pub fn split(&self) -> layout::Split {
         let listed = self.file.layout.pipeline_layout.clone().zip(self.layout.pipeline.clone());
@@ -297,6 +324,7 @@ impl Plan {
     pub fn native(&self) -> PlanFile {
         let mut file = self.file.clone();
         file.runtime = Some(Runtime::Native);
+        file.software.framework = None;
         file
     }
 }
@@ -449,6 +477,9 @@ pub fn estimate(file: &PlanFile) -> Answer {
             .zip(memory.as_ref())
             .and_then(|(sizing, memory)| memory::disagreement(sizing, memory)),
     );
+    if let (Some(time), Some(memory)) = (&time, &memory) {
+        findings.extend(unnamed(file, time, memory.verdict));
+    }
     findings.sort_by_key(|finding| finding.severity);
     let parameters = counted.map(|(total, active)| ParameterCounts {
         total,
@@ -473,8 +504,40 @@ pub fn estimate(file: &PlanFile) -> Answer {
         nonuniform: plan.and_then(nonuniform::answer),
         parameters,
         assumed: resolved.assumed,
+        framework: resolved.framework,
         chosen: Vec::new(),
         findings,
         time,
     }
+}
+
+/// What a plan that names no framework should know: that its answer would be another one with the usual framework named, by
+/// more than the likely range allows for, or in its verdict.
+fn unnamed(file: &PlanFile, time: &TimeAnswer, verdict: Verdict) -> Option<Finding> {
+    const FIELD: &str = "software.framework";
+    let software = &file.software;
+    if software.framework.is_some() || software.profile.is_some() || software.calibration.is_some() {
+        return None;
+    }
+    let usual = Named::usual(file.runtime.unwrap_or(Runtime::Megatron))?;
+    let mut named = file.clone();
+    named.software.framework = Some(usual.text());
+    let resolved = Plan::resolve(&named);
+    let plan = resolved.plan.filter(|_| resolved.framework.is_some())?;
+    let (other, _) = time::answer(&plan);
+    let (other, verdict_named) = (other?, memory::answer(&plan).verdict);
+    let [low, high] = time.interval_seconds;
+    let within = (low..=high).contains(&other.step_seconds);
+    if within && verdict == verdict_named {
+        return None;
+    }
+    let message = format!(
+        "no framework is named, so the defaults of plan files hold; as {}'s recipe sets it, a step would take {:.3} s and the verdict be {}, not {:.3} s and {}: name what you train with",
+        usual.text(),
+        other.step_seconds,
+        verdict_named.name(),
+        time.step_seconds,
+        verdict.name()
+    );
+    Some(Finding::info(FIELD, Value::Null, message).rule("recipes of frameworks").nearest([usual.text()]))
 }

@@ -2,14 +2,15 @@
 
 use std::path::PathBuf;
 
-use planner::wire::{Objective, Verdict};
+use planner::plan::with_usual_framework;
+use planner::wire::{Objective, PlanFile, Verdict};
 
 use super::source::{Source, chosen};
 use super::{Exit, Failure, exit, say, search, text};
 
 /// Choose the best plan for a model on a cluster
 ///
-/// Model and cluster are enough; whatever is said beside them is kept, and everything else is chosen: the best of all valid
+/// Model and cluster are enough; the framework is the usual one of the runtime unless `--set software.framework=` says another; whatever is said beside them is kept, and everything else is chosen: the best of all valid
 /// layouts and settings. The plan file goes to standard output or --out, the summary to standard error.
 #[derive(Debug, clap::Args)]
 pub struct PlanCommand {
@@ -26,6 +27,13 @@ pub struct PlanCommand {
     out: Option<PathBuf>,
 }
 
+/// The file with no framework named.
+fn without_framework(file: &PlanFile) -> PlanFile {
+    let mut file = file.clone();
+    file.software.framework = None;
+    file
+}
+
 impl PlanCommand {
     /// Writes the plan file and a summary; no when nothing fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
@@ -36,8 +44,19 @@ impl PlanCommand {
             None => vec!["all".to_owned()],
         };
         axes.extend(self.choose.iter().cloned());
+        let runtime_open = axes.iter().any(|axis| axis == "runtime");
         file.choose = Some(planner::wire::Choose::Axes(axes));
-        let sourced = chosen(&file)?;
+        let names = self.source.plan.is_some() || file.software.framework.is_some();
+        if runtime_open && with_usual_framework(&without_framework(&file)) == file {
+            // The framework goes with the runtime that is chosen.
+            file = without_framework(&file);
+        } else if names {
+            file = with_usual_framework(&file);
+        }
+        let mut sourced = chosen(&file)?;
+        if names {
+            sourced.file = with_usual_framework(&sourced.file);
+        }
         let mut answer = planner::estimate(&sourced.file);
         answer.chosen.clone_from(&sourced.chosen);
         answer.assumed.extend(sourced.assumed.iter().cloned());

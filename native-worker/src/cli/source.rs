@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use planner::import::{self, Job};
-use planner::plan::with_value;
+use planner::plan::{with_usual_framework, with_value};
 use planner::search::{Choice, Search, SearchAnswer};
 use planner::wire::{Choose, Chosen, PlanFile};
 use serde_json::{Value, json};
@@ -98,8 +98,9 @@ impl Source {
     /// # Errors
     /// When it can't be read.
     pub fn file(&self) -> anyhow::Result<PlanFile> {
-        let mut file = match (&self.plan, &self.model) {
-            (Some(path), None) => input::read_plan(path)?,
+        // A job is of the framework that it starts; a model by name is trained by the usual one, as `plan` writes it.
+        let (mut file, usual) = match (&self.plan, &self.model) {
+            (Some(path), None) => (input::read_plan(path)?, false),
             (None, Some(model)) => self.named(model)?,
             (Some(path), Some(_)) => {
                 return Err(Failure::usage(format!(
@@ -116,23 +117,23 @@ impl Source {
         for (path, value) in self.held()? {
             file = with_value(&file, &path, &value).map_err(|finding| Failure::finding(*finding))?;
         }
-        Ok(file)
+        Ok(if usual { with_usual_framework(&file) } else { file })
     }
 
-    /// A file of a model by name, with everything open.
-    fn named(&self, model: &str) -> anyhow::Result<PlanFile> {
+    /// A file of a model by name, with everything open, and whether no framework's job says how it is trained.
+    fn named(&self, model: &str) -> anyhow::Result<(PlanFile, bool)> {
         let Some(gpu) = &self.gpu else {
             return Err(Failure::usage("--model needs --gpu, such as --gpu h100-sxm".to_owned()));
         };
-        let mut file = match model_of(model, self)? {
+        let (mut file, usual) = match model_of(model, self)? {
             Model::Value(value) => {
                 let file = json!({"version": 1, "model": value, "cluster": {"gpu": gpu}});
-                planner::parse_plan(&file.to_string()).map_err(Failure::Findings)?
+                (planner::parse_plan(&file.to_string()).map_err(Failure::Findings)?, true)
             }
-            Model::Job(file) => *file,
+            Model::Job(file) => (*file, false),
         };
         file.choose = Some(Choose::all());
-        Ok(file)
+        Ok((file, usual))
     }
 
     /// Fields that options say.

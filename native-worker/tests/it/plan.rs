@@ -18,6 +18,7 @@ fn a_model_and_a_cluster_give_a_plan_file_that_fits() {
     );
     let file: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     assert_eq!(file["layout"]["tp"], json!(2));
+    assert_eq!(file["software"]["framework"], json!("bridge 26.08"));
     let estimate = shop.ask(&["estimate", &path, "--json"]);
     let estimate: Value = serde_json::from_str(&estimate.stdout).unwrap();
     assert_eq!(estimate["memory"]["verdict"], json!("fits"));

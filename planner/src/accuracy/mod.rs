@@ -8,6 +8,7 @@ mod golden;
 mod kempnerforge;
 mod nanotron;
 mod parameters;
+mod readme;
 pub mod report;
 mod runs;
 mod scaling;
@@ -16,6 +17,7 @@ mod small;
 pub mod step_time;
 mod torchtitan;
 mod tracker;
+mod typed;
 pub mod winners;
 
 use serde::Serialize;
@@ -33,6 +35,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("megatron_bridge_model_cards", include_str!("evidence/megatron_bridge_model_cards.json")),
     ("megatron_bridge_perf", include_str!("evidence/megatron_bridge_perf.json")),
     ("megatron_ci_golden", include_str!("evidence/megatron_ci_golden.json")),
+    ("megatron_lm_readme", include_str!("evidence/megatron_lm_readme.json")),
     ("megatron_moe_layer_bench", include_str!("evidence/megatron_moe_layer_bench.json")),
     ("nanotron_ultrascale_bench", include_str!("evidence/nanotron_ultrascale_bench.json")),
     ("nemo_h100_scaling", include_str!("evidence/nemo_h100_scaling.json")),
@@ -202,6 +205,7 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         "megatron_bridge_memory_studies" => bridge::studies(name, text)?,
         "megatron_bridge_model_cards" => bridge::cards(name, text)?,
         "megatron_ci_golden" => golden::score(name, text)?,
+        "megatron_lm_readme" => readme::score(name, text)?,
         "nanotron_ultrascale_bench" => nanotron::score(name, text)?,
         "nemo_h100_scaling" => scaling::score(name, text)?,
         "torchtitan_benchmarks" => torchtitan::score(name, text)?,
@@ -213,6 +217,9 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         // Constants without some rows were fitted to the project's own: halves and families make sense there only.
         let own = BUNDLED.iter().any(|(known, bundled)| *known == name && *bundled == text);
         datasets.extend(step_time::score(name, text, own)?);
+    }
+    if name == "megatron_bridge_perf" {
+        datasets.extend(typed::bridge_tables(name, text)?);
     }
     Ok(datasets)
 }

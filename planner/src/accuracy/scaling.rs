@@ -2,11 +2,12 @@
 
 use serde_json::{Value, json};
 
+use super::Dataset;
 use super::runs::{Row, rows};
-use super::{Dataset, Scores, WorstRow, plan_of};
+use super::typed::{Typed, score_files};
 
-/// A row as a plan file: what it prints, and nothing of what its framework set besides.
-fn plan(row: &Row<'_>, architectures: &Value) -> Result<Value, String> {
+/// A row as a plan file: what it prints, and the framework's name or nothing of what it set besides.
+fn plan(row: &Row<'_>, architectures: &Value, framework: Option<&str>) -> Result<Value, String> {
     let model = match row.text("model") {
         "nemotron4-15b" => json!({"architecture": architectures.get("15b").ok_or("no architecture `15b`")?}),
         "gpt-3-175b" => json!({"preset": "gpt-3-175b"}),
@@ -18,36 +19,29 @@ fn plan(row: &Row<'_>, architectures: &Value) -> Result<Value, String> {
         "layout": {"tp": row.degree("tp"), "pp": row.degree("pp"), "vpp": row.degree("vpp"), "cp": row.degree("cp"),
             "ep": row.degree("ep")},
         "training": {"seq_len": row.need("seq_len")?, "micro_batch_size": row.need("mbs")?,
-            "global_batch_size": row.need("gbs")?, "dtype": dtype}}))
+            "global_batch_size": row.need("gbs")?, "dtype": dtype},
+        "software": {"framework": framework}}))
 }
 
 /// Seconds of a step, and how many lie in the likely range.
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     let file: Value = serde_json::from_str(text).map_err(|error| format!("{name}.json: {error}"))?;
     let architectures = file.get("architectures").cloned().unwrap_or_default();
-    let (mut steps, mut ranges) = (Scores::default(), Scores::default());
-    for row in rows(name, text)? {
-        let row = Row(&row);
-        let label = format!("{} {} on {} GPUs", row.text("model"), row.text("precision"), row.degree("gpus"));
-        let Some(measured) = row.real("step_s") else {
-            steps.excluded += 1;
-            continue;
-        };
-        let plan = plan(&row, &architectures).and_then(|file| plan_of(&file));
-        match plan.map(|plan| crate::time::answer(&plan).0) {
-            Err(reason) => steps.unmapped(&label, &reason),
-            Ok(None) => steps.unmapped(&label, "no time can be told"),
-            Ok(Some(time)) => {
-                let error = time.step_seconds / measured - 1.0;
-                steps.errors.push(error);
-                steps.rows.push(WorstRow { row: label, error });
-                let [low, high] = time.interval_seconds;
-                ranges.equal += u64::from(low <= measured && measured <= high);
-                ranges.errors.push((low / measured).max(measured / high).max(1.0) - 1.0);
-            }
-        }
-    }
-    Ok(vec![steps.into_dataset(name, "step_seconds"), ranges.into_dataset(name, "interval_seconds")])
+    let rows = rows(name, text)?;
+    let score = |split: &str, framework: Option<&str>| {
+        let typed = rows.iter().filter_map(|row| {
+            let row = Row(row);
+            let label =
+                format!("{} {} on {} GPUs", row.text("model"), row.text("precision"), row.degree("gpus"));
+            let measured = row.real("step_s")?;
+            let file = plan(&row, &architectures, framework).map_err(|reason| (label.clone(), reason));
+            Some(file.map(|file| Typed { label, file, measured }))
+        });
+        score_files(name, split, typed)
+    };
+    let mut found = score("all", None);
+    found.extend(score("as typed", Some("nemo 25.04")));
+    Ok(found)
 }
 
 #[cfg(test)]

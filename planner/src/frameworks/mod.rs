@@ -7,6 +7,7 @@ mod effect;
 mod gap;
 mod kind;
 pub mod megatron_lm;
+pub(crate) mod recipe;
 mod reference;
 mod row;
 #[cfg(test)]

@@ -20,6 +20,11 @@ pub enum Splitter {
         /// Whether those flags may be set.
         flags: bool,
     },
+    /// Megatron Bridge: the same, but for the models that its recipes split themselves.
+    Bridge {
+        /// Whether those flags may be set.
+        flags: bool,
+    },
     /// torchtitan: embedding and output count as a layer each, and what is over goes to the first stages.
     Torchtitan,
     /// NeMo Automodel: what is over goes to the first stages.
@@ -32,6 +37,7 @@ impl Splitter {
         match (runtime, framework.map(Framework::product)) {
             (Runtime::Fsdp2, Some("torchtitan")) => Splitter::Torchtitan,
             (Runtime::Fsdp2, _) => Splitter::Automodel,
+            (Runtime::Megatron, Some("bridge")) => Splitter::Bridge { flags },
             _ => Splitter::Megatron { flags },
         }
     }
@@ -65,6 +71,10 @@ impl Split {
             return Split::default();
         }
         let counts = match splitter {
+            Splitter::Bridge { flags } => match bridge(model, stages) {
+                None => return megatron(layout, model, flags),
+                counts => counts,
+            },
             Splitter::Megatron { flags } => return megatron(layout, model, flags),
             Splitter::Torchtitan => torchtitan(layers, stages, 1, 1),
             Splitter::Automodel => Some(automodel(layers, stages)),
@@ -87,6 +97,19 @@ impl Split {
         (layout.account_for_embedding, layout.account_for_loss) =
             (self.account_for_embedding, self.account_for_loss);
     }
+}
+
+/// Layers of each virtual stage as Megatron Bridge's recipes split DeepSeek-V3 and Kimi K2 into 4, 8 or 16: as many on each,
+/// and what is left on the last, beside prediction modules and loss (`recipes/deepseek/deepseek_v3.py`, `layout_map`).
+fn bridge(model: &Architecture, stages: u64) -> Option<Vec<u64>> {
+    let theirs = model.moe.is_some() && (model.num_layers, model.hidden_size) == (61, 7168);
+    if !theirs || ![4, 8, 16].contains(&stages) {
+        return None;
+    }
+    let each = model.num_layers.div_ceil(stages);
+    let mut counts = vec![each; stages as usize - 1];
+    counts.push(model.num_layers - each * (stages - 1));
+    Some(counts)
 }
 
 /// Megatron-Core's ways, the simplest first.

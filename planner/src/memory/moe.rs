@@ -47,7 +47,7 @@ pub fn token_copies(at: &Setting<'_>) -> Wide {
     let stream = at.size * moe.latent_size.map_or(at.hidden, Wide::from);
     let (routed, sent) = (routed_tokens(at), at.local * Wide::from(moe.top_k));
     let quantised = Wide::from(at.widths.quantised);
-    match at.plan.training.moe.dispatcher {
+    match at.plan.dispatcher() {
         Dispatcher::Flex => stream * (routed * (1 + quantised) + distinct_tokens(at)),
         _ => stream * (routed * (2 + 3 * quantised) + sent),
     }

@@ -1,20 +1,32 @@
 //! Defaults of a plan file (contract: the values shown in its example), each recorded as assumed, and the range of
 //! every number.
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
+use super::recipe::Taken;
 use super::training_defaults::{fill_software, fill_training};
-use super::{DEFAULT_LR, MAX_WORLD, Plan, RunSettings, clip};
+use super::{DEFAULT_LR, MAX_WORLD, Named, Plan, RunSettings, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
-use crate::layout::{Chunk, Layout, Split, Splitter, mtp_of_layout_string, parse_layout_string, parse_order};
+use crate::layout::{
+    Aspect, Chunk, Layout, Shape, Split, Splitter, first_broken, first_broken_alone, mtp_of_layout_string,
+    parse_layout_string, parse_order,
+};
 use crate::model::{Architecture, Attention, Balance, MixerRef};
 use crate::units::Dtype;
-use crate::wire::{CpKind, DataFile, LayoutFile, LrSchedule, PlanFile, Runtime, Schedule};
+use crate::wire::{
+    CpKind, DataFile, FrameworkAnswer, LayoutFile, LrSchedule, PlanFile, Runtime, Schedule, TrainingFile,
+};
 
 /// Largest batch, sequence and step counts.
 pub(super) const MAX_COUNT: u64 = 1 << 32;
+
+/// Paths of `training` that are part of the model.
+const FORCE_BALANCE: &str = "training.moe.force_balance";
+const MTP: &str = "training.mtp_layers";
 
 pub(super) struct Filler<'a> {
     pub(super) findings: &'a mut Vec<Finding>,
@@ -22,7 +34,26 @@ pub(super) struct Filler<'a> {
     out_of_range: bool,
 }
 
+/// How much was said at some point: findings and assumed fields.
+type Mark = (usize, usize);
+
 impl Filler<'_> {
+    /// How much was said so far.
+    fn mark(&self) -> Mark {
+        (self.findings.len(), self.assumed.len())
+    }
+
+    /// Takes back what was said after a mark.
+    fn after(&mut self, (findings, assumed): Mark) -> (Vec<Finding>, Vec<String>) {
+        (self.findings.split_off(findings), self.assumed.split_off(assumed))
+    }
+
+    /// Says again what was taken back.
+    fn extend(&mut self, (findings, assumed): (Vec<Finding>, Vec<String>)) {
+        self.findings.extend(findings);
+        self.assumed.extend(assumed);
+    }
+
     /// The value given, or the default, which is then written into the file and listed as assumed.
     pub(super) fn or<T: Clone>(&mut self, field: &str, slot: &mut Option<T>, default: T) -> T {
         match slot {
@@ -171,7 +202,7 @@ pub(super) fn fill(
     gpu: &'static Gpu,
     findings: &mut Vec<Finding>,
     assumed: &mut Vec<String>,
-) -> Option<Plan> {
+) -> (Plan, Option<FrameworkAnswer>) {
     let mut file = given.clone();
     // A filled plan leaves nothing open.
     (file.choose, file.objective) = (None, None);
@@ -187,17 +218,26 @@ pub(super) fn fill(
         ));
     }
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
-    let mtp = fill.number("training.mtp_layers", &mut file.training.mtp_layers, model.mtp_layers, 0, 16);
+    let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
+    let recipe = named.and_then(|named| Taken::of(named, &file, &model, &cluster, runtime));
+    let usual = recipe.as_ref().and_then(Taken::mtp_layers).unwrap_or(model.mtp_layers);
+    let mtp_said = file.training.mtp_layers.is_some();
+    let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual, 0, 16);
     model.mtp_layers = mtp;
     fill_balance(&mut fill, &mut file, &mut model);
-    let software = fill_software(&mut fill, &mut file.software);
+    let software = fill_software(&mut fill, &mut file.software, runtime);
     let flags = file.layout.account_for_embedding.is_none() && file.layout.account_for_loss.is_none();
     let splitter = Splitter::of(runtime, software.framework, flags);
     let layout = fill_layout(&mut fill, &mut file, &model, (runtime, splitter), cluster.world_size());
+    let mtp_sets = recipe.as_ref().and_then(Taken::mtp_layers).filter(|_| !mtp_said);
+    let pinned = file.training.clone();
+    let start = fill.mark();
+    let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
     let training = fill_training(&mut fill, &mut file.training, runtime, model.gated);
+    let end = fill.mark();
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
-    Some(Plan {
+    let mut plan = Plan {
         name,
         file,
         model,
@@ -209,7 +249,57 @@ pub(super) fn fill(
         run,
         nonuniform: None,
         role: None,
-    })
+    };
+    let framework = recipe.zip(set).map(|(recipe, set)| {
+        // What was said of the run stays behind.
+        let run = fill.after(end);
+        let mut framework = settle(&mut fill, &mut plan, (&pinned, start), recipe, set);
+        if let Some(layers) = mtp_sets {
+            framework.sets.insert(MTP.to_owned(), layers.into());
+        }
+        fill.extend(run);
+        if framework.nearest {
+            let message = format!(
+                "{} has no recipe for this model, GPU, number of GPUs and precision: what the nearest sets, that of {}, is taken instead",
+                framework.name, framework.recipe
+            );
+            fill.findings.push(Finding::info("software.framework", framework.name.as_str(), message).rule(framework.source.as_str()));
+        }
+        framework
+    });
+    (plan, framework)
+}
+
+/// Leaves out what of a recipe a rule excludes in this plan, and fills training again, until nothing is excluded.
+fn settle(
+    fill: &mut Filler<'_>,
+    plan: &mut Plan,
+    (pinned, start): (&TrainingFile, Mark),
+    mut recipe: Taken,
+    mut set: BTreeMap<&'static str, Value>,
+) -> FrameworkAnswer {
+    let moe = plan.model.moe.is_some();
+    let excluded = |plan: &Plan| {
+        let shape = Shape::of(plan);
+        let of_layout =
+            || [Aspect::Grid, Aspect::Overlap].into_iter().find_map(|aspect| first_broken(&shape, aspect));
+        first_broken_alone(&shape).or_else(of_layout)
+    };
+    while let Some((_, field)) = excluded(plan)
+        && recipe.leave_out(field, &set)
+    {
+        fill.after(start);
+        let mut training = pinned.clone();
+        set = recipe.apply(&mut training, moe);
+        plan.training = fill_training(fill, &mut training, plan.runtime, plan.model.gated);
+        plan.file.training = training;
+    }
+    if plan.runtime == Runtime::MegatronFsdp {
+        plan.layout.fsdp.reduce_dtype = plan.training.grad_dtype;
+    }
+    plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
+    fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
+    recipe.answer(set)
 }
 
 fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
@@ -258,7 +348,7 @@ fn fill_memory(fill: &mut Filler<'_>, memory_gib: Option<f64>, gpu: &'static Gpu
 
 /// A router that spreads tokens whatever it has learned is part of the model, and a plan can ask for one.
 fn fill_balance(fill: &mut Filler<'_>, file: &mut PlanFile, model: &mut Architecture) {
-    const FIELD: &str = "training.moe.force_balance";
+    const FIELD: &str = FORCE_BALANCE;
     let moe = &mut file.training.moe;
     let routing = model.moe.as_mut().map(|moe| &mut moe.routing);
     let forced = routing.as_ref().is_some_and(|routing| routing.balance == Balance::Forced);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::Plan;
+use super::{Plan, Product};
 use crate::finding::Finding;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation, Runtime,
@@ -22,7 +22,9 @@ pub(super) fn check(plan: &Plan) -> Vec<Finding> {
             .rule("recomputation settings (Megatron-Core transformer_config)"),
         );
     }
-    if training.cross_entropy == CrossEntropy::Te && plan.runtime == Runtime::Megatron {
+    let bridge =
+        plan.software.named.is_some_and(|named| matches!(named.product, Product::Bridge | Product::Nemo));
+    if training.cross_entropy == CrossEntropy::Te && plan.runtime == Runtime::Megatron && !bridge {
         findings.push(
             Finding::warning(
                 "training.cross_entropy",

@@ -1,6 +1,6 @@
 //! Training settings of a plan, every default filled.
 
-use super::Framework;
+use super::{Framework, Named, WherePossible};
 use crate::units::{Dtype, LowPrecision};
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
@@ -155,6 +155,10 @@ pub struct Software {
     pub torch: Option<String>,
     /// The framework, with the version whose names of options scripts have; none for the newest release.
     pub framework: Option<Framework>,
+    /// The framework that the plan names, whose recipe holds.
+    pub named: Option<Named>,
+    /// What its recipe sets where the layout leaves room for it.
+    pub where_possible: WherePossible,
     /// Bytes of cuBLAS's workspace per handle and stream.
     pub cublas_workspace_bytes: Option<u64>,
     /// Whether torch's allocator grows segments.

@@ -2,7 +2,7 @@
 
 use super::defaults::{Filler, MAX_COUNT};
 use super::training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
-use super::{Framework, MAX_LAYERS, MAX_WORLD, clip};
+use super::{MAX_LAYERS, MAX_WORLD, Named, WherePossible, clip};
 use crate::finding::Finding;
 use crate::units::Dtype;
 use crate::wire::{
@@ -215,7 +215,26 @@ fn fill_moe(fill: &mut Filler<'_>, moe: &mut MoeFile, gated: bool) -> MoeTrainin
     }
 }
 
-pub(super) fn fill_software(fill: &mut Filler<'_>, software: &mut SoftwareFile) -> Software {
+/// The framework that a text names, if it trains with the plan's runtime.
+fn fill_framework(fill: &mut Filler<'_>, text: &str, runtime: Runtime) -> Option<Named> {
+    let Some((named, known)) = Named::parse(text) else {
+        fill.findings.push(Named::unknown(text));
+        return None;
+    };
+    if !known {
+        fill.findings.push(named.taken_for(text));
+    }
+    if !named.product.runtimes().contains(&runtime) {
+        fill.findings.push(named.against(runtime));
+    }
+    Some(named)
+}
+
+pub(super) fn fill_software(
+    fill: &mut Filler<'_>,
+    software: &mut SoftwareFile,
+    runtime: Runtime,
+) -> Software {
     for (field, name) in [("software.profile", &software.profile), ("software.torch", &software.torch)] {
         if let Some(name) = name
             && (name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control))
@@ -227,16 +246,13 @@ pub(super) fn fill_software(fill: &mut Filler<'_>, software: &mut SoftwareFile) 
             ));
         }
     }
+    let named = software.framework.as_deref().and_then(|text| fill_framework(fill, text, runtime));
     Software {
         profile: software.profile.clone(),
         torch: software.torch.clone(),
-        framework: software.framework.as_deref().and_then(|name| {
-            let known = Framework::parse(name);
-            if known.is_none() {
-                fill.findings.push(Framework::unknown(name));
-            }
-            known
-        }),
+        framework: named.and_then(Named::options),
+        named,
+        where_possible: WherePossible::default(),
         cublas_workspace_bytes: software
             .cublas_workspace_bytes
             .map(|bytes| fill.within("software.cublas_workspace_bytes", bytes, 0, 1 << 40)),

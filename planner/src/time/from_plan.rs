@@ -10,19 +10,35 @@ use super::shape::ModelShape;
 use super::stages::Stages;
 use crate::layout::Strides;
 use crate::nonuniform::RankRole;
-use crate::plan::Plan;
+use crate::plan::{Named, Plan, Product};
 use crate::shard::{Reshard, Strategy, padded_vocabulary};
 use crate::units::{Dtype, LowPrecision};
 use crate::wire::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation, Runtime};
 
-/// The profile that holds without a name in the plan.
+/// The profile that holds without a name in the plan: that of the framework which the plan names, or of its runtime.
 pub fn default_profile(plan: &Plan) -> &'static str {
+    if by_bridges_recipe(plan) {
+        let fused = plan.software.where_possible.flex || plan.training.moe.dispatcher == Dispatcher::Flex;
+        return match (&plan.model.moe, fused) {
+            (None, _) => "bridge-dense",
+            (Some(_), true) => "bridge-moe-scoped",
+            (Some(_), false) => "bridge-moe-legacy",
+        };
+    }
     match plan.runtime {
         Runtime::Native if plan.cluster.gpu.speeds.is_none() => "native-cpu",
         Runtime::Native => "native",
         Runtime::Fsdp2 => "torchtitan-2024",
         Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
     }
+}
+
+/// Whether a recipe of Megatron Bridge or NeMo holds: the constants are theirs, and all else is said by the plan's settings.
+fn by_bridges_recipe(plan: &Plan) -> bool {
+    let recipes = |named: Named| matches!(named.product, Product::Bridge | Product::Nemo);
+    plan.software.profile.is_none()
+        && matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp)
+        && plan.software.named.is_some_and(recipes)
 }
 
 /// The profile of a plan.
@@ -132,16 +148,17 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     let unfused = training.attention_backend == AttentionBackend::Unfused
         || (plan.runtime == Runtime::Megatron && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
-    if profile.graphs.is_none() {
+    let free = by_bridges_recipe(plan);
+    if profile.graphs.is_none() || free {
         facts.graphs = training.cuda_graphs;
     }
-    if profile.dispatcher.is_none() {
-        facts.fused_dispatch = training.moe.dispatcher == Dispatcher::Flex;
+    if profile.dispatcher.is_none() || free {
+        facts.fused_dispatch = plan.dispatcher() == Dispatcher::Flex;
     }
-    if profile.overlap.is_none() {
-        let overlap = &training.overlap;
-        facts.overlap_tp = overlap.tp;
-        facts.overlap_ep = overlap.ep;
+    if profile.overlap.is_none() || free {
+        let (overlap, possible) = (&training.overlap, plan.software.where_possible);
+        facts.overlap_tp = overlap.tp || possible.tp && plan.layout.sp;
+        facts.overlap_ep = overlap.ep || possible.ep;
         facts.overlap_reduce = overlap.grad_reduce;
         facts.overlap_gather = overlap.param_gather;
         facts.overlap_p2p = overlap.p2p;

@@ -172,7 +172,7 @@ mod tests {
             assert!((last / expected - 1.0).abs() < 1e-6, "{gpu} {runtime}: {last} {expected}");
         }
         let (_, said) = at("h100-sxm", "megatron", "llama-3-8b", 2048);
-        insta::assert_snapshot!(said[0], @"no measured step of such software had more than 2,048 GPUs, and this plan has 16,384: the likely range is wider");
+        insta::assert_snapshot!(said[0], @"no measured step of such software had more than 6,144 GPUs, and this plan has 16,384: the likely range is wider");
     }
 
     #[test]

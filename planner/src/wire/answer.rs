@@ -1,6 +1,9 @@
 //! The answer of `shardplan estimate PLAN --json`, byte-identical to the page's.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{AdviceAnswer, Chosen, PlanFile};
 use crate::finding::Finding;
@@ -17,6 +20,9 @@ pub struct Answer {
     /// Paths of the fields that were filled by a default.
     #[serde(default)]
     pub assumed: Vec<String>,
+    /// The framework that the plan names, with what its recipe set; none where it names none, or that has no recipe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework: Option<FrameworkAnswer>,
     /// Fields that a search chose, where the file left some open.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chosen: Vec<Chosen>,
@@ -36,6 +42,21 @@ pub struct Answer {
     pub sizing: Option<SizingAnswer>,
     /// Seconds of a step; none when invalid, or when a figure makes it endless.
     pub time: Option<TimeAnswer>,
+}
+
+/// A framework's recipe for a plan: values that stand among the assumed ones, and where they come from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FrameworkAnswer {
+    /// Name and version that are taken.
+    pub name: String,
+    /// The recipe: model, number of GPUs, precision.
+    pub recipe: String,
+    /// Whether it is the nearest, for want of one for this model, GPU, count and precision.
+    pub nearest: bool,
+    /// Where it was read.
+    pub source: String,
+    /// What it sets in this plan, by path; fields that the plan says itself are not among them.
+    pub sets: BTreeMap<String, Value>,
 }
 
 /// Sizing for inference and for a round trip, of the rank that needs the most.
@@ -146,6 +167,18 @@ pub enum Verdict {
     No,
     /// The plan has an error.
     Invalid,
+}
+
+impl Verdict {
+    /// The name used in answers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Verdict::Fits => "fits",
+            Verdict::Tight => "tight",
+            Verdict::No => "no",
+            Verdict::Invalid => "invalid",
+        }
+    }
 }
 
 /// Memory per GPU.

@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use planner::units::Dtype;
 use planner::wire::{DataFile, Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 
-use planner::plan::RECOMPUTE_MODULES;
+use planner::plan::{Named, RECOMPUTE_MODULES};
 
 use super::Section;
 use super::training_more::TrainingMore;
@@ -29,6 +29,7 @@ const DTYPES: &[(Dtype, &str)] =
 
 const SHOWN: &[&str] = &[
     "runtime",
+    "software.framework",
     "training.seq_len",
     "training.micro_batch_size",
     "training.global_batch_size",
@@ -78,6 +79,7 @@ pub fn TrainingSection() -> impl IntoView {
                     (Runtime::MegatronFsdp, "megatron_fsdp"),
                     (Runtime::Native, "native"),
                 ]/>
+            <FrameworkChoice/>
             <Number field=field!(training.seq_len) label="Sequence length"/>
             <Number field=field!(training.micro_batch_size) label="Micro batch" steps=true/>
             <Number field=field!(training.global_batch_size) label="Global batch" steps=true/>
@@ -147,6 +149,24 @@ fn RecomputeFields() -> impl IntoView {
         .into_any(),
         Some(Granularity::None) | None => ().into_any(),
     }
+    }
+}
+
+/// The framework that trains, with its version.
+#[component]
+fn FrameworkChoice() -> impl IntoView {
+    const PATH: &str = "software.framework";
+    let store = store();
+    let current = Signal::derive(move || store.said().software.framework.clone().unwrap_or_default());
+    let choose = move |name: String| {
+        store.edit(PATH, |plan| plan.software.framework = (!name.is_empty()).then_some(name));
+    };
+    let named = Named::known().into_iter().map(|name| (name.clone(), name));
+    let options = std::iter::once((String::new(), "none".to_owned())).chain(named).collect::<Vec<_>>();
+    view! {
+        <FieldRow path=PATH label="Framework" hint="What its recipe for this model, GPU, count and precision sets holds where the plan says nothing">
+            <Select path=PATH hook=element_id(PATH) options=options current=current choose=Callback::new(choose)/>
+        </FieldRow>
     }
 }
 

@@ -258,6 +258,10 @@ impl Store {
         let before = self.said_now();
         let mut after = PlanFile::clone(&before);
         change(&mut after);
+        if after.runtime != before.runtime && !field.is_empty() {
+            // The framework goes with the runtime.
+            after = planner::plan::with_usual_framework(&after);
+        }
         if after != *before {
             self.history.update(|history| history.record(before, field, browser::now_ms()));
             self.said.set(Arc::new(after));

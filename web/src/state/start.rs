@@ -7,6 +7,7 @@ use gloo::storage::{SessionStorage, Storage};
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::Finding;
+use planner::plan::with_usual_framework;
 use planner::wire::{self, Choose, ClusterFile, LinkError, ModelFile, PlanFile};
 
 use super::Store;
@@ -20,7 +21,7 @@ const ADDRESS_DELAY: Duration = Duration::from_millis(300);
 
 /// What an address without a plan shows.
 pub fn example() -> PlanFile {
-    PlanFile {
+    with_usual_framework(&PlanFile {
         version: wire::VERSION,
         model: ModelFile { preset: Some("llama-3-70b".to_owned()), ..ModelFile::default() },
         cluster: ClusterFile {
@@ -31,7 +32,7 @@ pub fn example() -> PlanFile {
         },
         choose: Some(Choose::all()),
         ..PlanFile::default()
-    }
+    })
 }
 
 /// Takes the token out of the address, first of all, and reads the plan that the address holds.

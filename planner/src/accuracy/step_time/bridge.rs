@@ -1,12 +1,16 @@
 //! Megatron-Bridge: performance tables, verification cards, memory studies.
 
+use serde_json::{Value, json};
+
 use super::Case;
-use super::recipes::{Recipe, Wanted, recipe};
 use super::row::{Row, inputs, preset};
+use crate::accuracy::plan_of;
+use crate::frameworks::bridge::preset_of;
 use crate::model::Architecture;
+use crate::plan::Plan;
 use crate::time::flops::model_flops;
 use crate::time::{Inputs, Numbers, Recompute, select};
-use crate::wire::CudaGraphs;
+use crate::wire::Runtime;
 
 /// The model, with as many multi-token-prediction modules as the source's own FLOPs per token say.
 fn model(name: &str, gflop: Option<f64>, seq_len: u64) -> Result<Architecture, String> {
@@ -24,14 +28,6 @@ fn model(name: &str, gflop: Option<f64>, seq_len: u64) -> Result<Architecture, S
     Ok(model)
 }
 
-/// The release as a number: 26.04.01 is 260401.
-fn release(row: &Row) -> u64 {
-    let text = row.text("release").split_whitespace().next().unwrap_or_default();
-    let mut parts = text.split('.').map(|part| part.parse::<u64>().unwrap_or(0));
-    let mut next = || parts.next().unwrap_or(0);
-    next() * 10_000 + next() * 100 + next()
-}
-
 fn numbers(row: &Row, primary: bool) -> Numbers {
     let blackwell = row.text("gpu").contains('B');
     match row.text("precision").to_uppercase().as_str() {
@@ -43,27 +39,6 @@ fn numbers(row: &Row, primary: bool) -> Numbers {
         _ if primary => Numbers::Fp8,
         _ if blackwell => Numbers::Mxfp8,
         _ => Numbers::Fp8Rows,
-    }
-}
-
-/// Which software a row ran, by its recipe, or else by what its table shows.
-fn profile(row: &Row, model: &Architecture, when: u64, known: Option<&Recipe>) -> &'static str {
-    if model.moe.is_none() {
-        return "bridge-dense";
-    }
-    match known {
-        Some(Recipe { fused_dispatch: false, .. }) => return "bridge-moe-legacy",
-        Some(Recipe { graphs: CudaGraphs::Iteration, .. }) => return "bridge-moe-iteration",
-        Some(_) => return "bridge-moe-scoped",
-        None => {}
-    }
-    let gpu = row.text("gpu");
-    let grace = gpu.starts_with("GB") || gpu == "B300";
-    let whole = numbers(row, true) != Numbers::Bf16;
-    match when {
-        when if when >= 260_600 && grace && whole => "bridge-moe-iteration",
-        when if when >= 260_201 || grace => "bridge-moe-scoped",
-        _ => "bridge-moe-legacy",
     }
 }
 
@@ -102,68 +77,89 @@ fn family(name: &str) -> String {
     plain
 }
 
-pub(super) fn performance(row: &Row) -> Result<Option<Case>, String> {
-    let Some(tokens) = row.real("tokens_per_s_per_gpu") else { return Ok(None) };
-    let (seq_len, when) = (row.need("seq_len")?, release(row));
-    let lora = row.text("task").starts_with("LoRA");
-    let gflop = if lora { None } else { row.real("gflop_per_token") };
-    let model = model(row.text("model_key"), gflop, seq_len)?;
-    let numbers = numbers(row, row.text("variant") == "primary");
-    let known = recipe(&Wanted {
-        model: row.text("model_key"),
-        gpu: row.text("gpu"),
-        numbers,
-        layout: [
-            row.need("gpus")?,
-            row.size("tp"),
-            row.size("pp"),
-            row.size("vpp"),
-            row.size("cp"),
-            row.size("ep"),
-            row.need("mbs")?,
-        ],
-        release: when,
-    });
-    let profile = profile(row, &model, when, known.as_ref());
-    let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
-    inputs.seq_len = seq_len;
-    inputs.numbers = numbers;
-    sizes(row, &mut inputs)?;
-    let sharded = row.number("fsdp_shard_size").is_some_and(|size| size > 1);
-    (inputs.gathers, inputs.frozen) = (if sharded { 2.0 } else { 0.0 }, lora);
-    let graphs = row.get("recipe").and_then(|recipe| recipe.get("cuda_graph_scope")).map(ToString::to_string);
-    if model.moe.is_none() && graphs.is_some_and(|scope| scope.contains("full_iteration")) {
-        inputs.software.graphs = CudaGraphs::Iteration;
+/// How much of a row a plan file gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::accuracy) enum Told {
+    /// What a user types: model, GPU, nodes, layout, precision, batch, sequence, framework.
+    Typed,
+    /// All that the row says and a plan can.
+    All,
+}
+
+/// The plan file of a row of the performance tables.
+///
+/// # Errors
+/// What no plan can say, or what the row lacks.
+pub(in crate::accuracy) fn plan_file(row: &Row, told: Told) -> Result<Value, String> {
+    let name = row.text("model_key");
+    let preset = preset_of(name).ok_or_else(|| format!("`{name}` is not a preset"))?;
+    if row.text("task").starts_with("LoRA") {
+        return Err("LoRA is not planned".to_owned());
     }
-    if let Some(known) = known {
-        let software = &mut inputs.software;
-        (software.graphs, software.fused_dispatch) = (known.graphs, known.fused_dispatch);
-        software.overlap_ep = known.overlap_ep;
-        inputs.recompute = Recompute::default();
-        for module in known.recompute {
-            select(&mut inputs.recompute, module);
+    let dtype = match numbers(row, row.text("variant") == "primary") {
+        Numbers::Wide | Numbers::Bf16 => "bf16",
+        Numbers::Fp8 => "fp8_current",
+        Numbers::Fp8Rows => "fp8_blockwise",
+        Numbers::Mxfp8 => "mxfp8",
+        Numbers::Nvfp4 => "nvfp4",
+    };
+    let gpu = match row.text("gpu").to_lowercase().as_str() {
+        "h100" => "h100-sxm".to_owned(),
+        other => other.to_owned(),
+    };
+    let gpus = row.need("gpus")?;
+    let node = if gpu.starts_with("gb") { 4 } else { 8 }.min(gpus);
+    let sharded = row.number("fsdp_shard_size").is_some_and(|size| size > 1);
+    let release = row.text("release").split_whitespace().next().unwrap_or_default();
+    let mut file = json!({
+        "version": 1, "model": {"preset": preset}, "cluster": {"gpu": gpu, "nodes": gpus / node, "gpus_per_node": node},
+        "runtime": if sharded { "megatron_fsdp" } else { "megatron" },
+        "layout": {"tp": row.size("tp"), "pp": row.size("pp"), "vpp": row.size("vpp"), "cp": row.size("cp"), "ep": row.size("ep")},
+        "training": {"seq_len": row.need("seq_len")?, "micro_batch_size": row.need("mbs")?,
+            "global_batch_size": row.need("gbs")?, "dtype": dtype},
+        "software": {"framework": format!("bridge {release}")}
+    });
+    if told == Told::All {
+        if let Some(modules) = row.get("recompute_modules").and_then(Value::as_array) {
+            file["training"]["recompute"] = match modules.is_empty() {
+                true => json!({"granularity": "none"}),
+                false => json!({"granularity": "selective", "modules": modules}),
+            };
+        }
+        let model = model(name, row.real("gflop_per_token"), row.need("seq_len")?)?;
+        file["training"]["mtp_layers"] = model.mtp_layers.into();
+        if model.moe.is_some() {
+            // As the tables' notes say.
+            file["training"]["moe"] = json!({"force_balance": true});
         }
     }
-    if let Some(recipe) = row.get("recipe").map(ToString::to_string) {
-        inputs.low_attention = recipe.contains("fp8_dot_product_attention=True");
-        inputs.low_head = recipe.contains("fp8_output_proj=True");
-    }
-    let seconds = (inputs.gbs * seq_len) as f64 / (tokens * inputs.world as f64);
-    let excluded = excluded(row, &inputs);
-    let mut case = row.case(inputs, &family(row.text("model_key")), seconds)?;
-    (case.printed_tokens, case.excluded) = (true, excluded);
+    Ok(file)
+}
+
+/// Seconds of a step, from the printed tokens per second; none where a row prints none.
+pub(in crate::accuracy) fn measured(row: &Row) -> Option<f64> {
+    let tokens = row.real("tokens_per_s_per_gpu")?;
+    let batch = row.number("gbs")? * row.number("seq_len")?;
+    Some(batch as f64 / (tokens * row.number("gpus")? as f64))
+}
+
+pub(super) fn performance(row: &Row, told: Told) -> Result<Option<Case>, String> {
+    let Some(seconds) = measured(row) else { return Ok(None) };
+    let plan = plan_of(&plan_file(row, told)?)?;
+    let mut case = row.case_of(&plan, &family(row.text("model_key")), seconds)?;
+    (case.printed_tokens, case.excluded) = (true, excluded(row, &plan));
     Ok(Some(case))
 }
 
 /// Rows whose printed layout can't be what ran.
-fn excluded(row: &Row, inputs: &Inputs<'_>) -> Option<&'static str> {
+pub(in crate::accuracy) fn excluded(row: &Row, plan: &Plan) -> Option<&'static str> {
     if row.text("id") == "mbridge-166" {
         return Some("a pipeline of 4 without its bubble: the number of chunks is not printed");
     }
-    let (total, _) = crate::model::count(inputs.model);
-    let held = 4.0 * total as f64 / (inputs.tp * inputs.pp) as f64;
-    let room = inputs.gpu.capacity_bytes.unwrap_or(u64::MAX) as f64;
-    let whole = inputs.model.moe.is_none() && inputs.gathers == 0.0 && !inputs.frozen;
+    let (total, _) = crate::model::count(&plan.model);
+    let held = 4.0 * total as f64 / (plan.layout.tp * plan.layout.pp) as f64;
+    let room = plan.cluster.gpu.capacity_bytes.unwrap_or(u64::MAX) as f64;
+    let whole = plan.model.moe.is_none() && plan.runtime == Runtime::Megatron;
     (whole && held > 0.95 * room).then_some("parameters and gradients don't fit the printed layout")
 }
 

@@ -1,13 +1,14 @@
 //! Seconds of a step against published ones: rows as cases that the fit and the scores share.
 
-mod bridge;
+pub(super) mod bridge;
 mod fsdp;
 mod layer_bench;
 mod megatron;
 mod nanotron;
-mod recipes;
-mod row;
+pub(super) mod row;
 mod scores;
+
+use bridge::Told;
 
 use crate::time::{Setup, StepTime, Terms};
 
@@ -122,11 +123,16 @@ impl Cases {
 /// # Errors
 /// A sentence, when the text is not in its dataset's format.
 pub fn cases(name: &str, text: &str) -> Result<Cases, String> {
+    cases_as(name, text, Told::All)
+}
+
+/// The same of rows told as a user would, where their dataset can be told so.
+pub(super) fn cases_as(name: &str, text: &str, told: Told) -> Result<Cases, String> {
     let rows = row::rows(name, text)?;
     let mut found = Cases::default();
     for row in &rows {
         let case = match name {
-            "megatron_bridge_perf" => bridge::performance(row),
+            "megatron_bridge_perf" => bridge::performance(row, told),
             "megatron_bridge_model_cards" => bridge::card(row),
             "megatron_bridge_memory_studies" => bridge::study(row),
             "nanotron_ultrascale_bench" => nanotron::case(row),

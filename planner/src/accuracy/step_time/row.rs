@@ -6,14 +6,17 @@ use super::{Case, Quantity};
 use crate::cluster::gpu;
 use crate::layout::Strides;
 use crate::model::{Activation, Architecture, Attention, Norm, QkNorm, import_hf, presets};
+use crate::plan::Plan;
 use crate::time::constants::{residual_class, table};
-use crate::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
+use crate::time::{
+    HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages, profile, setup,
+};
 use crate::wire::{CpKind, Schedule};
 
-pub(super) struct Row(Map<String, Value>);
+pub(in crate::accuracy) struct Row(Map<String, Value>);
 
 /// The rows of a file: objects, or lists under names that stand once.
-pub(super) fn rows(name: &str, text: &str) -> Result<Vec<Row>, String> {
+pub(in crate::accuracy) fn rows(name: &str, text: &str) -> Result<Vec<Row>, String> {
     let wrong = || format!("{name}.json is not a file of rows");
     let file: Value = serde_json::from_str(text).map_err(|error| format!("{}: {error}", wrong()))?;
     let list = file.get("rows").and_then(Value::as_array).ok_or_else(wrong)?;
@@ -34,45 +37,45 @@ pub(super) fn rows(name: &str, text: &str) -> Result<Vec<Row>, String> {
 }
 
 impl Row {
-    pub(super) fn fields(&self) -> &Map<String, Value> {
+    pub(in crate::accuracy) fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Value> {
+    pub(in crate::accuracy) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
+    pub(in crate::accuracy) fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.as_u64()
     }
 
     /// A size of an axis: 1 where it is not printed.
-    pub(super) fn size(&self, name: &str) -> u64 {
+    pub(in crate::accuracy) fn size(&self, name: &str) -> u64 {
         self.number(name).filter(|&size| size > 0).unwrap_or(1)
     }
 
-    pub(super) fn need(&self, name: &str) -> Result<u64, String> {
+    pub(in crate::accuracy) fn need(&self, name: &str) -> Result<u64, String> {
         self.number(name).filter(|&size| size > 0).ok_or_else(|| format!("no `{name}`"))
     }
 
-    pub(super) fn real(&self, name: &str) -> Option<f64> {
+    pub(in crate::accuracy) fn real(&self, name: &str) -> Option<f64> {
         self.get(name)?.as_f64().filter(|value| *value > 0.0)
     }
 
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(in crate::accuracy) fn text(&self, name: &str) -> &str {
         self.get(name).and_then(Value::as_str).unwrap_or_default()
     }
 
-    pub(super) fn flag(&self, name: &str) -> bool {
+    pub(in crate::accuracy) fn flag(&self, name: &str) -> bool {
         self.get(name).and_then(Value::as_bool).unwrap_or(false)
     }
 
-    pub(super) fn words(&self, name: &str) -> Vec<&str> {
+    pub(in crate::accuracy) fn words(&self, name: &str) -> Vec<&str> {
         let list = self.get(name).and_then(Value::as_array);
         list.map(|words| words.iter().filter_map(Value::as_str).collect()).unwrap_or_default()
     }
 
-    pub(super) fn id(&self) -> String {
+    pub(in crate::accuracy) fn id(&self) -> String {
         match self.text("id") {
             "" => {
                 let pairs = self.0.iter().filter(|(_, value)| !value.is_null()).take(12);
@@ -249,6 +252,28 @@ pub(super) fn inputs<'a>(
 }
 
 impl Row {
+    /// The case of a row that became a plan.
+    pub(super) fn case_of(&self, plan: &Plan, family: &str, measured: f64) -> Result<Case, String> {
+        let profile = profile(plan).ok_or("no such software profile")?;
+        let mixture = plan.model.moe.is_some() || !plan.model.other_mixers.is_empty();
+        let (world, gpu, training) = (plan.world_size(), plan.cluster.gpu.id, &plan.training);
+        Ok(Case {
+            id: self.id(),
+            dataset: String::new(),
+            family: family.to_owned(),
+            gpu,
+            gpus: world,
+            key: self.key(),
+            group: format!("{family} {world} x {gpu} {} x {}", training.global_batch_size, training.seq_len),
+            printed_tokens: false,
+            quantity: Quantity::Step,
+            measured,
+            excluded: None,
+            class: residual_class(profile, mixture).to_owned(),
+            setup: setup(plan)?,
+        })
+    }
+
     /// A case of these inputs, with equal stages. Strides and schedule follow from the sizes.
     pub(super) fn case(&self, inputs: Inputs<'_>, family: &str, measured: f64) -> Result<Case, String> {
         let equal = |shape: &ModelShape, stages: u64| {

@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn steps_are_predicted_for_models_and_layouts_that_the_constants_have_not_seen() {
-        check("megatron_bridge_perf", "step_seconds", "family_out", 137, 0.08);
-        check("megatron_bridge_perf", "step_seconds", "validate", 64, 0.08);
+        check("megatron_bridge_perf", "step_seconds", "family_out", 132, 0.08);
+        check("megatron_bridge_perf", "step_seconds", "validate", 62, 0.08);
         check("vtrain_ground_truth", "step_seconds", "validate", 72, 0.05);
         check("nanotron_ultrascale_bench", "step_seconds", "validate", 52, 0.075);
         check("torchtitan_benchmarks", "step_seconds", "validate", 8, 0.07);
@@ -225,10 +225,12 @@ mod tests {
                 seen(&case.class, case.gpus);
             }
         }
-        let (_, scaling) = BUNDLED.iter().find(|(name, _)| *name == "nemo_h100_scaling").unwrap();
-        let scaling: serde_json::Value = serde_json::from_str(scaling).unwrap();
-        for row in scaling["rows"].as_array().unwrap() {
-            seen("megatron", row["gpus"].as_u64().unwrap());
+        for typed in ["nemo_h100_scaling", "megatron_lm_readme"] {
+            let (_, text) = BUNDLED.iter().find(|(name, _)| *name == typed).unwrap();
+            let file: serde_json::Value = serde_json::from_str(text).unwrap();
+            for row in file["rows"].as_array().unwrap() {
+                seen("megatron", row["gpus"].as_u64().unwrap());
+            }
         }
         assert_eq!(table().largest, largest);
     }

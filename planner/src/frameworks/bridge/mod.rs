@@ -6,6 +6,7 @@ mod gaps;
 pub(crate) mod log;
 mod read;
 mod recipes;
+pub(crate) mod releases;
 mod rows;
 
 pub(crate) use body::{WORKDIR, payload};

@@ -158,7 +158,7 @@ fn what_has_no_option_is_said() {
 #[test]
 fn another_framework_is_said() {
     let mut value = base();
-    value["software"] = json!({"framework": "bridge 0.6"});
+    value["software"] = json!({"framework": "automodel 0.7"});
     let (text, findings) = script(&plan(&value.to_string()), &site(), &body(Body::Torchtitan));
     assert!(findings.iter().any(|finding| finding.field == "software.framework"), "{findings:?}");
     assert!(text.contains("--training.local_batch_size"), "{text}");

@@ -1,0 +1,165 @@
+//! Rows as plan files, answered by the `estimate` that users get: as a user would type them, and with all that they say.
+
+use serde_json::Value;
+
+use super::step_time::bridge::{self, Told};
+use super::step_time::row::rows;
+use super::{Dataset, Scores, WorstRow, plan_of};
+use crate::finding::Finding;
+use crate::plan::{estimate, parse_plan};
+use crate::search::{Choice, Partial, Search};
+use crate::wire::{PlanFile, Verdict};
+
+/// A row that became a plan file.
+pub(super) struct Typed {
+    /// Its name in reports.
+    pub(super) label: String,
+    /// The plan file.
+    pub(super) file: Value,
+    /// Seconds of a step as published.
+    pub(super) measured: f64,
+}
+
+/// Scores plan files: seconds of a step, and how many lie in the likely range. `rows` has a reason for a row that is no plan.
+pub(super) fn score_files(
+    name: &str,
+    split: &str,
+    rows: impl IntoIterator<Item = Result<Typed, (String, String)>>,
+) -> Vec<Dataset> {
+    let (mut steps, mut ranges) = (Scores::default(), Scores::default());
+    let mut told_no = Vec::new();
+    for row in rows {
+        let typed = match row {
+            Ok(typed) => typed,
+            Err((label, reason)) => {
+                steps.unmapped(&label, &reason);
+                continue;
+            }
+        };
+        let Ok(file) = parse_plan(&typed.file.to_string()) else {
+            steps.unmapped(&typed.label, &plan_of(&typed.file).err().unwrap_or_default());
+            continue;
+        };
+        let answer = match chosen(file) {
+            Ok(file) => estimate(&file),
+            Err(reason) => {
+                steps.unmapped(&typed.label, &reason);
+                continue;
+            }
+        };
+        let Some(time) = answer.time else {
+            steps.unmapped(
+                &typed.label,
+                &plan_of(&typed.file).err().unwrap_or_else(|| "no time can be told".to_owned()),
+            );
+            continue;
+        };
+        let error = time.step_seconds / typed.measured - 1.0;
+        steps.errors.push(error);
+        let [low, high] = time.interval_seconds;
+        ranges.equal += u64::from(low <= typed.measured && typed.measured <= high);
+        ranges.errors.push((low / typed.measured).max(typed.measured / high).max(1.0) - 1.0);
+        if answer.memory.is_some_and(|memory| memory.verdict == Verdict::No) {
+            told_no.push(typed.label.clone());
+        }
+        steps.rows.push(WorstRow { row: typed.label, error });
+    }
+    if !told_no.is_empty() {
+        let (count, all) = (told_no.len(), steps.errors.len());
+        steps
+            .notes
+            .push(format!("{split}: told `no` though they ran, {count} of {all}: {}", told_no.join(", ")));
+    }
+    vec![steps.into_split(name, "step_seconds", split), ranges.into_split(name, "interval_seconds", split)]
+}
+
+/// The file with what it leaves open chosen, as `estimate` of the command line does.
+fn chosen(file: PlanFile) -> Result<PlanFile, String> {
+    let said = |findings: Vec<Finding>| findings.first().map_or_else(String::new, |one| one.message.clone());
+    let Some(choice) = Choice::of(&file).map_err(said)? else { return Ok(file) };
+    let search = Search::new(&choice.request).map_err(said)?;
+    let mut worker = search.worker();
+    let mut found = Partial::default();
+    (0..search.parts()).for_each(|part| worker.run(part, &mut found));
+    let simulated: Vec<_> = search.shortlist(&found).iter().map(|one| search.simulate(one)).collect();
+    choice.plan(&search.finish(&found, &simulated)).ok_or_else(|| "nothing is valid".to_owned())
+}
+
+/// Megatron Bridge's performance tables both ways.
+pub(super) fn bridge_tables(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
+    let rows = rows(name, text)?;
+    let score = |told: Told, split: &str| {
+        let typed = rows.iter().filter_map(|row| {
+            let measured = bridge::measured(row)?;
+            let label = format!("{} {} {}", row.id(), row.text("model"), row.text("gpu"));
+            let planned = bridge::plan_file(row, told).and_then(|file| Ok((plan_of(&file)?, file)));
+            match planned {
+                Err(reason) => Some(Err((label, reason))),
+                Ok((plan, _)) if bridge::excluded(row, &plan).is_some() => None,
+                Ok((_, file)) => Some(Ok(Typed { label, file, measured })),
+            }
+        });
+        score_files(name, split, typed)
+    };
+    let mut found = score(Told::Typed, "as typed");
+    found.extend(score(Told::All, "as run"));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accuracy::{BUNDLED, score};
+
+    fn scored(name: &str) -> Vec<Dataset> {
+        let (_, text) = BUNDLED.iter().find(|(known, _)| *known == name).unwrap();
+        score(name, text).unwrap()
+    }
+
+    #[track_caller]
+    fn of<'a>(datasets: &'a [Dataset], quantity: &str, split: &str) -> &'a Dataset {
+        datasets.iter().find(|one| one.quantity == quantity && one.split == split).unwrap()
+    }
+
+    /// Median and p90 of the step are below these, and at least this share of the rows is in its range.
+    #[track_caller]
+    fn check(name: &str, split: &str, [median, p90, share]: [f64; 3]) {
+        let scored = scored(name);
+        let (steps, ranges) = (of(&scored, "step_seconds", split), of(&scored, "interval_seconds", split));
+        assert!(steps.median_abs_err < median && steps.p90_abs_err < p90, "{name} {split}: {steps:#?}");
+        assert!(
+            ranges.equal as f64 >= share * ranges.n as f64,
+            "{name} {split}: {} of {}",
+            ranges.equal,
+            ranges.n
+        );
+    }
+
+    #[test]
+    fn steps_are_predicted_from_what_a_user_types() {
+        check("megatron_bridge_perf", "as typed", [0.08, 0.2, 0.85]);
+        check("megatron_bridge_perf", "as run", [0.06, 0.15, 0.85]);
+    }
+
+    #[test]
+    fn steps_of_nemo_are_predicted_and_none_is_told_that_it_does_not_fit() {
+        check("nemo_h100_scaling", "as typed", [0.08, 0.2, 0.85]);
+        let scored = scored("nemo_h100_scaling");
+        assert_eq!(of(&scored, "step_seconds", "as typed").notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn megatron_lms_own_table_is_predicted_from_model_cluster_and_axes() {
+        check("megatron_lm_readme", "as typed", [0.1, 0.2, 0.75]);
+    }
+
+    #[test]
+    fn what_the_fit_reads_is_what_estimate_answers() {
+        let scored = scored("megatron_bridge_perf");
+        let (fitted, answered) = (of(&scored, "step_seconds", "all"), of(&scored, "step_seconds", "as run"));
+        assert_eq!((fitted.n, fitted.worst.len()), (answered.n, answered.worst.len()));
+        for (one, other) in fitted.worst.iter().zip(&answered.worst) {
+            assert!((one.error - other.error).abs() < 1e-6, "{one:?} {other:?}");
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What a framework's recipe for a model, GPU, count and precision sets: facts that a plan which names the framework gets
+//! where it says nothing itself.
+
+use crate::units::Dtype;
+use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
+
+/// What is looked up: never a layout, and no date.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// Preset of the model, where the plan names one.
+    pub(crate) preset: Option<&'a str>,
+    /// Layers, hidden size and routed experts of the model: 0 experts for a dense one.
+    pub(crate) sizes: [u64; 3],
+    /// Id of the GPU.
+    pub(crate) gpu: &'a str,
+    /// Whether the GPU is of Blackwell's generation.
+    pub(crate) blackwell: bool,
+    /// GPUs.
+    pub(crate) world: u64,
+    /// Precision, as recipes name it: bf16, cs, sc, mx or nv.
+    pub(crate) precision: &'static str,
+    /// Release as a number: 26.04.01 is 260401.
+    pub(crate) release: u32,
+}
+
+/// Facts of a recipe. What is none, or false, is not set by it, or not known.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Recipe {
+    /// The recipe in words: model, GPUs, precision.
+    pub(crate) name: String,
+    /// Where it was read.
+    pub(crate) source: &'static str,
+    /// True where it is another model's, GPU's, count's or precision's than the plan's.
+    pub(crate) nearest: bool,
+    /// Modules that predict tokens ahead.
+    pub(crate) mtp_layers: Option<u64>,
+    /// CUDA graphs.
+    pub(crate) graphs: Option<CudaGraphs>,
+    /// How tokens get to experts.
+    pub(crate) dispatcher: Option<Dispatcher>,
+    /// Library of the flex dispatcher.
+    pub(crate) backend: Option<FlexBackend>,
+    /// Tensor-parallel communication hides, where there is some.
+    pub(crate) overlap_tp: bool,
+    /// The all-to-all of experts hides, where there is one.
+    pub(crate) overlap_ep: bool,
+    /// What is recomputed; none where the recipe is another model's or GPU's, whose memory it was chosen for.
+    pub(crate) recompute: Option<Recomputed>,
+    /// Type that gradients are summed in.
+    pub(crate) gradients: Option<Dtype>,
+    /// Kernel of the loss.
+    pub(crate) loss: Option<CrossEntropy>,
+    /// The optimizer keeps its state in the types that follow.
+    pub(crate) precision_aware: bool,
+    /// Type of both moments.
+    pub(crate) moments: Option<Dtype>,
+    /// Type of master weights.
+    pub(crate) masters: Option<Dtype>,
+    /// Tokens that an expert takes over the mean, to which it is padded.
+    pub(crate) capacity: Option<f64>,
+    /// Parameters are gathered in 8 bits.
+    pub(crate) low_gather: bool,
+    /// Layers at either end that stay in bf16.
+    pub(crate) bf16_ends: u64,
+}
+
+/// What a recipe recomputes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Recomputed {
+    /// Nothing.
+    Nothing,
+    /// Whole layers.
+    Full,
+    /// These modules.
+    Modules(Vec<String>),
+}

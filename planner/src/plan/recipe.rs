@@ -1,0 +1,423 @@
+//! What the framework that a plan names sets where the plan says nothing: its recipe's facts, written into the plan's file.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::framework::{Named, Product};
+use crate::cluster::{Cluster, Generation};
+use crate::frameworks::bridge::releases;
+use crate::frameworks::recipe::{Recipe, Recomputed, Wanted};
+use crate::model::Architecture;
+use crate::units::Dtype;
+use crate::wire::{
+    CrossEntropy, CudaGraphs, Dispatcher, FrameworkAnswer, Granularity, PlanFile, Precision, Runtime,
+    TrainingFile,
+};
+
+/// What a recipe sets where the layout leaves room for it, however the layout turns out: the framework itself leaves it off
+/// elsewhere. A plan's own settings show what became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WherePossible {
+    /// Tensor-parallel communication hides under sequence parallelism.
+    pub tp: bool,
+    /// The all-to-all of experts hides.
+    pub ep: bool,
+    /// Tokens go to experts on other ranks by the flex dispatcher.
+    pub flex: bool,
+}
+
+/// The recipe of a plan, and what of it the plan takes.
+pub(super) struct Taken {
+    named: Named,
+    recipe: Recipe,
+    /// Paths that were left out since the rest of the plan excludes them.
+    left_out: Vec<&'static str>,
+}
+
+/// A fact: path, value, and how it is put into a file that says nothing there.
+type Fact = (&'static str, Value, fn(&mut TrainingFile, &Recipe) -> bool);
+
+impl Taken {
+    /// The recipe of the framework that a plan names; none where the framework has none.
+    pub(super) fn of(
+        named: Named,
+        file: &PlanFile,
+        model: &Architecture,
+        cluster: &Cluster,
+        runtime: Runtime,
+    ) -> Option<Taken> {
+        if !named.product.runtimes().contains(&runtime) {
+            return None;
+        }
+        let precision = match file.training.dtype.unwrap_or(Precision::Bf16) {
+            Precision::Fp8Delayed | Precision::Fp8Current => "cs",
+            Precision::Fp8Blockwise => "sc",
+            Precision::Mxfp8 => "mx",
+            Precision::Nvfp4 => "nv",
+            // What is computed exactly is nobody's recipe.
+            Precision::Fp32 | Precision::Fp64 => return None,
+            Precision::Bf16 | Precision::Fp16 => "bf16",
+        };
+        let recipe = match named.product {
+            Product::Bridge => releases::recipe(&Wanted {
+                preset: file.model.preset.as_deref(),
+                sizes: [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)],
+                gpu: cluster.gpu.id.split('-').next().unwrap_or_default(),
+                blackwell: cluster.gpu.generation == Generation::Blackwell,
+                world: cluster.world_size(),
+                precision,
+                release: named.release(),
+            })?,
+            Product::Nemo => nemo(precision),
+            Product::MegatronLm | Product::Automodel | Product::Torchtitan | Product::Worker => return None,
+        };
+        Some(Taken { named, recipe, left_out: Vec::new() })
+    }
+
+    /// Modules that predict tokens ahead, where the recipe sets them.
+    pub(super) fn mtp_layers(&self) -> Option<u64> {
+        self.recipe.mtp_layers
+    }
+
+    /// Puts the recipe's facts into a file where it says nothing; the paths that were set.
+    pub(super) fn apply(&self, training: &mut TrainingFile, moe: bool) -> BTreeMap<&'static str, Value> {
+        let mut set = BTreeMap::new();
+        for (path, value, put) in facts(&self.recipe, training.dtype.unwrap_or(Precision::Bf16), moe) {
+            if !self.left_out.contains(&path) && put(training, &self.recipe) {
+                set.insert(path, value);
+            }
+        }
+        set
+    }
+
+    /// Leaves out what is set at a path from now on; false where the recipe sets nothing there, or it was left out.
+    pub(super) fn leave_out(&mut self, path: &'static str, set: &BTreeMap<&'static str, Value>) -> bool {
+        // Modules go with the granularity that names them.
+        let path =
+            if path.starts_with("training.recompute.") { "training.recompute.granularity" } else { path };
+        let new = set.contains_key(path) && !self.left_out.contains(&path);
+        if new {
+            self.left_out.push(path);
+        }
+        new
+    }
+
+    /// What holds where the layout leaves room for it. `pinned` is what the plan says itself.
+    pub(super) fn where_possible(&self, pinned: &TrainingFile, moe: bool, ep: u64) -> WherePossible {
+        let left_out = |path: &str| self.left_out.contains(&path);
+        WherePossible {
+            tp: self.recipe.overlap_tp && pinned.overlap.tp.is_none(),
+            // Without experts on other ranks there is nothing to hide; what else excludes it holds for this plan.
+            ep: self.recipe.overlap_ep
+                && moe
+                && pinned.overlap.ep.is_none()
+                && !(ep > 1 && left_out("training.overlap.ep")),
+            flex: moe && self.recipe.dispatcher == Some(Dispatcher::Flex) && pinned.moe.dispatcher.is_none(),
+        }
+    }
+
+    /// What an answer says of it.
+    pub(super) fn answer(&self, set: BTreeMap<&'static str, Value>) -> FrameworkAnswer {
+        FrameworkAnswer {
+            name: self.named.text(),
+            recipe: self.recipe.name.clone(),
+            nearest: self.recipe.nearest,
+            source: self.recipe.source.to_owned(),
+            sets: set.into_iter().map(|(path, value)| (path.to_owned(), value)).collect(),
+        }
+    }
+}
+
+/// NeMo's performance recipes: gradients are summed in bf16, tensor-parallel communication hides.
+fn nemo(precision: &'static str) -> Recipe {
+    Recipe {
+        name: "performance recipes".to_owned(),
+        source: "NVIDIA/NeMo, scripts/performance",
+        graphs: Some(CudaGraphs::None),
+        overlap_tp: true,
+        gradients: Some(Dtype::Bf16),
+        loss: Some(CrossEntropy::Te),
+        low_gather: precision != "bf16",
+        ..Recipe::default()
+    }
+}
+
+/// Puts a value where there is none; true where it was put.
+fn put<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
+    let new = slot.is_none() && value.is_some();
+    if new {
+        *slot = value;
+    }
+    new
+}
+
+/// The facts of a recipe, each with its path.
+fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
+    let mut facts: Vec<Fact> = Vec::new();
+    if let Some(graphs) = recipe.graphs {
+        facts.push(("training.cuda_graphs", graphs.name().into(), |file, recipe| {
+            put(&mut file.cuda_graphs, recipe.graphs)
+        }));
+    }
+    if recipe.overlap_tp {
+        facts.push(("training.overlap.tp", true.into(), |file, _| put(&mut file.overlap.tp, Some(true))));
+    }
+    if moe && recipe.overlap_ep {
+        facts.push(("training.overlap.ep", true.into(), |file, _| put(&mut file.overlap.ep, Some(true))));
+    }
+    if let (true, Some(dispatcher)) = (moe, recipe.dispatcher) {
+        facts.push(("training.moe.dispatcher", dispatcher.name().into(), |file, recipe| {
+            put(&mut file.moe.dispatcher, recipe.dispatcher)
+        }));
+    }
+    if let (true, Some(backend)) = (moe, recipe.backend) {
+        facts.push(("training.moe.backend", backend.name().into(), |file, recipe| {
+            file.moe.dispatcher == Some(Dispatcher::Flex) && put(&mut file.moe.backend, recipe.backend)
+        }));
+    }
+    if let (true, Some(capacity)) = (moe, recipe.capacity) {
+        facts.push(("training.moe.capacity_factor", capacity.into(), |file, recipe| {
+            file.moe.pad_to_capacity.is_none()
+                && put(&mut file.moe.capacity_factor, recipe.capacity)
+                && put(&mut file.moe.pad_to_capacity, Some(true))
+        }));
+    }
+    if let Some(recomputed) = &recipe.recompute {
+        let value = match recomputed {
+            Recomputed::Nothing => json!("none"),
+            Recomputed::Full => json!("full"),
+            Recomputed::Modules(modules) => json!(format!("selective: {}", modules.join(", "))),
+        };
+        facts.push(("training.recompute.granularity", value, put_recompute));
+    }
+    if let Some(gradients) = recipe.gradients {
+        facts.push(("training.grad_dtype", gradients.name().into(), |file, recipe| {
+            put(&mut file.grad_dtype, recipe.gradients)
+        }));
+    }
+    if let Some(loss) = recipe.loss {
+        facts.push(("training.cross_entropy", loss.name().into(), |file, recipe| {
+            put(&mut file.cross_entropy, recipe.loss)
+        }));
+    }
+    if recipe.precision_aware {
+        facts.push(("training.optimizer.precision_aware", true.into(), put_optimizer));
+    }
+    if recipe.low_gather {
+        facts.push(("training.fp8_param_gather", true.into(), |file, _| {
+            file.optimizer.distributed != Some(false) && put(&mut file.fp8_param_gather, Some(true))
+        }));
+    }
+    if recipe.bf16_ends > 0 && dtype == Precision::Fp8Current {
+        facts.push(("training.bf16_first_layers", recipe.bf16_ends.into(), |file, recipe| {
+            put(&mut file.bf16_first_layers, Some(recipe.bf16_ends))
+        }));
+        facts.push(("training.bf16_last_layers", recipe.bf16_ends.into(), |file, recipe| {
+            put(&mut file.bf16_last_layers, Some(recipe.bf16_ends))
+        }));
+    }
+    facts
+}
+
+fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
+    let recompute = &mut file.recompute;
+    let said = recompute.modules.is_some() || recompute.method.is_some() || recompute.num_layers.is_some();
+    let (granularity, modules) = match &recipe.recompute {
+        None => return false,
+        Some(Recomputed::Nothing) => (Granularity::None, None),
+        Some(Recomputed::Full) => (Granularity::Full, None),
+        Some(Recomputed::Modules(modules)) => (Granularity::Selective, Some(modules.clone())),
+    };
+    let new = !said && put(&mut recompute.granularity, Some(granularity));
+    if new && modules.is_some() {
+        recompute.modules = modules;
+    }
+    new
+}
+
+/// The optimizer's types go together. Bridge names its 8-bit recipe in bf16 runs too, so that Megatron-Core keeps its own master
+/// weights beside a precision-aware optimizer (`training/mixed_precision.py`).
+fn put_optimizer(file: &mut TrainingFile, recipe: &Recipe) -> bool {
+    let optimizer = &mut file.optimizer;
+    let adam = matches!(optimizer.kind, None | Some(crate::wire::OptimizerKind::Adam));
+    let own = optimizer.exp_avg_dtype.is_some()
+        || optimizer.exp_avg_sq_dtype.is_some()
+        || optimizer.master_dtype.is_some();
+    if !adam
+        || own
+        || optimizer.distributed == Some(false)
+        || !put(&mut optimizer.precision_aware, Some(true))
+    {
+        return false;
+    }
+    put(&mut optimizer.exp_avg_dtype, recipe.moments);
+    put(&mut optimizer.exp_avg_sq_dtype, recipe.moments);
+    put(&mut optimizer.master_dtype, recipe.masters);
+    put(&mut optimizer.core_master, Some(true));
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use crate::plan::{Plan, estimate, parse_plan};
+    use crate::search::{Request, Search};
+    use crate::wire::{Answer, CudaGraphs, PlanFile, Runtime};
+    use crate::{Finding, Severity};
+
+    /// A plan of Megatron Bridge.
+    fn file(preset: &str, gpu: &str, nodes: u64, layout: Value, more: Value) -> PlanFile {
+        let mut file = json!({"version": 1, "model": {"preset": preset}, "cluster": {"gpu": gpu, "nodes": nodes},
+            "layout": layout, "software": {"framework": "bridge 26.04"}});
+        for (key, value) in more.as_object().unwrap() {
+            file[key] = value.clone();
+        }
+        parse_plan(&file.to_string()).unwrap()
+    }
+
+    fn found<'a>(answer: &'a Answer, field: &str) -> Vec<&'a Finding> {
+        answer.findings.iter().filter(|finding| finding.field == field).collect()
+    }
+
+    #[test]
+    fn a_recipe_fills_what_a_plan_does_not_say() {
+        let training = json!({"dtype": "fp8_current", "global_batch_size": 256, "cross_entropy": "native"});
+        let plan = file(
+            "llama-3-70b",
+            "h100-sxm",
+            8,
+            json!({"tp": 4, "pp": 8, "vpp": 5}),
+            json!({"training": training}),
+        );
+        let answer = estimate(&plan);
+        let framework = answer.framework.as_ref().unwrap();
+        insta::assert_snapshot!(serde_json::to_string(framework).unwrap(), @r#"{"name":"bridge 26.04","recipe":"llama-3-70b on 64 h100, fp8_current","nearest":false,"source":"recipes of NVIDIA-NeMo/Megatron-Bridge to 067f987df03b","sets":{"training.bf16_first_layers":1,"training.bf16_last_layers":1,"training.cuda_graphs":"none","training.fp8_param_gather":true,"training.grad_dtype":"bf16","training.overlap.tp":true,"training.recompute.granularity":"none"}}"#);
+        for path in framework.sets.keys() {
+            assert!(answer.assumed.contains(path), "{path}");
+        }
+        let filled = answer.plan.as_ref().unwrap();
+        assert_eq!(filled.training.overlap.tp, Some(true));
+        assert_eq!(filled.training.fp8_param_gather, Some(true));
+        // A filled plan is the same plan.
+        let again = estimate(filled);
+        assert_eq!((again.time, again.memory, again.plan), (answer.time, answer.memory, answer.plan));
+    }
+
+    #[test]
+    fn what_a_plan_says_stays() {
+        let training = json!({"grad_dtype": "fp32", "cuda_graphs": "none", "overlap": {"tp": false}, "moe": {"dispatcher": "alltoall"},
+            "recompute": {"granularity": "full"}});
+        let plan = file("qwen3-30b-a3b", "b200", 1, json!({"ep": 8}), json!({"training": training}));
+        let answer = estimate(&plan);
+        let sets = &answer.framework.unwrap().sets;
+        for path in [
+            "training.grad_dtype",
+            "training.cuda_graphs",
+            "training.moe.dispatcher",
+            "training.recompute.granularity",
+        ] {
+            assert!(!sets.contains_key(path), "{path}");
+        }
+        let filled = answer.plan.unwrap().training;
+        assert_eq!((filled.cuda_graphs, filled.overlap.tp), (Some(CudaGraphs::None), Some(false)));
+    }
+
+    #[test]
+    fn what_a_rule_excludes_is_left_out() {
+        for (layout, training, path) in [
+            (json!({"ep": 8}), json!({"recompute": {"granularity": "full"}}), "training.cuda_graphs"),
+            (json!({"ep": 1}), json!({}), "training.moe.dispatcher"),
+        ] {
+            let plan = file("qwen3-30b-a3b", "b200", 1, layout, json!({"training": training}));
+            let answer = estimate(&plan);
+            assert!(answer.time.is_some(), "{:?}", answer.findings);
+            assert!(!answer.framework.unwrap().sets.contains_key(path), "{path}");
+        }
+        let alone = estimate(&file("llama-3-8b", "h100-sxm", 1, json!({}), json!({})));
+        assert!(!alone.framework.unwrap().sets.contains_key("training.overlap.tp"), "{:?}", alone.findings);
+        let experts = estimate(&file(
+            "deepseek-v3",
+            "h100-sxm",
+            128,
+            json!({"tp": 2, "pp": 8, "ep": 64}),
+            json!({"software": {"framework": "bridge 25.11"}}),
+        ));
+        assert!(
+            !experts.framework.unwrap().sets.contains_key("training.overlap.ep"),
+            "{:?}",
+            experts.findings
+        );
+    }
+
+    #[test]
+    fn versions_names_and_runtimes_that_do_not_go_are_said() {
+        let answer = |software: &str, runtime: &str| {
+            let more = json!({"software": {"framework": software}, "runtime": runtime});
+            estimate(&file("llama-3-8b", "h100-sxm", 1, json!({}), more))
+        };
+        let other = answer("bridge 26.05", "megatron");
+        assert_eq!(other.framework.as_ref().unwrap().name, "bridge 26.04.01");
+        insta::assert_snapshot!(found(&other, "software.framework")[0].message, @"of this version of bridge nothing is known; bridge 26.04.01 is taken instead, the nearest of 26.08, 26.06.01, 26.06, 26.04.01, 26.04, 26.02.01, 26.02, 25.11, 25.09, 0.6");
+        let against = answer("bridge 26.04", "fsdp2");
+        assert_eq!(found(&against, "software.framework")[0].severity, Severity::Error);
+        insta::assert_snapshot!(found(&against, "software.framework")[0].message, @"bridge 26.04 trains with runtime megatron or megatron_fsdp, and the plan's is fsdp2; change one of the two");
+        assert_eq!(found(&against, "software.framework")[0].nearest, ["automodel 0.7", "torchtitan 0.3"]);
+        let unknown = answer("brige 26.04", "megatron");
+        insta::assert_snapshot!(found(&unknown, "software.framework")[0].message, @"software.framework is `brige 26.04`; it is a framework and its version, and known are megatron-lm, bridge, nemo, automodel, torchtitan, worker");
+        assert_eq!(found(&unknown, "software.framework")[0].nearest[0], "bridge 26.08");
+    }
+
+    #[test]
+    fn the_nearest_recipe_is_named() {
+        let answer = estimate(&file("phi-4", "h200", 4, json!({"tp": 2}), json!({})));
+        let framework = answer.framework.as_ref().unwrap();
+        assert!(framework.nearest && !framework.sets.contains_key("training.recompute.granularity"));
+        insta::assert_snapshot!(found(&answer, "software.framework")[0].message, @"bridge 26.04 has no recipe for this model, GPU, number of GPUs and precision: what the nearest sets, that of qwen3-14b on 8 h100, bf16, is taken instead");
+    }
+
+    #[test]
+    fn a_plan_that_names_none_hears_of_one_that_changes_the_answer() {
+        let mut plan = file(
+            "llama-3-70b",
+            "h100-sxm",
+            8,
+            json!({"tp": 4, "pp": 8, "vpp": 5}),
+            json!({"training": {"dtype": "fp8_current"}}),
+        );
+        plan.software.framework = None;
+        let said = estimate(&plan);
+        let [said] = found(&said, "software.framework")[..] else { panic!("{:?}", said.findings) };
+        assert_eq!(said.nearest, ["bridge 26.08"]);
+        plan.software.framework = Some("bridge 26.08".to_owned());
+        assert!(found(&estimate(&plan), "software.framework").is_empty());
+        plan.software.framework = None;
+        plan.runtime = Some(Runtime::Native);
+        assert!(found(&estimate(&plan), "software.framework").is_empty());
+    }
+
+    #[test]
+    fn a_search_finds_what_estimates_say() {
+        let plan = file(
+            "qwen3-30b-a3b",
+            "h100-sxm",
+            2,
+            json!({}),
+            json!({"training": {"global_batch_size": 64}, "software": {"framework": "bridge 25.11"}}),
+        );
+        let search = Search::new(&Request::new(plan.clone())).unwrap();
+        let mut all = search.run_part(0);
+        for part in 1..search.parts() {
+            search.merge(&mut all, &search.run_part(part));
+        }
+        let shortlist = search.shortlist(&all);
+        assert!(shortlist.len() > 5, "{}", shortlist.len());
+        for scored in shortlist {
+            let settings = search.settings(&scored.candidate).unwrap();
+            let resolved = Plan::resolve(&settings.apply(&plan));
+            let own = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
+            assert_eq!(crate::memory::answer(&own).peak_bytes, scored.peak_bytes, "{settings:?}");
+        }
+    }
+}
