@@ -17,7 +17,7 @@ mod training_defaults;
 mod unambiguous;
 
 pub use batch::assumed_batch;
-pub use edit::with_value;
+pub use edit::{said, with_value};
 pub use framework::{Framework, Named, Product, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;

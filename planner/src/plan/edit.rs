@@ -28,3 +28,34 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
     *place = value.clone();
     PlanFile::read(file).map_err(|error| refused(error.into_inner().to_string()))
 }
+
+/// What a plan file says, without the fields that it leaves to their defaults.
+pub fn said(plan: &PlanFile) -> Value {
+    let mut value = serde_json::to_value(plan).unwrap_or_default();
+    drop_unsaid(&mut value);
+    value
+}
+
+fn drop_unsaid(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        fields.values_mut().for_each(drop_unsaid);
+        let is_said =
+            |value: &Value| !value.is_null() && value.as_object().is_none_or(|fields| !fields.is_empty());
+        fields.retain(|_, value| is_said(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::parse_plan;
+
+    #[test]
+    fn what_is_said_reads_as_the_same_plan() {
+        let text = r#"{"version":1,"model":{"preset":"tiny-moe"},"cluster":{"gpu":"cpu"},"layout":{"tp":2},"training":{"overlap":{"tp":false}}}"#;
+        let plan = parse_plan(text).unwrap();
+        let written = said(&plan);
+        assert_eq!(serde_json::to_string(&written).unwrap().len(), text.len());
+        assert_eq!(PlanFile::read(written).unwrap(), plan);
+    }
+}

@@ -236,5 +236,11 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
         }
         _ => return None,
     };
-    wanted.then_some((path, values))
+    // What a plan has by itself, or its framework's recipe sets, is the usual value and stands first.
+    let filled = serde_json::to_value(&plan.file).unwrap_or_default();
+    let own = path.split('.').try_fold(&filled, |value, key| value.get(key)).cloned();
+    let mut ordered: Vec<Value> = own.into_iter().filter(|own| !own.is_null()).collect();
+    let others: Vec<Value> = values.into_iter().filter(|value| !ordered.contains(value)).collect();
+    ordered.extend(others);
+    wanted.then_some((path, ordered))
 }

@@ -10,6 +10,9 @@ use super::request::Axis;
 use super::settings::Settings;
 use crate::wire::Chosen;
 
+/// Steps of a GPU's memory within which plans are alike: 5 % each.
+const MEMORY_STEPS: u64 = 20;
+
 /// Reads the value of a field from settings.
 type Reader = Box<dyn Fn(&Settings) -> Value>;
 
@@ -17,7 +20,8 @@ type Reader = Box<dyn Fn(&Settings) -> Value>;
 pub type Ranked = (Scored, Option<f64>);
 
 impl Search {
-    /// Moves the simplest of those that the time model can't tell from the first before it; of those as simple the best.
+    /// Moves the simplest of those that the time model can't tell from the first before it; of those as simple one that leaves
+    /// more memory, in steps of a share of the GPU's, then the best.
     pub(super) fn simplest_first(&self, ranked: &mut [Ranked]) {
         let Some(best) = ranked.first() else { return };
         let of = |(scored, seconds): &Ranked| {
@@ -29,7 +33,9 @@ impl Search {
         let simple = |(place, (scored, _)): &(usize, &Ranked)| {
             let corner = self.space.corners.get(scored.candidate.corner as usize);
             let class = corner.map_or(u8::MAX, |corner| corner.classes.class(&scored.candidate));
-            (class, *place)
+            let capacity = corner.and_then(|corner| corner.plan.cluster.capacity_bytes());
+            let taken = capacity.map_or(0, |capacity| scored.peak_bytes / (capacity / MEMORY_STEPS).max(1));
+            (class, taken, *place)
         };
         let simplest = ranked.iter().enumerate().filter(|one| alike(&one)).min_by_key(simple);
         if let Some((place, _)) = simplest

@@ -2,14 +2,15 @@
 
 use super::candidate::Candidate;
 use super::space::Corner;
+use crate::layout::Split;
 
 /// Classes of plans that are as simple, by their number: fewer axes in use and fewer settings that are not the usual ones
-/// are simpler, then no layout string, then less
-/// that is recomputed.
+/// are simpler, then an even split and no layout string, then less that is recomputed.
 #[derive(Debug, Clone, Default)]
 pub struct Classes {
-    /// Axes that a pipeline uses, and whether it has a layout string, by number of stages and pipeline.
-    pipes: Vec<Vec<(u8, bool)>>,
+    /// Axes that a pipeline uses, and how its layers are split, by number of stages and pipeline: evenly, by simple words, by a
+    /// layout string.
+    pipes: Vec<Vec<(u8, u8)>>,
     /// How much is recomputed, by set: nothing, some, everything.
     again: Vec<u8>,
     /// Whether the model has experts, so that their tensor parallelism is an axis.
@@ -23,7 +24,12 @@ impl Classes {
     pub fn of(corner: &Corner) -> Classes {
         let pipe = |pipe: &super::stages::Pipe| {
             let used = u8::from(pipe.pp > 1) + u8::from(pipe.vpp > 1);
-            (used, pipe.split.as_ref().is_some_and(|split| split.listed.is_some()))
+            let split = match &pipe.split {
+                Some(split) if split.listed.is_some() => 2,
+                Some(split) if *split != Split::default() => 1,
+                _ => 0,
+            };
+            (used, split)
         };
         Classes {
             pipes: corner.pipes.iter().map(|pipes| pipes.iter().map(pipe).collect()).collect(),
@@ -45,9 +51,9 @@ impl Classes {
     pub fn class(&self, one: &Candidate) -> u8 {
         let pipe = self.pipes.get(usize::from(one.stages)).and_then(|pipes| pipes.get(usize::from(one.pipe)));
         let again = self.again.get(usize::from(one.recompute));
-        let (Some((used, listed)), Some(again)) = (pipe, again) else { return u8::MAX };
+        let (Some((used, split)), Some(again)) = (pipe, again) else { return u8::MAX };
         let axes = [one.tp > 1, one.cp > 1, one.ep > 1, self.experts && one.etp > 1, one.replicas > 1];
         let used = (used + axes.iter().map(|on| u8::from(*on)).sum::<u8>()).saturating_add(self.unusual);
-        used.saturating_mul(2).saturating_add(u8::from(*listed)).saturating_mul(3).saturating_add(*again)
+        used.saturating_mul(3).saturating_add(*split).saturating_mul(3).saturating_add(*again)
     }
 }
