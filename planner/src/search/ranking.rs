@@ -10,8 +10,8 @@ use super::partial::Partial;
 use super::room::Group;
 use crate::wire::Objective;
 
-/// A simulated step takes at least so much of the closed form's seconds: 0.96 of them at the least of 300 plans each of 26
-/// spaces (`docs/measurements/2026-11-23-choose.md`).
+/// A simulated step takes at least so much of the closed form's seconds, as a test of `choose_tests` holds for hundreds of plans;
+/// measured over more in `docs/measurements/2026-11-23-choose.md`.
 pub const SIMULATED_LEAST: f64 = 0.95;
 
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
