@@ -110,6 +110,7 @@ pub(super) fn bridge_tables(name: &str, text: &str) -> Result<Vec<Dataset>, Stri
 mod tests {
     use super::*;
     use crate::accuracy::{BUNDLED, score};
+    use crate::time;
 
     fn scored(name: &str) -> Vec<Dataset> {
         let (_, text) = BUNDLED.iter().find(|(known, _)| *known == name).unwrap();
@@ -153,13 +154,36 @@ mod tests {
         check("megatron_lm_readme", "as typed", [0.1, 0.2, 0.75]);
     }
 
+    /// The closed form, which the constants are fitted for; the answer of a plan with a pipeline is simulated.
     #[test]
-    fn what_the_fit_reads_is_what_estimate_answers() {
+    fn what_the_fit_reads_is_the_closed_form_of_the_plan() {
+        let (name, text) = BUNDLED.iter().find(|(known, _)| *known == "megatron_bridge_perf").unwrap();
+        let scored = scored(name);
+        let (fitted, answered) = (of(&scored, "step_seconds", "all"), of(&scored, "step_seconds", "as run"));
+        assert_eq!(fitted.n, answered.n);
+        let mut errors: Vec<f64> = Vec::new();
+        for row in rows(name, text).unwrap() {
+            let Some(measured) = bridge::measured(&row) else { continue };
+            let file = bridge::plan_file(&row, Told::All);
+            let Ok(plan) = file.and_then(|file| plan_of(&file)) else { continue };
+            if bridge::excluded(&row, &plan).is_none() {
+                errors.extend(time::answer(&plan).0.map(|time| time.step_seconds / measured - 1.0));
+            }
+        }
+        assert_eq!(errors.len() as u64, fitted.n);
+        errors.sort_by(|one, other| other.abs().total_cmp(&one.abs()));
+        assert!(!fitted.worst.is_empty());
+        for (one, other) in fitted.worst.iter().zip(errors) {
+            assert!((one.error - other).abs() < 1e-6, "{one:?} {other:?}");
+        }
+    }
+
+    #[test]
+    fn simulated_steps_are_as_near_to_measured_ones_as_those_of_the_closed_form() {
         let scored = scored("megatron_bridge_perf");
         let (fitted, answered) = (of(&scored, "step_seconds", "all"), of(&scored, "step_seconds", "as run"));
-        assert_eq!((fitted.n, fitted.worst.len()), (answered.n, answered.worst.len()));
-        for (one, other) in fitted.worst.iter().zip(&answered.worst) {
-            assert!((one.error - other.error).abs() < 1e-6, "{one:?} {other:?}");
-        }
+        // By what a tenth of a per cent is of a step.
+        assert!(answered.median_abs_err < fitted.median_abs_err + 1e-3, "{answered:#?}");
+        assert!(answered.p90_abs_err < fitted.p90_abs_err + 1e-3, "{answered:#?}");
     }
 }

@@ -226,3 +226,24 @@ fn prices_of_unlike_gpus_are_asked_for_in_one_sentence() {
     let said = Search::new(&request).unwrap_err();
     assert!(said.len() == 1 && said[0].message.contains("an hour of h100-sxm and of b200"), "{said:?}");
 }
+
+#[test]
+fn the_order_of_a_settings_values_is_no_matter_of_validity() {
+    let valid = |path: &str, values: serde_json::Value| {
+        let mut request = narrow("qwen3-30b-a3b", "megatron", "h100-sxm", 1, 64);
+        request.axes.tp = Some(Axis::Values(vec![1, 2]));
+        request.axes.ep = Some(Axis::Values(vec![1, 2]));
+        request.axes.etp = Some(Axis::Fixed(1));
+        let values: Vec<serde_json::Value> = serde_json::from_value(values).unwrap();
+        request.axes.settings.insert(path.to_owned(), values);
+        whole(&Search::new(&request).unwrap()).counts.valid
+    };
+    for (path, first, last) in [
+        ("training.overlap.tp", json!(false), json!(true)),
+        ("training.moe.dispatcher", json!("alltoall"), json!("flex")),
+    ] {
+        let found = valid(path, json!([first, last]));
+        assert!(found > 0);
+        assert_eq!(valid(path, json!([last, first])), found, "{path}");
+    }
+}

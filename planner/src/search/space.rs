@@ -53,6 +53,8 @@ pub struct Corner {
     pub settings: BTreeMap<String, Value>,
     /// Paths of those that have not their first value, which is the usual one.
     pub unusual: Vec<String>,
+    /// Paths of those that have not the value that is valid where they mean nothing.
+    pub active: Vec<String>,
     /// How simple its candidates are.
     pub classes: Classes,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
@@ -102,10 +104,10 @@ impl Corner {
             .saturating_mul(sp)
     }
 
-    /// Whether each of its settings that is not the usual one does anything where so many ranks share tensors, sequences and
-    /// experts; where one does not, the corner with the usual value has the same plans.
+    /// Whether each of its settings that needs something does anything where so many ranks share tensors, sequences and
+    /// experts; where one does not, the corner with the value that needs nothing has the same plans, and they are valid.
     fn means_something(&self, [tp, cp, experts]: [u64; 3]) -> bool {
-        self.unusual.iter().all(|path| match path.as_str() {
+        self.active.iter().all(|path| match path.as_str() {
             "training.overlap.tp" => tp > 1,
             "layout.cp_kind" => cp > 1,
             "training.overlap.ep" | "training.moe.dispatcher" => experts > 1,
@@ -214,8 +216,12 @@ impl Space {
         let usual_value = |path: &String| axes.settings.get(path).and_then(|values| values.first());
         let unusual = settings.iter().filter(|(path, value)| usual_value(path) != Some(*value));
         let unusual = unusual.map(|(path, _)| path.clone()).collect();
+        let idle_value = |path: &String| axes.settings.get(path).and_then(|values| idle(values));
+        let active = settings.iter().filter(|(path, value)| idle_value(path) != Some(*value));
+        let active = active.map(|(path, _)| path.clone()).collect();
         let mut corner = Corner {
             unusual,
+            active,
             precision,
             stages,
             pipes: Vec::new(),
@@ -360,6 +366,12 @@ pub fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
 fn schedules(runtime: Runtime) -> Vec<Schedule> {
     let megatron = matches!(runtime, Runtime::Megatron | Runtime::MegatronFsdp);
     Schedule::ALL.into_iter().filter(|schedule| !megatron || schedule.kind().in_megatron).collect()
+}
+
+/// Of the values of a setting the one that needs nothing, where one is known to; else the first.
+fn idle(values: &[Value]) -> Option<&Value> {
+    let needs_nothing = |value: &&Value| **value == Value::Bool(false) || **value == "alltoall";
+    values.iter().find(needs_nothing).or(values.first())
 }
 
 /// Every combination of values of settings, the first values first.

@@ -139,6 +139,15 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     browser.fill("search-pp", &entered(BACKSPACE)).await?;
     phase(&browser, "done").await?;
     browser.element("search-relief").await?;
+
+    // What would is a click away.
+    small["model"]["preset"] = json!("llama-3-8b");
+    browser.paste("config-paste", &small.to_string()).await?;
+    browser.click("config-apply").await?;
+    browser.text_when("answer-verdict", SOON, |text| !text.contains("Fits")).await?;
+    phase(&browser, "done").await?;
+    browser.click("search-remedy").await?;
+    browser.text_when("answer-verdict", SOON, |text| text.contains("Fits")).await?;
     Ok(())
 }
 
