@@ -149,6 +149,12 @@ mod tests {
     }
 
     #[test]
+    fn steps_of_fsdp_are_predicted_as_run_and_typed() {
+        check("kempnerforge_h200", "as run", [0.05, 0.1, 0.85]);
+        check("torchtitan_benchmarks", "as typed", [0.15, 0.25, 0.6]);
+    }
+
+    #[test]
     fn megatron_lms_own_table_is_predicted_from_model_cluster_and_axes() {
         check("megatron_lm_readme", "as typed", [0.1, 0.2, 0.75]);
     }

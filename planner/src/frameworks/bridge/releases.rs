@@ -178,6 +178,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         // layer in bf16 (`training/mixed_precision.py`).
         low_gather: low && wanted.precision != "nv",
         bf16_ends: u64::from(wanted.precision == "cs"),
+        every_second: false,
+        compile: None,
     })
 }
 
