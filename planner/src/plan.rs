@@ -18,7 +18,7 @@ mod unambiguous;
 
 pub use batch::assumed_batch;
 pub use edit::with_value;
-pub use framework::{Framework, Named, Product, with_usual_framework};
+pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
