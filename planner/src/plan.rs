@@ -324,7 +324,9 @@ impl Plan {
     pub fn native(&self) -> PlanFile {
         let mut file = self.file.clone();
         file.runtime = Some(Runtime::Native);
+        // What another framework's recipe sets is not the worker's.
         file.software.framework = None;
+        recipe::take_back(&mut file.training, &self.software.set);
         file
     }
 }

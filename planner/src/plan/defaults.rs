@@ -302,6 +302,7 @@ fn settle(
         plan.layout.fsdp.reduce_dtype = plan.training.grad_dtype;
     }
     plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
+    plan.software.set = set.keys().copied().collect();
     fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
     recipe.answer(set)
 }
