@@ -18,7 +18,7 @@ mod unambiguous;
 
 pub use batch::assumed_batch;
 pub use edit::{said, with_value};
-pub use framework::{Framework, Named, Product, with_usual_framework};
+pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
@@ -324,7 +324,9 @@ impl Plan {
     pub fn native(&self) -> PlanFile {
         let mut file = self.file.clone();
         file.runtime = Some(Runtime::Native);
+        // What another framework's recipe sets is not the worker's.
         file.software.framework = None;
+        recipe::take_back(&mut file.training, &self.software.set);
         file
     }
 }

@@ -102,6 +102,16 @@ fn readable(answer: &Answer) -> String {
         }
         out.push('\n');
     }
+    if let Some(framework) = &answer.framework {
+        let sets: Vec<&str> = framework.sets.keys().map(String::as_str).collect();
+        let nearest = if framework.nearest { ", the nearest" } else { "" };
+        out.push_str(&format!(
+            "recipe      {}: {}{nearest}; sets {}\n",
+            framework.name,
+            framework.recipe,
+            if sets.is_empty() { "nothing that the plan does not say".to_owned() } else { sets.join(", ") }
+        ));
+    }
     match &answer.memory {
         None => out.push_str("verdict     Invalid\n"),
         Some(memory) => {

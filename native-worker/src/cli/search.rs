@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use planner::plan::for_runtimes;
 use planner::search::{
     Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
     parse_prices,
@@ -148,6 +149,9 @@ impl SearchCommand {
         for text in &self.bound {
             let (name, value) = pair("--bound", text)?;
             request.axes.bound(&name, &value).map_err(|error| Failure::usage(format!("--bound: {error}")))?;
+        }
+        if let Some(runtimes) = &request.axes.runtime {
+            request.plan = for_runtimes(&request.plan, runtimes);
         }
         Ok(request)
     }

@@ -8,7 +8,8 @@
 use serde_json::{Value, json};
 
 use super::Dataset;
-use super::runs::{Column, Row, score_peaks};
+use super::runs::{Column, Row, rows, score_peaks};
+use super::typed::{Typed, score_files};
 
 const GIB: f64 = (1u64 << 30) as f64;
 /// Vocabulary of all its models (Llama 3's tokenizer).
@@ -17,7 +18,39 @@ const VOCABULARY: u64 = 128_256;
 const SEQ_LEN: u64 = 4096;
 
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    score_peaks(name, text, Column::Allocated, |row| Some(row.real("peak_memory_gb")? * GIB), plan)
+    let mut found =
+        score_peaks(name, text, Column::Allocated, |row| Some(row.real("peak_memory_gb")? * GIB), plan)?;
+    let rows = rows(name, text)?;
+    for (split, of) in [("as typed", typed as fn(&Row<'_>) -> Result<Value, String>), ("as run", plan)] {
+        // Its experts run in a loop, one by one, which no plan can say.
+        let dense = rows.iter().map(Row).filter(|row| row.size("num_experts").is_none());
+        let typed = dense.filter_map(|row| {
+            let tokens = row.real("tokens_per_s_total")?;
+            let label = format!("{} on {} GPUs", row.label(), row.degree("gpus"));
+            let file = match of(&row) {
+                Ok(file) => file,
+                Err(reason) => return Some(Err((label, reason))),
+            };
+            let training = &file["training"];
+            let batch = training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?;
+            Some(Ok(Typed { label, file, measured: batch / tokens }))
+        });
+        found.extend(score_files(name, split, typed));
+    }
+    Ok(found)
+}
+
+/// A row's plan file with what a user types: model, GPU, layout, precision, batch, sequence. Its framework is none of those that
+/// plans name.
+fn typed(row: &Row<'_>) -> Result<Value, String> {
+    let run = plan(row)?;
+    let (layout, training) = (&run["layout"], &run["training"]);
+    Ok(json!({
+        "version": 1, "model": run["model"], "cluster": run["cluster"], "runtime": "fsdp2",
+        "layout": {"tp": layout["tp"], "pp": layout["pp"]},
+        "training": {"seq_len": training["seq_len"], "micro_batch_size": training["micro_batch_size"],
+            "global_batch_size": training["global_batch_size"]}
+    }))
 }
 
 /// Width of an MLP: Llama's rule with a multiplier of 1.3 (`config/model.py`).
@@ -40,7 +73,8 @@ fn sizes(row: &Row<'_>) -> Result<[u64; 5], String> {
     }
 }
 
-fn plan(row: &Row<'_>) -> Result<Value, String> {
+/// The plan file of a row, with all that it says.
+pub(super) fn plan(row: &Row<'_>) -> Result<Value, String> {
     let [hidden, layers, heads, kv_heads, ffn] = sizes(row)?;
     let (tp, pp, ep) = (row.degree("tp"), row.degree("pp"), row.degree("ep"));
     let gpus = row.need("gpus")?;

@@ -34,6 +34,7 @@ pub const BUNDLED: &[(&str, &str)] = &[
     ("megatron_bridge_memory_studies", include_str!("evidence/megatron_bridge_memory_studies.json")),
     ("megatron_bridge_model_cards", include_str!("evidence/megatron_bridge_model_cards.json")),
     ("megatron_bridge_perf", include_str!("evidence/megatron_bridge_perf.json")),
+    ("megatron_bridge_qwen3_235b", include_str!("evidence/megatron_bridge_qwen3_235b.json")),
     ("megatron_ci_golden", include_str!("evidence/megatron_ci_golden.json")),
     ("megatron_lm_readme", include_str!("evidence/megatron_lm_readme.json")),
     ("megatron_moe_layer_bench", include_str!("evidence/megatron_moe_layer_bench.json")),
@@ -218,7 +219,7 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         let own = BUNDLED.iter().any(|(known, bundled)| *known == name && *bundled == text);
         datasets.extend(step_time::score(name, text, own)?);
     }
-    if name == "megatron_bridge_perf" {
+    if ["megatron_bridge_perf", "megatron_bridge_qwen3_235b"].contains(&name) {
         datasets.extend(typed::bridge_tables(name, text)?);
     }
     Ok(datasets)

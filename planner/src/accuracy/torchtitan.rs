@@ -7,12 +7,66 @@
 use serde_json::{Value, json};
 
 use super::Dataset;
-use super::runs::{Column, Row, score_peaks};
+use super::runs::{Column, Row, rows, score_peaks};
+use super::typed::{Typed, score_files};
 
+/// The release of these runs.
+const TORCHTITAN: &str = "torchtitan 0.2";
+/// The H100 of these runs have 96 GB of HBM2e and 500 W; a plan can say the capacity alone.
+const CAPACITY_GIB: f64 = 94.5;
 const GIB: f64 = (1u64 << 30) as f64;
 
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    score_peaks(name, text, Column::Reserved, |row| Some(row.real("peak_memory_gib")? * GIB), plan)
+    let mut found =
+        score_peaks(name, text, Column::Reserved, |row| Some(row.real("peak_memory_gib")? * GIB), plan)?;
+    let rows = rows(name, text)?;
+    for (split, of) in [("as typed", typed as fn(&Row<'_>) -> Result<Value, String>), ("as run", run)] {
+        let typed = rows.iter().filter_map(|row| {
+            let row = Row(row);
+            let tokens = row.real("tokens_per_s_per_gpu")?;
+            let label = format!("{} on {} GPUs", row.label(), row.degree("gpus"));
+            let file = match of(&row) {
+                Ok(file) => file,
+                Err(reason) => return Some(Err((label, reason))),
+            };
+            let training = &file["training"];
+            let batch = training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?;
+            let measured = batch / (tokens * row.degree("gpus") as f64);
+            Some(Ok(Typed { label, file, measured }))
+        });
+        found.extend(score_files(name, split, typed));
+    }
+    Ok(found)
+}
+
+/// A row's plan file with all that it says of its step.
+fn run(row: &Row<'_>) -> Result<Value, String> {
+    if row.text("quantization").ends_with("rowwise") {
+        return Err("no plan of FSDP2 can say scales for each row".to_owned());
+    }
+    let mut file = plan(row)?;
+    file["software"]["framework"] = TORCHTITAN.into();
+    file["training"]["overlap"] = json!({"tp": row.flag("async_tp")});
+    file["cluster"]["memory_gib"] = CAPACITY_GIB.into();
+    Ok(file)
+}
+
+/// The same of what a user types: model, GPU, layout, precision, batch, sequence, framework.
+fn typed(row: &Row<'_>) -> Result<Value, String> {
+    let run = run(row)?;
+    let (layout, training) = (&run["layout"], &run["training"]);
+    let mut file = json!({
+        "version": 1, "model": run["model"], "cluster": run["cluster"], "runtime": "fsdp2",
+        "layout": {"tp": layout["tp"], "cp": layout["cp"], "pp": layout["pp"]},
+        "training": {}, "software": {"framework": TORCHTITAN}
+    });
+    if !layout["vpp"].is_null() {
+        file["layout"]["vpp"] = layout["vpp"].clone();
+    }
+    for name in ["seq_len", "micro_batch_size", "global_batch_size", "dtype"] {
+        file["training"][name] = training[name].clone();
+    }
+    Ok(file)
 }
 
 /// Preset and layers of a model.
@@ -57,7 +111,7 @@ fn plan(row: &Row<'_>) -> Result<Value, String> {
     };
     // `float8.py`: parameters are gathered in 8 bits where the data-parallel degree itself shards them, and the 405B's
     // configuration asks for it.
-    let float8 = row.flag("float8");
+    let float8 = row.flag("float8") || row.text("quantization").starts_with("float8");
     let dtype = if float8 { "fp8_current" } else { "bf16" };
     let gathers_float8 = float8 && row.degree("fsdp") > 1;
     let mut layout = json!({

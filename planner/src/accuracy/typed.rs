@@ -143,10 +143,21 @@ mod tests {
     }
 
     #[test]
+    fn a_family_that_no_constant_saw_is_scored() {
+        check("megatron_bridge_qwen3_235b", "as typed", [0.13, 0.4, 0.6]);
+    }
+
+    #[test]
     fn steps_of_nemo_are_predicted_and_none_is_told_that_it_does_not_fit() {
         check("nemo_h100_scaling", "as typed", [0.08, 0.2, 0.85]);
         let scored = scored("nemo_h100_scaling");
         assert_eq!(of(&scored, "step_seconds", "as typed").notes, Vec::<String>::new());
+    }
+
+    #[test]
+    fn steps_of_fsdp_are_predicted_as_run_and_typed() {
+        check("kempnerforge_h200", "as run", [0.05, 0.1, 0.85]);
+        check("torchtitan_benchmarks", "as typed", [0.15, 0.25, 0.6]);
     }
 
     #[test]

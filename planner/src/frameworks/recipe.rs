@@ -60,6 +60,10 @@ pub(crate) struct Recipe {
     pub(crate) capacity: Option<f64>,
     /// Parameters are gathered in 8 bits.
     pub(crate) low_gather: bool,
+    /// FSDP2's selective checkpoints keep every second matrix product; otherwise modules are named.
+    pub(crate) every_second: bool,
+    /// Layers are compiled by torch.
+    pub(crate) compile: Option<bool>,
     /// Layers at either end that stay in bf16.
     pub(crate) bf16_ends: u64,
 }
@@ -71,6 +75,8 @@ pub(crate) enum Recomputed {
     Nothing,
     /// Whole layers.
     Full,
+    /// What the framework's selective checkpoints recompute, without names.
+    Selective,
     /// These modules.
     Modules(Vec<String>),
 }

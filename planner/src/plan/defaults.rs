@@ -24,6 +24,9 @@ use crate::wire::{
 /// Largest batch, sequence and step counts.
 pub(super) const MAX_COUNT: u64 = 1 << 32;
 
+/// Most GPUs that are joined by links inside a node.
+const BOARD: u64 = 8;
+
 /// Paths of `training` that are part of the model.
 const FORCE_BALANCE: &str = "training.moe.force_balance";
 const MTP: &str = "training.mtp_layers";
@@ -228,6 +231,8 @@ pub(super) fn fill(
     let software = fill_software(&mut fill, &mut file.software, runtime);
     let flags = file.layout.account_for_embedding.is_none() && file.layout.account_for_loss.is_none();
     let splitter = Splitter::of(runtime, software.framework, flags);
+    let of_layout = recipe.as_ref().map_or_else(Vec::new, |recipe| recipe.apply_fsdp(&mut file.layout.fsdp));
+    fill.assumed.extend(of_layout.iter().map(|(path, _)| (*path).to_owned()));
     let layout = fill_layout(&mut fill, &mut file, &model, (runtime, splitter), cluster.world_size());
     let mtp_sets = recipe.as_ref().and_then(Taken::mtp_layers).filter(|_| !mtp_said);
     let pinned = file.training.clone();
@@ -254,9 +259,8 @@ pub(super) fn fill(
         // What was said of the run stays behind.
         let run = fill.after(end);
         let mut framework = settle(&mut fill, &mut plan, (&pinned, start), recipe, set);
-        if let Some(layers) = mtp_sets {
-            framework.sets.insert(MTP.to_owned(), layers.into());
-        }
+        let mtp = mtp_sets.map(|layers| (MTP, Value::from(layers)));
+        framework.sets.extend(of_layout.into_iter().chain(mtp).map(|(path, value)| (path.to_owned(), value)));
         fill.extend(run);
         if framework.nearest {
             let message = format!(
@@ -298,6 +302,7 @@ fn settle(
         plan.layout.fsdp.reduce_dtype = plan.training.grad_dtype;
     }
     plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
+    plan.software.set = set.keys().copied().collect();
     fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
     recipe.answer(set)
 }
@@ -308,8 +313,10 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8, 1, 1024);
     let most = MAX_WORLD / gpus_per_node;
     let nodes = if nodes > most { fill.within("cluster.nodes", nodes, 1, most) } else { nodes };
-    let nvlink_domain =
-        fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, gpu.nvlink_domain, 1, 1024);
+    // A board's links end with its node; those of a rack go on.
+    let domain =
+        if gpu.nvlink_domain <= BOARD { gpu.nvlink_domain.min(gpus_per_node) } else { gpu.nvlink_domain };
+    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain, 1, 1024);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps), 0.0);
     let failed = cluster.failed.get_or_insert_default().clone();

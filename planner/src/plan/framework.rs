@@ -277,6 +277,20 @@ pub fn with_usual_framework(file: &PlanFile) -> PlanFile {
     file
 }
 
+/// The file for a search over runtimes: with no framework where it names one that does not train with all of them, for no recipe
+/// would hold for all.
+#[must_use]
+pub fn for_runtimes(file: &PlanFile, runtimes: &[Runtime]) -> PlanFile {
+    let named = file.software.framework.as_deref().and_then(Named::parse);
+    let trains =
+        |(named, _): (Named, bool)| runtimes.iter().all(|one| named.product.runtimes().contains(one));
+    let mut file = file.clone();
+    if !named.is_none_or(trains) {
+        file.software.framework = None;
+    }
+    file
+}
+
 /// A version without what stands before its number.
 fn number(version: &str) -> &str {
     version.trim_start_matches("core_").trim_start_matches('v')
@@ -351,6 +365,16 @@ mod tests {
                 "{runtime:?} {named:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_search_over_runtimes_names_no_framework_of_some() {
+        let mut file = PlanFile::default();
+        file.software.framework = Some("bridge 26.08".to_owned());
+        assert_eq!(for_runtimes(&file, &[Runtime::Megatron, Runtime::MegatronFsdp]), file);
+        let open = for_runtimes(&file, &[Runtime::Megatron, Runtime::Fsdp2]);
+        assert_eq!(open, PlanFile::default());
+        assert_eq!(for_runtimes(&open, &[Runtime::Native, Runtime::Fsdp2]), open);
     }
 
     #[test]

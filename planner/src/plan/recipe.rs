@@ -11,8 +11,8 @@ use crate::frameworks::recipe::{Recipe, Recomputed, Wanted};
 use crate::model::Architecture;
 use crate::units::Dtype;
 use crate::wire::{
-    CrossEntropy, CudaGraphs, Dispatcher, FrameworkAnswer, Granularity, PlanFile, Precision, Runtime,
-    TrainingFile,
+    CrossEntropy, CudaGraphs, Dispatcher, FrameworkAnswer, FsdpFile, Granularity, PlanFile, Precision,
+    Runtime, TrainingFile,
 };
 
 /// What a recipe sets where the layout leaves room for it, however the layout turns out: the framework itself leaves it off
@@ -70,7 +70,8 @@ impl Taken {
                 release: named.release(),
             })?,
             Product::Nemo => nemo(precision),
-            Product::MegatronLm | Product::Automodel | Product::Torchtitan | Product::Worker => return None,
+            Product::Torchtitan => torchtitan(model, precision),
+            Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };
         Some(Taken { named, recipe, left_out: Vec::new() })
     }
@@ -78,6 +79,20 @@ impl Taken {
     /// Modules that predict tokens ahead, where the recipe sets them.
     pub(super) fn mtp_layers(&self) -> Option<u64> {
         self.recipe.mtp_layers
+    }
+
+    /// Puts the recipe's facts on FSDP2 into a layout that says nothing there; the paths that were set. They go with any
+    /// layout and any recomputation.
+    pub(super) fn apply_fsdp(&self, fsdp: &mut FsdpFile) -> Vec<(&'static str, Value)> {
+        let mut set = Vec::new();
+        let selects = self.recipe.every_second.then(|| "matmuls".to_owned());
+        if put(&mut fsdp.checkpoint_selects, selects) {
+            set.push(("layout.fsdp.checkpoint_selects", "matmuls".into()));
+        }
+        if put(&mut fsdp.compile, self.recipe.compile) {
+            set.push(("layout.fsdp.compile", self.recipe.compile.into()));
+        }
+        set
     }
 
     /// Puts the recipe's facts into a file where it says nothing; the paths that were set.
@@ -143,6 +158,30 @@ fn nemo(precision: &'static str) -> Recipe {
     }
 }
 
+/// torchtitan's configurations of Llama 3 (`models/llama3/config_registry.py`, train_configs before): 8B by operators, 70B and 405B
+/// whole layers, the 405B compiled with asynchronous tensor parallelism and gathers in 8 bits. Other models have torchtitan's default, by
+/// operators.
+fn torchtitan(model: &Architecture, precision: &'static str) -> Recipe {
+    let dense =
+        |layers, hidden| model.moe.is_none() && (model.num_layers, model.hidden_size) == (layers, hidden);
+    let (name, full, tuned) = match () {
+        () if dense(126, 16_384) => ("llama3_405b", true, true),
+        () if dense(80, 8192) => ("llama3_70b", true, false),
+        () if dense(32, 4096) => ("llama3_8b", false, false),
+        () => ("defaults of ActivationCheckpointConfig and CompileConfig", false, false),
+    };
+    Recipe {
+        name: name.to_owned(),
+        source: "pytorch/torchtitan, models/llama3/config_registry.py",
+        recompute: Some(if full { Recomputed::Full } else { Recomputed::Selective }),
+        every_second: true,
+        compile: Some(tuned),
+        overlap_tp: tuned,
+        low_gather: tuned && precision == "cs",
+        ..Recipe::default()
+    }
+}
+
 /// Puts a value where there is none; true where it was put.
 fn put<T>(slot: &mut Option<T>, value: Option<T>) -> bool {
     let new = slot.is_none() && value.is_some();
@@ -187,6 +226,7 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
         let value = match recomputed {
             Recomputed::Nothing => json!("none"),
             Recomputed::Full => json!("full"),
+            Recomputed::Selective => json!("selective"),
             Recomputed::Modules(modules) => json!(format!("selective: {}", modules.join(", "))),
         };
         facts.push(("training.recompute.granularity", value, put_recompute));
@@ -220,6 +260,34 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
     facts
 }
 
+/// Takes back what a recipe set at these paths, but for what is recomputed, which is part of how a plan fits.
+pub(super) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
+    for path in set {
+        match *path {
+            "training.cuda_graphs" => file.cuda_graphs = None,
+            "training.overlap.tp" => file.overlap.tp = None,
+            "training.overlap.ep" => file.overlap.ep = None,
+            "training.moe.dispatcher" => file.moe.dispatcher = None,
+            "training.moe.backend" => file.moe.backend = None,
+            "training.moe.capacity_factor" => {
+                (file.moe.capacity_factor, file.moe.pad_to_capacity) = (None, None)
+            }
+            "training.grad_dtype" => file.grad_dtype = None,
+            "training.cross_entropy" => file.cross_entropy = None,
+            "training.optimizer.precision_aware" => {
+                let optimizer = &mut file.optimizer;
+                (optimizer.precision_aware, optimizer.core_master) = (None, None);
+                (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype) =
+                    (None, None, None);
+            }
+            "training.fp8_param_gather" => file.fp8_param_gather = None,
+            "training.bf16_first_layers" => file.bf16_first_layers = None,
+            "training.bf16_last_layers" => file.bf16_last_layers = None,
+            _ => {}
+        }
+    }
+}
+
 fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
     let recompute = &mut file.recompute;
     let said = recompute.modules.is_some() || recompute.method.is_some() || recompute.num_layers.is_some();
@@ -227,6 +295,7 @@ fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
         None => return false,
         Some(Recomputed::Nothing) => (Granularity::None, None),
         Some(Recomputed::Full) => (Granularity::Full, None),
+        Some(Recomputed::Selective) => (Granularity::Selective, None),
         Some(Recomputed::Modules(modules)) => (Granularity::Selective, Some(modules.clone())),
     };
     let new = !said && put(&mut recompute.granularity, Some(granularity));
@@ -264,7 +333,8 @@ mod tests {
 
     use crate::plan::{Plan, estimate, parse_plan};
     use crate::search::{Request, Search};
-    use crate::wire::{Answer, CudaGraphs, PlanFile, Runtime};
+    use crate::time::{constants::table, setup};
+    use crate::wire::{Answer, CudaGraphs, Granularity, PlanFile, Runtime};
     use crate::{Finding, Severity};
 
     /// A plan of Megatron Bridge.
@@ -398,6 +468,39 @@ mod tests {
     }
 
     #[test]
+    fn torchtitans_configurations_say_what_is_recomputed_and_compiled() {
+        for (preset, recompute, compile) in [
+            ("llama-3-8b", Granularity::Selective, false),
+            ("llama-3-70b", Granularity::Full, false),
+            ("llama-3.1-405b", Granularity::Full, true),
+            ("qwen3-14b", Granularity::Selective, false),
+        ] {
+            let more = json!({"runtime": "fsdp2", "software": {"framework": "torchtitan 0.3"}});
+            let answer = estimate(&file(preset, "h100-sxm", 16, json!({"tp": 8}), more));
+            let filled = answer.plan.as_ref().unwrap();
+            assert_eq!(filled.training.recompute.granularity, Some(recompute), "{preset}");
+            assert_eq!(filled.layout.fsdp.compile, Some(compile), "{preset}");
+            assert_eq!(filled.training.overlap.tp, Some(compile), "{preset}");
+            let again = estimate(filled);
+            assert_eq!((again.time, again.memory), (answer.time, answer.memory), "{preset}");
+        }
+    }
+
+    #[test]
+    fn the_worker_gets_nothing_of_another_frameworks_recipe() {
+        let more = json!({"training": {"recompute": {"granularity": "none"}}});
+        for (preset, layout) in [("qwen3-30b-a3b", json!({"ep": 8})), ("llama-3-70b", json!({"tp": 8}))] {
+            let named = file(preset, "h100-sxm", 2, layout, more.clone());
+            let mut plain = named.clone();
+            plain.software.framework = None;
+            let native = |file: &PlanFile| Plan::resolve(&Plan::resolve(file).plan.unwrap().native());
+            let (named, plain) = (native(&named), native(&plain));
+            assert!(named.plan.is_some(), "{:?}", named.findings);
+            assert_eq!(named.plan.unwrap().training, plain.plan.unwrap().training, "{preset}");
+        }
+    }
+
+    #[test]
     fn a_search_finds_what_estimates_say() {
         let plan = file(
             "qwen3-30b-a3b",
@@ -418,6 +521,17 @@ mod tests {
             let resolved = Plan::resolve(&settings.apply(&plan));
             let own = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
             assert_eq!(crate::memory::answer(&own).peak_bytes, scored.peak_bytes, "{settings:?}");
+            // A search shortlists as if graphs and hidden communication went with all recomputation and chunks; its rows don't.
+            let again = &settings.recompute;
+            let kept = again.granularity() != Granularity::Full
+                && !again.modules().contains(&"moe".to_owned())
+                && (settings.pp == 1 || settings.vpp > 1);
+            let step = setup(&own).unwrap().predict(&table().values()).total();
+            assert!(
+                !kept || (scored.seconds / step - 1.0).abs() < 1e-9,
+                "{settings:?}: {} {step}",
+                scored.seconds
+            );
         }
     }
 }

@@ -127,7 +127,7 @@ fn pending(plan: &Plan) -> Vec<Finding> {
         ("training.cross_entropy", training.cross_entropy != CrossEntropy::Unfused),
         ("training.fused_gradient_accumulation", !training.fused_gradient_accumulation && !fsdp),
         ("training.cuda_graphs", training.cuda_graphs != CudaGraphs::None),
-        ("training.overlap.tp", overlap.tp),
+        ("training.overlap.tp", overlap.tp && plan.runtime != Runtime::Fsdp2),
         ("training.overlap.ep", overlap.ep),
         ("training.moe.shared_expert_overlap", training.moe.shared_expert_overlap),
         ("training.moe.capacity_factor", training.moe.capacity_factor.is_some()),

@@ -51,6 +51,28 @@ fn minimax_m2_weights_are_those_of_the_sizing_table() {
 }
 
 #[test]
+fn links_of_a_board_end_with_its_node() {
+    for (gpu, gpus, domain) in [("h200", 4, 4), ("h200", 8, 8), ("gb200", 4, 72), ("h100-nvl", 8, 2)] {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"},
+            "cluster": {"gpu": gpu, "nodes": 18, "gpus_per_node": gpus}});
+        let filled = estimate(&plan(&file)).plan.unwrap();
+        assert_eq!(filled.cluster.nvlink_domain, Some(domain), "{gpu}");
+    }
+}
+
+#[test]
+fn checkpoints_by_operators_compute_again() {
+    let step = |training: Value| {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}, "runtime": "fsdp2",
+            "layout": {"fsdp": {"checkpoint_selects": "matmuls"}}, "training": {"recompute": training}});
+        estimate(&plan(&file)).time.unwrap().step_seconds
+    };
+    let [none, selective, full] =
+        ["none", "selective", "full"].map(|kind| step(json!({"granularity": kind})));
+    assert!(none < selective && selective < full, "{none} {selective} {full}");
+}
+
+#[test]
 fn experts_that_do_not_divide_are_refused_with_the_nearest_sizes() {
     let answer = answer("minimax-m2", 48, 8, json!({"ep": 48}));
     assert_eq!(answer.memory, None);

@@ -159,6 +159,8 @@ pub struct Software {
     pub named: Option<Named>,
     /// What its recipe sets where the layout leaves room for it.
     pub where_possible: WherePossible,
+    /// Paths of the training settings that its recipe set.
+    pub set: Vec<&'static str>,
     /// Bytes of cuBLAS's workspace per handle and stream.
     pub cublas_workspace_bytes: Option<u64>,
     /// Whether torch's allocator grows segments.

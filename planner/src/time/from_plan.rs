@@ -22,16 +22,25 @@ pub fn default_profile(plan: &Plan) -> &'static str {
         return match (&plan.model.moe, fused) {
             (None, _) => "bridge-dense",
             (Some(_), true) => "bridge-moe-scoped",
-            (Some(_), false) => "bridge-moe-legacy",
+            (Some(_), false) if plan.software.named.is_some_and(|named| named.release() < FUSED_ROUTING) => {
+                "bridge-moe-legacy"
+            }
+            (Some(_), false) => "bridge-moe-alltoall",
         };
     }
     match plan.runtime {
         Runtime::Native if plan.cluster.gpu.speeds.is_none() => "native-cpu",
         Runtime::Native => "native",
+        // Others compile or not without saying; torchtitan's plans say.
+        Runtime::Fsdp2 if names_torchtitan(plan) && !plan.layout.fsdp.compiled => "torchtitan-2024-eager",
         Runtime::Fsdp2 => "torchtitan-2024",
         Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
     }
 }
+
+/// The release of Megatron Bridge's container from which one layout of Qwen3-30B-A3B took half the time (5,113 and 9,058 tokens/s): the
+/// host time of older mixtures is not that of newer ones, however tokens get to experts.
+const FUSED_ROUTING: u32 = 260_201;
 
 /// Whether a recipe of Megatron Bridge or NeMo holds: the constants are theirs, and all else is said by the plan's settings.
 fn by_bridges_recipe(plan: &Plan) -> bool {
@@ -118,15 +127,33 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         parameter_bytes,
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
-        fused_loss: training.cross_entropy != CrossEntropy::Unfused,
+        fused_loss: training.cross_entropy != CrossEntropy::Unfused || compiles_loss(plan),
         low_attention: false,
         low_head: false,
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
         frozen: false,
-        gathered_share: 1.0,
+        gathered_share: if plan.runtime == Runtime::Fsdp2 && numbers == Numbers::Fp8 {
+            FLOAT8_GATHERED
+        } else {
+            1.0
+        },
         host: HostBytes::of(plan, gathers, parameter_bytes, gradient_bytes),
         software: facts(plan, profile),
     }
+}
+
+/// Bytes of gathered activations with torch's float8 tensors over bf16's: one of two matrix inputs is gathered in 8 bits.
+pub(crate) const FLOAT8_GATHERED: f64 = 0.75;
+/// Compute that checkpoints of every second matrix product do again, attention apart.
+pub(crate) const EVERY_SECOND: f64 = 0.5;
+
+/// Whether the loss is compiled with the layers, which fuses it: torchtitan does (`compile.components`), others compile layers.
+fn compiles_loss(plan: &Plan) -> bool {
+    plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.compiled && names_torchtitan(plan)
+}
+
+fn names_torchtitan(plan: &Plan) -> bool {
+    plan.software.named.is_some_and(|named| named.product == Product::Torchtitan)
 }
 
 fn numbers(plan: &Plan) -> Numbers {
@@ -148,6 +175,13 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
     let unfused = training.attention_backend == AttentionBackend::Unfused
         || (plan.runtime == Runtime::Megatron && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
+    if plan.runtime == Runtime::Fsdp2 {
+        facts.overlap_tp |= training.overlap.tp || plan.software.where_possible.tp && plan.layout.sp;
+        if plan.layout.pp > 1 && plan.layout.fsdp.sync_last {
+            // Gradients are added up whole and reduced after the last backward (torch 2.6, distributed/pipelining/stage.py).
+            (facts.overlap_reduce, facts.fused_gradients) = (false, false);
+        }
+    }
     let free = by_bridges_recipe(plan);
     if profile.graphs.is_none() || free {
         facts.graphs = training.cuda_graphs;
@@ -191,6 +225,9 @@ pub(crate) fn recompute(plan: &Plan) -> Recompute {
             recompute.layer = again / layers;
         }
         Granularity::Selective => {
+            if plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.checkpoints_matmuls {
+                (recompute.projections, recompute.mlp) = (EVERY_SECOND, EVERY_SECOND);
+            }
             for module in &training.recompute_modules {
                 select(&mut recompute, module);
             }

@@ -1,5 +1,7 @@
 //! The recipe of Megatron Bridge for a model, GPU, count, precision and release: the nearest where there is none.
 
+use std::sync::OnceLock;
+
 use crate::frameworks::recipe::{Recipe, Recomputed, Wanted};
 use crate::units::Dtype;
 use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
@@ -24,8 +26,13 @@ struct Line<'a> {
     settings: &'a str,
 }
 
-/// The lines of the table.
+/// The lines of the table, read once.
 fn lines() -> impl Iterator<Item = Line<'static>> {
+    static LINES: OnceLock<Vec<Line<'static>>> = OnceLock::new();
+    LINES.get_or_init(|| read().collect()).iter().copied()
+}
+
+fn read() -> impl Iterator<Item = Line<'static>> {
     let mut model = None;
     TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(move |line| {
         if let Some(named) = line.strip_prefix("= ") {
@@ -178,6 +185,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         // layer in bf16 (`training/mixed_precision.py`).
         low_gather: low && wanted.precision != "nv",
         bf16_ends: u64::from(wanted.precision == "cs"),
+        every_second: false,
+        compile: None,
     })
 }
 

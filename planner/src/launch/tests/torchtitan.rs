@@ -41,6 +41,8 @@ fn normal(plan: &Plan) -> Plan {
     let mut plan = plan.clone();
     plan.name = String::new();
     plan.file = PlanFile::default();
+    // What torchtitan's configuration sets is said by the options.
+    (plan.software.set, plan.software.where_possible) = Default::default();
     plan.layout.pipeline = None;
     plan.layout.splitter = None;
     plan.layout.account_for_embedding = false;

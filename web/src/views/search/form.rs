@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use leptos::prelude::*;
+use planner::plan::for_runtimes;
 use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, choices, parse_prices};
 use planner::wire::PlanFile;
 
@@ -74,6 +75,9 @@ impl Wanted {
         request.prices = self.prices.with(|text| parse_prices(text))?;
         request.margin = store().margin()?;
         self.axes.with(|axes| axes.iter().try_for_each(|(name, text)| set(&mut request.axes, name, text)))?;
+        if let Some(runtimes) = &request.axes.runtime {
+            request.plan = for_runtimes(&request.plan, runtimes);
+        }
         Ok(request)
     }
 }

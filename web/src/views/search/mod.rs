@@ -11,6 +11,7 @@ use std::sync::Arc;
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::layout::Choice;
+use planner::plan::with_usual_framework;
 use planner::search::{Remedy, Request, Row, Settings};
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
 
@@ -70,7 +71,10 @@ pub fn SearchView() -> impl IntoView {
         engine.rest();
     });
     let take = Callback::new(move |row: Row| {
-        let plan = row.apply(&store.plan_now());
+        let before = store.plan_now();
+        let plan = row.apply(&before);
+        // The framework goes with the runtime.
+        let plan = if before.software.framework.is_some() { with_usual_framework(&plan) } else { plan };
         taken.set_value(Some(Arc::new(plan.clone())));
         store.replace(plan);
         store.say(format!("Row {} is the plan now; undo takes it back", row.place));
