@@ -159,6 +159,19 @@ fn what_is_chosen_is_the_first_row_of_a_search_for_all() {
             2,
             json!({"layout": {"cp": 1}, "training": {"global_batch_size": 16}}),
         ),
+        // What a framework's recipe sets goes with some of what is chosen, and not with the rest.
+        (
+            "qwen3-30b-a3b",
+            "gb200",
+            2,
+            json!({"software": {"framework": "bridge 26.08"}, "training": {"global_batch_size": 64}}),
+        ),
+        (
+            "deepseek-v2-lite",
+            "h100-sxm",
+            2,
+            json!({"software": {"framework": "bridge 26.08"}, "training": {"global_batch_size": 64}}),
+        ),
         // Only tight plans, and none.
         ("llama-3.1-405b", "h200", 16, json!({"training": {"global_batch_size": 64}})),
         ("llama-3.1-405b", "h100-sxm", 2, json!({"training": {"global_batch_size": 16}})),
@@ -172,6 +185,12 @@ fn what_is_chosen_is_the_first_row_of_a_search_for_all() {
         let all = whole(&Search::new(&request).unwrap());
         assert_eq!(choice.plan(&all), Some(plan), "{preset} on {nodes} {gpu} with {more}");
         assert_eq!(answer.rows.first(), all.rows.first(), "{preset}");
+        for row in all.rows.iter().take(10) {
+            let resolved = Plan::resolve(&row.apply(&choice.request.plan)).plan.unwrap();
+            let closed = crate::time::answer(&resolved).0.unwrap().step_seconds;
+            let ratio = row.closed_form_seconds / closed;
+            assert!((ratio - 1.0).abs() < 1e-7, "{preset}: {closed} {row:?}");
+        }
         assert_eq!(answer.relief, all.relief, "{preset}");
         let values = |answer: &SearchAnswer| -> Vec<(String, Value)> {
             answer.chosen.iter().map(|one| (one.field.clone(), one.value.clone())).collect()

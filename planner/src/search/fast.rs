@@ -36,8 +36,8 @@ struct Grid {
 /// Seconds that depend on the rank grid without its stages, and on the micro batch.
 pub(super) struct Times {
     pub(super) works: Works,
-    /// By what is recomputed, with what every pipeline takes at least.
-    sets: Vec<(Recompute, Whole)>,
+    /// By what is recomputed, with the share of host time that graphs leave, and what every pipeline takes at least.
+    sets: Vec<(Recompute, f64, Whole)>,
     /// What holds for every set.
     pub(super) whole: Whole,
 }
@@ -73,6 +73,8 @@ impl Saved {
 struct Cell {
     bytes: Saved,
     again: Recompute,
+    /// Share of host time that graphs leave.
+    host_share: f64,
     /// What every pipeline takes at least.
     whole: Whole,
     /// Once they were asked for: the step of few candidates is computed.
@@ -170,7 +172,7 @@ impl Grids<'_> {
             let inputs = time::inputs(self.plan, tables.clock.profile);
             found.push(Grid {
                 dp: self.plan.layout.dp,
-                pipe: Pipe { host_share: tables.clock.host_share, ..inputs.pipe() },
+                pipe: inputs.pipe(),
                 data: inputs.data(),
                 states,
                 times: Vec::new(),
@@ -311,12 +313,12 @@ impl Grids<'_> {
     pub(super) fn times(&self, clock: &Clock) -> Times {
         let inputs = time::inputs(self.plan, clock.profile);
         let works = Works::new(&clock.machine, &inputs.split(), &inputs.manner(), &clock.shape);
-        let of = |again: &Option<Recompute>| match again {
-            Some(again) => (*again, Whole::of(&clock.machine, &works, again, clock.host_share)),
-            None => (Recompute::default(), Whole::default()),
+        let of = |(again, &host_share): (&Option<Recompute>, &f64)| match again {
+            Some(again) => (*again, host_share, Whole::of(&clock.machine, &works, again, host_share)),
+            None => (Recompute::default(), host_share, Whole::default()),
         };
-        let sets: Vec<(Recompute, Whole)> = clock.again.iter().map(of).collect();
-        let whole = sets.iter().map(|(_, whole)| *whole).reduce(Whole::join).unwrap_or_default();
+        let sets: Vec<(Recompute, f64, Whole)> = clock.again.iter().zip(&clock.host_shares).map(of).collect();
+        let whole = sets.iter().map(|(_, _, whole)| *whole).reduce(Whole::join).unwrap_or_default();
         Times { works, sets, whole }
     }
 
@@ -330,7 +332,14 @@ impl Grids<'_> {
                 experts: bytes.experts(),
             }
         });
-        let cell = |((again, whole), bytes)| Cell { bytes, again, whole, terms: None, longest: Vec::new() };
+        let cell = |((again, host_share, whole), bytes)| Cell {
+            bytes,
+            again,
+            host_share,
+            whole,
+            terms: None,
+            longest: Vec::new(),
+        };
         let sets: Vec<Cell> = sets.into_iter().zip(bytes).map(cell).collect();
         let joined = |of: fn(f64, f64) -> f64| {
             let mut all = sets.first().map_or_else(
@@ -425,6 +434,7 @@ impl OfPipe<'_> {
             let high = || self.high(plan, upper, &cell.bytes);
             let candidate = Candidate { recompute: set as u16, ..self.candidate };
             sink.put(candidate, peak_bytes, high, least(&cell.whole), || {
+                let timed = &Pipe { host_share: cell.host_share, ..*timed };
                 if cell.longest.len() <= *number {
                     cell.longest.resize(number + 1, None);
                 }

@@ -15,14 +15,14 @@ use crate::time::{self, Machine, ModelShape, Recompute, Stages};
 pub struct Clock {
     /// What a rank can do.
     pub machine: Machine,
-    /// Share of host time that graphs leave.
-    pub host_share: f64,
     /// Whose constants.
     pub profile: &'static Profile,
     /// Sizes of the model; the vocabulary is that of the part at work.
     pub shape: ModelShape,
     /// What is computed again, by set; none where that depends on the pipeline.
     pub again: Vec<Option<Recompute>>,
+    /// Share of host time that graphs leave, by set: a recipe's graphs go with some sets only.
+    pub host_shares: Vec<f64>,
 }
 
 impl Clock {
@@ -32,16 +32,17 @@ impl Clock {
         let profile = time::profile(plan)?;
         let setup = time::setup(plan).ok()?;
         let machine = setup.machine(values);
-        let host_share = setup.pipe(&machine).host_share;
         let mut scratch = plan.clone();
-        let again = corner.recompute.iter().map(|(_, training)| {
+        let (mut again, mut host_shares) = (Vec::new(), Vec::new());
+        for (_, training) in &corner.recompute {
             scratch.training.clone_from(training);
-            match training.recompute_method.as_deref() {
+            host_shares.push(time::setup(&scratch).ok()?.pipe(&machine).host_share);
+            again.push(match training.recompute_method.as_deref() {
                 Some("block") => None,
                 _ => Some(time::recompute(&scratch)),
-            }
-        });
-        Some(Clock { machine, host_share, profile, shape: setup.shape, again: again.collect() })
+            });
+        }
+        Some(Clock { machine, profile, shape: setup.shape, again, host_shares })
     }
 }
 

@@ -346,8 +346,8 @@ struct Timed<'a> {
 impl<'a> Timed<'a> {
     fn of(plan: &Plan, clock: &'a Clock, times: &'a Times) -> Timed<'a> {
         let inputs = time::inputs(plan, clock.profile);
-        let pipe = time::Pipe { host_share: clock.host_share, ..inputs.pipe() };
-        Timed { clock, times, stages: Stages::of(&clock.shape, &plan.layout), pipe, data: inputs.data() }
+        let stages = Stages::of(&clock.shape, &plan.layout);
+        Timed { clock, times, stages, pipe: inputs.pipe(), data: inputs.data() }
     }
 
     /// Seconds at least, whatever is recomputed; 0 where nothing is known.
@@ -360,11 +360,13 @@ impl<'a> Timed<'a> {
     /// Seconds with a set; 0 where they are not known beforehand.
     fn seconds(&self, set: usize) -> f64 {
         let Some(again) = self.clock.again.get(set).and_then(Option::as_ref) else { return 0.0 };
+        let host_share = self.clock.host_shares.get(set).copied().unwrap_or(1.0);
+        let pipe = time::Pipe { host_share, ..self.pipe };
         let (machine, terms) = (&self.clock.machine, self.times.works.terms(again));
-        let state = State::of(machine, &terms, &self.stages, &self.pipe, &self.data);
-        let around = Around::of(machine, &terms, &self.pipe, &self.data, &state);
-        let longest = Longest::of(machine, &terms, &self.stages, &self.pipe);
-        seconds(step_of(machine, &longest, &self.pipe, &state, &around).total())
+        let state = State::of(machine, &terms, &self.stages, &pipe, &self.data);
+        let around = Around::of(machine, &terms, &pipe, &self.data, &state);
+        let longest = Longest::of(machine, &terms, &self.stages, &pipe);
+        seconds(step_of(machine, &longest, &pipe, &state, &around).total())
     }
 }
 
