@@ -17,6 +17,7 @@ mod training_defaults;
 mod unambiguous;
 
 pub use batch::assumed_batch;
+pub(crate) use edit::place_of;
 pub use edit::{said, with_value};
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;

@@ -1,15 +1,14 @@
 //! `shardplan search PLAN`.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use planner::plan::for_runtimes;
 use planner::search::{
-    Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Search, SearchAnswer, Simulated, WhyNot,
-    parse_prices,
+    Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Scored, Search, SearchAnswer, Simulated,
+    WhyNot, parse_prices,
 };
 use planner::wire::Verdict;
 
@@ -190,24 +189,26 @@ pub fn find(search: &Search, threads: usize) -> (SearchAnswer, u64) {
             }
         }
     });
-    // Those that wait, the best first, and what was found.
-    let queue = Mutex::new((VecDeque::from(search.shortlist(&partial)), Vec::<Simulated>::new()));
-    let lock = || queue.lock().unwrap_or_else(PoisonError::into_inner);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let Some(scored) = lock().0.pop_front() else { return };
-                    let found = search.simulate(&scored);
-                    let (waiting, simulated) = &mut *lock();
-                    simulated.push(found);
-                    search.ranking().drop_beaten(waiting, simulated);
-                }
-            });
-        }
-    });
-    let (_, simulated) = queue.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let shortlist = search.shortlist(&partial);
+    let (first, waiting) = search.ranking().rounds(&shortlist);
+    let mut simulated = simulate(search, first, threads);
+    let second = search.ranking().second_round(waiting, &simulated);
+    simulated.extend(simulate(search, &second, threads));
     (search.finish(&partial, &simulated), partial.computed)
+}
+
+/// Simulates candidates on so many threads, each of which takes the next one.
+fn simulate(search: &Search, candidates: &[Scored], threads: usize) -> Vec<Simulated> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        std::iter::from_fn(|| candidates.get(next.fetch_add(1, Ordering::Relaxed)))
+            .map(|scored| search.simulate(scored))
+            .collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        handles.into_iter().filter_map(|handle| handle.join().ok()).flatten().collect()
+    })
 }
 
 fn readable(answer: &SearchAnswer) -> String {

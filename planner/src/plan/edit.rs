@@ -14,19 +14,23 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
         Box::new(Finding::error(path, value.clone(), format!("{value} can't be put into {path}: {why}")))
     };
     let mut file = serde_json::to_value(plan).map_err(|error| refused(error.to_string()))?;
-    let mut place = &mut file;
+    let place = place_of(&mut file, path)
+        .ok_or_else(|| refused("it leads below a field that has no parts".to_owned()))?;
+    *place = value.clone();
+    PlanFile::read(file).map_err(|error| refused(error.into_inner().to_string()))
+}
+
+/// Where a plan file's JSON has a path; null where nothing is said there. None where the path leads through what is no part.
+pub fn place_of<'a>(file: &'a mut Value, path: &str) -> Option<&'a mut Value> {
+    let mut place = file;
     for key in path.split('.') {
         // A part of which nothing is set is left out of the file.
         if place.is_null() {
             *place = Value::Object(serde_json::Map::new());
         }
-        let Value::Object(object) = place else {
-            return Err(refused(format!("there is nothing below {key}")));
-        };
-        place = object.entry(key).or_insert(Value::Null);
+        place = place.as_object_mut()?.entry(key).or_insert(Value::Null);
     }
-    *place = value.clone();
-    PlanFile::read(file).map_err(|error| refused(error.into_inner().to_string()))
+    Some(place)
 }
 
 /// What a plan file says, without the fields that it leaves to their defaults.

@@ -50,9 +50,11 @@ pub const AXES: [OpenAxis; 24] = [
     axis("optimizer_offload", "training.optimizer.offload_fraction", false),
 ];
 
-/// The open axis of a name or a path.
-pub fn named_axis(name: &str) -> Option<OpenAxis> {
-    AXES.into_iter().find(|axis| axis.name == name || axis.path == name)
+impl OpenAxis {
+    /// Whether a word of `choose` opens it: its name, its path, or `all`.
+    pub fn is_meant(&self, word: &str) -> bool {
+        self.name == word || self.path == word || (word == "all" && self.in_all)
+    }
 }
 
 /// Axes that are numbers.

@@ -1,15 +1,17 @@
 //! Open fields: the search whose first row they get.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::answer::SearchAnswer;
-use super::axes::{AXES, OpenAxis, named_axis};
+use super::axes::{AXES, OpenAxis};
 use super::request::{Axes, Axis, Bounds, Recompute, Request};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::{Finding, has_error, nearest_names};
 use crate::layout::{Shape, first_broken_alone};
-use crate::plan::{Plan, assumed_batch, clip, with_value};
+use crate::plan::{Plan, assumed_batch, clip, place_of};
 use crate::wire::{Choose, PlanFile, Precision, Runtime, Schedule};
 
 /// A plan file with open fields, and the search that chooses them.
@@ -71,22 +73,17 @@ impl Open {
         let mut open = Vec::new();
         let mut findings = Vec::new();
         for name in choose.names() {
-            if name == "all" {
-                open.extend(AXES.iter().filter(|axis| axis.in_all).map(|axis| axis.name));
-                continue;
-            }
-            match named_axis(name) {
-                Some(axis) => open.push(axis.name),
-                None => {
-                    let all = AXES.iter().map(|axis| axis.name).chain(["all"]);
-                    let message = format!(
-                        "`{}` is nothing that can be chosen; there are all, {}",
-                        clip(name),
-                        AXES.map(|axis| axis.name).join(", ")
-                    );
-                    let near = nearest_names(name, all, 3);
-                    findings.push(Finding::error("choose", clip(name), message).nearest(near));
-                }
+            let known = open.len();
+            open.extend(AXES.iter().filter(|axis| axis.is_meant(name)).map(|axis| axis.name));
+            if open.len() == known {
+                let all = AXES.iter().map(|axis| axis.name).chain(["all"]);
+                let message = format!(
+                    "`{}` is nothing that can be chosen; there are all, {}",
+                    clip(name),
+                    AXES.map(|axis| axis.name).join(", ")
+                );
+                let near = nearest_names(name, all, 3);
+                findings.push(Finding::error("choose", clip(name), message).nearest(near));
             }
         }
         if findings.is_empty() { Ok(Open(open)) } else { Err(findings) }
@@ -122,6 +119,7 @@ impl Open {
         let strategy_said = strategy.strategy.is_some() || strategy.reshard_after_forward.is_some();
         let strategies = Sharding::ALL.into_iter().filter(|one| one.runtime() == plan.runtime).collect();
         let own_stages = !layout.splits_itself() || !self.is("stages");
+        let said = serde_json::to_value(file).unwrap_or_default();
         Axes {
             tp: self.number("tp", layout.tp, 1),
             cp: self.number("cp", layout.cp, 1),
@@ -163,32 +161,73 @@ impl Open {
                 .0
                 .iter()
                 .filter_map(|name| settings_of(name, plan))
-                .filter(|(path, _)| !says(file, path))
+                .filter(|(path, _)| !says(&said, path))
                 .map(|(path, values)| (path.to_owned(), values))
                 .collect(),
         }
     }
 }
 
-/// Whether a plan file leaves the choice of an axis to a search, unless it says a value.
-pub fn is_open(file: &PlanFile, axis: &OpenAxis) -> bool {
-    file.choose.as_ref().is_some_and(|choose| {
-        choose
-            .names()
-            .iter()
-            .any(|name| *name == axis.name || *name == axis.path || (*name == "all" && axis.in_all))
-    })
+/// The axes that a plan file leaves to a search unless it says a value, by their paths, each with whether it does.
+pub fn open_axes(file: &PlanFile) -> BTreeMap<&'static str, bool> {
+    let Some(choose) = &file.choose else { return BTreeMap::new() };
+    let said = serde_json::to_value(file).unwrap_or_default();
+    let names = choose.names();
+    let is_open = |axis: &&OpenAxis| names.iter().any(|name| axis.is_meant(name));
+    AXES.iter().filter(is_open).map(|axis| (axis.path, says(&said, axis.path))).collect()
+}
+
+/// A plan file with open fields as it stands until they are chosen anew: with what was chosen for an earlier file, as far as it
+/// may still hold, and nothing left open. Of another model nothing of experts and stages is kept.
+pub fn with_earlier(file: &PlanFile, earlier: &PlanFile, chosen: &PlanFile) -> PlanFile {
+    const OF_EXPERTS: [&str; 4] =
+        ["layout.ep", "layout.etp", "training.moe.dispatcher", "training.overlap.ep"];
+    // These go with each other, and with what is read above them.
+    const TOGETHER: [&str; 3] =
+        ["layout.pipeline_layout", "layout.schedule", "training.recompute.granularity"];
+    let same_model = file.model == earlier.model;
+    let mut value = serde_json::to_value(file).unwrap_or_default();
+    let known = serde_json::to_value(chosen).unwrap_or_default();
+    let open = open_axes(file).into_iter().filter(|(path, said)| !said && !TOGETHER.contains(path));
+    let held = open.map(|(path, _)| path).filter(|path| same_model || !OF_EXPERTS.contains(path));
+    for path in held.chain(["training.global_batch_size"]) {
+        if let (Some(slot), Some(known)) = (place_of(&mut value, path), value_at(&known, path))
+            && slot.is_null()
+        {
+            slot.clone_from(known);
+        }
+    }
+    let mut whole = PlanFile::read(value).unwrap_or_else(|_| file.clone());
+    (whole.choose, whole.objective) = (None, None);
+    let (layout, old) = (&mut whole.layout, &chosen.layout);
+    // Of a dense model it follows tensor parallelism.
+    if file.layout.etp.is_none() && old.ep.is_none_or(|size| size == 1) {
+        layout.etp = None;
+    }
+    if same_model && (layout.pp, layout.vpp) == (old.pp, old.vpp) && layout.splits_itself() {
+        layout.take_split(old);
+    }
+    if layout.vpp == old.vpp {
+        layout.schedule = layout.schedule.or(old.schedule);
+    }
+    if whole.training.recompute.granularity.is_none() {
+        whole.training.recompute.clone_from(&chosen.training.recompute);
+    }
+    whole
 }
 
 /// The file with everything left to a search that `all` opens, but for one path.
 pub fn open_everything(file: &PlanFile, but: &str) -> PlanFile {
-    let mut open = file.clone();
+    let mut value = serde_json::to_value(file).unwrap_or_default();
     for axis in AXES.iter().filter(|axis| axis.in_all && axis.path != but) {
-        // A path of the table is one of the file.
-        open = with_value(&open, axis.path, &Value::Null).unwrap_or(open);
+        if let Some(slot) = place_of(&mut value, axis.path) {
+            *slot = Value::Null;
+        }
     }
+    let but_is_said = says(&value, but);
+    let mut open = PlanFile::read(value).unwrap_or_else(|_| file.clone());
     open.layout.microbatch_group_size = None;
-    if !but.starts_with("layout.") || !says(file, but) {
+    if !but.starts_with("layout.") || !but_is_said {
         open.layout.forget_split();
     }
     if but != "training.recompute.granularity" {
@@ -198,10 +237,14 @@ pub fn open_everything(file: &PlanFile, but: &str) -> PlanFile {
     open
 }
 
-/// Whether a plan file says something at a path.
-pub fn says(file: &PlanFile, path: &str) -> bool {
-    let value = serde_json::to_value(file).unwrap_or_default();
-    path.split('.').try_fold(&value, |value, part| value.get(part)).is_some_and(|value| !value.is_null())
+/// What a plan file's JSON has at a path.
+fn value_at<'a>(file: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(file, |value, key| value.get(key))
+}
+
+/// Whether a plan file's JSON says something at a path.
+fn says(file: &Value, path: &str) -> bool {
+    value_at(file, path).is_some_and(|value| !value.is_null())
 }
 
 /// Precisions that a GPU has.
@@ -238,8 +281,8 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
     };
     // What a plan has by itself, or its framework's recipe sets, is the usual value and stands first.
     let filled = serde_json::to_value(&plan.file).unwrap_or_default();
-    let own = path.split('.').try_fold(&filled, |value, key| value.get(key)).cloned();
-    let mut ordered: Vec<Value> = own.into_iter().filter(|own| !own.is_null()).collect();
+    let mut ordered: Vec<Value> =
+        value_at(&filled, path).cloned().into_iter().filter(|own| !own.is_null()).collect();
     let others: Vec<Value> = values.into_iter().filter(|value| !ordered.contains(value)).collect();
     ordered.extend(others);
     wanted.then_some((path, ordered))

@@ -303,3 +303,31 @@ fn clusters_of_one_gpu_of_a_prime_number_of_nodes_and_of_a_million_ranks_are_ans
     assert!(answer.rows.iter().all(|row| row.gpus == 1_000_000));
     assert!(!answer.rows.is_empty() || !answer.relief.unwrap().suggestions.is_empty());
 }
+
+#[test]
+fn until_it_is_chosen_anew_a_plan_keeps_what_was_chosen() {
+    let more = json!({"training": {"global_batch_size": 128}});
+    let earlier = open("qwen3-30b-a3b", "h100-sxm", 2, more);
+    let (chosen, _) = chosen_of(&earlier);
+    assert_eq!(with_earlier(&earlier, &earlier, &chosen), chosen);
+    // What is said now is said, and the rest stays.
+    let mut pinned = earlier.clone();
+    pinned.layout.cp = Some(2);
+    pinned.training.moe.dispatcher = Some(crate::wire::Dispatcher::AllGather);
+    let kept = with_earlier(&pinned, &earlier, &chosen);
+    let mut expected = chosen.clone();
+    (expected.layout.cp, expected.training.moe.dispatcher) =
+        (Some(2), Some(crate::wire::Dispatcher::AllGather));
+    assert_eq!(kept, expected);
+    // Another model keeps what is not its experts'.
+    let dense = open("llama-3-8b", "h100-sxm", 2, json!({}));
+    let kept = with_earlier(&dense, &earlier, &chosen);
+    assert_eq!((kept.layout.ep, kept.training.moe.dispatcher), (None, None));
+    assert_eq!(kept.layout.tp, chosen.layout.tp);
+    assert!(Plan::resolve(&kept).plan.is_some());
+    // Axes that are not open are not filled.
+    let mut some = earlier.clone();
+    some.choose = Some(crate::wire::Choose::Axes(vec!["tp".to_owned()]));
+    assert_eq!(with_earlier(&some, &earlier, &chosen).training.moe.dispatcher, None);
+    assert_eq!(open_axes(&some), [("layout.tp", false)].into());
+}

@@ -49,7 +49,7 @@ pub use crate::wire::Objective;
 pub use answer::{Beyond, Counts, Pin, Relief, Remedy, Row, RuleCount, SearchAnswer, WhyNot};
 pub use axes::{AXES, OpenAxis, choices};
 pub use candidate::{Candidate, Scored};
-pub use choose::{Choice, is_open, open_everything, says};
+pub use choose::{Choice, open_axes, open_everything, with_earlier};
 pub use finish::Known;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;

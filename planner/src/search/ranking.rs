@@ -1,7 +1,5 @@
 //! How candidates of a search are ordered: all that merging partial results needs of it.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
 use super::Simulated;
@@ -13,6 +11,9 @@ use crate::wire::Objective;
 /// A simulated step takes at least so much of the closed form's seconds, as a test of `choose_tests` holds for hundreds of plans;
 /// measured over more in `docs/measurements/2026-11-23-choose.md`.
 pub const SIMULATED_LEAST: f64 = 0.95;
+
+/// Candidates of a shortlist that are simulated whatever comes out, where only the first row is wanted.
+const FIRST_ROUND: usize = 16;
 
 /// The order of a search's candidates, and how many of the best are kept. Small, and can be sent to where results are
 /// merged; as JSON it comes back as it was.
@@ -61,18 +62,24 @@ impl Ranking {
         list
     }
 
-    /// Takes from those that wait to be simulated whatever can't be the first row any more; nothing where more than that row is
-    /// wanted.
-    pub fn drop_beaten(&self, waiting: &mut VecDeque<Scored>, simulated: &[Simulated]) {
+    /// Of a shortlist, what is simulated first, and what may wait for that.
+    pub fn rounds<'a>(&self, shortlist: &'a [Scored]) -> (&'a [Scored], &'a [Scored]) {
+        let first = if self.only_first { shortlist.len().min(FIRST_ROUND) } else { shortlist.len() };
+        shortlist.split_at(first)
+    }
+
+    /// Of those that waited, the ones that may still be the first row, once the first round was simulated.
+    pub fn second_round(&self, waiting: &[Scored], simulated: &[Simulated]) -> Vec<Scored> {
         let known = simulated.iter().filter_map(|one| {
             let (candidate, seconds, peak_bytes) = (one.candidate, one.seconds?, one.peak_bytes);
             Some(self.key(&Scored { candidate, seconds, peak_bytes }))
         });
-        let Some(best) = known.min_by(Key::compare).filter(|_| self.only_first) else { return };
-        waiting.retain(|scored| {
-            let least = self.key(&Scored { seconds: scored.seconds * SIMULATED_LEAST, ..*scored });
+        let Some(best) = known.min_by(Key::compare) else { return waiting.to_vec() };
+        let may_be = |scored: &&Scored| {
+            let least = self.key(&Scored { seconds: scored.seconds * SIMULATED_LEAST, ..**scored });
             !least.is_behind(&best) || least.is_like(&best, self.objective)
-        });
+        };
+        waiting.iter().filter(may_be).copied().collect()
     }
 
     /// The group of the first row.

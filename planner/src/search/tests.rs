@@ -1,5 +1,3 @@
-use std::collections::VecDeque;
-
 use serde_json::{Value, json};
 
 use super::*;
@@ -25,11 +23,11 @@ pub(super) fn all_of(search: &Search) -> Partial {
 
 pub(super) fn whole(search: &Search) -> SearchAnswer {
     let partial = all_of(search);
-    let (mut waiting, mut simulated) = (VecDeque::from(search.shortlist(&partial)), Vec::new());
-    while let Some(scored) = waiting.pop_front() {
-        simulated.push(search.simulate(&scored));
-        search.ranking().drop_beaten(&mut waiting, &simulated);
-    }
+    let shortlist = search.shortlist(&partial);
+    let (first, waiting) = search.ranking().rounds(&shortlist);
+    let mut simulated: Vec<Simulated> = first.iter().map(|one| search.simulate(one)).collect();
+    let second = search.ranking().second_round(waiting, &simulated);
+    simulated.extend(second.iter().map(|one| search.simulate(one)));
     search.finish(&partial, &simulated)
 }
 

@@ -6,7 +6,7 @@ mod number;
 
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::search::{AXES, is_open, says};
+use planner::search::AXES;
 
 pub use choice::{Choice, Select, Toggle};
 pub use modules::Modules;
@@ -62,11 +62,8 @@ pub fn FieldRow(
 fn Pin(path: &'static str, label: &'static str) -> impl IntoView {
     let store = store();
     let axis = AXES.iter().find(|axis| axis.path == path);
-    axis.map(|axis| {
-        let state = Memo::new(move |_| {
-            let said = store.said();
-            is_open(&said, axis).then(|| says(&said, path))
-        });
+    axis.map(|_| {
+        let state = Memo::new(move |_| store.open.with(|open| open.get(path).copied()));
         let why = move || {
             store.answer.with(|answer| {
                 let one = answer.chosen.iter().find(|one| path.starts_with(one.field.as_str()));

@@ -209,9 +209,13 @@ impl Engine {
             let (_, ranking) = inner.begun.as_ref()?;
             if !busy && !waiting {
                 if !looking {
-                    return Some((Phase::Done, true));
+                    let waiting = std::mem::take(&mut inner.waiting);
+                    inner.candidates = ranking.second_round(&waiting, &inner.simulated).into();
+                    return inner.candidates.is_empty().then_some((Phase::Done, true));
                 }
-                inner.candidates = ranking.shortlist(&inner.partial).into();
+                let shortlist = ranking.shortlist(&inner.partial);
+                let (first, waiting) = ranking.rounds(&shortlist);
+                (inner.candidates, inner.waiting) = (first.to_vec().into(), waiting.to_vec());
                 // Simulating takes less time than two looks.
                 let done = inner.candidates.is_empty();
                 return Some(if done { (Phase::Done, true) } else { (Phase::Simulating, false) });
@@ -304,6 +308,7 @@ impl Engine {
                 if inner.replaced > REPLACEMENTS {
                     inner.parts.clear();
                     inner.candidates.clear();
+                    inner.waiting.clear();
                     inner.watch = None;
                 }
                 inner.replaced > REPLACEMENTS

@@ -67,6 +67,8 @@ pub struct Inner {
     pub done: u64,
     pub partial: Partial,
     pub candidates: VecDeque<Scored>,
+    /// Candidates that wait for what comes out of the first ones.
+    pub waiting: Vec<Scored>,
     pub simulated: Vec<Simulated>,
     /// The phase for which an answer is to be put together.
     pub wanted: Option<Phase>,
@@ -93,6 +95,7 @@ impl Inner {
         self.number = self.number.wrapping_add(1);
         self.parts.clear();
         self.candidates.clear();
+        self.waiting.clear();
         self.hands.iter_mut().for_each(|hand| hand.untold.clear());
     }
 
@@ -213,9 +216,6 @@ impl Inner {
             }
             Tell::Simulated { found, .. } => {
                 self.simulated.extend(found);
-                if let Some((_, ranking)) = &self.begun {
-                    ranking.drop_beaten(&mut self.candidates, &self.simulated);
-                }
                 Heard::Found
             }
             Tell::Answered { answer, .. } => match task {

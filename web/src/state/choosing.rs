@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::search::Choice;
+use planner::search::{Choice, with_earlier};
 use planner::wire::{self, PlanFile};
 
 use super::Store;
@@ -37,40 +37,7 @@ pub fn whole(said: &Arc<PlanFile>, chosen: Option<&Chosen>) -> Arc<PlanFile> {
     if chosen.said == *said {
         return chosen.file.clone();
     }
-    let last = &chosen.file;
-    let mut file = PlanFile::clone(said);
-    (file.choose, file.objective) = (None, None);
-    let (layout, old) = (&mut file.layout, &last.layout);
-    let same_model = said.model == chosen.said.model;
-    for (slot, old) in [
-        (&mut layout.tp, old.tp),
-        (&mut layout.cp, old.cp),
-        (&mut layout.pp, old.pp),
-        (&mut layout.vpp, old.vpp),
-        (&mut layout.dp_replicate, old.dp_replicate),
-        (&mut file.training.micro_batch_size, last.training.micro_batch_size),
-        (&mut file.training.global_batch_size, last.training.global_batch_size),
-    ] {
-        *slot = slot.or(old);
-    }
-    if same_model {
-        layout.ep = layout.ep.or(old.ep);
-        // Of a dense model it follows tensor parallelism.
-        layout.etp = layout.etp.or(old.etp.filter(|_| old.ep.is_some_and(|size| size > 1)));
-    }
-    let same_stages = same_model && (layout.pp, layout.vpp) == (old.pp, old.vpp);
-    if same_stages && layout.splits_itself() {
-        layout.take_split(old);
-    }
-    if layout.vpp == old.vpp {
-        layout.schedule = layout.schedule.or(old.schedule);
-    }
-    let training = &mut file.training;
-    if training.recompute.granularity.is_none() {
-        training.recompute.clone_from(&last.training.recompute);
-    }
-    training.optimizer.distributed = training.optimizer.distributed.or(last.training.optimizer.distributed);
-    Arc::new(file)
+    Arc::new(with_earlier(said, &chosen.said, &chosen.file))
 }
 
 /// Lets the plan follow what a search chooses of it.

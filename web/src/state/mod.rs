@@ -8,13 +8,14 @@ pub mod paths;
 pub mod start;
 pub mod theme;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gloo::storage::{SessionStorage, Storage};
 use leptos::prelude::*;
 use planner::Plan;
 use planner::finding::Finding;
-use planner::search::Margin;
+use planner::search::{Margin, open_axes};
 use planner::wire::{Answer, PlanFile};
 
 use crate::browser;
@@ -112,6 +113,8 @@ impl View {
 #[derive(Clone, Copy)]
 pub struct Store {
     said: RwSignal<Arc<PlanFile>>,
+    /// Paths of the axes that a search may choose, each with whether the plan says its value.
+    pub open: Memo<BTreeMap<&'static str, bool>>,
     whole: Memo<Arc<PlanFile>>,
     /// What a search chose last of what is left open.
     pub chosen: RwSignal<Option<Arc<Chosen>>>,
@@ -159,6 +162,7 @@ impl Store {
                 && unable.with(Option::is_none)
                 && !chosen.with(|chosen| chosen.as_ref().is_some_and(is_of))
         });
+        let open = Memo::new(move |_| said.with(|said| open_axes(said)));
         let whole = Memo::new(move |_| {
             said.with(|said| match &said.choose {
                 None => said.clone(),
@@ -195,6 +199,7 @@ impl Store {
         );
         Store {
             said,
+            open,
             whole,
             chosen,
             choosing,
