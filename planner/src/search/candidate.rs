@@ -108,6 +108,27 @@ impl Key {
     }
 }
 
+/// The same where there may be none.
+pub mod exact_if_any {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    /// Writes the shortest text that reads as the same number, or nothing.
+    pub fn serialize<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    /// Reads it.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        let read =
+            |text: String| text.parse().map_err(|_| D::Error::custom(format!("`{text}` is not a number")));
+        text.map(read).transpose()
+    }
+}
+
 /// Numbers as text: what is read is what was written, to the last bit.
 pub mod exact {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};

@@ -210,7 +210,9 @@ pub fn with_earlier(file: &PlanFile, earlier: &PlanFile, chosen: &PlanFile) -> P
     if layout.vpp == old.vpp {
         layout.schedule = layout.schedule.or(old.schedule);
     }
-    if whole.training.recompute.granularity.is_none() {
+    // Another model may have none of the modules.
+    let recompute = &chosen.training.recompute;
+    if whole.training.recompute.granularity.is_none() && (same_model || recompute.modules.is_none()) {
         whole.training.recompute.clone_from(&chosen.training.recompute);
     }
     whole

@@ -309,22 +309,25 @@ fn until_it_is_chosen_anew_a_plan_keeps_what_was_chosen() {
     let more = json!({"training": {"global_batch_size": 128}});
     let earlier = open("qwen3-30b-a3b", "h100-sxm", 2, more);
     let (chosen, _) = chosen_of(&earlier);
-    assert_eq!(with_earlier(&earlier, &earlier, &chosen), chosen);
+    let filled = |file: &PlanFile| Plan::resolve(file).plan.unwrap();
+    assert_eq!(filled(&with_earlier(&earlier, &earlier, &chosen)), filled(&chosen));
     // What is said now is said, and the rest stays.
     let mut pinned = earlier.clone();
     pinned.layout.cp = Some(2);
     pinned.training.moe.dispatcher = Some(crate::wire::Dispatcher::AllGather);
     let kept = with_earlier(&pinned, &earlier, &chosen);
-    let mut expected = chosen.clone();
-    (expected.layout.cp, expected.training.moe.dispatcher) =
-        (Some(2), Some(crate::wire::Dispatcher::AllGather));
-    assert_eq!(kept, expected);
+    assert_eq!(kept.training.moe.dispatcher, Some(crate::wire::Dispatcher::AllGather));
+    assert_eq!(kept.layout, crate::wire::LayoutFile { cp: Some(2), ..chosen.layout.clone() });
+    let (kept, known) = (&kept.training, &chosen.training);
+    assert_eq!((&kept.overlap, &kept.recompute), (&known.overlap, &known.recompute));
+    assert_eq!(kept.micro_batch_size, known.micro_batch_size);
     // Another model keeps what is not its experts'.
     let dense = open("llama-3-8b", "h100-sxm", 2, json!({}));
     let kept = with_earlier(&dense, &earlier, &chosen);
     assert_eq!((kept.layout.ep, kept.training.moe.dispatcher), (None, None));
     assert_eq!(kept.layout.tp, chosen.layout.tp);
-    assert!(Plan::resolve(&kept).plan.is_some());
+    let resolved = Plan::resolve(&kept);
+    assert!(resolved.plan.is_some(), "{:?}", resolved.findings);
     // Axes that are not open are not filled.
     let mut some = earlier.clone();
     some.choose = Some(crate::wire::Choose::Axes(vec!["tp".to_owned()]));

@@ -99,6 +99,7 @@ pub struct Simulated {
     /// Which.
     pub candidate: Candidate,
     /// Seconds of a step; none where the closed form has the last word, as where the step has more actions than are simulated.
+    #[serde(with = "candidate::exact_if_any")]
     pub seconds: Option<f64>,
     /// Bytes that its fullest rank takes.
     pub peak_bytes: u64,

@@ -360,6 +360,19 @@ fn results_told_in_pieces_and_rows_known_from_before_come_to_the_same() {
 }
 
 #[test]
+fn seconds_are_told_to_the_last_bit() {
+    let file = file("tiny-moe", "megatron", gpus(8), json!({"global_batch_size": 16}));
+    let search = Search::new(&Request::new(file)).unwrap();
+    let scored = search.shortlist(&all_of(&search))[0];
+    for number in 1..2000 {
+        let seconds = Some(f64::from(number).sqrt() / 7.0).filter(|_| number % 100 != 0);
+        let told = Simulated { seconds, ..search.simulate(&scored) };
+        let read: Simulated = serde_json::from_str(&serde_json::to_string(&told).unwrap()).unwrap();
+        assert_eq!(read, told);
+    }
+}
+
+#[test]
 fn where_nothing_fits_it_says_what_would() {
     let file = file("llama-3.1-405b", "megatron", gpus(8), json!({"global_batch_size": 64}));
     let mut request = Request::new(file);
