@@ -136,8 +136,9 @@ impl Grids<'_> {
     /// What a step takes at least, however many stages it has: stages share the work, and as many ranks fewer share the batch.
     pub(super) fn least_seconds(&self, times: &Times) -> f64 {
         let training = &self.plan.training;
-        let tokens = training.global_batch_size as f64 / training.micro_batch_size.max(1) as f64;
-        times.whole.least() * tokens * (self.part.tp * self.part.cp) as f64 / self.plan.world_size() as f64
+        let micro_batches = training.global_batch_size as f64 / training.micro_batch_size.max(1) as f64;
+        times.whole.least() * micro_batches * (self.part.tp * self.part.cp) as f64
+            / self.plan.world_size() as f64
     }
 
     fn refuse_everything(&mut self) {
