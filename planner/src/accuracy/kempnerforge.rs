@@ -25,15 +25,8 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         // Its experts run in a loop, one by one, which no plan can say.
         let dense = rows.iter().map(Row).filter(|row| row.size("num_experts").is_none());
         let typed = dense.filter_map(|row| {
-            let tokens = row.real("tokens_per_s_total")?;
             let label = format!("{} on {} GPUs", row.label(), row.degree("gpus"));
-            let file = match of(&row) {
-                Ok(file) => file,
-                Err(reason) => return Some(Err((label, reason))),
-            };
-            let training = &file["training"];
-            let batch = training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?;
-            Some(Ok(Typed { label, file, measured: batch / tokens }))
+            Typed::by_rate(label, of(&row), row.real("tokens_per_s_total")?)
         });
         found.extend(score_files(name, split, typed));
     }

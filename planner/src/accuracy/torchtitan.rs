@@ -23,16 +23,9 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
     for (split, of) in [("as typed", typed as fn(&Row<'_>) -> Result<Value, String>), ("as run", run)] {
         let typed = rows.iter().filter_map(|row| {
             let row = Row(row);
-            let tokens = row.real("tokens_per_s_per_gpu")?;
             let label = format!("{} on {} GPUs", row.label(), row.degree("gpus"));
-            let file = match of(&row) {
-                Ok(file) => file,
-                Err(reason) => return Some(Err((label, reason))),
-            };
-            let training = &file["training"];
-            let batch = training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?;
-            let measured = batch / (tokens * row.degree("gpus") as f64);
-            Some(Ok(Typed { label, file, measured }))
+            let tokens = row.real("tokens_per_s_per_gpu")? * row.degree("gpus") as f64;
+            Typed::by_rate(label, of(&row), tokens)
         });
         found.extend(score_files(name, split, typed));
     }

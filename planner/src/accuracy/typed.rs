@@ -7,7 +7,7 @@ use super::step_time::row::rows;
 use super::{Dataset, Scores, WorstRow, plan_of};
 use crate::finding::Finding;
 use crate::plan::{estimate, parse_plan};
-use crate::search::{Choice, Partial, Search};
+use crate::search::{Choice, Search};
 use crate::wire::{PlanFile, Verdict};
 
 /// A row that became a plan file.
@@ -18,6 +18,23 @@ pub(super) struct Typed {
     pub(super) file: Value,
     /// Seconds of a step as published.
     pub(super) measured: f64,
+}
+
+impl Typed {
+    /// A row of which so many tokens a second are published, of all GPUs together; none where its file says no batch.
+    pub(super) fn by_rate(
+        label: String,
+        file: Result<Value, String>,
+        tokens_per_second: f64,
+    ) -> Option<Result<Typed, (String, String)>> {
+        let file = match file {
+            Ok(file) => file,
+            Err(reason) => return Some(Err((label, reason))),
+        };
+        let training = &file["training"];
+        let tokens = training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?;
+        Some(Ok(Typed { label, file, measured: tokens / tokens_per_second }))
+    }
 }
 
 /// Scores plan files: seconds of a step, and how many lie in the likely range. `rows` has a reason for a row that is no plan.
@@ -78,11 +95,7 @@ fn chosen(file: PlanFile) -> Result<PlanFile, String> {
     let said = |findings: Vec<Finding>| findings.first().map_or_else(String::new, |one| one.message.clone());
     let Some(choice) = Choice::of(&file).map_err(said)? else { return Ok(file) };
     let search = Search::new(&choice.request).map_err(said)?;
-    let mut worker = search.worker();
-    let mut found = Partial::default();
-    (0..search.parts()).for_each(|part| worker.run(part, &mut found));
-    let simulated: Vec<_> = search.shortlist(&found).iter().map(|one| search.simulate(one)).collect();
-    choice.plan(&search.finish(&found, &simulated)).ok_or_else(|| "nothing is valid".to_owned())
+    choice.plan(&search.run()).ok_or_else(|| "nothing is valid".to_owned())
 }
 
 /// Megatron Bridge's performance tables both ways.

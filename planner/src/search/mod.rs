@@ -193,6 +193,18 @@ impl Search {
         Worker::new(self)
     }
 
+    /// The whole search here and now: all parts one after the other, the best simulated, the answer put together.
+    pub fn run(&self) -> SearchAnswer {
+        let (mut worker, mut partial) = (self.worker(), Partial::default());
+        (0..self.parts()).for_each(|part| worker.run(part, &mut partial));
+        let shortlist = self.shortlist(&partial);
+        let (first, waiting) = self.ranking.rounds(&shortlist);
+        let mut simulated: Vec<Simulated> = first.iter().map(|one| self.simulate(one)).collect();
+        let second = self.ranking.second_round(waiting, &simulated);
+        simulated.extend(second.iter().map(|one| self.simulate(one)));
+        self.finish(&partial, &simulated)
+    }
+
     /// One part by itself.
     pub fn run_part(&self, part: u64) -> Partial {
         let mut partial = Partial::default();

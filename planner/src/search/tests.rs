@@ -22,13 +22,7 @@ pub(super) fn all_of(search: &Search) -> Partial {
 }
 
 pub(super) fn whole(search: &Search) -> SearchAnswer {
-    let partial = all_of(search);
-    let shortlist = search.shortlist(&partial);
-    let (first, waiting) = search.ranking().rounds(&shortlist);
-    let mut simulated: Vec<Simulated> = first.iter().map(|one| search.simulate(one)).collect();
-    let second = search.ranking().second_round(waiting, &simulated);
-    simulated.extend(second.iter().map(|one| search.simulate(one)));
-    search.finish(&partial, &simulated)
+    search.run()
 }
 
 /// A plan with its seconds, to the bit, its peak and its group.

@@ -9,7 +9,7 @@ use super::place::put;
 use crate::wire::PlanFile;
 
 /// The sections, outer ones first.
-const SECTIONS: [&str; 13] = [
+pub(super) const SECTIONS: [&str; 13] = [
     "",
     "model",
     "cluster",

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::fields::SECTIONS;
 use super::{Spelled, at, fold, numbers, put, take};
 use crate::plan::clip;
 
@@ -14,23 +15,11 @@ const ONE_WORD: [(&str, &str); 5] = [
     ("model", "preset"),
 ];
 
-/// Sections that may be absent, and for which null says the same.
-const MAY_BE_NULL: [&str; 10] = [
-    "layout",
-    "training",
-    "software",
-    "run",
-    "layout.fsdp",
-    "training.optimizer",
-    "training.recompute",
-    "training.offload",
-    "training.overlap",
-    "training.moe",
-];
-
 /// Makes sections of single words, as far as names are to be looked for in them.
 pub(super) fn whole_sections(spelled: &mut Spelled) {
-    for section in MAY_BE_NULL {
+    // Sections that may be absent, and for which null says the same.
+    let may_be_null = |section: &&str| !["", "model", "cluster"].contains(section);
+    for section in SECTIONS.into_iter().filter(may_be_null) {
         if at(&spelled.root, section).is_some_and(Value::is_null) {
             take(&mut spelled.root, section);
         }
