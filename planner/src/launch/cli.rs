@@ -46,6 +46,12 @@ pub fn words(command: &str) -> Vec<String> {
     }
 }
 
+/// Words as a person types them, each quoted where it must be; what can't be typed is left out.
+pub fn command_line(words: &[String]) -> String {
+    let quoted = words.iter().filter_map(|word| shlex::try_quote(word).ok());
+    quoted.map(|word| word.into_owned()).collect::<Vec<_>>().join(" ")
+}
+
 /// A text to paste: it writes the plan and the site to files and calls the command, whose output is the script that
 /// [`super::script`] gives. None for what has an error, which may be a secret that must not be copied.
 pub fn as_command_line(file: &PlanFile, site: &Site, options: &ScriptOptions) -> Option<String> {

@@ -134,7 +134,11 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     } else {
         step.single_quoted()
     };
-    let ends = "--kill-on-bad-exit=1 --wait=60";
+    // A rank that leaves early ends no job with reduced replicas, and the node of one that fails is given back to nobody.
+    let ends = match writer.reduced {
+        Some(_) => "--no-kill --kill-on-bad-exit=1 --wait=0",
+        None => "--kill-on-bad-exit=1 --wait=60",
+    };
     let groups = writer.het_groups();
     let how = if torchrun {
         format!("--no-kill --ntasks-per-node=1 {ends}")
@@ -268,9 +272,9 @@ impl Writer<'_> {
     }
 
     /// The flag that joins the components of a heterogeneous job in one step; empty for a plain job.
-    pub fn het_groups(&self) -> String {
+    pub fn het_groups(&mut self) -> String {
         match self.components().len() {
-            0 => String::new(),
+            0 | 1 => String::new(),
             count => format!("--het-group=0-{} ", count - 1),
         }
     }

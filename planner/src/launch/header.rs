@@ -1,28 +1,49 @@
 //! The head of a script: what Slurm reads, and what a reader wants to know first.
 
+use super::failures::{Nodes, Reduced};
 use super::options::{Body, Mode, Task};
 use super::site::GpuRequest;
 use super::text;
 use super::writer::Writer;
+
+/// Nodes that a job asks for alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Component {
+    /// How many.
+    pub nodes: u64,
+    /// Their partition; the site's.
+    pub partition: Option<String>,
+    /// Ranks of each, and GPUs; as many as the plan has GPUs of a node.
+    pub ranks: Option<u64>,
+    /// Names of nodes that must be among them.
+    pub with: Vec<String>,
+    /// Names of nodes that must not.
+    pub without: Vec<String>,
+}
+
+impl Component {
+    /// Nodes of which nothing else is asked.
+    pub fn of(nodes: u64) -> Component {
+        Component { nodes, partition: None, ranks: None, with: Vec::new(), without: Vec::new() }
+    }
+}
 
 impl Writer<'_> {
     /// The lines that Slurm reads, all before the first command, and what a reader wants to know first.
     pub fn header(&mut self) -> String {
         let mut out = String::from("#!/bin/bash\n");
         let components = self.components();
-        let nodes = components.first().map_or(self.plan.cluster.nodes, |(nodes, _)| *nodes);
-        let partition = components.first().and_then(|(_, partition)| partition.clone());
         let mut lines = vec![format!("--job-name={}", self.job_name())];
-        lines.extend(self.component(nodes, partition.as_deref()));
+        lines.extend(self.component(&components[0]));
         let shared = self.directive("shared_dir", self.site.shared_dir.as_deref(), "<SHARED_DIR>");
         lines.push(format!("--output={shared}/logs/{}_{}.log", self.job_name(), self.job_pattern()));
         lines.extend(self.habits());
         for line in lines {
             out.push_str(&format!("#SBATCH {line}\n"));
         }
-        for (nodes, partition) in components.into_iter().skip(1) {
+        for component in &components[1..] {
             out.push_str("#SBATCH hetjob\n");
-            for line in self.component(nodes, partition.as_deref()) {
+            for line in self.component(component) {
                 out.push_str(&format!("#SBATCH {line}\n"));
             }
         }
@@ -33,17 +54,49 @@ impl Writer<'_> {
         out
     }
 
-    /// Components of a heterogeneous job; empty for a plain one.
-    pub fn components(&self) -> Vec<(u64, Option<String>)> {
-        let Some(text) = self.options.het.as_deref().filter(|_| self.options.mode == Mode::Srun) else {
-            return Vec::new();
-        };
-        text::components(text)
+    /// Components of the job: one, or those of a heterogeneous job.
+    pub fn components(&mut self) -> Vec<Component> {
+        if let Some(reduced) = self.reduced.clone() {
+            return self.components_of(&reduced);
+        }
+        let one = |nodes: u64, partition: Option<String>| Component { partition, ..Component::of(nodes) };
+        let het = self.options.het.as_deref().filter(|_| self.options.mode == Mode::Srun);
+        het.and_then(text::components)
             .filter(|list| {
                 let sum = list.iter().map(|(nodes, _)| *nodes).fold(0, u64::saturating_add);
                 sum == self.plan.cluster.nodes && self.options.array.is_none()
             })
-            .unwrap_or_default()
+            .map(|list| list.into_iter().map(|(nodes, partition)| one(nodes, partition)).collect())
+            .unwrap_or_else(|| vec![Component::of(self.plan.cluster.nodes)])
+    }
+
+    /// Components of a job with reduced replicas: nodes that run as many ranks each, with the names of those that have
+    /// failed GPUs.
+    fn components_of(&mut self, reduced: &Reduced) -> Vec<Component> {
+        let several = reduced.nodes.len() > 1;
+        let failed: usize = reduced.nodes.iter().map(|nodes| nodes.failed.len()).sum();
+        let names = self.failed_nodes();
+        if let Some(names) = names.as_ref().filter(|names| names.len() != failed) {
+            let why = format!("names {} nodes, and {failed} of the plan have failed GPUs", names.len());
+            self.refuse("failed_nodes", &names.join(","), &why);
+        }
+        if several && names.is_none() {
+            self.missing("failed_nodes", "<FAILED_NODES>");
+        }
+        let names = names.filter(|names| names.len() == failed).unwrap_or_default();
+        let with = |nodes: &Nodes| match nodes.failed.as_slice() {
+            [_, ..] if several && names.is_empty() => vec!["<FAILED_NODES>".to_owned()],
+            places if several => places.iter().map(|place| names[*place].clone()).collect(),
+            _ => Vec::new(),
+        };
+        let without = |nodes: &Nodes| if several && nodes.failed.is_empty() { names.clone() } else { Vec::new() };
+        let of = |nodes: &Nodes| Component {
+            ranks: Some(nodes.ranks),
+            with: with(nodes),
+            without: without(nodes),
+            ..Component::of(nodes.count)
+        };
+        reduced.nodes.iter().map(of).collect()
     }
 
     /// How the job's number stands in names of files.
@@ -59,11 +112,12 @@ impl Writer<'_> {
     }
 
     /// What is asked of Slurm for `nodes` nodes.
-    pub fn component(&mut self, nodes: u64, partition: Option<&str>) -> Vec<String> {
-        let per_node = self.plan.cluster.gpus_per_node;
+    pub fn component(&mut self, component: &Component) -> Vec<String> {
+        let nodes = component.nodes;
+        let per_node = component.ranks.unwrap_or(self.plan.cluster.gpus_per_node);
+        let tasks = component.ranks.unwrap_or_else(|| self.tasks_per_node());
         let site = self.site;
-        let mut lines =
-            vec![format!("--nodes={nodes}"), format!("--ntasks-per-node={}", self.tasks_per_node())];
+        let mut lines = vec![format!("--nodes={nodes}"), format!("--ntasks-per-node={tasks}")];
         if let Some(cores) = site.cpus_per_task {
             lines.push(format!("--cpus-per-task={cores}"));
         }
@@ -80,13 +134,12 @@ impl Writer<'_> {
         lines.push(format!("--time={}", self.time()));
         lines.push(format!("--account={}", self.directive("account", site.account.as_deref(), "<ACCOUNT>")));
         let usual = if self.options.mode == Mode::Salloc { "interactive" } else { "batch" };
-        let partition = partition.or(site.partition.as_deref()).unwrap_or(usual);
+        let partition = component.partition.as_deref().or(site.partition.as_deref()).unwrap_or(usual);
         lines.push(format!("--partition={}", self.directive("partition", Some(partition), "<PARTITION>")));
         for (flag, value) in [
             ("qos", &site.qos),
             ("reservation", &site.reservation),
             ("constraint", &site.constraint),
-            ("exclude", &site.exclude),
             ("mem", &site.mem),
         ] {
             if let Some(value) = value {
@@ -94,11 +147,32 @@ impl Writer<'_> {
                 lines.push(format!("--{flag}={}", self.directive(flag, Some(value), &placeholder)));
             }
         }
+        lines.extend(self.nodes_with_and_without(component));
         if site.exclusive.unwrap_or(true) {
             lines.push("--exclusive".to_owned());
         }
         if let Some(segment) = self.segment(nodes) {
             lines.push(format!("--segment={segment}"));
+        }
+        lines
+    }
+
+    /// Nodes that a component must have, and those that it must not.
+    fn nodes_with_and_without(&mut self, component: &Component) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !component.with.is_empty() {
+            lines.push(format!("--nodelist={}", component.with.join(",")));
+        }
+        let mut without: Vec<String> = Vec::new();
+        if let Some(exclude) = &self.site.exclude {
+            without.push(self.directive("exclude", Some(exclude), "<EXCLUDE>"));
+        }
+        if self.reduced.is_none() {
+            without.extend(self.failed_nodes().unwrap_or_default());
+        }
+        without.extend(component.without.iter().cloned());
+        if !without.is_empty() {
+            lines.push(format!("--exclude={}", without.join(",")));
         }
         lines
     }
@@ -154,11 +228,9 @@ impl Writer<'_> {
             Mode::Torchrun => "one task on each node, and torchrun starts the ranks",
             Mode::Srun | Mode::Salloc => "one task each",
         };
-        let mut lines = vec![
-            format!("Shardplan: {}", plan.name),
-            first.to_owned(),
-            String::new(),
-            format!(
+        let world = match &self.reduced {
+            Some(reduced) => reduced.title(cluster.gpu.title),
+            None => format!(
                 "World: {} ranks on {} {} of {} x {}, {spawned}",
                 plan.world_size(),
                 cluster.nodes,
@@ -166,6 +238,12 @@ impl Writer<'_> {
                 cluster.gpus_per_node,
                 cluster.gpu.title
             ),
+        };
+        let mut lines = vec![
+            format!("Shardplan: {}", plan.name),
+            first.to_owned(),
+            String::new(),
+            world,
             format!(
                 "Dense tensors: tp {} x cp {} x dp {} x pp {}",
                 layout.tp, layout.cp, layout.dp, layout.pp

@@ -10,7 +10,9 @@ mod checks;
 mod cli;
 mod environment;
 mod examples;
+mod failures;
 mod folder;
+mod further;
 pub(crate) mod footer;
 pub(crate) mod frame;
 mod header;
@@ -25,7 +27,7 @@ mod step;
 pub(crate) mod text;
 mod writer;
 
-pub use cli::{as_command_line, command_words, site_toml, words};
+pub use cli::{as_command_line, command_line, command_words, site_toml, words};
 pub use examples::{Example, examples};
 pub use options::{Body, Mode, ScriptOptions, Task};
 pub use profile::Profile;
@@ -34,20 +36,24 @@ pub use text::is_variable;
 
 pub(crate) use bodies::expandable_segments;
 pub(crate) use environment::{of_hardware as environment_of_hardware, of_task as environment_of_task};
+use further::Style;
 pub(crate) use payload::{Entry, Payload};
 pub(crate) use signals::Signal;
 pub(crate) use writer::Writer;
 
 use crate::finding::Finding;
 use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan, worker};
-use crate::plan::Plan;
+use crate::plan::{Framework, Plan};
 
 /// Writes the batch script that runs `plan` on a cluster described by `site`, or the steps of an interactive
 /// allocation. Missing values stand as `<PLACEHOLDERS>` and are findings; a value that could break the script is an
 /// error, and a placeholder stands in its place.
 pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec<Finding>) {
+    let (plan, without) = failures::goes_on(plan, options);
+    let plan = plan.as_ref();
     let applied = site.profile.map(|profile| profile.apply(site));
     let mut writer = Writer::new(plan, applied.as_ref().unwrap_or(site), options);
+    without.into_iter().for_each(|finding| writer.note(finding));
     let payload = match options.body {
         Body::Worker => None,
         Body::Bridge => Some(bridge::payload(&mut writer)),
@@ -56,6 +62,13 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
         Body::Torchtitan => Some(torchtitan::payload(&mut writer)),
         Body::Command => Some(bodies::command::payload(&mut writer)),
     };
+    let payload = payload.map(|mut payload| {
+        payload.arguments.extend(added(&mut writer));
+        payload
+    });
+    if let Some(why) = takes_no_more(options.body) {
+        writer.no_further(why);
+    }
     let text = match (&payload, options.mode) {
         (None, _) => worker::script(&mut writer),
         (Some(payload), Mode::Salloc) => salloc::steps(&mut writer, payload),
@@ -64,6 +77,32 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
     let mut findings = writer.into_findings();
     findings.sort_by_key(|finding| finding.severity);
     (text, findings)
+}
+
+/// What the site adds to the framework's command.
+fn added(writer: &mut Writer<'_>) -> Vec<String> {
+    match writer.options.body {
+        Body::Mlm => writer.further(megatron_lm::table(), Style::Dashed),
+        Body::Bridge if writer.options.task == Task::Train => {
+            writer.further(bridge::table(), Style::Overrides)
+        }
+        Body::Bridge => writer.further_words(),
+        Body::Automodel => writer.further(automodel::table(writer.plan.runtime), Style::Sections),
+        Body::Torchtitan => {
+            let version = writer.framework(Framework::Torchtitan03);
+            writer.further(torchtitan::table(version), Style::Sections)
+        }
+        Body::Worker | Body::Command => Vec::new(),
+    }
+}
+
+/// Why nothing takes the site's further arguments; none where something does.
+fn takes_no_more(body: Body) -> Option<&'static str> {
+    match body {
+        Body::Worker => Some("shardplan-rank takes the plan and nothing else"),
+        Body::Command => Some("the command's own words stand in the script as they are given"),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

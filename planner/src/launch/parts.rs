@@ -68,7 +68,22 @@ impl Writer<'_> {
         if !exports.is_empty() {
             out.push_str(&exports);
         }
+        out.push_str(&self.prologue());
         out
+    }
+
+    /// The site's own lines of shell, as they are.
+    fn prologue(&mut self) -> String {
+        let mut out = String::new();
+        for line in &self.site.prologue {
+            // A value that can be quoted is one line of plain text.
+            if text::with_secrets(line.split_whitespace()).any(|(_, gives)| gives) {
+                self.refuse_secret("prologue");
+            } else if self.quoted("prologue", line).is_some() {
+                out.push_str(&format!("{line}\n"));
+            }
+        }
+        if out.is_empty() { out } else { format!("\n# The site's own preparation\n{out}") }
     }
 
     fn modules(&mut self) -> String {

@@ -1,5 +1,6 @@
 //! Steps for an interactive allocation, to be pasted one after the other.
 
+use super::header::Component;
 use super::frame::{prepare, run, surroundings};
 use super::payload::Payload;
 use super::site::Container;
@@ -22,7 +23,8 @@ pub fn request(writer: &mut Writer<'_>) -> String {
     out.push_str(&writer.comments("Paste these steps into a shell on a login node, one after the other"));
     out.push_str("\n# Step 1: ask for nodes. A shell opens when they are there\nsalloc");
     let mut options = vec![format!("--job-name={}", writer.job_name())];
-    options.extend(writer.component(writer.plan.cluster.nodes, None));
+    let nodes = Component::of(writer.plan.cluster.nodes);
+    options.extend(writer.component(&nodes));
     for option in options {
         out.push_str(&format!(" \\\n  {}", for_shell(&option)));
     }

@@ -91,8 +91,11 @@ pub struct Site {
     pub hf_model: Option<String>,
     /// Folder of Megatron-LM under `workdir`; `3rdparty/Megatron-LM` (body mlm).
     pub megatron_lm: Option<String>,
-    /// Tokenized data without its ending; mock data when none is given (body mlm).
+    /// Data to train on: tokenized data without its ending for Megatron-LM and Megatron Bridge, where none is mock data and
+    /// the recipe's; torchtitan's folder of a data set (bodies mlm, bridge, torchtitan).
     pub data_path: Option<String>,
+    /// Checkpoint that a run which has none of its own begins with (bodies mlm, bridge, torchtitan).
+    pub pretrained: Option<String>,
     /// Tokenizer on Hugging Face, or its folder; none, with the plan's vocabulary (body mlm).
     pub tokenizer: Option<String>,
     /// Recipe file of NeMo Automodel (body automodel).
@@ -101,6 +104,14 @@ pub struct Site {
     pub titan_module: Option<String>,
     /// The configuration, such as `llama3_8b`; for torchtitan 0.2 its TOML file (body torchtitan).
     pub titan_config: Option<String>,
+    /// Further arguments of the framework's command, a word each, behind those of the plan.
+    pub extra_args: Vec<String>,
+    /// Whether code that comes with a model or a tokenizer on Hugging Face may run; no (bodies mlm, bridge).
+    pub trust_remote_code: bool,
+    /// Shell commands that the script runs before it starts anything, a line each. The first that fails ends the job.
+    pub prologue: Vec<String>,
+    /// Names of nodes with failed GPUs, as `--nodelist` takes them, in the order in which the plan numbers them.
+    pub failed_nodes: Option<String>,
     /// Cache of Hugging Face; under `shared_dir`.
     pub hf_home: Option<String>,
     /// Cache of uv; under `shared_dir`.

@@ -1,5 +1,7 @@
 //! Scripts as users read them, and scripts that somebody tries to break.
 
+mod failures;
+mod further;
 mod modes;
 mod options;
 mod round_trip;

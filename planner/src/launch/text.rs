@@ -80,6 +80,16 @@ pub fn takes_secret(option: &str) -> bool {
         && is_secret(&option.trim_start_matches('-').replace(['-', '.'], "_"), "")
 }
 
+/// Words of a command line, each with whether it gives a secret away, by itself or behind an option that takes one.
+pub fn with_secrets<'a>(words: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (&'a str, bool)> {
+    let mut after_secret = false;
+    words.into_iter().map(move |word| {
+        let gives = gives_secret(word) || (after_secret && !word.starts_with(['-', '$']));
+        after_secret = takes_secret(word);
+        (word, gives)
+    })
+}
+
 /// Longest value that a script holds, in bytes.
 const LONGEST: usize = 4096;
 

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::failures::{self, Reduced};
 use super::options::{Body, Mode, ScriptOptions};
 use super::site::{Container, Environment, Site};
 use super::text;
@@ -17,6 +18,8 @@ pub struct Writer<'a> {
     pub site: &'a Site,
     /// What kind of script is wanted.
     pub options: &'a ScriptOptions,
+    /// The job as it goes on with failed GPUs in reduced replicas; none for any other.
+    pub reduced: Option<Reduced>,
     findings: Vec<Finding>,
     notes: Vec<String>,
 }
@@ -24,7 +27,8 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// A writer with nothing written.
     pub fn new(plan: &'a Plan, site: &'a Site, options: &'a ScriptOptions) -> Self {
-        let mut writer = Writer { plan, site, options, findings: Vec::new(), notes: Vec::new() };
+        let reduced = failures::reduced(plan, options);
+        let mut writer = Writer { plan, site, options, reduced, findings: Vec::new(), notes: Vec::new() };
         writer.check_site();
         writer.check_options();
         writer
@@ -121,7 +125,8 @@ impl<'a> Writer<'a> {
 
     /// Tasks that Slurm starts on a node.
     pub fn tasks_per_node(&self) -> u64 {
-        if self.options.mode == Mode::Torchrun { 1 } else { self.plan.cluster.gpus_per_node }
+        let per_node = self.reduced.as_ref().map_or(self.plan.cluster.gpus_per_node, |reduced| reduced.nodes[0].ranks);
+        if self.options.mode == Mode::Torchrun { 1 } else { per_node }
     }
 
     /// What runs the image; none where programs run on the nodes.

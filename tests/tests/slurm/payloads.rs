@@ -27,6 +27,8 @@ pub struct Job {
     pub options: ScriptOptions,
     /// Variables of the shell that submits it.
     pub variables: Vec<(&'static str, &'static str)>,
+    /// Failed GPUs of the plan, as its file has them.
+    pub failed: serde_json::Value,
 }
 
 impl Job {
@@ -52,7 +54,7 @@ impl Job {
             ..Site::default()
         };
         let options = ScriptOptions { mode, body, strict: true, ..ScriptOptions::default() };
-        Ok(Job { slurm, folder, stubs, site, options, variables: Vec::new() })
+        Ok(Job { slurm, folder, stubs, site, options, variables: Vec::new(), failed: json!([]) })
     }
 
     /// The script, as `shardplan script --strict` writes it.
@@ -60,7 +62,7 @@ impl Job {
         let plan = json!({
             "version": 1, "name": "payload",
             "model": {"preset": "tiny-dense"},
-            "cluster": {"gpu": "h100-sxm", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE},
+            "cluster": {"gpu": "h100-sxm", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE, "failed": self.failed},
             "layout": {"tp": 2},
             "training": {"seq_len": 64, "micro_batch_size": 1, "global_batch_size": 4},
             "run": {"steps": 5},
@@ -516,6 +518,34 @@ async fn components_of_a_heterogeneous_job_are_one_world() -> Result<()> {
         for (name, value) in [("MASTER_ADDR", NODES[0]), ("MASTER_PORT", &port_of(&number)?)] {
             ensure!(call.variable(name) == value, "{name} is {:?}", call.variable(name));
         }
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_node_that_lost_a_gpu_runs_fewer_ranks_of_one_world() -> Result<()> {
+    let mut job = Job::new("reduced", Mode::Srun, Body::Mlm)?;
+    job.failed = json!([{"node": 1, "gpu": 0}]);
+    job.site.failed_nodes = Some(NODES[1].into());
+    let (number, calls) = job.completed().await?;
+    let mut found = calls_of(&calls, "python", &[]);
+    found.sort_by_key(|call| call.variable("RANK").to_owned());
+    ensure!(found.len() as u64 == RANKS - 1, "{} training processes", found.len());
+    // The node with fewer GPUs comes first, whatever its name.
+    let places = [(NODES[1], "0"), (NODES[0], "0"), (NODES[0], "1")];
+    for (number_of_rank, (call, (node, local))) in found.iter().zip(places).enumerate() {
+        for (name, value) in [
+            ("RANK", number_of_rank.to_string()),
+            ("WORLD_SIZE", (RANKS - 1).to_string()),
+            ("LOCAL_RANK", local.to_owned()),
+            ("SLURMD_NODENAME", node.to_owned()),
+            ("MASTER_ADDR", NODES[1].to_owned()),
+            ("MASTER_PORT", port_of(&number)?),
+        ] {
+            ensure!(call.variable(name) == value, "{name} of rank {number_of_rank} is {:?}", call.variable(name));
+        }
+        let sizes = ["--nonuniform-tp-domain-sizes", "1", "2"].map(str::to_owned);
+        ensure!(call.arguments.windows(3).any(|words| words == sizes), "{:?}", call.arguments);
     }
     Ok(())
 }

@@ -53,6 +53,9 @@ fn weights(writer: &mut Writer<'_>, workdir: String, script: &str, model: &str) 
         format!("{model} {name}"),
         format!("--tp {} --pp {} --ep {} --etp {}", layout.tp, layout.pp, layout.ep, layout.etp),
     ];
+    if writer.site.trust_remote_code {
+        payload.arguments.push("--trust-remote-code".to_owned());
+    }
     if layout.cp > 1 {
         writer.cannot("layout.cp", layout.cp, "conversion and generation have no context parallelism");
     }
@@ -66,6 +69,15 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
     other_model(writer);
     let overrides = writer.options_of(table(), "rng.seed");
     payload.arguments.extend(overrides.into_iter().map(|(name, value)| format!("{name}={value}")));
+    // Recipes of tokenized data take these; those of other data sets refuse the first.
+    for (name, field, value) in [
+        ("dataset.data_path", "data_path", &writer.site.data_path),
+        ("checkpoint.pretrained_checkpoint", "pretrained", &writer.site.pretrained),
+    ] {
+        if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
+            payload.arguments.extend(override_of(writer, name, field, value));
+        }
+    }
     payload.prints_losses = true;
     // Recipes save to, and resume from, nemo_experiments/default where they run, whichever job wrote there.
     payload.run_folder = true;
@@ -85,6 +97,18 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
         }
     }
     payload
+}
+
+/// An override whose value is any text: in quotes for Hydra, which reads commas and brackets otherwise, and again for the
+/// shell.
+fn override_of(writer: &mut Writer<'_>, name: &str, field: &str, value: &str) -> Option<String> {
+    // Hydra has a backslash mean itself, but before a quote.
+    let quoted = value.replace('\'', "\\'");
+    if value.ends_with('\\') || value.contains("\\'") {
+        writer.refuse(field, value, "ends in a backslash, or has one before a quote, which Hydra reads otherwise");
+        return None;
+    }
+    writer.quoted(field, &format!("{name}='{quoted}'"))
 }
 
 /// Says that the recipe's name is that of another model than the plan's.

@@ -39,12 +39,7 @@ pub const GAPS: &[Gap] = &[
         "recipes have no distributed settings of their own, in which the order of ranks would stand",
         "src/megatron/bridge/training/config.py",
     ),
-    gap(
-        "cluster.failed",
-        Where(|plan| plan.nonuniform.is_some()),
-        "replicas of reduced tensor parallelism have no flags; leave the failed GPUs' nodes out",
-        "",
-    ),
+    gap("cluster.failed", Nothing, "the script leaves the nodes out", ""),
     gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
     gap("name", Nothing, NO_PART_OF_A_JOB, ""),
     gap("version", Nothing, NO_PART_OF_A_JOB, ""),

@@ -20,7 +20,7 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
         Some(folder) => writer.shell("megatron_lm", Some(folder), None, "<MEGATRON_LM>"),
         None => FOLDER.to_owned(),
     };
-    let entry = Entry::Script("\"$MEGATRON_LM/pretrain_gpt.py\"".to_owned());
+    let entry = Entry::Script(format!("\"$MEGATRON_LM/{}\"", writer.entry_of_megatron()));
     let mut payload = Payload::new(entry, workdir);
     let absolute = writer.site.megatron_lm.as_deref().is_some_and(|folder| folder.starts_with('/'));
     payload.definitions.push(if absolute {
@@ -77,16 +77,24 @@ pub fn arguments(writer: &mut Writer<'_>) -> Vec<String> {
                 let name = writer.shell("tokenizer", Some(name), None, "<TOKENIZER>");
                 lines.push(line(option, "HuggingFaceTokenizer"));
                 lines.push(line("tokenizer-model", &name));
+                if writer.site.trust_remote_code {
+                    lines.push(line("trust-remote-code", ""));
+                }
             }
             // That of a tokenizer that is none.
             ("null-tokenizer-eod-id", Some(_)) => {}
             ("seed", _) => {
                 lines.extend(data(writer));
+                if let Some(path) = writer.site.pretrained.as_deref() {
+                    let path = writer.shell("pretrained", Some(path), None, "<PRETRAINED>");
+                    lines.push(line("pretrained-checkpoint", &path));
+                }
                 lines.push(line(option, &word));
             }
             _ => lines.push(line(option, &word)),
         }
     }
+    lines.extend(writer.options_of_reduced().iter().map(|(option, words)| line(option, words)));
     lines
 }
 

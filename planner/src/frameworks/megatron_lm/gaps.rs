@@ -98,12 +98,7 @@ pub const GAPS: &[Gap] = &[
         "the optimizer works on copies of the parameters in a type of its own (--megatron-fsdp-main-params-dtype)",
         "megatron/core/distributed/fsdp",
     ),
-    gap(
-        "cluster.failed",
-        Where(|plan| plan.nonuniform.is_some()),
-        "replicas of reduced tensor parallelism have no flags; leave the failed GPUs' nodes out",
-        GROUPS,
-    ),
+    never("cluster.failed", "options of an entry point of its own, or the script leaves the nodes out"),
     // The script says it, which knows the site's data.
     never("run.data", "a site's tokenized data, or data that Megatron-LM makes up"),
     gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),

@@ -1,6 +1,7 @@
 //! The command that trains a configuration with the plan over it.
 
 use crate::launch::{Entry, Payload, Writer, environment_of_hardware};
+use crate::launch::text::comment;
 use crate::plan::Framework;
 
 use super::rows::{CHOICE, table};
@@ -19,12 +20,39 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
         format!("--module {module} --config {config}")
     });
     payload.arguments.extend(arguments(writer, version));
+    payload.arguments.extend(files(writer, version));
     payload.exports = environment_of_hardware(writer);
     if writer.plan.software.expandable_segments {
         payload.exports.push(("PYTORCH_ALLOC_CONF", "expandable_segments:True"));
     }
     payload.wants_ranks = true;
     payload
+}
+
+/// The site's data and the checkpoint to begin with.
+fn files(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
+    let mut lines = Vec::new();
+    let option = match version {
+        Framework::Torchtitan02 => Some("training.dataset_path"),
+        Framework::Torchtitan03 => Some("dataloader.dataset_path"),
+        _ => None,
+    };
+    match (writer.site.data_path.as_deref().filter(|path| !path.is_empty()), option) {
+        (Some(path), Some(option)) => {
+            let path = writer.shell("data_path", Some(path), None, "<DATA_PATH>");
+            lines.push(format!("--{option} {path}"));
+        }
+        (Some(path), None) => {
+            let what = "this version has no option for a data set's folder, which stands in the configuration";
+            writer.cannot("site.data_path", comment(path), what);
+        }
+        (None, _) => {}
+    }
+    if let Some(path) = writer.site.pretrained.as_deref().filter(|path| !path.is_empty()) {
+        let path = writer.shell("pretrained", Some(path), None, "<PRETRAINED>");
+        lines.push(format!("--checkpoint.initial_load_path {path}"));
+    }
+    lines
 }
 
 /// The plan as options of this version, one a line.

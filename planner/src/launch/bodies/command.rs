@@ -48,13 +48,8 @@ fn startup(writer: &mut Writer<'_>) -> Option<String> {
     if commands.is_empty() {
         return None;
     }
-    let mut after_secret = false;
-    let gives_secret = commands.iter().flat_map(|command| command.split_whitespace()).any(|word| {
-        let gives = text::gives_secret(word) || (after_secret && !word.starts_with(['-', '$']));
-        after_secret = text::takes_secret(word);
-        gives
-    });
-    if gives_secret {
+    let words = commands.iter().flat_map(|command| command.split_whitespace());
+    if text::with_secrets(words).any(|(_, gives)| gives) {
         writer.note(
             Finding::error(
                 "script.startup",
@@ -93,9 +88,8 @@ fn words(writer: &mut Writer<'_>) -> Vec<String> {
         return vec!["'<COMMAND>'".to_owned()];
     }
     let mut out = Vec::new();
-    let mut after_secret = false;
-    for word in command {
-        if text::gives_secret(word) || (after_secret && !word.starts_with(['-', '$'])) {
+    for (word, gives_secret) in text::with_secrets(command.iter().map(String::as_str)) {
+        if gives_secret {
             writer.note(
                 Finding::error(
                     "script.command",
@@ -117,7 +111,6 @@ fn words(writer: &mut Writer<'_>) -> Vec<String> {
             );
             out.push("'<WORD>'".to_owned());
         }
-        after_secret = text::takes_secret(word);
     }
     if out.first().is_some_and(|word| word.starts_with('-')) {
         writer.refuse_option("command", "", "the command starts with a dash and would be read as an option");

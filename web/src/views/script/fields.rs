@@ -1,6 +1,6 @@
 //! Values of the site that are typed or chosen, and where they stand.
 
-use planner::launch::{Body, Container, Environment, GpuRequest, Profile, Site, Task};
+use planner::launch::{command_line, words, Body, Container, Environment, GpuRequest, Profile, Site, Task};
 
 use super::variables;
 
@@ -80,6 +80,32 @@ macro_rules! yes_or_no {
     };
 }
 
+macro_rules! words {
+    ($name:ident, $label:literal, $hint:literal) => {
+        Field {
+            name: stringify!($name),
+            label: $label,
+            hint: $hint,
+            choices: &[],
+            read: |site| command_line(&site.$name),
+            write: |site, text| site.$name = words(text),
+        }
+    };
+}
+
+macro_rules! yes {
+    ($name:ident, $label:literal, $hint:literal) => {
+        Field {
+            name: stringify!($name),
+            label: $label,
+            hint: $hint,
+            choices: &["yes"],
+            read: |site| if site.$name { "yes" } else { "" }.to_owned(),
+            write: |site, text| site.$name = text == "yes",
+        }
+    };
+}
+
 macro_rules! number {
     ($name:ident, $label:literal, $hint:literal) => {
         Field {
@@ -106,31 +132,52 @@ pub const USUAL: &[Field] = &[
 /// What a body needs.
 pub const fn of_body(body: Body, task: Task) -> &'static [Field] {
     const WORKDIR: Field = text!(workdir, "Starts in", "folder of the code");
+    const PRETRAINED: Field = text!(pretrained, "Checkpoint to begin with", "none");
+    const FURTHER: Field = words!(extra_args, "Further arguments", "--log-interval 10");
+    const TRUST: Field = yes!(trust_remote_code, "Code of the model's authors", "is not run");
     match (body, task) {
         (Body::Worker, _) => &[
             text!(rank_binary, "shardplan-rank", "as the nodes see it"),
             text!(torch_lib, "Folder of libtorch", "as the nodes see it"),
         ],
         (Body::Bridge, Task::Train) => {
-            &[text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"), text!(recipe, "Recipe", "")]
+            &[
+                text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"),
+                text!(recipe, "Recipe", ""),
+                text!(data_path, "Tokenized data", "the recipe's"),
+                PRETRAINED,
+                FURTHER,
+            ]
         }
         (Body::Bridge, _) => &[
             text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"),
             text!(hf_model, "Model on Hugging Face", "org/model"),
+            TRUST,
+            FURTHER,
         ],
         (Body::Mlm, _) => &[
             WORKDIR,
             text!(megatron_lm, "Megatron-LM in it", "3rdparty/Megatron-LM"),
             text!(data_path, "Tokenized data", "mock data"),
             text!(tokenizer, "Tokenizer", "none"),
+            PRETRAINED,
+            TRUST,
+            FURTHER,
         ],
         (Body::Automodel, _) => {
-            &[text!(workdir, "Automodel", "/opt/Automodel"), text!(config, "Recipe file", "recipe.yaml")]
+            &[
+                text!(workdir, "Automodel", "/opt/Automodel"),
+                text!(config, "Recipe file", "recipe.yaml"),
+                FURTHER,
+            ]
         }
         (Body::Torchtitan, _) => &[
             WORKDIR,
             text!(titan_module, "Module", "llama3"),
             text!(titan_config, "Configuration", "llama3_8b"),
+            text!(data_path, "Folder of the data set", "the configuration's"),
+            PRETRAINED,
+            FURTHER,
         ],
         (Body::Command, _) => &[WORKDIR],
     }
@@ -169,6 +216,7 @@ pub const CLUSTER: &[Field] = &[
     text!(reservation, "Reservation", ""),
     text!(constraint, "Constraint", ""),
     text!(exclude, "Nodes left out", ""),
+    text!(failed_nodes, "Nodes with failed GPUs", "node3,node[7-8]"),
     text!(dependency, "Waits for", "afterok:123"),
     text!(mem, "Memory of a node", "as the cluster is set"),
     number!(cpus_per_task, "Cores of a task", "as the cluster is set"),
@@ -202,14 +250,7 @@ pub const SOFTWARE: &[Field] = &[
                 .find(|kind| kind.name() == text);
         },
     },
-    Field {
-        name: "container_writable",
-        label: "Container writable",
-        hint: "no",
-        choices: &["yes"],
-        read: |site| if site.container_writable { "yes" } else { "" }.to_owned(),
-        write: |site, text| site.container_writable = text == "yes",
-    },
+    yes!(container_writable, "Container writable", "no"),
     Field {
         name: "environment",
         label: "Python environment",
@@ -236,12 +277,13 @@ pub const SOFTWARE: &[Field] = &[
     text!(hf_home, "Hugging Face cache", "in the shared folder"),
     text!(uv_cache_dir, "uv cache", "in the shared folder"),
     text!(nemo_home, "NeMo home", "in the shared folder"),
+    yes!(numa_bind, "Bound by numactl", "no"),
     Field {
-        name: "numa_bind",
-        label: "Bound by numactl",
-        hint: "no",
-        choices: &["yes"],
-        read: |site| if site.numa_bind { "yes" } else { "" }.to_owned(),
-        write: |site, text| site.numa_bind = text == "yes",
+        name: "prologue",
+        label: "Commands before it",
+        hint: "source /opt/env.sh; ulimit -n 65536",
+        choices: &[],
+        read: |site| site.prologue.join("; "),
+        write: |site, text| site.prologue = given(text).into_iter().collect(),
     },
 ];

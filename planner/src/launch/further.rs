@@ -1,0 +1,184 @@
+//! What a site adds to a framework's command, held against what the plan says in it.
+
+use serde_json::Value;
+
+use super::text;
+use super::writer::Writer;
+use crate::finding::Finding;
+use crate::frameworks::{Table, at};
+
+/// Most further arguments.
+const MOST: usize = 256;
+
+/// How a framework takes its options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// `--name value...` or `--name=value`, dashes as underscores (Megatron-LM).
+    Dashed,
+    /// `--section.name value`, `--section.name` and `--section.no-name` (torchtitan, NeMo Automodel).
+    Sections,
+    /// `section.name=value` (Megatron Bridge).
+    Overrides,
+}
+
+impl Writer<'_> {
+    /// The site's further arguments, each quoted, to be written behind the plan's own options so that they win. An
+    /// argument that makes of the plan another than was predicted is a finding; `table` has the framework's options.
+    pub fn further(&mut self, table: Table, style: Style) -> Vec<String> {
+        let arguments = self.further_words();
+        if !arguments.is_empty() {
+            self.contradictions(table, style);
+        }
+        arguments
+    }
+
+    /// The site's further arguments, quoted, an option and its values on a line; what can't be one is refused.
+    pub fn further_words(&mut self) -> Vec<String> {
+        let words = &self.site.extra_args;
+        if words.len() > MOST {
+            let why = format!("has more than {MOST} words; put them into a file of the framework's own");
+            self.refuse("extra_args", &words.len().to_string(), &why);
+            return Vec::new();
+        }
+        let mut lines: Vec<String> = Vec::new();
+        for (word, gives_secret) in text::with_secrets(words.iter().map(String::as_str)) {
+            let quoted = if gives_secret {
+                self.refuse_secret("extra_args");
+                "'<SECRET>'".to_owned()
+            } else {
+                self.quoted("extra_args", word).unwrap_or_else(|| "'<ARGUMENT>'".to_owned())
+            };
+            let line = lines.last_mut().filter(|line| line.starts_with("--") && !word.starts_with("--"));
+            match line {
+                Some(line) => line.push_str(&format!(" {quoted}")),
+                None => lines.push(quoted),
+            }
+        }
+        lines
+    }
+
+    /// Says that nothing takes the site's further arguments.
+    pub(super) fn no_further(&mut self, why: &str) {
+        if let Some(first) = self.site.extra_args.first() {
+            let message = format!("extra_args of the site are left out: {why}");
+            self.note(Finding::warning("site.extra_args", super::checks::clipped(first), message));
+        }
+    }
+
+    /// Reads the options of the plan with and without the site's arguments, as a job of the framework is read, and
+    /// says which fields differ.
+    fn contradictions(&mut self, table: Table, style: Style) {
+        let written = table.write(self.plan).options;
+        let own = |option: &str| {
+            let (_, word) = written.iter().rev().find(|(row, _)| row.option == option)?;
+            Some(word.clone())
+        };
+        let added = options(&self.site.extra_args, style);
+        let said = |option: &str| {
+            let (_, word) = added.iter().rev().find(|(name, _)| name == option)?;
+            Some(word.clone())
+        };
+        let mut before = Value::Object(serde_json::Map::new());
+        let mut after = before.clone();
+        if table.read(&own, &mut before).is_err() {
+            return;
+        }
+        if let Err(wrong) = table.read(&|option: &str| said(option).or_else(|| own(option)), &mut after) {
+            let message = format!("the framework may refuse extra_args of the site: {wrong}");
+            return self.note(Finding::warning("site.extra_args", wrong, message));
+        }
+        let mut fields: Vec<&str> = Vec::new();
+        for row in table.rows().filter(|row| !row.field.is_empty()) {
+            if !fields.contains(&row.field) && at(&before, row.field) != at(&after, row.field) {
+                fields.push(row.field);
+            }
+        }
+        for field in fields {
+            let (planned, given) = (at(&before, field), at(&after, field));
+            let message = format!(
+                "extra_args of the site make it {}, and the plan says {}: the script runs the first, and the prediction \
+                 is of the second; change the plan instead",
+                shown(given),
+                shown(planned)
+            );
+            self.note(Finding::warning(field, given.clone(), message).rule("the plan is what runs"));
+        }
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Null => "what the framework has by itself".to_owned(),
+        Value::String(text) => text::comment(text),
+        other => text::comment(&other.to_string()),
+    }
+}
+
+/// Names and values of options, in order, as the framework's rows have them; empty for one that stands alone.
+fn options(words: &[String], style: Style) -> Vec<(String, String)> {
+    let mut found: Vec<(String, String)> = Vec::new();
+    for word in words {
+        if style == Style::Overrides {
+            let Some((name, value)) = word.split_once('=') else { continue };
+            let value = value.trim_matches(['\'', '"']);
+            found.push((name.trim_start_matches('+').to_owned(), value.to_owned()));
+            continue;
+        }
+        // A number below zero is a value.
+        let option = word.strip_prefix("--").filter(|name| name.starts_with(|first: char| first.is_alphabetic()));
+        if let Some(option) = option {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            let name = match style {
+                Style::Dashed => name.replace('_', "-"),
+                _ => name.replace('-', "_"),
+            };
+            found.push((name, value.to_owned()));
+        } else if let Some((_, value)) = found.last_mut() {
+            if !value.is_empty() {
+                value.push(' ');
+            }
+            value.push_str(word);
+        }
+    }
+    if style == Style::Sections {
+        for (name, value) in &mut found {
+            if !value.is_empty() {
+                continue;
+            }
+            *value = "true".to_owned();
+            if let Some((section, off)) = name.rsplit_once('.').and_then(|(section, last)| Some((section, last.strip_prefix("no_")?))) {
+                (*name, *value) = (format!("{section}.{off}"), "false".to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str, style: Style) -> Vec<(String, String)> {
+        options(&shlex::split(line).expect("words"), style)
+    }
+
+    fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+        list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn options_are_read_as_each_framework_takes_them() {
+        assert_eq!(
+            read("--micro_batch_size=2 --bf16 --data-path 0.3 /a 0.7 /b --x -1", Style::Dashed),
+            pairs(&[("micro-batch-size", "2"), ("bf16", ""), ("data-path", "0.3 /a 0.7 /b"), ("x", "-1")])
+        );
+        assert_eq!(
+            read("--training.steps 10 --debug.no-deterministic --compile.enable", Style::Sections),
+            pairs(&[("training.steps", "10"), ("debug.deterministic", "false"), ("compile.enable", "true")])
+        );
+        assert_eq!(
+            read("+model.x=1 'a.b=\"c\"' alone", Style::Overrides),
+            pairs(&[("model.x", "1"), ("a.b", "c")])
+        );
+    }
+}

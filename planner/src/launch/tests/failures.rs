@@ -1,0 +1,98 @@
+//! Scripts of plans in which GPUs failed.
+
+use super::*;
+use crate::plan::Plan;
+
+fn failed(layout: &str, nodes: u64, failed: &str) -> Plan {
+    plan(&format!(
+        r#"{{"version": 1, "model": {{"preset": "llama-3-8b"}}, "layout": {layout},
+            "training": {{"global_batch_size": 64}},
+            "cluster": {{"gpu": "h100-sxm", "nodes": {nodes}, "gpus_per_node": 8, "failed": {failed}}}}}"#
+    ))
+}
+
+fn megatron() -> Site {
+    Site { image: None, mounts: Vec::new(), workdir: Some("/lustre/team/code".into()), ..site() }
+}
+
+fn arguments<'a>(text: &'a str, option: &str) -> Vec<&'a str> {
+    let line = text.lines().find(|line| line.trim_start().starts_with(&format!("--{option} "))).unwrap_or("");
+    line.trim_end_matches('\\').split_whitespace().skip(1).collect()
+}
+
+#[test]
+fn megatron_goes_on_with_reduced_replicas() {
+    let plan = failed(r#"{"tp": 8}"#, 4, r#"[{"node": 2, "gpu": 5}]"#);
+    let site = Site { failed_nodes: Some("node07".into()), ..megatron() };
+    let (text, findings) = script(&plan, &site, &body(Body::Mlm));
+    assert!(!has_error(&findings), "{findings:?}");
+    insta::assert_snapshot!("failed_mlm", text);
+    // The degraded node comes first, by its name, with as many ranks as it has slots.
+    let lines = directives(&text);
+    let (reduced, whole) = text.split_once("#SBATCH hetjob\n").expect("two components");
+    assert!(reduced.contains("--nodes=1\n") && reduced.contains("--ntasks-per-node=4\n"), "{lines:?}");
+    assert!(reduced.contains("--nodelist=node07\n") && !reduced.contains("--exclude"), "{lines:?}");
+    assert!(whole.contains("#SBATCH --nodes=3\n") && whole.contains("#SBATCH --exclude=node07\n"), "{lines:?}");
+    assert_eq!(arguments(&text, "nonuniform-tp-domain-sizes"), ["4", "8", "8", "8"]);
+    assert_eq!(arguments(&text, "nonuniform-tp-spares"), ["4"]);
+    for refused in ["--use-distributed-optimizer", "--overlap-param-gather", "pretrain_gpt.py"] {
+        assert!(!text.contains(refused), "{refused} in {text}");
+    }
+    assert!(text.contains("--het-group=0-1") && text.contains("--no-kill") && text.contains("--wait=0"), "{text}");
+}
+
+#[test]
+fn two_replicas_of_a_node_and_two_kinds_of_nodes() {
+    let gone = r#"[{"node": 1, "gpu": 0}, {"node": 3, "gpu": 1}, {"node": 3, "gpu": 6}]"#;
+    let plan = failed(r#"{"tp": 4}"#, 4, gone);
+    let site = Site { failed_nodes: Some("n[1,9]".into()), ..megatron() };
+    let (text, findings) = script(&plan, &site, &body(Body::Mlm));
+    assert!(!has_error(&findings), "{findings:?}");
+    let (first, rest) = text.split_once("#SBATCH hetjob\n").expect("components");
+    // Both replicas of the plan's last node lost a slot, one of its second.
+    assert!(first.contains("--ntasks-per-node=4\n") && first.contains("--nodelist=n9\n"), "{text}");
+    assert!(rest.contains("--ntasks-per-node=6\n") && rest.contains("--nodelist=n1\n"), "{text}");
+    assert!(rest.contains("--exclude=n1,n9\n"), "{text}");
+    let sizes = arguments(&text, "nonuniform-tp-domain-sizes");
+    assert_eq!(sizes, ["2", "2", "2", "4", "4", "4", "4", "4"]);
+    let ranks: u64 = sizes.iter().map(|size| size.parse::<u64>().expect("a number")).sum();
+    assert_eq!(ranks, 4 + 6 + 2 * 8, "the tasks of all components");
+}
+
+#[test]
+fn nodes_without_a_name_are_placeholders_and_wrong_lists_are_refused() {
+    let plan = failed(r#"{"tp": 8}"#, 4, r#"[{"node": 2, "gpu": 5}]"#);
+    let (text, findings) = script(&plan, &megatron(), &body(Body::Mlm));
+    assert!(text.contains("--nodelist=<FAILED_NODES>\n") && !has_error(&findings), "{text}");
+    for wrong in ["a,b", "x y", "n[1-", "$(id)", "-w"] {
+        let site = Site { failed_nodes: Some(wrong.into()), ..megatron() };
+        let (text, findings) = script(&plan, &site, &body(Body::Mlm));
+        assert!(has_error(&findings) && !text.contains("$(id)"), "{wrong}: {findings:?}");
+    }
+}
+
+#[test]
+fn what_has_no_reduced_replicas_runs_without_the_nodes() {
+    let gone = r#"[{"node": 2, "gpu": 5}, {"node": 2, "gpu": 6}]"#;
+    let plan = failed(r#"{"tp": 4, "pp": 2}"#, 4, gone);
+    let torchrun = ScriptOptions { mode: Mode::Torchrun, ..body(Body::Mlm) };
+    for options in [body(Body::Mlm), torchrun, body(Body::Worker), body(Body::Bridge)] {
+        let site = Site { failed_nodes: Some("node07".into()), ..site() };
+        let (text, findings) = script(&plan, &Site { workdir: Some("/code".into()), ..site }, &options);
+        assert!(!has_error(&findings), "{options:?} {findings:?}");
+        assert!(text.contains("#SBATCH --nodes=3\n") && text.contains("#SBATCH --exclude=node07\n"), "{text}");
+        assert!(!text.contains("nonuniform"), "{text}");
+        let said = findings.iter().find(|finding| finding.field == "cluster.failed").expect("what is lost");
+        assert!(said.message.contains("25.0 % of the GPUs"), "{}", said.message);
+        assert!(said.message.contains("48 sequences a step instead of 64"), "{}", said.message);
+    }
+}
+
+#[test]
+fn a_plan_that_can_not_lose_its_nodes_is_an_error() {
+    // A replica spans both nodes.
+    let plan = failed(r#"{"tp": 8, "pp": 2}"#, 4, r#"[{"node": 0, "gpu": 0}]"#);
+    let (_, findings) = script(&plan, &site(), &body(Body::Bridge));
+    let said = findings.iter().find(|finding| finding.field == "cluster.failed").expect("why not");
+    assert!(has_error(&findings) && said.message.contains("3 nodes"), "{said:?}");
+}
