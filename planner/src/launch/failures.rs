@@ -72,7 +72,8 @@ pub fn reduced(plan: &Plan, options: &ScriptOptions) -> Option<Reduced> {
     let starts = options.body == Body::Mlm && options.mode == Mode::Srun;
     let plain = options.het.is_none() && options.array.is_none();
     let in_order = plan.file.layout.order.as_deref().is_none_or(|order| order.starts_with("tp-cp"));
-    let fits = layout.tp <= per_node && (per_node.is_multiple_of(replica) || replica.is_multiple_of(per_node));
+    let fits =
+        layout.tp <= per_node && (per_node.is_multiple_of(replica) || replica.is_multiple_of(per_node));
     let supported = layout.pp == 1 && plan.training.optimizer.instances <= 1 && layout.dp <= MOST_REPLICAS;
     if !(starts && plain && in_order && fits && supported) {
         return None;
@@ -184,7 +185,8 @@ pub fn goes_on<'a>(plan: &'a Plan, options: &ScriptOptions) -> (Cow<'a, Plan>, O
         whole = Plan::resolve(&file);
     }
     let Some(without) = whole.plan.filter(|_| !has_error(&whole.findings)) else {
-        let first = whole.findings.into_iter().find(|finding| finding.severity == crate::finding::Severity::Error);
+        let first =
+            whole.findings.into_iter().find(|finding| finding.severity == crate::finding::Severity::Error);
         let why = first.map_or_else(String::new, |finding| format!(": {}", finding.message));
         return error(format!("the plan is none{why}; choose a layout and a batch for {left} nodes"));
     };
@@ -212,7 +214,11 @@ impl Writer<'_> {
                 None
             }
             Err(error) => {
-                self.refuse("failed_nodes", given, &format!("is no list of nodes, such as node3,node[7-8]: {error}"));
+                self.refuse(
+                    "failed_nodes",
+                    given,
+                    &format!("is no list of nodes, such as node3,node[7-8]: {error}"),
+                );
                 None
             }
         }

@@ -254,7 +254,7 @@ fn words(payload: &Payload, torchrun: bool) -> String {
             out.push_str(&format!(" \\\n  {no_python}{}", words.join(" ")));
         }
     }
-    for argument in &payload.arguments {
+    for argument in payload.arguments.iter().chain(&payload.closing) {
         out.push_str(&format!(" \\\n  {argument}"));
     }
     out

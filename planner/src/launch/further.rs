@@ -125,7 +125,8 @@ fn options(words: &[String], style: Style) -> Vec<(String, String)> {
             continue;
         }
         // A number below zero is a value.
-        let option = word.strip_prefix("--").filter(|name| name.starts_with(|first: char| first.is_alphabetic()));
+        let option =
+            word.strip_prefix("--").filter(|name| name.starts_with(|first: char| first.is_alphabetic()));
         if let Some(option) = option {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             let name = match style {
@@ -146,7 +147,9 @@ fn options(words: &[String], style: Style) -> Vec<(String, String)> {
                 continue;
             }
             *value = "true".to_owned();
-            if let Some((section, off)) = name.rsplit_once('.').and_then(|(section, last)| Some((section, last.strip_prefix("no_")?))) {
+            if let Some((section, off)) =
+                name.rsplit_once('.').and_then(|(section, last)| Some((section, last.strip_prefix("no_")?)))
+            {
                 (*name, *value) = (format!("{section}.{off}"), "false".to_owned());
             }
         }

@@ -89,7 +89,8 @@ impl Writer<'_> {
             places if several => places.iter().map(|place| names[*place].clone()).collect(),
             _ => Vec::new(),
         };
-        let without = |nodes: &Nodes| if several && nodes.failed.is_empty() { names.clone() } else { Vec::new() };
+        let without =
+            |nodes: &Nodes| if several && nodes.failed.is_empty() { names.clone() } else { Vec::new() };
         let of = |nodes: &Nodes| Component {
             ranks: Some(nodes.ranks),
             with: with(nodes),

@@ -18,6 +18,8 @@ pub struct Payload {
     pub entry: Entry,
     /// Its options and values, quoted for the shell, as they stand together on a line.
     pub arguments: Vec<String>,
+    /// Words that must stand behind all options, those of the site too; quoted.
+    pub closing: Vec<String>,
     /// The folder that it starts in, quoted.
     pub workdir: String,
     /// Definitions that the arguments use, one a line.
@@ -45,6 +47,7 @@ impl Payload {
             entry,
             workdir,
             arguments: Vec::new(),
+            closing: Vec::new(),
             definitions: Vec::new(),
             exports: Vec::new(),
             task_exports: Vec::new(),

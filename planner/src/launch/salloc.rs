@@ -1,7 +1,7 @@
 //! Steps for an interactive allocation, to be pasted one after the other.
 
-use super::header::Component;
 use super::frame::{prepare, run, surroundings};
+use super::header::Component;
 use super::payload::Payload;
 use super::site::Container;
 use super::writer::Writer;

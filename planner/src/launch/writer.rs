@@ -125,7 +125,8 @@ impl<'a> Writer<'a> {
 
     /// Tasks that Slurm starts on a node.
     pub fn tasks_per_node(&self) -> u64 {
-        let per_node = self.reduced.as_ref().map_or(self.plan.cluster.gpus_per_node, |reduced| reduced.nodes[0].ranks);
+        let per_node =
+            self.reduced.as_ref().map_or(self.plan.cluster.gpus_per_node, |reduced| reduced.nodes[0].ranks);
         if self.options.mode == Mode::Torchrun { 1 } else { per_node }
     }
 

@@ -542,7 +542,11 @@ async fn a_node_that_lost_a_gpu_runs_fewer_ranks_of_one_world() -> Result<()> {
             ("MASTER_ADDR", NODES[1].to_owned()),
             ("MASTER_PORT", port_of(&number)?),
         ] {
-            ensure!(call.variable(name) == value, "{name} of rank {number_of_rank} is {:?}", call.variable(name));
+            ensure!(
+                call.variable(name) == value,
+                "{name} of rank {number_of_rank} is {:?}",
+                call.variable(name)
+            );
         }
         let sizes = ["--nonuniform-tp-domain-sizes", "1", "2"].map(str::to_owned);
         ensure!(call.arguments.windows(3).any(|words| words == sizes), "{:?}", call.arguments);

@@ -105,7 +105,11 @@ fn override_of(writer: &mut Writer<'_>, name: &str, field: &str, value: &str) ->
     // Hydra has a backslash mean itself, but before a quote.
     let quoted = value.replace('\'', "\\'");
     if value.ends_with('\\') || value.contains("\\'") {
-        writer.refuse(field, value, "ends in a backslash, or has one before a quote, which Hydra reads otherwise");
+        writer.refuse(
+            field,
+            value,
+            "ends in a backslash, or has one before a quote, which Hydra reads otherwise",
+        );
         return None;
     }
     writer.quoted(field, &format!("{name}='{quoted}'"))

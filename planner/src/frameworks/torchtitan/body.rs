@@ -1,7 +1,7 @@
 //! The command that trains a configuration with the plan over it.
 
-use crate::launch::{Entry, Payload, Writer, environment_of_hardware};
 use crate::launch::text::comment;
+use crate::launch::{Entry, Payload, Writer, environment_of_hardware};
 use crate::plan::Framework;
 
 use super::rows::{CHOICE, table};
@@ -21,6 +21,9 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     });
     payload.arguments.extend(arguments(writer, version));
     payload.arguments.extend(files(writer, version));
+    // A choice ends the options: what stands behind it would be the choice's own.
+    let is_choice = |word: &str| word.split(':').next() == Some(CHOICE);
+    payload.closing = payload.arguments.extract_if(.., |word| is_choice(word)).collect();
     payload.exports = environment_of_hardware(writer);
     if writer.plan.software.expandable_segments {
         payload.exports.push(("PYTORCH_ALLOC_CONF", "expandable_segments:True"));
@@ -43,7 +46,8 @@ fn files(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
             lines.push(format!("--{option} {path}"));
         }
         (Some(path), None) => {
-            let what = "this version has no option for a data set's folder, which stands in the configuration";
+            let what =
+                "this version has no option for a data set's folder, which stands in the configuration";
             writer.cannot("site.data_path", comment(path), what);
         }
         (None, _) => {}

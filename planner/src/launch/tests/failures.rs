@@ -32,13 +32,19 @@ fn megatron_goes_on_with_reduced_replicas() {
     let (reduced, whole) = text.split_once("#SBATCH hetjob\n").expect("two components");
     assert!(reduced.contains("--nodes=1\n") && reduced.contains("--ntasks-per-node=4\n"), "{lines:?}");
     assert!(reduced.contains("--nodelist=node07\n") && !reduced.contains("--exclude"), "{lines:?}");
-    assert!(whole.contains("#SBATCH --nodes=3\n") && whole.contains("#SBATCH --exclude=node07\n"), "{lines:?}");
+    assert!(
+        whole.contains("#SBATCH --nodes=3\n") && whole.contains("#SBATCH --exclude=node07\n"),
+        "{lines:?}"
+    );
     assert_eq!(arguments(&text, "nonuniform-tp-domain-sizes"), ["4", "8", "8", "8"]);
     assert_eq!(arguments(&text, "nonuniform-tp-spares"), ["4"]);
     for refused in ["--use-distributed-optimizer", "--overlap-param-gather", "pretrain_gpt.py"] {
         assert!(!text.contains(refused), "{refused} in {text}");
     }
-    assert!(text.contains("--het-group=0-1") && text.contains("--no-kill") && text.contains("--wait=0"), "{text}");
+    assert!(
+        text.contains("--het-group=0-1") && text.contains("--no-kill") && text.contains("--wait=0"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -80,7 +86,10 @@ fn what_has_no_reduced_replicas_runs_without_the_nodes() {
         let site = Site { failed_nodes: Some("node07".into()), ..site() };
         let (text, findings) = script(&plan, &Site { workdir: Some("/code".into()), ..site }, &options);
         assert!(!has_error(&findings), "{options:?} {findings:?}");
-        assert!(text.contains("#SBATCH --nodes=3\n") && text.contains("#SBATCH --exclude=node07\n"), "{text}");
+        assert!(
+            text.contains("#SBATCH --nodes=3\n") && text.contains("#SBATCH --exclude=node07\n"),
+            "{text}"
+        );
         assert!(!text.contains("nonuniform"), "{text}");
         let said = findings.iter().find(|finding| finding.field == "cluster.failed").expect("what is lost");
         assert!(said.message.contains("25.0 % of the GPUs"), "{}", said.message);

@@ -69,7 +69,10 @@ fn lines(plan: &Plan, kind: Body) -> Vec<Vec<String>> {
         Body::Bridge => bridge::payload(&mut writer).arguments,
         Body::Mlm => megatron_lm::arguments(&mut writer),
         Body::Automodel => automodel::payload(&mut writer).arguments,
-        Body::Torchtitan => torchtitan::payload(&mut writer).arguments,
+        Body::Torchtitan => {
+            let payload = torchtitan::payload(&mut writer);
+            [payload.arguments, payload.closing].concat()
+        }
         Body::Worker | Body::Command => Vec::new(),
     };
     arguments.iter().map(|line| shlex::split(line).expect("words of the shell")).collect()

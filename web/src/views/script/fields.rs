@@ -1,6 +1,6 @@
 //! Values of the site that are typed or chosen, and where they stand.
 
-use planner::launch::{command_line, words, Body, Container, Environment, GpuRequest, Profile, Site, Task};
+use planner::launch::{Body, Container, Environment, GpuRequest, Profile, Site, Task, command_line, words};
 
 use super::variables;
 
@@ -140,15 +140,13 @@ pub const fn of_body(body: Body, task: Task) -> &'static [Field] {
             text!(rank_binary, "shardplan-rank", "as the nodes see it"),
             text!(torch_lib, "Folder of libtorch", "as the nodes see it"),
         ],
-        (Body::Bridge, Task::Train) => {
-            &[
-                text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"),
-                text!(recipe, "Recipe", ""),
-                text!(data_path, "Tokenized data", "the recipe's"),
-                PRETRAINED,
-                FURTHER,
-            ]
-        }
+        (Body::Bridge, Task::Train) => &[
+            text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"),
+            text!(recipe, "Recipe", ""),
+            text!(data_path, "Tokenized data", "the recipe's"),
+            PRETRAINED,
+            FURTHER,
+        ],
         (Body::Bridge, _) => &[
             text!(workdir, "Megatron Bridge", "/opt/Megatron-Bridge"),
             text!(hf_model, "Model on Hugging Face", "org/model"),
@@ -164,13 +162,11 @@ pub const fn of_body(body: Body, task: Task) -> &'static [Field] {
             TRUST,
             FURTHER,
         ],
-        (Body::Automodel, _) => {
-            &[
-                text!(workdir, "Automodel", "/opt/Automodel"),
-                text!(config, "Recipe file", "recipe.yaml"),
-                FURTHER,
-            ]
-        }
+        (Body::Automodel, _) => &[
+            text!(workdir, "Automodel", "/opt/Automodel"),
+            text!(config, "Recipe file", "recipe.yaml"),
+            FURTHER,
+        ],
         (Body::Torchtitan, _) => &[
             WORKDIR,
             text!(titan_module, "Module", "llama3"),
