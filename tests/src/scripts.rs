@@ -24,21 +24,51 @@ pub struct Written {
 
 /// Every combination that planner writes without an error, byte for byte the same each time.
 pub fn combinations() -> Result<Vec<Written>> {
-    written(kinds)
+    written(plans(), &sites(), kinds)
 }
 
-fn written(kinds: impl Fn() -> Vec<(String, ScriptOptions)>) -> Result<Vec<Written>> {
+/// Scripts on a site that adds to them, and of plans with failed GPUs.
+pub fn with_additions() -> Result<Vec<Written>> {
+    let (_, plain) = sites().remove(1);
+    let adds = Site {
+        extra_args: vec!["--name".into(), "two words".into()],
+        prologue: vec!["ulimit -n 65536".into(), "export OWN=1".into()],
+        data_path: Some("/lustre/team/data/a b".into()),
+        pretrained: Some("/lustre/team/base".into()),
+        trust_remote_code: true,
+        failed_nodes: Some("node[07,09]".into()),
+        exclude: Some("node[01-02]".into()),
+        ..plain
+    };
+    let failed = |layout: Value| {
+        let failed = json!([{"node": 1, "gpu": 3}, {"node": 3, "gpu": 0}, {"node": 3, "gpu": 4}]);
+        json!({
+            "version": 1, "model": {"preset": "llama-3-8b"}, "layout": layout,
+            "cluster": {"gpu": "h100-sxm", "nodes": 4, "gpus_per_node": 8, "failed": failed},
+        })
+    };
+    let plans =
+        [("tp8", json!({"tp": 8})), ("tp4", json!({"tp": 4})), ("tp2-pp2", json!({"tp": 2, "pp": 2}))];
+    let plans = plans.map(|(name, layout)| (name, failed(layout))).to_vec();
+    written([plans, self::plans()].concat(), &[("adds", adds)], kinds)
+}
+
+fn written(
+    plans: Vec<(&'static str, Value)>,
+    sites: &[(&'static str, Site)],
+    kinds: impl Fn() -> Vec<(String, ScriptOptions)>,
+) -> Result<Vec<Written>> {
     let mut all = Vec::new();
-    for (plan_name, value) in plans() {
+    for (plan_name, value) in plans {
         let file = parse_plan(&value.to_string())
             .map_err(|findings| anyhow::anyhow!("{plan_name} is not a plan file: {findings:?}"))?;
         let resolved = Plan::resolve(&file);
         ensure!(resolved.plan.is_some(), "{plan_name} is not a plan: {:?}", resolved.findings);
         let Some(plan) = resolved.plan else { continue };
         let has_gpus = plan.cluster.gpu.id != "cpu";
-        for (site_name, site) in sites() {
+        for (site_name, site) in sites {
             for (kind, options) in kinds() {
-                let (script, findings) = script(&plan, &site, &options);
+                let (script, findings) = script(&plan, site, &options);
                 if !has_error(&findings) {
                     all.push(Written {
                         name: format!("{plan_name} {site_name} {kind}"),
@@ -174,7 +204,7 @@ fn kinds() -> Vec<(String, ScriptOptions)> {
 
 /// The steps of interactive allocations, by the same plans and sites.
 pub fn salloc_steps() -> Result<Vec<Written>> {
-    written(|| {
+    written(plans(), &sites(), || {
         let steps = |body: Body| {
             let command = if body == Body::Command { vec!["./train".to_owned()] } else { Vec::new() };
             let options = ScriptOptions { mode: Mode::Salloc, body, command, ..ScriptOptions::default() };

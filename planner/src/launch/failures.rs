@@ -25,6 +25,8 @@ const FIELD: &str = "cluster.failed";
 const RULE: &str = "scripts of plans with failed GPUs";
 /// Most replicas of which the sizes are written in a line.
 const MOST_REPLICAS: u64 = 4096;
+/// Most nodes that are named in a line.
+const MOST_NODES: usize = 1024;
 
 /// Nodes of a job that run as many ranks each.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,22 +208,24 @@ pub fn goes_on<'a>(plan: &'a Plan, options: &ScriptOptions) -> (Cow<'a, Plan>, O
 impl Writer<'_> {
     /// Names of the nodes with failed GPUs, in the plan's order; none where the site does not give them.
     pub fn failed_nodes(&mut self) -> Option<Vec<String>> {
-        let given = self.site.failed_nodes.as_deref().filter(|given| !given.is_empty())?;
+        self.named_nodes("failed_nodes", self.site.failed_nodes.as_deref())
+    }
+
+    /// The nodes of a list as Slurm writes it, each by its name; none where the site gives none, or no list.
+    pub fn named_nodes(&mut self, field: &str, given: Option<&str>) -> Option<Vec<String>> {
+        let given = given.filter(|given| !given.is_empty())?;
+        let is_plain = |names: &Vec<String>| names.iter().all(|name| super::text::is_directive_value(name));
         match node_names(given) {
-            Ok(names) if super::text::is_directive_value(&given.replace(['[', ']'], "")) => Some(names),
-            Ok(_) => {
-                self.refuse("failed_nodes", given, "is no list of nodes, such as node3,node[7-8]");
-                None
+            Ok(names) if names.len() > MOST_NODES => {
+                self.refuse(field, given, &format!("names {} nodes, more than {MOST_NODES}", names.len()));
             }
+            Ok(names) if is_plain(&names) => return Some(names),
+            Ok(_) => self.refuse(field, given, "is no list of nodes, such as node3,node[7-8]"),
             Err(error) => {
-                self.refuse(
-                    "failed_nodes",
-                    given,
-                    &format!("is no list of nodes, such as node3,node[7-8]: {error}"),
-                );
-                None
+                self.refuse(field, given, &format!("is no list of nodes, such as node3,node[7-8]: {error}"));
             }
         }
+        None
     }
 
     /// The entry point of a plan's job, and whether it is that of reduced replicas.

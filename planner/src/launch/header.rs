@@ -165,9 +165,8 @@ impl Writer<'_> {
             lines.push(format!("--nodelist={}", component.with.join(",")));
         }
         let mut without: Vec<String> = Vec::new();
-        if let Some(exclude) = &self.site.exclude {
-            without.push(self.directive("exclude", Some(exclude), "<EXCLUDE>"));
-        }
+        let site = self.site;
+        without.extend(self.named_nodes("exclude", site.exclude.as_deref()).unwrap_or_default());
         if self.reduced.is_none() {
             without.extend(self.failed_nodes().unwrap_or_default());
         }

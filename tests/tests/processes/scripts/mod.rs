@@ -13,7 +13,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use planner::launch::{Body, Environment, Mode, ScriptOptions, Site, script};
 use planner::{Plan, parse_plan};
 use system_tests::programs::system_program;
-use system_tests::scripts::{Written, combinations, salloc_steps};
+use system_tests::scripts::{Written, combinations, salloc_steps, with_additions};
 
 use self::stage::{Call, Stage};
 
@@ -21,6 +21,13 @@ fn all() -> Result<Vec<Written>> {
     let mut all = combinations()?;
     ensure!(all.len() >= 200, "{} combinations are fewer than 200", all.len());
     all.extend(salloc_steps()?);
+    let adding = with_additions()?;
+    ensure!(
+        adding.iter().filter(|written| written.name.starts_with("tp")).count() >= 30,
+        "{} scripts",
+        adding.len()
+    );
+    all.extend(adding);
     Ok(all)
 }
 
