@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::options::{Body, Mode, ScriptOptions};
-use super::site::{Container, Environment, Site};
+use super::site::{Container, Site};
 use super::text;
 use crate::finding::Finding;
 use crate::frameworks::Table;
@@ -134,14 +134,6 @@ impl<'a> Writer<'a> {
                 (lives_in_images || self.site.image.is_some()).then_some(Container::Pyxis)
             }
         }
-    }
-
-    /// Where the Python environment lies.
-    pub fn environment_kind(&self) -> Environment {
-        self.site.environment.unwrap_or(match self.options.body {
-            Body::Bridge | Body::Mlm | Body::Automodel => Environment::Shared,
-            Body::Worker | Body::Torchtitan | Body::Command => Environment::None,
-        })
     }
 
     /// The job's name.
