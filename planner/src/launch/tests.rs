@@ -3,6 +3,7 @@
 mod modes;
 mod options;
 mod round_trip;
+mod saving;
 mod torchtitan;
 
 use super::*;
