@@ -116,11 +116,16 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if wanted(Part::Calibration) {
         calibration::run(place)?;
     }
-    Ok(if [killed, trained, measured, quoted, went_on, made, searched, chosen, fuzzed].iter().all(|well| *well) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(
+        if [killed, trained, measured, quoted, went_on, made, searched, chosen, fuzzed]
+            .iter()
+            .all(|well| *well)
+        {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        },
+    )
 }
 
 /// Runs the fuzz targets; whether nothing crashed.

@@ -1,7 +1,8 @@
 //! Trainings that are interrupted: whatever ends an attempt, the next goes on from the job's own folder, and nothing is lost.
 //!
 //! `trainer.py` stands in for the frameworks: it takes their options, saves only when told and leaves their files.
-//! `SHARDPLAN_INTERRUPTIONS=all` has every framework interrupted in every way, as `cargo xtask soak` does.
+//! `SHARDPLAN_INTERRUPTIONS=all` has every framework interrupted in every way, as `cargo xtask soak` does; ways by their names
+//! (`Preemption,Node`) in these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -255,13 +256,17 @@ async fn all(trainings: Vec<(By, Body, Mode)>) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{}", failed.join("\n\n")) }
 }
 
-fn wants_all() -> bool {
-    std::env::var("SHARDPLAN_INTERRUPTIONS").is_ok_and(|value| value == "all")
+/// Ways in which every framework is to be interrupted; none where a few cases are enough.
+fn wanted() -> Vec<By> {
+    let named = std::env::var("SHARDPLAN_INTERRUPTIONS").unwrap_or_default();
+    let is_named = |by: &By| named == "all" || named.split(',').any(|name| name == format!("{by:?}"));
+    WAYS.into_iter().filter(is_named).collect()
 }
 
 #[tokio::test]
 async fn every_framework_goes_on_after_what_ends_an_attempt_and_nothing_is_lost() -> Result<()> {
-    if !wants_all() {
+    let ways = wanted();
+    if ways.is_empty() {
         return all(vec![
             (By::Requeue, Body::Mlm, Mode::Srun),
             (By::Kill, Body::Bridge, Mode::Srun),
@@ -272,7 +277,7 @@ async fn every_framework_goes_on_after_what_ends_an_attempt_and_nothing_is_lost(
         ])
         .await;
     }
-    for by in WAYS {
+    for by in ways {
         let began = std::time::Instant::now();
         let mut of = Vec::new();
         for body in BODIES {
