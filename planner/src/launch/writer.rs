@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::failures::{self, Reduced};
 use super::options::{Body, Mode, ScriptOptions};
-use super::site::{Container, Environment, Site};
+use super::site::{Container, Site};
 use super::text;
 use crate::finding::Finding;
 use crate::frameworks::Table;
@@ -140,14 +140,6 @@ impl<'a> Writer<'a> {
                 (lives_in_images || self.site.image.is_some()).then_some(Container::Pyxis)
             }
         }
-    }
-
-    /// Where the Python environment lies.
-    pub fn environment_kind(&self) -> Environment {
-        self.site.environment.unwrap_or(match self.options.body {
-            Body::Bridge | Body::Mlm | Body::Automodel => Environment::Shared,
-            Body::Worker | Body::Torchtitan | Body::Command => Environment::None,
-        })
     }
 
     /// The job's name.
