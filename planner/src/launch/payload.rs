@@ -32,6 +32,8 @@ pub struct Payload {
     pub run_folder: bool,
     /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
     pub wants_ranks: bool,
+    /// What one task's shell executes for all before they start, as one quoted word.
+    pub prepare: Option<String>,
     /// What each task's shell executes before the command, as one quoted word.
     pub startup: Option<String>,
     /// Whether losses stand in the log as Megatron prints them.
@@ -51,6 +53,7 @@ impl Payload {
             python_path: None,
             run_folder: false,
             wants_ranks: false,
+            prepare: None,
             startup: None,
             prints_losses: false,
         }

@@ -138,6 +138,10 @@ impl<'a> Writer<'a> {
 
     /// Where the Python environment lies.
     pub fn environment_kind(&self) -> Environment {
+        // What the job makes itself stands first on the tasks' PATH.
+        if self.options.environment.is_some() {
+            return Environment::None;
+        }
         self.site.environment.unwrap_or(match self.options.body {
             Body::Bridge | Body::Mlm | Body::Automodel => Environment::Shared,
             Body::Worker | Body::Torchtitan | Body::Command => Environment::None,
