@@ -31,8 +31,10 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         let lower = path.to_ascii_lowercase();
         let is_saved = || {
             let folder = path.trim_end_matches("/*").trim_end_matches('/');
-            let within = |saved: &String| {
-                saved.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            let within = |(saved, at): &(String, u32)| {
+                // What is tidied up after the run is no harm to it.
+                field.at < *at
+                    && saved.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             };
             !folder.is_empty() && saved.iter().any(within)
         };
@@ -49,23 +51,23 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     }
 }
 
-/// Folders that commands of this script save into.
-fn saved(context: &Context<'_>) -> Vec<String> {
+/// Folders that commands of this script save into, and where these commands stand.
+fn saved(context: &Context<'_>) -> Vec<(String, u32)> {
     let mut found = Vec::new();
     for call in context.facts.calls.iter().filter(|call| call.is_own()) {
         for (index, field) in call.fields.iter().enumerate() {
             let text = field.text.shown();
             match text.split_once('=') {
                 Some((name, value)) if SAVES.contains(&name.trim_start_matches('+')) => {
-                    found.push(value.to_owned())
+                    found.push((value.to_owned(), call.at));
                 }
                 None if SAVES.contains(&text.as_str()) => {
-                    found.extend(call.fields.get(index + 1).map(|next| next.text.shown()));
+                    found.extend(call.fields.get(index + 1).map(|next| (next.text.shown(), call.at)));
                 }
                 _ => {}
             }
         }
     }
-    found.retain(|path| !path.is_empty());
+    found.retain(|(path, _)| !path.is_empty());
     found
 }

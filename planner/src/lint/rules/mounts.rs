@@ -118,7 +118,8 @@ fn thrown_away(context: &Context<'_>, step: &Step, mounts: &[Mount], notes: &mut
     let trains = |call: &Call| {
         let pip =
             call.fields.iter().any(|field| field.is("pip") || field.is("venv") || field.is("ensurepip"));
-        !call.name().is_empty() && !PREPARES.contains(&call.name()) && !pip
+        let runs = call.name() == "uv" && call.arguments().first().is_some_and(|field| field.is("run"));
+        runs || !call.name().is_empty() && !PREPARES.contains(&call.name()) && !pip
     };
     if calls_of(context, step).any(trains) || context.facts.sources {
         return;

@@ -1,6 +1,6 @@
 //! What is lost when Slurm starts a job again: logs, and what a trainer goes on from.
 
-use super::super::facts::Call;
+use super::super::facts::{Call, is_remote};
 use super::super::harm::{self, Harm};
 use super::super::notes::Notes;
 use super::super::options::Given;
@@ -85,7 +85,7 @@ fn begins_anew(call: &Call, notes: &mut Notes<'_>) {
 
 /// Trainers that are told to write over what lies in their folder.
 fn overwritten(context: &Context<'_>, notes: &mut Notes<'_>) {
-    for call in context.facts.calls.iter().filter(|call| call.is_own()) {
+    for call in context.facts.calls.iter().filter(|call| call.is_own() && !is_remote(call.name())) {
         for (index, field) in call.fields.iter().enumerate() {
             let Some(text) = field.text.known() else { continue };
             let word = text.trim_start_matches(['-', '+']).replace('-', "_");
