@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use planner::runspec::{Invocation, shell_line, shown_variables};
+use planner::runspec::{self, Invocation, shell_line, shown_variables};
 use serde_json::{Value, json};
 
 use super::{Exit, Failure, exit, say, text};
@@ -11,8 +11,9 @@ use crate::launch::{self, Planned, Request, TorchFrom, WhenPrepared};
 /// Start a training script on this machine, as its header says
 ///
 /// The header is a PEP 723 block with a [tool.runspec] table. The script runs under torchrun or Python, in an
-/// environment that uv makes from its stage's pyproject.toml. This program becomes the one that it starts: signals,
-/// exit status and standard streams are that program's own.
+/// environment that uv makes of the header's dependencies or of its stage's pyproject.toml. A script without such a
+/// table runs under torchrun, one process for each GPU. This program becomes the one that it starts: signals, exit
+/// status and standard streams are that program's own.
 #[derive(Debug, clap::Args)]
 pub struct Launch {
     /// Script, or folder of a stage whose pyproject.toml names its script as [tool.nemotron] entry-point
@@ -27,6 +28,9 @@ pub struct Launch {
     /// Profile of env.toml, here or above, or of the file that NEMOTRON_ENV_FILE names
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
+    /// Who starts the script, whatever its header says
+    #[arg(long, value_enum)]
+    launch: Option<Launcher>,
     /// Processes under torchrun: a number, gpu, cpu, xpu or auto
     #[arg(long, value_name = "N")]
     nproc: Option<String>,
@@ -78,6 +82,14 @@ pub struct Launch {
     passthrough: Vec<String>,
 }
 
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Launcher {
+    /// torchrun, one process per GPU
+    Torchrun,
+    /// Python alone, one process
+    Direct,
+}
+
 impl Launch {
     /// Starts the script; it returns only when nothing was started.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
@@ -120,6 +132,10 @@ impl Launch {
             config: self.config,
             no_config: self.no_config,
             profile: self.profile,
+            launch: self.launch.map(|launcher| match launcher {
+                Launcher::Torchrun => runspec::Launch::Torchrun,
+                Launcher::Direct => runspec::Launch::Direct,
+            }),
             nproc: self.nproc,
             extras: self.extras,
             with: self.with,

@@ -106,6 +106,7 @@ impl Script {
             het: self.het.clone(),
             command: self.command.clone(),
             startup: Vec::new(),
+            environment: None,
             strict: self.strict,
         }
     }
@@ -208,6 +209,7 @@ mod tests {
                     body,
                     command,
                     startup: Vec::new(),
+                    environment: None,
                     array: Some("0-3%2".into()),
                     het: Some("2:left,6".into()),
                     task: launch::Task::Generate,

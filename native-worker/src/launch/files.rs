@@ -22,6 +22,8 @@ pub struct Located {
     pub folder: PathBuf,
     /// What its `pyproject.toml` says; none where there is none.
     pub stage: Option<Stage>,
+    /// Whether a person named the stage, and it was not found above the script.
+    pub is_named: bool,
 }
 
 /// A text file, bounded.
@@ -78,7 +80,7 @@ pub fn locate(target: &Path, named_stage: Option<&Path>) -> anyhow::Result<Locat
         above.find(|folder| folder.join("pyproject.toml").is_file()).map_or(parent, Path::to_owned)
     });
     let stage = stage(&folder)?;
-    Ok(Located { script, folder, stage })
+    Ok(Located { script, folder, stage, is_named: named_stage.is_some() })
 }
 
 fn entry_point(folder: PathBuf) -> anyhow::Result<Located> {
@@ -102,7 +104,7 @@ fn entry_point(folder: PathBuf) -> anyhow::Result<Located> {
         let message = format!("entry-point {entry:?} is not there: {}", script.display());
         return Err(refuse("tool.nemotron.entry-point", entry, message));
     }
-    Ok(Located { script, folder, stage: Some(stage) })
+    Ok(Located { script, folder, stage: Some(stage), is_named: true })
 }
 
 fn stage(folder: &Path) -> anyhow::Result<Option<Stage>> {
@@ -112,6 +114,23 @@ fn stage(folder: &Path) -> anyhow::Result<Option<Stage>> {
     }
     let content = read_named(&path)?;
     Ok(Some(read_stage(&text(&path)?, &content).map_err(|finding| Failure::finding(*finding))?))
+}
+
+/// Refuses what Python does not run: by its name, or by the program that its first line names.
+pub fn check_python(path: &Path, content: &str) -> anyhow::Result<()> {
+    let first = content.lines().next().unwrap_or_default();
+    let by_line =
+        first.strip_prefix("#!").map(|program| program.contains("python") || program.contains("uv"));
+    let by_name = path.extension().map(|ending| ending == "py" || ending == "pyw");
+    if by_line.or(by_name).unwrap_or(true) {
+        return Ok(());
+    }
+    let message = format!(
+        "launch starts Python scripts, and this is none by its name or first line; run it as it is, or watch it with \
+         `shardplan wrap -- COMMAND`: {}",
+        path.display()
+    );
+    Err(Failure::finding(Finding::error("script", text(path)?, message)))
 }
 
 /// The repository around a stage: the nearest folder above it that is a Python project of its own.

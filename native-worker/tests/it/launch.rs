@@ -377,22 +377,136 @@ fn profiles_are_searched_upwards_to_the_first_project() {
     assert_eq!(from("sub", Some("nowhere.toml")).code, Some(2));
 }
 
+/// Starts with a Python that has a torch.
+fn with_torch(bench: &Bench, arguments: &[&str]) -> Answer {
+    let mut command = bench.command(arguments);
+    Answer::of(command.env("TORCH", "\"2.10.0\"").output().expect("shardplan runs"))
+}
+
 #[test]
 fn without_a_stage_python_runs_the_script() {
     let bench = Bench::new(HEADER);
     bench.script("alone.py", HEADER);
-    let answer = bench.ask(&["alone.py", "--", "x"]);
-    assert_eq!(
-        bench.said(&answer.stdout),
-        "python -m torch.distributed.run --nproc_per_node=1 DIR/alone.py x\n"
+    let answer = with_torch(&bench, &["alone.py", "--", "x"]);
+    let start =
+        |count: &str| format!("python -m torch.distributed.run --nproc_per_node={count} DIR/alone.py");
+    // The number that the header says, and a word on what there is.
+    assert_eq!(bench.said(&answer.stdout), start("2") + " x\n");
+    assert!(
+        answer.stderr.contains("for 2 GPUs a node, and no GPU is visible here: 2 processes are started"),
+        "{answer:?}"
     );
-    let answer = bench.ask(&["alone.py", "--nproc", "cpu"]);
-    assert_eq!(
-        bench.said(&answer.stdout),
-        "python -m torch.distributed.run --nproc_per_node=cpu DIR/alone.py\n"
-    );
+    let answer = with_torch(&bench, &["alone.py", "--nproc", "cpu"]);
+    assert_eq!(bench.said(&answer.stdout), start("cpu") + "\n");
     bench.refused(&["alone.py", "--extra", "x"], 1, "there is no pyproject.toml that declares it");
-    bench.refused(&["alone.py", "--torch", "container"], 1, "no pyproject.toml");
+    bench.refused(&["alone.py"], 3, "torchrun is part of torch, and this Python has none");
+    bench.refused(
+        &["alone.py", "--torch", "python", "--with", "x"],
+        1,
+        "--torch python nothing is installed",
+    );
+}
+
+#[test]
+fn a_script_without_a_runspec_runs_under_torchrun_and_says_so() {
+    let bench = Bench::new(HEADER);
+    bench.0.write("plain.py", "print(1)\n");
+    let answer = with_torch(&bench, &["plain.py", "--", "x"]);
+    let torchrun = "python -m torch.distributed.run --nproc_per_node=1 DIR/plain.py x\n";
+    assert_eq!(bench.said(&answer.stdout), torchrun);
+    assert!(
+        answer.stderr.contains("has no [tool.runspec], so torchrun starts it, one process"),
+        "{answer:?}"
+    );
+    assert!(
+        answer.stderr.contains("no GPU is visible here: one process is started on the CPU"),
+        "{answer:?}"
+    );
+    let answer = bench.ask(&["plain.py", "--launch", "direct"]);
+    assert_eq!(
+        (bench.said(&answer.stdout).as_str(), answer.stderr.lines().count()),
+        ("python DIR/plain.py\n", 1)
+    );
+    let answer = with_torch(&bench, &["plain.py", "--nproc", "3"]);
+    assert!(answer.stdout.contains("--nproc_per_node=3") && !answer.stderr.contains("warning"), "{answer:?}");
+    bench.0.write("job.sh", "echo hi\n");
+    bench.refused(&["job.sh"], 1, "launch starts Python scripts");
+}
+
+#[test]
+fn uv_makes_what_a_header_names() {
+    let bench = Bench::new(HEADER);
+    let write = |path: &str, text: &str| bench.0.write(path, text);
+    // A header's packages are its script's alone, also below a project.
+    write(
+        "repo/stage/own.py",
+        "# /// script\n# requires-python = \">=3.10\"\n# dependencies = [\"numpy\", \"-e x\"]\n# ///\n",
+    );
+    let steps = |answer: &Answer| -> String {
+        let lines = answer.stderr.lines().filter(|line| line.starts_with('+'));
+        let text = bench.said(&lines.collect::<Vec<_>>().join("\n"));
+        let name =
+            text.split("launch/").nth(1).and_then(|rest| rest.get(..16)).unwrap_or_default().to_owned();
+        if name.is_empty() { text } else { text.replace(&name, "DIGEST") }
+    };
+    let answer = bench.ask(&["repo/stage/own.py", "--with", "rich", "--", "x"]);
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    insta::assert_snapshot!(steps(&answer), @r"
+    + DIR/bin/uv venv --python '>=3.10' DIR/cache/launch/DIGEST/venv
+    + DIR/bin/uv pip install --torch-backend auto -- numpy '-e x' rich torch
+    + DIR/cache/launch/DIGEST/venv/bin/python -m torch.distributed.run --nproc_per_node=1 DIR/repo/stage/own.py x
+    ");
+    assert!(
+        answer.stderr.contains("torch is installed beside the packages of this script's header"),
+        "{answer:?}"
+    );
+    let again = bench.ask(&["repo/stage/own.py", "--with", "rich", "--", "x"]);
+    assert!(!again.stderr.contains("uv venv"), "what is ready is not made again: {again:?}");
+    // On a torch that is there, the rest is put on top of it; one that the header does not take is not used.
+    insta::assert_snapshot!(steps(&with_torch(&bench, &["repo/stage/own.py"])), @r"
+    + DIR/bin/uv venv --python DIR/bin/python3 --system-site-packages --seed DIR/cache/launch/DIGEST/venv
+    + DIR/bin/uv sync --active --project DIR/cache/launch/DIGEST/project
+    + DIR/cache/launch/DIGEST/venv/bin/python -m torch.distributed.run --nproc_per_node=1 DIR/repo/stage/own.py
+    ");
+    write(
+        "pinned.py",
+        "# /// script\n# dependencies = [\"torch>=2.4,<2.6\"]\n# [tool.runspec]\n# run.launch = \"direct\"\n# ///\n",
+    );
+    let answer = with_torch(&bench, &["pinned.py"]);
+    assert!(
+        answer.stderr.contains("torch 2.10.0 of DIR").eq(&false)
+            && answer.stderr.contains("is not the torch >=2.4,<2.6"),
+        "{answer:?}"
+    );
+    assert!(answer.stderr.contains("uv pip install --torch-backend auto -- 'torch>=2.4,<2.6'"), "{answer:?}");
+    // Settings of uv and a lock are uv's own to read.
+    write(
+        "settled.py",
+        "# /// script\n# dependencies = [\"x\"]\n# [tool.uv.sources]\n# x = {path = \"x\"}\n# [tool.runspec]\n# run.launch = \"direct\"\n# ///\n",
+    );
+    let answer = bench.ask(&["settled.py"]);
+    assert!(bench.said(&answer.stderr).contains("uv sync --active --script DIR/settled.py"), "{answer:?}");
+    // Who names the stage has its packages, and those of the header on top.
+    let answer = bench.ask(&["repo/stage/own.py", "--stage", "repo/stage"]);
+    let expected = "uv run --with DIR/repo --with numpy --with -e x --project DIR/repo/stage";
+    assert!(bench.said(&answer.stdout).contains(expected), "{answer:?}");
+}
+
+#[test]
+fn what_a_header_says_and_a_start_here_does_not_do_is_said() {
+    let bench = Bench::new(HEADER);
+    bench.script(
+        "far.py",
+        "[tool.runspec]\nimage = \"nvcr.io/x:1\"\nsetup = \"bring coffee\"\nrun.launch = \"direct\"\n[tool.runspec.resources]\nnodes = 2",
+    );
+    let answer = bench.ask(&["far.py"]);
+    for expected in
+        ["for 2 nodes, and is started on this one alone", "container image nvcr.io/x:1", "bring coffee"]
+    {
+        assert!(answer.stderr.contains(expected), "{expected:?} is not in {answer:?}");
+    }
+    bench.script("own.py", "[tool.runspec.run]\ncmd = \"python {script}\"");
+    bench.refused(&["own.py", "--", "x"], 1, "arguments after -- have no place in it");
 }
 
 #[test]
@@ -407,10 +521,10 @@ fn a_relative_script_keeps_its_folders_in_the_stage() {
 fn what_is_not_there() {
     let bench = Bench::new(HEADER);
     bench.refused(&["nowhere.py"], 2, "there is no script DIR/nowhere.py");
-    bench.0.write("plain.py", "print(1)\n");
-    bench.refused(&["plain.py"], 1, "has no PEP 723 block");
-    bench.0.write("bare.py", "# /// script\n# x = 1\n# ///\n");
-    bench.refused(&["bare.py"], 1, "no [tool.runspec] table");
+    bench.0.write("open.py", "# /// script\n# x = 1\n");
+    bench.refused(&["open.py"], 1, "is not closed");
+    bench.0.write("list.py", "# /// script\n# dependencies = \"numpy\"\n# ///\n");
+    bench.refused(&["list.py"], 1, "script.dependencies is \"numpy\"");
     bench.0.write("torn.py", "# /// script\n# [tool\n# ///\n");
     bench.refused(&["torn.py"], 1, "at line 2");
     bench.script("mpi.py", "[tool.runspec]\nrun.launch = \"mpi\"");
@@ -513,13 +627,81 @@ fn the_same_header_becomes_a_batch_script() {
         "lr=1e-5",
         "torch.distributed.run",
         "WANDB_API_KEY",
-        "  '{ module load cuda && export B=1; } && true'",
+        "  '{ module load cuda && export B=1 && export PATH=",
         r#"    eval \"\$startup\" || exit \"\$?\""#,
     ] {
         assert!(script.contains(expected), "{expected:?} is not in {script}");
     }
     assert!(!script.contains("abc"), "a secret got in: {script}");
     assert!(answer.stderr.contains("WANDB_API_KEY holds a secret"), "{answer:?}");
+    // The stage's environment is made by the job, with the repository in it.
+    for expected in [
+        "uv sync --active --project DIR/repo/stage",
+        "uv pip install --no-deps -- DIR/repo",
+        "export VIRTUAL_ENV=\"$ENVIRONMENT\"",
+        "export PATH=\"$VIRTUAL_ENV/bin:$PATH\"",
+    ] {
+        assert!(script.contains(expected), "{expected:?} is not in {script}");
+    }
     bench.script("ray.py", "[tool.runspec]\nrun.launch = \"ray\"");
     bench.refused(&["ray.py", "--slurm", "site.toml"], 1, "this script's launch is ray");
+}
+
+#[test]
+fn a_batch_script_honours_what_is_asked_or_says_what_to_do() {
+    let bench = Bench::new("[tool.runspec]\nname = \"t\"");
+    bench.0.write("site.toml", "shared_dir = \"/shared\"\n");
+    bench.0.write("image.toml", "shared_dir = \"/shared\"\nimage = \"/shared/x.sqsh\"\n");
+    bench.0.write("bare.toml", "shared_dir = \"/shared\"\nenvironment = \"none\"\n");
+    bench.0.write("own.py", "# /// script\n# dependencies = [\"numpy\"]\n# ///\n");
+    bench.0.write("plain.py", "print(1)\n");
+    let written = |arguments: &[&str]| {
+        let answer = bench.ask(arguments);
+        assert_eq!(answer.code, Some(0), "{answer:?}");
+        (bench.said(&answer.stdout), bench.said(&answer.stderr))
+    };
+    let (script, _) = written(&[
+        "repo/stage",
+        "--slurm",
+        "site.toml",
+        "--extra",
+        "cu129",
+        "--with",
+        "rich",
+        "--source-path",
+    ]);
+    assert!(
+        script.contains("uv sync --active --project DIR/repo/stage --extra cu129 && uv pip install -- rich"),
+        "{script}"
+    );
+    assert!(
+        script.contains("export '\"'\"'PYTHONPATH=") || script.contains("export PYTHONPATH=DIR/repo/src"),
+        "{script}"
+    );
+    let (script, said) = written(&["own.py", "--slurm", "site.toml"]);
+    assert!(script.contains("uv pip install --torch-backend auto -- numpy torch"), "{script}");
+    assert!(said.contains("has no [tool.runspec]"), "{said}");
+    let (script, said) = written(&["own.py", "--slurm", "image.toml"]);
+    assert!(script.contains("uv venv --python python3 --clear --system-site-packages"), "{script}");
+    assert!(
+        script.contains("--excludes shardplan-excluded.txt -- numpy") && !script.contains("-- numpy torch"),
+        "{script}"
+    );
+    assert!(said.contains("on top of the Python of its image"), "{said}");
+    let (script, _) = written(&["plain.py", "--slurm", "bare.toml"]);
+    assert!(!script.contains("VIRTUAL_ENV"), "{script}");
+    bench.refused(&["own.py", "--slurm", "bare.toml", "--with", "rich"], 1, "the site's environment is none");
+    bench.refused(
+        &["own.py", "--slurm", "site.toml", "--extra", "x"],
+        1,
+        "no pyproject.toml that declares it",
+    );
+    bench.script("cmd.py", "[tool.runspec.run]\ncmd = \"python -u {script} go\"");
+    let (script, said) = written(&["cmd.py", "--slurm", "site.toml"]);
+    assert!(
+        script.contains("bash -c 'python -u DIR/cmd.py go'") && said.contains("once for each GPU"),
+        "{script}"
+    );
+    bench.script("own_launcher.py", "[tool.runspec.run]\ncmd = \"torchrun {script}\"");
+    bench.refused(&["own_launcher.py", "--slurm", "site.toml"], 1, "starts its processes by torchrun");
 }

@@ -81,7 +81,7 @@ fn caches(writer: &mut Writer<'_>) -> String {
 /// Phase 1: what one task does for all; empty when there is nothing to do.
 pub fn prepare(writer: &mut Writer<'_>, payload: &Payload) -> String {
     let syncs = writer.environment_kind() == Environment::Shared && uses_python(payload);
-    if !syncs {
+    if !syncs && payload.prepare.is_none() {
         return String::new();
     }
     let mut step = Step::new();
@@ -92,14 +92,23 @@ pub fn prepare(writer: &mut Writer<'_>, payload: &Payload) -> String {
         step.line("exec 9>> .shardplan-sync.lock");
         step.line("flock 9");
     }
-    step.line("uv sync");
-    let flags = writer.container_flags(&CACHES);
+    let mut variables = CACHES.to_vec();
+    let mut words = String::from("\"$WORKDIR\"");
+    match &payload.prepare {
+        None => step.line("uv sync"),
+        Some(commands) => {
+            step.line("eval \"$2\" || exit \"$?\"");
+            words.push_str(&format!(" \\\n  {commands}"));
+            variables.push("VIRTUAL_ENV");
+        }
+    }
+    let flags = writer.container_flags(&variables);
     let prefix = writer.container_prefix();
     let mpi = writer.mpi();
     let mut out = String::from("\n# Phase 1: one task prepares the environment for all\n");
     let quoted = step.single_quoted();
     out.push_str(&format!(
-        "# shellcheck disable=SC2016 # expanded by the task\nsrun {mpi}-N 1 --ntasks=1 --ntasks-per-node=1 \\\n{flags}{prefix}  bash -c {quoted} bash \"$WORKDIR\"\n"
+        "# shellcheck disable=SC2016 # expanded by the task\nsrun {mpi}-N 1 --ntasks=1 --ntasks-per-node=1 \\\n{flags}{prefix}  bash -c {quoted} bash {words}\n"
     ));
     out
 }
@@ -152,7 +161,7 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     if !interactive {
         out.push_str(&footer::before(writer));
     }
-    if !torchrun {
+    if !torchrun || payload.startup.is_some() {
         out.push_str("# shellcheck disable=SC2016 # expanded by each task\n");
     }
     out.push_str(&format!("srun {mpi}{how} \\\n{flags}{prefix}  bash -c {command} bash \"$WORKDIR\""));

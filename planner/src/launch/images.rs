@@ -104,6 +104,10 @@ impl Writer<'_> {
     /// Where the Python environment lies: as the site says; in the image, where there is one that is not known to lack it;
     /// else where uv makes it.
     pub fn environment_kind(&self) -> Environment {
+        // What the job makes itself stands first on the tasks' PATH.
+        if self.options.environment.is_some() {
+            return Environment::None;
+        }
         let body = self.options.body;
         self.site.environment.unwrap_or(match (body, self.container()) {
             (Body::Worker | Body::Torchtitan | Body::Command, _) => Environment::None,

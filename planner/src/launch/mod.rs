@@ -32,7 +32,7 @@ mod writer;
 
 pub use cli::{as_command_line, command_line, command_words, site_toml, words};
 pub use examples::{Example, examples};
-pub use options::{Body, Mode, ScriptOptions, Task};
+pub use options::{Body, Mode, ScriptOptions, Task, TaskEnvironment};
 pub use profile::Profile;
 pub use site::{Container, Environment, GpuRequest, Site};
 pub use text::is_variable;

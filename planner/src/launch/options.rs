@@ -123,6 +123,18 @@ pub struct ScriptOptions {
     /// Shell commands that each task runs before the command, in its own shell (body command). The first that fails
     /// ends the task.
     pub startup: Vec<String>,
+    /// An environment that the job makes before its tasks start (body command).
+    #[serde(skip)]
+    pub environment: Option<TaskEnvironment>,
     /// A missing site value is an error instead of a placeholder to fill in.
     pub strict: bool,
+}
+
+/// An environment that one task of a job makes for all.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskEnvironment {
+    /// Its folder among the shared ones; of letters, digits and dashes.
+    pub name: String,
+    /// What makes it, for a shell in which `VIRTUAL_ENV` names the folder.
+    pub commands: Vec<String>,
 }

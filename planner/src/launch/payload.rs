@@ -36,6 +36,8 @@ pub struct Payload {
     pub saved_steps: Option<&'static str>,
     /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
     pub wants_ranks: bool,
+    /// What one task's shell executes for all before they start, as one quoted word.
+    pub prepare: Option<String>,
     /// What each task's shell executes before the command, as one quoted word.
     pub startup: Option<String>,
     /// Whether losses stand in the log as Megatron prints them.
@@ -57,6 +59,7 @@ impl Payload {
             run_folder: false,
             saved_steps: None,
             wants_ranks: false,
+            prepare: None,
             startup: None,
             prints_losses: false,
         }

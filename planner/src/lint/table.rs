@@ -140,6 +140,16 @@ const RULES: &[Rule] = &[
     ),
     rule("loopback-address", Severity::Error, "every machine calls itself by this name"),
     rule("address-of-each-node", Severity::Error, "all ranks must be given the same address"),
+    rule(
+        "silent-loopback",
+        Severity::Warning,
+        "nothing fails when the name can't be had, and the nodes wait for each other until the time limit",
+    ),
+    rule(
+        "scontrol-in-container",
+        Severity::Warning,
+        "images have no commands of Slurm: the address stays empty, and the nodes never meet",
+    ),
     rule("launch-node-address", Severity::Warning, "under salloc it is the login node"),
     rule("port-range", Severity::Error, "the rendezvous can't be opened"),
     rule("fixed-port", Severity::Warning, "the second job on a node fails with EADDRINUSE"),
@@ -171,6 +181,16 @@ const RULES: &[Rule] = &[
     rule("secret-printed", Severity::Error, "logs are shared and kept"),
     rule("unshared-path", Severity::Warning, "other nodes do not see these files"),
     rule("cache-in-container", Severity::Warning, "a container's own files are gone when it ends"),
+    rule(
+        "path-not-mounted",
+        Severity::Warning,
+        "a container sees its image and what is mounted into it, nothing else of the node",
+    ),
+    rule(
+        "environment-thrown-away",
+        Severity::Warning,
+        "each step has a container of its own, made of the image, and nothing that another one changed is in it",
+    ),
     rule("nemo-home", Severity::Warning, "data that one node prepared must be seen by all"),
     rule(
         "mkdir-in-task",
@@ -218,6 +238,21 @@ const RULES: &[Rule] = &[
         "removes-checkpoints",
         Severity::Warning,
         "a job that is queued again then begins anew, and another job's work may lie there, too",
+    ),
+    rule(
+        "overwrites-output",
+        Severity::Warning,
+        "Slurm starts a job again after a node failed, and what was trained until then is lost",
+    ),
+    rule(
+        "requeue-truncates-log",
+        Severity::Warning,
+        "what the earlier attempt said, and why it ended, is gone",
+    ),
+    rule(
+        "requeue-without-load",
+        Severity::Warning,
+        "each attempt trains from the beginning, and the job never ends within its time limit",
     ),
     rule("signal-after-limit", Severity::Error, "the signal comes when the job starts"),
     rule("signal-without-trap", Severity::Error, "the default action of most signals ends the shell"),

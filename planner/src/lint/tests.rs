@@ -331,6 +331,128 @@ fn a_script_in_a_here_document_is_another_one() {
 }
 
 #[test]
+fn what_a_requeue_takes_away() {
+    let requeued = |body: &str| job(8, &format!("#SBATCH --requeue\n#SBATCH --open-mode=append\n{body}"));
+    // Folders that the script itself saves into, before the run and not after it.
+    let run = "srun python train.py --output_dir /lustre/runs/a --resume_from_checkpoint latest";
+    check(&job(8, &format!("rm -rf /lustre/runs/a\n{run}")), &["removes-checkpoints"]);
+    check(&job(8, &format!("OUT=/lustre/runs\nrm -rf \"$OUT/a\"/*\n{run}")), &["removes-checkpoints"]);
+    check(&job(8, &format!("set -e\nrm -rf /lustre/runs/b\n{run}")), &[]);
+    check(&job(8, &format!("set -e\n{run}\nrm -rf /lustre/runs/a")), &[]);
+    // Logs.
+    check(
+        &requeued("set -o pipefail\nsrun python train.py 2>&1 | tee /lustre/logs/train.log"),
+        &["requeue-truncates-log"],
+    );
+    check(&requeued("set -o pipefail\nsrun python train.py 2>&1 | tee -a /lustre/logs/train.log"), &[]);
+    check(&requeued("srun python train.py > /lustre/logs/train.log 2>&1"), &["requeue-truncates-log"]);
+    check(&requeued("srun python train.py > \"/lustre/logs/${SLURM_RESTART_COUNT:-0}.log\" 2>&1"), &[]);
+    check(&job(8, "srun python train.py > /lustre/logs/train.log 2>&1"), &[]);
+    // Trainers that begin anew.
+    let megatron = "srun python pretrain_gpt.py --save /lustre/a --save-interval 100";
+    check(&requeued(megatron), &["requeue-without-load"]);
+    check(&requeued(&format!("{megatron} --load=/lustre/a")), &[]);
+    check(&requeued(&format!("ARGS=(--load /lustre/a)\n{megatron} \"${{ARGS[@]}}\"")), &[]);
+    check(&requeued(&format!("{megatron} $ARGS_OF_THE_SITE")), &[]);
+    check(&job(8, megatron), &[]);
+    // Trainers that are told to write over their folder.
+    let hf = "srun python run_clm.py --output_dir /lustre/a";
+    check(&job(8, &format!("{hf} --overwrite_output_dir True")), &["overwrites-output"]);
+    for harmless in [
+        "--overwrite_output_dir False",
+        "--overwrite_output_dir=false",
+        "--overwrite_output_dir --resume_from_checkpoint x",
+    ] {
+        check(&job(8, &format!("{hf} {harmless}")), &[]);
+    }
+    check(&job(8, "CMD=\"run.py --overwrite_output_dir\"\necho $CMD\nsrun python train.py"), &[]);
+}
+
+#[test]
+fn hosts_that_come_to_nothing() {
+    let run = |address: &str| {
+        job(
+            1,
+            &format!(
+                "export MASTER_PORT=\"$((15000 + SLURM_JOB_ID % 10000))\"\n{address}\nexport MASTER_ADDR\nsrun bash -c 'python -m torch.distributed.run --nnodes=2 --nproc_per_node=8 --node_rank=$SLURM_NODEID --master_addr=$MASTER_ADDR --master_port=$MASTER_PORT train.py'"
+            ),
+        )
+    };
+    let hosts = "scontrol show hostnames \"$SLURM_JOB_NODELIST\"";
+    for bad in [
+        "MASTER_ADDR=\"${HEAD:-localhost}\"".to_owned(),
+        format!("MASTER_ADDR=$({hosts} | sed -n 1p || echo 127.0.0.1)"),
+        "MASTER_ADDR=$(hostname -i)".to_owned(),
+        format!(
+            "HEAD=$({hosts} | sed -n 1p)\nMASTER_ADDR=$(srun --nodes=1 --ntasks=1 -w \"$HEAD\" hostname --ip-address)"
+        ),
+    ] {
+        assert!(broken(&run(&bad)).contains(&"silent-loopback"), "{bad}: {:?}", broken(&run(&bad)));
+    }
+    for good in [
+        format!("MASTER_ADDR=$({hosts} | sed -n 1p)"),
+        format!("MASTER_ADDR=\"${{MASTER_ADDR:-$({hosts} | sed -n 1p)}}\""),
+        // Of a variable of Slurm's the default never comes about.
+        "MASTER_ADDR=\"${SLURM_FIRST_HOST:-localhost}\"".to_owned(),
+        format!("MASTER_ADDR=$({hosts} | sed -n 1p)\necho \"on $(hostname -s) and not localhost\""),
+    ] {
+        assert!(!broken(&run(&good)).contains(&"silent-loopback"), "{good}");
+    }
+    // On one node a machine's own name is right.
+    let one = "#!/bin/bash\n#SBATCH --nodes=1\nMASTER_ADDR=${MASTER_ADDR:-localhost} srun --export=ALL python train.py\n";
+    assert!(!broken(one).contains(&"silent-loopback"));
+}
+
+#[test]
+fn what_a_container_sees() {
+    let run = |flags: &str, command: &str| {
+        job(8, &format!("srun --container-image=/lustre/x.sqsh {flags} {command}"))
+    };
+    for (flags, command, expected) in [
+        ("--container-mounts=/lustre/code:/code", "python /code/t.py --data /lustre/data", true),
+        ("--container-mounts=/lustre/code:/code", "python /lustre/code/t.py", true),
+        ("--container-mounts=/lustre/code:/code", "bash -c 'cd /gpfs/a && python t.py'", true),
+        ("--container-mounts=/lustre:/lustre", "python /lustre/code/t.py --data=/lustre/data", false),
+        (
+            "--container-mounts=/lustre/code:/code",
+            "python /code/t.py --tmp /tmp/x --in /opt/y --of /workspace/z",
+            false,
+        ),
+        // What is mounted is not known, or the site mounts more by itself.
+        ("--container-mounts=$MOUNTS_OF_THE_SITE", "python /lustre/code/t.py", false),
+        ("--container-mounts=/home/me/code:/code", "python /home/me/other.py", false),
+        ("", "python /lustre/code/t.py", false),
+        ("--container-mounts=$DATA:$DATA", "python t.py --data $DATA/train", false),
+    ] {
+        let rules = broken(&run(flags, command));
+        assert_eq!(rules.contains(&"path-not-mounted"), expected, "{flags} {command}: {rules:?}");
+    }
+    let two = |first: &str, mounts: &str| {
+        let container = format!("--container-image=/lustre/x.sqsh {mounts}");
+        job(
+            8,
+            &format!(
+                "export UV_CACHE_DIR=/lustre/uv\nset -e\nsrun -N 1 --ntasks=1 {container} {first}\nsrun {container} python train.py"
+            ),
+        )
+    };
+    let mounts = "--container-mounts=/lustre:/lustre";
+    for (first, mounts, expected) in [
+        ("pip install einops", mounts, true),
+        ("bash -c 'cd /opt/Megatron-Bridge && uv sync'", mounts, true),
+        ("bash -c 'cd /lustre/code && uv sync'", mounts, false),
+        ("bash -c 'cd /opt/x && uv sync && uv run --no-sync python prepare.py'", mounts, false),
+        ("pip install --target /lustre/packages einops", mounts, false),
+        ("bash -c '. /lustre/venv/bin/activate && pip install einops'", mounts, false),
+        ("pip install einops", "--container-name=mine", false),
+        ("bash -c 'pip install einops && python prepare.py'", mounts, false),
+    ] {
+        let rules = broken(&two(first, mounts));
+        assert_eq!(rules.contains(&"environment-thrown-away"), expected, "{first} {mounts}: {rules:?}");
+    }
+}
+
+#[test]
 fn sizes_that_a_recipe_gives_are_not_guessed() {
     let sizes = "train.micro_batch_size=4 train.global_batch_size=32";
     let layout = "model.tensor_model_parallel_size=1 model.pipeline_model_parallel_size=1 model.context_parallel_size=1";

@@ -102,7 +102,7 @@ pub fn uv_run(run: &UvRun<'_>) -> Invocation {
         command.push("--no-sync".to_owned());
     }
     if let Some(verbatim) = run.verbatim {
-        command.extend(shell(verbatim, run.script, run.config));
+        command.extend(own_command(verbatim, run.script, run.config));
     } else {
         if run.pre_script.is_empty() {
             command.push("python".to_owned());
@@ -152,7 +152,7 @@ pub struct Plain<'a> {
 /// The command of a start without uv.
 pub fn plain(run: &Plain<'_>) -> Invocation {
     let command = match run.verbatim {
-        Some(verbatim) => shell(verbatim, run.script, run.config),
+        Some(verbatim) => own_command(verbatim, run.script, run.config),
         None => [run.python.to_owned()]
             .into_iter()
             .chain(run.pre_script.iter().cloned())
@@ -174,7 +174,7 @@ fn tail(script: &str, config: Option<&str>, passthrough: &[String]) -> Vec<Strin
 }
 
 /// A command of the script's own for a shell, with both placeholders filled.
-fn shell(verbatim: &str, script: &str, config: Option<&str>) -> Vec<String> {
+pub fn own_command(verbatim: &str, script: &str, config: Option<&str>) -> Vec<String> {
     let quoted = |path: &str| text::quoted(path).unwrap_or_default();
     let mut filled = String::new();
     let mut rest = verbatim;

@@ -29,11 +29,11 @@ pub struct Container<'a> {
 }
 
 /// The `pyproject.toml` of a temporary project: the stage's, without what the container brings, and with its relative
-/// paths made absolute against the stage's folder.
+/// paths made absolute against the stage's folder. `with` are further packages.
 ///
 /// # Errors
 /// When a value that must be kept is of the wrong kind.
-pub fn container_project(stage: &Stage, folder: &str) -> Result<String, Box<Finding>> {
+pub fn container_project(stage: &Stage, folder: &str, with: &[String]) -> Result<String, Box<Finding>> {
     let root = Fields::new(&stage.document, "pyproject");
     let project = root.table("project", "project")?;
     let uv = root.table("tool", "tool")?.table("uv", "tool.uv")?;
@@ -43,6 +43,10 @@ pub fn container_project(stage: &Stage, folder: &str) -> Result<String, Box<Find
         if let Some(value) = project.get(key) {
             kept.insert(key.to_owned(), value.clone());
         }
+    }
+    let listed = kept.entry("dependencies").or_insert_with(|| Value::Array(Vec::new()));
+    if let Value::Array(dependencies) = listed {
+        dependencies.extend(with.iter().cloned().map(Value::String));
     }
     // uv wants a name and a version; which does not matter to a project that is never published.
     kept.entry("name").or_insert_with(|| "stage".into());
@@ -111,13 +115,7 @@ fn join(folder: &str, path: &str) -> String {
 /// The steps that make the environment, and the start on it.
 pub fn container_steps(container: &Container<'_>) -> (Vec<Invocation>, Invocation) {
     let Container { uv, interpreter, environment, project, extras, run } = *container;
-    let within = |mut invocation: Invocation| {
-        for name in ["VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT"] {
-            invocation.set.insert(name.to_owned(), environment.to_owned());
-        }
-        invocation.prepend.insert("PATH".to_owned(), format!("{environment}/bin"));
-        invocation
-    };
+    let within = |invocation| within(environment, invocation);
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let make = Invocation {
         command: words(&[
@@ -140,8 +138,22 @@ pub fn container_steps(container: &Container<'_>) -> (Vec<Invocation>, Invocatio
         let command = words(&[uv, "pip", "install", "--no-deps", repo]);
         steps.push(within(Invocation { command, ..Invocation::default() }));
     }
+    (steps, start_in(environment, run))
+}
+
+/// A start by the Python of the environment in the folder `environment`.
+pub fn start_in(environment: &str, run: Plain<'_>) -> Invocation {
     let python = format!("{environment}/bin/python");
     // A repository that was installed needs no path.
     let repo = if matches!(run.repo, Repo::Package(_)) { Repo::None } else { run.repo };
-    (steps, within(plain(&Plain { python: &python, repo, ..run })))
+    within(environment, plain(&Plain { python: &python, repo, ..run }))
+}
+
+/// The same, with that environment as the active one.
+fn within(environment: &str, mut invocation: Invocation) -> Invocation {
+    for name in ["VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT"] {
+        invocation.set.insert(name.to_owned(), environment.to_owned());
+    }
+    invocation.prepend.insert("PATH".to_owned(), format!("{environment}/bin"));
+    invocation
 }

@@ -14,7 +14,11 @@ mod config;
 mod container;
 mod cuda;
 mod document;
+mod header;
+mod here;
+mod packages;
 mod profile;
+mod requirement;
 mod settings;
 mod spec;
 mod stage;
@@ -23,15 +27,19 @@ mod torch;
 pub use accelerator::{Accelerator, Detected, OperatingSystem, Source, detect};
 pub use block::{Block, script_block};
 pub use command::{
-    Invocation, Plain, Repo, UvRun, launcher_arguments, plain, shell_line, shown_variables, sync, uv_run,
-    without_secrets,
+    Invocation, Plain, Repo, UvRun, launcher_arguments, own_command, plain, shell_line, shown_variables,
+    sync, uv_run, without_secrets,
 };
 pub use config::{ConfigFile, config_file};
-pub use container::{Container, container_project, container_steps};
+pub use container::{Container, container_project, container_steps, start_in};
 pub use cuda::{Choice, DriverVersion, choose_extra, needs_detection, pinned_backend, supports};
+pub use header::{Header, Packages, header, parse};
+pub use here::{Devices, processes_here};
+pub use packages::{From as PackagesFrom, Installation, batch_commands, installation};
 pub use profile::{Profile, RESERVED, profile};
+pub use requirement::{allows, requirement_of};
 pub use settings::{Executor, Processes, Settings, settings, startup_block};
-pub use spec::{ConfigFormat, Gpus, Launch, Runspec, parse};
+pub use spec::{ConfigFormat, Gpus, Launch, Runspec};
 pub use stage::{DEFAULT_EXCLUDED, Stage, read_stage, switched_extras};
 pub use torch::{cuda_major, locked_mismatch, mismatch};
 

@@ -82,8 +82,12 @@ pub struct Settings {
     pub gpus_per_node: Option<Gpus>,
     /// Processes of each node under torchrun.
     pub processes: Processes,
-    /// Processes under torchrun where there is no stage: one, unless the profile says otherwise.
-    pub plain_processes: Processes,
+    /// Processes that the profile asks for by their own number, whatever GPUs there are.
+    #[serde(skip)]
+    pub asked_processes: Option<Processes>,
+    /// GPUs of a node that profile or header says; none where the format's default stands.
+    #[serde(skip)]
+    pub said_gpus: Option<Gpus>,
     /// Container image.
     pub image: Option<String>,
     /// Shell commands before the run, in order.
@@ -125,7 +129,8 @@ pub struct SlurmSettings {
 pub fn settings(spec: &Runspec, profile: Option<&Profile>, batch: bool) -> Result<Settings, Box<Finding>> {
     let empty = toml::Table::new();
     let fields = profile.map_or(Fields::new(&empty, "profile"), Profile::fields);
-    let gpus_per_node = spec::gpus(fields, "gpus_per_node")?.or(Some(spec.gpus_per_node));
+    let of_profile = spec::gpus(fields, "gpus_per_node")?;
+    let gpus_per_node = of_profile.or(Some(spec.gpus_per_node));
     let asked = fields.loose_text("nproc_per_node")?.map(|text| Processes::parse(&text)).transpose()?;
     let processes = asked.clone().unwrap_or(match gpus_per_node {
         Some(Gpus::All(_)) => Processes::Each("gpu".to_owned()),
@@ -139,7 +144,8 @@ pub fn settings(spec: &Runspec, profile: Option<&Profile>, batch: bool) -> Resul
         nodes: fields.number("nodes", 1, MAX_NODES)?.unwrap_or(spec.nodes),
         gpus_per_node,
         processes,
-        plain_processes: asked.unwrap_or(Processes::Count(1)),
+        asked_processes: asked,
+        said_gpus: of_profile.or(spec.says_gpus.then_some(spec.gpus_per_node)),
         image: fields.text("container_image")?.or(fields.text("container")?).or_else(|| spec.image.clone()),
         startup_commands: fields.texts("startup_commands")?.unwrap_or_default(),
         env,

@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use serde_json::Value as Json;
 
-use super::block::script_block;
-use super::document::{self, Fields};
+use super::document::Fields;
 use crate::finding::Finding;
 use crate::launch::text::is_variable;
 
@@ -91,6 +89,9 @@ pub struct Runspec {
     pub nodes: u64,
     /// GPUs of each.
     pub gpus_per_node: Gpus,
+    /// Whether the header says how many, or eight are the format's default.
+    #[serde(skip)]
+    pub says_gpus: bool,
     /// Variables of its environment.
     pub env: BTreeMap<String, String>,
 }
@@ -99,34 +100,18 @@ pub struct Runspec {
 pub(super) const MAX_NODES: u64 = 100_000;
 pub(super) const MAX_GPUS: u64 = 1024;
 
-/// Reads the runspec of the script `text`; `path` is for messages. Unknown keys are ignored, so that headers can be
-/// newer than this program.
+/// The runspec in a table `[tool.runspec]`. Unknown keys are ignored, so that headers can be newer than this program.
 ///
 /// # Errors
-/// No block, no table, TOML that can't be read (with the file's line), or a value of the wrong kind.
-pub fn parse(path: &str, text: &str) -> Result<Runspec, Box<Finding>> {
-    let block = script_block(path, text)?;
-    let document = document::parse(path, &block.toml, |at| block.file_line(at))?;
-    let tool = Fields::new(&document, "").table("tool", "tool")?;
-    let spec = tool.table("runspec", "runspec")?;
-    if tool.get("runspec").and_then(toml::Value::as_table).is_none_or(toml::Table::is_empty) {
-        return Err(Box::new(
-            Finding::error(
-                "runspec",
-                Json::Null,
-                format!(
-                    "the PEP 723 block of this script has no [tool.runspec] table, or an empty one: {path}"
-                ),
-            )
-            .rule("the smallest header is [tool.runspec] with schema = \"1\""),
-        ));
-    }
+/// A value of the wrong kind.
+pub(super) fn read(spec: Fields<'_>) -> Result<Runspec, Box<Finding>> {
     let run = spec.table("run", "runspec.run")?;
     let config = spec.table("config", "runspec.config")?;
     let resources = spec.table("resources", "runspec.resources")?;
     let text_or = |fields: Fields<'_>, key: &str, default: &str| -> Result<String, Box<Finding>> {
         Ok(fields.text(key)?.unwrap_or_else(|| default.to_owned()))
     };
+    let gpus_per_node = gpus(resources, "gpus_per_node")?;
     Ok(Runspec {
         schema: spec.loose_text("schema")?.unwrap_or_else(|| "1".to_owned()),
         docs: text_or(spec, "docs", "")?,
@@ -141,7 +126,8 @@ pub fn parse(path: &str, text: &str) -> Result<Runspec, Box<Finding>> {
         config_format: format(config)?,
         has_config: spec.get("config").is_some(),
         nodes: resources.number("nodes", 1, MAX_NODES)?.unwrap_or(1),
-        gpus_per_node: gpus(resources, "gpus_per_node")?.unwrap_or(Gpus::Count(8)),
+        gpus_per_node: gpus_per_node.unwrap_or(Gpus::Count(8)),
+        says_gpus: gpus_per_node.is_some(),
         env: variables(spec, "env")?,
     })
 }

@@ -27,12 +27,46 @@ pub struct Stage {
     pub(super) document: Table,
 }
 
+impl Stage {
+    /// A stage that says nothing.
+    pub(super) fn empty() -> Stage {
+        Stage {
+            extras: BTreeSet::new(),
+            entry_point: None,
+            excluded: DEFAULT_EXCLUDED.map(str::to_owned).to_vec(),
+            torch_index: None,
+            torchvision_index: None,
+            document: Table::new(),
+        }
+    }
+
+    /// Its requirements, as they are written.
+    pub fn dependencies(&self) -> Vec<String> {
+        let listed = self.project().and_then(|project| project.get("dependencies"));
+        let items = listed.and_then(Value::as_array).into_iter().flatten();
+        items.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
+    /// Versions of Python that it wants.
+    pub fn requires_python(&self) -> Option<&str> {
+        self.project()?.get("requires-python")?.as_str()
+    }
+
+    fn project(&self) -> Option<&Table> {
+        self.document.get("project")?.as_table()
+    }
+}
+
 /// Reads the `pyproject.toml` at `path` with content `text`.
 ///
 /// # Errors
 /// When it is not TOML or a value that is used is of the wrong kind.
 pub fn read_stage(path: &str, text: &str) -> Result<Stage, Box<Finding>> {
-    let document = document::parse_file(path, text)?;
+    stage_of(document::parse_file(path, text)?)
+}
+
+/// The stage that a project's table describes.
+pub(super) fn stage_of(document: Table) -> Result<Stage, Box<Finding>> {
     let root = Fields::new(&document, "pyproject");
     let optional =
         root.table("project", "project")?.table("optional-dependencies", "project.optional-dependencies")?;

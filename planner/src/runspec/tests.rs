@@ -2,6 +2,7 @@ mod choice;
 mod commands;
 mod containers;
 mod header;
+mod packages;
 mod profiles;
 
 use super::*;

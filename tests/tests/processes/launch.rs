@@ -92,6 +92,73 @@ fn a_signal_reaches_torchrun_and_its_ranks() -> Result<()> {
     Ok(())
 }
 
+/// A script of these lines.
+fn written(folder: &Path, name: &str, lines: &str) -> Result<PathBuf> {
+    let path = folder.join(name);
+    std::fs::write(&path, lines)?;
+    Ok(path)
+}
+
+/// What strangers bring: a script that knows nothing of headers, and meets the others by what torch chooses.
+const PLAIN: &str = "import torch.distributed as dist\ndist.init_process_group()\n\
+                     print(f'{dist.get_rank()} of {dist.get_world_size()} by gloo {dist.is_gloo_available()}\\n', end='')\n\
+                     dist.barrier()\ndist.destroy_process_group()\n";
+
+#[test]
+fn a_script_without_a_header_runs_under_torchrun() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = written(folder.path(), "plain.py", PLAIN)?;
+    let output = expect_code(launch(folder.path())?.arg(&script).args(["--nproc", "2"]), 0)?;
+    ensure!(lines(&output)? == ["0 of 2 by gloo True", "1 of 2 by gloo True"], "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(said.contains("has no [tool.runspec], so torchrun starts it, 2 processes"), "{said}");
+    let script = written(folder.path(), "alone.py", "import sys\nprint(len(sys.argv))\nsys.exit(5)\n")?;
+    expect_code(launch(folder.path())?.arg(&script).args(["--launch", "direct", "--", "a", "b"]), 5)?;
+    Ok(())
+}
+
+#[test]
+fn packages_of_a_header_are_there_beside_the_torch_that_is_here() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let body = "import os, idna, torch\nprint(f\"{os.environ['RANK']} {idna.__version__} {torch.__version__.split('+')[0]}\\n\", end='')\n";
+    let header = "# /// script\n# dependencies = [\"idna==3.7\"]\n# [tool.runspec.resources]\n# gpus_per_node = 2\n# ///\n";
+    let script = written(folder.path(), "own.py", &format!("{header}{body}"))?;
+    let output = expect_code(launch(folder.path())?.arg(&script), 0)?;
+    ensure!(lines(&output)? == ["0 3.7 2.11.0", "1 3.7 2.11.0"], "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Where there are GPUs the numbers may differ; what is started is said.
+    ensure!(
+        said.contains("for 2 GPUs a node, and no GPU is visible here: 2 processes are started"),
+        "{said}"
+    );
+    Ok(())
+}
+
+#[test]
+fn a_header_that_wants_no_torch_has_an_environment_of_its_own() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let header = "# /// script\n# requires-python = \">=3.10\"\n# dependencies = [\"idna==3.6\"]\n# [tool.runspec]\n# run.launch = \"direct\"\n# ///\n";
+    let body = "import sys, idna\ntry:\n    import torch\n    sys.exit(4)\nexcept ImportError:\n    print(idna.__version__, *sys.argv[1:])\n";
+    let script = written(folder.path(), "own.py", &format!("{header}{body}"))?;
+    let mut command = launch(folder.path())?;
+    command.arg(&script).args(["--torch", "stage", "--", "x y"]);
+    let output = expect_code(&mut command, 0)?;
+    ensure!(lines(&output)? == ["3.6 x y"], "{output:?}");
+    // A lock beside the script is what is installed.
+    let made = Command::new(uv()?)
+        .args(["lock", "--script"])
+        .arg(&script)
+        .env("UV_PYTHON", torch_python()?)
+        .output()?;
+    ensure!(made.status.success(), "{made:?}");
+    let mut command = launch(folder.path())?;
+    command.arg(&script).args(["--torch", "stage", "--", "again"]);
+    let output = expect_code(&mut command, 0)?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(lines(&output)? == ["3.6 again"] && said.contains("uv sync --active --script"), "{said}");
+    Ok(())
+}
+
 /// A repository with a package of ours and a stage with the script; the stage wants a torch.
 fn repository(folder: &Path) -> Result<PathBuf> {
     let stage = folder.join("repository/stage");

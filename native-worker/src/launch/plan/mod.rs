@@ -2,6 +2,7 @@
 
 mod context;
 mod packages;
+mod script;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,14 +10,16 @@ use std::path::{Path, PathBuf};
 use planner::finding::has_error;
 use planner::launch::is_variable;
 use planner::runspec::{
-    Detected, Gpus, Invocation, Plain, Processes, Repo, Runspec, Settings, UvRun, launcher_arguments, parse,
-    plain, profile, settings, uv_run,
+    Detected, Gpus, Invocation, Launch, Packages, Plain, Processes, Runspec, Settings, UvRun,
+    launcher_arguments, own_command, plain, uv_run,
 };
 use planner::{Finding, Severity};
 
 use self::context::Context;
+pub use self::script::torch_beside;
+use self::script::{Script, repo_use};
 use super::environment::is_one_of_several;
-use super::files::{self, read_named, text};
+use super::files::{self, text};
 use super::prepare::Preparation;
 use crate::cli::Failure;
 use crate::probe;
@@ -24,11 +27,12 @@ use crate::probe;
 /// Where the packages of a script come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum TorchFrom {
-    /// container where this Python imports a torch, else stage; python for a script without a stage
+    /// container where this Python imports a torch that will do, else stage; python where neither header nor stage
+    /// names packages
     Auto,
-    /// uv makes the stage's environment, its torch included
+    /// uv makes the environment of stage or header, its torch included
     Stage,
-    /// This Python's torch, and the rest of the stage's packages in an environment on top of it
+    /// This Python's torch, and the rest of the packages in an environment on top of it
     Container,
     /// This Python has them all; uv is not used
     Python,
@@ -64,6 +68,8 @@ pub struct Request {
     pub no_config: bool,
     /// Profile of env.toml.
     pub profile: Option<String>,
+    /// Who starts it, whatever its header says.
+    pub launch: Option<Launch>,
     /// Processes under torchrun.
     pub nproc: Option<String>,
     /// Optional dependencies of the stage.
@@ -120,36 +126,32 @@ pub struct Planned {
 /// # Errors
 /// For what can't be read, is not there or is refused.
 pub fn plan(request: &Request) -> anyhow::Result<Planned> {
-    let located = files::locate(&request.target, request.stage.as_deref())?;
-    let script = text(&located.script)?;
-    let spec = parse(&script, &read_named(&located.script)?).map_err(wrong)?;
-    let settings = used(&spec, request)?;
+    let script = Script::read(request)?;
     let python = request.python.clone().or_else(|| probe::program("python3"));
-    let mut context = Context { request, located: &located, findings: Vec::new(), interpreter: None };
+    let mut context = Context { request, script, findings: Vec::new(), interpreter: None };
     let torch = context.torch_from(python.as_deref())?;
-    let processes = context.processes(&settings, torch)?;
+    context.check_executor()?;
+    let processes = context.processes();
+    let spec = context.script.spec.clone();
     // A command of the script's own says itself how it starts.
     let pre_script = match spec.cmd {
         Some(_) => Vec::new(),
         None => launcher_arguments(spec.launch, &processes).map_err(wrong)?,
     };
     let config = context.config(&spec)?;
-    let repo = context.repository()?;
+    let repo = context.script.repository(request)?;
     let repo_path = repo.as_deref().map(text).transpose()?;
-    let repo_use = match &repo_path {
-        None => Repo::None,
-        Some(path) if request.source_path => Repo::SourcePath(path),
-        Some(path) => Repo::Package(path),
-    };
-    let folder = text(&located.folder)?;
+    let repo_use = repo_use(repo_path.as_deref(), request);
+    let folder = text(&context.script.located.folder)?;
     let (extras, detected) = context.extras(torch, config.as_deref())?;
-    context.say_processes(&spec, &processes);
+    context.say_start(&processes);
 
+    let path = context.script.path.clone();
     let plain_run = Plain {
         python: python.as_deref().and_then(Path::to_str).unwrap_or("python3"),
         repo: repo_use,
         pre_script: &pre_script,
-        script: &script,
+        script: &path,
         config: config.as_deref(),
         passthrough: &request.passthrough,
         verbatim: spec.cmd.as_deref(),
@@ -158,22 +160,22 @@ pub fn plan(request: &Request) -> anyhow::Result<Planned> {
         TorchFrom::Container => context.in_container(&extras, plain_run)?,
         TorchFrom::Python => {
             if python.is_none() {
-                return Err(Failure::environment(
-                    "there is no python3 on PATH; install one, or name one with --python",
-                ));
+                return Err(no_python());
             }
             (Vec::new(), plain(&plain_run))
         }
+        _ if context.script.packages.is_some() => context.of_header(detected.as_ref(), plain_run)?,
         TorchFrom::Stage | TorchFrom::Auto => {
             let uv = text(&find_uv(request)?.ok_or_else(no_uv)?)?;
+            let with = context.script.with.clone();
             let mut run = UvRun {
                 uv: &uv,
                 stage: &folder,
                 repo: repo_use,
-                extra_with: &request.with,
+                extra_with: &with,
                 extras: &extras,
                 pre_script: &pre_script,
-                script: &script,
+                script: &path,
                 config: config.as_deref(),
                 passthrough: &request.passthrough,
                 verbatim: spec.cmd.as_deref(),
@@ -187,22 +189,22 @@ pub fn plan(request: &Request) -> anyhow::Result<Planned> {
         }
     };
     start.folder = context.workdir(&spec)?;
-    for (name, value) in variables(&settings, request)? {
+    let Context { script, findings, .. } = context;
+    for (name, value) in variables(&script.settings, request)? {
         start.set.entry(name).or_insert(value);
     }
-    let findings = context.findings;
     Ok(Planned {
-        script: located.script,
-        stage: located.folder,
+        findings: script.findings.into_iter().chain(findings).collect(),
+        script: script.located.script,
+        stage: script.located.folder,
         repo,
         spec,
-        settings,
+        settings: script.settings,
         torch,
         extras,
         detected,
         preparations,
         start,
-        findings,
     })
 }
 
@@ -211,12 +213,34 @@ pub fn plan(request: &Request) -> anyhow::Result<Planned> {
 pub struct Described {
     /// The script's header.
     pub spec: Runspec,
+    /// Whether it has a runspec, or stands with defaults alone.
+    pub has_runspec: bool,
     /// Profile and header, merged.
     pub settings: Settings,
-    /// The script, its configuration and its arguments.
+    /// The script, its configuration and its arguments; or, in a shell, the command of its own.
     pub words: Vec<String>,
     /// Folder that it is run in: the header's, or the stage's.
     pub folder: String,
+    /// The script's path.
+    pub script: String,
+    /// Packages of its header, which make an environment of its own.
+    pub packages: Option<Packages>,
+    /// Whether a lock of uv lies beside it.
+    pub is_locked: bool,
+    /// Folder of its stage, and packages that a container's torch excludes there; none without a stage.
+    pub stage: Option<(String, Vec<String>)>,
+    /// Optional dependencies.
+    pub extras: Vec<String>,
+    /// Further packages.
+    pub with: Vec<String>,
+    /// Whether torchrun is to start it in an environment of its own, and nobody names torch.
+    pub lacks_torch: bool,
+    /// The repository, and whether by its path instead of as a package.
+    pub repo: Option<(String, bool)>,
+    /// Where packages come from, as asked.
+    pub torch: TorchFrom,
+    /// What a person should know.
+    pub findings: Vec<Finding>,
 }
 
 /// Reads script, profile and configuration, and asks nothing of this machine.
@@ -224,10 +248,9 @@ pub struct Described {
 /// # Errors
 /// For what can't be read, is not there or is refused.
 pub fn describe(request: &Request) -> anyhow::Result<Described> {
-    let located = files::locate(&request.target, request.stage.as_deref())?;
-    let script = text(&located.script)?;
-    let spec = parse(&script, &read_named(&located.script)?).map_err(wrong)?;
-    let mut settings = used(&spec, request)?;
+    let script = Script::read(request)?;
+    let spec = script.spec.clone();
+    let mut settings = script.settings.clone();
     if let Some(asked) = &request.nproc {
         settings.processes = Processes::parse(asked).map_err(wrong)?;
         if let Processes::Count(count) = settings.processes {
@@ -235,35 +258,46 @@ pub fn describe(request: &Request) -> anyhow::Result<Described> {
         }
     }
     settings.env = variables(&settings, request)?;
-    let context = Context { request, located: &located, findings: Vec::new(), interpreter: None };
+    let context = Context { request, script, findings: Vec::new(), interpreter: None };
     let config = context.config(&spec)?;
-    let config = config.into_iter().flat_map(|path| ["--config".to_owned(), path]);
-    let words = std::iter::once(script).chain(config).chain(request.passthrough.iter().cloned()).collect();
+    let extras = context.asked_extras(config.as_deref())?;
+    let script = context.script;
+    let words = match &spec.cmd {
+        Some(cmd) => own_command(cmd, &script.path, config.as_deref()),
+        None => {
+            let config = config.into_iter().flat_map(|path| ["--config".to_owned(), path]);
+            let first = std::iter::once(script.path.clone());
+            first.chain(config).chain(request.passthrough.iter().cloned()).collect()
+        }
+    };
     // On the nodes it may be there where it is not here.
-    let named = spec.workdir.as_deref().map_or(located.folder.clone(), |named| located.folder.join(named));
+    let own = script.folder();
+    let named = spec.workdir.as_deref().map_or(own.to_owned(), |named| own.join(named));
     let folder = text(&files::absolute(&named)?)?;
-    Ok(Described { spec, settings, words, folder })
+    let repo = script.repository(request)?.as_deref().map(text).transpose()?;
+    let stage_folder = text(&script.located.folder)?;
+    let stage = script.located.stage.as_ref().map(|stage| (stage_folder, stage.excluded.clone()));
+    Ok(Described {
+        is_locked: script.is_locked(),
+        lacks_torch: script.lacks_torch(),
+        stage: stage.filter(|_| script.packages.is_none()),
+        packages: script.packages,
+        script: script.path,
+        with: script.with,
+        findings: script.findings,
+        has_runspec: script.has_runspec,
+        spec,
+        settings,
+        words,
+        folder,
+        extras,
+        repo: repo.map(|path| (path, request.source_path)),
+        torch: request.torch,
+    })
 }
 
 fn wrong(finding: impl std::ops::Deref<Target = Finding>) -> anyhow::Error {
     Failure::finding(finding.clone())
-}
-
-/// Profile and header, merged.
-fn used(spec: &Runspec, request: &Request) -> anyhow::Result<Settings> {
-    let profile = match &request.profile {
-        None => None,
-        Some(name) => {
-            let path = files::profiles()?.ok_or_else(|| {
-                Failure::usage(format!(
-                    "there is no env.toml with the profile {name}, neither here nor above, up to the first folder \
-                     with a pyproject.toml; NEMOTRON_ENV_FILE can name one"
-                ))
-            })?;
-            Some(profile(&text(&path)?, &read_named(&path)?, name).map_err(wrong)?)
-        }
-    };
-    settings(spec, profile.as_ref(), true).map_err(wrong)
 }
 
 /// Variables of header, profile and command line; the last has the last word.
@@ -295,6 +329,10 @@ fn find_uv(request: &Request) -> anyhow::Result<Option<PathBuf>> {
     Ok(probe::program("uv").or(installed))
 }
 
+fn no_python() -> anyhow::Error {
+    Failure::environment("there is no python3 on PATH; install one, or name one with --python")
+}
+
 fn no_uv() -> anyhow::Error {
     Failure::environment(
         "uv is not on PATH, and it makes the script's environment; install it with `pip install uv`, name it with --uv, \
@@ -302,15 +340,20 @@ fn no_uv() -> anyhow::Error {
     )
 }
 
+/// Fields of findings that are told though nothing is wrong.
+const TOLD: [&str; 7] =
+    ["extra", "launch", "with", "runspec.image", "runspec.setup", "torch.version", "torch.build"];
+
 impl Planned {
     /// Whether something stands in the way.
     pub fn is_refused(&self) -> bool {
         has_error(&self.findings)
     }
 
-    /// What a person should see before the start: errors and warnings, and why an extra was chosen.
+    /// What a person should see before the start: errors and warnings, and what differs from what the script says.
     pub fn notes(&self) -> Vec<Finding> {
-        let told = |finding: &&Finding| finding.severity != Severity::Info || finding.field == "extra";
+        let told =
+            |finding: &&Finding| finding.severity != Severity::Info || TOLD.contains(&finding.field.as_str());
         self.findings.iter().filter(told).cloned().collect()
     }
 }

@@ -1,20 +1,23 @@
 //! Environments that are made ready before a start.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use planner::Finding;
-use planner::runspec::{Container, Invocation, Plain, Repo, UvRun, container_project, container_steps, sync};
+use planner::runspec::{
+    Container, Detected, Installation, Invocation, Packages, PackagesFrom, Plain, Repo, UvRun, allows,
+    container_project, container_steps, installation, start_in, sync,
+};
 
 use super::super::files::{read, text};
 use super::super::prepare::{self, Preparation, key};
 use super::context::Context;
-use super::{find_uv, wrong};
-use crate::cli::Failure;
+use super::{find_uv, no_python, no_uv, wrong};
+use crate::probe;
 
 impl Context<'_> {
     /// The stage's environment, made ready once for several starts.
     pub(super) fn synced(&self, run: &UvRun<'_>) -> anyhow::Result<Preparation> {
-        let folder = &self.located.folder;
+        let folder = &self.script.located.folder;
         let environment = std::env::var_os("UV_PROJECT_ENVIRONMENT")
             .filter(|value| !value.is_empty())
             .map_or_else(|| folder.join(".venv"), |named| folder.join(named));
@@ -36,18 +39,9 @@ impl Context<'_> {
         extras: &[String],
         run: Plain<'_>,
     ) -> anyhow::Result<(Vec<Preparation>, Invocation)> {
-        let (Some(stage), Some(found)) = (&self.located.stage, &self.interpreter) else {
-            return Err(Failure::environment("there is no python3 on PATH; name one with --python"));
-        };
-        if !self.request.with.is_empty() {
-            self.findings.push(Finding::warning(
-                "with",
-                self.request.with.join(", "),
-                "further packages are not installed where a container's torch is used; put them into the stage's \
-                 dependencies",
-            ));
-        }
-        let project = container_project(stage, &text(&self.located.folder)?).map_err(wrong)?;
+        let (Some(stage), Some(found)) = (self.stage(), &self.interpreter) else { return Err(no_python()) };
+        let folder = text(self.script.folder())?;
+        let project = container_project(stage, &folder, &self.script.with).map_err(wrong)?;
         let interpreter = text(&found.executable)?;
         let torch = found.torch.clone().unwrap_or_default();
         let name = key(&[&interpreter, &found.version, &torch, &project, &extras.join(" ")]);
@@ -90,16 +84,108 @@ impl Context<'_> {
             content: "ready\n".to_owned(),
         }];
         if let (Some(install), Repo::Package(repo)) = (install, run.repo) {
-            preparations.push(Preparation {
-                steps: vec![(install, "uv could not install the repository")],
-                environment,
-                fresh: None,
-                afterwards: Vec::new(),
-                key: format!("{name}-repository"),
-                content: fingerprint(Path::new(repo)),
-            });
+            preparations.push(repository(install, environment, &name, repo));
         }
         Ok((preparations, start))
+    }
+
+    /// An environment of what the script's header names, as `uv run --script` makes it.
+    pub(super) fn of_header(
+        &mut self,
+        detected: Option<&Detected>,
+        run: Plain<'_>,
+    ) -> anyhow::Result<(Vec<Preparation>, Invocation)> {
+        let uv = text(&find_uv(self.request)?.ok_or_else(no_uv)?)?;
+        let none = Packages::none();
+        let packages = self.script.packages.as_ref().unwrap_or(&none);
+        let is_locked = self.script.is_locked();
+        let lock = if is_locked {
+            read(Path::new(&format!("{}.lock", self.script.path)))
+        } else {
+            Ok(String::new())
+        };
+        let driver =
+            detected.and_then(|detected| detected.found.as_ref()).map(|(found, _)| format!("{found:?}"));
+        // Where uv does what scripts say in full, torch is what they say, too; and a variable of uv's is its own.
+        let chosen =
+            driver.is_some() && !is_locked && !packages.has_uv && std::env::var_os(BACKEND).is_none();
+        if chosen {
+            self.findings.push(Finding::info(
+                "torch.build",
+                "auto",
+                "uv chooses the build of torch for this driver",
+            ));
+        }
+        let python = self.python_of_header(packages).map(text).transpose()?;
+        let made_of = Installation {
+            from: PackagesFrom::Header { script: run.script, packages, is_locked },
+            with: &self.script.with,
+            repository: match run.repo {
+                Repo::Package(repo) => Some(repo),
+                _ => None,
+            },
+            python: python.as_deref(),
+            backend: chosen,
+            excluded: &[],
+        };
+        let backend =
+            if chosen { driver.unwrap_or_default() } else { std::env::var(BACKEND).unwrap_or_default() };
+        let parts = [
+            "header",
+            &packages.text,
+            &lock.unwrap_or_default(),
+            &self.script.with.join("\n"),
+            python.as_deref().unwrap_or_default(),
+            &std::env::var("UV_PYTHON").unwrap_or_default(),
+            &backend,
+            // Relative paths of the header are the script's.
+            if packages.has_uv { run.script } else { "" },
+        ];
+        let name = key(&parts);
+        let home = prepare::folder()?.join(&name);
+        let environment = home.join("venv");
+        let environment_text = text(&environment)?;
+        let mut made = installation(&uv, &environment_text, &made_of);
+        let install = matches!(run.repo, Repo::Package(_)).then(|| made.pop()).flatten();
+        let sentence = |at| {
+            if at == 0 { "uv could not make the environment" } else { "uv could not install the packages" }
+        };
+        let steps = made.into_iter().enumerate().map(|(at, step)| (step, sentence(at))).collect();
+        let mut preparations = vec![Preparation {
+            steps,
+            environment: environment.clone(),
+            fresh: Some((home, Vec::new())),
+            afterwards: Vec::new(),
+            key: name.clone(),
+            content: "ready\n".to_owned(),
+        }];
+        if let (Some(install), Repo::Package(repo)) = (install, run.repo) {
+            preparations.push(repository(install, environment, &name, repo));
+        }
+        Ok((preparations, start_in(&environment_text, run)))
+    }
+
+    /// The Python that a person named, where the header takes it.
+    fn python_of_header(&self, packages: &Packages) -> Option<&Path> {
+        let named = self.request.python.as_deref()?;
+        let fits =
+            |versions: &String| probe::interpreter(named).is_ok_and(|found| allows(versions, &found.version));
+        packages.requires_python.as_ref().is_none_or(fits).then_some(named)
+    }
+}
+
+/// Chooses torch's build where a person does.
+const BACKEND: &str = "UV_TORCH_BACKEND";
+
+/// The repository's package in an environment that is there, anew when its files change.
+fn repository(install: Invocation, environment: PathBuf, name: &str, repo: &str) -> Preparation {
+    Preparation {
+        steps: vec![(install, "uv could not install the repository")],
+        environment,
+        fresh: None,
+        afterwards: Vec::new(),
+        key: format!("{name}-repository"),
+        content: fingerprint(Path::new(repo)),
     }
 }
 

@@ -23,7 +23,8 @@ pub(super) const CAUSES: &[Cause] = &[
         role: Root,
         meaning: "A worker process was killed (host memory, shared memory) or raised: the line before or the exit code says which",
         next: &[
-            "killed by SIGKILL: host memory; by a bus error: /dev/shm too small",
+            "look for an oom_kill line in the job's own log and for the exit code: SIGKILL is the host's memory, a bus error a \
+             /dev/shm that is too small",
             "run once with num_workers=0 to see the exception itself",
         ],
         signs: &[

@@ -99,9 +99,13 @@ pub(super) const CAUSES: &[Cause] = &[
             "ask for the node's whole memory: #SBATCH --mem=0 (or --exclusive), or raise the container's limit",
             "lower what each process holds on the host: data loader workers, pinned memory, preprocessing, copies of a \
              checkpoint that every rank reads whole",
+            "a data loader worker that was killed: fewer workers (num_workers), a smaller prefetch_factor, no pin_memory; each \
+             worker of each rank holds a copy of the dataset's Python objects",
             "look at the peak: sacct -j JOB --format=JobID,MaxRSS,State,ExitCode",
         ],
         signs: &[
+            // PyTorch's torch/csrc/DataLoader.cpp; only the kernel, or somebody by hand, sends SIGKILL to a worker.
+            fatal("DataLoader worker (pid*is killed by signal: Killed"),
             fatal("Detected # oom_kill event"),
             fatal("Detected # oom-kill event"),
             fatal("oom-kill event(s)"),

@@ -38,13 +38,25 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     }
     payload.exports = super::super::environment::of_hardware(writer);
     payload.wants_ranks = true;
-    payload.startup = startup(writer);
+    let startup = writer.options.startup.clone();
+    if let Some(environment) = &writer.options.environment {
+        // Of our own making; a name of another kind would be no folder's.
+        let name: String = environment.name.chars().filter(char::is_ascii_alphanumeric).collect();
+        payload.definitions.push(format!("ENVIRONMENT=\"$SHARED_DIR/environments/{name}\""));
+        payload.exports.push(("VIRTUAL_ENV", "\"$ENVIRONMENT\""));
+        let prepare: Vec<String> = startup.iter().chain(&environment.commands).cloned().collect();
+        payload.prepare = commands(writer, &prepare);
+        let active: Vec<String> =
+            startup.into_iter().chain(["export PATH=\"$VIRTUAL_ENV/bin:$PATH\"".to_owned()]).collect();
+        payload.startup = commands(writer, &active);
+    } else {
+        payload.startup = commands(writer, &startup);
+    }
     payload
 }
 
-/// Startup commands as one word, which is an argument of the task's shell like every other value.
-fn startup(writer: &mut Writer<'_>) -> Option<String> {
-    let commands = &writer.options.startup;
+/// Shell commands as one word, which is an argument of the task's shell like every other value.
+fn commands(writer: &mut Writer<'_>, commands: &[String]) -> Option<String> {
     if commands.is_empty() {
         return None;
     }

@@ -7,12 +7,38 @@ use super::Context;
 /// Parts of names of folders in which frameworks keep what they go on from.
 const CHECKPOINTS: [&str; 3] = ["nemo_experiments", "checkpoint", "ckpt"];
 
+/// Options that name the folder in which a trainer saves what it goes on from.
+const SAVES: [&str; 12] = [
+    "--save",
+    "--save-dir",
+    "--save_dir",
+    "--output_dir",
+    "--output-dir",
+    "--checkpoint-dir",
+    "--checkpoint_dir",
+    "--ckpt-dir",
+    "--default_root_dir",
+    "--job.dump_folder",
+    "checkpoint.save",
+    "checkpoint.checkpoint_dir",
+];
+
 /// Looks for checkpoints that are removed or moved away.
 pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
+    let saved = saved(context);
     for (field, harm) in harm::of(context.facts) {
         let path = field.text.shown();
         let lower = path.to_ascii_lowercase();
-        if harm != Harm::Overwritten && CHECKPOINTS.iter().any(|name| lower.contains(name)) {
+        let is_saved = || {
+            let folder = path.trim_end_matches("/*").trim_end_matches('/');
+            let within = |(saved, at): &(String, u32)| {
+                // What is tidied up after the run is no harm to it.
+                field.at < *at
+                    && saved.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            };
+            !folder.is_empty() && saved.iter().any(within)
+        };
+        if harm != Harm::Overwritten && (CHECKPOINTS.iter().any(|name| lower.contains(name)) || is_saved()) {
             notes.note(
                 "removes-checkpoints",
                 field.at,
@@ -23,4 +49,25 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
             );
         }
     }
+}
+
+/// Folders that commands of this script save into, and where these commands stand.
+fn saved(context: &Context<'_>) -> Vec<(String, u32)> {
+    let mut found = Vec::new();
+    for call in context.facts.calls.iter().filter(|call| call.is_own()) {
+        for (index, field) in call.fields.iter().enumerate() {
+            let text = field.text.shown();
+            match text.split_once('=') {
+                Some((name, value)) if SAVES.contains(&name.trim_start_matches('+')) => {
+                    found.push((value.to_owned(), call.at));
+                }
+                None if SAVES.contains(&text.as_str()) => {
+                    found.extend(call.fields.get(index + 1).map(|next| (next.text.shown(), call.at)));
+                }
+                _ => {}
+            }
+        }
+    }
+    found.retain(|(path, _)| !path.is_empty());
+    found
 }

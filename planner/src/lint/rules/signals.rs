@@ -104,7 +104,7 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
 /// Frameworks that a signal ends unless they are told of it: a word of their command, the option, that which names
 /// another signal than SIGTERM. One without an option handles none.
 const FRAMEWORKS: [(&str, &str, &str); 3] = [
-    ("pretrain_gpt.py", "--exit-signal-handler", "--exit-signal"),
+    ("pretrain_", "--exit-signal-handler", "--exit-signal"),
     ("run_recipe.py", "train.exit_signal_handler=true", "train.exit_signal="),
     ("torchtitan.train", "", ""),
 ];
@@ -114,10 +114,15 @@ fn unhandled(context: &Context<'_>, given: &Given, name: &str, notes: &mut Notes
     let calls = context.facts.calls.iter().filter(|call| call.step.is_some());
     for call in calls {
         let has = |word: &str| call.fields.iter().any(|field| field.text.beginning() == word);
-        let runs = |program: &str| call.fields.iter().any(|field| field.base() == program);
-        let Some((program, handler, other)) = FRAMEWORKS.iter().find(|(program, ..)| runs(program)) else {
-            continue;
+        let is = |field: &&Field, program: &str| {
+            let base = field.base();
+            base == program || (program == "pretrain_" && base.starts_with(program) && base.ends_with(".py"))
         };
+        let found = FRAMEWORKS.iter().find_map(|(program, handler, other)| {
+            let field = call.fields.iter().find(|field| is(field, program))?;
+            Some((field.base(), *handler, *other))
+        });
+        let Some((program, handler, other)) = found else { continue };
         let is_other = |field: &Field| field.text.beginning().starts_with(other) && !field.is(handler);
         let told = !handler.is_empty()
             && has(handler)

@@ -38,7 +38,7 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
 }
 
 /// What changes an environment: where, and the words that do it.
-fn changes(call: &Call) -> Option<(u32, u32, &'static str)> {
+pub fn changes(call: &Call) -> Option<(u32, u32, &'static str)> {
     let fields = &call.fields;
     let program = fields
         .iter()

@@ -37,11 +37,11 @@ x = 1
 #[test]
 fn what_the_temporary_project_keeps() {
     let stage = read_stage("pyproject.toml", PROJECT).expect("a stage");
-    let text = container_project(&stage, "/repo/stages/one").expect("a project");
+    let text = container_project(&stage, "/repo/stages/one", &[]).expect("a project");
     insta::assert_snapshot!(text);
     // Read again, it says the same and is excluded the same.
     let again = read_stage("pyproject.toml", &text).expect("a stage");
-    assert_eq!(container_project(&again, "/elsewhere").expect("a project"), text);
+    assert_eq!(container_project(&again, "/elsewhere", &[]).expect("a project"), text);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_stage_lists_its_own_exclusions() {
     let text =
         "[project]\nname = \"s\"\n[tool.nemotron]\ncontainer-exclude-dependencies = [\"torch\", \"torch\"]\n";
     let stage = read_stage("pyproject.toml", text).expect("a stage");
-    let project = container_project(&stage, "/s").expect("a project");
+    let project = container_project(&stage, "/s", &[]).expect("a project");
     assert!(project.contains("exclude-dependencies = [\"torch\"]"), "{project}");
     assert_eq!(read_stage("p", "[project]\nname = \"s\"").expect("a stage").excluded, DEFAULT_EXCLUDED);
 }

@@ -83,8 +83,17 @@ impl Place {
 /// All places, given a site and a plan in which nothing is wrong.
 pub fn places(inputs: &Inputs) -> Vec<Place> {
     // A field that is added here has to be added to `Place::put`, but for commands that are there to be executed.
-    let ScriptOptions { mode: _, body: _, task: _, array: _, het: _, command: _, startup: _, strict: _ } =
-        inputs.options;
+    let ScriptOptions {
+        mode: _,
+        body: _,
+        task: _,
+        array: _,
+        het: _,
+        command: _,
+        startup: _,
+        environment: _,
+        strict: _,
+    } = inputs.options;
     let mut all = Vec::new();
     for pointer in ["/array", "/het", "/command"] {
         all.push(Place { root: Root::Options, pointer: pointer.to_owned(), shape: Shape::Text });

@@ -81,6 +81,7 @@ impl Chosen {
             // What is not words of a shell yet is one word.
             command: planner::launch::words(&command),
             startup: Vec::new(),
+            environment: None,
             strict: false,
         }
     }
