@@ -83,7 +83,6 @@ impl Workshop {
             .env("FAKE", "finish completed")
             .env_remove("SHARDPLAN_RUNS")
             .env_remove("SHARDPLAN_UV")
-            .env_remove("SHARDPLAN_TORCH")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
