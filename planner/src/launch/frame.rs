@@ -1,6 +1,7 @@
 //! The script around a framework's command: where things are, the environment, one or two phases, the end.
 
 use super::footer;
+use super::measure;
 use super::options::Mode;
 use super::payload::{Entry, Payload};
 use super::site::Environment;
@@ -44,6 +45,7 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
     out.push_str(cores(writer));
     out.push_str(&writer.environment());
     out.push_str(writer.endpoint());
+    out.push_str(&measure::definitions(writer));
     out
 }
 
@@ -188,6 +190,7 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
     let torchrun = writer.options.mode == Mode::Torchrun;
     let mut step = Step::new();
     step.line("set -e");
+    measure::watch(writer, &mut step);
     step.line("cd \"$1\"");
     let mut taken = 1;
     if payload.python_path.is_some() {

@@ -14,6 +14,7 @@ mod folder;
 pub(crate) mod footer;
 pub(crate) mod frame;
 mod header;
+mod measure;
 mod options;
 mod parts;
 mod payload;

@@ -39,6 +39,8 @@ pub struct Site {
     /// Signal to the ranks before the time limit, `SIGNAL@SECONDS`; sent where what runs is told to save on it, or to
     /// end in good order.
     pub signal: Option<String>,
+    /// Whether a training is watched by `shardplan wrap`, where that is at hand, and measured beside its plan; yes.
+    pub measure: Option<bool>,
     /// Folder on the shared filesystem, for run folders, logs and caches.
     pub shared_dir: Option<String>,
     /// Container image; none where programs run on the nodes themselves.

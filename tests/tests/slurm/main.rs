@@ -3,6 +3,7 @@
 
 mod again;
 mod cluster;
+mod measured;
 mod node_lists;
 mod payloads;
 mod test_only;

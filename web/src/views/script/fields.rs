@@ -236,6 +236,7 @@ pub const SOFTWARE: &[Field] = &[
     text!(hf_home, "Hugging Face cache", "in the shared folder"),
     text!(uv_cache_dir, "uv cache", "in the shared folder"),
     text!(nemo_home, "NeMo home", "in the shared folder"),
+    yes_or_no!(measure, "Measured beside the plan", "yes, where shardplan is at hand"),
     Field {
         name: "numa_bind",
         label: "Bound by numactl",
