@@ -239,9 +239,9 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
         if writer.site.numa_bind {
             // torchrun starts the ranks, so each binds itself, by the number that torchrun gives it.
             let rank = if uses_python(payload) { "python " } else { "" };
-            step.line(&format!("bound() {{ exec {}{rank}\"$@\"; }}", bind("LOCAL_RANK")));
-            step.line("export -f bound");
-            step.line(&format!("exec {launcher} --no-python bash -c \"bound \\\"\\$@\\\"\" bash \"$@\""));
+            let escaped =
+                format!("exec {}{rank}\"$@\"", bind("LOCAL_RANK")).replace('$', "\\$").replace('"', "\\\"");
+            step.line(&format!("exec {launcher} --no-python bash -c \"{escaped}\" bash \"$@\""));
         } else {
             step.line(&format!("exec {launcher} \"$@\""));
         }
