@@ -34,7 +34,7 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
     out.push_str(&writer.container_variables());
     if payload.run_folder {
         out.push_str(&writer.run_folder());
-        out.push_str(&writer.saved_steps(payload.saved_steps));
+        out.push_str(&writer.saved_steps(payload));
         out.push_str(&writer.minutes());
     }
     out.push_str(

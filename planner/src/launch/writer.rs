@@ -1,8 +1,11 @@
 //! Values that are checked as they are written, and what is to be said about them.
 
+use std::cell::OnceCell;
+
 use serde_json::Value;
 
 use super::options::{Body, Mode, ScriptOptions};
+use super::saving::Saving;
 use super::site::{Container, Site};
 use super::text;
 use crate::finding::Finding;
@@ -19,12 +22,15 @@ pub struct Writer<'a> {
     pub options: &'a ScriptOptions,
     findings: Vec<Finding>,
     notes: Vec<String>,
+    /// How the run saves, once somebody has asked.
+    pub(super) saving: OnceCell<Option<Saving>>,
 }
 
 impl<'a> Writer<'a> {
     /// A writer with nothing written.
     pub fn new(plan: &'a Plan, site: &'a Site, options: &'a ScriptOptions) -> Self {
-        let mut writer = Writer { plan, site, options, findings: Vec::new(), notes: Vec::new() };
+        let saving = OnceCell::new();
+        let mut writer = Writer { plan, site, options, findings: Vec::new(), notes: Vec::new(), saving };
         writer.check_site();
         writer.check_options();
         writer
