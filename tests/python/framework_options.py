@@ -76,6 +76,11 @@ def torchtitan(root):
         "compile": [(config, "CompileConfig")],
         "debug": [(config, "DebugConfig")],
         "lr_scheduler": [(root / "components/optimizer/lr_scheduler.py", "LRSchedulersContainer.Config")],
+        "checkpoint": [
+            (root / "components/checkpointer/dcp.py", "CheckpointManager.Config"),
+            (root / "components/checkpointer/base.py", "BaseCheckpointManager.Config"),
+        ],
+        "": [(root / "trainer.py", "Trainer.Config")],
     }
 
 
@@ -83,7 +88,7 @@ def torchtitan_toml(root):
     config = root / "config/job_config.py"
     sections = {"parallelism": "Parallelism", "training": "Training", "compile": "Compile", "debug": "Debug"}
     sections |= {"lr_scheduler": "LRScheduler", "optimizer": "Optimizer", "job": "Job"}
-    sections |= {"activation_checkpoint": "ActivationCheckpoint"}
+    sections |= {"activation_checkpoint": "ActivationCheckpoint", "checkpoint": "Checkpoint"}
     return {section: [(config, name)] for section, name in sections.items()}
 
 
@@ -100,6 +105,7 @@ def automodel(root):
         "distributed.pipeline": [(parts / "distributed/pipelining/config.py", "PipelineConfig")],
         "step_scheduler": [(parts / "training/step_scheduler.py", "StepSchedulerConfig")],
         "lr_scheduler": [(parts / "optim/optimizer.py", "LRSchedulerConfig")],
+        "checkpoint": [(parts / "checkpoint/config.py", "CheckpointingConfig")],
     }
 
 

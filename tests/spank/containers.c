@@ -1,16 +1,24 @@
 /*
  * A SPANK plugin for the tests: Slurm learns the options of pyxis and --segment, and what each task is given is
- * written down. No container is started.
+ * written down. No container is started, but for one folder, which stands for the files of the image: the tasks that a
+ * step has on a node see one of their own there, empty at first, and gone with the step.
  *
  * Names and conflicts are those of pyxis 0.2x (its README and the messages of its args.c); Slurm has --segment since
- * 23.11, Debian 12 has 22.05. Argument of the plugin: the folder for the records. A task's record is the file
+ * 23.11, Debian 12 has 22.05. Arguments of the plugin: the folder for the records, the folder that stands for the
+ * image's files, the folder in which each node has what containers wrote. A task's record is the file
  * JOB.STEP.TASK, lines of NAME=VALUE in the order of the table below.
  */
+#define _GNU_SOURCE
+#include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <slurm/spank.h>
 
@@ -64,6 +72,8 @@ static struct spank_option options[] = {
 static char given[OPTIONS][VALUE_BYTES];
 static int is_given[OPTIONS];
 static char folder[PATH_MAX];
+static char image[PATH_MAX];
+static char nodes[PATH_MAX];
 
 /* The option that says the opposite, or -1. */
 static int opposite(int option)
@@ -144,16 +154,37 @@ static int take(int option, const char *value, int remote)
 
 int slurm_spank_init(spank_t spank, int argc, char *argv[])
 {
-	if (argc != 1) {
-		slurm_error("containers: plugstack.conf must name the folder for records, and nothing else");
+	if (argc != 3) {
+		slurm_error("containers: plugstack.conf must name the folders for records, image and nodes");
 		return -1;
 	}
 	snprintf(folder, sizeof(folder), "%s", argv[0]);
+	snprintf(image, sizeof(image), "%s", argv[1]);
+	snprintf(nodes, sizeof(nodes), "%s", argv[2]);
 	if (spank_context() == S_CTX_SLURMD || spank_context() == S_CTX_JOB_SCRIPT)
 		return 0;
 	for (int option = 0; option < OPTIONS; option++)
 		if (spank_option_register(spank, &options[option]) != ESPANK_SUCCESS)
 			return -1;
+	return 0;
+}
+
+/* What the step has on this node in place of the image's files. */
+static int open_container(uint32_t job, uint32_t step)
+{
+	char host[256] = "", path[2 * PATH_MAX];
+
+	gethostname(host, sizeof(host) - 1);
+	snprintf(path, sizeof(path), "%s/%s/%u.%u", nodes, host, job, step);
+	if (mkdir(path, 0755) != 0 && errno != EEXIST) {
+		slurm_error("containers: cannot make %s: %m", path);
+		return -1;
+	}
+	if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+	    mount(path, image, NULL, MS_BIND, NULL) != 0) {
+		slurm_error("containers: cannot mount %s: %m", path);
+		return -1;
+	}
 	return 0;
 }
 
@@ -180,5 +211,7 @@ int slurm_spank_task_init(spank_t spank, int argc, char *argv[])
 	for (int option = 0; option < OPTIONS; option++)
 		if (is_given[option])
 			fprintf(file, "%s=%s\n", options[option].name, given[option]);
-	return fclose(file) == 0 ? 0 : -1;
+	if (fclose(file) != 0)
+		return -1;
+	return is_given[IMAGE] ? open_container(job, step) : 0;
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, large layouts, hostile values in scripts,
+//! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, large layouts, hostile values in scripts, trainings that are interrupted,
 //! what measuring costs, which plans are chosen, whether Trunk's page is ours, how far a calibration carries, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
@@ -18,6 +18,7 @@ use crate::{process, tools};
 mod calibration;
 mod choose;
 mod executor;
+mod interruptions;
 mod page;
 mod search;
 mod values;
@@ -31,6 +32,8 @@ pub enum Part {
     Choose,
     /// Fuzz what reads other people's input
     Fuzz,
+    /// Interrupt trainings of every framework in every way, on a Slurm of two nodes
+    Interruptions,
     /// Kill one of eight ranks at random moments
     Kills,
     /// Train layouts of eight processes
@@ -105,6 +108,7 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let trained = !wanted(Part::Layouts) || executor::layouts(place, arguments.layouts, arguments.seed)?;
     let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
+    let went_on = !wanted(Part::Interruptions) || interruptions::run(place)?;
     let made = !wanted(Part::Page) || page::run(place)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
     let chosen = !wanted(Part::Choose) || choose::run(place, &arguments.gpus, &arguments.nodes)?;
@@ -112,11 +116,16 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     if wanted(Part::Calibration) {
         calibration::run(place)?;
     }
-    Ok(if killed && trained && measured && quoted && made && searched && chosen && fuzzed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(
+        if [killed, trained, measured, quoted, went_on, made, searched, chosen, fuzzed]
+            .iter()
+            .all(|well| *well)
+        {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        },
+    )
 }
 
 /// Runs the fuzz targets; whether nothing crashed.

@@ -38,6 +38,8 @@ impl Writer<'_> {
         if let Some(signal) = &site.signal {
             self.check_signal(signal);
         }
+        self.check_unsignalled();
+        self.check_image();
         if let Some(wanted) = site.ntasks_per_node
             && wanted != self.tasks_per_node()
         {

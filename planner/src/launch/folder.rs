@@ -1,9 +1,8 @@
 //! The folder of a job: what it writes lies there, and what it goes on from when it is queued again.
 
 use super::options::{Body, Mode, Task};
-use super::site::Container;
+use super::payload::Payload;
 use super::writer::Writer;
-use crate::finding::Finding;
 
 /// In a shell that a person types into, the same allocation may run its steps again.
 const FIRST: &str = r#"if [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] && [ -e "$RUN_DIR" ]; then
@@ -11,6 +10,24 @@ const FIRST: &str = r#"if [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] && [ -e "$RUN_DI
   exit 1
 fi
 "#;
+
+/// An earlier job's folder, where the one who submits asks for it by name. `jobs` in it says who has had it.
+const RESUMED: &str = r#"# To go on where an earlier job of yours has ended: SHARDPLAN_RESUME=NAME_OF_ITS_FOLDER sbatch ...
+if [ -n "${SHARDPLAN_RESUME:-}" ]; then
+  RUN_DIR="$SHARED_DIR/runs/${SHARDPLAN_RESUME##*/}"
+  last="$(tail -n 1 "$RUN_DIR/jobs" 2> /dev/null || true)"
+  if [ ! -O "$RUN_DIR" ] || [ -z "$last" ] || [[ "${SHARDPLAN_RESUME##*/}" =~ [^A-Za-z0-9._-] ]]; then
+    echo "SHARDPLAN_RESUME must name the folder of an earlier job of yours: there is none at $RUN_DIR" >&2
+    exit 1
+  fi
+  if [ "$last" != "$SLURM_JOB_ID" ] && [ -n "$(squeue -h -j "$last" 2> /dev/null || true)" ]; then
+    echo "job $last still has $RUN_DIR: wait until it has ended, or cancel it" >&2
+    exit 1
+  fi
+"#;
+
+/// That others find who has had the folder.
+const NOTED: &str = "echo \"$SLURM_JOB_ID\" >> \"$RUN_DIR/jobs\"\n";
 
 impl Writer<'_> {
     /// `RUN_DIR=...`: a job has its number to itself and keeps it when it is queued again, and so its folder. Clusters
@@ -21,34 +38,50 @@ impl Writer<'_> {
             Some(_) => "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}",
             None => "$SLURM_JOB_ID",
         };
-        let first = if self.options.mode == Mode::Salloc { "" } else { FIRST };
+        let interactive = self.options.mode == Mode::Salloc;
+        let saves = self.saves();
+        let mut out = format!(
+            "{saves}\n# This job's own folder: it goes on from what lies there when it is queued again, and no other job does\n\
+             RUN_DIR=\"$SHARED_DIR/runs/${{SLURM_CLUSTER_NAME:-slurm}}-{number}\"\n"
+        );
+        // Elements of an array would all go on in one folder.
+        let resumes = self.saving().is_some() && !interactive && self.array().is_none();
+        match (resumes, interactive) {
+            (true, _) => {
+                out.push_str(RESUMED);
+                out.push_str(&FIRST.replacen("if", "elif", 1));
+            }
+            (false, false) => out.push_str(FIRST),
+            (false, true) => {}
+        }
+        out.push_str("mkdir -p \"$RUN_DIR\"\n");
+        if resumes {
+            out.push_str(NOTED);
+        }
+        out
+    }
+
+    /// What says how many steps are saved in the job's folder, and ends a job that has none left to do: one that is queued
+    /// again after its last step.
+    pub fn saved_steps(&self, payload: &Payload) -> String {
+        if self.options.mode == Mode::Salloc {
+            return payload.repair.to_owned();
+        }
+        let Some(shell) = payload.saved_steps else { return String::new() };
+        let steps = self.plan.run.steps;
+        let repair = payload.repair;
         format!(
-            "\n# This job's own folder: it goes on from what lies there when it is queued again, and no other job does\n\
-             RUN_DIR=\"$SHARED_DIR/runs/${{SLURM_CLUSTER_NAME:-slurm}}-{number}\"\n{first}mkdir -p \"$RUN_DIR\"\n"
+            "{repair}# How many steps the checkpoint has that the run goes on from\n\
+             saved_steps() {{\n  {shell} || true\n}}\nsaved=\"$(saved_steps)\"\n\
+             if [ \"${{saved:-0}}\" -ge {steps} ]; then\n  \
+             echo \"all {steps} steps are saved in $RUN_DIR already: nothing is left to do\"\n  exit 0\nfi\n"
         )
     }
 
-    /// A folder that tasks can't write into, or whose name the framework would read otherwise.
+    /// A folder whose name the framework would read otherwise.
     fn check_run_folder(&mut self) {
         let site = self.site;
         let Some(shared) = site.shared_dir.as_deref().filter(|shared| !shared.is_empty()) else { return };
-        let is_there = |mount: &String| {
-            let mut parts = mount.split(':');
-            let (source, target) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-            source == target && super::checks::is_under(shared, target)
-        };
-        let contained = matches!(self.container(), Some(Container::Pyxis | Container::Apptainer));
-        if contained && !site.mounts.is_empty() && !site.mounts.iter().any(is_there) {
-            self.note(
-                Finding::warning(
-                    "site.mounts",
-                    super::checks::clipped(shared),
-                    "shared_dir is not mounted by its own name, so what the run saves there would be lost with the \
-                     container: add shared_dir:shared_dir",
-                )
-                .rule("a job's folder must outlive its container"),
-            );
-        }
         let trains = self.options.body == Body::Bridge && self.options.task == Task::Train;
         if trains && (shared.contains(['\'', '\\']) || shared.contains("${")) {
             self.refuse(

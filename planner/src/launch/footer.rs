@@ -33,8 +33,17 @@ if [ "$status" -ne 0 ] && [ -f "$SAID" ]; then
 fi
 "#;
 
-/// The run's own exit status, losses, where to look, another try.
-pub fn footer(writer: &Writer<'_>, losses: bool) -> String {
+/// Slurm queues a preempted job again, but not one that ends within its grace time, well or not.
+const PREEMPTED: &str = r#"preempted=""
+if [ "${saved:-0}" -lt STEPS ] &&
+  scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep ' PreemptTime=[0-9]' > /dev/null; then
+  preempted=yes
+fi
+"#;
+
+/// The run's own exit status, losses, how far it came, where to look, another try. `saves` is whether
+/// `saved_steps` is there to say it.
+pub fn footer(writer: &Writer<'_>, losses: bool, saves: bool) -> String {
     let mut out = String::from(STATUS);
     out.push_str("\n# Afterwards: nothing here changes how the job ends\n");
     if losses {
@@ -43,13 +52,38 @@ pub fn footer(writer: &Writer<'_>, losses: bool) -> String {
              grep -aE 'iteration +[0-9]+' \"$LOG\" | grep -aiE 'lm loss|reduced_train_loss' | head -n 25 || true\n",
         );
     }
-    out.push_str("echo \"sacct -j $SLURM_JOB_ID --format=JobID,State,ExitCode,Elapsed,MaxRSS\" || true\n");
-    if writer.site.retries > 0 {
+    let mut again = "[ \"$status\" -ne 0 ]".to_owned();
+    if saves {
+        let steps = writer.plan.run.steps;
+        // An element of an array goes on when it is queued again, and in no other way.
+        let later = if writer.array().is_none() {
+            ", or later SHARDPLAN_RESUME=${RUN_DIR##*/} sbatch ..."
+        } else {
+            ""
+        };
         out.push_str(&format!(
-            "if [ \"$status\" -ne 0 ] && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {} ]; then\n  \
-             scontrol requeue \"$SLURM_JOB_ID\" || true\nfi\n",
-            writer.site.retries
+            "saved=\"$(saved_steps)\" || true\n\
+             if [ \"${{saved:-0}}\" -lt {steps} ]; then\n  \
+             echo \"${{saved:-0}} of {steps} steps are saved in $RUN_DIR. To go on: scontrol requeue $SLURM_JOB_ID{later}\" || true\n\
+             fi\n"
         ));
+        again = format!("{{ {again} || [ \"${{saved:-0}}\" -lt {steps} ]; }}");
+        if writer.site.requeue != Some(false) {
+            out.push_str(&PREEMPTED.replace("STEPS", &steps.to_string()));
+        }
+    }
+    out.push_str("echo \"sacct -j $SLURM_JOB_ID --format=JobID,State,ExitCode,Elapsed,MaxRSS\" || true\n");
+    let preempted = (saves && writer.site.requeue != Some(false)).then_some("[ -n \"$preempted\" ]");
+    let tries = (writer.site.retries > 0)
+        .then(|| format!("{again} && [ \"${{SLURM_RESTART_COUNT:-0}}\" -lt {} ]", writer.site.retries));
+    let when = match (preempted, tries) {
+        (Some(preempted), Some(tries)) => format!("{preempted} || {{ {tries}; }}"),
+        (Some(one), None) => one.to_owned(),
+        (None, Some(one)) => one,
+        (None, None) => String::new(),
+    };
+    if !when.is_empty() {
+        out.push_str(&format!("if {when}; then\n  scontrol requeue \"$SLURM_JOB_ID\" || true\nfi\n"));
     }
     out.push_str("exit \"$status\"\n");
     out

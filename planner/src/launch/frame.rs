@@ -1,10 +1,11 @@
 //! The script around a framework's command: where things are, the environment, one or two phases, the end.
 
 use super::footer;
+use super::images::code_of;
 use super::measure;
 use super::options::Mode;
 use super::payload::{Entry, Payload};
-use super::site::Environment;
+use super::site::{Container, Environment};
 use super::step::Step;
 use super::text;
 use super::writer::Writer;
@@ -34,6 +35,8 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
     out.push_str(&writer.container_variables());
     if payload.run_folder {
         out.push_str(&writer.run_folder());
+        out.push_str(&writer.saved_steps(payload));
+        out.push_str(&writer.minutes());
     }
     out.push_str(
         "\n# Inherited by every task. Caches lie on the shared filesystem: those of a container die with it\n",
@@ -166,7 +169,8 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
     if let Some(startup) = &payload.startup {
         out.push_str(&format!(" \\\n  {startup}"));
     }
-    out.push_str(&words(payload, torchrun));
+    // A rank that binds itself is no Python of torchrun's anyway.
+    out.push_str(&words(payload, torchrun && !writer.site.numa_bind));
     if torchrun {
         out.push_str(" \\\n  2>&1 | tee -a \"$LOG\" || status=\"${PIPESTATUS[0]}\"\n");
     } else if interactive {
@@ -175,7 +179,11 @@ pub fn run(writer: &mut Writer<'_>, payload: &Payload) -> String {
         out.push_str(" \\\n  || status=$?\n");
     }
     if !interactive {
-        out.push_str(&footer::footer(writer, torchrun && payload.prints_losses));
+        out.push_str(&footer::footer(
+            writer,
+            torchrun && payload.prints_losses,
+            payload.saved_steps.is_some(),
+        ));
     }
     out
 }
@@ -217,15 +225,14 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
     }
     let environment = writer.environment_kind();
     if environment == Environment::NodeLocal && uses_python(payload) {
-        step.sync_once_per_node();
+        step.sync_once_per_node(writer.container() == Some(Container::Apptainer));
     }
-    let bind = if writer.site.numa_bind && !torchrun {
+    let bind = |local: &str| {
+        if !writer.site.numa_bind {
+            return String::new();
+        }
         let domains = writer.plan.cluster.gpus_per_node.div_ceil(2).max(1);
-        format!(
-            "numactl --cpunodebind=\"$((SLURM_LOCALID / {domains}))\" --membind=\"$((SLURM_LOCALID / {domains}))\" "
-        )
-    } else {
-        String::new()
+        format!("numactl --cpunodebind=\"$(({local} / {domains}))\" --membind=\"$(({local} / {domains}))\" ")
     };
     let python = match environment {
         Environment::Shared | Environment::NodeLocal => "uv run --no-sync python",
@@ -240,13 +247,20 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
             "--nnodes=1 --standalone"
         };
         let processes = writer.plan.cluster.gpus_per_node;
-        step.line(&format!(
-            "exec {python} -m torch.distributed.run --nproc_per_node={processes} {endpoint} \"$@\""
-        ));
+        let launcher = format!("{python} -m torch.distributed.run --nproc_per_node={processes} {endpoint}");
+        if writer.site.numa_bind {
+            // torchrun starts the ranks, so each binds itself, by the number that torchrun gives it.
+            let rank = if uses_python(payload) { "python " } else { "" };
+            let escaped =
+                format!("exec {}{rank}\"$@\"", bind("LOCAL_RANK")).replace('$', "\\$").replace('"', "\\\"");
+            step.line(&format!("exec {launcher} --no-python bash -c \"{escaped}\" bash \"$@\""));
+        } else {
+            step.line(&format!("exec {launcher} \"$@\""));
+        }
     } else if uses_python(payload) {
-        step.line(&format!("exec {bind}{python} \"$@\""));
+        step.line(&format!("exec {}{python} \"$@\"", bind("SLURM_LOCALID")));
     } else {
-        step.line(&format!("exec {bind}\"$@\""));
+        step.line(&format!("exec {}\"$@\"", bind("SLURM_LOCALID")));
     }
     step
 }
@@ -287,9 +301,9 @@ impl Writer<'_> {
         }
     }
 
-    /// The folder that the command starts in; `default` is where the framework lies in its images.
-    pub fn workdir(&mut self, default: Option<&str>) -> String {
-        let default = default.filter(|_| self.container().is_some());
+    /// The folder that the command starts in: as the site says, or where the framework lies in its images.
+    pub fn workdir(&mut self) -> String {
+        let default = code_of(self.options.body).filter(|_| self.container().is_some());
         self.shell("workdir", self.site.workdir.as_deref(), default, "<WORKDIR>")
     }
 

@@ -118,23 +118,22 @@ impl Writer<'_> {
             _ if site.retries > 0 => lines.push("--requeue".to_owned()),
             Some(true) => lines.push("--requeue".to_owned()),
             Some(false) => lines.push("--no-requeue".to_owned()),
+            // What goes on from its checkpoints loses little by a lost node.
+            None if self.saving().is_some() => lines.push("--requeue".to_owned()),
             None => {}
         }
         // A cluster may queue jobs again unasked, and would begin the log anew.
         lines.push("--open-mode=append".to_owned());
-        if self.signal().is_some() {
-            lines.extend(site.signal.as_ref().map(|signal| format!("--signal={signal}")));
-        }
+        lines.extend(self.signal_option().map(|signal| format!("--signal={signal}")));
         lines
     }
 
     fn time(&mut self) -> String {
-        let usual = if self.options.mode == Mode::Salloc { "04:00:00" } else { "00:30:00" };
-        let time = self.site.time.as_deref().unwrap_or(usual);
-        if text::is_time_limit(time) {
-            return time.to_owned();
+        let time = self.time_limit().to_owned();
+        if text::is_time_limit(&time) {
+            return time;
         }
-        self.refuse("time", time, "is not a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S");
+        self.refuse("time", &time, "is not a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S");
         "<TIME>".to_owned()
     }
 

@@ -1,7 +1,7 @@
 //! Parts that scripts of several bodies have: folders, variables, modules, secrets, the container, the endpoint.
 
 use super::options::{Body, Mode};
-use super::site::Container;
+use super::site::{Container, Environment};
 use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
@@ -157,7 +157,8 @@ impl Writer<'_> {
         if !names.is_empty() {
             out.push_str(&format!("  --container-env={} \\\n", names.join(",")));
         }
-        if site.container_writable {
+        // What syncs there writes into the image's environment, unless enroot is set to allow it anyway.
+        if site.container_writable || self.environment_kind() == Environment::NodeLocal {
             out.push_str("  --container-writable \\\n");
         }
         out
@@ -180,36 +181,5 @@ impl Writer<'_> {
             "none" => String::new(),
             plugin => format!("--mpi={} ", self.directive("mpi", Some(plugin), "none")),
         }
-    }
-
-    fn mounts(&mut self) -> String {
-        for mount in &self.site.mounts {
-            let mut parts = mount.split(':');
-            let source = parts.next().unwrap_or("");
-            let target = parts.next().unwrap_or("");
-            let known = source.starts_with(['/', '.']) || ["tmpfs", "umount"].contains(&source);
-            if !known || !target.starts_with('/') || parts.count() > 1 || mount.contains(',') {
-                self.refuse("mounts", mount, "is not source:target[:flags] with absolute paths");
-            }
-        }
-        let given = self.site.mounts.join(",");
-        if !given.is_empty() {
-            return self.shell("mounts", Some(&given), None, "<MOUNTS>");
-        }
-        let shared =
-            self.site.shared_dir.as_deref().filter(|shared| !shared.is_empty()).unwrap_or("<SHARED_DIR>");
-        if shared.contains([':', ',']) {
-            self.refuse(
-                "mounts",
-                shared,
-                "is not given, and shared_dir can't be mounted by its own name: it holds a : or a ,",
-            );
-        }
-        let mut mounts = format!("{shared}:{shared}");
-        if self.options.body == Body::Bridge {
-            self.missing("mounts", "<MEGATRON_BRIDGE_CHECKOUT>");
-            mounts.push_str(",<MEGATRON_BRIDGE_CHECKOUT>:/opt/Megatron-Bridge");
-        }
-        self.shell("mounts", Some(&mounts), None, "<MOUNTS>")
     }
 }

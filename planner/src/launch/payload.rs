@@ -30,6 +30,10 @@ pub struct Payload {
     pub python_path: Option<&'static str>,
     /// Whether it writes into a folder of the job's own, which the arguments name as `$RUN_DIR`.
     pub run_folder: bool,
+    /// Shell that prints how many steps its newest whole checkpoint there has, or nothing; for what trains and saves.
+    pub saved_steps: Option<&'static str>,
+    /// Shell that puts right there what an attempt leaves that is ended in the middle of saving; lines, or nothing.
+    pub repair: &'static str,
     /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
     pub wants_ranks: bool,
     /// What one task's shell executes for all before they start, as one quoted word.
@@ -52,6 +56,8 @@ impl Payload {
             task_exports: Vec::new(),
             python_path: None,
             run_folder: false,
+            saved_steps: None,
+            repair: "",
             wants_ranks: false,
             prepare: None,
             startup: None,

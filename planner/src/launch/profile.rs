@@ -33,11 +33,7 @@ impl Profile {
         // The executor names no segment and no MPI plugin.
         site.segment.get_or_insert(false);
         site.mpi.get_or_insert_with(|| "none".to_owned());
-        let mut mounts = vec!["/lustre:/lustre".to_owned()];
         let folder = site.shared_dir.clone().filter(|folder| !folder.is_empty());
-        mounts.extend(folder.iter().map(|folder| format!("{folder}/ray_temp:/ray-cluster")));
-        mounts.retain(|mount| !site.mounts.contains(mount));
-        site.mounts.extend(mounts);
         let Some(folder) = folder else { return site };
         site.hf_home.get_or_insert_with(|| format!("{folder}/hf"));
         site.env.entry("NEMO_RUN_DIR".to_owned()).or_insert_with(|| folder.clone());
@@ -45,6 +41,14 @@ impl Profile {
             site.secrets_file.get_or_insert_with(|| format!("{folder}/.shardplan-secrets/job.env"));
         }
         site
+    }
+
+    /// What it mounts beside the site's own mounts, or those that follow from its paths.
+    pub(super) fn mounts(self, site: &Site) -> Vec<String> {
+        let Profile::NemoRunspec = self;
+        let folder = site.shared_dir.iter().filter(|folder| !folder.is_empty());
+        let rays = folder.map(|folder| format!("{folder}/ray_temp:/ray-cluster"));
+        std::iter::once("/lustre:/lustre".to_owned()).chain(rays).collect()
     }
 
     /// Folders under the shared one that must be there before a container mounts them.

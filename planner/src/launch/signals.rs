@@ -12,6 +12,13 @@ use crate::finding::Finding;
 const SIGNALS: [(&str, u8); 6] =
     [("HUP", 1), ("INT", 2), ("QUIT", 3), ("USR1", 10), ("USR2", 12), ("TERM", 15)];
 
+/// What frameworks wait for unless they are told of another, and what Slurm itself sends when a job is preempted or its
+/// time is up.
+const USUAL: Signal = Signal { name: "TERM", number: 15 };
+
+/// What a site says to have no signal sent.
+pub(super) const NO_SIGNAL: &str = "none";
+
 /// A signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal {
@@ -24,7 +31,7 @@ pub struct Signal {
 impl Signal {
     /// What frameworks wait for unless they are told of another.
     pub fn is_usual(self) -> bool {
-        self.name == "TERM"
+        self == USUAL
     }
 }
 
@@ -39,9 +46,30 @@ fn known(given: &str) -> Option<Signal> {
 impl Writer<'_> {
     /// The signal that the script asks for, which its command is told of; none where none is sent.
     pub fn signal(&self) -> Option<Signal> {
-        let given = self.site.signal.as_deref().filter(|given| text::is_signal(given))?;
-        let signal = known(given)?;
-        self.unheard(signal).is_none().then_some(signal)
+        match self.site.signal.as_deref() {
+            Some(NO_SIGNAL) => None,
+            Some(given) => {
+                let signal = known(given).filter(|_| text::is_signal(given))?;
+                self.unheard(signal).is_none().then_some(signal)
+            }
+            // What saves on one saves and ends before its time is up.
+            None => self.saves_on_one().then_some(USUAL),
+        }
+    }
+
+    /// That signal as `--signal` takes it.
+    pub fn signal_option(&self) -> Option<String> {
+        self.signal()?;
+        self.site.signal.clone().or_else(|| Some(format!("TERM@{}", self.saving()?.margin)))
+    }
+
+    /// Whether a framework that trains here saves and ends on a signal.
+    fn saves_on_one(&self) -> bool {
+        let trains = match self.options.body {
+            Body::Bridge | Body::Mlm | Body::Automodel => self.options.task == Task::Train,
+            Body::Worker | Body::Torchtitan | Body::Command => false,
+        };
+        trains && self.unheard(USUAL).is_none()
     }
 
     /// Why a signal would only end what runs, before its time; none where it is heard.
@@ -58,8 +86,7 @@ impl Writer<'_> {
             (Mode::Srun, Body::Bridge) => (options.task != Task::Train)
                 .then_some("conversion and generation handle no signal, and would end by it"),
             (Mode::Srun, Body::Torchtitan) => Some(
-                "torchtitan handles no signal, and would end by it without saving; let it save every so many steps \
-                 (checkpoint.interval)",
+                "torchtitan handles no signal, and would end by it without saving; it saves every so many steps",
             ),
             (Mode::Srun, Body::Mlm | Body::Automodel | Body::Command) => None,
         }
@@ -67,8 +94,15 @@ impl Writer<'_> {
 
     /// What can be said of the site's signal.
     pub(super) fn check_signal(&mut self, given: &str) {
+        if given == NO_SIGNAL {
+            return;
+        }
         if !text::is_signal(given) {
-            return self.refuse("signal", given, "is not a signal before the time limit, such as TERM@180");
+            return self.refuse(
+                "signal",
+                given,
+                "is not a signal before the time limit, such as TERM@180, or none",
+            );
         }
         if given.starts_with("B:") {
             return self.refuse(
@@ -93,6 +127,38 @@ impl Writer<'_> {
             Finding::warning("site.signal", given, message)
                 .rule("who handles the signal before the time limit"),
         );
+    }
+
+    /// Says of a run that nothing has end in good time what is lost at the end of its time.
+    pub(super) fn check_unsignalled(&mut self) {
+        let Some(saving) = self.saving() else { return self.check_command() };
+        let is_given = self.site.signal.as_deref().is_some_and(|given| given != NO_SIGNAL);
+        if is_given || self.signal().is_some() || self.ends_by_itself() {
+            return;
+        }
+        let message = match self.unheard(USUAL) {
+            Some(why) => format!(
+                "no signal is sent before the time limit, and the run has no limit of its own, so up to {} steps since its last \
+                 checkpoint are trained again: {why}",
+                saving.every
+            ),
+            None => format!(
+                "the site wants no signal before the time limit, so up to {} steps since the last checkpoint are trained again",
+                saving.every
+            ),
+        };
+        let rule = "who handles the signal before the time limit";
+        self.note(Finding::info("site.signal", serde_json::Value::Null, message).rule(rule));
+    }
+
+    /// Says of a command that is queued again that its script knows nothing of what it saves.
+    fn check_command(&mut self) {
+        let again = self.site.retries > 0 || self.site.requeue == Some(true);
+        if self.options.body == Body::Command && again {
+            let message = "a job that is queued again starts the command anew: whether it goes on from what it has saved is its own \
+                           affair, and so is a folder that no other job has";
+            self.note(Finding::info("script.command", serde_json::Value::Null, message));
+        }
     }
 }
 

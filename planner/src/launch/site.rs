@@ -32,15 +32,19 @@ pub struct Site {
     pub time: Option<String>,
     /// Job name; made from the plan's name.
     pub job_name: Option<String>,
-    /// Whether Slurm may start the job again after a node failed or it was preempted; as the cluster is set.
+    /// Whether Slurm may start the job again after a node failed or it was preempted; yes for what goes on from its
+    /// checkpoints, else as the cluster is set.
     pub requeue: Option<bool>,
-    /// How often a job that fails asks to be queued again; never.
+    /// How often a job that fails, or ends in good order before its last step, asks to be queued again; never.
     pub retries: u64,
-    /// Signal to the ranks before the time limit, `SIGNAL@SECONDS`; sent where what runs is told to save on it, or to
-    /// end in good order.
+    /// Signal to the ranks before the time limit, `SIGNAL@SECONDS`, or `none`; sent where what runs is told to save on it,
+    /// or to end in good order. SIGTERM where a training saves on it.
     pub signal: Option<String>,
     /// Whether a training is watched by `shardplan wrap`, where that is at hand, and measured beside its plan; yes.
     pub measure: Option<bool>,
+    /// Steps between checkpoints of a training; by the plan's checkpoint interval, else about every half hour of predicted
+    /// steps, and some times before the time limit.
+    pub save_every: Option<u64>,
     /// Folder on the shared filesystem, for run folders, logs and caches.
     pub shared_dir: Option<String>,
     /// Container image; none where programs run on the nodes themselves.

@@ -17,10 +17,21 @@ impl Step {
     }
 
     /// One task of each node syncs, under a lock; the others wait until its marker is there. A marker belongs to one
-    /// start of one job, so nobody trusts an old one.
-    pub fn sync_once_per_node(&mut self) {
+    /// start of one job on one node, so nobody trusts an old one. `in_tmp` is whether the environment lies in the node's
+    /// temporary folder, because each task has a container of its own.
+    pub fn sync_once_per_node(&mut self, in_tmp: bool) {
         for line in [
-            "ready=\"${TMPDIR:-/tmp}/shardplan-$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}.ready\"",
+            "tmp=\"${TMPDIR:-/tmp}\"",
+            // A container need not have the node's.
+            "[ -d \"$tmp\" ] || tmp=/tmp",
+            "ready=\"$tmp/shardplan-$SLURM_JOB_ID-$SLURM_NODEID-${SLURM_RESTART_COUNT:-0}.ready\"",
+        ] {
+            self.line(line);
+        }
+        if in_tmp {
+            self.line("export UV_PROJECT_ENVIRONMENT=\"${ready%.ready}.venv\"");
+        }
+        for line in [
             "if [ \"$SLURM_LOCALID\" -eq 0 ]; then",
             "  exec 9>> \"$ready.lock\"",
             "  flock 9",

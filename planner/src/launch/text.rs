@@ -24,6 +24,27 @@ pub fn is_time_limit(value: &str) -> bool {
     days.is_none_or(is_number) && clock.split(':').count() <= 3 && clock.split(':').all(is_number)
 }
 
+/// Seconds of a time limit; none where it is none.
+pub fn limit_seconds(value: &str) -> Option<u64> {
+    if !is_time_limit(value) {
+        return None;
+    }
+    let (days, clock) = match value.split_once('-') {
+        Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
+        None => (0, value),
+    };
+    let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    let seconds = match (value.contains('-'), parts.as_slice()) {
+        (true, [hours]) => hours * 3600,
+        (true, [hours, minutes]) => hours * 3600 + minutes * 60,
+        (false, [minutes]) => minutes * 60,
+        (false, [minutes, seconds]) => minutes * 60 + seconds,
+        (_, [hours, minutes, seconds]) => hours * 3600 + minutes * 60 + seconds,
+        _ => return None,
+    };
+    Some(days * 86400 + seconds)
+}
+
 /// Whether `name` can be a variable of the shell.
 pub fn is_variable(name: &str) -> bool {
     (1..=128).contains(&name.len())
@@ -167,6 +188,12 @@ mod tests {
         for bad in ["", "1h", "1:2:3:4", "-5", "1-", "00:30:00 ", "1--2", "1-2-3", "99999999"] {
             assert!(!is_time_limit(bad), "{bad}");
         }
+        for (text, seconds) in
+            [("30", 1800), ("30:30", 1830), ("1:00:00", 3600), ("1-0", 86400), ("1-12:30", 131_400)]
+        {
+            assert_eq!(limit_seconds(text), Some(seconds), "{text}");
+        }
+        assert_eq!(limit_seconds("soon"), None);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Values that are checked as they are written, and what is to be said about them.
 
+use std::cell::OnceCell;
+
 use serde_json::Value;
 
 use super::options::{Body, Mode, ScriptOptions};
-use super::site::{Container, Environment, Site};
+use super::saving::Saving;
+use super::site::{Container, Site};
 use super::text;
 use crate::finding::Finding;
 use crate::frameworks::Table;
@@ -19,12 +22,15 @@ pub struct Writer<'a> {
     pub options: &'a ScriptOptions,
     findings: Vec<Finding>,
     notes: Vec<String>,
+    /// How the run saves, once somebody has asked.
+    pub(super) saving: OnceCell<Option<Saving>>,
 }
 
 impl<'a> Writer<'a> {
     /// A writer with nothing written.
     pub fn new(plan: &'a Plan, site: &'a Site, options: &'a ScriptOptions) -> Self {
-        let mut writer = Writer { plan, site, options, findings: Vec::new(), notes: Vec::new() };
+        let saving = OnceCell::new();
+        let mut writer = Writer { plan, site, options, findings: Vec::new(), notes: Vec::new(), saving };
         writer.check_site();
         writer.check_options();
         writer
@@ -134,18 +140,6 @@ impl<'a> Writer<'a> {
                 (lives_in_images || self.site.image.is_some()).then_some(Container::Pyxis)
             }
         }
-    }
-
-    /// Where the Python environment lies.
-    pub fn environment_kind(&self) -> Environment {
-        // What the job makes itself stands first on the tasks' PATH.
-        if self.options.environment.is_some() {
-            return Environment::None;
-        }
-        self.site.environment.unwrap_or(match self.options.body {
-            Body::Bridge | Body::Mlm | Body::Automodel => Environment::Shared,
-            Body::Worker | Body::Torchtitan | Body::Command => Environment::None,
-        })
     }
 
     /// The job's name.

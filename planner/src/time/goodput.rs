@@ -18,12 +18,7 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
     let hours = cluster.gpu_mtbf_hours.filter(|hours| *hours > 0.0)?;
     let mtbf = hours * 3600.0 / plan.world_size() as f64;
     let restart = cluster.restart_s.unwrap_or(RESTART_SECONDS);
-    // Weights in their type, master weights and two moments: one copy of the model over all its ranks.
-    let (total, _) = crate::model::count(&plan.model);
-    let per_parameter =
-        plan.training.dtype.size() + Dtype::Fp32.size() * (1 + plan.training.optimizer.kind.moments());
-    let ranks = plan.world_size() as f64;
-    let write = total as f64 * per_parameter as f64 / ranks / CHECKPOINT_BYTES_PER_SECOND;
+    let write = checkpoint_seconds(plan);
     let optimum = optimal_interval(write, mtbf);
     let interval = cluster.checkpoint_interval_s.filter(|interval| *interval > 0.0).unwrap_or(optimum);
     let share = share(interval, write, restart, mtbf);
@@ -35,6 +30,19 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
         optimal_interval_s: rounded(optimum),
         restart_s: rounded(restart),
     })
+}
+
+/// Bytes of a checkpoint: weights in their type, master weights and moments, one copy of the model over all its ranks.
+pub fn checkpoint_bytes(plan: &Plan) -> f64 {
+    let (total, _) = crate::model::count(&plan.model);
+    let per_parameter =
+        plan.training.dtype.size() + Dtype::Fp32.size() * (1 + plan.training.optimizer.kind.moments());
+    total as f64 * per_parameter as f64
+}
+
+/// Seconds that writing a checkpoint takes while training waits.
+pub fn checkpoint_seconds(plan: &Plan) -> f64 {
+    checkpoint_bytes(plan) / plan.world_size() as f64 / CHECKPOINT_BYTES_PER_SECOND
 }
 
 /// What a goodput rests on that nobody gave.

@@ -45,7 +45,7 @@ pub use chunk_costs::stage_costs;
 pub use collectives::Group;
 pub(crate) use from_plan::{EVERY_SECOND, FLOAT8_GATHERED, inputs, recompute};
 pub use from_plan::{default_profile, profile, select, setup};
-pub use goodput::{goodput, optimal_interval};
+pub use goodput::{checkpoint_bytes, checkpoint_seconds, goodput, optimal_interval};
 pub use host_copies::HostBytes;
 pub use layer::{LayerTime, Manner, Recompute, Split};
 pub use machine::{Hardware, Machine, Numbers};

@@ -7,12 +7,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{ADDRESSES, CLOUD_NODES, GPUS_PER_NODE, HALVES, LARGE, NODES, PARTITIONS, SMALL_NODES};
+use super::{
+    ADDRESSES, CLOUD_NODES, GPUS_PER_NODE, HALVES, LARGE, NODES, PARTITIONS, PREEMPTION, SMALL_NODES,
+};
 use crate::programs::{expect_code, system_program};
 
 /// Writes everything that the daemons read, and makes the folders that they write to.
 pub fn write(folder: &Path) -> Result<()> {
-    for name in ["state", "log", "node", "records", "shared"] {
+    for name in ["state", "log", "node", "records", "shared", "image"] {
         std::fs::create_dir(folder.join(name))?;
     }
     let mut mungekey = Command::new(system_program("mungekey")?);
@@ -35,7 +37,8 @@ pub fn write(folder: &Path) -> Result<()> {
     write_task_prolog(folder)?;
     let plugin = folder.join("containers.so");
     compile_plugin(&plugin)?;
-    let stack = format!("required {} {}\n", plugin.display(), folder.join("records").display());
+    let folders = ["records", "image", "node"].map(|name| folder.join(name).display().to_string());
+    let stack = format!("required {} {}\n", plugin.display(), folders.join(" "));
     std::fs::write(folder.join("plugstack.conf"), stack)?;
     Ok(())
 }
@@ -103,6 +106,8 @@ fn slurm_conf(folder: &Path) -> String {
          KillWait=5\n\
          SlurmdTimeout=10\n\
          SchedulerParameters=bf_interval=1\n\
+         PreemptType=preempt/partition_prio\n\
+         PreemptMode=REQUEUE\n\
          SelectType=select/cons_tres\n\
          SelectTypeParameters=CR_Core\n\
          GresTypes=gpu\n\
@@ -124,18 +129,26 @@ fn slurm_conf(folder: &Path) -> String {
     }
     let _ = writeln!(
         text,
-        "PartitionName=compute Nodes={} Default=YES MaxTime=INFINITE State=UP",
+        "PartitionName=compute Nodes={} Default=YES MaxTime=INFINITE PreemptMode=OFF State=UP",
         NODES.join(",")
     );
+    // Jobs of the second end those of the first, which are queued again.
+    for (name, tier) in PREEMPTION.iter().zip([1, 9]) {
+        let _ = writeln!(
+            text,
+            "PartitionName={name} Nodes={} MaxTime=INFINITE PriorityTier={tier} GraceTime=10 State=UP",
+            NODES.join(",")
+        );
+    }
     for (name, node) in HALVES.iter().zip(NODES) {
-        let _ = writeln!(text, "PartitionName={name} Nodes={node} MaxTime=INFINITE State=UP");
+        let _ = writeln!(text, "PartitionName={name} Nodes={node} MaxTime=INFINITE PreemptMode=OFF State=UP");
     }
     // The controller looks at every node of a partition for each job, so most have few.
     let sizes = PARTITIONS.iter().map(|name| (*name, SMALL_NODES)).chain([(LARGE, CLOUD_NODES)]);
     for (name, size) in sizes {
         let _ = writeln!(
             text,
-            "PartitionName={name} Nodes=cloud8-[1-{size}],cloud4-[1-{size}] MaxTime=INFINITE State=UP"
+            "PartitionName={name} Nodes=cloud8-[1-{size}],cloud4-[1-{size}] MaxTime=INFINITE PreemptMode=OFF State=UP"
         );
     }
     text

@@ -35,6 +35,8 @@ pub const GPUS_PER_NODE: u64 = 2;
 pub const CLOUD_NODES: u64 = 2048;
 /// Partitions of one compute node each, for the components of a heterogeneous job.
 pub const HALVES: [&str; 2] = ["left", "right"];
+/// Partitions of both compute nodes: jobs of the second end those of the first, which are queued again.
+pub const PREEMPTION: [&str; 2] = ["low", "high"];
 /// The partition of all nodes that exist for `--test-only` alone.
 pub const LARGE: &str = "large";
 /// Nodes of each kind in the other partitions.
@@ -225,6 +227,12 @@ impl Slurm {
                 |line: &str| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
             tasks.push(text.lines().filter_map(pair).collect());
         }
+    }
+
+    /// A folder that stands for the files of an image: a step in a container has one of its own there on each node, which
+    /// is empty at first and gone with the step.
+    pub fn image(&self) -> PathBuf {
+        self.folder.join("image")
     }
 
     /// What the daemons have logged last, for the error of a failed test.

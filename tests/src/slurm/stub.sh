@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stands in for `uv`, `python` and `apptainer` in scripts under test: writes down how it was called, then does as little
+# Stands in for `uv`, `python`, `numactl` and `apptainer` in scripts under test: writes down how it was called, then does as little
 # as they would to call the next.
 #
 # STUB_RECORDS   folder for records, one file a call: NAME=VALUE with a zero byte after each
@@ -7,6 +7,8 @@
 # STUB_KILLED    a number: the training process of that rank is killed, as by the kernel when memory is short
 # STUB_SECONDS   how long each training process takes; 0
 # STUB_SAVES     rank 0 saves and resumes as Megatron Bridge does
+# STUB_ENVIRONMENT  folder that `uv sync` makes the environment in, without which no training process starts
+# STUB_TRAINER   the program (trainer.py) that trains in place of the frameworks'
 set -eu
 program=${0##*/}
 
@@ -25,6 +27,7 @@ if [ "$program" = uv ]; then
   case ${1-} in
     sync)
       [ "${STUB_FAIL-}" != sync ] || exit 3
+      [ -z "${STUB_ENVIRONMENT-}" ] || touch "$STUB_ENVIRONMENT/synced"
       exit 0
       ;;
     run)
@@ -36,6 +39,13 @@ if [ "$program" = uv ]; then
       ;;
   esac
   exit 64
+fi
+
+if [ "$program" = numactl ]; then
+  while [ "${1#--}" != "$1" ]; do
+    shift
+  done
+  exec "$@"
 fi
 
 if [ "$program" = apptainer ]; then
@@ -78,10 +88,21 @@ if [ "${1-} ${2-}" = "-m torch.distributed.run" ]; then
     wait -n || {
       status=$?
       kill "${children[@]}" 2> /dev/null || true
+      # torchrun waits 30 s for those that handle it.
+      sleep 1
+      kill -KILL "${children[@]}" 2> /dev/null || true
       break
     }
   done
   exit $status
+fi
+
+if [ -n "${STUB_ENVIRONMENT-}" ] && [ ! -e "$STUB_ENVIRONMENT/synced" ]; then
+  echo "ModuleNotFoundError: No module named 'megatron'" >&2
+  exit 1
+fi
+if [ -n "${STUB_TRAINER-}" ]; then
+  exec python3 "$STUB_TRAINER" "$@"
 fi
 
 rank=${RANK-${SLURM_PROCID-0}}

@@ -1,4 +1,4 @@
-//! Stand-ins for `uv`, `python` and `apptainer` on the compute nodes, and what they have written down.
+//! Stand-ins for `uv`, `python`, `numactl` and `apptainer` on the compute nodes, and what they have written down.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +16,7 @@ pub struct Stubs {
 /// One call of a stand-in.
 #[derive(Debug, Clone)]
 pub struct Call {
-    /// `uv`, `python` or `apptainer`.
+    /// `uv`, `python`, `numactl` or `apptainer`.
     pub program: String,
     /// Its arguments.
     pub arguments: Vec<String>,
@@ -37,7 +37,7 @@ impl Stubs {
         let program = stubs.programs.join("stub.sh");
         std::fs::write(&program, include_str!("stub.sh"))?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-        for name in ["uv", "python", "apptainer"] {
+        for name in ["uv", "python", "numactl", "apptainer"] {
             symlink(&program, stubs.programs.join(name))?;
         }
         Ok(stubs)

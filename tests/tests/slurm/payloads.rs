@@ -25,6 +25,8 @@ pub struct Job {
     pub stubs: Stubs,
     pub site: Site,
     pub options: ScriptOptions,
+    /// Steps of the plan.
+    pub steps: u64,
     /// Variables of the shell that submits it.
     pub variables: Vec<(&'static str, &'static str)>,
 }
@@ -52,7 +54,7 @@ impl Job {
             ..Site::default()
         };
         let options = ScriptOptions { mode, body, strict: true, ..ScriptOptions::default() };
-        Ok(Job { slurm, folder, stubs, site, options, variables: Vec::new() })
+        Ok(Job { slurm, folder, stubs, site, options, steps: 5, variables: Vec::new() })
     }
 
     /// The script, as `shardplan script --strict` writes it.
@@ -63,7 +65,7 @@ impl Job {
             "cluster": {"gpu": "h100-sxm", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE},
             "layout": {"tp": 2},
             "training": {"seq_len": 64, "micro_batch_size": 1, "global_batch_size": 4},
-            "run": {"steps": 5},
+            "run": {"steps": self.steps},
         });
         let file = parse_plan(&plan.to_string()).map_err(|findings| anyhow!("{findings:?}"))?;
         let resolved = Plan::resolve(&file);
@@ -356,7 +358,7 @@ async fn apptainer_is_given_image_and_mounts_and_runs_what_the_task_is() -> Resu
         ranks(&calls, mode == Mode::Torchrun)?;
         let contained = calls_of(&calls, "apptainer", &[]);
         let tasks = if mode == Mode::Torchrun { NODES.len() } else { RANKS as usize };
-        ensure!(contained.len() == 1 + tasks, "{} containers", contained.len());
+        ensure!(contained.len() == tasks, "{} containers", contained.len());
         for call in contained {
             let expected = ["exec", "--nv", "--bind", &job.site.mounts.join(","), &image, "bash", "-c"];
             ensure!(call.arguments.starts_with(&expected.map(str::to_owned)), "{:?}", call.arguments);
@@ -402,16 +404,17 @@ async fn a_node_local_environment_is_synced_once_on_each_node_before_its_ranks_s
 }
 
 #[tokio::test]
-async fn container_flags_reach_both_steps() -> Result<()> {
+async fn container_flags_reach_the_step_and_an_image_that_has_all_gets_no_other() -> Result<()> {
     let mut job = Job::new("pyxis", Mode::Srun, Body::Bridge)?;
     let shared = job.folder.display().to_string();
     job.site.container = Some(Container::Pyxis);
-    job.site.image = Some(format!("{shared}/train.sqsh"));
+    job.site.image = Some(format!("{shared}/megatron-bridge.sqsh"));
     job.site.mounts = vec![format!("{shared}:{shared}"), format!("{shared}/work dir:/opt/Megatron-Bridge")];
     job.site.mpi = Some("pmix".into());
     let (number, calls) = job.completed().await?;
     ranks(&calls, false)?;
-    for (step, tasks) in [("0", 1), ("1", RANKS as usize)] {
+    ensure!(calls_of(&calls, "uv", &[]).is_empty(), "something is synced: {calls:?}");
+    for (step, tasks) in [("0", RANKS as usize), ("1", 0)] {
         let options = job.slurm.container_options(&number, step)?;
         ensure!(options.len() == tasks, "step {step} has {} tasks with containers", options.len());
         for task in options {
@@ -424,6 +427,66 @@ async fn container_flags_reach_both_steps() -> Result<()> {
     }
     let batch = job.slurm.container_options(&number, "batch")?;
     ensure!(batch.iter().all(Vec::is_empty), "the batch script itself is in a container: {batch:?}");
+    Ok(())
+}
+
+/// What a step writes into its container is gone with the step, as pyxis does it: only a sync in the container that trains
+/// is of use.
+#[tokio::test]
+async fn an_environment_is_synced_on_each_node_in_the_container_that_trains() -> Result<()> {
+    for mode in [Mode::Srun, Mode::Torchrun] {
+        let mut job = Job::new(&format!("throwaway-{}", mode.name()), mode, Body::Mlm)?;
+        job.site.container = Some(Container::Pyxis);
+        // It has no Megatron-LM, so it is synced though the site says nothing of it.
+        job.site.image = Some("nvcr.io#nvidia/pytorch:26.06-py3".into());
+        let image: &'static str = Box::leak(job.slurm.image().display().to_string().into_boxed_str());
+        job.variables.push(("STUB_ENVIRONMENT", image));
+        let (number, calls) = job.completed().await?;
+        ranks(&calls, mode == Mode::Torchrun)?;
+        let synced: Vec<&str> =
+            calls_of(&calls, "uv", &["sync"]).iter().map(|call| call.host.as_str()).collect();
+        ensure!(NODES.iter().all(|node| synced.contains(node)) && synced.len() == NODES.len(), "{synced:?}");
+        let options = job.slurm.container_options(&number, "0")?;
+        let writable =
+            |task: &Vec<(String, String)>| task.iter().any(|(name, _)| name == "container-writable");
+        ensure!(options.iter().all(writable), "{options:?}");
+        ensure!(std::fs::read_dir(job.slurm.image())?.next().is_none(), "the container outlived its step");
+    }
+    // What a site asks for is written, and said to be of no use.
+    let mut job = Job::new("throwaway-shared", Mode::Srun, Body::Mlm)?;
+    job.site.container = Some(Container::Pyxis);
+    job.site.image = Some("nvcr.io#nvidia/nemo:26.08".into());
+    job.site.environment = Some(Environment::Shared);
+    let image: &'static str = Box::leak(job.slurm.image().display().to_string().into_boxed_str());
+    job.variables.push(("STUB_ENVIRONMENT", image));
+    let (_, state, _) = job.run().await?;
+    ensure!(state == "FAILED" && job.printed().contains("ModuleNotFoundError"), "{state}: {}", job.printed());
+    Ok(())
+}
+
+#[tokio::test]
+async fn ranks_are_bound_to_the_memory_next_to_their_gpu_in_both_modes() -> Result<()> {
+    for (mode, body) in
+        [(Mode::Srun, Body::Bridge), (Mode::Torchrun, Body::Torchtitan), (Mode::Torchrun, Body::Command)]
+    {
+        let mut job = Job::new(&format!("numa-{}-{}", mode.name(), body.name()), mode, body)?;
+        job.site.numa_bind = true;
+        job.options.command = ["python", "train.py", "a b", "$X"].map(str::to_owned).to_vec();
+        let (_, calls) = job.completed().await?;
+        for call in ranks(&calls, mode == Mode::Torchrun)? {
+            if body == Body::Command {
+                ensure!(call.arguments == ["train.py", "a b", "$X"], "{:?}", call.arguments);
+            }
+        }
+        let mut bound: Vec<(&str, &str)> = calls_of(&calls, "numactl", &[])
+            .iter()
+            .map(|call| (call.host.as_str(), call.arguments[1].as_str()))
+            .collect();
+        bound.sort_unstable();
+        let expected: Vec<(&str, &str)> =
+            NODES.iter().flat_map(|node| [(*node, "--membind=0"), (*node, "--membind=1")]).collect();
+        ensure!(bound == expected, "{bound:?}");
+    }
     Ok(())
 }
 

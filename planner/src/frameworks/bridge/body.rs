@@ -1,5 +1,6 @@
 //! The commands: a recipe with the plan as overrides, a conversion of weights there and back, a generation.
 
+use crate::frameworks::megatron_lm;
 use crate::launch::{
     Entry, Mode, Payload, Task, Writer, environment_of_hardware, environment_of_task, expandable_segments,
 };
@@ -10,13 +11,10 @@ use crate::wire::{ModelFile, PlanFile};
 use super::recipes::preset_of;
 use super::rows::table;
 
-/// Where Megatron Bridge lies in its images.
-pub const WORKDIR: &str = "/opt/Megatron-Bridge";
-
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::Bridge);
-    let workdir = writer.workdir(Some(WORKDIR));
+    let workdir = writer.workdir();
     let mut payload = match writer.options.task {
         Task::Train => train(writer, workdir),
         Task::Convert => {
@@ -77,6 +75,12 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
         // The inner quotes are for Hydra, which would read a comma as a list.
         payload.arguments.push(format!("\"{name}='$RUN_DIR/{folder}'\""));
     }
+    payload.saved_steps = Some(megatron_lm::SAVED_STEPS);
+    payload.repair = megatron_lm::REPAIR;
+    let every = writer.saving().map_or(writer.plan.run.steps.max(1), |saving| saving.every);
+    payload.arguments.push(format!("checkpoint.save_interval={every}"));
+    // All are kept, whatever the recipe says: an earlier attempt may have made them.
+    payload.arguments.push("checkpoint.most_recent_k=-1".to_owned());
     if let Some(signal) = writer.signal() {
         payload.arguments.push("train.exit_signal_handler=true".to_owned());
         if !signal.is_usual() {
@@ -84,6 +88,9 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
             payload.arguments.push(format!("train.exit_signal={}", signal.number));
         }
     }
+    // Some recipes have a duration of their own, which need not be this job's.
+    let minutes = if writer.ends_by_itself() { "\"$MINUTES\"" } else { "null" };
+    payload.arguments.push(format!("train.exit_duration_in_mins={minutes}"));
     payload
 }
 

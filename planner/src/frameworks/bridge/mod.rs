@@ -9,7 +9,7 @@ mod recipes;
 pub(crate) mod releases;
 mod rows;
 
-pub(crate) use body::{WORKDIR, payload};
+pub(crate) use body::payload;
 pub use read::import_bridge_job;
 pub(crate) use recipes::{RECIPES, preset_of};
 pub use rows::table;

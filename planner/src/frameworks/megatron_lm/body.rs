@@ -2,7 +2,7 @@
 
 use crate::launch::text::comment;
 use crate::launch::{
-    Entry, Mode, Payload, Signal, Writer, environment_of_hardware, environment_of_task, expandable_segments,
+    Entry, Mode, Payload, Writer, environment_of_hardware, environment_of_task, expandable_segments,
 };
 use crate::plan::Framework;
 use crate::wire::DataFile;
@@ -12,10 +12,31 @@ use super::rows::table;
 /// Where Megatron-LM lies under the folder that the command starts in, in Megatron Bridge's images and checkouts.
 const FOLDER: &str = "3rdparty/Megatron-LM";
 
+/// How many steps the checkpoint has that Megatron-LM and Megatron Bridge go on from.
+pub const SAVED_STEPS: &str =
+    "grep -xE '[0-9]+' \"$RUN_DIR/checkpoints/latest_checkpointed_iteration.txt\" 2> /dev/null";
+
+/// Megatron-LM and Megatron Bridge empty the note of their newest checkpoint before they write it anew, and refuse to begin with
+/// an empty one, which a job leaves that is ended there. A checkpoint that has its `.metadata` was whole by then.
+pub const REPAIR: &str = r#"# A job that is ended while it notes its newest checkpoint leaves an empty note, and would not start again
+newest="$(find "$RUN_DIR/checkpoints" -regex '.*/iter_[0-9]+/\.metadata' 2> /dev/null | sort | tail -n 1 || true)"
+newest="${newest%/.metadata}"
+if [ -n "$newest" ]; then
+  note="$RUN_DIR/checkpoints/latest_checkpointed_iteration.txt"
+  if [ -e "$note" ] && [ ! -s "$note" ]; then
+    echo "$((10#${newest##*_}))" >> "$note"
+  fi
+  note="$RUN_DIR/checkpoints/latest_train_state.pt"
+  if [ -e "$note" ] && [ ! -s "$note" ] && [ -s "$newest/train_state.pt" ]; then
+    cat "$newest/train_state.pt" >> "$note"
+  fi
+fi
+"#;
+
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::MegatronLm);
-    let workdir = writer.workdir(Some(crate::frameworks::bridge::WORKDIR));
+    let workdir = writer.workdir();
     let folder = match writer.site.megatron_lm.as_deref() {
         Some(folder) => writer.shell("megatron_lm", Some(folder), None, "<MEGATRON_LM>"),
         None => FOLDER.to_owned(),
@@ -38,10 +59,10 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     payload.wants_ranks = true;
     payload.prints_losses = true;
     payload.arguments = arguments(writer);
-    if let Some(signal) = writer.signal() {
-        payload.run_folder = true;
-        payload.arguments.extend(on_signal(signal, writer.plan.run.steps));
-    }
+    payload.run_folder = true;
+    payload.saved_steps = Some(SAVED_STEPS);
+    payload.repair = REPAIR;
+    payload.arguments.extend(saving(writer));
     payload
 }
 
@@ -50,17 +71,25 @@ fn line(option: &str, word: &str) -> String {
     if word.is_empty() { format!("--{option}") } else { format!("--{option} {word}") }
 }
 
-/// Saves and ends on a signal, and goes on from there when the job is queued again.
-fn on_signal(signal: Signal, steps: u64) -> Vec<String> {
-    let mut lines = vec![line("exit-signal-handler", "")];
-    if !signal.is_usual() {
-        lines.push(line("exit-signal", &format!("SIG{}", signal.name)));
-    }
+/// Saves every so often, at the end and before the time limit, and goes on from there; where nothing is saved yet it
+/// begins at random. Nothing is removed without `--save-retain-interval`.
+fn saving(writer: &Writer<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
     for name in ["save", "load"] {
         lines.push(line(name, "\"$RUN_DIR/checkpoints\""));
     }
     // Without an interval it would fail at the end, where it asks whether a save is due.
-    lines.push(line("save-interval", &steps.to_string()));
+    let every = writer.saving().map_or(writer.plan.run.steps.max(1), |saving| saving.every);
+    lines.push(line("save-interval", &every.to_string()));
+    if let Some(signal) = writer.signal() {
+        lines.push(line("exit-signal-handler", ""));
+        if !signal.is_usual() {
+            lines.push(line("exit-signal", &format!("SIG{}", signal.name)));
+        }
+    }
+    if writer.ends_by_itself() {
+        lines.push(line("exit-duration-in-mins", "\"$MINUTES\""));
+    }
     lines
 }
 

@@ -5,10 +5,14 @@ use crate::plan::Framework;
 
 use super::rows::{CHOICE, table};
 
+/// How many steps the newest whole checkpoint has: one that is not whole lacks the file that is written last.
+const SAVED_STEPS: &str = "find \"$RUN_DIR/checkpoint\" -name .metadata -o -name model.safetensors.index.json 2> /dev/null \\\n    \
+     | sed -n 's|.*/step-\\([0-9]*\\)/[^/]*$|\\1|p' | sort -n | tail -n 1";
+
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
     let version = writer.framework(Framework::Torchtitan03);
-    let workdir = writer.workdir(None);
+    let workdir = writer.workdir();
     let mut payload = Payload::new(Entry::Module("torchtitan.train".to_owned()), workdir);
     let config = writer.shell("titan_config", writer.site.titan_config.as_deref(), None, "<TITAN_CONFIG>");
     payload.arguments.push(if version == Framework::Torchtitan02 {
@@ -18,7 +22,11 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
             writer.shell("titan_module", writer.site.titan_module.as_deref(), None, "<TITAN_MODULE>");
         format!("--module {module} --config {config}")
     });
+    // The kind of activation checkpoints stands behind all options.
+    payload.arguments.extend(saving(writer, version));
     payload.arguments.extend(arguments(writer, version));
+    payload.run_folder = true;
+    payload.saved_steps = Some(SAVED_STEPS);
     payload.exports = environment_of_hardware(writer);
     if writer.plan.software.expandable_segments {
         payload.exports.push(("PYTORCH_ALLOC_CONF", "expandable_segments:True"));
@@ -31,6 +39,21 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
 pub fn arguments(writer: &mut Writer<'_>, version: Framework) -> Vec<String> {
     let options = writer.options_of(table(version), "debug.seed");
     options.into_iter().map(|(option, word)| spelled(option, &word)).collect()
+}
+
+/// Saves every so often and at the end into the job's folder, and goes on from there: from the newest whole checkpoint,
+/// or, where there is none, as the configuration says.
+fn saving(writer: &Writer<'_>, version: Framework) -> Vec<String> {
+    let every = writer.saving().map_or(writer.plan.run.steps.max(1), |saving| saving.every);
+    let folder = if version == Framework::Torchtitan02 { "job.dump_folder" } else { "dump_folder" };
+    vec![
+        format!("--{folder} \"$RUN_DIR\""),
+        spelled("checkpoint.enable", "true"),
+        "--checkpoint.folder checkpoint".to_owned(),
+        format!("--checkpoint.interval {every}"),
+        // All are kept, and not the last 10: an earlier attempt may have made them.
+        "--checkpoint.keep_latest_k 0".to_owned(),
+    ]
 }
 
 /// A switch is written when it is off too: the configuration may turn it on.

@@ -81,7 +81,7 @@ pub fn script(writer: &mut Writer<'_>) -> String {
          \"$SHARDPLAN_RANK\" --plan \"$RUN_DIR/plan.json\" --run-dir \"$RUN_DIR\"{end}"
     ));
     if !interactive {
-        out.push_str(&footer::footer(writer, false));
+        out.push_str(&footer::footer(writer, false, false));
     }
     out
 }

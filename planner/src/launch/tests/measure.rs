@@ -39,7 +39,7 @@ fn trainings_of_other_frameworks_are_measured() {
         let dollar = if mode == Mode::Torchrun { "\\$" } else { "$" };
         assert!(text.contains(&format!("[ {quote}{dollar}SLURM_PROCID{quote} = {number} ]")), "{text}");
         let (text, _) = script(&minimax(), &site(), &options(mode, body));
-        assert!(!text.contains("SHARDPLAN"), "{text}");
+        assert!(!text.contains("SHARDPLAN_PLAN"), "{text}");
     }
     let convert = ScriptOptions { task: Task::Convert, ..options(Mode::Srun, Body::Bridge) };
     assert_eq!(plan_of(&script(&minimax(), &measured(), &convert).0), None);
@@ -49,7 +49,7 @@ fn trainings_of_other_frameworks_are_measured() {
 fn a_measured_script() {
     let (text, _) = script(&tiny(), &measured(), &options(Mode::Srun, Body::Mlm));
     let begin = text.find("\n# Measured beside").expect("a plan");
-    let end = begin + text[begin..].find("\n# Phase").expect("a phase");
+    let end = begin + text[begin..].find("\nfi\n").expect("an end") + 3;
     insta::assert_snapshot!(
         "measured",
         text[begin..end]

@@ -37,30 +37,36 @@ fn refused(plan: &Plan, site: &Site, options: &ScriptOptions, field: &str, part:
 }
 
 #[test]
-fn a_conversion_is_two_phases_of_srun() {
+fn a_conversion_by_srun_syncs_before_on_plain_nodes_and_never_in_an_image_that_has_all() {
     let site = Site { hf_model: Some("MiniMaxAI/MiniMax-M2".into()), ..site() };
     let options = ScriptOptions { task: Task::Convert, ..kind(Mode::Srun, Body::Bridge) };
-    let text = check(
-        &of("minimax-m2", 2, r#"{"tp": 2, "ep": 8}"#),
-        &site,
-        &options,
-        &[
-            "#SBATCH --ntasks-per-node=8\n",
-            "srun --mpi=pmix -N 1 --ntasks=1 ",
-            "--tp 2 --pp 1 --ep 8 --etp 1",
-            // Not into the folder that it starts in, where something may have the model's name.
-            "--output-dir \"$RUN_DIR\"",
-            "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
-            "export NCCL_NVLS_ENABLE=0",
-            "# Weights of a rank: 60.2 GB",
-        ],
-        &["TRAIN_CMD", "torch.distributed", "--no-kill", "\\$"],
-    );
-    let second = text.split("# Phase 2").nth(1).expect("a second phase");
+    let plan = of("minimax-m2", 2, r#"{"tp": 2, "ep": 8}"#);
+    let there = [
+        "#SBATCH --ntasks-per-node=8\n",
+        "--tp 2 --pp 1 --ep 8 --etp 1",
+        // Not into the folder that it starts in, where something may have the model's name.
+        "--output-dir \"$RUN_DIR\"",
+        "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
+        "export NCCL_NVLS_ENABLE=0",
+        "# Weights of a rank: 60.2 GB",
+    ];
+    let absent = ["TRAIN_CMD", "torch.distributed", "--no-kill", "\\$", "--signal", "SHARDPLAN_RESUME"];
+    let text = check(&plan, &site, &options, &there, &absent);
+    assert!(!text.contains("uv "), "{text}");
     for part in ["--mpi=pmix", "--container-image=", "--container-mounts=", "--no-container-mount-home"] {
-        assert!(second.contains(part), "{part}");
+        assert!(text.contains(part), "{part}");
     }
-    assert!(!second.contains("uv sync"), "{second}");
+    let bare = Site {
+        image: None,
+        mounts: Vec::new(),
+        container: Some(Container::None),
+        workdir: Some("/lustre/team/bridge".into()),
+        ..site
+    };
+    let text = check(&plan, &bare, &options, &there, &absent);
+    assert!(text.contains("srun --mpi=pmix -N 1 --ntasks=1 "), "{text}");
+    let second = text.split("# Phase 2").nth(1).expect("a second phase");
+    assert!(!second.contains("uv sync") && second.contains("uv run --no-sync python"), "{second}");
 }
 
 #[test]
@@ -105,8 +111,10 @@ fn megatron_lm_by_torchrun() {
             "--expert-model-parallel-size 32",
             "--num-experts 256",
             "# Not expressed by Megatron-LM's flags:\n#   model.attention.qk_norm",
+            "--save \"$RUN_DIR/checkpoints\" \\\n  --load \"$RUN_DIR/checkpoints\" \\\n  --save-interval 20",
+            "--exit-duration-in-mins \"$MINUTES\"",
         ],
-        &["RUN_DIR", "--save"],
+        &["--exit-signal", "#SBATCH --signal"],
     );
     insta::assert_snapshot!("torchrun_mlm", text);
 }
@@ -308,7 +316,7 @@ fn a_site_profile() {
         &kind(Mode::Srun, Body::Bridge),
         &[
             "#SBATCH --time=04:00:00\n",
-            "MOUNTS='/lustre:/lustre,/lustre/team/ray_temp:/ray-cluster'",
+            "MOUNTS='/lustre/team:/lustre/team,/lustre:/lustre,/lustre/team/ray_temp:/ray-cluster'",
             "mkdir -p \"$SHARED_DIR/ray_temp\"",
             "export HF_HOME=/lustre/team/hf",
             "SECRETS_FILE=/lustre/team/.shardplan-secrets/job.env",

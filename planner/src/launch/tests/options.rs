@@ -67,12 +67,14 @@ fn lines(plan: &Plan, kind: Body) -> Vec<Vec<String>> {
     let mut writer = Writer::new(plan, &site, &options);
     let arguments = match kind {
         Body::Bridge => bridge::payload(&mut writer).arguments,
-        Body::Mlm => megatron_lm::arguments(&mut writer),
+        Body::Mlm => megatron_lm::payload(&mut writer).arguments,
         Body::Automodel => automodel::payload(&mut writer).arguments,
         Body::Torchtitan => torchtitan::payload(&mut writer).arguments,
         Body::Worker | Body::Command => Vec::new(),
     };
-    arguments.iter().map(|line| shlex::split(line).expect("words of the shell")).collect()
+    // What only the job knows, as it would be there.
+    let words = |line: &String| shlex::split(&line.replace("$MINUTES", "27")).expect("words of the shell");
+    arguments.iter().map(words).collect()
 }
 
 /// What is wrong with an option of Megatron-LM or Automodel: `--name value`.
@@ -85,6 +87,8 @@ fn dashed(table: &Table, line: &[String], megatron_fsdp: bool) -> Option<String>
     let single = match name {
         "distributed.strategy" => Some("'fsdp2' or 'megatron_fsdp'"),
         "step_scheduler.local_batch_size" | "seed" => Some("int"),
+        // Taken out of its section before the rest is (`recipes/_typed_config.py`).
+        "checkpoint.restore_from" => Some("text"),
         "optimizer.lr" | "optimizer.weight_decay" | "clip_grad_norm.max_norm" => Some("float"),
         // Sections of policies, which `recipes/_dist_utils.py` makes of what is given.
         "distributed.mp_policy.param_dtype"

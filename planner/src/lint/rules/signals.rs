@@ -4,6 +4,7 @@ use super::super::notes::Notes;
 use super::super::options::{self, Given};
 use super::super::walk::Field;
 use super::Context;
+use crate::launch::text::limit_seconds;
 
 /// Looks at --signal, trap and requeue.
 pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
@@ -149,39 +150,5 @@ fn number(name: &str) -> &'static str {
         "USR2" => "12",
         "TERM" => "15",
         _ => "-",
-    }
-}
-
-/// Seconds of a time limit.
-fn limit_seconds(text: &str) -> Option<u64> {
-    if !crate::launch::text::is_time_limit(text) {
-        return None;
-    }
-    let (days, clock) = match text.split_once('-') {
-        Some((days, clock)) => (days.parse::<u64>().ok()?, clock),
-        None => (0, text),
-    };
-    let parts: Vec<u64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    let seconds = match (text.contains('-'), parts.as_slice()) {
-        (true, [hours]) => hours * 3600,
-        (true, [hours, minutes]) => hours * 3600 + minutes * 60,
-        (false, [minutes]) => minutes * 60,
-        (false, [minutes, seconds]) => minutes * 60 + seconds,
-        (_, [hours, minutes, seconds]) => hours * 3600 + minutes * 60 + seconds,
-        _ => return None,
-    };
-    Some(days * 86400 + seconds)
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn limits() {
-        for (text, seconds) in
-            [("30", 1800), ("30:30", 1830), ("1:00:00", 3600), ("1-0", 86400), ("1-12:30", 131_400)]
-        {
-            assert_eq!(super::limit_seconds(text), Some(seconds), "{text}");
-        }
-        assert_eq!(super::limit_seconds("soon"), None);
     }
 }

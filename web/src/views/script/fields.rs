@@ -176,7 +176,7 @@ pub const CLUSTER: &[Field] = &[
     yes_or_no!(exclusive, "Whole nodes", "yes"),
     yes_or_no!(segment, "NVLink segments", "yes"),
     text!(mpi, "MPI plugin", "by the body"),
-    yes_or_no!(requeue, "Requeue", "as the cluster is set"),
+    yes_or_no!(requeue, "Requeue", "yes for trainings"),
     Field {
         name: "retries",
         label: "Tries after a failure",
@@ -185,7 +185,8 @@ pub const CLUSTER: &[Field] = &[
         read: |site| if site.retries == 0 { String::new() } else { site.retries.to_string() },
         write: |site, text| site.retries = text.parse().unwrap_or(0),
     },
-    text!(signal, "Signal before the end", "TERM@180"),
+    text!(signal, "Signal before the end", "TERM, where it is handled"),
+    number!(save_every, "Steps between saves", "about half an hour"),
 ];
 
 /// Containers, environments, variables.
@@ -213,7 +214,7 @@ pub const SOFTWARE: &[Field] = &[
     Field {
         name: "environment",
         label: "Python environment",
-        hint: "by the body",
+        hint: "by image and body",
         choices: &["shared", "node-local", "none"],
         read: |site| site.environment.map_or("", Environment::name).to_owned(),
         write: |site, text| {
