@@ -23,6 +23,9 @@ pub struct Wrap {
     /// The run's id; several processes with the same one write into one folder
     #[arg(long, value_name = "ID")]
     id: Option<String>,
+    /// This process alone watches the run: the others of srun or torchrun do not
+    #[arg(long)]
+    alone: bool,
     /// GPU for a recovered plan; by default the one of this machine
     #[arg(long, value_name = "ID")]
     gpu: Option<String>,
@@ -69,6 +72,7 @@ impl Wrap {
             plan: self.plan,
             runs: self.runs,
             id: self.id,
+            alone: self.alone,
             gpu: self.gpu,
             interval: self.interval,
             report: self.report.then_some(if json { ReportAs::Json } else { ReportAs::Table }),

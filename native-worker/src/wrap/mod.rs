@@ -58,6 +58,8 @@ pub struct Request {
     pub runs: PathBuf,
     /// The run's id.
     pub id: Option<String>,
+    /// Whether this process alone watches the run, whatever its launcher has started beside it.
+    pub alone: bool,
     /// Id of the GPU for a recovered plan.
     pub gpu: Option<String>,
     /// Seconds between samples.
@@ -207,6 +209,9 @@ fn watch(
     let host = process::host_name();
     let variables = place::variables();
     let mut place = Place::find(request.id.as_deref(), &variables).ok()?;
+    if request.alone {
+        place.stand_alone();
+    }
     place.number_among(&request.runs, &host);
     let gpus = if place.first_here { Gpus::open(&host) } else { None };
     let found = find_plan(request, gpus.as_ref());

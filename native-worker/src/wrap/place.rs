@@ -96,6 +96,11 @@ impl Place {
         Ok(place)
     }
 
+    /// Makes this the only one that watches: the others of its launcher do not.
+    pub fn stand_alone(&mut self) {
+        (self.writer, self.writers, self.first_here) = (0, 1, true);
+    }
+
     /// Numbers the id where every run of its launcher has the same: the first number under which this process has not
     /// written yet, and nothing else has changed for long before its launcher was started.
     pub fn number_among(&mut self, runs: &Path, host: &str) {
@@ -174,6 +179,21 @@ mod tests {
         assert_eq!(place.log("node.1"), "launcher-node.1.log");
         assert_ne!(place.id, find(None, &[]).id);
         assert_eq!(find(Some("mine"), &[]).id, "mine");
+    }
+
+    #[test]
+    fn one_of_several_may_watch_alone() {
+        let variables = [
+            ("SLURM_JOB_ID", "42"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_PROCID", "7"),
+            ("SLURM_STEP_NUM_TASKS", "8"),
+        ];
+        let mut place = find(None, &variables);
+        place.stand_alone();
+        assert_eq!((place.writer, place.writers, place.first_here), (0, 1, true));
+        // The folder is the step's all the same, so that a job's runs are found by its number.
+        assert_eq!((place.id.as_str(), place.log("n1").as_str()), ("slurm-42-0", "launcher-n1.log"));
     }
 
     #[test]

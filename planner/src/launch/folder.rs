@@ -1,6 +1,7 @@
 //! The folder of a job: what it writes lies there, and what it goes on from when it is queued again.
 
 use super::options::{Body, Mode, Task};
+use super::payload::Payload;
 use super::writer::Writer;
 
 /// In a shell that a person types into, the same allocation may run its steps again.
@@ -62,11 +63,15 @@ impl Writer<'_> {
 
     /// What says how many steps are saved in the job's folder, and ends a job that has none left to do: one that is queued
     /// again after its last step.
-    pub fn saved_steps(&self, shell: Option<&str>) -> String {
-        let Some(shell) = shell.filter(|_| self.options.mode != Mode::Salloc) else { return String::new() };
+    pub fn saved_steps(&self, payload: &Payload) -> String {
+        if self.options.mode == Mode::Salloc {
+            return payload.repair.to_owned();
+        }
+        let Some(shell) = payload.saved_steps else { return String::new() };
         let steps = self.plan.run.steps;
+        let repair = payload.repair;
         format!(
-            "# How many steps the checkpoint has that the run goes on from\n\
+            "{repair}# How many steps the checkpoint has that the run goes on from\n\
              saved_steps() {{\n  {shell} || true\n}}\nsaved=\"$(saved_steps)\"\n\
              if [ \"${{saved:-0}}\" -ge {steps} ]; then\n  \
              echo \"all {steps} steps are saved in $RUN_DIR already: nothing is left to do\"\n  exit 0\nfi\n"

@@ -33,9 +33,9 @@ if [ "$status" -ne 0 ] && [ -f "$SAID" ]; then
 fi
 "#;
 
-/// Slurm queues a preempted job again, but not one that has saved and ended within its grace time.
+/// Slurm queues a preempted job again, but not one that ends within its grace time, well or not.
 const PREEMPTED: &str = r#"preempted=""
-if [ "$status" -eq 0 ] && [ "${saved:-0}" -lt STEPS ] &&
+if [ "${saved:-0}" -lt STEPS ] &&
   scontrol show job "$SLURM_JOB_ID" 2> /dev/null | grep ' PreemptTime=[0-9]' > /dev/null; then
   preempted=yes
 fi

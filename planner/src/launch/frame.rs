@@ -2,6 +2,7 @@
 
 use super::footer;
 use super::images::code_of;
+use super::measure;
 use super::options::Mode;
 use super::payload::{Entry, Payload};
 use super::site::{Container, Environment};
@@ -34,7 +35,7 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
     out.push_str(&writer.container_variables());
     if payload.run_folder {
         out.push_str(&writer.run_folder());
-        out.push_str(&writer.saved_steps(payload.saved_steps));
+        out.push_str(&writer.saved_steps(payload));
         out.push_str(&writer.minutes());
     }
     out.push_str(
@@ -47,6 +48,7 @@ pub fn surroundings(writer: &mut Writer<'_>, payload: &Payload) -> String {
     out.push_str(cores(writer));
     out.push_str(&writer.environment());
     out.push_str(writer.endpoint());
+    out.push_str(&measure::definitions(writer));
     out
 }
 
@@ -200,6 +202,7 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
     let torchrun = writer.options.mode == Mode::Torchrun;
     let mut step = Step::new();
     step.line("set -e");
+    measure::watch(writer, &mut step);
     step.line("cd \"$1\"");
     let mut taken = 1;
     if payload.python_path.is_some() {
@@ -252,9 +255,9 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
         if writer.site.numa_bind {
             // torchrun starts the ranks, so each binds itself, by the number that torchrun gives it.
             let rank = if uses_python(payload) { "python " } else { "" };
-            step.line(&format!("bound() {{ exec {}{rank}\"$@\"; }}", bind("LOCAL_RANK")));
-            step.line("export -f bound");
-            step.line(&format!("exec {launcher} --no-python bash -c \"bound \\\"\\$@\\\"\" bash \"$@\""));
+            let escaped =
+                format!("exec {}{rank}\"$@\"", bind("LOCAL_RANK")).replace('$', "\\$").replace('"', "\\\"");
+            step.line(&format!("exec {launcher} --no-python bash -c \"{escaped}\" bash \"$@\""));
         } else {
             step.line(&format!("exec {launcher} \"$@\""));
         }

@@ -17,6 +17,7 @@ pub(crate) mod frame;
 mod further;
 mod header;
 pub(crate) mod images;
+mod measure;
 mod mounts;
 mod options;
 mod parts;

@@ -34,6 +34,8 @@ pub struct Payload {
     pub run_folder: bool,
     /// Shell that prints how many steps its newest whole checkpoint there has, or nothing; for what trains and saves.
     pub saved_steps: Option<&'static str>,
+    /// Shell that puts right there what an attempt leaves that is ended in the middle of saving; lines, or nothing.
+    pub repair: &'static str,
     /// Whether ranks need `RANK` and the like, because the framework does not read Slurm's variables.
     pub wants_ranks: bool,
     /// What one task's shell executes for all before they start, as one quoted word.
@@ -58,6 +60,7 @@ impl Payload {
             python_path: None,
             run_folder: false,
             saved_steps: None,
+            repair: "",
             wants_ranks: false,
             prepare: None,
             startup: None,

@@ -35,6 +35,10 @@ pub struct Saving {
 impl Writer<'_> {
     /// How the run saves; none for what trains nothing, or nothing that its script knows of.
     pub fn saving(&self) -> Option<Saving> {
+        *self.saving.get_or_init(|| self.find_saving())
+    }
+
+    fn find_saving(&self) -> Option<Saving> {
         let options = self.options;
         let trains = match options.body {
             Body::Bridge => options.task == Task::Train,

@@ -131,7 +131,7 @@ impl Writer<'_> {
 
     /// Says of a run that nothing has end in good time what is lost at the end of its time.
     pub(super) fn check_unsignalled(&mut self) {
-        let Some(saving) = self.saving() else { return };
+        let Some(saving) = self.saving() else { return self.check_command() };
         let is_given = self.site.signal.as_deref().is_some_and(|given| given != NO_SIGNAL);
         if is_given || self.signal().is_some() || self.ends_by_itself() {
             return;
@@ -149,6 +149,16 @@ impl Writer<'_> {
         };
         let rule = "who handles the signal before the time limit";
         self.note(Finding::info("site.signal", serde_json::Value::Null, message).rule(rule));
+    }
+
+    /// Says of a command that is queued again that its script knows nothing of what it saves.
+    fn check_command(&mut self) {
+        let again = self.site.retries > 0 || self.site.requeue == Some(true);
+        if self.options.body == Body::Command && again {
+            let message = "a job that is queued again starts the command anew: whether it goes on from what it has saved is its own \
+                           affair, and so is a folder that no other job has";
+            self.note(Finding::info("script.command", serde_json::Value::Null, message));
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Site {
     /// Signal to the ranks before the time limit, `SIGNAL@SECONDS`, or `none`; sent where what runs is told to save on it,
     /// or to end in good order. SIGTERM where a training saves on it.
     pub signal: Option<String>,
+    /// Whether a training is watched by `shardplan wrap`, where that is at hand, and measured beside its plan; yes.
+    pub measure: Option<bool>,
     /// Steps between checkpoints of a training; by the plan's checkpoint interval, else about every half hour of predicted
     /// steps, and some times before the time limit.
     pub save_every: Option<u64>,

@@ -1,9 +1,12 @@
 //! Values that are checked as they are written, and what is to be said about them.
 
+use std::cell::OnceCell;
+
 use serde_json::Value;
 
 use super::failures::{self, Reduced};
 use super::options::{Body, Mode, ScriptOptions};
+use super::saving::Saving;
 use super::site::{Container, Site};
 use super::text;
 use crate::finding::Finding;
@@ -22,13 +25,16 @@ pub struct Writer<'a> {
     pub reduced: Option<Reduced>,
     findings: Vec<Finding>,
     notes: Vec<String>,
+    /// How the run saves, once somebody has asked.
+    pub(super) saving: OnceCell<Option<Saving>>,
 }
 
 impl<'a> Writer<'a> {
     /// A writer with nothing written.
     pub fn new(plan: &'a Plan, site: &'a Site, options: &'a ScriptOptions) -> Self {
         let reduced = failures::reduced(plan, options);
-        let mut writer = Writer { plan, site, options, reduced, findings: Vec::new(), notes: Vec::new() };
+        let (findings, notes, saving) = (Vec::new(), Vec::new(), OnceCell::new());
+        let mut writer = Writer { plan, site, options, reduced, findings, notes, saving };
         writer.check_site();
         writer.check_options();
         writer

@@ -9,6 +9,7 @@ TRAINER_STEP     seconds of a step
 TRAINER_SAVE     seconds that saving takes
 TRAINER_MINUTE   seconds of what a framework counts as a minute
 TRAINER_DIES     ATTEMPT:STEP at which the last rank is killed
+TRAINER_TORN     ATTEMPT:STEP at which the first rank is killed while it notes its newest checkpoint
 """
 
 import json
@@ -64,6 +65,14 @@ def hurry(folder, step):
     (folder / "weights").write_text(f"{step}\n")
 
 
+def note(path, text, step):
+    """Writes a note as they do: it is empty for a moment."""
+    with path.open("w") as file:
+        if os.environ.get("TRAINER_TORN", "") == f"{ATTEMPT}:{step}":
+            os.kill(os.getpid(), signal.SIGKILL)
+        file.write(text)
+
+
 class Megatron(Framework):
     """Megatron-LM: argparse; `iter_0000010` and a tracker (megatron/training/checkpointing.py)."""
 
@@ -108,7 +117,8 @@ class Megatron(Framework):
         self.publish(folder, step)
 
     def publish(self, folder, step):
-        (pathlib.Path(self.save) / "latest_checkpointed_iteration.txt").write_text(str(step))
+        (folder / ".metadata").touch()
+        note(pathlib.Path(self.save) / "latest_checkpointed_iteration.txt", str(step), step)
 
 
 class Bridge(Megatron):
@@ -139,9 +149,17 @@ class Bridge(Megatron):
         self.minutes = said.get("train.exit_duration_in_mins")
 
     def publish(self, folder, step):
+        (folder / ".metadata").touch()
         (folder / "train_state.pt").write_text(str(step))
-        shutil.copy(folder / "train_state.pt", pathlib.Path(self.save) / "latest_train_state.pt")
+        note(pathlib.Path(self.save) / "latest_train_state.pt", str(step), step)
         super().publish(folder, step)
+
+    def whole(self):
+        state = pathlib.Path(self.load) / "latest_train_state.pt"
+        if not state.is_file():
+            return super().whole()
+        step = int(state.read_text())
+        return step, state.parent / f"iter_{step:07d}"
 
 
 class Automodel(Framework):
@@ -186,8 +204,10 @@ class Automodel(Framework):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".incomplete").touch()
         hurry(folder, step)
-        new = root / f".LATEST.{JOB}"
+        new = root / f".LATEST.{JOB}.{ATTEMPT}"
         new.symlink_to(folder.name)
+        if os.environ.get("TRAINER_TORN", "") == f"{ATTEMPT}:{step}":
+            os.kill(os.getpid(), signal.SIGKILL)
         os.replace(new, root / "LATEST")
         (folder / ".incomplete").unlink()
 
@@ -237,7 +257,9 @@ class Torchtitan(Framework):
     def write(self, step):
         folder = pathlib.Path(self.save) / f"step-{step}"
         hurry(folder, step)
-        (folder / ".metadata").touch()
+        # torch writes it under another name first.
+        note(folder / ".metadata.tmp", "", step)
+        os.replace(folder / ".metadata.tmp", folder / ".metadata")
         for _, old in self.folders()[: -self.keep] if self.keep else []:
             shutil.rmtree(old)
 

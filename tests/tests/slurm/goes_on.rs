@@ -25,6 +25,8 @@ enum By {
     Requeue,
     /// A rank is killed, and the site wants another try.
     Kill,
+    /// The rank that saves is killed while it notes its newest checkpoint, and the site wants another try.
+    Torn,
     /// A job that comes first takes its nodes.
     Preemption,
     /// Its time is up.
@@ -38,8 +40,8 @@ enum By {
 }
 
 /// All of them.
-const WAYS: [By; 7] =
-    [By::Requeue, By::Kill, By::Duration, By::Twice, By::TimeLimit, By::Preemption, By::Node];
+const WAYS: [By; 8] =
+    [By::Requeue, By::Kill, By::Torn, By::Duration, By::Twice, By::TimeLimit, By::Preemption, By::Node];
 
 /// Frameworks that train.
 const BODIES: [Body; 4] = [Body::Mlm, Body::Bridge, Body::Automodel, Body::Torchtitan];
@@ -67,7 +69,7 @@ impl Training {
         // Several run side by side.
         job.site.exclusive = Some(false);
         job.site.gpus = GpuRequest::Nothing;
-        job.site.retries = if matches!(by, By::Kill | By::Duration) { 4 } else { 0 };
+        job.site.retries = if matches!(by, By::Kill | By::Torn | By::Duration) { 4 } else { 0 };
         job.variables.extend([("STUB_TRAINER", TRAINER), ("TRAINER_OPTIONS", OPTIONS)]);
         let step = match by {
             // Slurm looks at limits each half minute.
@@ -78,6 +80,7 @@ impl Training {
         job.variables.push(("TRAINER_STEP", step));
         match by {
             By::Kill => job.variables.push(("TRAINER_DIES", "0:11")),
+            By::Torn => job.variables.push(("TRAINER_TORN", "0:12")),
             // 27 of these minutes are well before the last step.
             By::Duration => job.variables.push(("TRAINER_MINUTE", "0.12")),
             By::Preemption => job.site.partition = Some(PREEMPTION[0].into()),
@@ -135,12 +138,12 @@ impl Training {
             ensure!(files(&folder(&number))? == before, "the second job changed the first one's folder");
             return Ok(());
         }
-        if self.by != By::Duration && self.by != By::Kill {
+        if !matches!(self.by, By::Duration | By::Kill | By::Torn) {
             self.has_done(&number, 6).await?;
         }
         match self.by {
             By::Requeue => self.scontrol(&["requeue", &number])?,
-            By::Kill | By::Duration | By::Twice => {}
+            By::Kill | By::Torn | By::Duration | By::Twice => {}
             By::Preemption => {
                 let mut sbatch = self.job.slurm.command("sbatch")?;
                 sbatch.args(["--parsable", "--exclusive", "--nodes=2", "--output=/dev/null"]);
@@ -269,7 +272,8 @@ async fn every_framework_goes_on_after_what_ends_an_attempt_and_nothing_is_lost(
     if ways.is_empty() {
         return all(vec![
             (By::Requeue, Body::Mlm, Mode::Srun),
-            (By::Kill, Body::Bridge, Mode::Srun),
+            (By::Torn, Body::Bridge, Mode::Srun),
+            (By::Torn, Body::Mlm, Mode::Srun),
             (By::Requeue, Body::Automodel, Mode::Srun),
             (By::Kill, Body::Torchtitan, Mode::Torchrun),
             (By::Duration, Body::Mlm, Mode::Torchrun),

@@ -4,6 +4,7 @@
 mod again;
 mod cluster;
 mod goes_on;
+mod measured;
 mod node_lists;
 mod payloads;
 mod test_only;

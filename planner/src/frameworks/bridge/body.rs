@@ -88,6 +88,7 @@ fn train(writer: &mut Writer<'_>, workdir: String) -> Payload {
         payload.arguments.push(format!("\"{name}='$RUN_DIR/{folder}'\""));
     }
     payload.saved_steps = Some(megatron_lm::SAVED_STEPS);
+    payload.repair = megatron_lm::REPAIR;
     let every = writer.saving().map_or(writer.plan.run.steps.max(1), |saving| saving.every);
     payload.arguments.push(format!("checkpoint.save_interval={every}"));
     // All are kept, whatever the recipe says: an earlier attempt may have made them.

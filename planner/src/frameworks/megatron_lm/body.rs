@@ -16,6 +16,23 @@ const FOLDER: &str = "3rdparty/Megatron-LM";
 pub const SAVED_STEPS: &str =
     "grep -xE '[0-9]+' \"$RUN_DIR/checkpoints/latest_checkpointed_iteration.txt\" 2> /dev/null";
 
+/// Megatron-LM and Megatron Bridge empty the note of their newest checkpoint before they write it anew, and refuse to begin with
+/// an empty one, which a job leaves that is ended there. A checkpoint that has its `.metadata` was whole by then.
+pub const REPAIR: &str = r#"# A job that is ended while it notes its newest checkpoint leaves an empty note, and would not start again
+newest="$(find "$RUN_DIR/checkpoints" -regex '.*/iter_[0-9]+/\.metadata' 2> /dev/null | sort | tail -n 1 || true)"
+newest="${newest%/.metadata}"
+if [ -n "$newest" ]; then
+  note="$RUN_DIR/checkpoints/latest_checkpointed_iteration.txt"
+  if [ -e "$note" ] && [ ! -s "$note" ]; then
+    echo "$((10#${newest##*_}))" >> "$note"
+  fi
+  note="$RUN_DIR/checkpoints/latest_train_state.pt"
+  if [ -e "$note" ] && [ ! -s "$note" ] && [ -s "$newest/train_state.pt" ]; then
+    cat "$newest/train_state.pt" >> "$note"
+  fi
+fi
+"#;
+
 /// The command.
 pub fn payload(writer: &mut Writer<'_>) -> Payload {
     writer.framework(Framework::MegatronLm);
@@ -44,6 +61,7 @@ pub fn payload(writer: &mut Writer<'_>) -> Payload {
     payload.arguments = arguments(writer);
     payload.run_folder = true;
     payload.saved_steps = Some(SAVED_STEPS);
+    payload.repair = REPAIR;
     payload.arguments.extend(saving(writer));
     payload
 }

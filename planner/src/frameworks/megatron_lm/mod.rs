@@ -13,6 +13,6 @@ mod tests;
 
 #[cfg(test)]
 pub(crate) use body::arguments;
-pub(crate) use body::{SAVED_STEPS, payload};
+pub(crate) use body::{REPAIR, SAVED_STEPS, payload};
 pub use read::import_megatron_job;
 pub use rows::{effect_of, table};

@@ -2,7 +2,7 @@
 //! become a plan.
 
 use super::super::facts::Call;
-use super::super::launcher::Count;
+use super::super::launcher::{Count, Launcher};
 use super::super::notes::Notes;
 use super::super::text::{Certainty, Text};
 use super::super::walk::Field;
@@ -60,7 +60,10 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
 
 /// Ranks of a command: of its launcher, or tasks of its step.
 fn world(context: &Context<'_>, index: usize, call: &Call) -> Option<u64> {
-    if let Some(launcher) = context.launchers.iter().find(|launcher| launcher.call == index) {
+    // What a launcher of the same step starts by a shell are its ranks, too.
+    let of_step = |launcher: &&Launcher| call.step.is_some() && context.call(launcher.call).step == call.step;
+    let own = context.launchers.iter().find(|launcher| launcher.call == index);
+    if let Some(launcher) = own.or_else(|| context.launchers.iter().find(of_step)) {
         if launcher.open {
             return None;
         }

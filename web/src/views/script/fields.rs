@@ -275,6 +275,7 @@ pub const SOFTWARE: &[Field] = &[
     text!(uv_cache_dir, "uv cache", "in the shared folder"),
     text!(nemo_home, "NeMo home", "in the shared folder"),
     yes!(numa_bind, "Bound by numactl", "no"),
+    yes_or_no!(measure, "Measured beside the plan", "yes, where shardplan is at hand"),
     Field {
         name: "prologue",
         label: "Commands before it",
