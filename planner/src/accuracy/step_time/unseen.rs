@@ -306,3 +306,61 @@ fn runs() -> Result<BTreeMap<String, BTreeMap<&'static str, Runs>>, String> {
     }
     Ok(found)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accuracy::step_time::splits;
+    use crate::time::ranges;
+
+    #[test]
+    fn ranges_hold_nine_of_ten_steps_that_the_constants_had_not_seen() {
+        let rows = unseen(&splits().unwrap()).unwrap();
+        for class in &ranges().classes {
+            for said in [Said::Known, Said::Own, Said::Others, Said::Nothing] {
+                let like: Vec<&Row> = rows
+                    .iter()
+                    .filter(|row| row.class == class.name && row.stands_for == Some(said))
+                    .collect();
+                let Some(half) = class.half(said) else {
+                    assert!(like.len() < FEWEST, "{} {said:?}: {} rows and no range", class.name, like.len());
+                    continue;
+                };
+                let within = like.iter().filter(|row| row.residual.abs() <= half).count();
+                assert!(10 * within >= 9 * like.len(), "{} {said:?}: {within} of {}", class.name, like.len());
+            }
+        }
+        // As users get them, with what widens them: of Megatron Bridge's tables, other layouts and other models.
+        for group in groups(&rows).iter().filter(|group| group.counts && group.n >= ENOUGH) {
+            let (dataset, told, left_out) = group.of;
+            let share = group.within as f64 / group.n as f64;
+            assert!(share >= 0.8, "{dataset} {told} {}: {share}", left_out.name());
+        }
+    }
+
+    #[test]
+    fn the_shipped_ranges_are_those_that_the_rows_give() {
+        let derived = derive(&splits().unwrap()).unwrap();
+        let names = |of: &Ranges| of.classes.iter().map(|class| class.name.clone()).collect::<Vec<_>>();
+        assert_eq!(names(&derived), names(ranges()));
+        for (ours, theirs) in ranges().classes.iter().zip(&derived.classes) {
+            assert_eq!(ours.runs, theirs.runs, "{}", ours.name);
+            for said in [Said::Known, Said::Own, Said::Others, Said::Nothing] {
+                let (one, other) = (ours.half(said).unwrap_or(0.0), theirs.half(said).unwrap_or(0.0));
+                let why = "`cargo xtask fit --unseen` derives them anew";
+                assert!((one - other).abs() < 0.03, "{} {said:?}: {one} {other}; {why}", ours.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_said_less_has_no_narrower_range() {
+        for class in &ranges().classes {
+            let known: Vec<f64> = [Said::Known, Said::Own, Said::Others, Said::Nothing]
+                .into_iter()
+                .filter_map(|said| class.half(said))
+                .collect();
+            assert!(known.is_sorted(), "{}: {known:?}", class.name);
+        }
+    }
+}
