@@ -29,6 +29,7 @@ use serde_json::Value;
 
 use crate::cluster::{Cluster, gpu, gpus};
 use crate::finding::{Finding, Severity, has_error, nearest_names};
+use crate::frameworks::recipe::Among;
 use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
@@ -164,7 +165,12 @@ impl Resolved {
 impl Plan {
     /// Fills every default of `file` and checks every rule.
     pub fn resolve(file: &PlanFile) -> Resolved {
-        let Filled { plan: mut partial, mut findings, assumed, framework } = Plan::fill(file);
+        Plan::resolve_among(file, Among::All)
+    }
+
+    /// The same with a choice of recipes: scores ask what a plan gets for which a framework has none.
+    pub(crate) fn resolve_among(file: &PlanFile, among: Among) -> Resolved {
+        let Filled { plan: mut partial, mut findings, assumed, framework } = Plan::fill_among(file, among);
         if let Some(plan) = &mut partial {
             findings.extend(check(plan).into_iter().filter(|finding| {
                 // What a recipe sets is no remark on what somebody wrote.
@@ -187,6 +193,10 @@ impl Plan {
 
     /// Fills every default of `file`, without a look at the rules.
     pub(crate) fn fill(file: &PlanFile) -> Filled {
+        Plan::fill_among(file, Among::All)
+    }
+
+    fn fill_among(file: &PlanFile, among: Among) -> Filled {
         let mut findings = Vec::new();
         let mut assumed = Vec::new();
         let mut framework = None;
@@ -216,7 +226,7 @@ impl Plan {
         }
         let plan = match (model, gpu) {
             (Some((model, title)), Some(gpu)) => {
-                let filled = defaults::fill(file, model, &title, gpu, &mut findings, &mut assumed);
+                let filled = defaults::fill((file, among), model, &title, gpu, &mut findings, &mut assumed);
                 framework = filled.1;
                 Some(filled.0)
             }
@@ -462,7 +472,12 @@ fn left_out(model: &Architecture) -> Option<Finding> {
 /// The answer to a plan file: counts, groups, memory, findings. Never fails: what can't be computed is absent, and a
 /// finding says why.
 pub fn estimate(file: &PlanFile) -> Answer {
-    let resolved = Plan::resolve(file);
+    estimate_among(file, Among::All)
+}
+
+/// The same with a choice of recipes.
+pub(crate) fn estimate_among(file: &PlanFile, among: Among) -> Answer {
+    let resolved = Plan::resolve_among(file, among);
     let counted = resolved.model().map(model::count);
     let filled = resolved.filled().cloned();
     let plan = resolved.plan.as_ref();
@@ -515,7 +530,7 @@ pub fn estimate(file: &PlanFile) -> Answer {
 }
 
 /// What a plan that names no framework should know: that its answer would be another one with the usual framework named, by
-/// more than the likely range allows for, or in its verdict.
+/// more than the likely range of that allows for, or in its verdict. Its own range is as wide as not to know the framework asks.
 fn unnamed(file: &PlanFile, time: &TimeAnswer, verdict: Verdict) -> Option<Finding> {
     const FIELD: &str = "software.framework";
     let software = &file.software;
@@ -529,8 +544,8 @@ fn unnamed(file: &PlanFile, time: &TimeAnswer, verdict: Verdict) -> Option<Findi
     let plan = resolved.plan.filter(|_| resolved.framework.is_some())?;
     let (other, _) = time::answer(&plan);
     let (other, verdict_named) = (other?, memory::answer(&plan).verdict);
-    let [low, high] = time.interval_seconds;
-    let within = (low..=high).contains(&other.step_seconds);
+    let [low, high] = other.interval_seconds;
+    let within = (low..=high).contains(&time.step_seconds);
     if within && verdict == verdict_named {
         return None;
     }

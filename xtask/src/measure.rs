@@ -85,6 +85,9 @@ pub struct Fit {
     /// Write the constants into planner's data files
     #[arg(long)]
     write: bool,
+    /// Write what was fitted with sources, families and GPUs left out, and the likely ranges that follow, and no constant that ships
+    #[arg(long)]
+    unseen: bool,
 }
 
 /// Fits the constants of the time model, prints them and how well they do on rows that they have and have not seen.
@@ -95,6 +98,7 @@ pub fn fit(place: &Place, arguments: &Fit) -> Result<ExitCode> {
         cargo.arg("--evidence").arg(std::path::absolute(folder)?);
     }
     cargo.args(arguments.rows.then_some("--rows")).args(arguments.write.then_some("--write"));
+    cargo.args(arguments.unseen.then_some("--unseen"));
     process::run(&mut cargo)?;
     Ok(ExitCode::SUCCESS)
 }

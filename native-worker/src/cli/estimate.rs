@@ -254,6 +254,9 @@ fn time_lines(time: &TimeAnswer) -> String {
         percent(Some(time.bubble)),
         time.profile
     ));
+    if let Some(nearest) = &time.nearest {
+        out.push_str(&format!("measured    nearest are {}\n", nearest.text));
+    }
     if let Some(name) = &time.calibration {
         out.push_str(&format!("calibrated  by {}\n", text::one_line(name)));
     }

@@ -26,8 +26,18 @@ pub(super) fn studies(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         text,
         Column::AllocatedByLast,
         |row| Some(row.real("peak_allocated_gb").or_else(|| row.real("memory_gb_approx"))? * GB),
-        |row| as_its_recipe_says(row, plan(row, row.flag("grad_reduce_in_fp32"))?),
+        study_plan,
     )
+}
+
+/// The plan of a study with what its recipe sets.
+pub(super) fn study_plan(row: &Row<'_>) -> Result<Value, String> {
+    as_its_recipe_says(row, plan(row, row.flag("grad_reduce_in_fp32"))?)
+}
+
+/// The plan of a card with what its recipe sets.
+pub(super) fn card_plan(row: &Row<'_>) -> Result<Value, String> {
+    as_its_recipe_says(row, plan(row, !row.text("item").starts_with("pretrain_performance"))?)
 }
 
 pub(super) fn cards(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
@@ -36,7 +46,7 @@ pub(super) fn cards(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         text,
         Column::Allocated,
         |row| Some(row.real("peak_allocated_gib").or_else(|| peak_in(&sentences(row)))? * GIB),
-        |row| as_its_recipe_says(row, plan(row, !row.text("item").starts_with("pretrain_performance"))?),
+        card_plan,
     )
 }
 

@@ -8,8 +8,8 @@
 use serde_json::{Value, json};
 
 use super::Dataset;
-use super::runs::{Column, Row, rows, score_peaks};
-use super::typed::{Typed, score_files};
+use super::asked::{self, Asked};
+use super::runs::{Column, Row, score_peaks};
 
 const GIB: f64 = (1u64 << 30) as f64;
 /// Vocabulary of all its models (Llama 3's tokenizer).
@@ -18,32 +18,18 @@ const VOCABULARY: u64 = 128_256;
 const SEQ_LEN: u64 = 4096;
 
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    let mut found =
-        score_peaks(name, text, Column::Allocated, |row| Some(row.real("peak_memory_gb")? * GIB), plan)?;
-    let rows = rows(name, text)?;
-    for (split, of) in [("as typed", typed as fn(&Row<'_>) -> Result<Value, String>), ("as run", plan)] {
-        // Its experts run in a loop, one by one, which no plan can say.
-        let dense = rows.iter().map(Row).filter(|row| row.size("num_experts").is_none());
-        let typed = dense.filter_map(|row| {
-            let label = format!("{} on {} GPUs", row.label(), row.degree("gpus"));
-            Typed::by_rate(label, of(&row), row.real("tokens_per_s_total")?)
-        });
-        found.extend(score_files(name, split, typed));
-    }
-    Ok(found)
+    score_peaks(name, text, Column::Allocated, |row| Some(row.real("peak_memory_gb")? * GIB), plan)
 }
 
-/// A row's plan file with what a user types: model, GPU, layout, precision, batch, sequence. Its framework is none of those that
-/// plans name.
-fn typed(row: &Row<'_>) -> Result<Value, String> {
-    let run = plan(row)?;
-    let (layout, training) = (&run["layout"], &run["training"]);
-    Ok(json!({
-        "version": 1, "model": run["model"], "cluster": run["cluster"], "runtime": "fsdp2",
-        "layout": {"tp": layout["tp"], "pp": layout["pp"]},
-        "training": {"seq_len": training["seq_len"], "micro_batch_size": training["micro_batch_size"],
-            "global_batch_size": training["global_batch_size"]}
-    }))
+/// A row as a plan file. Its framework is none of those that plans name.
+pub(super) fn asked(row: &asked::row::Row, _: &Value) -> Option<Asked> {
+    let text = Row(row.fields());
+    let label = format!("{} on {} GPUs", text.label(), text.degree("gpus"));
+    let asked =
+        Asked::by_rate(row, row.text("model").to_owned(), plan(&text), row.real("tokens_per_s_total")?)?;
+    // Loops over experts, not kernels, which no plan can say.
+    let excluded = row.number("num_experts").map(|_| "experts in a loop, at 1 to 6 % of the peak");
+    Some(Asked { excluded, ..asked.labelled(label) })
 }
 
 /// Width of an MLP: Llama's rule with a multiplier of 1.3 (`config/model.py`).

@@ -3,6 +3,7 @@
 //! Pure: a dataset is the text of an evidence file, an entry of the answer is what is printed. Rows that can't be
 //! planned are counted as unmapped, rows that say nothing of the quantity as excluded; neither is dropped silently.
 
+mod asked;
 mod bridge;
 mod golden;
 mod kempnerforge;
@@ -23,6 +24,7 @@ pub mod winners;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::frameworks::recipe::Among;
 use crate::plan::{Plan, parse_plan};
 
 /// Evidence that is part of the project: file stem and text.
@@ -75,6 +77,9 @@ pub struct Dataset {
     pub median_abs_err_bytes: Option<f64>,
     /// Rows predicted exactly.
     pub equal: u64,
+    /// Median of half the width of the likely range over the step, of `interval_seconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_width: Option<f64>,
     /// How the likely range did, where the quantity has one.
     pub range: Option<Covered>,
     /// The rows that are predicted worst, the worst first.
@@ -186,6 +191,7 @@ impl Scores {
             bias: mean(&self.errors),
             median_abs_err_bytes: bytes.get((bytes.len() * 50).div_ceil(100).saturating_sub(1)).copied(),
             equal: self.equal,
+            half_width: None,
             range: self.range,
             worst,
             notes: self.notes,
@@ -206,9 +212,7 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         "megatron_bridge_memory_studies" => bridge::studies(name, text)?,
         "megatron_bridge_model_cards" => bridge::cards(name, text)?,
         "megatron_ci_golden" => golden::score(name, text)?,
-        "megatron_lm_readme" => readme::score(name, text)?,
         "nanotron_ultrascale_bench" => nanotron::score(name, text)?,
-        "nemo_h100_scaling" => scaling::score(name, text)?,
         "torchtitan_benchmarks" => torchtitan::score(name, text)?,
         "param_counts" => parameters::score(name, text)?,
         "simumax_results" => simumax::score(name, text)?,
@@ -219,19 +223,24 @@ pub fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
         let own = BUNDLED.iter().any(|(known, bundled)| *known == name && *bundled == text);
         datasets.extend(step_time::score(name, text, own)?);
     }
-    if ["megatron_bridge_perf", "megatron_bridge_qwen3_235b"].contains(&name) {
-        datasets.extend(typed::bridge_tables(name, text)?);
+    if let Some(source) = asked::source(name) {
+        datasets.extend(typed::score(source, text)?);
     }
     Ok(datasets)
 }
 
 /// The plan of a plan file that a row was made into.
 fn plan_of(file: &Value) -> Result<Plan, String> {
+    resolved(file, Among::All)
+}
+
+/// The same with a choice of recipes.
+fn resolved(file: &Value, among: Among) -> Result<Plan, String> {
     let first = |findings: &[crate::Finding]| {
         findings.first().map_or_else(String::new, |finding| format!("{}: {}", finding.field, finding.message))
     };
     let file = parse_plan(&file.to_string()).map_err(|findings| first(&findings))?;
-    let resolved = Plan::resolve(&file);
+    let resolved = Plan::resolve_among(&file, among);
     resolved.plan.ok_or_else(|| first(&resolved.findings))
 }
 

@@ -3,9 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::Dataset;
-use super::runs::{Row, rows};
-use super::typed::{Typed, score_files};
+use super::asked::{self, Asked};
+use super::runs::Row;
 
 /// A row as a plan file. MLPs are four times as wide, activations GELU and the embedding is not tied, which gives the sizes that the
 /// models are named by.
@@ -32,15 +31,9 @@ fn measured(row: &Row<'_>) -> Option<f64> {
     Some(flops / (row.real("model_tflops_per_gpu")? * 1e12 * size("gpus")?))
 }
 
-/// Seconds of a step, and how many lie in the likely range.
-pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    let rows = rows(name, text)?;
-    let typed = rows.iter().filter_map(|row| {
-        let row = Row(row);
-        let label = format!("{} on {} GPUs", row.text("model"), row.degree("gpus"));
-        let measured = measured(&row)?;
-        let file = plan(&row).map_err(|reason| (label.clone(), reason));
-        Some(file.map(|file| Typed { label, file, measured }))
-    });
-    Ok(score_files(name, "as typed", typed))
+/// A row as a plan file, with all that it says.
+pub(super) fn asked(row: &asked::row::Row, _: &Value) -> Option<Asked> {
+    let text = Row(row.fields());
+    let label = format!("{} on {} GPUs", row.text("model"), text.degree("gpus"));
+    Some(Asked::new(row, "gpt".to_owned(), plan(&text), measured(&text)?).labelled(label))
 }

@@ -1,5 +1,6 @@
 //! The scores as Markdown, for docs/accuracy.md and, the chief ones, README.
 
+use super::step_time::Group;
 use super::{Covered, Dataset};
 
 /// Where the figures stand in the document.
@@ -8,12 +9,12 @@ pub const BEGIN: &str = "<!-- figures written by `cargo xtask accuracy` -->";
 pub const END: &str = "<!-- end of figures -->";
 
 /// The document with its figures replaced by those of `datasets`; none when it has no place for them.
-pub fn with_figures(document: &str, datasets: &[Dataset]) -> Option<String> {
-    between(document, &figures(datasets))
+pub fn with_figures(document: &str, datasets: &[Dataset], unseen: &[Group]) -> Option<String> {
+    between(document, &figures(datasets, unseen))
 }
 
 /// The same for the chief figures.
-pub fn with_chief_figures(document: &str, datasets: &[Dataset]) -> Option<String> {
+pub fn with_chief_figures(document: &str, datasets: &[Dataset], _: &[Group]) -> Option<String> {
     between(document, &chief_figures(datasets)?)
 }
 
@@ -96,13 +97,54 @@ fn ranges(datasets: &[Dataset]) -> String {
     )
 }
 
-/// Whether worst rows and notes are listed: of all rows, by whatever path they were planned.
-fn is_listed(dataset: &Dataset) -> bool {
-    ["all", "as typed", "as run"].contains(&dataset.split.as_str())
+/// Whether a score is of all rows, by whatever path they were planned, and not of a half that constants were fitted without.
+pub fn is_of_all_rows(dataset: &Dataset) -> bool {
+    dataset.split == "all" || dataset.split.starts_with("as ")
+}
+
+/// How many rows are in the likely range of their step, and how wide that is.
+fn step_ranges(datasets: &[Dataset]) -> String {
+    let mut text = String::from(
+        "\nLikely ranges of steps, of rows that most constants were fitted to:\n\n| dataset | told | rows | within | half the width |\n|---|---|--:|--:|--:|\n",
+    );
+    for dataset in datasets {
+        let Some(half) = dataset.half_width else { continue };
+        let share = dataset.equal as f64 / dataset.n.max(1) as f64;
+        text.push_str(&format!(
+            "| {} | {} | {} | {} | {} |\n",
+            dataset.name,
+            dataset.split,
+            dataset.n,
+            percent(share),
+            percent(half)
+        ));
+    }
+    text
+}
+
+/// The same of rows that the constants had not seen.
+fn unseen_ranges(unseen: &[Group]) -> String {
+    let mut text = String::from(
+        "\nSteps whose constants had not seen them, each source, family of models and GPU left out in turn and all constants fitted again; ranges are derived from those with a star:\n\n| dataset | told | left out | rows | median | p90 | within | half the width | |\n|---|---|---|--:|--:|--:|--:|--:|---|\n",
+    );
+    for group in unseen {
+        let (dataset, told, left_out) = group.of;
+        text.push_str(&format!(
+            "| {dataset} | {told} | {} | {} | {} | {} | {} | {} | {} |\n",
+            left_out.name(),
+            group.n,
+            percent(group.errors[0]),
+            percent(group.errors[1]),
+            percent(group.within as f64 / group.n.max(1) as f64),
+            percent(group.half_width),
+            if group.counts { "*" } else { "" }
+        ));
+    }
+    text
 }
 
 /// Tables of all scores, of the worst rows, and of what could not be planned.
-pub fn figures(datasets: &[Dataset]) -> String {
+pub fn figures(datasets: &[Dataset], unseen: &[Group]) -> String {
     let mut text = String::from(
         "| dataset | quantity | rows | n | equal | mean | median | p90 | max | bias | unmapped | without it |\n|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
     );
@@ -124,7 +166,9 @@ pub fn figures(datasets: &[Dataset]) -> String {
         ));
     }
     text.push_str(&ranges(datasets));
-    for dataset in datasets.iter().filter(|dataset| is_listed(dataset)) {
+    text.push_str(&step_ranges(datasets));
+    text.push_str(&unseen_ranges(unseen));
+    for dataset in datasets.iter().filter(|dataset| is_of_all_rows(dataset)) {
         if !dataset.worst.is_empty() {
             let split = if dataset.split == "all" { String::new() } else { format!(", {}", dataset.split) };
             text.push_str(&format!("\nWorst rows of {}, {}{split}:\n\n", dataset.name, dataset.quantity));
@@ -135,7 +179,7 @@ pub fn figures(datasets: &[Dataset]) -> String {
     }
     let mut named: Vec<&str> = Vec::new();
     let mut notes = String::new();
-    for dataset in datasets.iter().filter(|dataset| is_listed(dataset)) {
+    for dataset in datasets.iter().filter(|dataset| is_of_all_rows(dataset)) {
         for note in dataset.notes.iter().filter(|note| !named.contains(&note.as_str())).collect::<Vec<_>>() {
             notes.push_str(&format!("- {}: {note}\n", dataset.name));
             named.push(note);
@@ -155,14 +199,14 @@ mod tests {
 
     #[test]
     fn figures_replace_figures_and_nothing_else() {
-        let document = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let document = format!("before\n{BEGIN}\nfigures of before\n{END}\nafter\n");
         let dataset =
             super::super::score("param_counts", include_str!("evidence/param_counts.json")).unwrap();
-        let written = with_figures(&document, &dataset).unwrap();
+        let written = with_figures(&document, &dataset, &[]).unwrap();
         assert!(written.starts_with("before\n") && written.ends_with("after\n"), "{written}");
         assert!(written.contains("| param_counts | parameters | all | 22 | 22 |"), "{written}");
-        assert!(!written.contains("old"));
-        assert_eq!(with_figures(&written, &dataset).unwrap(), written);
-        assert_eq!(with_figures("no place", &dataset), None);
+        assert!(!written.contains("figures of before"));
+        assert_eq!(with_figures(&written, &dataset, &[]).unwrap(), written);
+        assert_eq!(with_figures("no place", &dataset, &[]), None);
     }
 }

@@ -2,14 +2,15 @@
 
 use serde_json::{Value, json};
 
-use super::Dataset;
-use super::runs::{Row, rows};
-use super::typed::{Typed, score_files};
+use super::asked::{self, Asked};
+use super::runs::Row;
 
-/// A row as a plan file: what it prints, and the framework's name or nothing of what it set besides.
-fn plan(row: &Row<'_>, architectures: &Value, framework: Option<&str>) -> Result<Value, String> {
+/// A row as a plan file: what it prints, and the framework's name.
+fn plan(row: &Row<'_>, architectures: Option<&Value>) -> Result<Value, String> {
     let model = match row.text("model") {
-        "nemotron4-15b" => json!({"architecture": architectures.get("15b").ok_or("no architecture `15b`")?}),
+        "nemotron4-15b" => {
+            json!({"architecture": architectures.and_then(|all| all.get("15b")).ok_or("no architecture `15b`")?})
+        }
         "gpt-3-175b" => json!({"preset": "gpt-3-175b"}),
         other => return Err(format!("`{other}` is not known")),
     };
@@ -20,28 +21,15 @@ fn plan(row: &Row<'_>, architectures: &Value, framework: Option<&str>) -> Result
             "ep": row.degree("ep")},
         "training": {"seq_len": row.need("seq_len")?, "micro_batch_size": row.need("mbs")?,
             "global_batch_size": row.need("gbs")?, "dtype": dtype},
-        "software": {"framework": framework}}))
+        "software": {"framework": "nemo 25.04"}}))
 }
 
-/// Seconds of a step, and how many lie in the likely range.
-pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    let file: Value = serde_json::from_str(text).map_err(|error| format!("{name}.json: {error}"))?;
-    let architectures = file.get("architectures").cloned().unwrap_or_default();
-    let rows = rows(name, text)?;
-    let score = |split: &str, framework: Option<&str>| {
-        let typed = rows.iter().filter_map(|row| {
-            let row = Row(row);
-            let label =
-                format!("{} {} on {} GPUs", row.text("model"), row.text("precision"), row.degree("gpus"));
-            let measured = row.real("step_s")?;
-            let file = plan(&row, &architectures, framework).map_err(|reason| (label.clone(), reason));
-            Some(file.map(|file| Typed { label, file, measured }))
-        });
-        score_files(name, split, typed)
-    };
-    let mut found = score("all", None);
-    found.extend(score("as typed", Some("nemo 25.04")));
-    Ok(found)
+/// A row as a plan file, with all that it says.
+pub(super) fn asked(row: &asked::row::Row, file: &Value) -> Option<Asked> {
+    let text = Row(row.fields());
+    let label = format!("{} {} on {} GPUs", row.text("model"), row.text("precision"), text.degree("gpus"));
+    let planned = plan(&text, file.get("architectures"));
+    Some(Asked::new(row, row.text("model").to_owned(), planned, row.real("step_s")?).labelled(label))
 }
 
 #[cfg(test)]
@@ -52,7 +40,7 @@ mod tests {
     fn steps_grow_with_gpus_as_measured() {
         let (name, text) = BUNDLED.iter().find(|(name, _)| *name == "nemo_h100_scaling").unwrap();
         let scored = score(name, text).unwrap();
-        let steps = &scored[0];
+        let steps = scored.iter().find(|one| one.split == "as typed, unnamed").unwrap();
         assert_eq!((steps.n, steps.unmapped), (24, 0), "{:?}", steps.notes);
         assert!(steps.max_abs_err < 0.1, "{:#?}", steps.worst);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{Dataset, Scores};
+use super::{Dataset, Scores, plan_of};
 use crate::import::{Arguments, Job, import_megatron_job};
 use crate::layout::coordinates;
 use crate::memory;
@@ -35,6 +35,8 @@ struct Row {
     tp: u64,
     #[serde(default = "one")]
     pp: u64,
+    #[serde(default = "one")]
+    vpp: u64,
     #[serde(default = "one")]
     cp: u64,
     #[serde(default = "one")]
@@ -101,6 +103,18 @@ pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
 }
 
 fn predict(row: &Row) -> Result<(Plan, Vec<RankClass>), String> {
+    let plan = plan_of(&file_of(row)?)?;
+    let classes = memory::answer(&plan).rank_classes;
+    Ok((plan, classes))
+}
+
+/// The plan file of a row of the file.
+pub(super) fn plan_file(row: &Map<String, Value>) -> Result<Value, String> {
+    let row: Row = serde_json::from_value(row.clone().into()).map_err(|error| error.to_string())?;
+    file_of(&row)
+}
+
+fn file_of(row: &Row) -> Result<Value, String> {
     let models: Map<String, Value> = serde_json::from_str(MODELS).map_err(|error| error.to_string())?;
     let sizes = models
         .get(&row.model)
@@ -122,6 +136,9 @@ fn predict(row: &Row) -> Result<(Plan, Vec<RankClass>), String> {
     let mut set = |name: &str, value: Value| arguments[name] = value;
     for (name, value) in sizes {
         set(name, value.clone());
+    }
+    if row.vpp > 1 {
+        set("num-virtual-stages-per-pipeline-rank", row.vpp.into());
     }
     if row.ce_fusion == Some(true) {
         set("cross-entropy-loss-fusion", true.into());
@@ -150,8 +167,5 @@ fn predict(row: &Row) -> Result<(Plan, Vec<RankClass>), String> {
         findings.first().map_or_else(String::new, |finding| format!("{}: {}", finding.field, finding.message))
     };
     let file = imported.file.ok_or_else(|| first(&imported.findings))?;
-    let resolved = Plan::resolve(&file);
-    let plan = resolved.plan.ok_or_else(|| first(&resolved.findings))?;
-    let classes = memory::answer(&plan).rank_classes;
-    Ok((plan, classes))
+    serde_json::to_value(file).map_err(|error| error.to_string())
 }

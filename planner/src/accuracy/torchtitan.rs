@@ -7,29 +7,25 @@
 use serde_json::{Value, json};
 
 use super::Dataset;
-use super::runs::{Column, Row, rows, score_peaks};
-use super::typed::{Typed, score_files};
+use super::asked::{self, Asked};
+use super::runs::{Column, Row, score_peaks};
 
 /// The release of these runs.
 const TORCHTITAN: &str = "torchtitan 0.2";
-/// The H100 of these runs have 96 GB of HBM2e and 500 W; a plan can say the capacity alone.
-const CAPACITY_GIB: f64 = 94.5;
+/// Its H100 have 96 GB of HBM2e and 500 W.
+const GPU: &str = "h100-500w";
 const GIB: f64 = (1u64 << 30) as f64;
 
 pub(super) fn score(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    let mut found =
-        score_peaks(name, text, Column::Reserved, |row| Some(row.real("peak_memory_gib")? * GIB), plan)?;
-    let rows = rows(name, text)?;
-    for (split, of) in [("as typed", typed as fn(&Row<'_>) -> Result<Value, String>), ("as run", run)] {
-        let typed = rows.iter().filter_map(|row| {
-            let row = Row(row);
-            let label = format!("{} on {} GPUs", row.label(), row.degree("gpus"));
-            let tokens = row.real("tokens_per_s_per_gpu")? * row.degree("gpus") as f64;
-            Typed::by_rate(label, of(&row), tokens)
-        });
-        found.extend(score_files(name, split, typed));
-    }
-    Ok(found)
+    score_peaks(name, text, Column::Reserved, |row| Some(row.real("peak_memory_gib")? * GIB), plan)
+}
+
+/// A row as a plan file.
+pub(super) fn asked(row: &asked::row::Row, _: &Value) -> Option<Asked> {
+    let text = Row(row.fields());
+    let tokens = row.real("tokens_per_s_per_gpu")? * text.degree("gpus") as f64;
+    let label = format!("{} on {} GPUs", text.label(), text.degree("gpus"));
+    Some(Asked::by_rate(row, row.text("model").to_owned(), run(&text), tokens)?.labelled(label))
 }
 
 /// A row's plan file with all that it says of its step.
@@ -40,25 +36,6 @@ fn run(row: &Row<'_>) -> Result<Value, String> {
     let mut file = plan(row)?;
     file["software"]["framework"] = TORCHTITAN.into();
     file["training"]["overlap"] = json!({"tp": row.flag("async_tp")});
-    file["cluster"]["memory_gib"] = CAPACITY_GIB.into();
-    Ok(file)
-}
-
-/// The same of what a user types: model, GPU, layout, precision, batch, sequence, framework.
-fn typed(row: &Row<'_>) -> Result<Value, String> {
-    let run = run(row)?;
-    let (layout, training) = (&run["layout"], &run["training"]);
-    let mut file = json!({
-        "version": 1, "model": run["model"], "cluster": run["cluster"], "runtime": "fsdp2",
-        "layout": {"tp": layout["tp"], "cp": layout["cp"], "pp": layout["pp"]},
-        "training": {}, "software": {"framework": TORCHTITAN}
-    });
-    if !layout["vpp"].is_null() {
-        file["layout"]["vpp"] = layout["vpp"].clone();
-    }
-    for name in ["seq_len", "micro_batch_size", "global_batch_size", "dtype"] {
-        file["training"][name] = training[name].clone();
-    }
     Ok(file)
 }
 
@@ -117,7 +94,7 @@ fn plan(row: &Row<'_>) -> Result<Value, String> {
     }
     Ok(json!({
         "version": 1, "model": {"preset": preset},
-        "cluster": {"gpu": "h100-sxm", "nodes": gpus.div_ceil(8), "gpus_per_node": gpus.min(8)},
+        "cluster": {"gpu": GPU, "nodes": gpus.div_ceil(8), "gpus_per_node": gpus.min(8)},
         "runtime": "fsdp2", "layout": layout,
         "training": {
             "seq_len": row.size("seq_len").unwrap_or(8192), "micro_batch_size": local / pp,

@@ -1,127 +1,93 @@
 //! Rows as plan files, answered by the `estimate` that users get: as a user would type them, and with all that they say.
 
-use serde_json::Value;
-
-use super::step_time::bridge::{self, Told};
-use super::step_time::row::rows;
+use super::asked::{List, Source, Told, list};
 use super::{Dataset, Scores, WorstRow, plan_of};
 use crate::finding::Finding;
-use crate::plan::{estimate, parse_plan};
+use crate::plan::{estimate_among, parse_plan};
 use crate::search::{Choice, Search};
 use crate::wire::{PlanFile, Verdict};
 
-/// A row that became a plan file.
-pub(super) struct Typed {
-    /// Its name in reports.
-    pub(super) label: String,
-    /// The plan file.
-    pub(super) file: Value,
-    /// Seconds of a step as published.
-    pub(super) measured: f64,
+/// Scores a source's rows in each way that they can be told: seconds of a step, and how many lie in the likely range.
+///
+/// # Errors
+/// A sentence, when the text is not in its source's format.
+pub(super) fn score(source: &Source, text: &str) -> Result<Vec<Dataset>, String> {
+    let list = list(source, text)?;
+    Ok(source.told.iter().flat_map(|&told| score_told(source.name, told, &list)).collect())
 }
 
-impl Typed {
-    /// A row of which so many tokens a second are published, of all GPUs together; none where its file says no batch.
-    pub(super) fn by_rate(
-        label: String,
-        file: Result<Value, String>,
-        tokens_per_second: f64,
-    ) -> Option<Result<Typed, (String, String)>> {
-        let file = match file {
-            Ok(file) => file,
-            Err(reason) => return Some(Err((label, reason))),
-        };
-        let training = &file["training"];
-        let tokens = training["global_batch_size"].as_f64()? * training["seq_len"].as_f64()?;
-        Some(Ok(Typed { label, file, measured: tokens / tokens_per_second }))
-    }
-}
-
-/// Scores plan files: seconds of a step, and how many lie in the likely range. `rows` has a reason for a row that is no plan.
-pub(super) fn score_files(
-    name: &str,
-    split: &str,
-    rows: impl IntoIterator<Item = Result<Typed, (String, String)>>,
-) -> Vec<Dataset> {
+fn score_told(name: &str, told: Told, list: &List) -> Vec<Dataset> {
     let (mut steps, mut ranges) = (Scores::default(), Scores::default());
+    steps.excluded = list.without;
+    for label in &list.repeated {
+        steps.excluded += 1;
+        steps.notes.push(format!("{label}: repeats a reading to the digit, and counts once"));
+    }
     let mut told_no = Vec::new();
-    for row in rows {
-        let typed = match row {
-            Ok(typed) => typed,
-            Err((label, reason)) => {
-                steps.unmapped(&label, &reason);
-                continue;
-            }
-        };
-        let Ok(file) = parse_plan(&typed.file.to_string()) else {
-            steps.unmapped(&typed.label, &plan_of(&typed.file).err().unwrap_or_default());
+    let mut widths = Vec::new();
+    for asked in &list.rows {
+        if let Some(reason) = asked.excluded {
+            steps.excluded += 1;
+            steps.notes.push(format!("{}: apart ({reason})", asked.label));
             continue;
-        };
-        let answer = match chosen(file) {
-            Ok(file) => estimate(&file),
+        }
+        let file = asked.told(told).and_then(|file| match parse_plan(&file.to_string()) {
+            Ok(parsed) => Ok((chosen(parsed)?, file)),
+            Err(_) => Err(plan_of(&file).err().unwrap_or_default()),
+        });
+        let (answer, file) = match file {
+            Ok((parsed, file)) => (estimate_among(&parsed, told.among()), file),
             Err(reason) => {
-                steps.unmapped(&typed.label, &reason);
+                steps.unmapped(&asked.label, &reason);
                 continue;
             }
         };
         let Some(time) = answer.time else {
-            steps.unmapped(
-                &typed.label,
-                &plan_of(&typed.file).err().unwrap_or_else(|| "no time can be told".to_owned()),
-            );
+            let reason = plan_of(&file).err().unwrap_or_else(|| "no time can be told".to_owned());
+            steps.unmapped(&asked.label, &reason);
             continue;
         };
-        let error = time.step_seconds / typed.measured - 1.0;
+        let error = time.step_seconds / asked.measured - 1.0;
         steps.errors.push(error);
         let [low, high] = time.interval_seconds;
-        ranges.equal += u64::from(low <= typed.measured && typed.measured <= high);
-        ranges.errors.push((low / typed.measured).max(typed.measured / high).max(1.0) - 1.0);
+        ranges.equal += u64::from(low <= asked.measured && asked.measured <= high);
+        ranges.errors.push((low / asked.measured).max(asked.measured / high).max(1.0) - 1.0);
+        widths.push((high - low) / (2.0 * time.step_seconds));
         if answer.memory.is_some_and(|memory| memory.verdict == Verdict::No) {
-            told_no.push(typed.label.clone());
+            told_no.push(asked.label.clone());
         }
-        steps.rows.push(WorstRow { row: typed.label, error });
+        steps.rows.push(WorstRow { row: asked.label.clone(), error });
     }
+    let split = told.split();
     if !told_no.is_empty() {
         let (count, all) = (told_no.len(), steps.errors.len());
         steps
             .notes
             .push(format!("{split}: told `no` though they ran, {count} of {all}: {}", told_no.join(", ")));
     }
-    vec![steps.into_split(name, "step_seconds", split), ranges.into_split(name, "interval_seconds", split)]
+    let mut ranges = ranges.into_split(name, "interval_seconds", split);
+    ranges.half_width = middle(widths);
+    vec![steps.into_split(name, "step_seconds", split), ranges]
+}
+
+/// The median; none of nothing.
+fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied()
 }
 
 /// The file with what it leaves open chosen, as `estimate` of the command line does.
-fn chosen(file: PlanFile) -> Result<PlanFile, String> {
+pub(super) fn chosen(file: PlanFile) -> Result<PlanFile, String> {
     let said = |findings: Vec<Finding>| findings.first().map_or_else(String::new, |one| one.message.clone());
     let Some(choice) = Choice::of(&file).map_err(said)? else { return Ok(file) };
     let search = Search::new(&choice.request).map_err(said)?;
     choice.plan(&search.run()).ok_or_else(|| "nothing is valid".to_owned())
 }
 
-/// Megatron Bridge's performance tables both ways.
-pub(super) fn bridge_tables(name: &str, text: &str) -> Result<Vec<Dataset>, String> {
-    let rows = rows(name, text)?;
-    let score = |told: Told, split: &str| {
-        let typed = rows.iter().filter_map(|row| {
-            let measured = bridge::measured(row)?;
-            let label = format!("{} {} {}", row.id(), row.text("model"), row.text("gpu"));
-            let planned = bridge::plan_file(row, told).and_then(|file| Ok((plan_of(&file)?, file)));
-            match planned {
-                Err(reason) => Some(Err((label, reason))),
-                Ok((plan, _)) if bridge::excluded(row, &plan).is_some() => None,
-                Ok((_, file)) => Some(Ok(Typed { label, file, measured })),
-            }
-        });
-        score_files(name, split, typed)
-    };
-    let mut found = score(Told::Typed, "as typed");
-    found.extend(score(Told::All, "as run"));
-    Ok(found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accuracy::asked::source;
     use crate::accuracy::{BUNDLED, score};
     use crate::time;
 
@@ -186,12 +152,10 @@ mod tests {
         let (fitted, answered) = (of(&scored, "step_seconds", "all"), of(&scored, "step_seconds", "as run"));
         assert_eq!(fitted.n, answered.n);
         let mut errors: Vec<f64> = Vec::new();
-        for row in rows(name, text).unwrap() {
-            let Some(measured) = bridge::measured(&row) else { continue };
-            let file = bridge::plan_file(&row, Told::All);
-            let Ok(plan) = file.and_then(|file| plan_of(&file)) else { continue };
-            if bridge::excluded(&row, &plan).is_none() {
-                errors.extend(time::answer(&plan).0.map(|time| time.step_seconds / measured - 1.0));
+        for asked in list(source(name).unwrap(), text).unwrap().rows {
+            let Ok(plan) = asked.told(Told::Run).and_then(|file| plan_of(&file)) else { continue };
+            if asked.excluded.is_none() {
+                errors.extend(time::answer(&plan).0.map(|time| time.step_seconds / asked.measured - 1.0));
             }
         }
         assert_eq!(errors.len() as u64, fitted.n);

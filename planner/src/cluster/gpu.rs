@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn every_gpu_has_its_speeds_with_their_source() {
-        assert_eq!(gpus().len(), 19);
+        assert_eq!(gpus().len(), 20);
         for gpu in gpus() {
             assert_eq!(gpu.speeds.is_none(), gpu.id == "cpu", "{}", gpu.id);
             assert_eq!(super::gpu(gpu.id), Some(gpu), "{} is there twice", gpu.id);

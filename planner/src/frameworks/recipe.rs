@@ -21,6 +21,19 @@ pub(crate) struct Wanted<'a> {
     pub(crate) precision: &'static str,
     /// Release as a number: 26.04.01 is 260401.
     pub(crate) release: u32,
+    /// Which recipes are looked through.
+    pub(crate) among: Among,
+}
+
+/// Which recipes of a framework are looked through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Among {
+    /// All.
+    #[default]
+    All,
+    /// Those of other models or GPUs than the plan's, as if the framework had none for it. No plan asks so: it is how scores see what a
+    /// plan without a recipe of its own gets.
+    Others,
 }
 
 /// Facts of a recipe. What is none, or false, is not set by it, or not known.
@@ -32,6 +45,8 @@ pub(crate) struct Recipe {
     pub(crate) source: &'static str,
     /// True where it is another model's, GPU's, count's or precision's than the plan's.
     pub(crate) nearest: bool,
+    /// True where it was made for another model or GPU than the plan's.
+    pub(crate) others: bool,
     /// Modules that predict tokens ahead.
     pub(crate) mtp_layers: Option<u64>,
     /// CUDA graphs.

@@ -11,6 +11,7 @@ use super::training_defaults::{fill_software, fill_training};
 use super::{DEFAULT_LR, MAX_WORLD, Named, Plan, RunSettings, clip};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, nearest_names};
+use crate::frameworks::recipe::Among;
 use crate::layout::{
     Aspect, Chunk, Layout, Shape, Split, Splitter, first_broken, first_broken_alone, mtp_of_layout_string,
     parse_layout_string, parse_order,
@@ -199,7 +200,7 @@ impl Filler<'_> {
 
 /// Fills every field of `given`. None only when a size is so far out of range that nothing can be derived from it.
 pub(super) fn fill(
-    given: &PlanFile,
+    (given, among): (&PlanFile, Among),
     mut model: Architecture,
     title: &str,
     gpu: &'static Gpu,
@@ -222,7 +223,7 @@ pub(super) fn fill(
     }
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
     let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
-    let recipe = named.and_then(|named| Taken::of(named, &file, &model, &cluster, runtime));
+    let recipe = named.and_then(|named| Taken::of(named, &file, &model, &cluster, (runtime, among)));
     let usual = recipe.as_ref().and_then(Taken::mtp_layers).unwrap_or(model.mtp_layers);
     let mtp_said = file.training.mtp_layers.is_some();
     let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual, 0, 16);
@@ -303,6 +304,7 @@ fn settle(
     }
     plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
     plan.software.set = set.keys().copied().collect();
+    plan.software.others_recipe = recipe.is_others();
     fill.assumed.extend(set.keys().map(|path| (*path).to_owned()));
     recipe.answer(set)
 }

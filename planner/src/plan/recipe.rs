@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::framework::{Named, Product};
 use crate::cluster::{Cluster, Generation};
 use crate::frameworks::bridge::releases;
-use crate::frameworks::recipe::{Recipe, Recomputed, Wanted};
+use crate::frameworks::recipe::{Among, Recipe, Recomputed, Wanted};
 use crate::model::Architecture;
 use crate::units::Dtype;
 use crate::wire::{
@@ -45,7 +45,7 @@ impl Taken {
         file: &PlanFile,
         model: &Architecture,
         cluster: &Cluster,
-        runtime: Runtime,
+        (runtime, among): (Runtime, Among),
     ) -> Option<Taken> {
         if !named.product.runtimes().contains(&runtime) {
             return None;
@@ -68,9 +68,10 @@ impl Taken {
                 world: cluster.world_size(),
                 precision,
                 release: named.release(),
+                among,
             })?,
             Product::Nemo => nemo(precision),
-            Product::Torchtitan => torchtitan(model, precision),
+            Product::Torchtitan => torchtitan(model, precision, among),
             Product::MegatronLm | Product::Automodel | Product::Worker => return None,
         };
         Some(Taken { named, recipe, left_out: Vec::new() })
@@ -132,6 +133,11 @@ impl Taken {
         }
     }
 
+    /// Whether it was made for another model or GPU.
+    pub(super) fn is_others(&self) -> bool {
+        self.recipe.others
+    }
+
     /// What an answer says of it.
     pub(super) fn answer(&self, set: BTreeMap<&'static str, Value>) -> FrameworkAnswer {
         FrameworkAnswer {
@@ -161,9 +167,12 @@ fn nemo(precision: &'static str) -> Recipe {
 /// torchtitan's configurations of Llama 3 (`models/llama3/config_registry.py`, train_configs before): 8B by operators, 70B and 405B
 /// whole layers, the 405B compiled with asynchronous tensor parallelism and gathers in 8 bits. Other models have torchtitan's default, by
 /// operators.
-fn torchtitan(model: &Architecture, precision: &'static str) -> Recipe {
-    let dense =
-        |layers, hidden| model.moe.is_none() && (model.num_layers, model.hidden_size) == (layers, hidden);
+fn torchtitan(model: &Architecture, precision: &'static str, among: Among) -> Recipe {
+    let dense = |layers, hidden| {
+        among == Among::All
+            && model.moe.is_none()
+            && (model.num_layers, model.hidden_size) == (layers, hidden)
+    };
     let (name, full, tuned) = match () {
         () if dense(126, 16_384) => ("llama3_405b", true, true),
         () if dense(80, 8192) => ("llama3_70b", true, false),
@@ -173,6 +182,7 @@ fn torchtitan(model: &Architecture, precision: &'static str) -> Recipe {
     Recipe {
         name: name.to_owned(),
         source: "pytorch/torchtitan, models/llama3/config_registry.py",
+        others: name.starts_with("defaults"),
         recompute: Some(if full { Recomputed::Full } else { Recomputed::Selective }),
         every_second: true,
         compile: Some(tuned),

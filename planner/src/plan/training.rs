@@ -159,6 +159,8 @@ pub struct Software {
     pub named: Option<Named>,
     /// What its recipe sets where the layout leaves room for it.
     pub where_possible: WherePossible,
+    /// Whether its recipe was made for another model or GPU than the plan's.
+    pub others_recipe: bool,
     /// Paths of the training settings that its recipe set.
     pub set: Vec<&'static str>,
     /// Bytes of cuBLAS's workspace per handle and stream.

@@ -253,6 +253,7 @@ pub(super) fn fill_software(
         framework: named.and_then(Named::options),
         named,
         where_possible: WherePossible::default(),
+        others_recipe: false,
         set: Vec::new(),
         cublas_workspace_bytes: software
             .cublas_workspace_bytes

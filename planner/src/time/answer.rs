@@ -1,11 +1,11 @@
 //! The answer's `time`: seconds of a step, and what follows from them.
 
-use super::constants::{RANGE, table};
+use super::constants::table;
 use super::flops::{model_flops, recomputed_flops};
 use super::goodput::{assumed, goodput};
 use super::nonuniform::predict;
 use super::simulate::action_count;
-use super::spread::spread;
+use super::spread::{Spread, spread};
 use super::step::StepTime;
 use super::timeline::simulated_seconds;
 use crate::finding::{Finding, nearest_names};
@@ -60,7 +60,7 @@ pub fn answer(plan: &Plan) -> (Option<TimeAnswer>, Vec<Finding>) {
         );
         return (None, findings);
     }
-    let spread = spread(plan, &mut findings);
+    let spread = spread(plan, &step, &mut findings);
     let answer = put_together(plan, &step, spread);
     if answer.goodput.is_some() {
         findings.extend(assumed(plan));
@@ -171,10 +171,10 @@ pub(crate) fn rounded(value: f64) -> f64 {
 /// Largest number of days, hours or money that is an answer.
 const MOST: f64 = 1e18;
 
-fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
+fn put_together(plan: &Plan, step: &StepTime, spread: Spread) -> TimeAnswer {
     let (training, cluster) = (&plan.training, &plan.file.cluster);
     let (seconds, ranks) = (step.total(), plan.world_size() as f64);
-    let range = libm::exp(RANGE * spread);
+    let [below, above] = spread.half.map(libm::exp);
     let sequences = match &plan.nonuniform {
         Some(nonuniform) => nonuniform.sequences(plan.layout.dp),
         None => training.global_batch_size,
@@ -196,7 +196,8 @@ fn put_together(plan: &Plan, step: &StepTime, spread: f64) -> TimeAnswer {
         step_seconds: rounded(seconds),
         simulated: false,
         // Copies to the host may be hidden less well than those of the model.
-        interval_seconds: [rounded(seconds / range), rounded((seconds + step.hidden_copies) * range)],
+        interval_seconds: [rounded(seconds / below), rounded((seconds + step.hidden_copies) * above)],
+        nearest: spread.nearest,
         breakdown: TimeBreakdown {
             matrix_products: rounded(step.parts.gemm),
             attention: rounded(step.parts.attention),

@@ -132,7 +132,7 @@ pub struct Profile {
     /// operations of which each reads and writes memory.
     #[serde(default = "yes")]
     pub fused_operations: bool,
-    /// Class of residuals for the interval.
+    /// Software of the classes of `ranges.json`, by which likely ranges are found.
     pub class: String,
     /// The constant of each role that differs from the common one.
     pub constants: BTreeMap<String, String>,
@@ -152,11 +152,6 @@ pub struct Table {
     pub common: BTreeMap<String, String>,
     /// Software profiles.
     pub profiles: Vec<Profile>,
-    /// Spread of |ln(predicted / measured)| by class of residuals: 1.64 times it holds 90 % of the rows that the constants
-    /// had not seen.
-    pub spreads: BTreeMap<String, f64>,
-    /// Most GPUs of a measured step by class of residuals, whatever the GPU: the largest rows of docs/accuracy.md's datasets.
-    pub largest: BTreeMap<String, u64>,
 }
 
 /// The constant of every role, as numbers of the table's list.
@@ -201,11 +196,6 @@ impl Table {
     }
 }
 
-/// The class of residuals of a model under a profile: mixtures and recurrences of Megatron are known less well.
-pub fn residual_class(profile: &Profile, mixture: bool) -> &str {
-    if mixture && profile.class == "megatron" { "moe" } else { &profile.class }
-}
-
 /// Standard deviations of the likely range: nine of ten steps.
 pub const RANGE: f64 = 1.64;
 
@@ -218,8 +208,6 @@ pub fn table() -> &'static Table {
             constants: Vec::new(),
             common: BTreeMap::new(),
             profiles: Vec::new(),
-            spreads: BTreeMap::new(),
-            largest: BTreeMap::new(),
         })
     })
 }

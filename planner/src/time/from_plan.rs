@@ -31,8 +31,7 @@ pub fn default_profile(plan: &Plan) -> &'static str {
     match plan.runtime {
         Runtime::Native if plan.cluster.gpu.speeds.is_none() => "native-cpu",
         Runtime::Native => "native",
-        // Others compile or not without saying; torchtitan's plans say.
-        Runtime::Fsdp2 if names_torchtitan(plan) && !plan.layout.fsdp.compiled => "torchtitan-2024-eager",
+        Runtime::Fsdp2 if !plan.layout.fsdp.compiled => "torchtitan-2024-eager",
         Runtime::Fsdp2 => "torchtitan-2024",
         Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
     }

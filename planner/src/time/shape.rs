@@ -121,16 +121,21 @@ impl ModelShape {
     /// The shape of `model` with an output layer of `vocabulary` rows.
     pub fn of(model: &Architecture, vocabulary: u64) -> Self {
         let mut kinds: Vec<KindShape> = Vec::new();
+        let mut known: Vec<(LayerKind, u8)> = Vec::new();
         let mut index = |kind: LayerKind| {
-            if let Some(at) = kinds.iter().position(|known| known.kind == kind) {
-                return at as u8;
+            if let Some((_, at)) = known.iter().find(|(one, _)| *one == kind) {
+                return *at;
             }
-            // A model with more kinds than there is room for counts the rest as its first kind.
-            if kinds.len() == MAX_KINDS {
-                return 0;
-            }
-            kinds.push(kind_shape(model, kind));
-            (kinds.len() - 1) as u8
+            let shape = kind_shape(model, kind);
+            let at = if kinds.len() < MAX_KINDS {
+                kinds.push(shape);
+                kinds.len() - 1
+            } else {
+                // A model with more kinds than there is room for counts the rest as those that they are most like.
+                shape.most_like(&kinds)
+            };
+            known.push((kind, at as u8));
+            at as u8
         };
         let layers = (0..model.num_layers).map(|layer| index(model.layer_kind(layer))).collect();
         let mtp_layers = if model.mtp_layers > 0 {
@@ -147,6 +152,24 @@ impl ModelShape {
             mtp_layers,
             tied: model.tied_embeddings,
         }
+    }
+}
+
+impl KindShape {
+    /// The place of the kind with nearly as many elements in its matrices, of those with experts and a mixer where this has them.
+    fn most_like(&self, kinds: &[KindShape]) -> usize {
+        let elements = |kind: &KindShape| kind.cut_elements + kind.whole_elements;
+        let apart = |kind: &KindShape| {
+            let other = [
+                (kind.mixer == MixerShape::None) != (self.mixer == MixerShape::None),
+                (kind.expert_elements > 0.0) != (self.expert_elements > 0.0),
+            ];
+            let unlike = other.into_iter().filter(|differs| *differs).count() as f64;
+            let (one, least) = (elements(kind), elements(self).max(1.0));
+            unlike * 10.0 + (one / least - 1.0).abs()
+        };
+        let places = (0..kinds.len()).filter_map(|at| Some((at, apart(kinds.get(at)?))));
+        places.min_by(|one, other| one.1.total_cmp(&other.1)).map_or(0, |found| found.0)
     }
 }
 

@@ -277,6 +277,9 @@ pub struct TimeAnswer {
     pub simulated: bool,
     /// Likely range: nine of ten.
     pub interval_seconds: [f64; 2],
+    /// The measured runs that are nearest to the plan, which say how wide that is; none where a calibration says it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nearest: Option<NearestRuns>,
     /// What they are spent on; the sum is the step.
     pub breakdown: TimeBreakdown,
     /// Tokens of all ranks.
@@ -304,6 +307,21 @@ pub struct TimeAnswer {
     /// Name of the calibration that they are multiplied by; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calibration: Option<String>,
+}
+
+/// Measured runs of one kind of models, with one software, on one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct NearestRuns {
+    /// How many.
+    pub runs: u64,
+    /// Software and kind of model.
+    pub class: String,
+    /// Id of the GPU.
+    pub gpu: String,
+    /// GPUs of the largest.
+    pub most_gpus: u64,
+    /// The same as a sentence: `12 runs of MoE models with Megatron Bridge on B200, none above 256 GPUs`.
+    pub text: String,
 }
 
 /// Seconds of a step by what the longest stage spends them on.

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use planner::accuracy::report::{BEGIN, END, with_chief_figures, with_figures};
+use planner::accuracy::report::{BEGIN, END, is_of_all_rows, with_chief_figures, with_figures};
+use planner::accuracy::step_time::{Group, groups, splits, unseen};
 use planner::accuracy::winners::winners;
 use planner::accuracy::{BUNDLED, Dataset, score};
 
@@ -41,13 +42,18 @@ fn run() -> Result<()> {
         datasets.extend(score(&name, &text).map_err(anyhow::Error::msg)?);
     }
     // Rules and constants were made with a part of the project's own rows; of another folder's rows all are alike.
-    datasets.retain(|dataset| bundled || ["all", "as typed", "as run"].contains(&dataset.split.as_str()));
+    datasets.retain(|dataset| bundled || is_of_all_rows(dataset));
+    let unseen = match bundled {
+        true => groups(&unseen(&splits().map_err(anyhow::Error::msg)?).map_err(anyhow::Error::msg)?),
+        false => Vec::new(),
+    };
     if json {
         println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "datasets": datasets }))?);
     } else {
         print(&datasets);
+        print_unseen(&unseen);
     }
-    if bundled { write(&datasets) } else { Ok(()) }
+    if bundled { write(&datasets, &unseen) } else { Ok(()) }
 }
 
 /// Prints where published layouts stand among all plans of their search.
@@ -90,15 +96,15 @@ fn places(evidence: Option<PathBuf>, json: bool) -> Result<()> {
 }
 
 /// Writes the figures into the checkout's documents; figures of other evidence are not the project's.
-fn write(datasets: &[Dataset]) -> Result<()> {
-    type WithFigures = fn(&str, &[Dataset]) -> Option<String>;
+fn write(datasets: &[Dataset], unseen: &[Group]) -> Result<()> {
+    type WithFigures = fn(&str, &[Dataset], &[Group]) -> Option<String>;
     let documents: [(&str, WithFigures); 2] =
         [("docs/accuracy.md", with_figures), ("README.md", with_chief_figures)];
     for (name, with_figures) in documents {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name);
         let document =
             std::fs::read_to_string(&path).with_context(|| format!("can't read {}", path.display()))?;
-        let written = with_figures(&document, datasets).with_context(|| {
+        let written = with_figures(&document, datasets, unseen).with_context(|| {
             format!("{name} has no place for figures between `{BEGIN}` and `{END}`, or one is missing")
         })?;
         if written != document {
@@ -150,11 +156,38 @@ fn print(datasets: &[Dataset]) {
             dataset.unmapped
         );
         let whole = dataset.split == "all";
+        if let Some(half) = dataset.half_width {
+            println!("  half the likely range's width: {:.1} % of the step in the median", 100.0 * half);
+        }
         for row in dataset.worst.iter().filter(|_| whole) {
             println!("  {:>+8.2}% {}", 100.0 * row.error, row.row);
         }
         for note in dataset.notes.iter().filter(|_| whole) {
             println!("  {note}");
         }
+    }
+}
+
+/// Rows whose constants had not seen them.
+#[expect(clippy::print_stdout, reason = "the scores are this program's data")]
+fn print_unseen(groups: &[Group]) {
+    println!(
+        "\n{:<32} {:<26} {:<14} {:>4} {:>9} {:>9} {:>9} {:>9}",
+        "unseen", "told", "left out", "n", "median", "p90", "in range", "half"
+    );
+    for group in groups {
+        let (dataset, told, left_out) = group.of;
+        println!(
+            "{:<32} {:<26} {:<14} {:>4} {:>8.2}% {:>8.2}% {:>8.1}% {:>8.1}%{}",
+            dataset,
+            told,
+            left_out.name(),
+            group.n,
+            100.0 * group.errors[0],
+            100.0 * group.errors[1],
+            100.0 * group.within as f64 / group.n as f64,
+            100.0 * group.half_width,
+            if group.counts { " *" } else { "" }
+        );
     }
 }

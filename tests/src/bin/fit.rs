@@ -1,16 +1,20 @@
-//! Fits the constants of the time model to published measurements: `cargo xtask fit [--evidence DIR] [--write]`.
+//! Fits the constants of the time model to published measurements: `cargo xtask fit [--evidence DIR] [--write | --unseen]`.
 //!
 //! Bounded least squares on ln(predicted / measured), soft in its tails, with a Gaussian prior on the logarithm of
-//! every constant. Fitted once on all rows (what ships), once on the train half, and once without each family of
-//! Megatron-Bridge's models, so that scores say how the formulas do on rows that their constants have not seen.
+//! every constant. Fitted once on all rows (what ships), once on the train half, and once without each source, each family of
+//! Megatron Bridge's models and each GPU, so that scores say how the formulas do on rows that their constants have not seen. Likely ranges
+//! are derived from these, and `--unseen` writes both and leaves the constants that ship as they are.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use planner::accuracy::step_time::{Case, DATASETS, Splits, cases, train_keys};
-use planner::time::constants::{RANGE, table};
+use planner::accuracy::step_time::{
+    Case, DATASETS, LeftOut, Row as Unseen, Splits, cases, derive, groups, left_out, train_keys, unseen,
+    values_of,
+};
+use planner::time::constants::table;
 
 /// Logarithm of a ratio from which a residual counts less than its square.
 const SOFT: f64 = 0.10;
@@ -33,16 +37,19 @@ fn main() -> ExitCode {
 
 #[expect(clippy::print_stdout, reason = "the constants and scores are this program's data")]
 fn run() -> Result<()> {
-    let (mut evidence, mut write, mut show) = (None, false, false);
+    let (mut evidence, mut write, mut show, mut fresh) = (None, false, false, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--write" => write = true,
+            "--unseen" => fresh = true,
             "--rows" => show = true,
             "--evidence" => {
                 evidence = Some(PathBuf::from(arguments.next().context("--evidence needs a folder")?))
             }
-            other => bail!("`{other}` is not an option; there are --evidence DIR, --rows and --write"),
+            other => {
+                bail!("`{other}` is not an option; there are --evidence DIR, --rows, --unseen and --write")
+            }
         }
     }
     let all = read(evidence)?;
@@ -67,21 +74,20 @@ fn run() -> Result<()> {
             100.0 * spreads[at]
         );
     }
-    let mut splits = Splits::from([("validate".to_owned(), named(&halved))]);
-    let mut families: Vec<&str> = all
-        .iter()
-        .filter(|case| case.dataset == "megatron_bridge_perf")
-        .map(|case| case.family.as_str())
-        .collect();
-    families.sort_unstable();
-    families.dedup();
-    for family in families {
-        let others: Vec<&Case> = rows.iter().copied().filter(|case| case.family != family).collect();
-        splits.insert(family.to_owned(), named(&fit(&others)));
+    let rest: Vec<&Case> = rows.iter().copied().filter(|case| !keys.contains(&case.key.as_str())).collect();
+    let mut splits =
+        Splits::from([("validate".to_owned(), named(&halved)), ("train".to_owned(), named(&fit(&rest)))]);
+    let mut names: Vec<String> = rows.iter().flat_map(|case| left_out(case)).map(|(_, name)| name).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in names {
+        let is_left_out = |case: &Case| left_out(case).iter().any(|(_, one)| *one == name);
+        let others: Vec<&Case> = rows.iter().copied().filter(|case| !is_left_out(case)).collect();
+        splits.insert(name, named(&fit(&others)));
     }
-    let unseen = |case: &Case| match splits.get(&case.family) {
-        Some(split) if case.dataset == "megatron_bridge_perf" => Some(valued(split)),
-        _ => (!keys.contains(&case.key.as_str())).then(|| halved.clone()),
+    let without = |what: LeftOut, case: &Case| {
+        let name = left_out(case).into_iter().find(|(of, _)| *of == what).map(|found| found.1);
+        name.and_then(|name| splits.get(&name)).map(|split| values_of(Some(split)))
     };
     println!(
         "\n{:<32} {:<10} {:>4} {:>8} {:>8} {:>8} {:>8}",
@@ -97,22 +103,28 @@ fn run() -> Result<()> {
         print(dataset, "all", &of(&|_| true), &|_| shipped.clone());
         print(dataset, "train", &of(&is_train), &|_| halved.clone());
         print(dataset, "validate", &of(&|case| !is_train(case)), &|_| halved.clone());
+        if dataset == "megatron_moe_layer_bench" {
+            continue;
+        }
+        let out = |what: LeftOut| move |case: &Case| without(what, case).unwrap_or_default();
+        print(dataset, "source_out", &of(&|_| true), &out(LeftOut::Source));
+        print(dataset, "gpu_out", &of(&|_| true), &out(LeftOut::Gpu));
         if dataset == "megatron_bridge_perf" {
-            let without = |case: &Case| splits.get(&case.family).map_or(shipped.clone(), valued);
-            print(dataset, "family_out", &of(&|_| true), &without);
+            print(dataset, "family_out", &of(&|_| true), &out(LeftOut::Family));
             for family in ["llama", "deepseek", "qwen", "nemotron"] {
-                print(dataset, family, &of(&|case| case.family == family), &without);
+                print(dataset, family, &of(&|case| case.family == family), &out(LeftOut::Family));
             }
         }
         if show {
             for case in of(&|_| true) {
-                let without = unseen(case).map_or(0.0, |values| case.predict(&values) / case.measured - 1.0);
+                let of_family = without(LeftOut::Family, case)
+                    .map_or(0.0, |values| case.predict(&values) / case.measured - 1.0);
                 let step = case.step(&shipped);
                 let total = step.total() / 100.0;
                 println!(
                     "  {:>+6.1} {:>+6.1}  {:<12} gemm {:.0} att {:.0} mem {:.0} tp {:.0} cp {:.0} ep {:.0} rec {:.0} host {:.0} pp {:.0} bub {:.0} dp {:.0} opt {:.0} fix {:.0} | {} {}",
                     100.0 * (case.predict(&shipped) / case.measured - 1.0),
-                    100.0 * without,
+                    100.0 * of_family,
                     case.id,
                     step.parts.gemm / total,
                     step.parts.attention / total,
@@ -133,10 +145,12 @@ fn run() -> Result<()> {
             }
         }
     }
-    let spreads = spreads_of(&rows, &unseen);
-    println!("\nspreads: {spreads:?}");
     if write {
-        write_files(&shipped, &splits, &spreads, &rows)?;
+        write_constants(&shipped, &rows)?;
+    }
+    print_unseen(&unseen(&splits).map_err(anyhow::Error::msg)?, show);
+    if write || fresh {
+        write_unseen(&splits)?;
     }
     Ok(())
 }
@@ -307,10 +321,6 @@ fn named(values: &[f64]) -> BTreeMap<String, f64> {
     constants.map(|(constant, &value)| (constant.name.clone(), rounded(value))).collect()
 }
 
-fn valued(split: &BTreeMap<String, f64>) -> Vec<f64> {
-    table().constants.iter().map(|one| split.get(&one.name).copied().unwrap_or(one.value)).collect()
-}
-
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
@@ -340,33 +350,35 @@ fn print(dataset: &str, split: &str, rows: &[&Case], values: &dyn Fn(&Case) -> V
     );
 }
 
-/// By class of residuals, the spread of which `RANGE` times holds 90 % of the rows that the constants had not seen; shipped
-/// where no class of rows says.
-fn spreads_of(rows: &[&Case], unseen: &dyn Fn(&Case) -> Option<Vec<f64>>) -> BTreeMap<String, f64> {
-    let mut found: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for row in rows {
-        if let Some(values) = unseen(row) {
-            found.entry(&row.class).or_default().push(row.residual(&values));
-        }
+/// Rows by how they were told and what was left out, with ranges as they were when this program was built.
+#[expect(clippy::print_stdout, reason = "the scores are this program's data")]
+fn print_unseen(rows: &[Unseen], each: bool) {
+    println!("\n{:<32} {:<26} {:<14} {:>4} {:>8} {:>8}", "unseen", "told", "left out", "n", "median", "p90");
+    for group in groups(rows) {
+        let (dataset, told, left_out) = group.of;
+        println!(
+            "{:<32} {:<26} {:<14} {:>4} {:>7.2}% {:>7.2}%{}",
+            dataset,
+            told,
+            left_out.name(),
+            group.n,
+            100.0 * group.errors[0],
+            100.0 * group.errors[1],
+            if group.counts { " *" } else { "" }
+        );
     }
-    let mut spreads = table().spreads.clone();
-    for (class, mut residuals) in found {
-        residuals.sort_by(f64::total_cmp);
-        let spread = quantile(&residuals, 90) / RANGE;
-        spreads.insert(class.to_owned(), (spread * 1e3).round() / 1e3);
+    for row in rows.iter().filter(|row| each && row.stands_for.is_some()) {
+        let error = 100.0 * ((-row.residual).exp() - 1.0);
+        println!("  {error:>+7.1} % {:?} {} {} {}", row.stands_for, row.class, row.told, row.label);
     }
-    spreads
 }
 
-/// New values in the data file, line by line, and the constants of every split.
-fn write_files(
-    shipped: &[f64],
-    splits: &Splits,
-    spreads: &BTreeMap<String, f64>,
-    rows: &[&Case],
-) -> Result<()> {
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/src");
-    let path = format!("{source}/time/constants.json");
+/// Where planner's sources are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/src");
+
+/// New values in the data file, line by line.
+fn write_constants(shipped: &[f64], rows: &[&Case]) -> Result<()> {
+    let path = format!("{SOURCES}/time/constants.json");
     let mut text = std::fs::read_to_string(&path)?;
     for (at, constant) in table().constants.iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
         let start = text
@@ -386,15 +398,25 @@ fn write_files(
         let comma = if text[start..end].ends_with(',') { "," } else { "" };
         text.replace_range(start..end, &format!("{{{}}}{comma}", fields.join(", ")));
     }
-    let start = text.find("\"spreads\": ").context("no spreads")?;
-    let end = start + text[start..].find('\n').context("a line without an end")?;
-    text.replace_range(start..end, &format!("\"spreads\": {}", serde_json::to_string(spreads)?));
-    std::fs::write(&path, text)?;
+    Ok(std::fs::write(&path, text)?)
+}
+
+/// The constants of every split, and the likely ranges that follow from them: of the project's own rows, and with the constants that this
+/// program was built with where a source was never fitted.
+fn write_unseen(splits: &Splits) -> Result<()> {
     let lines: Vec<String> = splits
         .iter()
         .map(|(name, split)| Ok(format!("  \"{name}\": {}", serde_json::to_string(split)?)))
         .collect::<Result<_>>()?;
-    let splits = format!("{{\n{}\n}}\n", lines.join(",\n"));
-    std::fs::write(format!("{source}/accuracy/evidence/step_time_splits.json"), splits)?;
-    Ok(())
+    let text = format!("{{\n{}\n}}\n", lines.join(",\n"));
+    std::fs::write(format!("{SOURCES}/accuracy/evidence/step_time_splits.json"), text)?;
+    let ranges = derive(splits).map_err(anyhow::Error::msg)?;
+    let classes: Vec<String> = ranges.classes.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    let text = format!(
+        "{{\n\"other_gpu\": {},\n\"other_generation\": {},\n\"classes\": [\n  {}\n]\n}}\n",
+        ranges.other_gpu,
+        ranges.other_generation,
+        classes.join(",\n  ")
+    );
+    Ok(std::fs::write(format!("{SOURCES}/time/ranges.json"), text)?)
 }

@@ -178,6 +178,7 @@ fn Time() -> impl IntoView {
         });
         let [low, high] = time.interval_seconds;
         let how = if time.simulated { "simulated, " } else { "" };
+        let nearest = time.nearest.map(|nearest| format!("nearest measured: {}", nearest.text));
         let mut run = vec![format!("{how}{} to {} likely", format::seconds(low), format::seconds(high))];
         if let Some(days) = time.days {
             run.push(format!("{} days", format::three(days)));
@@ -191,7 +192,7 @@ fn Time() -> impl IntoView {
                 {figure("time.tokens_per_second_per_gpu", testid::ANSWER_TOKENS, format::three(time.tokens_per_second_per_gpu))}
                 " tok/s/GPU"{mfu}
             </span>
-            <span class="answer-note">{run.join(", ")}</span>
+            <span class="answer-note" title=nearest>{run.join(", ")}</span>
         })
     }
 }

@@ -1,12 +1,17 @@
 //! Megatron-Core's own benchmark of one MoE layer: router, dispatcher and experts.
 //!
-//! Its configuration names a shared expert, but hands neither that nor a gate to the layer, and gradients are written
+//! A layer alone is no step that a plan can ask for, so these are the only rows that are predicted from the time model's inputs. Its
+//! configuration names a shared expert, but hands neither that nor a gate to the layer, and gradients are written
 //! new in every iteration (`tests/functional_tests/test_cases/common/moe_perf/__main__.py`).
 
-use super::row::{Row, inputs, preset};
 use super::{Case, Quantity};
-use crate::model::{Activation, LayerRun, Mlp};
-use crate::time::Numbers;
+use crate::accuracy::asked::row::{Row, preset};
+use crate::cluster::gpu;
+use crate::layout::Strides;
+use crate::model::{Activation, Architecture, LayerRun, Mlp};
+use crate::time::constants::table;
+use crate::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
+use crate::wire::{CpKind, Schedule};
 
 pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     let (Some(forward), Some(backward)) = (row.real("forward_ms"), row.real("backward_ms")) else {
@@ -31,8 +36,81 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     // Two bytes written, none read.
     inputs.gradient_bytes = 1.0;
     inputs.numbers = if row.text("precision") == "fp8" { Numbers::Fp8Rows } else { Numbers::Bf16 };
-    let mut case = row.case(inputs, row.text("model_proxy"), (forward + backward) / 1e3)?;
-    case.quantity = Quantity::Experts;
-    case.key = row.id();
-    Ok(Some(case))
+    inputs.strides = Strides::usual(inputs.world, inputs.tp, inputs.pp, inputs.etp, inputs.ep);
+    let shape = ModelShape::of(inputs.model, inputs.vocabulary);
+    let stages = Stages::consecutive(&shape, 1).unwrap_or_else(|| Stages::spread(&shape, 1));
+    Ok(Some(Case {
+        id: row.id(),
+        label: row.id(),
+        dataset: String::new(),
+        family: row.text("model_proxy").to_owned(),
+        gpu: inputs.gpu.id,
+        gpus: inputs.world,
+        key: row.id(),
+        group: row.id(),
+        printed_tokens: false,
+        quantity: Quantity::Experts,
+        measured: (forward + backward) / 1e3,
+        excluded: None,
+        model: [0; 3],
+        standing: None,
+        simulated_share: 1.0,
+        setup: Setup::new(&inputs, shape, stages)?,
+    }))
+}
+
+/// Inputs of one GPU, to be changed by what a row says.
+fn inputs<'a>(
+    model: &'a Architecture,
+    gpu_name: &str,
+    profile: &str,
+    world: u64,
+) -> Result<Inputs<'a>, String> {
+    let plain = gpu_name.to_lowercase();
+    let id = match plain.as_str() {
+        "h100" => "h100-sxm",
+        "a100" | "a100-80gb" => "a100-80gb-sxm",
+        other => other,
+    };
+    let gpu = gpu(id).ok_or_else(|| format!("`{gpu_name}` is not a GPU of the catalogue"))?;
+    let profile = table().profile(profile).ok_or_else(|| format!("`{profile}` is not a software profile"))?;
+    Ok(Inputs {
+        model,
+        vocabulary: model.vocab_size,
+        gpu,
+        memory_gbs: None,
+        clock: None,
+        domain: gpu.nvlink_domain,
+        nic_gbps: gpu.nic_gbps,
+        world,
+        tp: 1,
+        sp: true,
+        cp: 1,
+        cp_kind: CpKind::P2p,
+        pp: 1,
+        vpp: 1,
+        schedule: Schedule::OneFOneB,
+        ep: 1,
+        etp: 1,
+        strides: Strides::usual(world, 1, 1, 1, 1),
+        replicas: 1,
+        gathers: 0.0,
+        by_layer: false,
+        seq_len: 4096,
+        mbs: 1,
+        gbs: 1,
+        numbers: Numbers::Bf16,
+        gradient_bytes: 4.0,
+        parameter_bytes: 2.0,
+        distributed: true,
+        recompute: Recompute::default(),
+        fused_loss: true,
+        low_attention: false,
+        low_head: false,
+        imbalance: 1.0,
+        frozen: false,
+        gathered_share: 1.0,
+        host: HostBytes::default(),
+        software: SoftwareFacts::of(profile),
+    })
 }

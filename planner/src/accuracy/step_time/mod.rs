@@ -1,24 +1,21 @@
 //! Seconds of a step against published ones: rows as cases that the fit and the scores share.
 
-pub(super) mod bridge;
-mod fsdp;
 mod layer_bench;
-mod megatron;
-mod nanotron;
-pub(super) mod row;
 mod scores;
+mod unseen;
 
-use bridge::Told;
+use super::asked::{self, Asked, List, Told, source};
+use super::plan_of;
+use crate::plan::{Plan, parse_plan};
+use crate::time::{self, Said, Setup, StepTime, Terms};
 
-use crate::time::{Setup, StepTime, Terms};
+pub use scores::{Splits, score, splits, train_keys, values_of};
+pub use unseen::{Group, LeftOut, Row, derive, groups, left_out, unseen};
 
-pub use scores::{Splits, score, train_keys, values_of};
-
-/// Datasets with times.
+/// Datasets with times that constants are fitted to, and the layer benchmark, which is a short burst: an outside check, never fitted.
 pub const DATASETS: &[&str] = &[
     "kempnerforge_h200",
     "korthikanti_2022",
-    "megatron_bridge_memory_studies",
     "megatron_bridge_model_cards",
     "megatron_bridge_perf",
     "megatron_moe_layer_bench",
@@ -37,11 +34,33 @@ pub enum Quantity {
     Experts,
 }
 
+/// How a plan stands to what was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// Its class.
+    pub class: String,
+    /// What it says of its software.
+    pub said: Said,
+    /// Half the widths of its likely range below and above the step, as logarithms, by how much would be said: as it is, and if its model
+    /// had not been measured.
+    pub half: [[f64; 2]; 2],
+}
+
+impl Standing {
+    fn of(plan: &Plan) -> Result<Standing, String> {
+        let said = Said::of(plan);
+        let half = |said: Said| time::half_widths(plan, said);
+        Ok(Standing { class: time::class_of(plan), said, half: [half(said)?, half(said.max(Said::Own))?] })
+    }
+}
+
 /// One published row.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// The row's id.
     pub id: String,
+    /// Its name in reports.
+    pub label: String,
     /// Its dataset.
     pub dataset: String,
     /// Family of the model, for scores of families that a fit has not seen.
@@ -62,13 +81,53 @@ pub struct Case {
     pub measured: f64,
     /// Why it is scored apart, if it is.
     pub excluded: Option<&'static str>,
-    /// Class of residuals, which says how wide the likely range is.
-    pub class: String,
+    /// Layers, hidden size and routed experts of its model.
+    pub model: [u64; 3],
+    /// How its plan stands to what was measured; none for what is no plan.
+    pub standing: Option<Standing>,
+    /// Seconds of the plan's answer, whose pipeline is simulated, over the closed form's, which the constants are fitted for.
+    pub simulated_share: f64,
     /// What is predicted from.
     pub setup: Setup,
 }
 
 impl Case {
+    /// The case of a row, told so.
+    fn of(asked: &Asked, dataset: &str, told: Told) -> Result<Case, String> {
+        let file = asked.told(told)?;
+        let plan = match file.get("choose") {
+            None => super::resolved(&file, told.among())?,
+            Some(_) => {
+                let file =
+                    parse_plan(&file.to_string()).map_err(|_| plan_of(&file).err().unwrap_or_default())?;
+                let chosen = super::typed::chosen(file)?;
+                Plan::resolve(&chosen).plan.ok_or("nothing is valid")?
+            }
+        };
+        let (answer, _) = time::answer(&plan);
+        let closed = answer.ok_or("no time can be told")?;
+        let (world, gpu, training) = (plan.world_size(), plan.cluster.gpu.id, &plan.training);
+        let (family, seconds) = (&asked.family, closed.step_seconds);
+        Ok(Case {
+            id: asked.id.clone(),
+            label: asked.label.clone(),
+            dataset: dataset.to_owned(),
+            family: family.clone(),
+            gpu,
+            gpus: world,
+            key: asked.key.clone(),
+            group: format!("{family} {world} x {gpu} {} x {}", training.global_batch_size, training.seq_len),
+            printed_tokens: asked.printed_tokens,
+            quantity: Quantity::Step,
+            measured: asked.measured,
+            excluded: asked.excluded,
+            model: time::sizes(&plan.model),
+            standing: Some(Standing::of(&plan)?),
+            simulated_share: time::simulated(&plan).map_or(1.0, |simulated| simulated / seconds),
+            setup: time::setup(&plan)?,
+        })
+    }
+
     /// Seconds under these values of the constants.
     pub fn predict(&self, values: &[f64]) -> f64 {
         match self.quantity {
@@ -84,11 +143,6 @@ impl Case {
     /// Seconds of a step by what they are spent on.
     pub fn step(&self, values: &[f64]) -> StepTime {
         self.setup.predict(values)
-    }
-
-    /// |ln(predicted / measured)|.
-    pub fn residual(&self, values: &[f64]) -> f64 {
-        libm::log(self.predict(values) / self.measured).abs()
     }
 
     /// Whether a constant has a part in it.
@@ -109,45 +163,43 @@ pub struct Cases {
 }
 
 impl Cases {
-    fn push(&mut self, id: &str, case: Result<Option<Case>, String>) {
+    fn push(&mut self, id: &str, case: Result<Case, String>) {
         match case {
-            Ok(Some(case)) => self.cases.push(case),
-            Ok(None) => self.without += 1,
+            Ok(case) => self.cases.push(case),
             Err(reason) => self.unmapped.push(format!("{id}: {reason}")),
         }
     }
 }
 
-/// Reads a dataset.
+/// Reads a dataset, of whose rows each plan file has all that it can say.
 ///
 /// # Errors
 /// A sentence, when the text is not in its dataset's format.
 pub fn cases(name: &str, text: &str) -> Result<Cases, String> {
-    cases_as(name, text, Told::All)
+    cases_told(name, text, Told::Run)
 }
 
-/// The same of rows told as a user would, where their dataset can be told so.
-pub(super) fn cases_as(name: &str, text: &str, told: Told) -> Result<Cases, String> {
-    let rows = row::rows(name, text)?;
+/// The same of rows told otherwise.
+fn cases_told(name: &str, text: &str, told: Told) -> Result<Cases, String> {
     let mut found = Cases::default();
+    let Some(source) = source(name) else {
+        for row in asked::row::rows(name, text)? {
+            if name != "megatron_moe_layer_bench" {
+                return Ok(found);
+            }
+            match layer_bench::case(&row) {
+                Ok(None) => found.without += 1,
+                Ok(Some(case)) => found.push(&row.id(), Ok(Case { dataset: name.to_owned(), ..case })),
+                Err(reason) => found.push(&row.id(), Err(reason)),
+            }
+        }
+        return Ok(found);
+    };
+    let List { rows, without, repeated } = asked::list(source, text)?;
+    found.without = without;
+    found.unmapped.extend(repeated.iter().map(|label| format!("{label}: repeats a reading to the digit")));
     for row in &rows {
-        let case = match name {
-            "megatron_bridge_perf" => bridge::performance(row, told),
-            "megatron_bridge_model_cards" => bridge::card(row),
-            "megatron_bridge_memory_studies" => bridge::study(row),
-            "nanotron_ultrascale_bench" => nanotron::case(row),
-            "vtrain_ground_truth" => megatron::vtrain(row),
-            "korthikanti_2022" => megatron::korthikanti(row),
-            "simumax_results" => megatron::simumax(row),
-            "torchtitan_benchmarks" => fsdp::torchtitan(row),
-            "kempnerforge_h200" => fsdp::kempnerforge(row),
-            "megatron_moe_layer_bench" => layer_bench::case(row),
-            _ => return Ok(found),
-        };
-        found.push(&row.id(), case);
-    }
-    for case in &mut found.cases {
-        case.dataset = name.to_owned();
+        found.push(&row.label, Case::of(row, name, told));
     }
     Ok(found)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use crate::frameworks::recipe::{Recipe, Recomputed, Wanted};
+use crate::frameworks::recipe::{Among, Recipe, Recomputed, Wanted};
 use crate::units::Dtype;
 use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 
@@ -120,7 +120,11 @@ pub(crate) fn number(release: &str) -> u32 {
 
 /// The recipe for what is wanted.
 pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
-    let line = lines().min_by(|one, other| {
+    let wanted_among = |line: &Line<'_>| {
+        let [model, gpu, ..] = line.distance(wanted);
+        wanted.among == Among::All || model > 0.0 || gpu > 0.0
+    };
+    let line = lines().filter(wanted_among).min_by(|one, other| {
         let (one, other) = (one.distance(wanted), other.distance(wanted));
         one.iter()
             .zip(&other)
@@ -151,6 +155,7 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         ),
         source: SOURCE,
         nearest: !own || precision > 0.0 || count > 0.0,
+        others: !own,
         // `recipes/deepseek/deepseek_v3.py`
         mtp_layers: (model <= 0.0 && line.model.preset == "deepseek-v3").then_some(1),
         graphs: Some(graphs),
@@ -221,6 +226,7 @@ mod tests {
             world,
             precision,
             release: number(release),
+            among: Among::All,
         })
         .unwrap()
     }

@@ -44,7 +44,17 @@ pub fn TimeFacts() -> impl IntoView {
                 "Step",
                 "time.step_seconds",
                 seconds(time.step_seconds),
-                format!("{} to {} likely", seconds(low), seconds(high)),
+                match &time.nearest {
+                    Some(nearest) => {
+                        format!(
+                            "{} to {} likely; nearest measured: {}",
+                            seconds(low),
+                            seconds(high),
+                            nearest.text
+                        )
+                    }
+                    None => format!("{} to {} likely", seconds(low), seconds(high)),
+                },
             ),
             (
                 "Tokens per second",

@@ -1,0 +1,182 @@
+//! How far measured steps were from predicted ones, by kind of plan, and which runs they were: what likely ranges stand on.
+//!
+//! One data file, `ranges.json`, which `cargo xtask fit --unseen` derives: every published step is predicted by constants that saw neither
+//! its source nor its family of models, from plan files that say more or less, and the widths are what holds nine of ten of them.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::from_plan::profile;
+use crate::model::Architecture;
+use crate::plan::Plan;
+
+/// How much a plan says of its software.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Said {
+    /// It names a framework with a recipe for its model and GPU, one without recipes, or a profile; and steps of that model on that GPU
+    /// were measured.
+    Known,
+    /// The same with a model that was not measured so.
+    Own,
+    /// It names a framework whose recipe is another model's or GPU's.
+    Others,
+    /// It names nothing.
+    Nothing,
+}
+
+impl Said {
+    /// What a plan says.
+    pub fn of(plan: &Plan) -> Said {
+        let software = &plan.software;
+        match software.profile.is_some() {
+            false if software.named.is_none() => Said::Nothing,
+            false if software.others_recipe => Said::Others,
+            _ if is_measured(plan) => Said::Known,
+            _ => Said::Own,
+        }
+    }
+}
+
+/// Whether steps of the plan's model were measured on its GPU, with its software.
+fn is_measured(plan: &Plan) -> bool {
+    let class = ranges().class(&class_of(plan));
+    let runs = class.and_then(|class| class.runs.iter().find(|runs| runs.gpu == plan.cluster.gpu.id));
+    runs.is_some_and(|runs| runs.models.contains(&sizes(&plan.model)))
+}
+
+/// By what a model is known again, whoever names it: layers, hidden size, routed experts.
+pub fn sizes(model: &Architecture) -> [u64; 3] {
+    [model.num_layers, model.hidden_size, model.moe.as_ref().map_or(0, |moe| moe.experts)]
+}
+
+/// Published runs of a class on one GPU.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runs {
+    /// Id of the GPU.
+    pub gpu: String,
+    /// How many runs.
+    pub count: u64,
+    /// GPUs of the largest.
+    pub most_gpus: u64,
+    /// Models of those that constants were fitted to: layers, hidden size, routed experts.
+    pub models: Vec<[u64; 3]>,
+}
+
+/// What was measured of models of one kind under one software.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Software and kind of model: `bridge MoE`.
+    pub name: String,
+    /// Half the width of the likely range, as a logarithm, where the software is named and has a recipe for the model and GPU, or no
+    /// recipes, and the model is one of the runs'; none where too few steps say so.
+    pub known: Option<f64>,
+    /// The same with another model.
+    pub own: Option<f64>,
+    /// The same with the recipe of another model or GPU.
+    pub others: Option<f64>,
+    /// The same where nothing is named.
+    pub nothing: Option<f64>,
+    /// The runs, by GPU.
+    pub runs: Vec<Runs>,
+}
+
+impl Class {
+    /// The half width where so much is said.
+    pub fn half(&self, said: Said) -> Option<f64> {
+        match said {
+            Said::Known => self.known,
+            Said::Own => self.own,
+            Said::Others => self.others,
+            Said::Nothing => self.nothing,
+        }
+    }
+}
+
+/// The data file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ranges {
+    /// Half the width, as a logarithm, on a GPU whose steps the constants had not seen, but those of others of its generation.
+    pub other_gpu: f64,
+    /// The same on a generation of GPUs of which they had seen no step with such software.
+    pub other_generation: f64,
+    /// Classes, by name.
+    pub classes: Vec<Class>,
+}
+
+impl Ranges {
+    /// The class of a name.
+    pub fn class(&self, name: &str) -> Option<&Class> {
+        self.classes.iter().find(|class| class.name == name)
+    }
+}
+
+/// The ranges that are part of the program.
+pub fn ranges() -> &'static Ranges {
+    static RANGES: OnceLock<Ranges> = OnceLock::new();
+    RANGES.get_or_init(|| {
+        // A test reads the file.
+        serde_json::from_str(include_str!("ranges.json")).unwrap_or(Ranges {
+            other_gpu: 0.7,
+            other_generation: 0.7,
+            classes: Vec::new(),
+        })
+    })
+}
+
+/// The kind of a model: published steps of each are off by as much as each other, and differ from those of others.
+fn kind(model: &Architecture) -> &'static str {
+    match (model.other_mixers.is_empty(), &model.moe) {
+        (false, _) => "hybrid",
+        (true, Some(_)) => "MoE",
+        (true, None) => "dense",
+    }
+}
+
+/// The release of Megatron Bridge from which its configurations of mixtures had one dispatcher. Before, from February to April 2026, they had
+/// both, and no table prints which one ran.
+const SETTLED: u32 = 260_400;
+
+/// The class of a plan.
+pub fn class_of(plan: &Plan) -> String {
+    let software = profile(plan).map_or("native", |profile| profile.class.as_str());
+    let kind = kind(&plan.model);
+    let early = plan.software.named.is_some_and(|named| named.release() < SETTLED);
+    if early && software == "bridge" && kind == "MoE" {
+        return format!("bridge_early {kind}");
+    }
+    format!("{software} {kind}")
+}
+
+/// The software of a class, as people call it.
+pub fn software_title(class: &str) -> &'static str {
+    match class.split(' ').next().unwrap_or_default() {
+        "bridge" => "Megatron Bridge",
+        "bridge_early" => "Megatron Bridge before 26.04",
+        "megatron" => "Megatron-Core",
+        "fsdp" => "FSDP2",
+        "megatron_old" => "Megatron of 2021 and 2022",
+        "nanotron" | "nanotron_slow" => "nanotron",
+        _ => "the executor",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::constants::table;
+
+    #[test]
+    fn the_file_is_read_and_names_classes_that_profiles_have() {
+        let found: Ranges = serde_json::from_str(include_str!("ranges.json")).unwrap();
+        assert!(!found.classes.is_empty());
+        for class in &found.classes {
+            let software = class.name.split(' ').next().unwrap();
+            let software = software.trim_end_matches("_early");
+            assert!(table().profiles.iter().any(|profile| profile.class == software), "{}", class.name);
+        }
+    }
+}
