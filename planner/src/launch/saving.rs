@@ -87,7 +87,7 @@ impl Writer<'_> {
         let Some(saving) = self.saving().filter(|_| self.ends_by_itself()) else { return String::new() };
         let limit = self.limit().unwrap_or(86_400);
         format!(
-            "\n# The run saves and ends by itself {} min before the job's time is up. Slurm before 23.02 sets no variable\n\
+            "\n# The run saves and ends by itself {} min before the job's time is up, which Slurm is asked for where it sets no variable\n\
              ENDS=\"${{SLURM_JOB_END_TIME:-}}\"\nif [ -z \"$ENDS\" ]; then\n  \
              ENDS=\"$(squeue -h -j \"$SLURM_JOB_ID\" -o %e 2> /dev/null || true)\"\n  \
              ENDS=\"$(date -d \"${{ENDS:-unknown}}\" +%s 2> /dev/null || echo \"$(($(date +%s) + {limit}))\")\"\nfi\n\

@@ -277,16 +277,35 @@ def framework():
     refuse(f"nobody stands in for {sys.argv[1:3]}")
 
 
+def alive(rank):
+    """What a rank touches as long as it lives."""
+    return LEDGER / f"{JOB}.{ATTEMPT}.alive.{rank}"
+
+
+def wait_for_all(since):
+    """No step ends without every rank, whatever has become of it."""
+    waiting = set(range(1, WORLD))
+    while waiting:
+        for rank in list(waiting):
+            try:
+                if alive(rank).stat().st_mtime >= since:
+                    waiting.remove(rank)
+            except FileNotFoundError:
+                pass
+        time.sleep(0.01)
+
+
 def follow(leader):
     """Any rank but the first: it does as the first does."""
     ended = LEDGER / f"{JOB}.{ATTEMPT}.ended"
     dies = os.environ.get("TRAINER_DIES", "")
     while not ended.exists():
+        alive(RANK).touch()
         if RANK == WORLD - 1 and dies and f"{ATTEMPT}:" == dies[: len(ATTEMPT) + 1]:
             step = int(dies.split(":")[1])
             if leader.exists() and any(line == f"{ATTEMPT} {step}" for line in leader.read_text().split("\n")):
                 os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.02)
+        time.sleep(0.03)
 
 
 def main():
@@ -306,7 +325,9 @@ def main():
     print(f"goes on from step {step}", flush=True)
     saved = step
     while step < kind.steps:
+        start = time.time()
         time.sleep(setting("TRAINER_STEP", "0.1"))
+        wait_for_all(start)
         step += 1
         with ledger.open("a") as lines:
             lines.write(f"{ATTEMPT} {step}\n")

@@ -35,13 +35,24 @@ enum By {
     Duration,
     /// A node is gone.
     Node,
-    /// Nothing; another job of the same script runs beside it, and a third goes on with the folder of the first.
+    /// Nothing; another job of the same script runs beside it.
     Twice,
+    /// It is cancelled, and another job is submitted to go on in its folder.
+    Another,
 }
 
 /// All of them.
-const WAYS: [By; 8] =
-    [By::Requeue, By::Kill, By::Torn, By::Duration, By::Twice, By::TimeLimit, By::Preemption, By::Node];
+const WAYS: [By; 9] = [
+    By::Requeue,
+    By::Kill,
+    By::Torn,
+    By::Duration,
+    By::Twice,
+    By::Another,
+    By::TimeLimit,
+    By::Preemption,
+    By::Node,
+];
 
 /// Frameworks that train.
 const BODIES: [Body; 4] = [Body::Mlm, Body::Bridge, Body::Automodel, Body::Torchtitan];
@@ -74,7 +85,7 @@ impl Training {
         let step = match by {
             // Slurm looks at limits each half minute.
             By::TimeLimit => "1.5",
-            By::Preemption | By::Node => "0.4",
+            By::Preemption | By::Node | By::Another => "0.4",
             _ => "0.15",
         };
         job.variables.push(("TRAINER_STEP", step));
@@ -124,7 +135,7 @@ impl Training {
     }
 
     /// Interrupts a job, and has it go on to its end.
-    async fn run(&self) -> Result<()> {
+    async fn run(&mut self) -> Result<()> {
         let number = self.job.submit()?;
         let folder = |number: &str| self.job.folder.join(format!("runs/shardplan-{number}"));
         if self.by == By::Twice {
@@ -133,17 +144,20 @@ impl Training {
             let before = files(&folder(&number))?;
             self.completed(&second).await?;
             for number in [&number, &second] {
-                self.nothing_is_lost(number, 1)?;
+                self.nothing_is_lost(&self.ledger(number), 1)?;
             }
             ensure!(files(&folder(&number))? == before, "the second job changed the first one's folder");
             return Ok(());
+        }
+        if self.by == By::Another {
+            return self.another(&number).await;
         }
         if !matches!(self.by, By::Duration | By::Kill | By::Torn) {
             self.has_done(&number, 6).await?;
         }
         match self.by {
             By::Requeue => self.scontrol(&["requeue", &number])?,
-            By::Kill | By::Torn | By::Duration | By::Twice => {}
+            By::Kill | By::Torn | By::Duration | By::Twice | By::Another => {}
             By::Preemption => {
                 let mut sbatch = self.job.slurm.command("sbatch")?;
                 sbatch.args(["--parsable", "--exclusive", "--nodes=2", "--output=/dev/null"]);
@@ -180,8 +194,8 @@ impl Training {
             }
         }
         self.completed(&number).await?;
-        self.nothing_is_lost(&number, 2)?;
         let attempts = self.ledger(&number);
+        self.nothing_is_lost(&attempts, 2)?;
         let first: Vec<u64> =
             attempts.iter().filter(|(attempt, _)| *attempt == 0).map(|(_, step)| *step).collect();
         let done = first.last().copied().unwrap_or_default();
@@ -196,16 +210,33 @@ impl Training {
         Ok(())
     }
 
-    /// Each step was trained, in the job's own folder, and only what was done since the last checkpoint twice.
-    fn nothing_is_lost(&self, number: &str, least_attempts: usize) -> Result<()> {
-        let done = self.ledger(number);
+    /// While a job runs nobody else gets its folder; when it has ended, who asks for it.
+    async fn another(&mut self, first: &str) -> Result<()> {
+        self.has_done(first, 6).await?;
+        let name: &'static str = Box::leak(format!("shardplan-{first}").into_boxed_str());
+        self.job.variables.push(("SHARDPLAN_RESUME", name));
+        let early = self.job.submit()?;
+        let (state, code) = self.job.slurm.finished(&early, LIMIT).await?;
+        ensure!(state == "FAILED" && code == "1:0", "{state} {code}: {}", self.job.printed());
+        ensure!(self.job.printed().contains(&format!("job {first} still has")), "{}", self.job.printed());
+        succeeded(self.job.slurm.command("scancel")?.arg(first))?;
+        self.job.slurm.finished(first, LIMIT).await?;
+        let last = self.job.submit()?;
+        self.completed(&last).await?;
+        let mut done = self.ledger(first);
+        done.extend(self.ledger(&last).into_iter().map(|(attempt, step)| (attempt + 1, step)));
+        self.nothing_is_lost(&done, 2)
+    }
+
+    /// Each step was trained, and only what was done since the last checkpoint twice.
+    fn nothing_is_lost(&self, done: &[(u64, u64)], least_attempts: usize) -> Result<()> {
         let steps: BTreeSet<u64> = done.iter().map(|(_, step)| *step).collect();
-        ensure!(steps == (1..=STEPS).collect(), "{number} has done {done:?}: {}", self.job.printed());
+        ensure!(steps == (1..=STEPS).collect(), "it has done {done:?}: {}", self.job.printed());
         let mut attempts: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for (attempt, step) in &done {
+        for (attempt, step) in done {
             attempts.entry(*attempt).or_default().push(*step);
         }
-        ensure!(attempts.len() >= least_attempts, "{number} has {} attempts", attempts.len());
+        ensure!(attempts.len() >= least_attempts, "there are {} attempts", attempts.len());
         let mut last = 0;
         for (attempt, steps) in &attempts {
             let first = steps.first().copied().unwrap_or_default();
@@ -245,7 +276,7 @@ async fn all(trainings: Vec<(By, Body, Mode)>) -> Result<()> {
     let mut tasks = Vec::new();
     for (by, body, mode) in trainings {
         let task = tokio::spawn(async move {
-            let training = Training::new(by, body, mode)?;
+            let mut training = Training::new(by, body, mode)?;
             training.run().await
         });
         tasks.push((format!("{by:?} {} {}", mode.name(), body.name()), task));
@@ -278,6 +309,7 @@ async fn every_framework_goes_on_after_what_ends_an_attempt_and_nothing_is_lost(
             (By::Kill, Body::Torchtitan, Mode::Torchrun),
             (By::Duration, Body::Mlm, Mode::Torchrun),
             (By::Twice, Body::Bridge, Mode::Torchrun),
+            (By::Another, Body::Torchtitan, Mode::Srun),
         ])
         .await;
     }
