@@ -7,6 +7,7 @@ mod hub;
 mod launch;
 mod probe;
 mod run;
+mod site;
 mod wrap;
 
 fn main() -> std::process::ExitCode {

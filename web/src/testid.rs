@@ -222,6 +222,10 @@ pub const SCRIPT_TEXT: &str = "script-text";
 pub const SCRIPT_COPY: &str = "script-copy";
 /// Downloads the script.
 pub const SCRIPT_DOWNLOAD: &str = "script-download";
+/// Saves the site's values as a file.
+pub const SITE_SAVE: &str = "site-save";
+/// Reads the site's values from a file.
+pub const SITE_FILE: &str = "site-file";
 /// Copies the command that writes the script.
 pub const SCRIPT_COMMAND: &str = "script-command-copy";
 /// Opens the habits of the cluster.

@@ -22,6 +22,7 @@ mod script;
 mod search;
 mod serve;
 mod shards;
+mod site;
 mod source;
 pub mod text;
 mod verify;
@@ -56,6 +57,7 @@ enum Command {
     Failures(failures::Failures),
     Lint(lint::Lint),
     Script(Box<script::Script>),
+    Site(site::SiteCommand),
     Search(Box<search::SearchCommand>),
     Serve(serve::Serve),
     Run(Box<run::Run>),
@@ -87,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Failures(command) => command.run(json),
         Command::Script(command) => command.run(json),
         Command::Search(command) => command.run(json),
+        Command::Site(command) => command.run(json),
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),
         Command::Verify(command) => command.run(json),

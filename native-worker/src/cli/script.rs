@@ -154,17 +154,9 @@ pub fn read_site(path: &Path) -> anyhow::Result<Site> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::usage(format!("the site file can't be read: {error}: {}", path.display()))
     })?;
-    toml::from_str(&text).map_err(|error| {
-        let finding = planner::Finding::error(
-            "site",
-            path.display().to_string(),
-            format!("not a site file: {}", error.message()),
-        )
-        .rule(error.span().map_or_else(String::new, |span| {
-            let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
-            format!("line {line} of the site file")
-        }));
-        Failure::finding(finding)
+    launch::read_site(&text).map_err(|finding| {
+        let value = path.display().to_string().into();
+        Failure::finding(planner::Finding { value, ..*finding })
     })
 }
 

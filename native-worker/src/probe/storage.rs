@@ -83,6 +83,14 @@ pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().filter(|mount| path.starts_with(&mount.place)).max_by_key(depth)
 }
 
+/// Who sees the filesystem that holds a folder of this machine.
+pub fn reach(folder: &Path) -> Reach {
+    let text = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let mounts = mounts(&text);
+    let whole = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    mount_of(&mounts, &whole).map_or(Reach::Unknown, Mount::reach)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

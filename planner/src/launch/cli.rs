@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::options::{Body, ScriptOptions, Task};
 use super::site::Site;
-use crate::finding::has_error;
+use crate::finding::{Finding, has_error};
 use crate::plan::Plan;
 use crate::wire::PlanFile;
 
@@ -96,6 +96,23 @@ pub fn site_toml(site: &Site) -> String {
         }
     }
     out + &tables
+}
+
+/// Reads a site's file.
+///
+/// # Errors
+/// What is not TOML or no site's field, with its line.
+pub fn read_site(text: &str) -> Result<Site, Box<Finding>> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or_else(String::new, |span| {
+            let line = text.get(..span.start).map_or(1, |before| before.matches('\n').count() + 1);
+            format!("line {line} of the site file")
+        });
+        Box::new(
+            Finding::error("site", serde_json::Value::Null, format!("not a site file: {}", error.message()))
+                .rule(line),
+        )
+    })
 }
 
 /// A value without a name in it. JSON and TOML write these alike.

@@ -244,6 +244,10 @@ impl Writer<'_> {
             ),
             "a checkpoint of the job before the failure has other shards; try that it loads before you count on it".to_owned(),
         ];
+        if self.site.numa_bind {
+            let message = "which GPUs Slurm hands out on a node that lost some is not known before, so ranks are not bound to memory";
+            self.note(Finding::warning("site.numa_bind", true, message).rule(RULE));
+        }
         for message in messages {
             self.note(Finding::warning(FIELD, self.plan.cluster.failed.len() as u64, message).rule(RULE));
         }

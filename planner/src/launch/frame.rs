@@ -232,7 +232,7 @@ fn task(writer: &Writer<'_>, payload: &Payload) -> Step {
         step.sync_once_per_node(writer.container() == Some(Container::Apptainer));
     }
     let bind = |local: &str| {
-        if !writer.site.numa_bind {
+        if !writer.site.numa_bind || writer.reduced.is_some() {
             return String::new();
         }
         let domains = writer.plan.cluster.gpus_per_node.div_ceil(2).max(1);

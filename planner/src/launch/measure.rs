@@ -88,12 +88,9 @@ pub fn watch(writer: &Writer<'_>, step: &mut Step) {
     if !is_on(writer) {
         return;
     }
-    let cluster = &writer.plan.cluster;
-    let torchrun = writer.options.mode == Mode::Torchrun;
-    let tasks = if torchrun { cluster.nodes } else { cluster.nodes * cluster.gpus_per_node };
     // Megatron prints losses on its last rank (print_rank_last), the others on their first.
     let number = match writer.options.body {
-        Body::Mlm | Body::Bridge => tasks.saturating_sub(1),
+        Body::Mlm | Body::Bridge => writer.tasks().saturating_sub(1),
         _ => 0,
     };
     for line in [

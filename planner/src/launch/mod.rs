@@ -31,7 +31,7 @@ mod step;
 pub(crate) mod text;
 mod writer;
 
-pub use cli::{as_command_line, command_line, command_words, site_toml, words};
+pub use cli::{as_command_line, command_line, command_words, read_site, site_toml, words};
 pub use examples::{Example, examples};
 pub use options::{Body, Mode, ScriptOptions, Task, TaskEnvironment};
 pub use profile::Profile;

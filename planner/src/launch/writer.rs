@@ -136,6 +136,14 @@ impl<'a> Writer<'a> {
         if self.options.mode == Mode::Torchrun { 1 } else { per_node }
     }
 
+    /// Tasks of the whole job.
+    pub fn tasks(&self) -> u64 {
+        match &self.reduced {
+            Some(reduced) => reduced.nodes.iter().map(|nodes| nodes.count * nodes.ranks).sum(),
+            None => self.plan.cluster.nodes.saturating_mul(self.tasks_per_node()),
+        }
+    }
+
     /// What runs the image; none where programs run on the nodes.
     pub fn container(&self) -> Option<Container> {
         match self.site.container {

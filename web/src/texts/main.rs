@@ -6,7 +6,7 @@
 mod protocol;
 
 use planner::Plan;
-use planner::launch::{as_command_line, script};
+use planner::launch::{as_command_line, read_site, script, site_toml};
 use planner::wire::PlanFile;
 use protocol::{Ask, Tell, Wanted, Written};
 use wasm_bindgen::prelude::*;
@@ -25,6 +25,11 @@ pub fn answer(question: &str) -> Option<String> {
         Ask::CommandLine(wanted) => {
             Tell::CommandLine(as_command_line(&wanted.plan, &wanted.site, &wanted.options))
         }
+        Ask::SiteFile(site) => Tell::SiteFile(site_toml(&site.without_secrets())),
+        Ask::ReadSite(text) => Tell::ReadSite(match read_site(&text) {
+            Ok(site) => Ok(Box::new(site.without_secrets())),
+            Err(finding) => Err(format!("{} ({})", finding.message, finding.rule)),
+        }),
     };
     serde_json::to_string(&told).ok()
 }

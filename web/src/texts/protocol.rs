@@ -35,6 +35,10 @@ pub enum Ask {
     Script(Box<Wanted>),
     /// The command line that prints the same script.
     CommandLine(Box<Wanted>),
+    /// A site as its file, without what may be a secret.
+    SiteFile(Box<Site>),
+    /// The site of a file's text.
+    ReadSite(String),
 }
 
 /// Its answer.
@@ -46,4 +50,8 @@ pub enum Tell {
     Script(Option<Written>),
     /// Of `Ask::CommandLine`; none when there is no such script.
     CommandLine(Option<String>),
+    /// Of `Ask::SiteFile`.
+    SiteFile(String),
+    /// Of `Ask::ReadSite`; a sentence where it is no site's file.
+    ReadSite(Result<Box<Site>, String>),
 }

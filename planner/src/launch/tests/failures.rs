@@ -41,6 +41,10 @@ fn megatron_goes_on_with_reduced_replicas() {
     for refused in ["--use-distributed-optimizer", "--overlap-param-gather", "pretrain_gpt.py"] {
         assert!(!text.contains(refused), "{refused} in {text}");
     }
+    // The last of the ranks that there are prints the losses.
+    let measured = Site { measure: Some(true), ..site };
+    let (measured, _) = script(&plan, &measured, &body(Body::Mlm));
+    assert!(measured.contains("\"$SLURM_PROCID\" = 27 ]"), "{measured}");
     assert!(
         text.contains("--het-group=0-1") && text.contains("--no-kill") && text.contains("--wait=0"),
         "{text}"

@@ -3,6 +3,7 @@
 
 mod fields;
 mod inputs;
+mod site_file;
 mod tools;
 mod variables;
 
@@ -15,6 +16,7 @@ use planner::wire::PlanFile;
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
 use self::inputs::{Choice, OptionInput, SiteInput};
+use self::site_file::SiteFile;
 use self::tools::Tools;
 use super::NotYet;
 use crate::findings::FindingList;
@@ -173,6 +175,7 @@ pub fn ScriptView() -> impl IntoView {
                 <Tools text=text wanted=now_wanted/>
             </div>
             <Kind chosen=chosen body=body/>
+            <SiteFile site=chosen.site filled=chosen.filled/>
             {move || {
                 chosen.filled.track();
                 view! { <SiteForm chosen=chosen body=body remarks=remarks/> }

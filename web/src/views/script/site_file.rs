@@ -1,0 +1,70 @@
+//! The site as a file that a team shares: saved, and read.
+
+use gloo::file::Blob;
+use leptos::prelude::*;
+use planner::launch::Site;
+use wasm_bindgen::JsCast;
+
+use crate::browser;
+use crate::state::store;
+use crate::testid;
+use crate::texts;
+use crate::texts::protocol::{Ask, Tell};
+
+/// The largest file that is read, in bytes: as the command takes it.
+const MAX_BYTES: f64 = 1024.0 * 1024.0;
+
+/// The two buttons. `filled` counts how often the form was filled from elsewhere, so that it is drawn anew.
+#[component]
+pub fn SiteFile(site: RwSignal<Site>, filled: RwSignal<u64>) -> impl IntoView {
+    let store = store();
+    let reading = StoredValue::new_local(None::<gloo::file::callbacks::FileReader>);
+    let save = move |_| {
+        let question = Ask::SiteFile(Box::new(site.get_untracked()));
+        leptos::task::spawn_local(async move {
+            match texts::ask(&question).await {
+                Some(Tell::SiteFile(text)) => browser::download("site.toml", "application/toml", &text),
+                _ => store.say(texts::ABSENT),
+            }
+        });
+    };
+    let take = move |text: String| {
+        leptos::task::spawn_local(async move {
+            match texts::ask(&Ask::ReadSite(text)).await {
+                Some(Tell::ReadSite(Ok(read))) => {
+                    site.set(*read);
+                    filled.update(|count| *count += 1);
+                    store.say("The site is the file's now");
+                }
+                Some(Tell::ReadSite(Err(sentence))) => store.say(sentence),
+                _ => store.say(texts::ABSENT),
+            }
+        });
+    };
+    let chosen = move |event: leptos::ev::Event| {
+        let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
+        let Some(input) = input else { return };
+        let file = input.files().and_then(|files| files.get(0));
+        // The same file can be chosen again, after it was changed.
+        input.set_value("");
+        let Some(file) = file else { return };
+        if file.size() > MAX_BYTES {
+            store.say("That is no site's file: it has more than a MiB");
+            return;
+        }
+        let reader = gloo::file::callbacks::read_as_bytes(&Blob::from(file), move |read| match read {
+            Ok(bytes) => take(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(error) => store.say(format!("The file could not be read: {error}")),
+        });
+        reading.set_value(Some(reader));
+    };
+    view! {
+        <div class="row">
+            <button class="quiet" data-testid=testid::SITE_SAVE on:click=save>"Save the site"</button>
+            <label class="button quiet">
+                "Read a site..."
+                <input class="visually-hidden" type="file" accept=".toml" data-testid=testid::SITE_FILE on:change=chosen/>
+            </label>
+        </div>
+    }
+}
