@@ -15,19 +15,23 @@ fi
 const RESUMED: &str = r#"# To go on where an earlier job of yours has ended: SHARDPLAN_RESUME=NAME_OF_ITS_FOLDER sbatch ...
 if [ -n "${SHARDPLAN_RESUME:-}" ]; then
   RUN_DIR="$SHARED_DIR/runs/${SHARDPLAN_RESUME##*/}"
-  last="$(tail -n 1 "$RUN_DIR/jobs" 2> /dev/null || true)"
-  if [ ! -O "$RUN_DIR" ] || [ -z "$last" ] || [[ "${SHARDPLAN_RESUME##*/}" =~ [^A-Za-z0-9._-] ]]; then
+  if [ ! -O "$RUN_DIR" ] || [ ! -s "$RUN_DIR/jobs" ] || [[ "${SHARDPLAN_RESUME##*/}" =~ [^A-Za-z0-9._-] ]]; then
     echo "SHARDPLAN_RESUME must name the folder of an earlier job of yours: there is none at $RUN_DIR" >&2
-    exit 1
-  fi
-  if [ "$last" != "$SLURM_JOB_ID" ] && [ -n "$(squeue -h -j "$last" 2> /dev/null || true)" ]; then
-    echo "job $last still has $RUN_DIR: wait until it has ended, or cancel it" >&2
     exit 1
   fi
 "#;
 
-/// That others find who has had the folder.
-const NOTED: &str = "echo \"$SLURM_JOB_ID\" >> \"$RUN_DIR/jobs\"\n";
+/// Others find who has had the folder. Each notes itself before it looks for others, so that of two at least one sees the other.
+const NOTED: &str = r#"echo "$SLURM_JOB_ID" >> "$RUN_DIR/jobs"
+others="$(grep -vx "$SLURM_JOB_ID" "$RUN_DIR/jobs" | sort -u | paste -s -d , - || true)"
+if [ -n "$others" ]; then
+  others="$(squeue -h -o %A -j "$others" 2> /dev/null | sort -u | paste -s -d , - || true)"
+fi
+if [ -n "$others" ]; then
+  echo "job $others still has $RUN_DIR: wait until it has ended, or cancel it" >&2
+  exit 1
+fi
+"#;
 
 impl Writer<'_> {
     /// `RUN_DIR=...`: a job has its number to itself and keeps it when it is queued again, and so its folder. Clusters
