@@ -84,6 +84,8 @@ fn saving(writer: &Writer<'_>, version: Framework) -> Vec<String> {
         format!("--checkpoint.interval {every}"),
         // All are kept, and not the last 10: an earlier attempt may have made them.
         "--checkpoint.keep_latest_k 0".to_owned(),
+        // The last one is whole like the others, so that more steps can follow.
+        spelled("checkpoint.last_save_model_only", "false"),
     ]
 }
 

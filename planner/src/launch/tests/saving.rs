@@ -62,6 +62,7 @@ fn every_training_saves_into_its_own_folder_and_ends_before_its_time() {
                 "--checkpoint.enable ",
                 "--checkpoint.interval 5 ",
                 "--checkpoint.keep_latest_k 0 ",
+                "--checkpoint.no-last-save-model-only ",
                 "--dump_folder \"$RUN_DIR\"",
             ],
         ),
