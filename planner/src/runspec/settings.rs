@@ -200,19 +200,31 @@ fn slurm(fields: Fields<'_>, gpus: Option<Gpus>, batch: bool) -> Result<SlurmSet
     })
 }
 
-/// OmegaConf would resolve `${...}`; taken as it stands it would be a folder of that name.
+/// OmegaConf would resolve `${...}`; taken as it stands it would be a folder of that name. An image that nothing here opens is
+/// only named.
 fn refuse_references(settings: &Settings) -> Result<(), Box<Finding>> {
     let slurm = &settings.slurm;
-    let texts =
-        [&settings.image, &slurm.account, &slurm.partition, &slurm.time, &slurm.mem, &slurm.shared_dir];
-    let mut texts = texts.into_iter().flatten().chain(&slurm.mounts).chain(settings.env.values());
-    match texts.find(|text| text.contains("${")) {
+    let image = settings.image.as_ref().filter(|_| settings.executor == Executor::Slurm);
+    let texts = [
+        ("container_image", image),
+        ("account", slurm.account.as_ref()),
+        ("partition", slurm.partition.as_ref()),
+        ("time", slurm.time.as_ref()),
+        ("mem", slurm.mem.as_ref()),
+        ("remote_job_dir", slurm.shared_dir.as_ref()),
+    ];
+    let mounts = slurm.mounts.iter().map(|mount| ("mounts", mount));
+    let env = settings.env.values().map(|value| ("env_vars", value));
+    let mut texts = texts.into_iter().filter_map(|(name, text)| Some((name, text?))).chain(mounts).chain(env);
+    match texts.find(|(_, text)| text.contains("${")) {
         None => Ok(()),
         // Shell commands may hold such references, and the shell resolves them.
-        Some(text) => Err(Box::new(Finding::error(
-            "profile",
+        Some((name, text)) => Err(Box::new(Finding::error(
+            &format!("profile.{name}"),
             text.split("${").next().unwrap_or_default(),
-            "a value holds a ${...} reference, which is not resolved here; write the value itself",
+            format!(
+                "{name} of profile or header holds a ${{...}} reference, which is not resolved here; write the value itself"
+            ),
         ))),
     }
 }

@@ -305,7 +305,13 @@ impl Context<'_> {
         if folder.is_dir() {
             return Ok(Some(text(&folder)?));
         }
-        let message = format!("runspec.run.workdir is not a folder here: {}", folder.display());
+        let way = match &spec.image {
+            Some(image) => {
+                format!("it lies in the image {image}: start this inside it, or under Slurm by --slurm")
+            }
+            None => "make it, or take workdir out of the header".to_owned(),
+        };
+        let message = format!("runspec.run.workdir is not a folder here: {}; {way}", folder.display());
         Err(Failure::finding(Finding::error("runspec.run.workdir", named.as_str(), message)))
     }
 }

@@ -158,7 +158,7 @@ fn values_of_profiles_that_are_refused() {
         ),
         (
             "account = \"${oc.env:USER}\"",
-            "a value holds a ${...} reference, which is not resolved here; write the value itself",
+            "account of profile or header holds a ${...} reference, which is not resolved here; write the value itself",
         ),
         ("extends = 3", "x.extends is 3 (integer); it must be a profile's name"),
     ] {
