@@ -25,6 +25,54 @@ async fn line_when(browser: &Browser, line: &str) -> Result<String> {
     browser.text_when("script-text", SOON, |text| text.lines().any(|known| known == line)).await
 }
 
+/// Has the page read a site's file of this text.
+async fn read_site(browser: &Browser, text: &str) -> Result<()> {
+    let text = serde_json::to_string(text)?;
+    let script = format!(
+        "const files = new DataTransfer(); files.items.add(new File([{text}], 'site.toml'));
+         const input = document.querySelector('[data-testid=site-file]');
+         input.files = files.files; input.dispatchEvent(new Event('change', {{bubbles: true}}));"
+    );
+    browser.script(&script).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_site_is_read_from_a_file_and_saved_as_one() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.page()?).await?;
+    browser.element("answer-verdict").await?;
+    browser.click("tab-script").await?;
+    line_when(&browser, "#SBATCH --account=<ACCOUNT>").await?;
+    let file = "account = \"team\"\npartition = \"h100\"\nmodules = [\"cuda/12.9\"]\n";
+    read_site(&browser, file).await?;
+    line_when(&browser, "#SBATCH --account=team").await?;
+    line_when(&browser, "#SBATCH --partition=h100").await?;
+    // What is no site changes nothing.
+    read_site(&browser, "acount = \"other\"\n").await?;
+    read_site(&browser, "\u{0}garbage").await?;
+    line_when(&browser, "#SBATCH --account=team").await?;
+    browser
+        .script(
+            "const create = URL.createObjectURL;
+             URL.createObjectURL = blob => { blob.text().then(text => window.saved = text); return create.call(URL, blob); };",
+        )
+        .await?;
+    browser.click("site-save").await?;
+    let saved = until("the site's file", SOON, async || {
+        let saved = browser.script("return window.saved || ''").await?;
+        Ok(match saved.as_str() {
+            Some(text) if !text.is_empty() => Attempt::Ready(text.to_owned()),
+            _ => Attempt::NotYet(saved.to_string()),
+        })
+    })
+    .await?;
+    let [saved, given]: [toml::Table; 2] = [saved.parse()?, file.parse()?];
+    ensure!(saved == given, "{saved:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_is_typed_stands_in_the_script_or_is_refused() -> Result<()> {
     let runs = Runs::new()?;
