@@ -6,6 +6,7 @@ use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
 use crate::frameworks::{Table, at};
+use crate::import::Arguments;
 
 /// Most further arguments.
 const MOST: usize = 256;
@@ -114,8 +115,13 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Names and values of options, in order, as the framework's rows have them; empty for one that stands alone.
+/// Names and values of options as the framework's rows have them; empty for one that stands alone.
 fn options(words: &[String], style: Style) -> Vec<(String, String)> {
+    if style == Style::Dashed {
+        let read = Arguments::of_words(words.iter().map(String::as_str));
+        let value = |name: &str| read.values(name).unwrap_or_default().join(" ");
+        return read.names().map(|name| (name.to_owned(), value(name))).collect();
+    }
     let mut found: Vec<(String, String)> = Vec::new();
     for word in words {
         if style == Style::Overrides {
@@ -129,10 +135,7 @@ fn options(words: &[String], style: Style) -> Vec<(String, String)> {
             word.strip_prefix("--").filter(|name| name.starts_with(|first: char| first.is_alphabetic()));
         if let Some(option) = option {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let name = match style {
-                Style::Dashed => name.replace('_', "-"),
-                _ => name.replace('-', "_"),
-            };
+            let name = name.replace('-', "_");
             found.push((name, value.to_owned()));
         } else if let Some((_, value)) = found.last_mut() {
             if !value.is_empty() {
@@ -173,7 +176,7 @@ mod tests {
     fn options_are_read_as_each_framework_takes_them() {
         assert_eq!(
             read("--micro_batch_size=2 --bf16 --data-path 0.3 /a 0.7 /b --x -1", Style::Dashed),
-            pairs(&[("micro-batch-size", "2"), ("bf16", ""), ("data-path", "0.3 /a 0.7 /b"), ("x", "-1")])
+            pairs(&[("bf16", ""), ("data-path", "0.3 /a 0.7 /b"), ("micro-batch-size", "2"), ("x", "-1")])
         );
         assert_eq!(
             read("--training.steps 10 --debug.no-deterministic --compile.enable", Style::Sections),

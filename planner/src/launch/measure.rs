@@ -10,8 +10,8 @@ use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
 
-/// The line that ends the plan: JSON on one line can't be it.
-const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
+/// The line that ends a plan in a script. JSON has no such line: strings can't hold line breaks.
+pub const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
 
 /// Whether a script has a measurement.
 pub fn is_on(writer: &Writer<'_>) -> bool {

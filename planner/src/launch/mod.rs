@@ -41,6 +41,7 @@ pub use text::is_variable;
 pub(crate) use bodies::expandable_segments;
 pub(crate) use environment::{of_hardware as environment_of_hardware, of_task as environment_of_task};
 use further::Style;
+pub(crate) use measure::END_OF_PLAN;
 pub(crate) use payload::{Entry, Payload};
 pub(crate) use writer::Writer;
 

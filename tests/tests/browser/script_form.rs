@@ -25,6 +25,18 @@ async fn line_when(browser: &Browser, line: &str) -> Result<String> {
     browser.text_when("script-text", SOON, |text| text.lines().any(|known| known == line)).await
 }
 
+/// A page that shows its script, and what serves it as long as it is kept.
+async fn script_tab() -> Result<(Runs, Hub, Browser)> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.page()?).await?;
+    browser.element("answer-verdict").await?;
+    browser.click("tab-script").await?;
+    line_when(&browser, "#SBATCH --account=<ACCOUNT>").await?;
+    Ok((runs, hub, browser))
+}
+
 /// Has the page read a site's file of this text.
 async fn read_site(browser: &Browser, text: &str) -> Result<()> {
     let text = serde_json::to_string(text)?;
@@ -38,13 +50,7 @@ async fn read_site(browser: &Browser, text: &str) -> Result<()> {
 
 #[tokio::test]
 async fn a_site_is_read_from_a_file_and_saved_as_one() -> Result<()> {
-    let runs = Runs::new()?;
-    let hub = Hub::start(runs.path())?;
-    let browser = Browser::start().await?;
-    browser.open(&hub.page()?).await?;
-    browser.element("answer-verdict").await?;
-    browser.click("tab-script").await?;
-    line_when(&browser, "#SBATCH --account=<ACCOUNT>").await?;
+    let (_runs, _hub, browser) = script_tab().await?;
     let file = "account = \"team\"\npartition = \"h100\"\nmodules = [\"cuda/12.9\"]\n";
     read_site(&browser, file).await?;
     line_when(&browser, "#SBATCH --account=team").await?;
@@ -75,13 +81,7 @@ async fn a_site_is_read_from_a_file_and_saved_as_one() -> Result<()> {
 
 #[tokio::test]
 async fn what_is_typed_stands_in_the_script_or_is_refused() -> Result<()> {
-    let runs = Runs::new()?;
-    let hub = Hub::start(runs.path())?;
-    let browser = Browser::start().await?;
-    browser.open(&hub.page()?).await?;
-    browser.element("answer-verdict").await?;
-    browser.click("tab-script").await?;
-    line_when(&browser, "#SBATCH --account=<ACCOUNT>").await?;
+    let (_runs, _hub, browser) = script_tab().await?;
     let missing =
         "[...document.querySelectorAll('.site-note')].some(note => note.textContent.includes('<ACCOUNT>'))";
     ensure!(browser.script(&format!("return {missing}")).await? == true, "nothing is said at the empty box");

@@ -1,11 +1,8 @@
 //! The script: the plan travels inside it, so that pasting one file is enough.
 
 use crate::finding::Finding;
-use crate::launch::{Mode, Writer, footer, frame, salloc, text};
+use crate::launch::{END_OF_PLAN, Mode, Writer, footer, frame, salloc, text};
 use crate::wire::VERSION;
-
-/// The line that ends the plan. JSON has no such line: strings can't hold line breaks.
-const END_OF_PLAN: &str = "SHARDPLAN_PLAN_JSON";
 
 /// Variables whose value in the job must win over the image's.
 const VARIABLES: [&str; 3] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"];

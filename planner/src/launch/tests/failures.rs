@@ -70,6 +70,48 @@ fn two_replicas_of_a_node_and_two_kinds_of_nodes() {
 }
 
 #[test]
+fn replicas_that_span_nodes_and_slices_that_share_one() {
+    // Context-parallel slices of a replica lose the same slots, be they on one node or on two; sizes are those of a slice.
+    for (layout, nodes, gone, sizes, tasks) in [
+        (
+            r#"{"tp": 8, "cp": 2}"#,
+            8,
+            r#"[{"node": 5, "gpu": 1}]"#,
+            &["4", "8", "8", "8"][..],
+            &[(2, 4), (6, 8)][..],
+        ),
+        (r#"{"tp": 4, "cp": 2}"#, 4, r#"[{"node": 3, "gpu": 7}]"#, &["2", "4", "4", "4"], &[(1, 4), (3, 8)]),
+        // Every node lost one: no component is of another kind, and none is asked for by name.
+        (
+            r#"{"tp": 4}"#,
+            2,
+            r#"[{"node": 0, "gpu": 0}, {"node": 1, "gpu": 4}]"#,
+            &["2", "4", "4", "2"],
+            &[(2, 6)],
+        ),
+    ] {
+        let plan = failed(layout, nodes, gone);
+        let count = plan.cluster.failed.len();
+        let names = ["n1", "n2"][..count].join(",");
+        let site = Site { failed_nodes: Some(names), ..megatron() };
+        let (text, findings) = script(&plan, &site, &body(Body::Mlm));
+        assert!(!has_error(&findings), "{layout}: {findings:?}");
+        assert_eq!(arguments(&text, "nonuniform-tp-domain-sizes"), sizes, "{layout}");
+        let asked: Vec<String> = directives(&text)
+            .into_iter()
+            .filter(|line| line.starts_with("--nodes=") || line.starts_with("--ntasks-per-node="))
+            .map(str::to_owned)
+            .collect();
+        let wanted: Vec<String> = tasks
+            .iter()
+            .flat_map(|(nodes, ranks)| [format!("--nodes={nodes}"), format!("--ntasks-per-node={ranks}")])
+            .collect();
+        assert_eq!(asked, wanted, "{layout}");
+        assert_eq!(text.contains("--nodelist="), tasks.len() > 1, "{layout}");
+    }
+}
+
+#[test]
 fn nodes_without_a_name_are_placeholders_and_wrong_lists_are_refused() {
     let plan = failed(r#"{"tp": 8}"#, 4, r#"[{"node": 2, "gpu": 5}]"#);
     let (text, findings) = script(&plan, &megatron(), &body(Body::Mlm));
