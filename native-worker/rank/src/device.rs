@@ -1,8 +1,81 @@
-//! What goes to the rank's device.
+//! The device that a rank computes on, and what goes there.
 
-use tch::{Device, Tensor};
+use anyhow::{Context, bail};
+use planner::Plan;
+use tch::{Cuda, Device, Tensor};
 
-use crate::sys;
+use crate::arguments::{Arguments, DeviceChoice};
+use crate::environment::Environment;
+use crate::{say, sys};
+
+/// Picks this rank's device and makes a GPU the process's own: what is not told otherwise (streams, events, communicators)
+/// goes there too, not to the first GPU that is visible. `cuda` says whether libtorch_cuda is open.
+///
+/// A task may see all GPUs of its machine, or its own alone.
+///
+/// # Errors
+/// When a GPU is asked for and there is none, or it can't be used.
+pub fn take(
+    arguments: &Arguments,
+    environment: &Environment,
+    cuda: Result<(), String>,
+) -> anyhow::Result<Device> {
+    let choice = arguments.device;
+    if choice == DeviceChoice::Cpu {
+        return Ok(Device::Cpu);
+    }
+    let gpus = if cuda.is_ok() && Cuda::is_available() {
+        usize::try_from(Cuda::device_count()).unwrap_or(0)
+    } else {
+        0
+    };
+    if gpus > 0 {
+        let index = environment.local_rank / arguments.ranks_per_gpu % gpus;
+        sys::cuda::Cuda::loaded()?.set_device(index).with_context(|| {
+            format!(
+                "rank {} can't use GPU {index} of the {gpus} that it sees; `shardplan doctor` says what is wrong with it, and CUDA_VISIBLE_DEVICES leaves it out",
+                environment.rank
+            )
+        })?;
+        return Ok(Device::Cuda(index));
+    }
+    if choice == DeviceChoice::Cuda {
+        match cuda {
+            Err(reason) => bail!("--device is cuda, but libtorch_cuda.so can't be opened: {reason}"),
+            Ok(()) => bail!(
+                "--device is cuda, but libtorch sees no GPU; is the driver at least as new as this torch's CUDA asks, and is CUDA_VISIBLE_DEVICES right?"
+            ),
+        }
+    }
+    if let Err(reason) = cuda {
+        say(&format!("a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"));
+    }
+    Ok(Device::Cpu)
+}
+
+/// The device in words.
+pub fn name(device: Device) -> String {
+    match device {
+        Device::Cuda(index) => {
+            format!("cuda:{index}{}", gpu_model().map(|name| format!(" ({name})")).unwrap_or_default())
+        }
+        _ => "cpu".to_owned(),
+    }
+}
+
+/// What the driver calls its GPUs; nodes have GPUs of one model.
+fn gpu_model() -> Option<String> {
+    let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?.next()?.ok()?;
+    let text = std::fs::read_to_string(folder.path().join("information")).ok()?;
+    let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
+    Some(model.trim().to_owned())
+}
+
+/// Whether the device is the GPU that the plan names, so that the plan's peak is its peak.
+pub fn is_the_plans(plan: &Plan, device: Device) -> bool {
+    let chip = plan.cluster.gpu.id.split('-').next().unwrap_or_default();
+    device != Device::Cpu && gpu_model().is_some_and(|model| model.to_lowercase().contains(chip))
+}
 
 /// Brings a tensor of host memory onto a device. On a GPU nobody waits for it: it goes through pinned memory, in the order of
 /// the device's other work.

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{Context, anyhow, ensure};
 use planner::Plan;
 use planner::layout::{GroupKind, executor_limits};
 use planner::shard::BufferShard;
@@ -14,16 +14,15 @@ use planner::wire::{Event, Joined, Outcome, Step};
 use planner::{Finding, Severity};
 use run_folder::{Key, Log};
 use sha2::{Digest, Sha256};
-use tch::{Cuda, Device};
+use tch::Device;
 
-use crate::arguments::{Arguments, CollectivesChoice, DeviceChoice};
+use crate::arguments::Arguments;
 use crate::collectives::host::{HostCollectives, Identity, LastResort, Meeting};
-use crate::collectives::nccl::NcclCollectives;
-use crate::collectives::{Collectives, Reduce};
+use crate::collectives::{Collectives, choice};
+use crate::device;
 use crate::dump;
 use crate::environment::{Environment, derive};
 use crate::stop::{self, Stop};
-use crate::sys::nccl::Nccl;
 use crate::sys::{self, memory::Tracker, signals};
 use crate::train::Trainer;
 use crate::{lease, log, say};
@@ -52,7 +51,7 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
         say(warning);
     }
     let reading = read_plan(&arguments.plan, &environment)?;
-    let device = device(arguments, &environment, cuda)?;
+    let device = device::take(arguments, &environment, cuda)?;
     check_torch()?;
     if device == Device::Cpu {
         check_room(&reading.plan, &environment)?;
@@ -173,60 +172,6 @@ fn host_memory() -> Option<u64> {
     Some(limit.unwrap_or(total).min(total))
 }
 
-fn device(
-    arguments: &Arguments,
-    environment: &Environment,
-    cuda: Result<(), String>,
-) -> anyhow::Result<Device> {
-    let choice = arguments.device;
-    if choice == DeviceChoice::Cpu {
-        return Ok(Device::Cpu);
-    }
-    let gpus = if cuda.is_ok() && Cuda::is_available() {
-        usize::try_from(Cuda::device_count()).unwrap_or(0)
-    } else {
-        0
-    };
-    if gpus > 0 {
-        return Ok(Device::Cuda(environment.local_rank / arguments.ranks_per_gpu % gpus));
-    }
-    if choice == DeviceChoice::Cuda {
-        match cuda {
-            Err(reason) => bail!("--device is cuda, but libtorch_cuda.so can't be opened: {reason}"),
-            Ok(()) => bail!(
-                "--device is cuda, but libtorch sees no GPU; is the driver at least as new as this torch's CUDA asks, and is CUDA_VISIBLE_DEVICES right?"
-            ),
-        }
-    }
-    if let Err(reason) = cuda {
-        say(&format!("a GPU is visible but libtorch_cuda.so can't be opened ({reason}); using the CPU"));
-    }
-    Ok(Device::Cpu)
-}
-
-fn device_name(device: Device) -> String {
-    match device {
-        Device::Cuda(index) => {
-            format!("cuda:{index}{}", gpu_model().map(|name| format!(" ({name})")).unwrap_or_default())
-        }
-        _ => "cpu".to_owned(),
-    }
-}
-
-/// What the driver calls its GPUs; nodes have GPUs of one model.
-fn gpu_model() -> Option<String> {
-    let folder = std::fs::read_dir("/proc/driver/nvidia/gpus").ok()?.next()?.ok()?;
-    let text = std::fs::read_to_string(folder.path().join("information")).ok()?;
-    let model = text.lines().find_map(|line| line.strip_prefix("Model:"))?;
-    Some(model.trim().to_owned())
-}
-
-/// Whether the device is the GPU that the plan names, so that the plan's peak is its peak.
-fn is_the_plans(plan: &Plan, device: Device) -> bool {
-    let chip = plan.cluster.gpu.id.split('-').next().unwrap_or_default();
-    device != Device::Cpu && gpu_model().is_some_and(|model| model.to_lowercase().contains(chip))
-}
-
 /// What tells this run apart from another on the same port: the run folder's name and the Slurm job.
 fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {
     let folder =
@@ -274,7 +219,7 @@ fn joined(
         attempt: environment.attempt,
         host: identity.host.clone(),
         pid: identity.pid,
-        device: device_name(device),
+        device: device::name(device),
         torch: identity.torch.clone(),
         plan_sha256: identity.plan_sha256.clone(),
     };
@@ -286,10 +231,11 @@ fn joined(
         last_resort: Some(last_resort(log)),
     };
     let host = HostCollectives::join(identity, meeting, reading.plan.groups())?;
+    let name = joined.host.clone();
     log.append(Event::Joined(joined));
     // From here on a signal asks for an end in good order; before, it simply ends the process.
     signals::listen()?;
-    let world = collectives(arguments, host, environment, device)?;
+    let world = choice::choose(arguments, host, &name, device)?;
     let world = world.as_ref();
     let result = train(arguments, &reading.plan, world, device, log);
     match &result {
@@ -297,53 +243,6 @@ fn joined(
         Err(error) => world.abort(&format!("{error:#}")),
     }
     result
-}
-
-/// NCCL where every rank has a GPU of its own and can open it, else the host links that are there; all ranks alike.
-fn collectives(
-    arguments: &Arguments,
-    host: HostCollectives,
-    environment: &Environment,
-    device: Device,
-) -> anyhow::Result<Box<dyn Collectives>> {
-    let library = arguments.nccl_library.as_deref();
-    let alone = match device {
-        Device::Cuda(_) => {
-            arguments.ranks_per_gpu == 1 && environment.local_world_size as i64 <= Cuda::device_count()
-        }
-        // Without a GPU there is only a library for tests.
-        _ => library.is_some(),
-    };
-    let (opened, why_not) = match arguments.collectives {
-        CollectivesChoice::Host => (None, "--collectives is host".to_owned()),
-        CollectivesChoice::Automatic if !alone || environment.world_size == 1 => {
-            (None, "ranks share a GPU or have none".to_owned())
-        }
-        CollectivesChoice::Nccl if !alone => {
-            bail!(
-                "--collectives is nccl, but {} ranks on this machine have no GPU each; NCCL needs one per rank",
-                environment.local_world_size
-            )
-        }
-        _ => match Nccl::open(library) {
-            Ok(nccl) => (Some(nccl), String::new()),
-            Err(error) => (None, format!("{error:#}")),
-        },
-    };
-    let everyone = host.mine(GroupKind::World)?;
-    let mut lacking = tch::Tensor::f_from_slice(&[i64::from(opened.is_none())])?;
-    host.all_reduce(everyone, Reduce::Max, &mut lacking)?;
-    match opened {
-        Some(nccl) if lacking.f_int64_value(&[0])? == 0 => {
-            Ok(Box::new(NcclCollectives::new(host, nccl, device)?))
-        }
-        None if arguments.collectives == CollectivesChoice::Nccl => {
-            let reason = format!("--collectives is nccl, but rank {}: {why_not}", host.rank());
-            host.abort(&reason);
-            bail!(reason)
-        }
-        _ => Ok(Box::new(host)),
-    }
 }
 
 /// Ends the process where the rank's own thread does not: it computes for long, or hangs.
@@ -404,7 +303,7 @@ fn train(
             phases: result.phases,
             phase_peaks: result.phase_peaks,
             model_tflops: rate.model_tflops,
-            mfu: rate.mfu.filter(|_| is_the_plans(plan, device)),
+            mfu: rate.mfu.filter(|_| device::is_the_plans(plan, device)),
             memory: result.memory,
         };
         log.append(Event::Step(record));

@@ -5,10 +5,12 @@
 //! backward (whole, or of the input) takes the gradient of what its virtual stage made and makes that of what it took.
 //! Weight gradients travel nowhere. Neighbours on the same stage hand over without a transfer.
 //!
-//! Sends don't wait for their receiver: the transport keeps what was sent until it is taken. Then no order of stages can
-//! deadlock, as no action waits for a later one. Between two stages there are two channels in each direction, one for
-//! activations and one for gradients, and each is first in, first out: the lists take from a channel in the order in
-//! which they put into it. A transport needs nothing more: neither tags nor a search among what has arrived.
+//! Nothing here takes for granted that a message is kept until somebody takes it: NCCL's send may wait until the other end
+//! expects it. So each stage's list says where a message is expected (`Step::Expect`), which may be long before the action
+//! that needs it: both ends of every message stand at the same place of one order of all that the pipeline does, the order
+//! in which actions end when forward takes one unit of time and a backward two. A list that follows one order of
+//! everything can wait at both ends and never deadlocks: whatever comes first in that order has all of its partners there.
+//! It also makes every pair of stages one channel, first in, first out, without tags.
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +44,9 @@ pub struct Transfer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Takes what another stage sent.
+    /// Is ready to take what another stage sends, from here on.
+    Expect(Transfer),
+    /// Waits for what it expects.
     Receive(Transfer),
     /// Computes.
     Compute(Action),
@@ -52,13 +56,115 @@ pub enum Step {
 
 /// What `stage` does in a step, in order: its actions with the transfers that belong to them.
 pub fn steps(pipeline: &Pipeline, stage: u64) -> Vec<Step> {
+    let timetable = Timetable::of(pipeline);
+    let mut expected = Vec::new();
+    for (action, _) in timetable.of_stage(stage) {
+        if let (Some(transfer), Some(product)) =
+            (pipeline.needs(stage, action), timetable.source(stage, action))
+        {
+            // Sent when the other stage has made it.
+            expected.push(((timetable.made(&product), transfer.peer), transfer));
+        }
+    }
+    expected.sort_by_key(|&(place, _)| place);
+    let mut expected = expected.into_iter().peekable();
     let mut steps = Vec::new();
-    for action in actions(pipeline, stage) {
-        steps.extend(pipeline.needs(stage, &action).map(Step::Receive));
-        steps.push(Step::Compute(action));
-        steps.extend(pipeline.makes(stage, &action).map(Step::Send));
+    for (action, end) in timetable.of_stage(stage) {
+        while let Some((_, transfer)) = expected.next_if(|&(place, _)| place < (*end, stage)) {
+            steps.push(Step::Expect(transfer));
+        }
+        steps.extend(pipeline.needs(stage, action).map(Step::Receive));
+        steps.push(Step::Compute(*action));
+        steps.extend(pipeline.makes(stage, action).map(Step::Send));
     }
     steps
+}
+
+/// What a virtual stage makes of a micro batch for another: its number there and what it is.
+type Product = (Payload, u64, u64);
+
+/// When each action of a pipeline ends, in units of a forward.
+struct Timetable<'a> {
+    pipeline: &'a Pipeline,
+    stages: Vec<Vec<(Action, u64)>>,
+    /// By `Product`; zero is not yet.
+    made: Vec<u64>,
+}
+
+impl<'a> Timetable<'a> {
+    /// Every action as early as its stage's list and what it needs allow.
+    fn of(pipeline: &'a Pipeline) -> Timetable<'a> {
+        let products = 2 * pipeline.virtual_stages() * pipeline.microbatches;
+        let lists: Vec<Vec<Action>> = (0..pipeline.stages).map(|stage| actions(pipeline, stage)).collect();
+        let mut timetable = Timetable {
+            pipeline,
+            stages: lists.iter().map(|list| Vec::with_capacity(list.len())).collect(),
+            made: vec![0; products as usize],
+        };
+        loop {
+            let mut moved = false;
+            for (stage, list) in lists.iter().enumerate() {
+                while let Some(action) = list.get(timetable.stages[stage].len()) {
+                    if !timetable.end(stage, action) {
+                        break;
+                    }
+                    moved = true;
+                }
+            }
+            if !moved {
+                return timetable;
+            }
+        }
+    }
+
+    /// Ends an action; false when what it needs is not made yet.
+    fn end(&mut self, stage: usize, action: &Action) -> bool {
+        let Action { kind, microbatch, chunk } = *action;
+        let ready = match self.source(stage as u64, action) {
+            None => 0,
+            Some(product) => match self.made(&product) {
+                0 => return false,
+                end => end,
+            },
+        };
+        let before = self.stages[stage].last().map_or(0, |&(_, end)| end);
+        let end = ready.max(before) + if kind == ActionKind::Backward { 2 } else { 1 };
+        self.stages[stage].push((*action, end));
+        let makes = match kind {
+            ActionKind::Forward => Some(Payload::Activation),
+            ActionKind::Backward | ActionKind::BackwardInput => Some(Payload::Gradient),
+            ActionKind::BackwardWeight => None,
+        };
+        if let Some(payload) = makes {
+            let place = self.place(&(payload, self.pipeline.virtual_stage(stage as u64, chunk), microbatch));
+            self.made[place] = end;
+        }
+        true
+    }
+
+    /// What an action takes of a neighbour, on whatever stage that is; none at the ends of the model.
+    fn source(&self, stage: u64, action: &Action) -> Option<Product> {
+        let (payload, after) = match action.kind {
+            ActionKind::Forward => (Payload::Activation, false),
+            ActionKind::Backward | ActionKind::BackwardInput => (Payload::Gradient, true),
+            ActionKind::BackwardWeight => return None,
+        };
+        let (peer, chunk) = self.pipeline.neighbour(stage, action.chunk, after)?;
+        Some((payload, self.pipeline.virtual_stage(peer, chunk), action.microbatch))
+    }
+
+    fn place(&self, &(payload, virtual_stage, microbatch): &Product) -> usize {
+        let row = 2 * virtual_stage + u64::from(payload == Payload::Gradient);
+        (row * self.pipeline.microbatches + microbatch) as usize
+    }
+
+    fn made(&self, product: &Product) -> u64 {
+        self.made[self.place(product)]
+    }
+
+    fn of_stage(&self, stage: u64) -> &[(Action, u64)] {
+        self.stages.get(stage as usize).map_or(&[], Vec::as_slice)
+    }
 }
 
 impl Pipeline {

@@ -44,7 +44,7 @@ fn stage_line(pipeline: &Pipeline, trace: &Trace) -> StageTimeline {
                     span.free = end;
                 }
             }
-            Step::Compute(_) | Step::Receive(_) => continue,
+            Step::Compute(_) | Step::Expect(_) | Step::Receive(_) => continue,
         }
         clock = end;
     }

@@ -2,10 +2,12 @@
 //! machines without a GPU and for several ranks on one GPU.
 //!
 //! NCCL was never run on several GPUs: what is tested is the order of its calls, its aborts and its timeouts, against
-//! a small library of our own with its functions (tests/fake_nccl).
+//! a small library of our own with its functions (tests/fake_nccl), whose messages wait until both ends are there.
 //!
-//! All ranks create all groups in the planner's order, and enter the collectives of a group in the same order.
+//! All ranks create all groups in the planner's order, and enter the collectives of a group in the same order. Messages of
+//! two members go over in the order in which both ends have them (`planner::schedule::steps`).
 
+pub mod choice;
 pub mod host;
 pub mod nccl;
 
@@ -13,7 +15,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use planner::layout::{Group, GroupKind};
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 
 /// Name of the time that a rank waits for others to enter a collective or to send.
 pub const WAITING: &str = "waiting";
@@ -21,6 +23,38 @@ pub const WAITING: &str = "waiting";
 /// Number of a group in the order of creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupId(pub usize);
+
+/// Shape, type and place of a tensor that is to come.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Form {
+    /// Its sizes.
+    pub size: Vec<i64>,
+    /// The type of its elements.
+    pub kind: Kind,
+    /// Where it will be.
+    pub device: Device,
+}
+
+impl Form {
+    /// A tensor of this form, not filled.
+    ///
+    /// # Errors
+    /// When there is no memory for it.
+    pub fn empty(&self) -> anyhow::Result<Tensor> {
+        Ok(Tensor::f_empty(&self.size, (self.kind, self.device))?)
+    }
+}
+
+/// A message that a member of a group sends to this rank, sooner or later.
+pub struct Expected {
+    group: GroupId,
+    from: usize,
+    /// Which of that member's messages to this one it is, where the transport counts them.
+    number: u64,
+    form: Form,
+    /// Under NCCL, what is on its way.
+    coming: Option<nccl::Coming>,
+}
 
 /// How contributions become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,19 +111,28 @@ pub trait Collectives {
         output_rows: &[usize],
     ) -> anyhow::Result<()>;
 
-    /// Sends `tensor` to the member with index `to`, as its message `tag`. It may be changed when this returns, whether
-    /// or not the other has taken it: the sender does not wait for the receiver to be ready.
+    /// Sends tensors to members (by their index), and says from which members messages of a form will come: all of them go
+    /// side by side, and nobody waits for them here. The next message that a member sends to this one is the next that this
+    /// one expects of it. A tensor that is sent must not be changed after.
+    ///
+    /// A message may go over only when its receiver expects it, so both ends must come to it in an order of all messages
+    /// that both have.
     ///
     /// # Errors
     /// As `all_reduce`.
-    fn send(&self, group: GroupId, to: usize, tag: u64, tensor: &Tensor) -> anyhow::Result<()>;
+    fn exchange(
+        &self,
+        group: GroupId,
+        sends: Vec<(usize, Tensor)>,
+        expects: &[usize],
+        form: &Form,
+    ) -> anyhow::Result<Vec<Expected>>;
 
-    /// Fills `tensor` with the message `tag` of the member with index `from`. Messages of one member may be taken in
-    /// another order than they were sent in; those of one tag come in the order of sending.
+    /// What was expected; what is computed next waits until it is there.
     ///
     /// # Errors
     /// As `all_reduce`, and when the message is of another size.
-    fn receive(&self, group: GroupId, from: usize, tag: u64, tensor: &mut Tensor) -> anyhow::Result<()>;
+    fn receive(&self, expected: Expected) -> anyhow::Result<Tensor>;
 
     /// Returns once all members have entered.
     ///

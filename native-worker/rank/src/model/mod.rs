@@ -34,7 +34,7 @@ use planner::model::{Attention, MixerRef};
 use planner::shard::{RankShards, padded_vocabulary};
 use tch::{Device, Tensor};
 
-use crate::collectives::{Collectives, GroupId};
+use crate::collectives::{Collectives, Form, GroupId};
 use crate::device::bring;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
@@ -168,14 +168,11 @@ impl Model {
         self.prediction_scales.len()
     }
 
-    /// Room for a residual stream from another stage, or for its gradient.
-    ///
-    /// # Errors
-    /// When memory runs out.
-    pub fn empty_stream(&self, world: &dyn Collectives, device: Device) -> anyhow::Result<Tensor> {
+    /// What a residual stream from another stage is, and its gradient.
+    pub fn stream_form(&self, world: &dyn Collectives, device: Device) -> Form {
         let [s, b, h] = self.sizes;
         let slices = if self.settings.sequence_parallel { world.size(self.tp) as i64 } else { 1 };
-        Ok(Tensor::f_empty([s / slices, b, h], (self.settings.compute, device))?)
+        Form { size: vec![s / slices, b, h], kind: self.settings.compute, device }
     }
 
     /// Forward of one chunk: records on the tape. `stream` is what the chunk before made, `batch` is there where the

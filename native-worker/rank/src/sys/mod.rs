@@ -1,14 +1,16 @@
 //! The only unsafe code of the workspace: what tch does not wrap. Signals, the allocator hook, gradients seeded with
-//! tensors, fused kernels, opening libtorch_cuda and NCCL, the bytes of a CPU tensor.
+//! tensors, fused kernels, opening libtorch_cuda, the CUDA runtime and NCCL, the bytes of a CPU tensor.
 #![allow(unsafe_code)]
 
 mod autograd;
 mod bytes;
+pub mod cuda;
 mod kernels;
 mod library;
 pub mod memory;
 pub mod nccl;
 pub mod signals;
+mod symbols;
 
 pub use autograd::gradients;
 pub use bytes::{cpu_bytes, cpu_bytes_mut, pinned};

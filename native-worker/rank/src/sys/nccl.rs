@@ -1,61 +1,75 @@
-//! NCCL and the little of the CUDA runtime that goes with it, opened at run time: what torch brings, or a library that
-//! is named. Nothing here is linked, so a machine without a GPU has no need of either.
+//! NCCL, opened at run time: what torch brings, or a library that is named. Nothing here is linked, so a machine without a
+//! GPU has no need of it. Declared here are the functions that the executor calls, and the part of `ncclConfig_t` that it
+//! sets: what other crates bind is made for their own streams and tensors, and would be no less unsafe here.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use tch::{Kind, Tensor};
 
+use super::cuda::{Cuda, Span, Stream};
+use super::symbols::{Handle, functions, open, symbol};
 use crate::collectives::Reduce;
 
 unsafe extern "C" {
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dlerror() -> *const c_char;
     fn shardplan_data_pointer(tensor: *const c_void) -> *mut c_void;
 }
 
-const RTLD_NOW: c_int = 2;
-
 /// Bytes of the identifier with which ranks find each other.
 pub const ID_BYTES: usize = 128;
-/// The CUDA runtime's "not yet".
-const NOT_READY: c_int = 600;
-/// A stream that does not wait for the default one by itself.
-const NON_BLOCKING: c_uint = 1;
+/// What a call of a communicator says that goes on after the call.
+const IN_PROGRESS: c_int = 7;
+/// The colour of a rank that is in no part of a split.
+const NO_COLOUR: c_int = -1;
+/// What a setting is that is left to NCCL.
+const UNSET: c_int = c_int::MIN;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Id([u8; ID_BYTES]);
 
-type Handle = *mut c_void;
+/// `ncclConfig_t` as NCCL 2.18 has it; newer ones take what follows as unset, by its size.
+#[repr(C)]
+struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+    cga_cluster_size: c_int,
+    min_ctas: c_int,
+    max_ctas: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+}
 
-/// Declares the functions and how to find them.
-macro_rules! functions {
-    ($($field:ident = $name:literal ($($argument:ty),*) -> $result:ty;)*) => {
-        struct Functions { $($field: unsafe extern "C" fn($($argument),*) -> $result,)* }
-
-        impl Functions {
-            /// Looks all up in `library`, then in what the process has loaded.
-            fn find(library: Handle) -> anyhow::Result<Functions> {
-                Ok(Functions { $($field: {
-                    let found = symbol(library, $name)?;
-                    // SAFETY: the symbol is the C function of this name, whose signature is NCCL's or the CUDA
-                    // runtime's documented one, as declared here.
-                    unsafe { std::mem::transmute::<Handle, unsafe extern "C" fn($($argument),*) -> $result>(found) }
-                },)* })
-            }
+impl Config {
+    /// Calls return at once and are asked about: a rank that waits for one that never comes can then be told so. Parts of a
+    /// communicator share its connections.
+    fn new() -> Config {
+        Config {
+            size: size_of::<Config>(),
+            magic: 0xcafe_beef,
+            version: 21_800,
+            blocking: 0,
+            cga_cluster_size: UNSET,
+            min_ctas: UNSET,
+            max_ctas: UNSET,
+            net_name: std::ptr::null(),
+            split_share: 1,
         }
-    };
+    }
 }
 
 functions! {
     version = "ncclGetVersion" (*mut c_int) -> c_int;
     error_string = "ncclGetErrorString" (c_int) -> *const c_char;
     unique_id = "ncclGetUniqueId" (*mut Id) -> c_int;
-    init = "ncclCommInitRank" (*mut Handle, c_int, Id, c_int) -> c_int;
+    init = "ncclCommInitRankConfig" (*mut Handle, c_int, Id, c_int, *mut Config) -> c_int;
+    split = "ncclCommSplit" (Handle, c_int, c_int, *mut Handle, *mut Config) -> c_int;
+    finalize = "ncclCommFinalize" (Handle) -> c_int;
     abort = "ncclCommAbort" (Handle) -> c_int;
     destroy = "ncclCommDestroy" (Handle) -> c_int;
     async_error = "ncclCommGetAsyncError" (Handle, *mut c_int) -> c_int;
@@ -67,76 +81,48 @@ functions! {
     receive = "ncclRecv" (Handle, usize, c_int, c_int, Handle, Handle) -> c_int;
     group_start = "ncclGroupStart" () -> c_int;
     group_end = "ncclGroupEnd" () -> c_int;
-    stream_create = "cudaStreamCreateWithFlags" (*mut Handle, c_uint) -> c_int;
-    stream_wait = "cudaStreamWaitEvent" (Handle, Handle, c_uint) -> c_int;
-    event_create = "cudaEventCreateWithFlags" (*mut Handle, c_uint) -> c_int;
-    event_record = "cudaEventRecord" (Handle, Handle) -> c_int;
-    event_query = "cudaEventQuery" (Handle) -> c_int;
-    event_elapsed = "cudaEventElapsedTime" (*mut f32, Handle, Handle) -> c_int;
-    event_destroy = "cudaEventDestroy" (Handle) -> c_int;
 }
 
-fn said_by_loader() -> String {
-    // SAFETY: dlerror returns null or a C string that lives until this thread's next call of the loader.
-    let text = unsafe { dlerror() };
-    if text.is_null() {
-        return "unknown reason".to_owned();
-    }
-    // SAFETY: as above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-fn symbol(library: Handle, name: &str) -> anyhow::Result<Handle> {
-    let text = CString::new(name)?;
-    for place in [library, std::ptr::null_mut()] {
-        // SAFETY: `place` is an open library or null, which asks for what the process has loaded (RTLD_DEFAULT).
-        let found = unsafe { dlsym(place, text.as_ptr()) };
-        if !found.is_null() {
-            return Ok(found);
-        }
-    }
-    bail!("{name} is not in it: {}", said_by_loader())
-}
+/// `ncclCommRevoke`, of NCCL 2.28.7 and newer: ends what a communicator does and keeps its memory.
+type Revoke = unsafe extern "C" fn(Handle, c_int) -> c_int;
 
 /// An open NCCL.
 pub struct Nccl {
     functions: Functions,
+    revoke: Option<Revoke>,
+    /// The CUDA runtime that goes with it.
+    pub cuda: Arc<Cuda>,
 }
 
-/// A communicator. All its uses are NCCL's own to serialize; aborting from another thread is what it allows.
-#[derive(Clone, Copy)]
-pub struct Communicator(usize);
-
-/// A stream of a GPU.
-#[derive(Clone, Copy)]
-pub struct Stream(usize);
-
-/// The stream on which libtorch computes.
-pub const DEFAULT: Stream = Stream(0);
-
-impl Stream {
-    /// Whether it is that one.
-    pub fn is_default(self) -> bool {
-        self.0 == DEFAULT.0
-    }
-}
-
-/// A point in a stream, and the start of what leads to it.
-struct Points {
+/// A communicator, until it is aborted or freed. Its handle is used under a lock, so that no call can meet an abort by
+/// another thread.
+pub struct Communicator {
     nccl: Arc<Nccl>,
-    start: usize,
-    end: usize,
+    handle: Mutex<Option<usize>>,
 }
+
+/// How a communicator is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It takes calls.
+    Ready,
+    /// A call goes on.
+    InProgress,
+    /// Something has gone wrong, in NCCL's words.
+    Failed(String),
+}
+
+/// Asked again and again while a call goes on.
+///
+/// # Errors
+/// When that is to end.
+pub type Patience<'a> = &'a dyn Fn() -> anyhow::Result<()>;
 
 /// Work that was enqueued, with the tensors that it needs until it is done.
 pub struct Flight {
-    points: Arc<Points>,
+    span: Arc<Span>,
     keeps: Vec<Tensor>,
 }
-
-/// The same without the tensors, for another thread to look at.
-#[derive(Clone)]
-pub struct Watched(Arc<Points>);
 
 /// What a rank does with one tensor in a collective.
 pub enum Call<'a> {
@@ -150,10 +136,8 @@ pub enum Call<'a> {
     Broadcast(&'a Tensor, usize),
     /// For each member the rows to send to it, then those to come from it.
     AllToAll(&'a [Tensor], &'a [Tensor]),
-    /// To a member.
-    Send(&'a Tensor, usize),
-    /// From a member.
-    Receive(&'a Tensor, usize),
+    /// To and from one member, side by side: what goes to it, and room for what comes.
+    Exchange(usize, &'a [Tensor], &'a [Tensor]),
 }
 
 fn pointer(tensor: &Tensor) -> Handle {
@@ -199,15 +183,20 @@ impl Nccl {
         };
         let mut reason = String::new();
         for name in &names {
-            let text = CString::new(name.as_str())?;
-            // SAFETY: `text` is a C string for the call; the library's initialisers are its own.
-            let handle = unsafe { dlopen(text.as_ptr(), RTLD_NOW) };
-            if handle.is_null() {
-                reason = said_by_loader();
-                continue;
-            }
-            let functions = Functions::find(handle).with_context(|| format!("{name} is no NCCL"))?;
-            return Ok(Arc::new(Nccl { functions }));
+            let handle = match open(name) {
+                Ok(handle) => handle,
+                Err(error) => {
+                    reason = error.to_string();
+                    continue;
+                }
+            };
+            let functions =
+                Functions::find(handle).with_context(|| format!("{name} is no NCCL of 2.18 or newer"))?;
+            let revoke = symbol(handle, "ncclCommRevoke").ok().map(|found| {
+                // SAFETY: the symbol is the C function of this name, whose documented signature this is.
+                unsafe { std::mem::transmute::<Handle, Revoke>(found) }
+            });
+            return Ok(Arc::new(Nccl { functions, revoke, cuda: Cuda::of(handle)? }));
         }
         bail!("NCCL can't be opened: {reason}")
     }
@@ -220,8 +209,9 @@ impl Nccl {
         format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
     }
 
+    /// Whether a call was taken: it may still go on.
     fn checked(&self, what: &str, code: c_int) -> anyhow::Result<()> {
-        if code == 0 {
+        if code == 0 || code == IN_PROGRESS {
             return Ok(());
         }
         Err(anyhow!("{what}: {}", self.words(code)))
@@ -251,100 +241,85 @@ impl Nccl {
     /// Joins a communicator as member `member` of `members`; returns when all have.
     ///
     /// # Errors
-    /// When NCCL can't connect them.
-    pub fn communicator(
-        &self,
+    /// When NCCL can't connect them, or patience ends.
+    pub fn connect(
+        self: &Arc<Self>,
         id: [u8; ID_BYTES],
         member: usize,
         members: usize,
-    ) -> anyhow::Result<Communicator> {
+        patience: Patience<'_>,
+    ) -> anyhow::Result<Arc<Communicator>> {
         let mut handle = std::ptr::null_mut();
         let (member, members) = (c_int::try_from(member)?, c_int::try_from(members)?);
-        // SAFETY: `handle` takes one pointer; the id is passed by value.
-        let code = unsafe { (self.functions.init)(&mut handle, members, Id(id), member) };
-        self.checked("ncclCommInitRank", code)?;
-        Ok(Communicator(handle as usize))
+        let mut config = Config::new();
+        // SAFETY: `handle` takes one pointer; the id is passed by value; the config is read in the call.
+        let code = unsafe { (self.functions.init)(&mut handle, members, Id(id), member, &mut config) };
+        self.checked("ncclCommInitRankConfig", code)?;
+        let made = Arc::new(Communicator::of(self, handle));
+        made.settle("connecting all ranks", patience)?;
+        Ok(made)
     }
 
-    /// Ends what a communicator does. It must not be used after.
-    pub fn abort(&self, communicator: Communicator) {
-        // SAFETY: the handle came from ncclCommInitRank; NCCL allows this from any thread.
-        unsafe { (self.functions.abort)(communicator.0 as Handle) };
-    }
-
-    /// Frees a communicator whose work is done.
-    pub fn destroy(&self, communicator: Communicator) {
-        // SAFETY: the handle came from ncclCommInitRank and is not used again.
-        unsafe { (self.functions.destroy)(communicator.0 as Handle) };
-    }
-
-    /// What has gone wrong in a communicator since, if something has.
-    pub fn failure(&self, communicator: Communicator) -> Option<String> {
-        let mut code = 0;
-        // SAFETY: the handle came from ncclCommInitRank; fills one number.
-        let asked = unsafe { (self.functions.async_error)(communicator.0 as Handle, &mut code) };
-        // In progress (7) is what a communicator says while it connects.
-        [asked, code].into_iter().find(|&code| code != 0 && code != 7).map(|code| self.words(code))
-    }
-
-    /// A stream that runs beside the default one.
+    /// A part of a communicator: its members that give this `part`, in the order of `place`. All its members must call
+    /// this, those who are in no part with none.
     ///
     /// # Errors
-    /// When the device has no more.
-    pub fn stream(&self) -> anyhow::Result<Stream> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: fills one pointer.
-        let code = unsafe { (self.functions.stream_create)(&mut handle, NON_BLOCKING) };
-        ensure!(code == 0, "cudaStreamCreateWithFlags: error {code}");
-        Ok(Stream(handle as usize))
-    }
-
-    fn point(&self) -> anyhow::Result<usize> {
-        let mut handle = std::ptr::null_mut();
-        // SAFETY: fills one pointer.
-        let code = unsafe { (self.functions.event_create)(&mut handle, 0) };
-        ensure!(code == 0, "cudaEventCreateWithFlags: error {code}");
-        Ok(handle as usize)
-    }
-
-    fn record(&self, point: usize, stream: Stream) -> anyhow::Result<()> {
-        // SAFETY: both handles are live ones of this library.
-        let code = unsafe { (self.functions.event_record)(point as Handle, stream.0 as Handle) };
-        ensure!(code == 0, "cudaEventRecord: error {code}");
-        Ok(())
+    /// When NCCL can't connect them, or patience ends.
+    pub fn split(
+        self: &Arc<Self>,
+        whole: &Communicator,
+        part: Option<(usize, usize)>,
+        patience: Patience<'_>,
+    ) -> anyhow::Result<Option<Arc<Communicator>>> {
+        let (colour, key) = match part {
+            Some((part, place)) => (c_int::try_from(part)?, c_int::try_from(place)?),
+            None => (NO_COLOUR, 0),
+        };
+        // NCCL fills it when the whole has settled, not before.
+        let mut handle: Box<Handle> = Box::new(std::ptr::null_mut());
+        let mut config = Config::new();
+        whole.using(|whole| {
+            // SAFETY: `whole` is a live communicator; `handle` takes one pointer and stays until the whole has settled; the
+            // config is read in the call.
+            let code = unsafe { (self.functions.split)(whole, colour, key, &mut *handle, &mut config) };
+            self.checked("ncclCommSplit", code)
+        })?;
+        if let Err(error) = whole.settle("splitting the ranks in groups", patience) {
+            // NCCL may still write there.
+            std::mem::forget(handle);
+            return Err(error);
+        }
+        if handle.is_null() {
+            ensure!(part.is_none(), "ncclCommSplit made no communicator");
+            return Ok(None);
+        }
+        let made = Arc::new(Communicator::of(self, *handle));
+        made.settle("connecting a group", patience)?;
+        Ok(Some(made))
     }
 
     /// Enqueues a call on `stream`, after all that the default stream has been given so far.
     ///
     /// # Errors
-    /// When a tensor is not contiguous, or NCCL refuses.
+    /// When a tensor is not contiguous, NCCL refuses, or patience ends.
     pub fn enqueue(
-        self: &Arc<Self>,
-        call: &Call<'_>,
-        communicator: Communicator,
-        stream: Stream,
-    ) -> anyhow::Result<Flight> {
-        let points = Points { nccl: self.clone(), start: self.point()?, end: self.point()? };
-        self.record(points.start, DEFAULT)?;
-        if !stream.is_default() {
-            // SAFETY: both handles are live ones of this library.
-            let code = unsafe { (self.functions.stream_wait)(stream.0 as Handle, points.start as Handle, 0) };
-            ensure!(code == 0, "cudaStreamWaitEvent: error {code}");
-            self.record(points.start, stream)?;
-        }
-        let keeps = self.launch(call, communicator, stream)?;
-        self.record(points.end, stream)?;
-        Ok(Flight { points: Arc::new(points), keeps })
-    }
-
-    fn launch(
         &self,
         call: &Call<'_>,
-        communicator: Communicator,
+        communicator: &Communicator,
         stream: Stream,
-    ) -> anyhow::Result<Vec<Tensor>> {
+        patience: Patience<'_>,
+    ) -> anyhow::Result<Flight> {
+        let span = self.cuda.begin(stream)?;
+        let keeps = communicator.using(|handle| self.launch(call, handle, stream))?;
+        // What connects members on their first call is done behind the call.
+        communicator.settle("a collective", patience)?;
+        span.end(stream)?;
+        Ok(Flight { span: Arc::new(span), keeps })
+    }
+
+    fn launch(&self, call: &Call<'_>, comm: Handle, stream: Stream) -> anyhow::Result<Vec<Tensor>> {
         let f = &self.functions;
-        let (comm, stream) = (communicator.0 as Handle, stream.0 as Handle);
+        let stream = stream.handle();
         let keep = |tensors: &[&Tensor]| -> anyhow::Result<Vec<Tensor>> {
             tensors.iter().try_for_each(|tensor| contiguous(tensor))?;
             Ok(tensors.iter().map(|tensor| tensor.shallow_clone()).collect())
@@ -396,113 +371,152 @@ impl Nccl {
                 })?;
                 Ok(kept)
             }
-            Call::Send(tensor, to) => {
-                let kept = keep(&[tensor])?;
-                let (kind, to) = (type_of(tensor.kind())?, c_int::try_from(to)?);
-                // SAFETY: as said above.
-                self.checked("ncclSend", unsafe {
-                    (f.send)(pointer(tensor), tensor.numel(), kind, to, comm, stream)
-                })?;
-                Ok(kept)
-            }
-            Call::Receive(tensor, from) => {
-                let kept = keep(&[tensor])?;
-                let (kind, from) = (type_of(tensor.kind())?, c_int::try_from(from)?);
-                // SAFETY: as said above.
-                self.checked("ncclRecv", unsafe {
-                    (f.receive)(pointer(tensor), tensor.numel(), kind, from, comm, stream)
-                })?;
+            Call::Exchange(member, sends, receives) => {
+                let all: Vec<&Tensor> = sends.iter().chain(receives).collect();
+                let kept = keep(&all)?;
+                let pairs = sends.iter().map(|tensor| (tensor, true));
+                let pairs = pairs.chain(receives.iter().map(|tensor| (tensor, false)));
+                self.side_by_side(pairs.map(|(tensor, out)| (member, tensor, out)), comm, stream)?;
                 Ok(kept)
             }
             Call::AllToAll(sends, receives) => {
                 let all: Vec<&Tensor> = sends.iter().chain(receives).collect();
                 let kept = keep(&all)?;
-                // SAFETY: as said above.
-                self.checked("ncclGroupStart", unsafe { (f.group_start)() })?;
-                let enqueued = (|| {
-                    for (member, (send, receive)) in sends.iter().zip(receives).enumerate() {
-                        let (kind, peer) = (type_of(send.kind())?, c_int::try_from(member)?);
-                        if send.numel() > 0 {
-                            // SAFETY: as said above.
-                            self.checked("ncclSend", unsafe {
-                                (f.send)(pointer(send), send.numel(), kind, peer, comm, stream)
-                            })?;
-                        }
-                        if receive.numel() > 0 {
-                            // SAFETY: as said above.
-                            self.checked("ncclRecv", unsafe {
-                                (f.receive)(pointer(receive), receive.numel(), kind, peer, comm, stream)
-                            })?;
-                        }
-                    }
-                    Ok(())
-                })();
-                // The group is closed also after an error, or every later call would join it.
-                // SAFETY: as said above.
-                let closed = self.checked("ncclGroupEnd", unsafe { (f.group_end)() });
-                enqueued.and(closed)?;
+                let pairs = sends.iter().zip(receives).enumerate();
+                let both = pairs
+                    .flat_map(|(member, (send, receive))| [(member, send, true), (member, receive, false)]);
+                self.side_by_side(both.filter(|(_, tensor, _)| tensor.numel() > 0), comm, stream)?;
                 Ok(kept)
             }
         }
     }
-}
 
-impl Points {
-    fn done(&self) -> anyhow::Result<bool> {
-        // SAFETY: the event is live until this is dropped.
-        match unsafe { (self.nccl.functions.event_query)(self.end as Handle) } {
-            0 => Ok(true),
-            NOT_READY => Ok(false),
-            code => bail!("the GPU failed: CUDA error {code}"),
+    /// Messages of one group call: member, tensor, and whether it goes out. The tensors are contiguous and live, and what is
+    /// enqueued keeps them.
+    fn side_by_side<'t>(
+        &self,
+        messages: impl Iterator<Item = (usize, &'t Tensor, bool)>,
+        comm: Handle,
+        stream: Handle,
+    ) -> anyhow::Result<()> {
+        let f = &self.functions;
+        // SAFETY: opens a group of this thread's calls, closed below.
+        self.checked("ncclGroupStart", unsafe { (f.group_start)() })?;
+        let mut enqueued = Ok(());
+        for (member, tensor, out) in messages {
+            let one = || -> anyhow::Result<()> {
+                let (kind, peer) = (type_of(tensor.kind())?, c_int::try_from(member)?);
+                let (data, count) = (pointer(tensor), tensor.numel());
+                if out {
+                    // SAFETY: `data` has `count` elements of `kind`, as the tensor is contiguous; handles are live.
+                    self.checked("ncclSend", unsafe { (f.send)(data, count, kind, peer, comm, stream) })
+                } else {
+                    // SAFETY: as above.
+                    self.checked("ncclRecv", unsafe { (f.receive)(data, count, kind, peer, comm, stream) })
+                }
+            };
+            enqueued = enqueued.and_then(|()| one());
         }
+        // The group is closed also after an error, or every later call would join it.
+        // SAFETY: closes what was opened above.
+        let closed = self.checked("ncclGroupEnd", unsafe { (f.group_end)() });
+        enqueued.and(closed)
     }
 }
 
-impl Drop for Points {
-    fn drop(&mut self) {
-        for point in [self.start, self.end] {
-            // SAFETY: the event is not used again; the CUDA runtime keeps it until it is reached.
-            unsafe { (self.nccl.functions.event_destroy)(point as Handle) };
+impl Communicator {
+    fn of(nccl: &Arc<Nccl>, handle: Handle) -> Communicator {
+        Communicator { nccl: nccl.clone(), handle: Mutex::new(Some(handle as usize)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<usize>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls with the handle, which stays live meanwhile.
+    fn using<T>(&self, call: impl FnOnce(Handle) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        let handle = self.lock();
+        call(handle.context("this rank has left the group: it was aborted")? as Handle)
+    }
+
+    /// How it is now; one that is gone has failed.
+    pub fn state(&self) -> State {
+        let handle = self.lock();
+        let Some(handle) = *handle else { return State::Failed("it was aborted".to_owned()) };
+        let mut code = 0;
+        // SAFETY: the handle is live while the lock is held; fills one number.
+        let asked = unsafe { (self.nccl.functions.async_error)(handle as Handle, &mut code) };
+        match [asked, code].into_iter().find(|&code| code != 0) {
+            None => State::Ready,
+            Some(IN_PROGRESS) => State::InProgress,
+            Some(code) => State::Failed(self.nccl.words(code)),
+        }
+    }
+
+    /// Waits until what was called goes on no more.
+    fn settle(&self, what: &str, patience: Patience<'_>) -> anyhow::Result<()> {
+        let mut pause = Duration::from_micros(10);
+        loop {
+            match self.state() {
+                State::Ready => return Ok(()),
+                State::Failed(reason) => {
+                    // Who made it fail may have said so meanwhile.
+                    patience()?;
+                    bail!("NCCL failed in {what}: {reason}")
+                }
+                State::InProgress => patience().with_context(|| format!("NCCL, in {what}"))?,
+            }
+            std::thread::sleep(pause);
+            pause = (2 * pause).min(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends what it does, and frees it. Any thread may.
+    pub fn abort(&self) {
+        let mut handle = self.lock();
+        let Some(handle) = handle.take() else { return };
+        if let Some(revoke) = self.nccl.revoke {
+            // SAFETY: the handle is live, and nobody else uses it while the lock is held. What it answers changes nothing:
+            // the abort follows.
+            unsafe { revoke(handle as Handle, 0) };
+        }
+        // SAFETY: as above; the handle is gone from the lock, so nobody uses it after.
+        unsafe { (self.nccl.functions.abort)(handle as Handle) };
+    }
+
+    /// Frees it when its work is done. All members must; `patience` says for how long to wait for them.
+    pub fn free(&self, patience: Patience<'_>) {
+        let finalized = self.using(|handle| {
+            // SAFETY: the handle is live while the lock is held.
+            self.nccl.checked("ncclCommFinalize", unsafe { (self.nccl.functions.finalize)(handle) })
+        });
+        if finalized.and_then(|()| self.settle("taking leave", patience)).is_err() {
+            return self.abort();
+        }
+        if let Some(handle) = self.lock().take() {
+            // SAFETY: the handle is live and gone from the lock, so nobody uses it after.
+            unsafe { (self.nccl.functions.destroy)(handle as Handle) };
         }
     }
 }
 
 impl Flight {
-    /// Whether the work is done.
-    ///
-    /// # Errors
-    /// When the GPU failed.
-    pub fn done(&self) -> anyhow::Result<bool> {
-        self.points.done()
+    /// Work that needs no tensors.
+    pub fn of(span: Span) -> Flight {
+        Flight { span: Arc::new(span), keeps: Vec::new() }
     }
 
-    /// Seconds on the GPU, of work that is done.
-    pub fn seconds(&self) -> f64 {
-        let mut milliseconds = 0.0;
-        let Points { nccl, start, end } = &*self.points;
-        // SAFETY: both events have been reached, as the work is done; fills one number.
-        unsafe { (nccl.functions.event_elapsed)(&mut milliseconds, *start as Handle, *end as Handle) };
-        f64::from(milliseconds) / 1e3
-    }
-
-    /// For another thread to look at.
-    pub fn watched(&self) -> Watched {
-        Watched(self.points.clone())
+    /// The work.
+    pub fn span(&self) -> &Arc<Span> {
+        &self.span
     }
 }
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if !self.done().unwrap_or(false) {
+        if !self.span.done().unwrap_or(false) {
             // Something may still read or write them; a run that ends so ends its process.
             std::mem::forget(std::mem::take(&mut self.keeps));
         }
-    }
-}
-
-impl Watched {
-    /// Whether the work is done, or has failed.
-    pub fn done(&self) -> bool {
-        self.0.done().unwrap_or(true)
     }
 }

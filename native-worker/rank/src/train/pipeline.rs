@@ -6,12 +6,12 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::{GroupKind, coordinates};
-use planner::schedule::{self, Action, ActionKind, Payload, Pipeline, Transfer};
+use planner::schedule::{self, Action, ActionKind, Payload, Pipeline, Step, Transfer};
 use planner::wire::{Trace, TracedStep};
 use tch::Tensor;
 
 use super::step::{Clock, Trainer};
-use crate::collectives::{Collectives, GroupId};
+use crate::collectives::{Collectives, Expected, GroupId};
 use crate::model::Made;
 use crate::tape::{Deferred, Place, Tape, TensorParallel};
 
@@ -23,7 +23,7 @@ pub(super) struct Stage {
     pipeline: Pipeline,
     stage: u64,
     group: GroupId,
-    steps: Vec<schedule::Step>,
+    steps: Vec<Step>,
 }
 
 /// What came of one step's schedule.
@@ -53,6 +53,8 @@ struct Running<'r, 'a> {
     stage: &'r Stage,
     trainer: &'r Trainer<'a>,
     step: u64,
+    /// What other stages were asked for.
+    expected: BTreeMap<(Payload, u64, u64), Expected>,
     arrived: BTreeMap<(Payload, u64, u64), Tensor>,
     in_flight: BTreeMap<Key, InFlight<'r>>,
     deferred: BTreeMap<Key, Deferred<'r>>,
@@ -60,14 +62,6 @@ struct Running<'r, 'a> {
     made: Option<Tensor>,
     loss_sum: Option<Tensor>,
     activations: u64,
-}
-
-/// The name of a payload's channel between two stages (`schedule::transfers`).
-fn tag(payload: Payload) -> u64 {
-    match payload {
-        Payload::Activation => 0,
-        Payload::Gradient => 1,
-    }
 }
 
 impl Stage {
@@ -98,6 +92,7 @@ impl Stage {
             stage: self,
             trainer,
             step,
+            expected: BTreeMap::new(),
             arrived: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             deferred: BTreeMap::new(),
@@ -105,14 +100,27 @@ impl Stage {
             loss_sum: None,
             activations: 0,
         };
-        for did in &self.steps {
+        let mut left = self.steps.as_slice();
+        while let Some(first) = left.first() {
+            // Messages that follow each other go side by side.
+            let messages =
+                left.iter().take_while(|step| matches!(step, Step::Send(_) | Step::Expect(_))).count();
+            let (did, after) = left.split_at(messages.max(1));
+            left = after;
             let began = start.elapsed().as_secs_f64();
-            running.carry_out(did, clock)?;
-            if trace.steps.len() < MAX_TRACED {
-                let seconds = start.elapsed().as_secs_f64() - began;
-                trace.steps.push(TracedStep { did: *did, start: began, seconds });
-            } else {
-                trace.left_out += 1;
+            match first {
+                Step::Send(_) | Step::Expect(_) => running.exchange(did, clock)?,
+                Step::Receive(transfer) => running.receive(transfer, clock)?,
+                Step::Compute(action) => running.compute(action, clock)?,
+            }
+            // To expect takes no time, and goes with the send before it.
+            let seconds = start.elapsed().as_secs_f64() - began;
+            for did in did.iter().filter(|did| !matches!(did, Step::Expect(_))) {
+                if trace.steps.len() < MAX_TRACED {
+                    trace.steps.push(TracedStep { did: *did, start: began, seconds });
+                } else {
+                    trace.left_out += 1;
+                }
             }
         }
         let Running { loss_sum, activations, .. } = running;
@@ -121,26 +129,43 @@ impl Stage {
 }
 
 impl<'r> Running<'r, '_> {
-    fn carry_out(&mut self, did: &schedule::Step, clock: &mut Clock<'_>) -> anyhow::Result<()> {
+    /// Sends and expects.
+    fn exchange(&mut self, messages: &[Step], clock: &mut Clock<'_>) -> anyhow::Result<()> {
         let (world, group) = (self.trainer.world, self.stage.group);
-        match did {
-            schedule::Step::Receive(Transfer { payload, microbatch, chunk, peer }) => {
-                let mut data = self.trainer.model.empty_stream(world, self.trainer.device)?;
-                clock.time(world, phase(*payload), || {
-                    world.receive(group, usize::try_from(*peer)?, tag(*payload), &mut data)
-                })?;
-                self.arrived.insert((*payload, *chunk, *microbatch), data);
-            }
-            schedule::Step::Compute(action) => self.compute(action, clock)?,
-            schedule::Step::Send(Transfer { payload, peer, .. }) => {
-                let data = self.made.take().context("a stage sends what it did not make")?;
-                clock.time(world, phase(*payload), || {
-                    world.send(group, usize::try_from(*peer)?, tag(*payload), &data)
-                })?;
-                drop(data);
-                self.note_saved();
+        let form = self.trainer.model.stream_form(world, self.trainer.device);
+        let (mut sends, mut froms, mut expects) = (Vec::new(), Vec::new(), Vec::new());
+        let mut payloads = Vec::new();
+        for message in messages {
+            match message {
+                Step::Send(Transfer { payload, peer, .. }) => {
+                    let data = self.made.take().context("a stage sends what it did not make")?;
+                    sends.push((usize::try_from(*peer)?, data));
+                    payloads.push(*payload);
+                }
+                Step::Expect(Transfer { payload, microbatch, chunk, peer }) => {
+                    froms.push(usize::try_from(*peer)?);
+                    expects.push((*payload, *chunk, *microbatch));
+                    payloads.push(*payload);
+                }
+                Step::Receive(_) | Step::Compute(_) => {}
             }
         }
+        // A send comes first, and is what takes time.
+        let counts = payloads.first().map_or("forward", |&payload| phase(payload));
+        let found = clock.time(world, counts, || world.exchange(group, sends, &froms, &form))?;
+        self.expected.extend(expects.into_iter().zip(found));
+        self.note_saved();
+        Ok(())
+    }
+
+    /// Takes what was expected.
+    fn receive(&mut self, transfer: &Transfer, clock: &mut Clock<'_>) -> anyhow::Result<()> {
+        let Transfer { payload, microbatch, chunk, .. } = *transfer;
+        let world = self.trainer.world;
+        let expected = self.expected.remove(&(payload, chunk, microbatch));
+        let expected = expected.context("a stage receives what it did not expect")?;
+        let data = clock.time(world, phase(payload), || world.receive(expected))?;
+        self.arrived.insert((payload, chunk, microbatch), data);
         Ok(())
     }
 

@@ -33,7 +33,7 @@ fn library() -> &'static str {
     })
 }
 
-/// Starts all ranks with NCCL; `variables` are those of rank 1 besides.
+/// Starts all ranks with NCCL; `variables` are those of rank 1 besides, so that ranks differ.
 fn start(plan: &Value, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
     let mut run = Run::prepare(plan);
     let log = run.folder().join("calls").to_str().unwrap().to_owned();
@@ -66,47 +66,60 @@ fn groups(plan: &Value) -> Vec<Group> {
     Plan::resolve(&planner::parse_plan(&plan.to_string()).unwrap()).plan.unwrap().groups()
 }
 
-/// A communicator: whether it carries messages, and its members.
-type Made = (bool, Vec<u64>);
+/// The members of the communicators that all ranks together should make besides that of all ranks: of each distinct set of
+/// ranks, then of each pair of neighbours in a pipeline.
+fn expected_communicators(groups: &[Group], world: u64) -> Vec<Vec<u64>> {
+    let mut sets: Vec<Vec<u64>> = groups.iter().map(|group| group.ranks.clone()).collect();
+    sets.retain(|ranks| ranks.len() > 1 && !ranks.iter().copied().eq(0..world));
+    sets.sort();
+    sets.dedup();
+    for group in groups.iter().filter(|group| group.kind == GroupKind::Pp) {
+        let (ranks, size) = (&group.ranks, group.ranks.len());
+        sets.extend(ranks.windows(2).map(<[u64]>::to_vec));
+        if size > 2 {
+            sets.push(vec![ranks[0], ranks[size - 1]]);
+        }
+    }
+    sets.sort();
+    sets
+}
 
-/// The members of each communicator that a rank should make, in order: of each distinct set of ranks in the planner's
-/// order, then one for each direction between neighbours.
-fn expected_communicators(groups: &[Group], rank: u64) -> Vec<Made> {
-    let mut all: Vec<Made> = Vec::new();
-    let mine = |group: &&Group| group.ranks.len() > 1 && group.ranks.contains(&rank);
-    for group in groups.iter().filter(mine) {
-        let made = (false, group.ranks.clone());
-        if !all.contains(&made) {
-            all.push(made);
-        }
-    }
-    for group in
-        groups.iter().filter(mine).filter(|group| [GroupKind::Pp, GroupKind::Cp].contains(&group.kind))
-    {
-        let mut seen = Vec::new();
-        for member in 0..group.ranks.len() {
-            let next = (member + 1) % group.ranks.len();
-            for (from, to) in [(member, next), (next, member)] {
-                let pair = vec![group.ranks[from], group.ranks[to]];
-                if pair.contains(&rank) && !seen.contains(&pair) {
-                    seen.push(pair.clone());
-                    all.push((true, pair));
-                }
-            }
-        }
-    }
-    all
+/// What a rank called of one of its communicators, in order. Where one sends the other receives, and the peer is another.
+fn calls_of(calls: &[String], number: &str) -> Vec<String> {
+    let counted = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "message"];
+    let call = |call: &String| {
+        let mut words = call.split(' ');
+        let (name, own) = (words.next()?, words.next()? == number);
+        let name = if ["send", "recv"].contains(&name) { "message" } else { name };
+        let rest: Vec<&str> = words.take_while(|&word| word != "peer").collect();
+        (own && counted.contains(&name)).then(|| format!("{name} {}", rest.join(" ")))
+    };
+    calls.iter().filter_map(call).collect()
+}
+
+/// Communicators that a rank has made: number, place in it, and name, which all its members see.
+fn made(calls: &[String]) -> Vec<(String, usize, String)> {
+    let one = |call: &String| {
+        let words: Vec<&str> = call.split(' ').collect();
+        let (number, place, name) = match words[..] {
+            ["init", number, "rank", place, ..] => (number, place, "all"),
+            ["split", number, "rank", place, .., name] => (number, place, name),
+            _ => return None,
+        };
+        Some((number.to_owned(), place.parse().unwrap(), name.to_owned()))
+    };
+    calls.iter().filter_map(one).collect()
 }
 
 /// Runs a plan by TCP and by NCCL: the gradients must be equal to the bit, and all members of a communicator must have
-/// made the same calls in the same order.
+/// made the same calls in the same order, however late its streams are.
 #[track_caller]
 fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
     let mut plan = tiny(world, tp);
     set(&mut plan, "run.steps", 2);
     change(&mut plan);
     let by_host = Run::complete_with_dumps(&plan);
-    let mut by_nccl = start(&plan, &["--dump"], &[]);
+    let mut by_nccl = start(&plan, &["--dump"], &[("FAKE_NCCL_DELAYS", "400")]);
     let pids: Vec<i32> = (0..world as usize).map(|rank| by_nccl.pid(rank)).collect();
     by_nccl.succeed();
     for step in 1..=2 {
@@ -114,48 +127,31 @@ fn check(world: u64, tp: u64, change: impl Fn(&mut Value)) {
             assert!(by_host.dumped(what, step) == by_nccl.dumped(what, step), "{what} of step {step} differ");
         }
     }
-    let groups = groups(&plan);
-    let mut by_members: BTreeMap<Made, Vec<Vec<String>>> = BTreeMap::new();
+    let mut by_name: BTreeMap<String, BTreeMap<usize, (u64, Vec<String>)>> = BTreeMap::new();
     for (rank, &pid) in pids.iter().enumerate() {
         let calls = calls(&by_nccl, pid);
-        let expected = expected_communicators(&groups, rank as u64);
-        let made: Vec<String> = calls.iter().filter(|call| call.starts_with("init")).cloned().collect();
-        let wanted: Vec<String> = expected
-            .iter()
-            .enumerate()
-            .map(|(number, (_, members))| {
-                let member = members.iter().position(|&member| member == rank as u64).unwrap();
-                format!("init {number} rank {member} of {}", members.len())
-            })
-            .collect();
-        assert_eq!(made, wanted, "rank {rank}");
-        let destroyed = calls.iter().filter(|call| call.starts_with("destroy")).count();
-        assert_eq!(destroyed, expected.len(), "rank {rank} frees what it made");
+        let made = made(&calls);
+        let freed = calls.iter().filter(|call| call.starts_with("destroy")).count();
+        assert_eq!(freed, made.len(), "rank {rank} frees what it made");
         assert!(!calls.iter().any(|call| call.starts_with("abort")), "rank {rank} aborted");
-        for (number, made) in expected.iter().enumerate() {
-            let sequence: Vec<String> = calls
-                .iter()
-                .filter_map(|call| {
-                    let mut words = call.split(' ');
-                    let name = words.next()?;
-                    let own = words.next()? == number.to_string();
-                    // Where one sends the other receives, and the peer is another.
-                    let name = if ["send", "recv"].contains(&name) { "message" } else { name };
-                    let rest: Vec<&str> = words.take_while(|&word| word != "peer").collect();
-                    let counted = ["all_reduce", "all_gather", "reduce_scatter", "broadcast", "message"];
-                    (own && counted.contains(&name)).then(|| format!("{name} {}", rest.join(" ")))
-                })
-                .collect();
-            by_members.entry(made.clone()).or_default().push(sequence);
+        for (number, place, name) in made {
+            by_name.entry(name).or_default().insert(place, (rank as u64, calls_of(&calls, &number)));
         }
     }
-    assert!(by_members.values().flatten().any(|sequence| !sequence.is_empty()));
-    for ((_, members), sequences) in by_members {
-        assert!(
-            sequences.windows(2).all(|pair| pair[0] == pair[1]),
-            "the ranks {members:?} made different calls: {sequences:?}"
-        );
+    let mut members: Vec<Vec<u64>> = Vec::new();
+    for (name, of_members) in &by_name {
+        let sequences: Vec<&Vec<String>> = of_members.values().map(|(_, calls)| calls).collect();
+        assert!(sequences.windows(2).all(|pair| pair[0] == pair[1]), "different calls: {of_members:?}");
+        let ranks: Vec<u64> = of_members.values().map(|(rank, _)| *rank).collect();
+        if name == "all" {
+            assert!(ranks.into_iter().eq(0..world));
+        } else {
+            members.push(ranks);
+        }
     }
+    members.sort();
+    assert_eq!(members, expected_communicators(&groups(&plan), world));
+    assert!(by_name.values().flat_map(BTreeMap::values).any(|(_, calls)| !calls.is_empty()));
 }
 
 #[test]
@@ -175,6 +171,25 @@ fn pipelines() {
     });
 }
 
+#[test]
+fn pipelines_whose_messages_wait_for_both_ends() {
+    let of_stages = |stages: u64, schedule: &'static str| {
+        move |plan: &mut Value| {
+            set(plan, "layout.pp", stages);
+            set(plan, "layout.schedule", schedule);
+            set(plan, "model.architecture.num_layers", 2 * stages);
+            set(plan, "training.global_batch_size", 8);
+            if schedule == "zbv" || schedule == "interleaved" {
+                set(plan, "layout.vpp", 2);
+            }
+        }
+    };
+    for schedule in ["1f1b", "gpipe", "zb-h1", "zbv", "interleaved"] {
+        check(4, 1, of_stages(4, schedule));
+    }
+    check(4, 2, of_stages(2, "zbv"));
+}
+
 /// Every rank but `except` must have ended with `expected` in its error, and aborted its communicators.
 fn check_failed(run: &mut Run, pids: &[i32], except: Option<usize>, within: Duration, expected: &[&str]) {
     let finished = run.finish(within);
@@ -186,7 +201,8 @@ fn check_failed(run: &mut Run, pids: &[i32], except: Option<usize>, within: Dura
         assert_eq!(run.ended(rank).0, Outcome::Failed, "rank {rank}");
         let calls = calls(run, pids[rank]);
         let of = |name: &str| calls.iter().filter(|call| call.starts_with(name)).count();
-        assert_eq!(of("abort"), of("init"), "rank {rank} aborts what it made");
+        assert_eq!(of("abort"), of("init") + of("split"), "rank {rank} aborts what it made");
+        assert_eq!(of("revoke"), of("abort"), "rank {rank} revokes what it aborts");
     }
 }
 
@@ -226,6 +242,19 @@ fn a_rank_that_does_not_join_is_named() {
         Duration::from_secs(10),
         &["was not done within 2 s: rank 1 does not answer", "number "],
     );
+}
+
+#[test]
+fn ranks_that_nccl_does_not_connect_end() {
+    let mut run = start(&endless(2, 1), &["--timeout-s", "2"], &[("FAKE_NCCL_NEVER_CONNECT", "1")]);
+    for finished in run.finish(Duration::from_secs(20)) {
+        assert!(!finished.success);
+        assert!(
+            finished.stderr.contains("NCCL, in connecting all ranks: not done within 2 s"),
+            "{}",
+            finished.stderr
+        );
+    }
 }
 
 #[test]

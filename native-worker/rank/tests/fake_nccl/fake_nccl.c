@@ -1,9 +1,11 @@
 // A small libnccl (and the few functions of libcudart beside it) on host memory, for tests without a GPU.
 //
-// Ranks of a communicator share a file in memory with a mailbox for each ordered pair. Streams are threads that run
-// what was enqueued in order, so that calls return before their work is done, as on a GPU. Every call is written to
-// $FAKE_NCCL_LOG.PID, one line each. With $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote
-// error after N operations and do no more.
+// Ranks of a communicator share a file in memory with a mailbox for each ordered pair. A message is sent when it was
+// taken: both ends meet. Streams are threads that run what was enqueued in order, so that calls return before their work
+// is done, as on a GPU; with $FAKE_NCCL_DELAYS=N each piece of work begins up to N microseconds late. Communicators
+// connect behind the call that makes them. Every call is written to $FAKE_NCCL_LOG.PID, one line each. With
+// $FAKE_NCCL_FAIL_AFTER=N, the communicators of this process report a remote error after N operations and do no more;
+// with $FAKE_NCCL_NEVER_CONNECT=1 they stay in progress.
 
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -19,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, NOT_READY = 600 };
+enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, REMOTE_ERROR = 6, IN_PROGRESS = 7, NOT_READY = 600 };
 enum { INT64 = 4, FLOAT = 7, DOUBLE = 8, BFLOAT16 = 9 };
 #define BOX_BYTES (64 * 1024)
 #define MAX_RANKS 16
@@ -40,7 +42,9 @@ typedef struct {
 typedef struct Comm {
   Shared* shared;
   int rank, size, number;
-  _Atomic int aborted;
+  _Atomic int aborted, state;
+  int splits;  // so far, the same on all its ranks
+  char name[ID_BYTES];
 } Comm;
 
 static _Atomic int communicators, operations;
@@ -81,10 +85,11 @@ typedef struct {
   int sends, peer;
   char* bytes;
   size_t left;
-  int done;
+  int done, given;  // given: its last piece lies in the box and waits to be taken
 } Transfer;
 
-// Runs all transfers side by side. Each moves at least one (possibly empty) piece.
+// Runs all transfers side by side. Each moves at least one (possibly empty) piece; one that sends is done when all was
+// taken.
 static void exchange(Comm* comm, Transfer* transfers, int count) {
   int open = count;
   while (open > 0 && !comm->aborted) {
@@ -95,6 +100,7 @@ static void exchange(Comm* comm, Transfer* transfers, int count) {
       Box* box = t->sends ? &comm->shared->boxes[comm->rank][t->peer] : &comm->shared->boxes[t->peer][comm->rank];
       uint32_t full = box->full;
       if ((full == 0) != t->sends) continue;
+      if (t->given) { t->done = 1; --open; moved = 1; continue; }
       // Of several transfers with one peer, the earlier goes first.
       int earlier = 0;
       for (int j = 0; j < i; ++j) earlier |= !transfers[j].done && transfers[j].peer == t->peer && transfers[j].sends == t->sends;
@@ -106,7 +112,8 @@ static void exchange(Comm* comm, Transfer* transfers, int count) {
       t->left -= piece;
       box->full = t->sends ? (uint32_t)piece + 1 : 0;
       moved = 1;
-      if (t->left == 0) { t->done = 1; --open; }
+      if (t->left == 0 && t->sends) t->given = 1;
+      if (t->left == 0 && !t->sends) { t->done = 1; --open; }
     }
     if (!moved) usleep(20);
   }
@@ -177,6 +184,10 @@ typedef struct Stream {
 
 static void run(Work* w) {
   Comm* comm = w->comm;
+  static _Thread_local unsigned seed;
+  const char* delays = getenv("FAKE_NCCL_DELAYS");
+  if (!seed) seed = (unsigned)(uintptr_t)&seed ^ (unsigned)getpid();
+  if (delays) usleep((unsigned)rand_r(&seed) % (unsigned)(atoi(delays) + 1));
   if (w->kind == RECORD) {
     clock_gettime(CLOCK_MONOTONIC, &w->event->at);
     w->event->reached = w->generation;
@@ -202,16 +213,16 @@ static void run(Work* w) {
       return;
     case BROADCAST:
       for (int r = 0; r < size; ++r)
-        if (me == w->argument && r != me) transfers[count++] = (Transfer){1, r, (char*)w->input, bytes, 0};
-      if (me != w->argument) transfers[count++] = (Transfer){0, w->argument, w->output, bytes, 0};
+        if (me == w->argument && r != me) transfers[count++] = (Transfer){1, r, (char*)w->input, bytes, 0, 0};
+      if (me != w->argument) transfers[count++] = (Transfer){0, w->argument, w->output, bytes, 0, 0};
       exchange(comm, transfers, count);
       return;
     case ALL_GATHER:
       memmove(w->output + me * bytes, w->input, bytes);
       for (int r = 0; r < size; ++r) {
         if (r == me) continue;
-        transfers[count++] = (Transfer){1, r, w->output + me * bytes, bytes, 0};
-        transfers[count++] = (Transfer){0, r, w->output + r * bytes, bytes, 0};
+        transfers[count++] = (Transfer){1, r, w->output + me * bytes, bytes, 0, 0};
+        transfers[count++] = (Transfer){0, r, w->output + r * bytes, bytes, 0, 0};
       }
       exchange(comm, transfers, count);
       return;
@@ -220,8 +231,8 @@ static void run(Work* w) {
         parts[r] = malloc(bytes ? bytes : 1);
         const char* own = w->kind == REDUCE_SCATTER ? w->input + r * bytes : w->input;
         if (r == me) { memcpy(parts[r], own, bytes); continue; }
-        transfers[count++] = (Transfer){1, r, (char*)own, bytes, 0};
-        transfers[count++] = (Transfer){0, r, parts[r], bytes, 0};
+        transfers[count++] = (Transfer){1, r, (char*)own, bytes, 0, 0};
+        transfers[count++] = (Transfer){0, r, parts[r], bytes, 0, 0};
       }
       exchange(comm, transfers, count);
       if (!comm->aborted) reduce(parts, size, w->output, w->count, w->type, w->argument);
@@ -272,6 +283,9 @@ static void enqueue(Stream* stream, Work work) {
   pthread_mutex_unlock(&stream->lock);
 }
 
+int cudaSetDevice(int device) { say("device %d\n", device); return 0; }
+int cudaDeviceGetPCIBusId(char* text, int room, int device) { snprintf(text, (size_t)room, "0000:%02x:00.0", device); return 0; }
+const char* cudaGetErrorString(int code) { return code ? "an error of the fake" : "no error"; }
 int cudaStreamCreateWithFlags(void** stream, unsigned flags) { (void)flags; *stream = make_stream(); return 0; }
 int cudaEventCreateWithFlags(void** event, unsigned flags) { (void)flags; *event = calloc(1, sizeof(Event)); return 0; }
 // Kept: a stream may still have to reach it.
@@ -310,26 +324,103 @@ int ncclGetUniqueId(ncclUniqueId* id) {
   static _Atomic int number;
   memset(id, 0, sizeof *id);
   snprintf(id->internal, ID_BYTES, "/dev/shm/fake-nccl-%d-%d", getpid(), atomic_fetch_add(&number, 1));
-  int file = open(id->internal, O_CREAT | O_EXCL | O_RDWR, 0600);
-  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return SYSTEM_ERROR;
-  close(file);
   return 0;
 }
 
-int ncclCommInitRank(void** out, int size, ncclUniqueId id, int rank) {
-  if (size > MAX_RANKS || rank >= size) return INVALID_ARGUMENT;
-  int file = open(id.internal, O_RDWR);
-  if (file < 0) return SYSTEM_ERROR;
+// A setting of the library that has the same beginning in all its versions.
+typedef struct { size_t size; unsigned magic, version; int blocking; } Config;
+
+static void* connect_behind(void* argument) {
+  Comm* comm = argument;
+  if (getenv("FAKE_NCCL_NEVER_CONNECT")) return NULL;
+  int file = -1;
+  while (!comm->aborted && (file = open(comm->name, O_CREAT | O_RDWR, 0600)) < 0) usleep(100);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) { comm->state = SYSTEM_ERROR; return NULL; }
   Shared* shared = mmap(NULL, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   close(file);
-  if (shared == MAP_FAILED) return SYSTEM_ERROR;
+  if (shared == MAP_FAILED) { comm->state = SYSTEM_ERROR; return NULL; }
+  if (atomic_fetch_add(&shared->joined, 1) + 1 == comm->size) unlink(comm->name);
+  while (shared->joined < comm->size && !comm->aborted) usleep(100);
+  comm->shared = shared;
+  comm->state = SUCCESS;
+  return NULL;
+}
+
+static Comm* make(const char* name, int rank, int size) {
   Comm* comm = calloc(1, sizeof *comm);
-  *comm = (Comm){.shared = shared, .rank = rank, .size = size, .number = atomic_fetch_add(&communicators, 1)};
+  *comm = (Comm){.rank = rank, .size = size, .number = atomic_fetch_add(&communicators, 1), .state = IN_PROGRESS};
+  snprintf(comm->name, ID_BYTES, "%s", name);
+  pthread_t thread;
+  pthread_create(&thread, NULL, connect_behind, comm);
+  pthread_detach(thread);
+  return comm;
+}
+
+int ncclCommInitRankConfig(void** out, int size, ncclUniqueId id, int rank, Config* config) {
+  if (size > MAX_RANKS || rank >= size) return INVALID_ARGUMENT;
+  if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < sizeof(Config)) return INVALID_ARGUMENT;
+  Comm* comm = make(id.internal, rank, size);
   say("init %d rank %d of %d\n", comm->number, rank, size);
-  if (atomic_fetch_add(&shared->joined, 1) + 1 == size) unlink(id.internal);
-  while (shared->joined < size) usleep(100);
   *out = comm;
-  return 0;
+  return IN_PROGRESS;
+}
+
+typedef struct { Comm* whole; int colour, key; void** out; } Split;
+
+// All ranks of the whole tell each other their colours and keys; the handle is there when that is done.
+static void* split_behind(void* argument) {
+  Split split = *(Split*)argument;
+  free(argument);
+  Comm* whole = split.whole;
+  int mine[2] = {split.colour, split.key}, all[MAX_RANKS][2];
+  Transfer transfers[2 * MAX_RANKS];
+  int count = 0, rank = 0, size = 0;
+  for (int r = 0; r < whole->size; ++r) {
+    if (r == whole->rank) continue;
+    transfers[count++] = (Transfer){1, r, (char*)mine, sizeof mine, 0, 0};
+    transfers[count++] = (Transfer){0, r, (char*)all[r], sizeof mine, 0, 0};
+  }
+  exchange(whole, transfers, count);
+  memcpy(all[whole->rank], mine, sizeof mine);
+  for (int r = 0; r < whole->size && !whole->aborted; ++r) {
+    if (all[r][0] != split.colour) continue;
+    ++size;
+    rank += all[r][1] < split.key;
+  }
+  if (split.colour >= 0 && !whole->aborted) {
+    char name[ID_BYTES];
+    snprintf(name, sizeof name, "%.90s-%d.%d", whole->name, whole->splits, split.colour);
+    Comm* comm = make(name, rank, size);
+    say("split %d rank %d of %d from %s\n", comm->number, rank, size, name);
+    *split.out = comm;
+  }
+  ++whole->splits;
+  whole->state = SUCCESS;
+  return NULL;
+}
+
+int ncclCommSplit(void* handle, int colour, int key, void** out, Config* config) {
+  Comm* whole = handle;
+  if (whole->state != SUCCESS || config->blocking != 0) return INVALID_ARGUMENT;
+  Split* split = malloc(sizeof *split);
+  *split = (Split){whole, colour, key, out};
+  whole->state = IN_PROGRESS;
+  pthread_t thread;
+  pthread_create(&thread, NULL, split_behind, split);
+  pthread_detach(thread);
+  return IN_PROGRESS;
+}
+
+int ncclCommFinalize(void* handle) {
+  say("finalize %d\n", ((Comm*)handle)->number);
+  return SUCCESS;
+}
+
+int ncclCommRevoke(void* handle, int flags) {
+  Comm* comm = handle;
+  say("revoke %d\n", comm->number);
+  comm->aborted = 1;
+  return flags == 0 ? IN_PROGRESS : INVALID_ARGUMENT;
 }
 
 int ncclCommAbort(void* handle) {
@@ -345,14 +436,14 @@ int ncclCommDestroy(void* handle) {
 }
 
 int ncclCommGetAsyncError(void* handle, int* code) {
-  (void)handle;
   const char* limit = getenv("FAKE_NCCL_FAIL_AFTER");
-  *code = limit && operations > atoi(limit) ? REMOTE_ERROR : SUCCESS;
+  *code = limit && operations > atoi(limit) ? REMOTE_ERROR : ((Comm*)handle)->state;
   return 0;
 }
 
 static int collective(Kind kind, const char* name, const void* in, void* out, size_t count, int type, int argument, void* handle, void* stream) {
   Comm* comm = handle;
+  if (comm->state != SUCCESS) return INVALID_ARGUMENT;
   say("%s %d count %zu type %d\n", name, comm->number, count, type);
   enqueue(stream, (Work){.kind = kind, .comm = comm, .input = in, .output = out, .count = count, .type = type, .argument = argument});
   return 0;
@@ -385,10 +476,10 @@ static void flush(void) {
 static int transfer(int sends, const void* bytes, size_t count, int type, int peer, void* handle, void* stream) {
   Comm* comm = handle;
   say("%s %d count %zu type %d peer %d\n", sends ? "send" : "recv", comm->number, count, type, peer);
-  if (peer < 0 || peer >= comm->size || group.count == 4 * MAX_RANKS) return INVALID_ARGUMENT;
+  if (comm->state != SUCCESS || peer < 0 || peer >= comm->size || group.count == 4 * MAX_RANKS) return INVALID_ARGUMENT;
   group.comm = comm;
   group.stream = stream;
-  group.transfers[group.count++] = (Transfer){sends, peer, (char*)bytes, count * width(type), 0};
+  group.transfers[group.count++] = (Transfer){sends, peer, (char*)bytes, count * width(type), 0, 0};
   if (group.depth == 0) flush();
   return 0;
 }

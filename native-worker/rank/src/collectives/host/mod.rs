@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use planner::layout::Group;
 use tch::{Device, Tensor};
 
@@ -32,7 +32,7 @@ pub use self::join::{Identity, Meeting};
 pub use self::link::LastResort;
 use self::link::Link;
 use self::operation::Operation;
-use super::{Collectives, GroupId, Reduce, WAITING};
+use super::{Collectives, Expected, Form, GroupId, Reduce, WAITING};
 use crate::sys::{cpu_bytes, cpu_bytes_mut};
 
 /// Names of the collectives; a frame carries the index.
@@ -77,6 +77,23 @@ impl Control {
         self.board.fail(reason);
     }
 
+    /// Asked while something goes on that others take part in: fails when the run has failed, or when a rank has waited for
+    /// as long as it waits for another, counted from now.
+    pub fn patience(&self) -> impl Fn() -> anyhow::Result<()> + use<> {
+        let (board, timeout, since) = (self.board.clone(), self.timeout, Instant::now());
+        move || {
+            if let Some(reason) = board.failure() {
+                bail!(reason);
+            }
+            let seconds = timeout.as_secs_f64();
+            ensure!(
+                since.elapsed() <= timeout,
+                "not done within {seconds} s; another rank did not come to it"
+            );
+            Ok(())
+        }
+    }
+
     /// Notes that this rank has entered operation `number` of a group.
     pub fn set_entered(&self, group: usize, number: u64) {
         self.board.set_entered(group, number);
@@ -104,6 +121,8 @@ pub struct HostCollectives {
     operations: RefCell<Vec<u64>>,
     /// By number in `COLLECTIVES`; last, the time until the other members had entered.
     seconds: RefCell<[f64; COLLECTIVES.len() + 1]>,
+    /// Messages so far, by group, member, and `SEND` or `RECEIVE`.
+    messages: RefCell<BTreeMap<(usize, usize, u8), u64>>,
     doing: RefCell<String>,
     ended: Cell<bool>,
 }
@@ -142,6 +161,7 @@ impl HostCollectives {
             groups,
             control: Control { rank, links: links.into(), board, timeout: meeting.timeout },
             seconds: RefCell::default(),
+            messages: RefCell::default(),
             doing: RefCell::default(),
             ended: Cell::new(false),
         })
@@ -202,6 +222,33 @@ impl HostCollectives {
         seconds[usize::from(collective)] += start.elapsed().saturating_sub(operation.waited).as_secs_f64();
         seconds[COLLECTIVES.len()] += operation.waited.as_secs_f64();
         result
+    }
+
+    /// Counts a message to or from a member.
+    fn next_message(&self, group: GroupId, member: usize, way: u8) -> u64 {
+        let mut messages = self.messages.borrow_mut();
+        let count = messages.entry((group.0, member, way)).or_default();
+        *count += 1;
+        *count
+    }
+
+    /// Sends message `number` to a member, which may take its messages in any order, and later: the sender does not wait.
+    fn send(&self, group: GroupId, to: usize, number: u64, tensor: &Tensor) -> anyhow::Result<()> {
+        self.other(group, to)?;
+        self.timed(self.operation(group, SEND, Kind::Message, number)?, SEND, |operation| {
+            match cpu_bytes(tensor) {
+                Some(bytes) => operation.send_message(to, bytes),
+                None => operation.send_message(to, &host_copy(tensor)?),
+            }
+        })
+    }
+
+    /// Waits for message `number` of a member.
+    fn take(&self, group: GroupId, from: usize, number: u64, tensor: &mut Tensor) -> anyhow::Result<()> {
+        self.other(group, from)?;
+        self.timed(self.operation(group, RECEIVE, Kind::Message, number)?, RECEIVE, |operation| {
+            with_host_bytes(tensor, |bytes| operation.receive_message(from, bytes))
+        })
     }
 
     fn other(&self, group: GroupId, member: usize) -> anyhow::Result<()> {
@@ -376,21 +423,30 @@ impl Collectives for HostCollectives {
         })
     }
 
-    fn send(&self, group: GroupId, to: usize, tag: u64, tensor: &Tensor) -> anyhow::Result<()> {
-        self.other(group, to)?;
-        self.timed(self.operation(group, SEND, Kind::Message, tag)?, SEND, |operation| {
-            match cpu_bytes(tensor) {
-                Some(bytes) => operation.send_message(to, bytes),
-                None => operation.send_message(to, &host_copy(tensor)?),
-            }
-        })
+    fn exchange(
+        &self,
+        group: GroupId,
+        sends: Vec<(usize, Tensor)>,
+        expects: &[usize],
+        form: &Form,
+    ) -> anyhow::Result<Vec<Expected>> {
+        for (to, tensor) in &sends {
+            self.send(group, *to, self.next_message(group, *to, SEND), tensor)?;
+        }
+        let expected = expects.iter().map(|&from| {
+            self.other(group, from)?;
+            let number = self.next_message(group, from, RECEIVE);
+            Ok(Expected { group, from, number, form: form.clone(), coming: None })
+        });
+        expected.collect()
     }
 
-    fn receive(&self, group: GroupId, from: usize, tag: u64, tensor: &mut Tensor) -> anyhow::Result<()> {
-        self.other(group, from)?;
-        self.timed(self.operation(group, RECEIVE, Kind::Message, tag)?, RECEIVE, |operation| {
-            with_host_bytes(tensor, |bytes| operation.receive_message(from, bytes))
-        })
+    fn receive(&self, expected: Expected) -> anyhow::Result<Tensor> {
+        let Expected { group, from, number, form, .. } = expected;
+        // Room is made when the message is needed: until then it stays with the link that brought it.
+        let mut tensor = form.empty()?;
+        self.take(group, from, number, &mut tensor)?;
+        Ok(tensor)
     }
 
     fn barrier(&self, group: GroupId) -> anyhow::Result<()> {

@@ -186,7 +186,7 @@ fn the_rank_at_the_end_of_the_chain_is_asked() {
         let result = match world.rank() {
             0 => {
                 let mut tensor = Tensor::from_slice(&[1.0]);
-                world.receive(world.mine(GroupKind::Tp).unwrap(), 1, 5, &mut tensor)
+                world.take(world.mine(GroupKind::Tp).unwrap(), 1, 5, &mut tensor)
             }
             2 => {
                 world.note("reading a slow disk");
@@ -247,12 +247,12 @@ fn messages_are_taken_in_any_order_and_never_block_the_sender() {
         }
         let mut found = Tensor::zeros([elements], (Kind::Double, Device::Cpu));
         for tag in (0..count).rev() {
-            world.receive(WORLD, other, tag, &mut found).unwrap();
+            world.take(WORLD, other, tag, &mut found).unwrap();
             assert_eq!(found, message(tag));
         }
         let mut wrong = Tensor::zeros([3], (Kind::Double, Device::Cpu));
         world.send(WORLD, other, 7, &Tensor::from_slice(&[1.0, 2.0])).unwrap();
-        let error = world.receive(WORLD, other, 7, &mut wrong).unwrap_err().to_string();
+        let error = world.take(WORLD, other, 7, &mut wrong).unwrap_err().to_string();
         assert!(error.contains("sent 16 bytes for send") && error.contains("expects 24 bytes"), "{error}");
         let error = world.send(WORLD, 2, 0, &wrong).unwrap_err().to_string();
         assert!(error.contains("no messages with member 2"), "{error}");
@@ -268,7 +268,7 @@ fn a_message_that_does_not_come_is_named() {
             return String::new();
         }
         let mut tensor = Tensor::from_slice(&[1.0]);
-        let error = world.receive(WORLD, 1, 12, &mut tensor).unwrap_err().to_string();
+        let error = world.take(WORLD, 1, 12, &mut tensor).unwrap_err().to_string();
         world.abort(&error);
         error
     });

@@ -1,11 +1,11 @@
-//! Collectives by NCCL, one GPU per rank. The host links stay beside it: they carry identifiers, small host tensors,
+//! Collectives by NCCL, one GPU per rank. The host links stay beside it: they carry the identifier, small host tensors,
 //! what each rank is doing, and the news of a failure, on which every rank aborts its communicators.
 //!
-//! Collectives run on libtorch's own stream. Messages have communicators and streams of their own, one for each
-//! direction between neighbours of a group, so that what is sent one way never waits for what comes the other way.
-//! NCCL tells messages apart by their order alone, so each is announced over the host link; one that comes before it
-//! is wanted is put aside.
+//! Collectives run on libtorch's own stream. Messages run beside it: two members that send each other messages have a
+//! communicator and a stream of their own, on which their exchanges follow each other as the planner's schedule has them, in
+//! the same order at both ends. libtorch's stream waits for a message where it is needed.
 
+mod parts;
 mod watch;
 
 use std::cell::RefCell;
@@ -18,28 +18,30 @@ use planner::layout::{Group, GroupKind};
 use tch::{Device, Kind, Tensor};
 
 use super::host::{HostCollectives, check_sizes};
-use super::{Collectives, GroupId, Reduce, WAITING};
-use crate::sys::nccl::{Call, Communicator, DEFAULT, Flight, ID_BYTES, Nccl, Stream};
+use super::{Collectives, Expected, Form, GroupId, Reduce, WAITING};
+use crate::sys::cuda::{DEFAULT, Span, Stream};
+use crate::sys::nccl::{Call, Communicator, Flight, ID_BYTES, Nccl};
 use watch::{Pending, Watch};
 
-/// Groups whose members send each other messages: along the pipeline, and round the ring of context parallelism.
-const WITH_MESSAGES: [GroupKind; 2] = [GroupKind::Pp, GroupKind::Cp];
-
-/// Tags of our own on the host links, which no message of the executor has.
-const IDENTIFIER: u64 = u64::MAX;
-const ANNOUNCEMENT: u64 = u64::MAX - 1;
-
-/// Element types of messages, by the number in their announcement.
+/// Element types that NCCL takes from us.
 const KINDS: [Kind; 5] = [Kind::Double, Kind::Float, Kind::BFloat16, Kind::Half, Kind::Int64];
 
-/// One direction between two members of a group.
+/// The time that libtorch's stream waits for messages.
+const RECEIVE: &str = "receive";
+/// Messages on their way, which nothing waits for yet.
+const EXCHANGE: &str = "exchange";
+
+/// Two members that send each other messages.
 struct Lane {
-    communicator: Communicator,
+    communicator: Arc<Communicator>,
     stream: Stream,
 }
 
-/// Messages that came before they were wanted, each with its tag.
-type Early = VecDeque<(i64, Tensor)>;
+/// A message on its way: where it will be, and the work that brings it.
+pub(super) struct Coming {
+    tensor: Tensor,
+    work: Arc<Span>,
+}
 
 /// The ranks' communicators.
 pub struct NcclCollectives {
@@ -47,26 +49,24 @@ pub struct NcclCollectives {
     nccl: Arc<Nccl>,
     device: Device,
     /// For each group that this rank is in and that has others, its communicator.
-    communicators: Vec<Option<Communicator>>,
-    /// By group, sender and receiver (members of the group).
-    lanes: BTreeMap<(usize, usize, usize), Lane>,
+    communicators: Vec<Option<Arc<Communicator>>>,
+    /// By group and the other member.
+    lanes: BTreeMap<(usize, usize), Lane>,
     entered: RefCell<Vec<u64>>,
     flights: RefCell<VecDeque<(&'static str, Flight)>>,
-    /// By group and sender.
-    early: RefCell<BTreeMap<(usize, usize), Early>>,
     seconds: RefCell<BTreeMap<String, f64>>,
     watch: Watch,
 }
 
 impl NcclCollectives {
-    /// Makes the communicators of all groups, in the planner's order; groups of the same ranks share one.
+    /// Connects all ranks, and splits them in the groups' communicators; groups of the same ranks share one.
     ///
     /// # Errors
     /// When NCCL can't connect the ranks, or one is missing.
     pub fn new(host: HostCollectives, nccl: Arc<Nccl>, device: Device) -> anyhow::Result<NcclCollectives> {
         let made = connect(&host, &nccl).inspect_err(|error| host.abort(&format!("{error:#}")))?;
         let Connected { communicators, lanes, all } = made;
-        let watch = Watch::start(nccl.clone(), host.control(), all)?;
+        let watch = Watch::start(host.control(), all)?;
         Ok(NcclCollectives {
             entered: RefCell::new(vec![0; host.groups().len()]),
             host,
@@ -75,7 +75,6 @@ impl NcclCollectives {
             communicators,
             lanes,
             flights: RefCell::default(),
-            early: RefCell::default(),
             seconds: RefCell::default(),
             watch,
         })
@@ -86,39 +85,45 @@ impl NcclCollectives {
         tensor.device() == self.device && type_is_ours(tensor.kind())
     }
 
-    fn enqueue(
-        &self,
-        group: GroupId,
-        name: &'static str,
-        communicator: Communicator,
-        stream: Stream,
-        call: &Call<'_>,
-    ) -> anyhow::Result<()> {
-        if let Some(reason) = self.watch.failure() {
-            bail!(reason);
-        }
+    /// Gives NCCL the next collective of a group.
+    fn collective(&self, group: GroupId, name: &'static str, call: &Call<'_>) -> anyhow::Result<()> {
         let number = {
             let mut entered = self.entered.borrow_mut();
             entered[group.0] += 1;
             entered[group.0]
         };
         self.watch.entered(group.0, number);
-        let flight = self.nccl.enqueue(call, communicator, stream)?;
         let Group { kind, ranks, .. } = &self.host.groups()[group.0];
-        self.watch.add(Pending {
-            what: format!("{name} number {number} of the {kind:?} group of ranks {ranks:?}"),
-            group: group.0,
-            number,
-            ranks: ranks.clone(),
-            since: Instant::now(),
-            work: flight.watched(),
-        });
-        self.flights.borrow_mut().push_back((name, flight));
-        if self.device == Device::Cpu && stream.is_default() {
+        let what = format!("{name} number {number} of the {kind:?} group of ranks {ranks:?}");
+        let pending = (what, group.0, Some(number), ranks.clone());
+        self.enqueue(name, self.communicator(group)?, DEFAULT, call, pending)?;
+        if self.device == Device::Cpu {
             // Host memory knows no streams: what comes next would read too early.
             return self.wait_for_all();
         }
         self.collect()
+    }
+
+    fn enqueue(
+        &self,
+        name: &'static str,
+        communicator: &Communicator,
+        stream: Stream,
+        call: &Call<'_>,
+        (what, group, number, ranks): (String, usize, Option<u64>, Vec<u64>),
+    ) -> anyhow::Result<Arc<Span>> {
+        if let Some(reason) = self.watch.failure() {
+            bail!(reason);
+        }
+        let control = self.host.control();
+        let flight = self.nccl.enqueue(call, communicator, stream, &control.patience()).map_err(|error| {
+            // The watch may have aborted the communicator under the call: then it knows why.
+            self.watch.failure().map_or(error, anyhow::Error::msg)
+        })?;
+        let work = flight.span().clone();
+        self.watch.add(Pending { what, group, number, ranks, since: Instant::now(), work: work.clone() });
+        self.flights.borrow_mut().push_back((name, flight));
+        Ok(work)
     }
 
     /// Lets go of what is done, and counts its time.
@@ -126,8 +131,12 @@ impl NcclCollectives {
         let mut flights = self.flights.borrow_mut();
         let mut left = VecDeque::with_capacity(flights.len());
         while let Some((name, flight)) = flights.pop_front() {
-            if flight.done()? {
-                *self.seconds.borrow_mut().entry(format!("comm.{name}")).or_default() += flight.seconds();
+            if flight.span().done()? {
+                // A message takes no time of the rank's but that which is waited for it.
+                if name != EXCHANGE {
+                    let seconds = flight.span().seconds();
+                    *self.seconds.borrow_mut().entry(format!("comm.{name}")).or_default() += seconds;
+                }
             } else {
                 left.push_back((name, flight));
             }
@@ -143,58 +152,93 @@ impl NcclCollectives {
             if let Some(reason) = self.watch.failure() {
                 bail!(reason);
             }
-            if self.flights.borrow().iter().all(|(name, _)| *name == "send") {
+            if self.flights.borrow().iter().all(|(name, _)| *name == EXCHANGE) {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_micros(50));
         }
     }
 
-    fn communicator(&self, group: GroupId) -> anyhow::Result<Communicator> {
-        let found = self.communicators.get(group.0).copied().flatten();
+    fn communicator(&self, group: GroupId) -> anyhow::Result<&Communicator> {
+        let found = self.communicators.get(group.0).and_then(Option::as_deref);
         found.with_context(|| format!("this rank is not in group {}", group.0))
     }
 
-    fn lane(&self, group: GroupId, from: usize, to: usize) -> anyhow::Result<&Lane> {
-        self.lanes.get(&(group.0, from, to)).with_context(|| {
-            format!("members {from} and {to} of group {} are no neighbours that send messages", group.0)
+    fn lane(&self, group: GroupId, other: usize) -> anyhow::Result<&Lane> {
+        self.lanes.get(&(group.0, other)).with_context(|| {
+            format!("member {other} of group {} is no neighbour that sends messages to this rank", group.0)
         })
+    }
+
+    /// All messages of an exchange with one member.
+    fn exchange_with(
+        &self,
+        group: GroupId,
+        other: usize,
+        sends: &[Tensor],
+        form: &Form,
+        receives: usize,
+    ) -> anyhow::Result<Vec<Coming>> {
+        let lane = self.lane(group, other)?;
+        let room = (0..receives).map(|_| form.empty()).collect::<anyhow::Result<Vec<Tensor>>>()?;
+        let Group { kind, ranks, .. } = &self.host.groups()[group.0];
+        let pair: Vec<u64> = [self.host.rank() as u64, ranks[other]].into();
+        let what = format!("messages between ranks {pair:?} of their {kind:?} group");
+        // In a pair, the other one is the other number.
+        let there = usize::from(self.index(group)? < other);
+        let call = Call::Exchange(there, sends, &room);
+        let pending = (what, group.0, None, pair);
+        let work = self.enqueue(EXCHANGE, &lane.communicator, lane.stream, &call, pending)?;
+        Ok(room.into_iter().map(|tensor| Coming { tensor, work: work.clone() }).collect())
     }
 }
 
 /// What a rank is connected by.
 struct Connected {
-    communicators: Vec<Option<Communicator>>,
-    lanes: BTreeMap<(usize, usize, usize), Lane>,
-    all: Vec<Communicator>,
+    communicators: Vec<Option<Arc<Communicator>>>,
+    lanes: BTreeMap<(usize, usize), Lane>,
+    all: Vec<Arc<Communicator>>,
 }
 
-fn connect(host: &HostCollectives, nccl: &Nccl) -> anyhow::Result<Connected> {
-    let me = host.rank() as u64;
-    let mut made: BTreeMap<Vec<u64>, Communicator> = BTreeMap::new();
-    let mut communicators = Vec::with_capacity(host.groups().len());
-    for (number, group) in host.groups().iter().enumerate() {
-        if group.ranks.len() < 2 || !group.ranks.contains(&me) {
-            communicators.push(None);
-            continue;
-        }
-        if !made.contains_key(&group.ranks) {
-            host.note(&format!("connecting the {:?} group of ranks {:?}", group.kind, group.ranks));
-            let member = host.index(GroupId(number))?;
-            let mut id = identifier(nccl, member == 0)?;
-            host.broadcast(GroupId(number), 0, &mut id)?;
-            let communicator = nccl.communicator(bytes_of(&id)?, member, group.ranks.len())?;
-            made.insert(group.ranks.clone(), communicator);
-        }
-        communicators.push(made.get(&group.ranks).copied());
+/// All ranks enter every split, in the same order: parts of ranks that nobody shares are split off together.
+fn connect(host: &HostCollectives, nccl: &Arc<Nccl>) -> anyhow::Result<Connected> {
+    let (control, me) = (host.control(), host.rank() as u64);
+    host.note("connecting all ranks by NCCL");
+    let world = host.mine(GroupKind::World)?;
+    let (parts, of_groups, of_lanes) = parts::of(host.groups(), host.size(world) as u64);
+    let mut id = identifier(nccl, host.rank() == 0)?;
+    host.broadcast(world, 0, &mut id)?;
+    let whole = nccl.connect(bytes_of(&id)?, host.rank(), host.size(world), &control.patience())?;
+    let mut made: Vec<Option<Arc<Communicator>>> = vec![None; parts.len()];
+    for (made, _) in made.iter_mut().zip(&parts).filter(|(_, part)| part.round.is_none()) {
+        *made = Some(whole.clone());
     }
+    for round in 0..parts::rounds(&parts) {
+        host.note(&format!("splitting the ranks in groups by NCCL, round {}", round + 1));
+        let mine = parts.iter().enumerate().find_map(|(number, part)| {
+            let place = part.ranks.iter().position(|&rank| rank == me)?;
+            (part.round == Some(round)).then_some((number, place))
+        });
+        let split = nccl.split(&whole, mine, &control.patience())?;
+        if let Some((number, _)) = mine {
+            made[number] = split;
+        }
+    }
+    let communicators: Vec<_> =
+        of_groups.into_iter().map(|part| part.and_then(|part| made[part].clone())).collect();
     let mut lanes = BTreeMap::new();
-    for (number, group) in host.groups().iter().enumerate() {
-        if WITH_MESSAGES.contains(&group.kind) && group.ranks.contains(&me) {
-            connect_neighbours(host, nccl, number, group, &mut lanes)?;
+    for lane in of_lanes {
+        let members = &host.groups()[lane.group].ranks;
+        let mine = lane.members.iter().position(|&member| members[member] == me);
+        if let (Some(mine), Some(communicator)) = (mine, made[lane.part].clone()) {
+            let stream = nccl.cuda.stream()?;
+            lanes.insert((lane.group, lane.members[1 - mine]), Lane { communicator, stream });
         }
     }
-    let all = made.into_values().chain(lanes.values().map(|lane| lane.communicator)).collect();
+    // The whole last: the parts came from it.
+    let mut all: Vec<Arc<Communicator>> =
+        made.into_iter().flatten().filter(|part| !Arc::ptr_eq(part, &whole)).collect();
+    all.push(whole);
     Ok(Connected { communicators, lanes, all })
 }
 
@@ -212,37 +256,6 @@ fn bytes_of(id: &Tensor) -> anyhow::Result<[u8; ID_BYTES]> {
     bytes.try_into().map_err(|_| anyhow::anyhow!("an NCCL identifier of another length"))
 }
 
-/// Makes the lanes between neighbours of a ring of members, in an order that is the same on all.
-fn connect_neighbours(
-    host: &HostCollectives,
-    nccl: &Nccl,
-    number: usize,
-    group: &Group,
-    lanes: &mut BTreeMap<(usize, usize, usize), Lane>,
-) -> anyhow::Result<()> {
-    let (size, me) = (group.ranks.len(), host.index(GroupId(number))?);
-    for member in 0..size {
-        let next = (member + 1) % size;
-        for (from, to) in [(member, next), (next, member)] {
-            let mine = from == me || to == me;
-            if from == to || !mine || lanes.contains_key(&(number, from, to)) {
-                continue;
-            }
-            let mut id = identifier(nccl, from == me)?;
-            if from == me {
-                host.send(GroupId(number), to, IDENTIFIER, &id)?;
-            } else {
-                host.receive(GroupId(number), from, IDENTIFIER, &mut id)?;
-            }
-            let communicator = nccl.communicator(bytes_of(&id)?, usize::from(to == me), 2)?;
-            // What arrives is used at once by what libtorch does next; what leaves is waited for by nobody here.
-            let stream = if from == me { nccl.stream()? } else { DEFAULT };
-            lanes.insert((number, from, to), Lane { communicator, stream });
-        }
-    }
-    Ok(())
-}
-
 impl Collectives for NcclCollectives {
     fn rank(&self) -> usize {
         self.host.rank()
@@ -257,7 +270,7 @@ impl Collectives for NcclCollectives {
             return self.host.all_reduce(group, reduce, tensor);
         }
         let call = Call::AllReduce(tensor, reduce);
-        self.enqueue(group, "all_reduce", self.communicator(group)?, DEFAULT, &call)
+        self.collective(group, "all_reduce", &call)
     }
 
     fn all_gather(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
@@ -266,7 +279,7 @@ impl Collectives for NcclCollectives {
             return self.host.all_gather(group, input, output);
         }
         let call = Call::AllGather(input, output);
-        self.enqueue(group, "all_gather", self.communicator(group)?, DEFAULT, &call)
+        self.collective(group, "all_gather", &call)
     }
 
     fn reduce_scatter(&self, group: GroupId, input: &Tensor, output: &mut Tensor) -> anyhow::Result<()> {
@@ -275,7 +288,7 @@ impl Collectives for NcclCollectives {
             return self.host.reduce_scatter(group, input, output);
         }
         let call = Call::ReduceScatter(input, output);
-        self.enqueue(group, "reduce_scatter", self.communicator(group)?, DEFAULT, &call)
+        self.collective(group, "reduce_scatter", &call)
     }
 
     fn broadcast(&self, group: GroupId, root: usize, tensor: &mut Tensor) -> anyhow::Result<()> {
@@ -284,7 +297,7 @@ impl Collectives for NcclCollectives {
             return self.host.broadcast(group, root, tensor);
         }
         let call = Call::Broadcast(tensor, root);
-        self.enqueue(group, "broadcast", self.communicator(group)?, DEFAULT, &call)
+        self.collective(group, "broadcast", &call)
     }
 
     fn all_to_all(
@@ -310,64 +323,47 @@ impl Collectives for NcclCollectives {
         };
         let (sends, receives) = (cut(input, input_rows)?, cut(output, output_rows)?);
         let call = Call::AllToAll(&sends, &receives);
-        self.enqueue(group, "all_to_all", self.communicator(group)?, DEFAULT, &call)
+        self.collective(group, "all_to_all", &call)
     }
 
-    fn send(&self, group: GroupId, to: usize, tag: u64, tensor: &Tensor) -> anyhow::Result<()> {
-        if !self.takes(tensor) {
-            return self.host.send(group, to, tag, tensor);
+    fn exchange(
+        &self,
+        group: GroupId,
+        sends: Vec<(usize, Tensor)>,
+        expects: &[usize],
+        form: &Form,
+    ) -> anyhow::Result<Vec<Expected>> {
+        if form.device != self.device || !sends.iter().all(|(_, tensor)| self.takes(tensor)) {
+            return self.host.exchange(group, sends, expects, form);
         }
-        let lane = self.lane(group, self.index(group)?, to)?;
-        let kind = KINDS.iter().position(|&kind| kind == tensor.kind()).unwrap_or(0);
-        let announcement = [i64::try_from(tag)?, tensor.numel() as i64, kind as i64];
-        self.host.send(group, to, ANNOUNCEMENT, &Tensor::f_from_slice(&announcement)?)?;
-        // A copy: the caller may change the tensor when this returns.
-        let mut copy = tensor.f_empty_like()?.f_contiguous()?;
-        copy.f_copy_(tensor)?;
-        self.enqueue(group, "send", lane.communicator, lane.stream, &Call::Send(&copy, 1))
+        let mut others: Vec<usize> = sends.iter().map(|(to, _)| *to).chain(expects.iter().copied()).collect();
+        others.sort_unstable();
+        others.dedup();
+        let mut coming: BTreeMap<usize, VecDeque<Coming>> = BTreeMap::new();
+        for other in others {
+            let to_it = sends.iter().filter(|(to, _)| *to == other);
+            let to_it =
+                to_it.map(|(_, tensor)| Ok(tensor.f_contiguous()?)).collect::<anyhow::Result<Vec<_>>>()?;
+            let receives = expects.iter().filter(|&&from| from == other).count();
+            coming.insert(other, self.exchange_with(group, other, &to_it, form, receives)?.into());
+        }
+        let found = expects.iter().map(|from| {
+            let coming = coming.get_mut(from).and_then(VecDeque::pop_front);
+            Expected { group, from: *from, number: 0, form: form.clone(), coming }
+        });
+        Ok(found.collect())
     }
 
-    fn receive(&self, group: GroupId, from: usize, tag: u64, tensor: &mut Tensor) -> anyhow::Result<()> {
-        if !self.takes(tensor) {
-            return self.host.receive(group, from, tag, tensor);
+    fn receive(&self, expected: Expected) -> anyhow::Result<Tensor> {
+        let Some(Coming { tensor, work }) = expected.coming else { return self.host.receive(expected) };
+        let wait = self.nccl.cuda.begin(DEFAULT)?;
+        work.hold_default()?;
+        wait.end(DEFAULT)?;
+        self.flights.borrow_mut().push_back((RECEIVE, Flight::of(wait)));
+        if self.device == Device::Cpu {
+            self.wait_for_all()?;
         }
-        let lane = self.lane(group, from, self.index(group)?)?;
-        let tag = i64::try_from(tag)?;
-        let sized = |elements: i64, kind: Kind| {
-            ensure!(
-                elements == tensor.numel() as i64 && kind == tensor.kind(),
-                "the message {tag} of member {from} has {elements} elements of {kind:?}, not {} of {:?}",
-                tensor.numel(),
-                tensor.kind()
-            );
-            Ok(())
-        };
-        let put_aside = {
-            let mut early = self.early.borrow_mut();
-            let queue = early.entry((group.0, from)).or_default();
-            let place = queue.iter().position(|(other, _)| *other == tag);
-            place.and_then(|place| queue.remove(place))
-        };
-        if let Some((_, message)) = put_aside {
-            sized(message.numel() as i64, message.kind())?;
-            return Ok(tensor.f_copy_(&message.f_view_as(tensor)?)?);
-        }
-        loop {
-            let mut announcement = Tensor::f_from_slice(&[0_i64; 3])?;
-            self.host.receive(group, from, ANNOUNCEMENT, &mut announcement)?;
-            let said: Vec<i64> = Vec::try_from(&announcement)?;
-            let (other, elements) = (said[0], said[1]);
-            let kind = KINDS.get(usize::try_from(said[2])?).copied().context("a message of no known type")?;
-            if other == tag {
-                sized(elements, kind)?;
-                let call = Call::Receive(tensor, 0);
-                return self.enqueue(group, "receive", lane.communicator, lane.stream, &call);
-            }
-            let message = Tensor::f_empty([elements], (kind, self.device))?;
-            let call = Call::Receive(&message, 0);
-            self.enqueue(group, "receive", lane.communicator, lane.stream, &call)?;
-            self.early.borrow_mut().entry((group.0, from)).or_default().push_back((other, message));
-        }
+        Ok(tensor)
     }
 
     fn barrier(&self, group: GroupId) -> anyhow::Result<()> {

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::super::host::Control;
-use crate::sys::nccl::{Communicator, Nccl, Watched};
+use crate::sys::cuda::Span;
+use crate::sys::nccl::{Communicator, State};
 
 /// How often the watch looks.
 const EVERY: Duration = Duration::from_millis(50);
@@ -19,27 +20,31 @@ pub struct Pending {
     pub what: String,
     /// Its group.
     pub group: usize,
-    /// Its number there.
-    pub number: u64,
+    /// Its number there, the same on all ranks; none of messages, of which ranks have unlike many.
+    pub number: Option<u64>,
     /// The group's ranks.
     pub ranks: Vec<u64>,
     /// When it was enqueued.
     pub since: Instant,
     /// The work itself.
-    pub work: Watched,
+    pub work: Arc<Span>,
 }
 
 struct Shared {
     pending: Mutex<VecDeque<Pending>>,
-    communicators: Mutex<Vec<Communicator>>,
+    communicators: Vec<Arc<Communicator>>,
     ended: AtomicBool,
 }
 
 /// A thread that watches.
 pub struct Watch {
     shared: Arc<Shared>,
-    nccl: Arc<Nccl>,
     control: Control,
+}
+
+/// Whether work goes on no more; what failed does not.
+fn over(work: &Span) -> bool {
+    work.done().unwrap_or(true)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,28 +56,21 @@ impl Watch {
     ///
     /// # Errors
     /// When the system has no more threads.
-    pub fn start(
-        nccl: Arc<Nccl>,
-        control: Control,
-        communicators: Vec<Communicator>,
-    ) -> anyhow::Result<Watch> {
-        let shared = Arc::new(Shared {
-            pending: Mutex::default(),
-            communicators: Mutex::new(communicators),
-            ended: AtomicBool::new(false),
-        });
-        let (ours, library, links) = (shared.clone(), nccl.clone(), control.clone());
+    pub fn start(control: Control, communicators: Vec<Arc<Communicator>>) -> anyhow::Result<Watch> {
+        let shared =
+            Arc::new(Shared { pending: Mutex::default(), communicators, ended: AtomicBool::new(false) });
+        let (ours, links) = (shared.clone(), control.clone());
         std::thread::Builder::new().name("nccl-watch".to_owned()).spawn(move || {
             while !ours.ended.load(Relaxed) {
                 std::thread::sleep(EVERY);
-                if let Some(reason) = trouble(&ours, &library, &links) {
+                if let Some(reason) = trouble(&ours, &links) {
                     links.fail(&reason);
-                    abort_all(&ours, &library);
+                    abort_all(&ours);
                     return;
                 }
             }
         })?;
-        Ok(Watch { shared, nccl, control })
+        Ok(Watch { shared, control })
     }
 
     /// Why the run has failed, if it has.
@@ -88,7 +86,7 @@ impl Watch {
     /// Adds work under way.
     pub fn add(&self, pending: Pending) {
         let mut all = lock(&self.shared.pending);
-        while all.front().is_some_and(|oldest| oldest.work.done()) {
+        while all.front().is_some_and(|oldest| over(&oldest.work)) {
             all.pop_front();
         }
         all.push_back(pending);
@@ -98,10 +96,10 @@ impl Watch {
     pub fn end(&self, done: bool) {
         self.shared.ended.store(true, Relaxed);
         if !done {
-            abort_all(&self.shared, &self.nccl);
+            return abort_all(&self.shared);
         }
-        for communicator in std::mem::take(&mut *lock(&self.shared.communicators)) {
-            self.nccl.destroy(communicator);
+        for communicator in &self.shared.communicators {
+            communicator.free(&self.control.patience());
         }
     }
 }
@@ -112,25 +110,26 @@ impl Drop for Watch {
     }
 }
 
-fn abort_all(shared: &Shared, nccl: &Nccl) {
-    for communicator in std::mem::take(&mut *lock(&shared.communicators)) {
-        nccl.abort(communicator);
-    }
+fn abort_all(shared: &Shared) {
+    shared.communicators.iter().for_each(|communicator| communicator.abort());
 }
 
 /// What is wrong, if something is.
-fn trouble(shared: &Shared, nccl: &Nccl, control: &Control) -> Option<String> {
+fn trouble(shared: &Shared, control: &Control) -> Option<String> {
     if let Some(reason) = control.failure() {
         return Some(reason);
     }
     let oldest = {
         let mut pending = lock(&shared.pending);
-        pending.retain(|pending| !pending.work.done());
+        pending.retain(|pending| !over(&pending.work));
         let oldest = pending.front()?;
         (oldest.what.clone(), oldest.group, oldest.number, oldest.ranks.clone(), oldest.since)
     };
     let (what, group, number, ranks, since) = oldest;
-    let broken = lock(&shared.communicators).iter().find_map(|&communicator| nccl.failure(communicator));
+    let broken = shared.communicators.iter().find_map(|communicator| match communicator.state() {
+        State::Failed(error) => Some(error),
+        State::Ready | State::InProgress => None,
+    });
     if let Some(error) = broken {
         return Some(format!("NCCL failed in {what} on rank {}: {error}", control.rank()));
     }
@@ -145,7 +144,10 @@ fn trouble(shared: &Shared, nccl: &Nccl, control: &Control) -> Option<String> {
                         "rank {rank} does not answer, so it is stopped or its machine is not reachable"
                     ));
                 }
-                Some(doing) if doing.entered.get(group).copied().unwrap_or(0) < number => {
+                Some(doing) if number.is_none() => {
+                    silent.push(format!("rank {rank} says that it is {}", doing.words))
+                }
+                Some(doing) if Some(doing.entered.get(group).copied().unwrap_or(0)) < number => {
                     silent.push(format!("rank {rank} did not join it and says that it is {}", doing.words));
                 }
                 Some(_) => {}

@@ -1,0 +1,209 @@
+//! The little of the CUDA runtime that ranks use beside libtorch: the rank's own GPU, streams, and points in them. Opened at
+//! run time: libtorch_cuda brings it, or a library that is named.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::sync::Arc;
+
+use anyhow::bail;
+
+use super::symbols::{Handle, LOADED, functions};
+
+/// "Not yet".
+const NOT_READY: c_int = 600;
+/// A stream that does not wait for the default one by itself.
+const NON_BLOCKING: c_uint = 1;
+/// Bytes of a GPU's place on the bus, such as `0000:1b:00.0`, with the zero behind it.
+const BUS_ID_BYTES: usize = 32;
+
+functions! {
+    set_device = "cudaSetDevice" (c_int) -> c_int;
+    bus_id = "cudaDeviceGetPCIBusId" (*mut c_char, c_int, c_int) -> c_int;
+    error_string = "cudaGetErrorString" (c_int) -> *const c_char;
+    stream_create = "cudaStreamCreateWithFlags" (*mut Handle, c_uint) -> c_int;
+    stream_wait = "cudaStreamWaitEvent" (Handle, Handle, c_uint) -> c_int;
+    event_create = "cudaEventCreateWithFlags" (*mut Handle, c_uint) -> c_int;
+    event_record = "cudaEventRecord" (Handle, Handle) -> c_int;
+    event_query = "cudaEventQuery" (Handle) -> c_int;
+    event_elapsed = "cudaEventElapsedTime" (*mut f32, Handle, Handle) -> c_int;
+    event_destroy = "cudaEventDestroy" (Handle) -> c_int;
+}
+
+/// An open CUDA runtime.
+pub struct Cuda {
+    functions: Functions,
+}
+
+/// A stream of a GPU.
+#[derive(Clone, Copy)]
+pub struct Stream(usize);
+
+/// The stream on which libtorch computes.
+pub const DEFAULT: Stream = Stream(0);
+
+impl Stream {
+    /// Whether it is that one.
+    pub fn is_default(self) -> bool {
+        self.0 == DEFAULT.0
+    }
+
+    /// As the runtime takes it.
+    pub(super) fn handle(self) -> Handle {
+        self.0 as Handle
+    }
+}
+
+/// A piece of work in a stream, between two points of it.
+pub struct Span {
+    cuda: Arc<Cuda>,
+    start: usize,
+    end: usize,
+}
+
+impl Cuda {
+    /// What libtorch_cuda has brought.
+    ///
+    /// # Errors
+    /// When it is not open.
+    pub fn loaded() -> anyhow::Result<Arc<Cuda>> {
+        Cuda::of(LOADED)
+    }
+
+    /// That of `library`, or what the process has loaded.
+    pub(super) fn of(library: Handle) -> anyhow::Result<Arc<Cuda>> {
+        Ok(Arc::new(Cuda { functions: Functions::find(library)? }))
+    }
+
+    fn checked(&self, what: &str, code: c_int) -> anyhow::Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes any number and returns a static C string or null.
+        let text = unsafe { (self.functions.error_string)(code) };
+        let words = if text.is_null() {
+            String::new()
+        } else {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        bail!("{what}: {words} (CUDA error {code})")
+    }
+
+    /// Makes a GPU the one that this thread uses for streams, points and communicators. libtorch follows.
+    ///
+    /// # Errors
+    /// When it can't be used: it is in exclusive mode and another process has it, or it fell off the bus.
+    pub fn set_device(&self, index: usize) -> anyhow::Result<()> {
+        // SAFETY: takes a number.
+        let code = unsafe { (self.functions.set_device)(c_int::try_from(index)?) };
+        self.checked(&format!("taking GPU {index}"), code)
+    }
+
+    /// The GPU's place on the bus of its machine, the same in every process, whatever the process calls the GPU.
+    ///
+    /// # Errors
+    /// When there is no such GPU.
+    pub fn bus_id(&self, index: usize) -> anyhow::Result<String> {
+        let mut text = [0; BUS_ID_BYTES];
+        let (room, index) = (c_int::try_from(BUS_ID_BYTES)?, c_int::try_from(index)?);
+        // SAFETY: fills at most `room` bytes of `text`, with a zero at the end.
+        let code = unsafe { (self.functions.bus_id)(text.as_mut_ptr(), room, index) };
+        self.checked(&format!("asking for the bus id of GPU {index}"), code)?;
+        // SAFETY: the runtime has ended the text with a zero, and the last byte is one in any case.
+        Ok(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
+    }
+
+    /// A stream that runs beside the default one.
+    ///
+    /// # Errors
+    /// When the device has no more.
+    pub fn stream(&self) -> anyhow::Result<Stream> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: fills one pointer.
+        let code = unsafe { (self.functions.stream_create)(&mut handle, NON_BLOCKING) };
+        self.checked("cudaStreamCreateWithFlags", code)?;
+        Ok(Stream(handle as usize))
+    }
+
+    fn point(&self) -> anyhow::Result<usize> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: fills one pointer.
+        let code = unsafe { (self.functions.event_create)(&mut handle, 0) };
+        self.checked("cudaEventCreateWithFlags", code)?;
+        Ok(handle as usize)
+    }
+
+    fn record(&self, point: usize, stream: Stream) -> anyhow::Result<()> {
+        // SAFETY: both handles are live ones of this library.
+        let code = unsafe { (self.functions.event_record)(point as Handle, stream.handle()) };
+        self.checked("cudaEventRecord", code)
+    }
+
+    fn wait(&self, stream: Stream, point: usize) -> anyhow::Result<()> {
+        // SAFETY: both handles are live ones of this library.
+        let code = unsafe { (self.functions.stream_wait)(stream.handle(), point as Handle, 0) };
+        self.checked("cudaStreamWaitEvent", code)
+    }
+
+    /// Begins work on `stream`, after all that the default stream has been given so far.
+    ///
+    /// # Errors
+    /// When the GPU fails.
+    pub fn begin(self: &Arc<Self>, stream: Stream) -> anyhow::Result<Span> {
+        let span = Span { cuda: self.clone(), start: self.point()?, end: self.point()? };
+        self.record(span.start, DEFAULT)?;
+        if !stream.is_default() {
+            self.wait(stream, span.start)?;
+            self.record(span.start, stream)?;
+        }
+        Ok(span)
+    }
+}
+
+impl Span {
+    /// Ends the work with what `stream` has been given so far.
+    ///
+    /// # Errors
+    /// When the GPU fails.
+    pub fn end(&self, stream: Stream) -> anyhow::Result<()> {
+        self.cuda.record(self.end, stream)
+    }
+
+    /// Has the default stream wait for the end of the work.
+    ///
+    /// # Errors
+    /// When the GPU fails.
+    pub fn hold_default(&self) -> anyhow::Result<()> {
+        self.cuda.wait(DEFAULT, self.end)
+    }
+
+    /// Whether the work is done.
+    ///
+    /// # Errors
+    /// When the GPU failed.
+    pub fn done(&self) -> anyhow::Result<bool> {
+        // SAFETY: the event is live until this is dropped.
+        match unsafe { (self.cuda.functions.event_query)(self.end as Handle) } {
+            0 => Ok(true),
+            NOT_READY => Ok(false),
+            code => self.cuda.checked("the GPU failed", code).map(|()| true),
+        }
+    }
+
+    /// Seconds on the GPU, of work that is done.
+    pub fn seconds(&self) -> f64 {
+        let mut milliseconds = 0.0;
+        let (start, end) = (self.start as Handle, self.end as Handle);
+        // SAFETY: both events have been reached, as the work is done; fills one number.
+        unsafe { (self.cuda.functions.event_elapsed)(&mut milliseconds, start, end) };
+        f64::from(milliseconds) / 1e3
+    }
+}
+
+impl Drop for Span {
+    fn drop(&mut self) {
+        for point in [self.start, self.end] {
+            // SAFETY: the event is not used again; the CUDA runtime keeps it until it is reached.
+            unsafe { (self.cuda.functions.event_destroy)(point as Handle) };
+        }
+    }
+}
