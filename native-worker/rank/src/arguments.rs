@@ -15,7 +15,7 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --run-dir DIR      the run folder; this rank appends to rank-NNNNN.log in it
   --device DEVICE    cpu or cuda; by default cuda where a GPU is visible
   --ranks-per-gpu N  ranks that share a GPU; 1
-  --collectives C    host or nccl; by default nccl where each rank has a GPU of its own
+  --collectives C    host or nccl; by default nccl on GPUs, which ranks must have one each of, and host on CPUs
   --timeout-s N      seconds that a rank waits for another; 300
   --launcher PID     the process at the other end of standard input; when that ends, so does this rank, after its step
   --lease-s N        seconds that it may go on then, to end its step; 30
@@ -44,7 +44,7 @@ pub enum DeviceChoice {
 /// The collectives asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CollectivesChoice {
-    /// NCCL where each rank has a GPU of its own.
+    /// NCCL on GPUs, host memory on CPUs or where ranks are told to share GPUs.
     Automatic,
     /// Over TCP, through host memory.
     Host,

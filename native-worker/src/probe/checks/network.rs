@@ -13,13 +13,16 @@ const SWITCHES: [(&str, &str); 3] = [
 /// NCCL and its settings.
 pub fn nccl(facts: &Facts, checks: &mut Vec<Check>) {
     checks.push(match &facts.nccl {
-        Some(path) => ok("nccl", path.display().to_string()),
+        Some(path) if facts.has_gpus() => {
+            ok("nccl", format!("{}: the worker's ranks talk by it, each on a GPU of its own", path.display()))
+        }
+        Some(path) => ok("nccl", format!("{}: not used, as ranks on CPUs talk over TCP", path.display())),
         None if facts.has_gpus() => doubtful(
             "nccl",
             "libnccl.so.2 is neither beside a torch nor in the system's folders",
             "install a torch with CUDA, which brings it, or the system's package libnccl2",
         ),
-        None => absent("nccl", "no NCCL, and no GPUs that need it", ""),
+        None => absent("nccl", "no NCCL, and no GPUs that need it: ranks talk over TCP", ""),
     });
     for (name, loss) in SWITCHES {
         if facts.variable(name) == Some("1") && facts.has_gpus() {
