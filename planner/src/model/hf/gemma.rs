@@ -94,6 +94,8 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
             latent_size: None,
             latent_norm: false,
             scaled_branches: true,
+            weighs_inputs: false,
+            identity_experts: 0,
             router_bias_buffer: 0,
             routing: Routing::default(),
         });

@@ -3,7 +3,7 @@
 use super::common::{base, pattern_by};
 use super::mixture::routed_experts;
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, Indexer, LayerKind, Mixer, Mlp};
+use crate::model::{Architecture, Attention, Indexer, LayerKind, Mixer, Mlp, Scores};
 
 pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
     // Null says that there is none; an absent field is taken for the same, and listed.
@@ -24,6 +24,9 @@ pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
             _ => None,
         },
         output_gate: false,
+        sinks: false,
+        head_gate: false,
+        scores: Scores::default(),
     }
 }
 
@@ -59,6 +62,7 @@ pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
         qk_rope_dim,
         compressed,
         indexer,
+        scores: Scores::default(),
     };
     let ratios = reader.list("compress_ratios");
     if ratios.is_empty() {

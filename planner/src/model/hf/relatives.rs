@@ -4,7 +4,7 @@
 use super::common::{base, rotary_dim};
 use super::mixture::{experts, routing};
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, Norm, QkNorm, Score};
+use crate::model::{Architecture, Attention, Norm, QkNorm, Score, Scores};
 
 /// What the families name otherwise, or leave out.
 struct Family {
@@ -114,6 +114,9 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         output_gate: false,
         values_are_keys: false,
         shared_kv: false,
+        value_dim: None,
+        head_gate: false,
+        scores: Scores::default(),
     };
     let mlp_bias = switch(reader, family.mlp_bias);
     if let Some(name) = family.layer_norm {
