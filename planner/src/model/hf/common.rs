@@ -68,7 +68,10 @@ pub(super) fn rotary_dim(reader: &mut Reader, kind: &str, head_dim: u64) -> Opti
         _ => None,
     };
     match reader.present(named).or(nested).and_then(Value::as_f64).or(usual) {
-        Some(share) if share > 0.0 && share < 1.0 => Some((share * head_dim as f64) as u64),
+        // Angles are for pairs of channels: an odd one takes its neighbour along.
+        Some(share) if share > 0.0 && share < 1.0 => {
+            Some(((share * head_dim as f64) as u64).next_multiple_of(2))
+        }
         Some(_) => None,
         None => reader.some("rotary_dim"),
     }

@@ -17,6 +17,11 @@ pub(super) fn plain(reader: &mut Reader, kind: &str) -> Architecture {
 
 /// GPT-2: learned positions, LayerNorm, biases, no gate.
 pub(super) fn gpt2(reader: &mut Reader, _: &str) -> Architecture {
+    if reader.present("add_cross_attention").and_then(serde_json::Value::as_bool) == Some(true) {
+        let message =
+            "`add_cross_attention` of this config.json attends to an encoder, which can't be planned";
+        reader.refuse("add_cross_attention", "parts of models that are not planned", message.to_owned());
+    }
     let hidden_size = reader.need("n_embd");
     let heads = reader.need("n_head");
     let ffn = reader.number("n_inner", hidden_size.saturating_mul(4));

@@ -102,6 +102,12 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         _ => reader.number("num_key_value_heads", heads),
     };
     let head_dim = reader.number("head_dim", family.head_dim.unwrap_or(hidden_size / heads.max(1)));
+    if family.qk_norm == QkNorm::Full && heads.checked_mul(head_dim) != Some(hidden_size) {
+        let message = format!(
+            "{heads} heads of {head_dim} are not the hidden size {hidden_size}; norms over all of them can't be planned then"
+        );
+        reader.refuse("num_attention_heads", "norms of queries and keys over all heads", message);
+    }
     let attention = Attention::Gqa {
         heads,
         kv_heads,
