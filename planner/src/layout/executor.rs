@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use crate::finding::Finding;
 use crate::model::{
-    Activation, Architecture, Attention, Balance, LayerKind, MixerRef, Mlp, Moe, Norm, QkNorm, Routing, Score,
+    Activation, Architecture, Attention, Balance, Branches, LayerKind, MixerRef, Mlp, Moe, Norm, Positions,
+    QkNorm, Routing, Score, Scores,
 };
 use crate::plan::{MoeTraining, Optimizer, Plan, Training};
 use crate::units::Dtype;
@@ -54,17 +55,29 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         pattern: _,
         moe: _,
         gated: _,
-        activation: Activation::Silu | Activation::Gelu | Activation::SquaredRelu,
+        activation,
         mlp_bias: _,
-        norm: Norm::Rms | Norm::Layer,
+        norm,
         norm_eps: _,
         rope_theta: _,
+        rope_scaling,
         tied_embeddings: _,
         learned_positions: _,
         mtp_layers: _,
         mtp_shared,
         mtp_pattern: _,
         post_norms: _,
+        no_pre_norms,
+        no_final_norm,
+        embedding_norm,
+        branches,
+        head_bias,
+        embedding_multiplier,
+        residual_multiplier,
+        logit_multiplier,
+        logit_cap,
+        activation_limit,
+        extras,
         hyper_connections,
         attention_residuals,
         layer_inputs,
@@ -74,8 +87,30 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         parts: _,
     } = model;
     let mut limits = Vec::new();
+    let mut refuse = |there: bool, field: &str, what: &str| {
+        if there {
+            limits.push(limit("model", field, format!("the executor has no {what} yet")));
+        }
+    };
+    let usual = matches!(activation, Activation::Silu | Activation::Gelu | Activation::SquaredRelu);
+    refuse(!usual, "activation", "activation of this kind");
+    refuse(!matches!(norm, Norm::Rms | Norm::Layer), "norm", "norms without weights or without biases");
+    refuse(rope_scaling.is_some(), "rope_scaling", "scaling of rotary angles");
+    refuse(*no_pre_norms, "no_pre_norms", "norms behind attention and MLP in the place of those before");
+    refuse(*no_final_norm, "no_final_norm", "models without a final norm");
+    refuse(*embedding_norm, "embedding_norm", "norm of word embeddings");
+    refuse(*branches != Branches::InTurn, "branches", "attention and MLP side by side");
+    refuse(*head_bias, "head_bias", "bias of the output layer");
+    refuse(*embedding_multiplier != 1.0, "embedding_multiplier", "multiplier of word embeddings");
+    refuse(*residual_multiplier != 1.0, "residual_multiplier", "multiplier of what is added to the stream");
+    refuse(*logit_multiplier != 1.0, "logit_multiplier", "multiplier of logits");
+    refuse(logit_cap.is_some(), "logit_cap", "soft cap of logits");
+    refuse(activation_limit.is_some(), "activation_limit", "bounded activation");
+    for extra in extras {
+        refuse(true, crate::plan::clip(&extra.name).as_ref(), "parameter of this name");
+    }
     for mixer in model.mixers() {
-        limits.extend(mixer_limit(model, mixer, tp));
+        limits.extend(mixer_limit(model, mixer, tp, plan.training.seq_len));
     }
     if *hyper_connections > 0 || *attention_residuals {
         limits.push(limit(
@@ -134,10 +169,12 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
         latent_size: _,
         latent_norm: _,
         scaled_branches,
+        weighs_inputs,
+        identity_experts,
         router_bias_buffer: _,
         routing:
             Routing {
-                score: Score::Softmax | Score::Sigmoid,
+                score,
                 normalize: _,
                 scale: _,
                 groups: _,
@@ -154,6 +191,13 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
             "scaled_branches",
             "the executor has no router with learned scales and no norms for dense and routed branch yet",
         ));
+    }
+    if !matches!(score, Score::Softmax | Score::Sigmoid) {
+        limits.push(limit("model", "score", "the executor has routers by softmax and sigmoid alone"));
+    }
+    if *weighs_inputs || *identity_experts > 0 {
+        let what = "the executor weighs what experts give, and has no choices without an expert yet";
+        limits.push(limit("model", "experts", what));
     }
     let again = plan.training.recompute == Granularity::Full
         || plan.training.recompute_modules.iter().any(|module| module == "moe");
@@ -172,9 +216,29 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
     limits
 }
 
+/// What of an attention's scores is not executed: a window or a chunk as long as the sequence leaves nothing out.
+fn score_limit(scores: &Scores, seq_len: u64) -> Option<&'static str> {
+    let Scores { window, chunk, positions, rope, scale, soft_cap, temperature, norm_after_rotation } = scores;
+    let limits = [
+        (window.is_some_and(|tokens| tokens < seq_len), "no attention in windows"),
+        (chunk.is_some_and(|tokens| tokens < seq_len), "no attention in chunks"),
+        (*positions == Positions::None, "no layers without rotation"),
+        (*positions == Positions::Alibi, "no biases by distance (ALiBi)"),
+        (rope.is_some(), "no layers with a rotation of their own"),
+        (scale.is_some(), "no scale of scores other than that of the head's width"),
+        (soft_cap.is_some(), "no soft cap of scores"),
+        (temperature.is_some(), "no temperature of queries"),
+        (*norm_after_rotation, "no norms of queries and keys behind their rotation"),
+    ];
+    limits.into_iter().find_map(|(there, what)| there.then_some(what))
+}
+
 /// Why a mixer can't be executed.
-fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Finding> {
+fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64, seq_len: u64) -> Option<Finding> {
     let missing = |what: &str| Some(limit("model", "attention", format!("the executor has {what} yet")));
+    if let Some(what) = mixer.attention().and_then(|attention| score_limit(attention.scores(), seq_len)) {
+        return missing(what);
+    }
     match mixer {
         MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
             missing("no values that are the keys")
@@ -182,9 +246,19 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
         MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => {
             missing("no keys and values of an earlier layer")
         }
-        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::PerHeadLayer, .. }) => {
+        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::PerHeadLayer | QkNorm::EachHead, .. }) => {
             missing("no LayerNorm of queries and keys")
         }
+        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::Plain, .. }) => {
+            missing("no norms of queries and keys without weights")
+        }
+        MixerRef::Attention(Attention::Gqa { value_dim: Some(_), .. }) => {
+            missing("no values of another width")
+        }
+        MixerRef::Attention(
+            Attention::Gqa { head_gate: true, .. } | Attention::Mla { head_gate: true, .. },
+        ) => missing("no gates of whole heads"),
+        MixerRef::Attention(Attention::Mla { sinks: true, .. }) => missing("no sinks in latent attention"),
         MixerRef::Attention(Attention::Mla { qk_norm: false, .. }) => {
             missing("no latent attention without norms")
         }
@@ -213,6 +287,10 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
                 output_gate: _,
                 values_are_keys: false,
                 shared_kv: false,
+                value_dim: None,
+                head_gate: false,
+                // Above.
+                scores: _,
             }
             | Attention::Mla {
                 heads: _,
@@ -224,6 +302,9 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
                 qk_norm: true,
                 indexer: None,
                 output_gate: _,
+                sinks: false,
+                head_gate: false,
+                scores: _,
             },
         ) => None,
         MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
@@ -231,7 +312,8 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
         | MixerRef::KimiDelta(_)
         | MixerRef::Mamba2(_)
         | MixerRef::Parallel(_)
-        | MixerRef::Linear => {
+        | MixerRef::Linear
+        | MixerRef::Listed(_) => {
             let kinds = model.layer_kinds();
             let kind = kinds.iter().find(|(kind, _)| model.mixer(*kind) == Some(mixer));
             let named = LayerKind::new(kind.map_or(Some(0), |(kind, _)| kind.mixer), Mlp::None);

@@ -24,6 +24,13 @@ pub(super) fn mixer_rules(shape: &Shape<'_>, broken: &mut Broken) {
                 attention_rules(shape, &both.attention, broken);
                 mamba_rules(shape, &both.mamba, broken);
             }
+            MixerRef::Listed(listed) => {
+                let tp = shape.layout.tp;
+                let (heads, rule) = (listed.heads, "heads or channels of a mixer are a multiple of tp");
+                broken.require(tp > 0 && heads.is_multiple_of(tp), "layout.tp", tp, rule, || {
+                    format!("{heads} heads of {} can't be split over tp {tp}", listed.name)
+                });
+            }
             MixerRef::Linear => {
                 let (tp, width) = (shape.layout.tp, shape.architecture.hidden_size);
                 let rule = "a matrix in the place of attention is cut by its outputs (Megatron-Core heterogeneous_layer_specs)";

@@ -12,19 +12,30 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
     let &Setting { size, full, local, tp, .. } = at;
     let wide = |value: u64| Wide::from(value);
     match *attention {
-        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, output_gate, shared_kv, .. } => {
+        Attention::Gqa {
+            heads,
+            kv_heads,
+            head_dim,
+            qk_norm,
+            output_gate,
+            shared_kv,
+            value_dim,
+            head_gate,
+            ..
+        } => {
             // Keys and values of an earlier layer are that layer's.
             let kv = if shared_kv { Wide::ZERO } else { wide(kv_heads).div_ceil(tp).max(Wide::of(1)) };
             let (query, dim) = (wide(heads) / tp, wide(head_dim));
-            let qkv = size * full * (query + 2 * kv) * dim;
+            let value = wide(value_dim.unwrap_or(head_dim));
+            let qkv = size * full * (query * dim + kv * (dim + value));
             let norm = match qk_norm {
                 QkNorm::None => Wide::ZERO,
-                QkNorm::PerHead | QkNorm::Full => (size * dim + 4) * full * (query + kv),
-                QkNorm::PerHeadLayer => (size * dim + 8) * full * (query + kv),
+                QkNorm::PerHead | QkNorm::Full | QkNorm::Plain => (size * dim + 4) * full * (query + kv),
+                QkNorm::PerHeadLayer | QkNorm::EachHead => (size * dim + 8) * full * (query + kv),
             };
             // The gate, and the output behind it.
-            let gate = if output_gate { 2 * size * full * query * dim } else { Wide::ZERO };
-            let mut bytes = core(at, query, query * dim);
+            let gate = if output_gate || head_gate { 2 * size * full * query * value } else { Wide::ZERO };
+            let mut bytes = core(at, query, query * value);
             bytes.saved.put(Part::Attention, qkv + norm + gate);
             bytes
         }
@@ -37,6 +48,7 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             v_dim,
             qk_norm,
             output_gate,
+            head_gate,
             ..
         } => {
             let (rank, latent, rope) =
@@ -47,7 +59,7 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             let unnormed = if qk_norm { rank + 2 * latent + rope } else { rope };
             let compressed = size * local * unnormed + at.widths.input(local * (rank + latent));
             let expanded = size * full * heads * (2 * query + value);
-            let gate = if output_gate { 2 * size * full * heads * value } else { Wide::ZERO };
+            let gate = if output_gate || head_gate { 2 * size * full * heads * value } else { Wide::ZERO };
             let mut bytes = core(at, heads, heads * value);
             bytes.saved.put(Part::Attention, compressed + gate);
             bytes.keep(Part::Attention, expanded, at.recomputes("mla_up_proj"));

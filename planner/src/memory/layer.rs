@@ -1,6 +1,6 @@
 //! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
 
-use crate::model::{Attention, LayerKind, MixerRef, Mlp};
+use crate::model::{Attention, Branches, LayerKind, MixerRef, Mlp};
 use crate::wire::{Implementation, Runtime};
 
 use super::parts::{LayerBytes, Part, Saved};
@@ -23,6 +23,7 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
         Some(MixerRef::DeltaNet(delta)) => recurrent::delta_net(at, delta),
         Some(MixerRef::KimiDelta(delta)) => recurrent::kimi_delta(at, delta),
         Some(MixerRef::Mamba2(mamba)) => recurrent::mamba(at, mamba),
+        Some(MixerRef::Listed(listed)) => recurrent::listed(at, listed),
         // What both save is alive from forward to backward.
         Some(MixerRef::Parallel(both)) => {
             attention::attention(at, &both.attention).then(recurrent::mamba(at, &both.mamba))
@@ -36,7 +37,9 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
         Mlp::Linear | Mlp::None => LayerBytes::default(),
     };
     let parts = Wide::from(mixer.is_some()) + Wide::from(kind.mlp != Mlp::None);
-    let norms = if model.post_norms { 2 * parts } else { parts };
+    let shared = u64::from(model.branches == Branches::OneNorm && parts == Wide::of(2));
+    let before = if model.no_pre_norms { Wide::ZERO } else { parts - Wide::from(shared) };
+    let norms = if model.post_norms { before + parts } else { before };
     let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { Wide::ZERO };
     let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { Wide::ZERO };
     let masks = masks + unsplit;

@@ -1,6 +1,6 @@
 //! What stands in attention's place: state-space models and delta rules.
 
-use crate::model::{DeltaNet, KimiDelta, Mamba2};
+use crate::model::{DeltaNet, KimiDelta, Listed, ListedCut, Mamba2};
 
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
@@ -60,4 +60,17 @@ pub fn kimi_delta(at: &Setting<'_>, delta: &KimiDelta) -> LayerBytes {
     let width = Wide::from(delta.heads) * Wide::from(delta.head_dim);
     let state = 4 * at.full * width * Wide::from(delta.head_dim) / DELTA_CHUNK;
     LayerBytes::saved(Part::Recurrence, (at.size * at.full * 10 * width + state) / at.tp)
+}
+
+/// A mixer by its parameters: what its matrices give, and input and output of what runs between them.
+pub fn listed(at: &Setting<'_>, listed: &Listed) -> LayerBytes {
+    let outputs = |cut: ListedCut| -> Wide {
+        let matrices = listed.parameters.iter().filter(|one| one.cut == cut && one.shape.len() > 1);
+        matrices
+            .filter(|one| !one.name.ends_with("conv.weight"))
+            .map(|one| one.shape.iter().rev().skip(1).fold(Wide::of(1), |all, &dim| all * Wide::from(dim)))
+            .fold(Wide::ZERO, |all, one| all + one)
+    };
+    let split = (outputs(ListedCut::Outputs) + 2 * Wide::from(listed.inner)) / at.tp;
+    LayerBytes::saved(Part::Recurrence, at.size * at.full * (split + outputs(ListedCut::Whole)))
 }

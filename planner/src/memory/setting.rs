@@ -5,7 +5,6 @@
 //! parallel, else Tc. Te = tokens that reach a rank's experts.
 
 use crate::cluster::Generation;
-use crate::model::Norm;
 use crate::plan::Plan;
 use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
 
@@ -77,8 +76,8 @@ impl<'a> Setting<'a> {
             tp,
             cp,
             hidden: Wide::from(plan.model.hidden_size),
-            statistic: match (plan.runtime, plan.model.norm) {
-                (Runtime::Megatron | Runtime::MegatronFsdp, Norm::Layer) => Wide::of(8),
+            statistic: match (plan.runtime, plan.model.norm.centers()) {
+                (Runtime::Megatron | Runtime::MegatronFsdp, true) => Wide::of(8),
                 _ => Wide::of(4),
             },
             kernel: kernel(plan),

@@ -44,6 +44,13 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     range("number of runs in its pattern", 1 + model.pattern.len() as u64, 1 + MAX_LAYERS);
     range("number of layers of a prediction module", 1 + model.mtp_pattern.len() as u64, 64);
     range("number of parts that are not planned", 1 + model.parts.len() as u64, 1 + MOST_PARTS as u64);
+    range("number of parameters of its family alone", 1 + model.extras.len() as u64, 64);
+    for extra in &model.extras {
+        range("number of dims of a parameter", extra.shape.len() as u64, 8);
+        for &size in &extra.shape {
+            range("size of a parameter of its family alone", size, 1 << 26);
+        }
+    }
     range("number of other mixers", 1 + model.other_mixers.len() as u64, 64);
     let others = model.other_mixers.iter().map(|mixer| mixer.as_ref());
     for mixer in std::iter::once(MixerRef::Attention(&model.attention)).chain(others) {
@@ -55,13 +62,33 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
         range("number of experts", moe.experts, 1 << 16);
         range("expert width", moe.ffn_hidden_size, 1 << 24);
         range("top_k", moe.top_k, 1 << 16);
+        range("number of identity experts", moe.identity_experts.max(1), 1 << 16);
         range("shared expert width", moe.shared_ffn_hidden_size.max(1), 1 << 24);
         range("latent width of experts", moe.latent_size.unwrap_or(1), 1 << 20);
     }
     if !findings.is_empty() {
         return findings;
     }
-    for (what, value) in [("norm_eps", model.norm_eps), ("rope_theta", model.rope_theta)] {
+    let mut positive = vec![("norm_eps", model.norm_eps), ("rope_theta", model.rope_theta)];
+    for (what, value) in [
+        ("embedding_multiplier", model.embedding_multiplier),
+        ("residual_multiplier", model.residual_multiplier),
+        ("logit_multiplier", model.logit_multiplier),
+        ("logit_cap", model.logit_cap.unwrap_or(1.0)),
+        ("activation_limit", model.activation_limit.unwrap_or(1.0)),
+    ] {
+        positive.push((what, value));
+    }
+    let attentions = std::iter::once(&model.attention)
+        .chain(model.other_mixers.iter().filter_map(|mixer| mixer.as_ref().attention()));
+    for scores in attentions.map(Attention::scores) {
+        positive.push(("scale of scores", scores.scale.unwrap_or(1.0)));
+        positive.push(("soft_cap of scores", scores.soft_cap.unwrap_or(1.0)));
+        positive.push(("window", scores.window.unwrap_or(1) as f64));
+        positive.push(("chunk", scores.chunk.unwrap_or(1) as f64));
+        positive.push(("rope theta", scores.rope.as_ref().map_or(1.0, |rope| rope.theta)));
+    }
+    for (what, value) in positive {
         if !(value.is_finite() && value > 0.0) {
             findings.push(Finding::error(
                 "model",
@@ -172,11 +199,12 @@ fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
         None => Vec::new(),
     };
     match mixer {
-        MixerRef::Attention(Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, .. }) => vec![
+        MixerRef::Attention(Attention::Gqa { heads, kv_heads, head_dim, rotary_dim, value_dim, .. }) => vec![
             ("number of heads", *heads),
             ("number of kv heads", *kv_heads),
             ("head width", *head_dim),
             ("rotated head width", rotary_dim.unwrap_or(*head_dim)),
+            ("width of values", value_dim.unwrap_or(*head_dim)),
         ],
         MixerRef::Attention(Attention::Mla {
             heads,
@@ -208,6 +236,7 @@ fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
             qk_rope_dim,
             compressed,
             indexer,
+            scores: _,
         }) => {
             let mut sizes = vec![
                 ("number of heads", *heads),
@@ -227,6 +256,25 @@ fn sizes(mixer: MixerRef<'_>) -> Vec<(&'static str, u64)> {
             both_sizes
         }
         MixerRef::Linear => Vec::new(),
+        MixerRef::Listed(listed) => {
+            let mut sizes = vec![
+                ("number of heads of a mixer", listed.heads),
+                ("number of parameters of a mixer", listed.parameters.len() as u64),
+            ];
+            let of = listed.parameters.iter().flat_map(|parameter| {
+                let (dims, most) = (parameter.shape.len() as u64, parameter.shape.iter().max());
+                [
+                    ("number of dims of a mixer's parameter", dims),
+                    ("size of a mixer's parameter", most.map_or(0, |most| most.div_ceil(256))),
+                ]
+            });
+            sizes.extend(of);
+            sizes.extend([
+                ("state of a mixer", listed.state.max(1)),
+                ("channels of a mixer", listed.inner.div_ceil(256)),
+            ]);
+            sizes
+        }
         MixerRef::DeltaNet(delta) => vec![
             ("number of key heads", delta.key_heads),
             ("number of value heads", delta.value_heads),
@@ -270,7 +318,9 @@ fn groups(mixer: MixerRef<'_>) -> Vec<Finding> {
             "key heads",
             "value heads are a multiple of key heads (Megatron-Core gated_delta_net)",
         ),
-        MixerRef::KimiDelta(_) | MixerRef::Parallel(_) | MixerRef::Linear => (1, 1, "", ""),
+        MixerRef::KimiDelta(_) | MixerRef::Parallel(_) | MixerRef::Linear | MixerRef::Listed(_) => {
+            (1, 1, "", "")
+        }
         MixerRef::Mamba2(mamba) => (
             mamba.heads,
             mamba.groups,

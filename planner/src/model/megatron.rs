@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Activation, Architecture, Attention, Balance, DeltaNet, Indexer, LayerKind, LayerRun, Mixer, Mlp, Moe,
-    Norm, QkNorm, Routing, Score, fold,
+    Norm, QkNorm, Routing, Score, Scores, fold,
 };
 
 /// What stands beside the `TransformerConfig`: arguments of the model and the tokenizer.
@@ -46,6 +46,9 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             qk_norm: flag("qk_layernorm"),
             indexer: indexer(config)?,
             output_gate: false,
+            sinks: false,
+            head_gate: false,
+            scores: Scores::default(),
         }
     } else {
         Attention::Gqa {
@@ -60,6 +63,9 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             output_gate: flag("attention_output_gate"),
             values_are_keys: false,
             shared_kv: false,
+            value_dim: None,
+            head_gate: false,
+            scores: Scores::default(),
         }
     };
     let delta = matches!(word("experimental_attention_variant"), "gdn" | "gated_delta_net");
@@ -77,16 +83,13 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             latent_size: number("moe_latent_size")?,
             latent_norm: false,
             scaled_branches: false,
+            weighs_inputs: false,
+            identity_experts: 0,
             router_bias_buffer: if flag("moe_router_enable_expert_bias") { experts } else { 0 },
             routing: routing(config),
         }),
     };
     Ok(Architecture {
-        num_layers,
-        hidden_size,
-        ffn_hidden_size,
-        vocab_size: beside.vocab_size,
-        attention,
         pattern: pattern(config, !other_mixers.is_empty(), num_layers)?,
         other_mixers,
         moe,
@@ -94,20 +97,11 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
         activation: if word("activation_func") == "silu" { Activation::Silu } else { Activation::Gelu },
         mlp_bias: biased,
         norm: if word("normalization") == "RMSNorm" { Norm::Rms } else { Norm::Layer },
-        norm_eps: 1e-5,
-        rope_theta: 10_000.0,
         tied_embeddings: beside.tied_embeddings,
         learned_positions: beside.learned_positions,
         mtp_layers: number("mtp_num_layers")?.unwrap_or(0),
         mtp_shared: flag("mtp_use_repeated_layer"),
-        mtp_pattern: Vec::new(),
-        post_norms: false,
-        hyper_connections: 0,
-        attention_residuals: false,
-        layer_inputs: None,
-        alternating_updates: 0,
-        residual_rank: 0,
-        parts: std::collections::BTreeMap::new(),
+        ..Architecture::of(num_layers, hidden_size, ffn_hidden_size, beside.vocab_size, attention)
     })
 }
 

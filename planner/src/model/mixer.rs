@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Scores;
+
 /// How tokens attend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -38,6 +40,15 @@ pub enum Attention {
         /// Whether keys and values are those of an earlier layer, so that there are only queries (Gemma 3n).
         #[serde(default, skip_serializing_if = "super::no")]
         shared_kv: bool,
+        /// Width of a value head; a query head's where absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value_dim: Option<u64>,
+        /// A gate on the output of each head, one number (Laguna).
+        #[serde(default, skip_serializing_if = "super::no")]
+        head_gate: bool,
+        /// Windows, positions, scales, caps.
+        #[serde(default, skip_serializing_if = "Scores::is_default")]
+        scores: Scores,
     },
     /// Multi-head latent attention (DeepSeek-V2 and later).
     Mla {
@@ -63,6 +74,15 @@ pub enum Attention {
         /// A gate on the output, as wide as the values (Kimi-K3).
         #[serde(default)]
         output_gate: bool,
+        /// A learned sink per head in the softmax.
+        #[serde(default, skip_serializing_if = "super::no")]
+        sinks: bool,
+        /// A gate on the output of each head, one number.
+        #[serde(default, skip_serializing_if = "super::no")]
+        head_gate: bool,
+        /// Windows, positions, scales, caps.
+        #[serde(default, skip_serializing_if = "Scores::is_default")]
+        scores: Scores,
     },
     /// Queries by a low rank, one key that is its own value for all heads, output by groups (DeepSeek-V4).
     Shared {
@@ -84,10 +104,42 @@ pub enum Attention {
         /// What chooses the compressed keys that are attended to; its keys are compressed likewise.
         #[serde(default)]
         indexer: Option<Indexer>,
+        /// Windows, positions, scales, caps.
+        #[serde(default, skip_serializing_if = "Scores::is_default")]
+        scores: Scores,
     },
 }
 
 impl Attention {
+    /// Grouped-query attention without extras.
+    pub fn grouped(heads: u64, kv_heads: u64, head_dim: u64) -> Attention {
+        Attention::Gqa {
+            heads,
+            kv_heads,
+            head_dim,
+            rotary_dim: None,
+            qk_norm: QkNorm::None,
+            qkv_bias: false,
+            out_bias: false,
+            sinks: false,
+            output_gate: false,
+            values_are_keys: false,
+            shared_kv: false,
+            value_dim: None,
+            head_gate: false,
+            scores: Scores::default(),
+        }
+    }
+
+    /// What becomes of its scores.
+    pub fn scores(&self) -> &Scores {
+        match self {
+            Attention::Gqa { scores, .. }
+            | Attention::Mla { scores, .. }
+            | Attention::Shared { scores, .. } => scores,
+        }
+    }
+
     /// Query heads.
     pub fn heads(&self) -> u64 {
         match *self {
@@ -127,8 +179,12 @@ pub enum QkNorm {
     PerHead,
     /// The same with a bias vector: LayerNorm.
     PerHeadLayer,
-    /// A weight for each head (MiniMax-M2).
+    /// A norm over all heads together, with a weight for each channel (MiniMax-M2).
     Full,
+    /// LayerNorm of each head with weights of its own (Cohere, StableLM).
+    EachHead,
+    /// Norms without weights (Llama 4, nanochat).
+    Plain,
 }
 
 impl QkNorm {
@@ -218,6 +274,50 @@ pub struct Parallel {
     pub mamba: Mamba2,
 }
 
+/// A mixer by what it consists of, for kinds that have no rules of their own here: Mamba, RWKV, mLSTM, lightning
+/// attention, gated convolutions.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// What it is called.
+    pub name: String,
+    /// Its parameters.
+    pub parameters: Vec<ListedParameter>,
+    /// Heads, groups or channels that tensor parallelism may divide.
+    pub heads: u64,
+    /// Channels that it works on.
+    pub inner: u64,
+    /// Elements of the state that each of them keeps; 0 for none.
+    pub state: u64,
+    /// Tokens that its convolution sees; 0 for none.
+    #[serde(default, skip_serializing_if = "super::zero")]
+    pub conv_kernel: u64,
+}
+
+/// A parameter of such a mixer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListedParameter {
+    /// Its name.
+    pub name: String,
+    /// How tensor parallelism cuts it.
+    pub cut: ListedCut,
+    /// Its shape, outputs first.
+    pub shape: Vec<u64>,
+}
+
+/// How tensor parallelism cuts a parameter of such a mixer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ListedCut {
+    /// By its outputs, the first dim.
+    Outputs,
+    /// By its inputs, the second dim.
+    Inputs,
+    /// Not at all.
+    Whole,
+}
+
 /// What mixes the tokens of a layer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -234,6 +334,8 @@ pub enum Mixer {
     Parallel(Parallel),
     /// One square matrix, which mixes nothing (what Nemotron-NAS puts in the place of attention).
     Linear,
+    /// What is known by its parameters alone.
+    Listed(Listed),
 }
 
 /// The same, borrowed from an architecture.
@@ -251,6 +353,8 @@ pub enum MixerRef<'a> {
     Parallel(&'a Parallel),
     /// One square matrix.
     Linear,
+    /// What is known by its parameters alone.
+    Listed(&'a Listed),
 }
 
 impl<'a> MixerRef<'a> {
@@ -283,6 +387,7 @@ impl Mixer {
             Mixer::Mamba2(mamba) => MixerRef::Mamba2(mamba),
             Mixer::Parallel(both) => MixerRef::Parallel(both),
             Mixer::Linear => MixerRef::Linear,
+            Mixer::Listed(listed) => MixerRef::Listed(listed),
         }
     }
 }

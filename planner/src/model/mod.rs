@@ -9,6 +9,7 @@ mod mixer;
 mod params;
 mod pattern;
 mod routing;
+mod scores;
 #[cfg(test)]
 mod tests;
 
@@ -17,12 +18,16 @@ pub(crate) use check::check_model;
 pub(crate) use fewer::with_layers;
 pub use hf::{Imported, import_hf, supported_model_types};
 pub use megatron::{Beside, import_megatron};
-pub use mixer::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, Mixer, MixerRef, Parallel, QkNorm};
+pub use mixer::{
+    Attention, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, Mamba2, Mixer, MixerRef,
+    Parallel, QkNorm,
+};
 pub use params::{
     Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters, untrained_elements,
 };
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use routing::{Balance, Routing, Score};
+pub use scores::{Positions, Rope, RopeKind, RopeScaling, Scores, Span, Temperature};
 
 use std::collections::BTreeMap;
 
@@ -71,6 +76,9 @@ pub struct Architecture {
     /// Base of the rotary position embedding.
     #[serde(default = "rope_theta")]
     pub rope_theta: f64,
+    /// How rotary angles differ from those of the base; none for not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rope_scaling: Option<RopeScaling>,
     /// Whether the output layer is the embedding.
     #[serde(default)]
     pub tied_embeddings: bool,
@@ -89,6 +97,40 @@ pub struct Architecture {
     /// Whether attention and MLP have a norm on their output too (Gemma).
     #[serde(default, skip_serializing_if = "no")]
     pub post_norms: bool,
+    /// Whether they have none on their input, so that the one on their output is the only one (OLMo 2).
+    #[serde(default, skip_serializing_if = "no")]
+    pub no_pre_norms: bool,
+    /// Whether there is no norm behind the last layer (GPT-1).
+    #[serde(default, skip_serializing_if = "no")]
+    pub no_final_norm: bool,
+    /// Whether word embeddings have a norm (BLOOM).
+    #[serde(default, skip_serializing_if = "no")]
+    pub embedding_norm: bool,
+    /// Whether attention and MLP work on the same input and are added together.
+    #[serde(default, skip_serializing_if = "Branches::is_default")]
+    pub branches: Branches,
+    /// Whether the output layer has a bias.
+    #[serde(default, skip_serializing_if = "no")]
+    pub head_bias: bool,
+    /// What word embeddings are multiplied by.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub embedding_multiplier: f64,
+    /// What attention and MLP give is multiplied by before it is added to the stream.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub residual_multiplier: f64,
+    /// What logits are multiplied by.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub logit_multiplier: f64,
+    /// Cap c of logits, c tanh(logit / c); none for no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_cap: Option<f64>,
+    /// Bound of what the activation is given: of the gate from above, of the up projection on both sides (gpt-oss,
+    /// DeepSeek-V4); none for no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation_limit: Option<f64>,
+    /// Parameters beside all these, by what a family has and no other.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extras: Vec<Extra>,
     /// Copies of the residual stream that learned hyper-connections mix (DeepSeek-V4); 0 for a plain stream.
     #[serde(default, skip_serializing_if = "zero")]
     pub hyper_connections: u64,
@@ -121,7 +163,109 @@ pub struct LayerInputs {
     pub width: u64,
 }
 
+/// How attention and MLP of a layer meet the residual stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Branches {
+    /// One after the other.
+    #[default]
+    InTurn,
+    /// Side by side, each with a norm of its own on the same stream (GPT-NeoX).
+    SideBySide,
+    /// Side by side on one norm (GPT-J, Falcon, Cohere).
+    OneNorm,
+}
+
+impl Branches {
+    fn is_default(&self) -> bool {
+        *self == Branches::default()
+    }
+}
+
+/// A parameter that only one family has: it is kept, counted and trained, the same on every tensor-parallel rank.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Extra {
+    /// Its name, such as `attention.sub_norm`.
+    pub name: String,
+    /// What it goes with.
+    pub at: ExtraAt,
+    /// Its shape.
+    pub shape: Vec<u64>,
+}
+
+/// What a parameter of one family goes with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtraAt {
+    /// Word embeddings.
+    Embedding,
+    /// The final norm and the output layer.
+    Head,
+    /// Every layer.
+    Layer,
+    /// Layers with attention of any kind, and whatever stands in its place.
+    Mixer,
+    /// Layers with the architecture's first attention alone.
+    Attention,
+    /// Layers with a dense MLP.
+    Mlp,
+    /// Layers with experts.
+    Experts,
+}
+
 impl Architecture {
+    /// A gated decoder with `attention` in every layer and everything else as `Architecture`'s fields have it where they
+    /// are left out.
+    pub fn of(
+        num_layers: u64,
+        hidden_size: u64,
+        ffn_hidden_size: u64,
+        vocab_size: u64,
+        attention: Attention,
+    ) -> Self {
+        Architecture {
+            num_layers,
+            hidden_size,
+            ffn_hidden_size,
+            vocab_size,
+            attention,
+            other_mixers: Vec::new(),
+            pattern: Vec::new(),
+            moe: None,
+            gated: true,
+            activation: Activation::default(),
+            mlp_bias: false,
+            norm: Norm::default(),
+            norm_eps: norm_eps(),
+            rope_theta: rope_theta(),
+            rope_scaling: None,
+            tied_embeddings: false,
+            learned_positions: None,
+            mtp_layers: 0,
+            mtp_shared: false,
+            mtp_pattern: Vec::new(),
+            post_norms: false,
+            no_pre_norms: false,
+            no_final_norm: false,
+            embedding_norm: false,
+            branches: Branches::default(),
+            head_bias: false,
+            embedding_multiplier: 1.0,
+            residual_multiplier: 1.0,
+            logit_multiplier: 1.0,
+            logit_cap: None,
+            activation_limit: None,
+            extras: Vec::new(),
+            hyper_connections: 0,
+            attention_residuals: false,
+            layer_inputs: None,
+            alternating_updates: 0,
+            residual_rank: 0,
+            parts: BTreeMap::new(),
+        }
+    }
+
     /// Multi-token-prediction modules with parameters of their own.
     pub fn mtp_modules(&self) -> u64 {
         if self.mtp_shared { self.mtp_layers.min(1) } else { self.mtp_layers }
@@ -144,6 +288,14 @@ fn zero(number: &u64) -> bool {
     *number == 0
 }
 
+fn one() -> f64 {
+    1.0
+}
+
+fn is_one(number: &f64) -> bool {
+    *number == 1.0
+}
+
 fn norm_eps() -> f64 {
     1e-5
 }
@@ -161,6 +313,24 @@ pub enum Norm {
     Rms,
     /// LayerNorm: a weight and a bias.
     Layer,
+    /// LayerNorm with a weight alone (Cohere, MPT).
+    LayerWeight,
+    /// RMSNorm without a weight (nanochat).
+    PlainRms,
+    /// LayerNorm without weight and bias (OLMo).
+    PlainLayer,
+}
+
+impl Norm {
+    /// Whether it has a weight, and a bias.
+    pub fn parameters(self) -> (bool, bool) {
+        (!matches!(self, Norm::PlainRms | Norm::PlainLayer), self == Norm::Layer)
+    }
+
+    /// Whether it takes the mean away, so that it keeps two statistics of a token.
+    pub fn centers(self) -> bool {
+        matches!(self, Norm::Layer | Norm::LayerWeight | Norm::PlainLayer)
+    }
 }
 
 /// The MLP's activation function.
@@ -170,10 +340,24 @@ pub enum Activation {
     /// SiLU (with a gate: SwiGLU).
     #[default]
     Silu,
-    /// GELU.
+    /// GELU by its tanh form.
     Gelu,
     /// ReLU, squared (Nemotron).
     SquaredRelu,
+    /// GELU by the error function.
+    GeluErf,
+    /// GELU by a logistic function of 1.702 times its input.
+    QuickGelu,
+    /// ReLU.
+    Relu,
+    /// gpt-oss's: a gate by a logistic function of 1.702 times it, and one added to the up projection.
+    GptOss,
+    /// SiTU (Kimi-K3): scaled tangents on both sides.
+    Situ,
+    /// xIELU with two learned scalars (Apertus).
+    Xielu,
+    /// Another, which is planned as of the same sizes.
+    Other,
 }
 
 /// Mixture of experts.
@@ -205,6 +389,12 @@ pub struct Moe {
     /// Whether dense and routed branch have norms of their own and the router learned scales (Gemma 4).
     #[serde(default, skip_serializing_if = "no")]
     pub scaled_branches: bool,
+    /// Whether what experts are given is weighed instead of what they give (Llama 4).
+    #[serde(default, skip_serializing_if = "no")]
+    pub weighs_inputs: bool,
+    /// Further choices of the router that hand a token on as it is (LongCat).
+    #[serde(default, skip_serializing_if = "zero")]
+    pub identity_experts: u64,
     /// Elements of the router's balancing bias per layer, a buffer that is not trained by gradients; 0 for none.
     #[serde(default)]
     pub router_bias_buffer: u64,

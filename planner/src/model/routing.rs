@@ -59,6 +59,10 @@ pub enum Score {
     Softmax,
     /// Each expert by itself.
     Sigmoid,
+    /// Root of the softplus of each (DeepSeek-V4).
+    SqrtSoftplus,
+    /// The best two, each against those near it (Phi-3.5-MoE).
+    SparseMixer,
 }
 
 /// What keeps experts busy alike (Megatron-Core `moe_router_load_balancing_type`).

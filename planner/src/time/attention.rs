@@ -41,9 +41,9 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
     let mut both = Both::default();
     match *mixer {
         MixerShape::None => {}
-        MixerShape::Attention { heads, kv_heads, query_dim, value_dim, .. } => {
+        MixerShape::Attention { heads, kv_heads, query_dim, value_dim, span, .. } => {
             let local = heads / split.tp;
-            // Every query meets half of the keys on average; context parallelism balances the halves.
+            // All pairs of tokens, of which a causal mask leaves half; context parallelism balances the halves.
             let pairs = split.mbs * split.seq_len * split.seq_len / split.cp * local;
             let flops = pairs * (query_dim + value_dim);
             let narrow = (query_dim.max(value_dim) / WIDE_HEAD).min(1.0).sqrt();
@@ -62,6 +62,8 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
                     * (1.0 + machine.of(Role::ShortSequence) / split.seq_len);
                 let faster = if manner.low_attention { LOW_ATTENTION } else { 1.0 };
                 let rate = machine.peak * faster * machine.of(Role::Attention) * narrow / few;
+                // A fused kernel leaves out what a window or a chunk does.
+                let flops = flops * span.seen(split.seq_len) / (split.seq_len / 2.0).max(1.0);
                 both.forward.attention = flops / rate;
                 both.backward.attention = BACKWARD_FLOPS * flops / (rate * BACKWARD_SHARE);
             }

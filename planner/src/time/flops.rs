@@ -2,7 +2,7 @@
 //! that TFLOP/s and MFU compare with its logs.
 //!
 //! A multiply and add are two. The backward pass is twice the forward pass. Causal attention counts half of its
-//! square and ignores windows; routers, norms, and what is computed again are not counted.
+//! square, and of windows and chunks what they leave of it; routers, norms, and what is computed again are not counted.
 
 use super::matrices::{Matrix, matrices};
 use crate::layout::{Layout, chunks_of_stage};
@@ -127,9 +127,10 @@ fn of_mixer(model: &Architecture, mixer: MixerRef<'_>, seq_len: f64, flops: &mut
     match mixer {
         MixerRef::Attention(attention) => {
             let (heads, widths) = match *attention {
-                Attention::Gqa { heads, head_dim, .. } | Attention::Shared { heads, head_dim, .. } => {
-                    (heads, 2 * head_dim)
+                Attention::Gqa { heads, head_dim, value_dim, .. } => {
+                    (heads, head_dim + value_dim.unwrap_or(head_dim))
                 }
+                Attention::Shared { heads, head_dim, .. } => (heads, 2 * head_dim),
                 Attention::Mla {
                     heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, ..
                 } => {
@@ -138,8 +139,8 @@ fn of_mixer(model: &Architecture, mixer: MixerRef<'_>, seq_len: f64, flops: &mut
                     (heads, qk_nope_dim + qk_rope_dim + v_dim)
                 }
             };
-            // A token sees half of the sequence on average.
-            flops.core_attention = heads as f64 * widths as f64 * seq_len;
+            let seen = attention.scores().span().seen(seq_len);
+            flops.core_attention = 2.0 * heads as f64 * widths as f64 * seen;
         }
         MixerRef::DeltaNet(delta) => {
             let (keys, values) = (delta.key_heads * delta.key_dim, delta.value_heads * delta.value_dim);
@@ -158,6 +159,10 @@ fn of_mixer(model: &Architecture, mixer: MixerRef<'_>, seq_len: f64, flops: &mut
             flops.projections =
                 2.0 * hidden * (2.0 * inner + 2.0 * state + mamba.heads as f64) + 2.0 * inner * hidden;
             flops.recurrence = 7.0 * inner * mamba.state as f64;
+        }
+        MixerRef::Listed(listed) => {
+            let inner = listed.inner as f64;
+            flops.recurrence = inner * (7.0 * listed.state as f64 + 2.0 * listed.conv_kernel as f64);
         }
         MixerRef::Parallel(_) | MixerRef::Linear => {}
     }

@@ -1,7 +1,7 @@
 //! What the time of a model's layers depends on, counted once for each model.
 
 use super::matrices::{Cut, Matrix, matrices};
-use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, layer_parameters};
+use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, QkNorm, Span, layer_parameters};
 use crate::shard::Module;
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
@@ -70,6 +70,8 @@ pub enum MixerShape {
         query_norm: bool,
         /// What tensor parallelism gathers instead of the stream, where it gathers low ranks.
         gathered: Option<f64>,
+        /// How far a token sees.
+        span: Span,
     },
     /// A state-space model or delta rule.
     Recurrence {
@@ -216,7 +218,6 @@ const DELTA_CHANNEL_FLOPS: f64 = 192.0;
 const DELTA_STATE_FLOPS: f64 = 6.0;
 
 fn mixer_shape(mixer: MixerRef<'_>) -> MixerShape {
-    use crate::model::QkNorm;
     match mixer {
         MixerRef::Parallel(both) => mixer_shape(MixerRef::Attention(&both.attention)),
         // Its one matrix is among the layer's.
@@ -227,44 +228,7 @@ fn mixer_shape(mixer: MixerRef<'_>) -> MixerShape {
             forward_bytes: 0.0,
             backward_bytes: 0.0,
         },
-        MixerRef::Attention(attention) => match *attention {
-            Attention::Gqa { heads, kv_heads, head_dim, qk_norm, .. } => MixerShape::Attention {
-                heads: heads as f64,
-                kv_heads: kv_heads as f64,
-                query_dim: head_dim as f64,
-                value_dim: head_dim as f64,
-                query_norm: qk_norm != QkNorm::None,
-                gathered: None,
-            },
-            Attention::Mla {
-                heads,
-                q_lora_rank,
-                kv_lora_rank,
-                qk_nope_dim,
-                qk_rope_dim,
-                v_dim,
-                qk_norm,
-                ..
-            } => {
-                let gathered = q_lora_rank.map(|rank| (rank + kv_lora_rank + qk_rope_dim) as f64);
-                MixerShape::Attention {
-                    heads: heads as f64,
-                    kv_heads: heads as f64,
-                    query_dim: (qk_nope_dim + qk_rope_dim) as f64,
-                    value_dim: v_dim as f64,
-                    query_norm: qk_norm,
-                    gathered,
-                }
-            }
-            Attention::Shared { heads, head_dim, q_lora_rank, .. } => MixerShape::Attention {
-                heads: heads as f64,
-                kv_heads: 1.0,
-                query_dim: head_dim as f64,
-                value_dim: head_dim as f64,
-                query_norm: true,
-                gathered: Some((q_lora_rank + head_dim) as f64),
-            },
-        },
+        MixerRef::Attention(attention) => attention_shape(attention),
         MixerRef::Mamba2(mamba) => {
             let inner = (mamba.heads * mamba.head_dim) as f64;
             MixerShape::Recurrence {
@@ -275,12 +239,60 @@ fn mixer_shape(mixer: MixerRef<'_>) -> MixerShape {
                 backward_bytes: 52.0,
             }
         }
+        MixerRef::Listed(listed) => {
+            let inner = listed.inner as f64;
+            MixerShape::Recurrence {
+                heads: listed.heads as f64,
+                inner,
+                flops: inner * (MAMBA_STATE_FLOPS * listed.state as f64 + 2.0 * listed.conv_kernel as f64),
+                forward_bytes: 28.0,
+                backward_bytes: 52.0,
+            }
+        }
         MixerRef::DeltaNet(delta) => {
             delta_shape(delta.value_heads as f64, delta.key_dim as f64, delta.value_dim as f64)
         }
         MixerRef::KimiDelta(delta) => {
             delta_shape(delta.heads as f64, delta.head_dim as f64, delta.head_dim as f64)
         }
+    }
+}
+
+fn attention_shape(attention: &Attention) -> MixerShape {
+    let span = attention.scores().span();
+    match *attention {
+        Attention::Gqa { heads, kv_heads, head_dim, qk_norm, value_dim, .. } => MixerShape::Attention {
+            heads: heads as f64,
+            kv_heads: kv_heads as f64,
+            query_dim: head_dim as f64,
+            value_dim: value_dim.unwrap_or(head_dim) as f64,
+            query_norm: qk_norm != QkNorm::None,
+            gathered: None,
+            span,
+        },
+        Attention::Mla {
+            heads, q_lora_rank, kv_lora_rank, qk_nope_dim, qk_rope_dim, v_dim, qk_norm, ..
+        } => {
+            let gathered = q_lora_rank.map(|rank| (rank + kv_lora_rank + qk_rope_dim) as f64);
+            MixerShape::Attention {
+                heads: heads as f64,
+                kv_heads: heads as f64,
+                query_dim: (qk_nope_dim + qk_rope_dim) as f64,
+                value_dim: v_dim as f64,
+                query_norm: qk_norm,
+                gathered,
+                span,
+            }
+        }
+        Attention::Shared { heads, head_dim, q_lora_rank, .. } => MixerShape::Attention {
+            heads: heads as f64,
+            kv_heads: 1.0,
+            query_dim: head_dim as f64,
+            value_dim: head_dim as f64,
+            query_norm: true,
+            gathered: Some((q_lora_rank + head_dim) as f64),
+            span,
+        },
     }
 }
 

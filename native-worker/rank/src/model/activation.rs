@@ -24,6 +24,7 @@ impl Unit {
             Activation::Silu => input.f_silu()?,
             Activation::Gelu => input.f_gelu(TANH)?,
             Activation::SquaredRelu => input.f_relu()?.f_square()?,
+            other => anyhow::bail!("the executor has no activation {other:?} yet"),
         })
     }
 
@@ -32,6 +33,7 @@ impl Unit {
             Activation::Silu => input.f_silu_backward(gradient)?,
             Activation::Gelu => input.f_gelu_backward(gradient, TANH)?,
             Activation::SquaredRelu => input.f_relu()?.f_mul_scalar(2.0)?.f_mul(gradient)?,
+            other => anyhow::bail!("the executor has no activation {other:?} yet"),
         })
     }
 

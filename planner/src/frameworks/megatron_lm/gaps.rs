@@ -2,7 +2,7 @@
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
 use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
-use crate::model::{Architecture, Attention, Mixer};
+use crate::model::{Architecture, Attention, Branches, Mixer, Norm};
 use crate::plan::Plan;
 use crate::wire::{Dispatcher, Granularity, Runtime};
 
@@ -43,6 +43,23 @@ pub const GAPS: &[Gap] = &[
         Where(|plan| matches!(plan.model.attention, Attention::Mla { indexer: Some(_), .. })),
         "sparse attention is a variant of its own (--experimental-attention-variant dsa), which is not written",
         "megatron/core/transformer/transformer_config.py",
+    ),
+    part("model.extras", |plan| !plan.model.extras.is_empty(), "parameters of one family alone have no flag"),
+    part(
+        "model.branches",
+        |plan| plan.model.branches != Branches::InTurn,
+        "attention and MLP stand one after the other",
+    ),
+    part(
+        "model.no_pre_norms",
+        |plan| plan.model.no_pre_norms || plan.model.no_final_norm || plan.model.embedding_norm,
+        "norms stand before attention and MLP and behind the last layer",
+    ),
+    part("model.head_bias", |plan| plan.model.head_bias, "the output layer has no bias"),
+    part(
+        "model.norm",
+        |plan| !matches!(plan.model.norm, Norm::Rms | Norm::Layer),
+        "norms have weights, and LayerNorm has biases",
     ),
     part("model.post_norms", |plan| plan.model.post_norms, "norms after attention and MLP have no flag"),
     part(

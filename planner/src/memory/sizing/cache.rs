@@ -37,6 +37,18 @@ pub fn cache(plan: &Plan, stage: u64) -> Cache {
 }
 
 fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
+    let whole = whole_layer(plan, mixer);
+    // Of a window or a chunk no more than it holds is ever kept.
+    let seq_len = plan.training.seq_len;
+    let kept = mixer.attention().map_or(seq_len, |attention| attention.scores().span().cached(seq_len));
+    if kept < seq_len {
+        let per_sequence = whole.per_sequence + Wide::from(kept) * whole.per_token;
+        return Cache { per_token: Wide::ZERO, per_sequence };
+    }
+    whole
+}
+
+fn whole_layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
     let wide = |value: u64| Wide::from(value);
     let (size, tp) = (wide(plan.training.dtype.size()), plan.layout.tp);
     let tokens = |elements: Wide| Cache { per_token: size * elements, per_sequence: Wide::ZERO };
@@ -52,8 +64,9 @@ fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
         // Keys and values of an earlier layer are kept there; one matrix keeps nothing.
         MixerRef::Linear | MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => Cache::default(),
         // With more ranks than key and value heads, heads are repeated.
-        MixerRef::Attention(&Attention::Gqa { kv_heads, head_dim, .. }) => {
-            tokens(2 * wide(kv_heads).div_ceil(wide(tp.min(kv_heads).max(1))) * wide(head_dim))
+        MixerRef::Attention(&Attention::Gqa { kv_heads, head_dim, value_dim, .. }) => {
+            let width = wide(head_dim) + wide(value_dim.unwrap_or(head_dim));
+            tokens(wide(kv_heads).div_ceil(wide(tp.min(kv_heads).max(1))) * width)
         }
         // One latent vector and one rotated key for all heads, on every rank.
         MixerRef::Attention(&Attention::Mla { kv_lora_rank, qk_rope_dim, .. }) => {
@@ -62,6 +75,9 @@ fn layer(plan: &Plan, mixer: MixerRef<'_>) -> Cache {
         // One key that is its own value, for so many tokens together.
         MixerRef::Attention(&Attention::Shared { head_dim, compressed, .. }) => {
             tokens(wide(head_dim).div_ceil(wide(compressed.unwrap_or(1).max(1))))
+        }
+        MixerRef::Listed(listed) => {
+            states(wide(listed.inner) * (wide(listed.state) + wide(listed.conv_kernel)) / wide(tp))
         }
         MixerRef::Mamba2(mamba) => {
             let inner = wide(mamba.heads) * wide(mamba.head_dim);

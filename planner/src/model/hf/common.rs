@@ -3,39 +3,20 @@
 use serde_json::Value;
 
 use super::reader::Reader;
-use crate::model::{Activation, Architecture, Attention, LayerKind, Norm, QkNorm, fold};
+use crate::model::{Activation, Architecture, Attention, LayerKind, QkNorm, Scores, fold};
 use crate::plan::MAX_LAYERS;
 
 /// Everything but attention, experts and pattern, as most configs name it.
 pub(super) fn base(reader: &mut Reader, attention: Attention) -> Architecture {
+    let (num_layers, hidden_size) = (reader.need("num_hidden_layers"), reader.need("hidden_size"));
+    let vocab_size = reader.need("vocab_size");
     Architecture {
-        num_layers: reader.need("num_hidden_layers"),
-        hidden_size: reader.need("hidden_size"),
-        ffn_hidden_size: 1,
-        vocab_size: reader.need("vocab_size"),
-        attention,
-        other_mixers: Vec::new(),
-        pattern: Vec::new(),
-        moe: None,
-        gated: true,
         activation: activation(reader, "hidden_act"),
-        mlp_bias: false,
-        norm: Norm::Rms,
         norm_eps: reader.real("rms_norm_eps", 1e-6),
         rope_theta: rope_theta(reader),
         // Hugging Face ties by default; these architectures' own configurations set false.
         tied_embeddings: reader.flag("tie_word_embeddings", false),
-        learned_positions: None,
-        mtp_layers: 0,
-        mtp_shared: false,
-        mtp_pattern: Vec::new(),
-        post_norms: false,
-        hyper_connections: 0,
-        attention_residuals: false,
-        layer_inputs: None,
-        alternating_updates: 0,
-        residual_rank: 0,
-        parts: std::collections::BTreeMap::new(),
+        ..Architecture::of(num_layers, hidden_size, 1, vocab_size, attention)
     }
 }
 
@@ -87,7 +68,10 @@ pub(super) fn rotary_dim(reader: &mut Reader, kind: &str, head_dim: u64) -> Opti
         _ => None,
     };
     match reader.present(named).or(nested).and_then(Value::as_f64).or(usual) {
-        Some(share) if share > 0.0 && share < 1.0 => Some((share * head_dim as f64) as u64),
+        // Angles are for pairs of channels: an odd one takes its neighbour along.
+        Some(share) if share > 0.0 && share < 1.0 => {
+            Some(((share * head_dim as f64) as u64).next_multiple_of(2))
+        }
         Some(_) => None,
         None => reader.some("rotary_dim"),
     }
@@ -138,6 +122,9 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
         },
         values_are_keys: false,
         shared_kv: false,
+        value_dim: None,
+        head_gate: false,
+        scores: Scores::default(),
     }
 }
 

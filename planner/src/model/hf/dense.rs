@@ -2,7 +2,7 @@
 
 use super::common::{base, grouped_attention};
 use super::reader::Reader;
-use crate::model::{Activation, Architecture, Attention, Norm, QkNorm};
+use crate::model::{Activation, Architecture, Attention, Norm, QkNorm, Scores};
 
 /// Llama and all that differ from it in attention only. Matrices that a checkpoint keeps fused (Phi-3) are the same
 /// parameters.
@@ -17,48 +17,40 @@ pub(super) fn plain(reader: &mut Reader, kind: &str) -> Architecture {
 
 /// GPT-2: learned positions, LayerNorm, biases, no gate.
 pub(super) fn gpt2(reader: &mut Reader, _: &str) -> Architecture {
+    if reader.present("add_cross_attention").and_then(serde_json::Value::as_bool) == Some(true) {
+        let message =
+            "`add_cross_attention` of this config.json attends to an encoder, which can't be planned";
+        reader.refuse("add_cross_attention", "parts of models that are not planned", message.to_owned());
+    }
     let hidden_size = reader.need("n_embd");
     let heads = reader.need("n_head");
     let ffn = reader.number("n_inner", hidden_size.saturating_mul(4));
+    let attention = Attention::Gqa {
+        heads,
+        kv_heads: heads,
+        head_dim: hidden_size / heads,
+        rotary_dim: None,
+        qk_norm: QkNorm::None,
+        qkv_bias: true,
+        out_bias: true,
+        sinks: false,
+        output_gate: false,
+        values_are_keys: false,
+        shared_kv: false,
+        value_dim: None,
+        head_gate: false,
+        scores: Scores::default(),
+    };
+    let (num_layers, vocab_size) = (reader.need("n_layer"), reader.need("vocab_size"));
     Architecture {
-        num_layers: reader.need("n_layer"),
-        hidden_size,
-        ffn_hidden_size: ffn,
-        vocab_size: reader.need("vocab_size"),
-        attention: Attention::Gqa {
-            heads,
-            kv_heads: heads,
-            head_dim: hidden_size / heads,
-            rotary_dim: None,
-            qk_norm: QkNorm::None,
-            qkv_bias: true,
-            out_bias: true,
-            sinks: false,
-            output_gate: false,
-            values_are_keys: false,
-            shared_kv: false,
-        },
-        other_mixers: Vec::new(),
-        pattern: Vec::new(),
-        moe: None,
         gated: false,
         activation: Activation::Gelu,
         mlp_bias: true,
         norm: Norm::Layer,
         norm_eps: reader.real("layer_norm_epsilon", 1e-5),
-        rope_theta: 10_000.0,
         tied_embeddings: reader.flag("tie_word_embeddings", true),
         learned_positions: Some(reader.need("n_positions")),
-        mtp_layers: 0,
-        mtp_shared: false,
-        mtp_pattern: Vec::new(),
-        post_norms: false,
-        hyper_connections: 0,
-        attention_residuals: false,
-        layer_inputs: None,
-        alternating_updates: 0,
-        residual_rank: 0,
-        parts: std::collections::BTreeMap::new(),
+        ..Architecture::of(num_layers, hidden_size, ffn, vocab_size, attention)
     }
 }
 

@@ -75,9 +75,10 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
     architecture.pattern = pattern_by(layers, |layer| {
         let full = match &types {
             Some(types) => types.get(layer as usize).is_some_and(|word| word == "full_attention"),
-            // Every sixth, and the last whatever its number.
-            None => (layer + 1).is_multiple_of(6) || layer + 1 == layers,
+            None => (layer + 1).is_multiple_of(6),
         };
+        // The last one always is, whatever the list says.
+        let full = full || layer + 1 == layers;
         let shares = layer >= first_shared;
         let ffn = (wide && shares).then(|| width.saturating_mul(2));
         LayerKind { ffn, ..LayerKind::new(Some(u64::from(full) + 2 * u64::from(shares)), Mlp::Moe) }
@@ -94,6 +95,8 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
             latent_size: None,
             latent_norm: false,
             scaled_branches: true,
+            weighs_inputs: false,
+            identity_experts: 0,
             router_bias_buffer: 0,
             routing: Routing::default(),
         });

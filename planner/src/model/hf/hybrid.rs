@@ -123,8 +123,8 @@ fn block_kinds(reader: &mut Reader, letters: &str, names: &str) -> Option<Vec<La
         .iter()
         .take(crate::plan::MAX_LAYERS as usize + 1)
         .map(|block| match block.as_str() {
-            "M" | "mamba" => Ok(LayerKind::new(mamba, Mlp::None)),
-            "*" | "attention" => Ok(LayerKind::new(Some(0), Mlp::None)),
+            "M" | "mamba" | "linear_attention" => Ok(LayerKind::new(mamba, Mlp::None)),
+            "*" | "attention" | "full_attention" => Ok(LayerKind::new(Some(0), Mlp::None)),
             "-" | "mlp" => Ok(LayerKind::new(none, Mlp::Dense)),
             "E" | "moe" => Ok(LayerKind::new(none, Mlp::Moe)),
             _ => Err(block),
@@ -151,22 +151,43 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
     }
     let mut architecture = base(reader, attention);
     architecture.ffn_hidden_size = reader.need("intermediate_size");
-    let Some(mut linear) = reader.inside("linear_attn_config") else {
-        reader.missing("linear_attn_config");
-        return architecture;
-    };
-    let full = linear.list("full_attn_layers");
-    architecture.other_mixers = vec![Mixer::KimiDelta(KimiDelta {
-        heads: linear.need("num_heads"),
-        head_dim: linear.need("head_dim"),
-        conv_kernel: linear.number("short_conv_kernel_size", 4),
-        full_rank_gate: linear.flag("use_full_rank_gate", false),
-    })];
-    reader.absorb(linear);
+    let mut full = Vec::new();
+    if let Some(mut linear) = reader.inside("linear_attn_config") {
+        full = linear.list("full_attn_layers");
+        architecture.other_mixers = vec![Mixer::KimiDelta(KimiDelta {
+            heads: linear.need("num_heads"),
+            head_dim: linear.need("head_dim"),
+            conv_kernel: linear.number("short_conv_kernel_size", 4),
+            full_rank_gate: linear.flag("use_full_rank_gate", false),
+        })];
+        reader.absorb(linear);
+    } else {
+        // As transformers' own class names the same.
+        architecture.other_mixers = vec![Mixer::KimiDelta(KimiDelta {
+            heads: reader.need("linear_num_heads"),
+            head_dim: reader.need("linear_head_dim"),
+            conv_kernel: reader.number("linear_conv_kernel_dim", 4),
+            full_rank_gate: false,
+        })];
+        let types = reader.words("layer_types");
+        full.extend((1..=architecture.num_layers.min(crate::plan::MAX_LAYERS)).filter(
+            |&layer| match &types {
+                Some(types) => types.get(layer as usize - 1).is_some_and(|word| word == "full_attention"),
+                None => layer > 4 && layer % 4 == 1,
+            },
+        ));
+    }
     let mut dense: Box<dyn Fn(u64) -> bool> = Box::new(|_| true);
-    if reader.present("num_experts").is_some() {
-        let mut moe = experts(reader, "num_experts", "num_experts_per_token", "moe_intermediate_size");
-        let shared = reader.number("num_shared_experts", 0);
+    // The second names are those of transformers' own class.
+    let first = |reader: &Reader, names: [&'static str; 2]| {
+        names.into_iter().find(|name| reader.present(name).is_some()).unwrap_or(names[0])
+    };
+    let number = first(reader, ["num_experts", "num_local_experts"]);
+    if reader.present(number).is_some() {
+        let top_k = first(reader, ["num_experts_per_token", "num_experts_per_tok"]);
+        let mut moe = experts(reader, number, top_k, "moe_intermediate_size");
+        let named = first(reader, ["num_shared_experts", "n_shared_experts"]);
+        let shared = reader.number(named, 0);
         moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);
         moe.router_bias_buffer = moe.experts;
         moe.routing = routing(reader, Score::Sigmoid, true);

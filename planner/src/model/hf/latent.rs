@@ -3,9 +3,14 @@
 use super::common::{base, pattern_by};
 use super::mixture::routed_experts;
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, Indexer, LayerKind, Mixer, Mlp};
+use crate::model::{Architecture, Attention, Indexer, LayerKind, Mixer, Mlp, Scores};
 
 pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
+    if reader.present("attention_bias").and_then(serde_json::Value::as_bool) == Some(true) {
+        let message =
+            "`attention_bias` of this config.json gives latent attention biases that can't be planned yet";
+        reader.refuse("attention_bias", "parts of models that are not planned", message.to_owned());
+    }
     // Null says that there is none; an absent field is taken for the same, and listed.
     if !reader.config.contains_key("q_lora_rank") {
         reader.assume("q_lora_rank");
@@ -24,6 +29,9 @@ pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
             _ => None,
         },
         output_gate: false,
+        sinks: false,
+        head_gate: false,
+        scores: Scores::default(),
     }
 }
 
@@ -43,12 +51,41 @@ pub(super) fn deepseek(reader: &mut Reader, kind: &str) -> Architecture {
     architecture
 }
 
+/// Tokens that each layer compresses into one key; transformers' own class says them by name.
+fn compress_ratios(reader: &mut Reader) -> Vec<u64> {
+    if reader.present("compress_ratios").is_some() {
+        return reader.list("compress_ratios");
+    }
+    let rate = |reader: &Reader, name: &str, usual: u64| {
+        let rates = reader.present("compress_rates");
+        rates.and_then(|rates| rates.get(name)).and_then(serde_json::Value::as_u64).unwrap_or(usual)
+    };
+    let (sparse, heavy) = ("compressed_sparse_attention", "heavily_compressed_attention");
+    let (of_sparse, of_heavy) = (rate(reader, sparse, 4), rate(reader, heavy, 128));
+    if let Some(types) = reader.words("layer_types") {
+        let ratio = |word: &String| match word {
+            word if word == sparse => of_sparse,
+            word if word == heavy => of_heavy,
+            _ => 0,
+        };
+        return types.iter().map(ratio).collect();
+    }
+    reader.assume("layer_types");
+    let layers = reader.need("num_hidden_layers").min(crate::plan::MAX_LAYERS);
+    (0..layers).map(|layer| if layer > 2 && layer % 2 == 1 { of_sparse } else { of_heavy }).collect()
+}
+
 /// DeepSeek-V4: one key for all heads, in a window of tokens or compressed in two ways, and hyper-connections.
 pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
+    if reader.present("mlp_bias").and_then(serde_json::Value::as_bool) == Some(true) {
+        let message =
+            "`mlp_bias` of this config.json gives experts biases that can't be planned yet".to_owned();
+        reader.refuse("mlp_bias", "parts of models that are not planned", message);
+    }
     let heads = reader.need("num_attention_heads");
     let head_dim = reader.need("head_dim");
     let (q_lora_rank, out_groups) = (reader.need("q_lora_rank"), reader.need("o_groups"));
-    let (out_lora_rank, qk_rope_dim) = (reader.need("o_lora_rank"), reader.need("qk_rope_head_dim"));
+    let (out_lora_rank, qk_rope_dim) = (reader.need("o_lora_rank"), reader.number("qk_rope_head_dim", 64));
     let indexer = indexer(reader, 64);
     let attention = |compressed: Option<u64>, indexer: Option<Indexer>| Attention::Shared {
         heads,
@@ -59,11 +96,9 @@ pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
         qk_rope_dim,
         compressed,
         indexer,
+        scores: Scores::default(),
     };
-    let ratios = reader.list("compress_ratios");
-    if ratios.is_empty() {
-        reader.missing("compress_ratios");
-    }
+    let ratios = compress_ratios(reader);
     let mut different: Vec<u64> = ratios.iter().copied().filter(|&ratio| ratio > 0).collect();
     different.sort_unstable();
     different.dedup();

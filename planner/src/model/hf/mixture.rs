@@ -52,6 +52,8 @@ pub(super) fn experts(reader: &mut Reader, number: &str, top_k: &str, ffn: &str)
         latent_size: None,
         latent_norm: false,
         scaled_branches: false,
+        weighs_inputs: false,
+        identity_experts: 0,
         router_bias_buffer: 0,
         routing: Routing::default(),
     }

@@ -5,6 +5,8 @@
 
 mod common;
 mod dense;
+mod expression;
+mod families;
 mod gemma;
 mod hybrid;
 mod latent;
@@ -15,8 +17,6 @@ mod reader;
 mod relatives;
 mod rope;
 mod searched;
-
-use std::cell::RefCell;
 
 use serde_json::{Map, Value};
 
@@ -108,7 +108,12 @@ const KNOWN: &[(&str, Read, &str)] = &[
 /// The `model_type`s that `import_hf` knows, sorted.
 pub fn supported_model_types() -> &'static [&'static str] {
     static NAMES: std::sync::OnceLock<Vec<&'static str>> = std::sync::OnceLock::new();
-    NAMES.get_or_init(|| KNOWN.iter().map(|(name, ..)| *name).collect())
+    NAMES.get_or_init(|| {
+        let table = families::names().filter(|name| families::refused(name).is_none());
+        let mut names: Vec<&str> = KNOWN.iter().map(|(name, ..)| *name).chain(table).collect();
+        names.sort_unstable();
+        names
+    })
 }
 
 /// Where vision-language models keep the config of their language model.
@@ -116,15 +121,13 @@ const TEXT_CONFIGS: &[&str] = &["text_config", "llm_config", "language_config"];
 
 /// The architecture of a Hugging Face config.json.
 pub fn import_hf(config: &Map<String, Value>) -> Imported {
-    let mut reader = Reader {
-        config: config.clone(),
-        path: "model.hf_config".to_owned(),
-        findings: Vec::new(),
-        assumed: Vec::new(),
-        asked: RefCell::default(),
-    };
+    let mut reader = Reader::new(config.clone());
     if let Some(name) = TEXT_CONFIGS.iter().find(|name| config.get(**name).is_some_and(Value::is_object)) {
-        reader = text_part(reader, name);
+        // A text part alone is not the model where images or sound enter its layers.
+        let whole = config.get("model_type").and_then(Value::as_str).unwrap_or_default();
+        if families::refused(whole).is_none() {
+            reader = text_part(reader, name);
+        }
     }
     let architecture = read(&mut reader);
     let Reader { findings, assumed, .. } = reader;
@@ -143,10 +146,12 @@ fn text_part(mut outer: Reader, name: &str) -> Reader {
         .rule("text part of a config.json"),
     );
     let Some(mut inner) = outer.inside(name) else { return outer };
-    for shared in ["model_type", "tie_word_embeddings"] {
-        if let (false, Some(value)) = (inner.config.contains_key(shared), outer.present(shared)) {
-            inner.config.insert(shared.to_owned(), value.clone());
-        }
+    if let (false, Some(value)) = (inner.config.contains_key("model_type"), outer.present("model_type")) {
+        inner.config.insert("model_type".to_owned(), value.clone());
+    }
+    // The whole model's class ties its output layer, whatever its text part says of itself.
+    if let Some(value) = outer.present("tie_word_embeddings") {
+        inner.config.insert("tie_word_embeddings".to_owned(), value.clone());
     }
     inner.findings.append(&mut outer.findings);
     inner
@@ -155,10 +160,40 @@ fn text_part(mut outer: Reader, name: &str) -> Reader {
 fn read(reader: &mut Reader) -> Option<Architecture> {
     let name = model_type(reader)?;
     let plain = name.strip_suffix("_text").unwrap_or(&name);
+    if let Some(part) = families::refused(&name) {
+        let message = format!(
+            "config.json is of `{}`, which has {part}; that can't be planned: plan a decoder without, or give `model.architecture` in Shardplan's own words",
+            short(&Value::String(name.clone())).trim_matches('"')
+        );
+        reader.refuse("model_type", "parts of models that are not planned", message);
+        return None;
+    }
+    let filled = families::fill(&mut reader.config, &name);
+    let architecture = read_as(reader, &name, plain)?;
+    for key in filled {
+        let (field, asked) = (reader.field(key), reader.was_asked(key));
+        if asked && !reader.assumed.contains(&field) {
+            reader.assumed.push(field);
+        }
+    }
+    Some(architecture)
+}
+
+/// A config.json as one of a model type, filled with what its class has.
+fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture> {
     let known = KNOWN.iter().find(|(known, ..)| *known == name || *known == plain);
+    if let (None, Some(family)) = (known, families::find(name).or_else(|| families::find(plain))) {
+        let mut architecture = families::build(reader, family);
+        architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
+        parts::keep(reader, name, &mut architecture);
+        return Some(architecture);
+    }
+    if known.is_none() && families::looks_like_a_decoder(&reader.config) {
+        return Some(unknown(reader, name));
+    }
     let Some((known_type, read, kind)) = known else {
-        let near = nearest_names(&name, supported_model_types().iter().copied(), 3);
-        let shown = short(&Value::String(name));
+        let near = nearest_names(name, supported_model_types().iter().copied(), 3);
+        let shown = short(&Value::String(name.to_owned()));
         let shown = shown.trim_matches('"');
         let message = format!(
             "config.json is of architecture `{shown}`, which can't be imported yet; known are {}; or give `model.architecture` in Shardplan's own words",
@@ -185,6 +220,38 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
     parts::keep(reader, known_type, &mut architecture);
     Some(architecture)
+}
+
+/// A decoder of a type that nobody here knows, by the names that most use; what was not understood is named.
+fn unknown(reader: &mut Reader, name: &str) -> Architecture {
+    let latent = reader.present("kv_lora_rank").is_some();
+    let mut architecture = match families::find(if latent { "_any_mla" } else { "_any" }) {
+        Some(family) => families::build(reader, family),
+        None => Architecture::of(1, 1, 1, 1, super::Attention::grouped(1, 1, 1)),
+    };
+    parts::keep(reader, name, &mut architecture);
+    let strange: Vec<String> = architecture
+        .parts
+        .keys()
+        .filter(|key| *key != "model_type")
+        .map(|key| crate::plan::clip(key))
+        .collect();
+    let not_understood = match strange.as_slice() {
+        [] => "every key of it was understood".to_owned(),
+        keys => format!("not understood: {}", keys.join(", ")),
+    };
+    let shown = short(&Value::String(name.to_owned()));
+    let shown = shown.trim_matches('"');
+    let message = format!(
+        "config.json is of architecture `{shown}`, which is not known: it is read as a decoder with RMSNorm before attention and a gated MLP, without biases or norms that it does not name; {not_understood}. Compare the number of parameters with the model's own, or give `model.architecture`"
+    );
+    let near = nearest_names(name, supported_model_types().iter().copied(), 3);
+    reader.findings.push(
+        Finding::warning(&reader.field("model_type"), shown, message)
+            .rule("architectures that can be imported")
+            .nearest(near),
+    );
+    architecture
 }
 
 fn model_type(reader: &mut Reader) -> Option<String> {

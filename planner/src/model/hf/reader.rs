@@ -19,6 +19,17 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// Of a config.json.
+    pub(super) fn new(config: Map<String, Value>) -> Reader {
+        Reader {
+            config,
+            path: "model.hf_config".to_owned(),
+            findings: Vec::new(),
+            assumed: Vec::new(),
+            asked: RefCell::default(),
+        }
+    }
+
     /// Path of a field in a plan file.
     pub(super) fn field(&self, name: &str) -> String {
         format!("{}.{name}", self.path)

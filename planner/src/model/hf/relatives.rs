@@ -4,7 +4,7 @@
 use super::common::{base, rotary_dim};
 use super::mixture::{experts, routing};
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, Norm, QkNorm, Score};
+use crate::model::{Architecture, Attention, Norm, QkNorm, Score, Scores};
 
 /// What the families name otherwise, or leave out.
 struct Family {
@@ -102,6 +102,12 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         _ => reader.number("num_key_value_heads", heads),
     };
     let head_dim = reader.number("head_dim", family.head_dim.unwrap_or(hidden_size / heads.max(1)));
+    if family.qk_norm == QkNorm::Full && heads.checked_mul(head_dim) != Some(hidden_size) {
+        let message = format!(
+            "{heads} heads of {head_dim} are not the hidden size {hidden_size}; norms over all of them can't be planned then"
+        );
+        reader.refuse("num_attention_heads", "norms of queries and keys over all heads", message);
+    }
     let attention = Attention::Gqa {
         heads,
         kv_heads,
@@ -114,6 +120,9 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         output_gate: false,
         values_are_keys: false,
         shared_kv: false,
+        value_dim: None,
+        head_gate: false,
+        scores: Scores::default(),
     };
     let mlp_bias = switch(reader, family.mlp_bias);
     if let Some(name) = family.layer_norm {

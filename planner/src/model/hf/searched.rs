@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::common::base;
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, LayerKind, Mixer, Mlp, QkNorm, fold};
+use crate::model::{Architecture, Attention, LayerKind, Mixer, Mlp, QkNorm, Scores, fold};
 use crate::plan::MAX_LAYERS;
 
 /// Widths of MLPs are rounded up to a multiple of this (`ffn_mult` of DeciLM's code).
@@ -37,6 +37,9 @@ pub(super) fn nemotron_nas(reader: &mut Reader, _: &str) -> Architecture {
         output_gate: false,
         values_are_keys: false,
         shared_kv: false,
+        value_dim: None,
+        head_gate: false,
+        scores: Scores::default(),
     };
     let blocks = blocks(reader, hidden, heads);
     let mut groups: Vec<u64> = blocks.iter().filter_map(|block| block.group).collect();

@@ -4,7 +4,10 @@
 //! gets whole groups with all they need.
 
 use super::{List, Role};
-use crate::model::{Attention, DeltaNet, Indexer, KimiDelta, Mamba2, MixerRef, Norm, Parallel, QkNorm};
+use crate::model::{
+    Attention, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, Mamba2, MixerRef, Norm,
+    Parallel, QkNorm,
+};
 use crate::shard::{Init, Module};
 
 pub(super) fn mixer_parameters(list: &mut List<'_>, mixer: MixerRef<'_>) {
@@ -25,6 +28,21 @@ pub(super) fn mixer_parameters(list: &mut List<'_>, mixer: MixerRef<'_>) {
         MixerRef::Linear => {
             let hidden = list.architecture.hidden_size;
             list.column("linear.weight", &[hidden, hidden]);
+        }
+        MixerRef::Listed(listed) => listed_parameters(list, listed),
+    }
+}
+
+/// Matrices, and vectors of channels or heads that go with them.
+fn listed_parameters(list: &mut List<'_>, listed: &Listed) {
+    for ListedParameter { name: part, cut, shape } in &listed.parameters {
+        let matrix = shape.len() > 1;
+        match cut {
+            ListedCut::Outputs if matrix => list.column(part, shape),
+            ListedCut::Outputs => list.per_head(part, shape, Init::Ones),
+            ListedCut::Inputs => list.out(part, shape),
+            ListedCut::Whole if matrix => list.whole(part, shape),
+            ListedCut::Whole => list.bias(&name(part), Module::Attention, Role::Replicated, shape),
         }
     }
 }
@@ -72,6 +90,8 @@ fn grouped(list: &mut List<'_>, attention: &Attention) {
         output_gate,
         values_are_keys,
         shared_kv,
+        value_dim,
+        head_gate,
         ..
     } = attention
     else {
@@ -87,21 +107,37 @@ fn grouped(list: &mut List<'_>, attention: &Attention) {
     let rows = [kv_heads, queries + own, head_dim];
     let (part, role) = if shared_kv { ("q", Role::Column(0)) } else { ("qkv", Role::Qkv) };
     let matrix = name(&format!("{part}.weight"));
-    list.matrix(&matrix, Module::Attention, role, &[rows[0], rows[1], rows[2], hidden]);
-    if qkv_bias {
-        list.bias(&name(&format!("{part}.bias")), Module::Attention, role, &rows);
+    let value_dim = value_dim.filter(|&width| width != head_dim && own > 1);
+    if let Some(width) = value_dim {
+        // Rows of different widths can't be a dim of their own; whole groups are cut all the same.
+        let rows = [kv_heads, (queries + 1) * head_dim + width];
+        list.matrix(&matrix, Module::Attention, Role::Column(0), &[rows[0], rows[1], hidden]);
+        if qkv_bias {
+            list.bias(&name("qkv.bias"), Module::Attention, Role::Column(0), &rows);
+        }
+    } else {
+        list.matrix(&matrix, Module::Attention, role, &[rows[0], rows[1], rows[2], hidden]);
+        if qkv_bias {
+            list.bias(&name(&format!("{part}.bias")), Module::Attention, role, &rows);
+        }
+    }
+    if head_gate {
+        list.column("gate.weight", &[heads, hidden]);
     }
     for (part, heads) in
         [("q_norm", heads), ("k_norm", kv_heads)].into_iter().take(1 + usize::from(!shared_kv))
     {
         match qk_norm {
-            QkNorm::None => {}
+            QkNorm::None | QkNorm::Plain => {}
             QkNorm::PerHead => list.norm(&name(part), Role::SharedByHeads, &[head_dim], Norm::Rms),
             QkNorm::PerHeadLayer => list.norm(&name(part), Role::SharedByHeads, &[head_dim], Norm::Layer),
             QkNorm::Full => list.norm(&name(part), Role::Column(0), &[heads, head_dim], Norm::Rms),
+            QkNorm::EachHead => {
+                list.norm(&name(part), Role::Column(0), &[heads, head_dim], Norm::LayerWeight);
+            }
         }
     }
-    list.out("proj.weight", &[hidden, heads, head_dim]);
+    list.out("proj.weight", &[hidden, heads, value_dim.unwrap_or(head_dim)]);
     if out_bias {
         list.bias(&name("proj.bias"), Module::Attention, Role::Replicated, &[hidden]);
     }
@@ -118,12 +154,18 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
         qk_norm,
         ref indexer,
         output_gate,
+        sinks,
+        head_gate,
+        scores: _,
     } = attention
     else {
         return;
     };
     let (hidden, query) = (list.architecture.hidden_size, qk_nope_dim + qk_rope_dim);
     let kind = list.architecture.norm;
+    if sinks {
+        list.bias(&name("sinks"), Module::Attention, Role::Column(0), &[heads]);
+    }
     match q_lora_rank {
         Some(rank) => {
             list.whole("q_down.weight", &[rank, hidden]);
@@ -148,6 +190,9 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
     }
     if output_gate {
         list.column("gate.weight", &[heads, v_dim, hidden]);
+    }
+    if head_gate {
+        list.column("gate.weight", &[heads, hidden]);
     }
     list.out("proj.weight", &[hidden, heads, v_dim]);
 }

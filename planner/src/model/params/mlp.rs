@@ -25,9 +25,10 @@ pub(super) fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, 
 pub(super) fn moe_parameters(list: &mut List<'_>, moe: &Moe) {
     let hidden = list.architecture.hidden_size;
     let name = |part: &str| format!("layers.{{layer}}.moe.{part}");
-    list.matrix(&name("router.weight"), Module::Router, Role::Replicated, &[moe.experts, hidden]);
+    let choices = moe.experts.saturating_add(moe.identity_experts);
+    list.matrix(&name("router.weight"), Module::Router, Role::Replicated, &[choices, hidden]);
     if moe.router_bias {
-        list.bias(&name("router.bias"), Module::Router, Role::Replicated, &[moe.experts]);
+        list.bias(&name("router.bias"), Module::Router, Role::Replicated, &[choices]);
     }
     if moe.scaled_branches {
         list.push(&name("router.scale"), Module::Router, Role::Replicated, &[hidden], Init::Ones, false);

@@ -7,7 +7,7 @@
 mod mixer;
 mod mlp;
 
-use super::{Architecture, LayerInputs, LayerKind, Mlp, Norm};
+use super::{Architecture, Branches, Extra, ExtraAt, LayerInputs, LayerKind, Mlp, Norm};
 use crate::shard::{Init, Module};
 use mixer::mixer_parameters;
 use mlp::{mlp_parameters, moe_parameters};
@@ -96,6 +96,17 @@ impl List<'_> {
         self.push(name, module, role, shape, Init::Zeros, false);
     }
 
+    /// Parameters that the architecture's family has there and no other.
+    fn extras(&mut self, prefix: &str, at: ExtraAt) {
+        for Extra { name, shape, .. } in self.architecture.extras.iter().filter(|extra| extra.at == at) {
+            let name = format!("{prefix}{name}");
+            match shape.as_slice() {
+                [_, _, ..] => self.matrix(&name, Module::Norm, Role::Replicated, shape),
+                _ => self.push(&name, Module::Norm, Role::Replicated, shape, Init::Ones, false),
+            }
+        }
+    }
+
     /// A norm of the residual stream, by the architecture's kind.
     fn stream_norm(&mut self, name: &str) {
         let (hidden, kind) = (self.architecture.hidden_size, self.architecture.norm);
@@ -103,8 +114,11 @@ impl List<'_> {
     }
 
     fn norm(&mut self, name: &str, role: Role, shape: &[u64], kind: Norm) {
-        self.push(&format!("{name}.weight"), Module::Norm, role, shape, Init::Ones, false);
-        if kind == Norm::Layer {
+        let (weight, bias) = kind.parameters();
+        if weight {
+            self.push(&format!("{name}.weight"), Module::Norm, role, shape, Init::Ones, false);
+        }
+        if bias {
             self.push(&format!("{name}.bias"), Module::Norm, role, shape, Init::Zeros, false);
         }
     }
@@ -119,6 +133,10 @@ pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Pa
     if let Some(positions) = architecture.learned_positions {
         first.matrix("embedding.positions.weight", Module::Embedding, Role::Replicated, &[positions, hidden]);
     }
+    if architecture.embedding_norm {
+        first.stream_norm("embedding.norm");
+    }
+    first.extras("embedding.", ExtraAt::Embedding);
     layer_input_tables(&mut first);
     let mut last = List { architecture, found: Vec::new() };
     let copies = architecture.hyper_connections;
@@ -134,9 +152,15 @@ pub fn outer_parameters(architecture: &Architecture, vocabulary: u64) -> (Vec<Pa
             list.matrix(&name, Module::Norm, Role::Replicated, &[hidden, hidden]);
         }
     }
-    last.stream_norm("final_norm");
+    if !architecture.no_final_norm {
+        last.stream_norm("final_norm");
+    }
+    last.extras("final.", ExtraAt::Head);
     if !architecture.tied_embeddings {
         last.matrix("head.weight", Module::Head, Role::Vocabulary, &[vocabulary, hidden]);
+    }
+    if architecture.head_bias {
+        last.bias("head.bias", Module::Head, Role::Vocabulary, &[vocabulary]);
     }
     (first.found, last.found)
 }
@@ -146,8 +170,14 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
     let mut list = List { architecture, found: Vec::new() };
     if let Some(mixer) = architecture.mixer(kind) {
         stream_parameters(&mut list, "layers.{layer}.attention");
-        list.stream_norm("layers.{layer}.attention.norm");
+        if !architecture.no_pre_norms {
+            list.stream_norm("layers.{layer}.attention.norm");
+        }
         mixer_parameters(&mut list, mixer);
+        list.extras("layers.{layer}.", ExtraAt::Mixer);
+        if kind.mixer == Some(0) {
+            list.extras("layers.{layer}.", ExtraAt::Attention);
+        }
         residual_path(&mut list);
         if architecture.post_norms {
             list.stream_norm("layers.{layer}.attention.post_norm");
@@ -157,13 +187,19 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
         feed_forward(&mut list, kind);
     }
     layer_input(&mut list);
+    list.extras("layers.{layer}.", ExtraAt::Layer);
     list.found
 }
 
 fn feed_forward(list: &mut List<'_>, kind: LayerKind) {
     let architecture = list.architecture;
     stream_parameters(list, "layers.{layer}.mlp");
-    list.stream_norm("layers.{layer}.mlp.norm");
+    let shared_norm = architecture.branches == Branches::OneNorm && kind.mixer.is_some();
+    if !(architecture.no_pre_norms || shared_norm) {
+        list.stream_norm("layers.{layer}.mlp.norm");
+    }
+    let experts = kind.mlp == Mlp::Moe && architecture.moe.is_some();
+    list.extras("layers.{layer}.", if experts { ExtraAt::Experts } else { ExtraAt::Mlp });
     match (kind.mlp, &architecture.moe) {
         (Mlp::Moe, Some(moe)) => moe_parameters(list, moe),
         (Mlp::Linear, _) => {

@@ -37,11 +37,11 @@ fn wrong_fields_are_named_with_their_value() {
     refused(json!({"num_hidden_layers": [1, 2]}), "num_hidden_layers", "[1,2]");
     refused(json!({"tie_word_embeddings": "yes"}), "tie_word_embeddings", "true or false");
     refused(json!({"hidden_act": "mish"}), "hidden_act", "mish");
-    refused(json!({"model_type": "gpt9"}), "model_type", "`gpt9`");
+    refused(json!({"model_type": "gpt9", "vocab_size": null}), "model_type", "`gpt9`");
+    refused(json!({"model_type": "bert"}), "model_type", "encoder");
     refused(json!({"model_type": null}), "model_type", "no `model_type`");
     refused(json!({"model_type": 7}), "model_type", "7");
-    refused(json!({"model_type": "lama"}), "model_type", "llama");
-    refused(json!({"model_type": "deepseek_v3"}), "kv_lora_rank", "kv_lora_rank");
+    refused(json!({"model_type": "lama", "vocab_size": null}), "model_type", "llama");
 }
 
 #[test]
@@ -51,6 +51,34 @@ fn assumed_fields_are_listed() {
     assert!(imported.assumed.contains(&"model.hf_config.rope_theta".to_owned()));
     assert!(imported.assumed.contains(&"model.hf_config.head_dim".to_owned()));
     assert!(!imported.assumed.contains(&"model.hf_config.hidden_size".to_owned()));
+}
+
+#[test]
+fn what_a_class_has_is_taken_and_listed() {
+    let config = json!({"model_type": "deepseek_v3", "num_hidden_layers": 4});
+    let imported = import(config);
+    let Attention::Mla { kv_lora_rank, .. } = imported.architecture.unwrap().attention else { panic!() };
+    assert_eq!(kv_lora_rank, 512);
+    for key in ["kv_lora_rank", "hidden_size", "vocab_size", "n_routed_experts"] {
+        assert!(
+            imported.assumed.contains(&format!("model.hf_config.{key}")),
+            "{key}: {:?}",
+            imported.assumed
+        );
+    }
+}
+
+#[test]
+fn an_unknown_type_is_read_as_a_decoder_and_says_what_it_did_not_understand() {
+    let mut config = llama();
+    config["model_type"] = json!("gpt9");
+    config["strange_gate"] = json!(3);
+    let imported = import(config.clone());
+    let [finding] = imported.findings.as_slice() else { panic!("{:?}", imported.findings) };
+    assert!(finding.message.contains("not understood: strange_gate"), "{}", finding.message);
+    config["model_type"] = json!("llama");
+    let count = |architecture| crate::model::count(&architecture).0;
+    assert_eq!(count(imported.architecture.unwrap()), count(import(config).architecture.unwrap()));
 }
 
 #[test]

@@ -6,3 +6,4 @@ mod norms;
 mod routing;
 mod sizes;
 mod totals;
+mod types;

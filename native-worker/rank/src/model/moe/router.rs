@@ -57,6 +57,9 @@ fn all_shares(logits: &Tensor, score: Score) -> anyhow::Result<Tensor> {
             let sum = scores.f_sum_dim_intlist([-1_i64].as_slice(), true, scores.kind())?;
             scores.f_div(&sum.f_add_scalar(LEAST_SUM)?)?
         }
+        other @ (Score::SqrtSoftplus | Score::SparseMixer) => {
+            anyhow::bail!("the executor has no router by {other:?} yet")
+        }
     })
 }
 
@@ -73,6 +76,9 @@ impl Router {
                 let sum = scores.f_sum_dim_intlist([-1_i64].as_slice(), true, scores.kind())?;
                 scores.f_div(&sum.f_add_scalar(LEAST_SUM)?)?
             }
+            (other @ (Score::SqrtSoftplus | Score::SparseMixer), _) => {
+                anyhow::bail!("the executor has no router by {other:?} yet")
+            }
         };
         Ok(shares.f_mul_scalar(self.routing.scale)?)
     }
@@ -87,6 +93,9 @@ impl Router {
             (Score::Softmax, true) => logits.shallow_clone(),
             (Score::Softmax, false) => logits.f_softmax(-1, logits.kind())?,
             (Score::Sigmoid, _) => logits.f_sigmoid()?,
+            (other @ (Score::SqrtSoftplus | Score::SparseMixer), _) => {
+                anyhow::bail!("the executor has no router by {other:?} yet")
+            }
         };
         if let Some(bias) = self.balancer.bias(logits)? {
             scores = scores.f_add(&bias)?;
