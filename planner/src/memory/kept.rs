@@ -27,7 +27,7 @@ use super::state::{self, loose_weight_gradient};
 use crate::units::Wide;
 
 /// Most kinds of layers, those that stay in the compute type counted apart.
-const SLOTS: usize = 8;
+const SLOTS: usize = 32;
 
 /// Whether plans like this one, with these settings of training, are computed from kept terms.
 pub fn covers(plan: &Plan, training: &Training) -> bool {
@@ -48,7 +48,12 @@ pub fn covers(plan: &Plan, training: &Training) -> bool {
         && training.offload.modules.is_empty()
         && training.deferred_head_gradients.is_none()
         && checkpoints
-        && 2 * kinds(plan).len() <= SLOTS
+        && kinds(plan).len() * if has_plain_layers(plan, training) { 2 } else { 1 } <= SLOTS
+}
+
+/// Whether some layers stay in the compute type where others don't.
+fn has_plain_layers(plan: &Plan, training: &Training) -> bool {
+    training.low_precision.is_some() && recipe_layers(plan) != (0..plan.model.num_layers)
 }
 
 /// Kinds of layers of a plan, each once.
@@ -114,6 +119,7 @@ impl LayerTerms {
             let usual = layer(&at, kind);
             known.push((kind, usual));
             let plain = if at.widths.quantised { layer(&exact, kind) } else { usual };
+            // Where none stay in the compute type, their places may lie beyond the slots.
             for (slot, bytes) in [(number, usual), (kinds.len() + number, plain)] {
                 if let Some(place) = layers.get_mut(slot) {
                     *place = Bytes::of(&bytes);
@@ -155,8 +161,14 @@ pub struct Class {
     experts: bool,
 }
 
-/// Things that are alive some number of times: layers by slot, inputs of layers, embeddings, modules, heads.
-const COUNTED: usize = SLOTS + 4;
+/// Things that are alive some number of times: inputs of layers, embeddings, modules, heads, then layers by slot.
+const COUNTED: usize = OTHERS + SLOTS;
+/// Of them, those that are no layers.
+const OTHERS: usize = 4;
+const INPUTS: usize = 0;
+const EMBEDDINGS: usize = 1;
+const MODULES: usize = 2;
+const HEADS: usize = 3;
 
 /// What [`LayerTerms`] come to on stages of one class: bytes of each thing that is alive, and of what passes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -170,29 +182,34 @@ pub struct ClassTerms {
     stream: f64,
 }
 
+impl Default for ClassTerms {
+    fn default() -> ClassTerms {
+        ClassTerms { each: [0.0; COUNTED], forward: 0.0, backward: 0.0, gathered: 0.0, stream: 0.0 }
+    }
+}
+
 impl LayerTerms {
     /// On stages of a class.
     pub fn of_class(&self, class: &Class) -> ClassTerms {
         let mut each = [0.0; COUNTED];
-        let [inputs, embeddings, modules, heads] = [SLOTS, SLOTS + 1, SLOTS + 2, SLOTS + 3];
         let (mut again, mut forward, mut backward) = (0.0f64, 0.0f64, 0.0f64);
         for (slot, layer) in self.layers.iter().enumerate().filter(|(slot, _)| class.mask >> slot & 1 == 1) {
-            each[slot] = if self.full { 0.0 } else { layer.saved };
+            each[OTHERS + slot] = if self.full { 0.0 } else { layer.saved };
             again = larger(again, if self.full { layer.whole } else { layer.recomputed });
             forward = larger(forward, layer.forward);
             backward = larger(backward, layer.backward);
         }
-        each[inputs] = if self.full { self.stream } else { 0.0 };
-        each[embeddings] = self.mask;
+        each[INPUTS] = if self.full { self.stream } else { 0.0 };
+        each[EMBEDDINGS] = self.mask;
         if class.modules {
             backward = larger(backward, self.module.backward);
-            each[modules] = if self.full { 2.0 * self.stream } else { self.module.saved };
+            each[MODULES] = if self.full { 2.0 * self.stream } else { self.module.saved };
             again = larger(again, if self.full { self.module.whole } else { self.module.recomputed });
             forward = larger(forward, if self.full { 0.0 } else { self.module.forward });
         }
         if class.head {
             let [kept, transient] = self.heads[usize::from(class.modules)];
-            each[heads] = kept;
+            each[HEADS] = kept;
             forward = larger(forward, kept + transient);
         }
         ClassTerms {
@@ -345,6 +362,8 @@ impl StageKind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Alive {
     counts: [f64; COUNTED],
+    /// So many of them may be more than none, a multiple of four.
+    used: usize,
     /// Boundary tensors that outlive a step.
     boundary: f64,
 }
@@ -358,7 +377,7 @@ impl Alive {
         for (number, chunk) in kind.chunks.iter().enumerate() {
             let live = live_of_chunk(plan, most, number as u64) as f64;
             for (slot, &count) in chunk.layers.iter().enumerate() {
-                counts[slot] += live * count;
+                counts[OTHERS + slot] += live * count;
                 inputs += live * count;
             }
             embeddings += if chunk.embedding { live } else { 0.0 };
@@ -367,8 +386,12 @@ impl Alive {
                 heads = schedule::live_heads(&Pipeline::of(plan)).saturating_sub(1) as f64;
             }
         }
-        counts[SLOTS..].copy_from_slice(&[inputs, embeddings, modules, heads]);
-        Alive { counts, boundary: state::boundary_count(plan.layout.pp, plan.layout.vpp).float() }
+        for (at, count) in [(INPUTS, inputs), (EMBEDDINGS, embeddings), (MODULES, modules), (HEADS, heads)] {
+            counts[at] = count;
+        }
+        let last = counts.iter().rposition(|count| *count > 0.0).unwrap_or(0);
+        let boundary = state::boundary_count(plan.layout.pp, plan.layout.vpp).float();
+        Alive { counts, used: (last / 4 + 1) * 4, boundary }
     }
 
     /// Whether stages of this kind never take more than those of another, given that their ranks' state does not.
@@ -378,7 +401,8 @@ impl Alive {
             && (class.head, class.modules) == (others.head, others.modules);
         pieces
             && self.boundary <= other.boundary
-            && self.counts.iter().zip(&other.counts).all(|(mine, theirs)| mine <= theirs)
+            && self.used <= other.used
+            && self.counts.iter().zip(&other.counts).take(self.used).all(|(mine, theirs)| mine <= theirs)
     }
 }
 
@@ -443,9 +467,12 @@ pub fn allocated(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
 /// The most of the phases with activations.
 #[inline]
 fn with_activations(terms: &ClassTerms, grid: &GridTerms, alive: &Alive) -> f64 {
-    let product = |at: usize| terms.each[at] * alive.counts[at];
-    let quarter = |at: usize| (product(at) + product(at + 1)) + (product(at + 2) + product(at + 3));
-    let saved = quarter(0) + quarter(4) + quarter(8);
+    let fours = terms.each.chunks_exact(4).zip(alive.counts.chunks_exact(4)).take(alive.used / 4);
+    let mut saved = 0.0;
+    for (each, counts) in fours {
+        let product = |at: usize| each[at] * counts[at];
+        saved += (product(0) + product(1)) + (product(2) + product(3));
+    }
     saved + larger(terms.forward, terms.backward + grid.weight_gradient)
 }
 
@@ -465,8 +492,8 @@ pub fn upper_end(
     let saved = |(each, count): (&f64, &f64)| each * count;
     let experts = match saving {
         true => {
-            let layers: f64 = experts.layers.iter().zip(&alive.counts).map(saved).sum();
-            layers + experts.module * alive.counts[SLOTS + 2]
+            let layers: f64 = experts.layers.iter().zip(&alive.counts[OTHERS..]).map(saved).sum();
+            layers + experts.module * alive.counts[MODULES]
         }
         false => 0.0,
     };

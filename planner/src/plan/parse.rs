@@ -113,7 +113,9 @@ fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
     }
     if let (Some(wanted), false) = (spellings::wanted(&message), path.is_empty()) {
         let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let message = format!("{} is `{}`; write {wanted}", place(path), clip(&found));
+        let fields = spellings::fields(path).join(", ");
+        let named = if fields.is_empty() { fields } else { format!(": {fields}") };
+        let message = format!("{} is `{}`; write {wanted}{named}", place(path), clip(&found));
         return Finding::error(path, value, message).rule("plan file, version 1");
     }
     Finding::error(path, value, format!("{} can't be read: {message}", place(path)))

@@ -6,11 +6,11 @@
 
 use super::candidate::Candidate;
 use super::sink::Sink;
-use super::space::set_pipe;
+use super::space::{Part, set_pipe};
 use super::tables::{Clock, Held, Row, Tables};
 use super::worker::{Grids, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
-use crate::memory::kept::{self, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
+use crate::memory::kept::{self, Class, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
 use crate::plan::Plan;
 use crate::time::{
     self, Around, DataParallel, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works,
@@ -49,6 +49,8 @@ struct Cells {
     sets: Vec<Cell>,
     /// What holds for every set: bytes at least and at most, and seconds.
     bytes: [Saved; 2],
+    /// Classes of stages whose bytes are known.
+    known: Vec<bool>,
     whole: Whole,
     /// The high end of likely ranges.
     upper: Upper,
@@ -56,21 +58,20 @@ struct Cells {
 
 /// Bytes of one set, or bounds of those of all.
 struct Saved {
-    /// By class of stages.
+    /// By class of stages; of those that some pipeline has asked for.
     classes: Vec<ClassTerms>,
     experts: ExpertTerms,
 }
 
 impl Saved {
-    /// Each number joined with another's.
-    fn join(&mut self, other: &Saved, of: fn(f64, f64) -> f64) {
-        self.classes.iter_mut().zip(&other.classes).for_each(|(one, other)| *one = one.join(other, of));
-        self.experts = self.experts.join(&other.experts, of);
+    fn new(classes: usize, experts: ExpertTerms) -> Saved {
+        Saved { classes: vec![ClassTerms::default(); classes], experts }
     }
 }
 
 /// Of cells, what depends on what is recomputed.
 struct Cell {
+    layers: Box<LayerTerms>,
     bytes: Saved,
     again: Recompute,
     /// Share of host time that graphs leave.
@@ -95,6 +96,9 @@ impl Grids<'_> {
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
             self.plan.training.micro_batch_size = 1;
             self.set_recompute(training);
+            if self.is_hopeless_whatever_the_batch(tables, sp) {
+                continue;
+            }
             let mut grids = None;
             for &micro_batch in &corner.micro_batches {
                 self.plan.training.micro_batch_size = micro_batch;
@@ -111,6 +115,41 @@ impl Grids<'_> {
                 self.micro_batch(tables, grids, times, sp);
             }
         }
+    }
+
+    /// Whether no micro batch of the part can matter for the first row.
+    ///
+    /// A sequence takes the longer the fewer of them are computed at once, for each time is a share of the work and what a start
+    /// costs; and context parallelism makes rows fewer and sends more. So the largest micro batch bounds all others, and without
+    /// context parallelism it bounds all parts that differ in that alone.
+    fn is_hopeless_whatever_the_batch(&mut self, tables: &mut Tables, sp: bool) -> bool {
+        if !self.sink.dismisses() || !tables.are_whole {
+            return false;
+        }
+        let mut sizes = [1, self.part.cp].into_iter();
+        sizes.any(|cp| {
+            let least = self.least_of_batches(tables, sp, cp);
+            self.sink.is_hopeless(least)
+        })
+    }
+
+    /// What a step of any pipeline and micro batch takes at least, were `cp` the part's context parallelism.
+    fn least_of_batches(&mut self, tables: &mut Tables, sp: bool, cp: u64) -> f64 {
+        let Part { tp, ep, etp, .. } = self.part;
+        let key = ([tp, ep, etp, cp], sp);
+        if let Some((_, least)) = tables.least.iter().find(|(known, _)| *known == key) {
+            return *least;
+        }
+        let micro_batch = self.corner.micro_batches.iter().copied().max().unwrap_or(1);
+        let part = std::mem::replace(&mut self.part.cp, cp);
+        self.plan.training.micro_batch_size = micro_batch;
+        let least = self.times_of_all(tables, sp).map_or(0.0, |times| self.least_seconds(&times));
+        self.plan.training.micro_batch_size = 1;
+        self.part.cp = part;
+        // Parts come in their order, so no other tensor or expert parallelism is asked for again.
+        tables.least.retain(|((sizes, _), _)| sizes[..3] == [tp, ep, etp]);
+        tables.least.push((key, least));
+        least
     }
 
     /// Whether the plan's micro batch divides the batch with some number of stages.
@@ -270,11 +309,16 @@ impl Grids<'_> {
                     let times = times.take().unwrap_or_else(|| self.times(&tables.clock));
                     self.cells(tables, times)
                 });
-                let Tables { rows, clock, .. } = &*tables;
+                let Tables { rows, clock, classes, .. } = &*tables;
                 let machine = &clock.machine;
                 let Some(Row { times, pipes, .. }) = rows.get(stages) else { continue };
                 let Some(table) = pipes.get(number) else { continue };
                 let Some((stages_of, whole)) = times.get(composition) else { continue };
+                for held in table.known(place) {
+                    if let Some(class) = classes.get(held.class) {
+                        cells.fill(held.class, class);
+                    }
+                }
                 let terms = cells.works.base();
                 if grid.times.len() < times.len() {
                     grid.times.resize(times.len(), None);
@@ -326,32 +370,47 @@ impl Grids<'_> {
     /// The cells of a micro batch.
     fn cells(&mut self, tables: &Tables, times: Times) -> Cells {
         let Times { works, sets, whole } = times;
-        let bytes = self.with_sets(|plan| {
-            let bytes = LayerTerms::new(plan, &tables.kinds);
-            Saved {
-                classes: tables.classes.iter().map(|class| bytes.of_class(class)).collect(),
-                experts: bytes.experts(),
-            }
-        });
-        let cell = |((again, host_share, whole), bytes)| Cell {
-            bytes,
+        let layers = self.with_sets(|plan| Box::new(LayerTerms::new(plan, &tables.kinds)));
+        let classes = tables.classes.len();
+        let cell = |((again, host_share, whole), layers): (_, Box<LayerTerms>)| Cell {
+            bytes: Saved::new(classes, layers.experts()),
+            layers,
             again,
             host_share,
             whole,
             terms: None,
             longest: Vec::new(),
         };
-        let sets: Vec<Cell> = sets.into_iter().zip(bytes).map(cell).collect();
+        let sets: Vec<Cell> = sets.into_iter().zip(layers).map(cell).collect();
         let joined = |of: fn(f64, f64) -> f64| {
-            let mut all = sets.first().map_or_else(
-                || Saved { classes: Vec::new(), experts: ExpertTerms::default() },
-                |cell| Saved { classes: cell.bytes.classes.clone(), experts: cell.bytes.experts },
-            );
-            sets.iter().skip(1).for_each(|cell| all.join(&cell.bytes, of));
-            all
+            let all = sets.iter().map(|cell| cell.bytes.experts).reduce(|one, other| one.join(&other, of));
+            Saved::new(classes, all.unwrap_or_default())
         };
         let bytes = [joined(kept::smaller), joined(kept::larger)];
-        Cells { works, sets, bytes, whole, upper: Upper::of(self.plan) }
+        let known = vec![false; classes];
+        Cells { works, sets, bytes, known, whole, upper: Upper::of(self.plan) }
+    }
+}
+
+impl Cells {
+    /// Makes sure that bytes of stages of a class are known: few pipelines come so far.
+    fn fill(&mut self, number: usize, class: &Class) {
+        let Some(known) = self.known.get_mut(number).filter(|known| !**known) else { return };
+        *known = true;
+        let [least, most] = &mut self.bytes;
+        for (place, cell) in self.sets.iter_mut().enumerate() {
+            let terms = cell.layers.of_class(class);
+            for (bounds, of) in
+                [(&mut *least, kept::smaller as fn(f64, f64) -> f64), (&mut *most, kept::larger)]
+            {
+                if let Some(bound) = bounds.classes.get_mut(number) {
+                    *bound = if place == 0 { terms } else { bound.join(&terms, of) };
+                }
+            }
+            if let Some(slot) = cell.bytes.classes.get_mut(number) {
+                *slot = terms;
+            }
+        }
     }
 }
 
@@ -420,7 +479,7 @@ impl OfPipe<'_> {
             true => whole.least_seconds(machine, timed, &self.state, &self.around),
             false => 0.0,
         };
-        let Cells { works, sets, bytes, whole, upper } = cells;
+        let Cells { works, sets, bytes, whole, upper, .. } = cells;
         let (bytes, upper) = (&*bytes, &*upper);
         let bounds = bytes.each_ref().map(|bytes| self.taken(plan, &bytes.classes));
         let highs = bytes.each_ref().map(|bytes| move || self.high(plan, upper, bytes));

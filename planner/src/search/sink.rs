@@ -306,9 +306,12 @@ impl Sink {
     }
 
     /// Counts so many candidates of which each takes at least `least_bytes`, where that alone says everything: far too large,
-    /// and none the smallest.
+    /// and none the smallest; for the first row alone, too large where something fits.
     #[inline]
     pub fn all_far(&mut self, count: u64, least_bytes: u64) -> bool {
+        if least_bytes > self.room.capacity && self.dismisses() {
+            return true;
+        }
         let far = least_bytes > self.far && self.smallest.is_some_and(|known| known.peak_bytes < least_bytes);
         if far {
             self.valid += count;

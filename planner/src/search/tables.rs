@@ -63,6 +63,9 @@ pub struct Tables {
     pub are_whole: bool,
     /// The part whose elements are kept: tensor, expert and expert tensor parallel.
     part: Option<[u64; 3]>,
+    /// Of the parts at work (tensor, expert, expert tensor and context parallel, with or without sequence parallelism), what a
+    /// step takes at least.
+    pub least: Vec<(([u64; 4], bool), f64)>,
 }
 
 /// Pipelines of one number of stages.
@@ -132,7 +135,16 @@ impl Tables {
         });
         let rows: Vec<Row> = rows.collect();
         let are_whole = rows.iter().flat_map(|row| &row.times).all(|(_, whole)| *whole);
-        Tables { kinds, clock, classes, microbatches: Vec::new(), rows, are_whole, part: None }
+        Tables {
+            kinds,
+            clock,
+            classes,
+            microbatches: Vec::new(),
+            rows,
+            are_whole,
+            part: None,
+            least: Vec::new(),
+        }
     }
 
     /// The place of a number of micro batches among those that were met.

@@ -168,6 +168,54 @@ mod tests {
         least / exact
     }
 
+    /// What a sequence takes at least, over the ranks that share it; none where rules refuse that.
+    fn of_a_sequence(file: &mut serde_json::Value, cp: u64, micro: u64) -> Option<f64> {
+        file["layout"]["cp"] = cp.into();
+        file["training"]["micro_batch_size"] = micro.into();
+        let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan?;
+        let (setup, inputs) = (setup(&plan).unwrap(), inputs(&plan, profile(&plan).unwrap()));
+        let machine = setup.machine(&constants::table().values());
+        let works = Works::new(&machine, &inputs.split(), &inputs.manner(), &setup.shape);
+        let whole = Whole::of(&machine, &works, &recompute(&plan), setup.pipe(&machine).host_share);
+        Some(whole.least() * cp as f64 / micro as f64)
+    }
+
+    #[test]
+    fn a_sequence_takes_no_less_with_fewer_at_once_or_over_context_parallel_ranks() {
+        let mut tried = 0;
+        for (preset, gpu, dtype) in [
+            ("llama-3-70b", "h100-sxm", "bf16"),
+            ("deepseek-v3", "h100-sxm", "fp8_blockwise"),
+            ("qwen3-30b-a3b", "b200", "mxfp8"),
+            ("nemotron-3-nano", "a100-80gb-sxm", "bf16"),
+            ("gemma-3-27b", "mi300x", "bf16"),
+        ] {
+            for (tp, ep, again) in [(1, 1, "none"), (2, 8, "full"), (8, 4, "none")] {
+                for (dispatcher, overlap) in [("alltoall", false), ("flex", true)] {
+                    let mut file = json!({"version": 1, "model": {"preset": preset}, "runtime": "megatron",
+                        "cluster": {"gpu": gpu, "nodes": 16}, "layout": {"tp": tp},
+                        "training": {"global_batch_size": 1536, "dtype": dtype, "recompute": again}});
+                    file["training"]["overlap"] = json!({"tp": overlap && tp > 1});
+                    if ["deepseek-v3", "qwen3-30b-a3b", "nemotron-3-nano"].contains(&preset) {
+                        file["layout"]["ep"] = ep.into();
+                        file["layout"]["etp"] = 1.into();
+                        let dispatcher = if ep > 1 { dispatcher } else { "alltoall" };
+                        file["training"]["moe"] = json!({"dispatcher": dispatcher});
+                    }
+                    let Some(least) = of_a_sequence(&mut file, 1, 12) else { continue };
+                    for cp in [1, 2, 4] {
+                        let Some(whole) = of_a_sequence(&mut file, cp, 12) else { continue };
+                        for one in [1, 2, 3].iter().filter_map(|&micro| of_a_sequence(&mut file, cp, micro)) {
+                            assert!(one >= whole && whole >= least, "{file}: {one} {whole} {least}");
+                            tried += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(tried > 100, "{tried}");
+    }
+
     #[test]
     fn no_step_takes_less_and_most_take_little_more() {
         let mut shares = Vec::new();

@@ -35,7 +35,7 @@ pub(super) fn sections() -> &'static [(&'static str, Vec<String>)] {
 }
 
 /// The fields of a section.
-pub(super) fn of(section: &str) -> &'static [String] {
+pub(in crate::plan) fn of(section: &str) -> &'static [String] {
     sections().iter().find(|(known, _)| *known == section).map_or(&[], |(_, fields)| fields)
 }
 

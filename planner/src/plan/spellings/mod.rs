@@ -6,6 +6,7 @@ mod counts;
 mod fields;
 mod names;
 mod numbers;
+mod open;
 mod place;
 mod shorthands;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use serde_json::{Map, Value};
 use super::clip;
 use crate::finding::Finding;
 use crate::wire::{PlanFile, Remark};
+pub(super) use fields::of as fields;
 use names::Meaning;
 pub(super) use numbers::wanted;
 use place::{at, fold, put, take};
@@ -50,6 +52,7 @@ pub(super) fn spelled(root: Value) -> Spelled {
         shorthands::whole_sections(&mut spelled);
     }
     shorthands::settings(&mut spelled);
+    open::settle(&mut spelled);
     values::normalise(&mut spelled);
     zero::settle(&mut spelled);
     counts::settle(&mut spelled);

@@ -64,8 +64,12 @@ fn units(path: &str) -> &'static [(&'static str, f64)] {
     match path {
         // Lengths of sequences are powers of two by custom.
         "training.seq_len" => &[("k", 1024.0), ("m", 1_048_576.0)],
-        "training.train_tokens" => &[("m", 1e6), ("b", 1e9), ("t", 1e12)],
+        "training.train_tokens" => {
+            &[("m", 1e6), ("b", 1e9), ("t", 1e12), ("million", 1e6), ("billion", 1e9), ("trillion", 1e12)]
+        }
         "cluster.nic_gbps" => &[("g", 1.0), ("gbps", 1.0), ("gb/s", 1.0), ("gbit/s", 1.0), ("gbit", 1.0)],
+        "training.optimizer.offload_fraction" | "training.offload.fraction" => &[("%", 0.01)],
+        "cluster.price_per_gpu_hour" => &[("$", 1.0), ("usd", 1.0), ("/h", 1.0), ("", 1.0)],
         "cluster.memory_gib" => &[("g", 1.0), ("gb", 1.0), ("gib", 1.0)],
         _ => &[],
     }
@@ -74,6 +78,7 @@ fn units(path: &str) -> &'static [(&'static str, f64)] {
 /// The number in a text with a unit that the field takes.
 fn with_unit(path: &str, text: &str) -> Option<f64> {
     let text = text.trim().to_ascii_lowercase();
+    let text = if path.contains("price") { text.trim_start_matches('$') } else { &text };
     units(path).iter().find_map(|(unit, times)| Some(of_text(text.strip_suffix(unit)?.trim_end())? * times))
 }
 
@@ -89,7 +94,10 @@ pub(super) fn taken(spelled: &mut Spelled, path: &str, message: &str) -> bool {
         let all = number().and_then(|number| whole(&number.into()));
         all.map(Value::from)
     } else if message.contains("expected f64") {
-        number().map(Value::from)
+        // All of something, or nothing.
+        let share =
+            || switch(&written).filter(|_| path.ends_with("fraction")).map(|on| f64::from(u8::from(on)));
+        number().or_else(share).map(Value::from)
     } else if message.contains("expected a boolean") {
         switch(&written).map(Value::from)
     } else {
@@ -129,6 +137,7 @@ pub(in crate::plan) fn wanted(message: &str) -> Option<&'static str> {
         ("expected a sequence", "a list in brackets"),
         ("expected struct", "an object of its fields in braces"),
         ("expected a map", "an object of its fields in braces"),
+        ("untagged enum Choose", "all, or a list of what is left open, such as [\"tp\", \"pp\"]"),
         ("expected internally tagged enum", "an object with its kind, such as {\"kind\": \"synthetic\"}"),
     ];
     kinds.iter().find(|(expected, _)| message.contains(expected)).map(|(_, words)| *words)

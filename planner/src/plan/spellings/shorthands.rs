@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::SECTIONS;
 use super::{Spelled, at, fold, numbers, put, take};
-use crate::plan::clip;
+use crate::plan::{RECOMPUTE_MODULES, clip};
 
 /// Sections for which the one word is a field of theirs.
 const ONE_WORD: [(&str, &str); 5] = [
@@ -75,6 +75,17 @@ fn recompute(spelled: &mut Spelled) {
             );
             spelled.remark("training.recompute.modules", &list, &list, message);
         }
+        // Modules by their names, or attention's by what papers call it.
+        Some(Value::String(word)) if modules_of(&word).is_some() => {
+            let modules = modules_of(&word).unwrap_or_default();
+            put(&mut spelled.root, SECTION, json!({"granularity": "selective", "modules": modules}));
+            let message = format!(
+                "recompute `{}` is read as selective recomputation of {}",
+                clip(&word),
+                modules.join(", ")
+            );
+            spelled.remark("training.recompute.modules", &word.into(), &json!(modules), message);
+        }
         Some(word @ (Value::String(_) | Value::Bool(_) | Value::Number(_))) => {
             let granularity = match numbers::switch(&word) {
                 Some(true) => "full".into(),
@@ -91,6 +102,14 @@ fn recompute(spelled: &mut Spelled) {
         }
         _ => {}
     }
+    for field in ["training.recompute.modules", "training.offload.modules"] {
+        if let Some(Value::String(words)) = at(&spelled.root, field).cloned() {
+            let list: Value = words.split([',', ' ']).filter(|word| !word.is_empty()).collect();
+            put(&mut spelled.root, field, list.clone());
+            let message = format!("`{}` is read as {}", clip(&words), clip(&list.to_string()));
+            spelled.remark(field, &words.into(), &list, message);
+        }
+    }
     // Megatron's two methods of full recomputation.
     let field = "training.recompute.granularity";
     let Some(Value::String(word)) = at(&spelled.root, field).cloned() else { return };
@@ -100,6 +119,15 @@ fn recompute(spelled: &mut Spelled) {
         let message = format!("recompute `{}` is read as full recomputation by this method", clip(&word));
         spelled.remark(field, &word.clone().into(), &"full".into(), message);
     }
+}
+
+/// The modules that a word for what is computed again names; none for a word that names none.
+fn modules_of(word: &str) -> Option<Vec<&'static str>> {
+    let known = |word: &str| match fold(word).as_str() {
+        "attention" | "coreattention" | "selectiveattention" | "attn" => Some("core_attn"),
+        folded => RECOMPUTE_MODULES.iter().copied().find(|module| fold(module) == folded),
+    };
+    word.split([',', ' ', '+']).filter(|word| !word.is_empty()).map(known).collect()
 }
 
 /// `"fsdp": true`: everything is sharded, under FSDP2 where no runtime is named.

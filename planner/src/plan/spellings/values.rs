@@ -8,9 +8,9 @@ use super::{Spelled, at, fold, put, take};
 use crate::cluster::{Meant, meant_gpu};
 use crate::import::hub_name::preset_of_hub;
 use crate::model::presets;
-use crate::plan::clip;
+use crate::plan::{Product, clip};
 pub(super) use tables::DEEPSPEED;
-use tables::KINDS;
+use tables::{FRAMEWORKS, KINDS};
 
 /// What a word means.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +40,7 @@ pub(super) fn normalise(spelled: &mut Spelled) {
     }
     preset(spelled);
     gpu(spelled);
+    framework(spelled);
 }
 
 fn word(spelled: &mut Spelled, field: &str, kind: &Kind) {
@@ -92,6 +93,33 @@ fn preset(spelled: &mut Spelled) {
     let same = || presets().iter().find(|preset| fold(&preset.id) == folded).map(|preset| preset.id.as_str());
     if let Some(id) = preset_of_hub(&written).or_else(same) {
         replace(spelled, field, id, format!("`{}` is read as the preset {id}", clip(&written)));
+    }
+}
+
+/// Frameworks by any of their names, before a version or none; the runtime is theirs where none is said.
+fn framework(spelled: &mut Spelled) {
+    const FIELD: &str = "software.framework";
+    let Some(Value::String(written)) = at(&spelled.root, FIELD).cloned() else { return };
+    let is_version = |word: &&str| word.contains(|letter: char| letter.is_ascii_digit()) || *word == "main";
+    let (name, version) = match written.trim().rsplit_once(' ').filter(|(_, last)| is_version(last)) {
+        Some((name, version)) => (name, Some(version)),
+        None => (written.trim(), None),
+    };
+    let folded = fold(name);
+    let alias = FRAMEWORKS.iter().find(|(words, _)| words.split(' ').any(|word| fold(word) == folded));
+    let own = Product::ALL.into_iter().find(|product| fold(product.name()) == folded);
+    let Some(product) = own.or(alias.map(|(_, product)| *product)) else { return };
+    let text =
+        version.map_or_else(|| product.name().to_owned(), |version| format!("{} {version}", product.name()));
+    if text != written && !product.name().eq_ignore_ascii_case(name) {
+        replace(spelled, FIELD, &text, format!("`{}` is read as {text}", clip(&written)));
+    }
+    let usual =
+        product.runtimes().first().filter(|_| at(&spelled.root, "runtime").is_none_or(Value::is_null));
+    if let Some(runtime) = usual.map(|runtime| runtime.name()).filter(|runtime| *runtime != "megatron") {
+        put(&mut spelled.root, "runtime", runtime.into());
+        let message = format!("no runtime is said, and {} trains with {runtime}", product.name());
+        spelled.remark("runtime", &Value::Null, &runtime.into(), message);
     }
 }
 

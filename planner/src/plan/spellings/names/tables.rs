@@ -108,7 +108,11 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("training.recompute.num_layers", "recompute_num_layers"),
     ("training.recompute.modules", "recompute_modules"),
     ("training.offload.modules", "offload_modules"),
-    ("training.attention_backend", "attn_implementation attn_impl attention_kernel attn_backend"),
+    (
+        "training.attention_backend",
+        "attention attn attn_implementation attn_impl attention_kernel attn_backend",
+    ),
+    ("training.cuda_graphs", "cuda_graph enable_cuda_graph cuda_graph_impl"),
     ("training.overlap.grad_reduce", "overlap_grad_reduce"),
     ("training.overlap.param_gather", "overlap_param_gather"),
     ("training.overlap.tp", "tp_comm_overlap"),
@@ -140,6 +144,8 @@ pub(super) const IN_SECTION: &[(&str, &str, &str)] = &[
     ("model", "model.hf_config", "config"),
     ("cluster", "cluster.gpu", "type model name"),
     ("training.optimizer", "training.optimizer.kind", "type name optimizer"),
+    ("training.optimizer", "training.optimizer.distributed", "sharded shard zero1"),
+    ("training.optimizer", "training.optimizer.offload_fraction", "offload cpu_offload offload_ratio"),
     ("training.recompute", "training.recompute.granularity", "mode type kind"),
     ("training.moe", "training.moe.dispatcher", "token_dispatcher kind"),
     ("layout.fsdp", "layout.fsdp.strategy", "sharding mode"),
@@ -157,7 +163,7 @@ pub(super) const OTHER: &[(&str, Meaning)] = &[
     ("dp dp_size data_parallel data_parallel_size data_parallel_degree dp_degree", Counts(Count::Replicas)),
     ("dp_shard dp_shard_size fsdp_size data_parallel_shard_degree", Counts(Count::Shards)),
     (
-        "gradient_accumulation_steps gradient_accumulation grad_accumulation_steps grad_accum_steps grad_accum accumulate_grad_batches num_microbatches",
+        "gradient_accumulation_steps gradient_accumulation grad_accumulation_steps grad_accum_steps grad_accum accumulate_grad_batches num_microbatches num_micro_batches microbatches",
         Counts(Count::Accumulation),
     ),
     ("local_batch_size", Counts(Count::Local)),
@@ -226,5 +232,29 @@ pub(super) const OTHER: &[(&str, Meaning)] = &[
     ("train_samples", Says("write training.train_tokens, samples times training.seq_len")),
     ("hidden_size hidden_dim d_model num_attention_heads n_heads num_experts vocab_size", Says(SIZES)),
     ("lora peft qlora", Says(PEFT)),
-    ("betas beta1 beta2 adam_beta1 adam_beta2 eps adam_eps z_loss", Says(HYPER)),
+    (
+        "sft finetuning fine_tuning pretraining",
+        Says("all training of all parameters is planned alike; leave it out"),
+    ),
+    ("dropout", Says("write training.hidden_dropout and training.attention_dropout")),
+    (
+        "packing packed_sequences sequence_packing",
+        Says("write training.seq_len, the tokens of a packed sequence, and leave it out"),
+    ),
+    ("hsdp", Says("write runtime fsdp2 with layout.dp_replicate, the number of replicas")),
+    ("mesh device_mesh", Says("it follows from layout.tp, cp, pp and dp_replicate; write those")),
+    (
+        "state_dtype moments_dtype optimizer_state_dtype",
+        Says("write training.optimizer.exp_avg_dtype and training.optimizer.exp_avg_sq_dtype"),
+    ),
+    (
+        "activation_offload activation_offloading offload_activations",
+        Says("write training.offload.modules, the modules whose activations go to the host"),
+    ),
+    ("master_weights", Says("write training.optimizer.master_dtype")),
+    (
+        "token_drop drop_tokens drop",
+        Says("write training.moe.capacity_factor; without it no token is dropped"),
+    ),
+    ("betas beta1 beta2 adam_beta1 adam_beta2 eps adam_eps z_loss fp8_format vocab_parallel", Says(HYPER)),
 ];

@@ -112,9 +112,63 @@ const TAKEN: &[(&str, &str)] = &[
     ),
     (
         r#"{"run": {"data": "synthetic"}, "software": "torchtitan 0.3"}"#,
-        r#"{"run": {"data": {"kind": "synthetic"}}, "software": {"framework": "torchtitan 0.3"}}"#,
+        r#"{"runtime": "fsdp2", "run": {"data": {"kind": "synthetic"}}, "software": {"framework": "torchtitan 0.3"}}"#,
     ),
     (r#"{"layout": null, "training": {"moe": null}}"#, "{}"),
+    // What is left open.
+    (r#"{"choose": true}"#, r#"{"choose": "all"}"#),
+    (r#"{"choose": "everything"}"#, r#"{"choose": "all"}"#),
+    (r#"{"choose": false}"#, "{}"),
+    (r#"{"choose": "tp, pp"}"#, r#"{"choose": ["tp", "pp"]}"#),
+    (
+        r#"{"choose": ["tensor_parallel", "Recomputation", "training.micro_batch_size", "TP-Overlap"]}"#,
+        r#"{"choose": ["tp", "recompute", "micro_batch_size", "tp_overlap"]}"#,
+    ),
+    (
+        r#"{"choose": "layout"}"#,
+        r#"{"choose": ["tp", "sp", "cp", "pp", "vpp", "ep", "etp", "dp_replicate", "schedule", "stages", "fsdp_strategy"]}"#,
+    ),
+    (r#"{"layout": {"tp": "auto", "pp": 2}}"#, r#"{"layout": {"pp": 2}, "choose": ["tp"]}"#),
+    (
+        r#"{"layout": {"tp": "auto"}, "training": {"micro_batch_size": "auto", "recompute": "auto"}, "choose": "all"}"#,
+        r#"{"choose": ["all", "tp", "micro_batch_size", "recompute"]}"#,
+    ),
+    (r#"{"choose": "all", "objective": "throughput"}"#, r#"{"choose": "all", "objective": "fastest"}"#),
+    (r#"{"choose": "all", "objective": "lowest-cost"}"#, r#"{"choose": "all", "objective": "cheapest"}"#),
+    (r#"{"choose": "all", "objective": "memory"}"#, r#"{"choose": "all", "objective": "most_headroom"}"#),
+    // Others.
+    (
+        r#"{"training": {"recompute": "selective_attention"}}"#,
+        r#"{"training": {"recompute": {"granularity": "selective", "modules": ["core_attn"]}}}"#,
+    ),
+    (
+        r#"{"training": {"recompute": {"granularity": "selective", "modules": "core_attn,mlp"}}}"#,
+        r#"{"training": {"recompute": {"granularity": "selective", "modules": ["core_attn", "mlp"]}}}"#,
+    ),
+    (
+        r#"{"training": {"optimizer": {"offload": true}}}"#,
+        r#"{"training": {"optimizer": {"offload_fraction": 1.0}}}"#,
+    ),
+    (
+        r#"{"training": {"optimizer": {"offload_fraction": "50%", "sharded": "yes"}}}"#,
+        r#"{"training": {"optimizer": {"offload_fraction": 0.5, "distributed": true}}}"#,
+    ),
+    (r#"{"training": {"cuda_graph": "full"}}"#, r#"{"training": {"cuda_graphs": "iteration"}}"#),
+    (r#"{"training": {"cuda_graphs": false}}"#, r#"{"training": {"cuda_graphs": "none"}}"#),
+    (r#"{"training": {"attention": "flash-attn"}}"#, r#"{"training": {"attention_backend": "flash"}}"#),
+    (
+        r#"{"training": {"train_tokens": "15 trillion"}}"#,
+        r#"{"training": {"train_tokens": 15000000000000.0}}"#,
+    ),
+    (r#"{"cluster": {"price": "$2.50"}}"#, r#"{"cluster": {"price_per_gpu_hour": 2.5}}"#),
+    (
+        r#"{"software": {"framework": "torchtitan"}}"#,
+        r#"{"runtime": "fsdp2", "software": {"framework": "torchtitan"}}"#,
+    ),
+    (
+        r#"{"software": {"framework": "Megatron-Bridge 26.08"}}"#,
+        r#"{"software": {"framework": "bridge 26.08"}}"#,
+    ),
 ];
 
 /// Fragments that are refused.
@@ -153,6 +207,20 @@ const REFUSED: &[&str] = &[
     r#"{"model": {"hidden_size": 4096}}"#,
     r#"{"layout": {"fsdp": {"strategy": "HYBRID_SHARD"}}}"#,
     r#"{"training": {"gradient_accumulation_steps": 0}}"#,
+    r#"{"training": {"cuda_graphs": true}}"#,
+    r#"{"training": {"optimizer": {"state_dtype": "bf16"}}}"#,
+    r#"{"training": {"sft": true}}"#,
+    r#"{"training": {"dropout": 0.1}}"#,
+    r#"{"training": {"packing": true}}"#,
+    r#"{"training": {"master_weights": "fp32"}}"#,
+    r#"{"training": {"activation_offload": true}}"#,
+    r#"{"training": {"cross_entropy": "fused"}}"#,
+    r#"{"training": {"precision": "fp8-mixed"}}"#,
+    r#"{"layout": {"hsdp": true}}"#,
+    r#"{"layout": {"mesh": [2, 4]}}"#,
+    r#"{"layout": {"tp": -1}}"#,
+    r#"{"objective": "latency", "choose": "all"}"#,
+    r#"{"choose": 7}"#,
 ];
 
 /// A plan with these fields besides.

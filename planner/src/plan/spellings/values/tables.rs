@@ -2,6 +2,7 @@
 
 use super::Kind;
 use super::Word::{Is, Says};
+use crate::plan::Product;
 
 /// What is to be written where DeepSpeed stands.
 pub(in super::super) const DEEPSPEED: &str = "DeepSpeed is not planned; the same split is runtime megatron with training.optimizer.distributed true (ZeRO 1), runtime megatron_fsdp with layout.fsdp.strategy optim_grads (ZeRO 2), runtime fsdp2, or megatron_fsdp with layout.fsdp.strategy optim_grads_params (ZeRO 3)";
@@ -13,6 +14,16 @@ const OTHER_OPTIMIZER: &str =
     "planned are adam (AdamW too), sgd and muon; write the one that keeps as many values of each parameter";
 const FP8: &str = "write the recipe: fp8_delayed, fp8_current (a scale per tensor), fp8_blockwise or mxfp8";
 const QUANTIZED: &str = "training in whole numbers is not planned; write bf16, or one of fp8_delayed, fp8_current, fp8_blockwise, mxfp8, nvfp4";
+
+/// Frameworks by other names, between spaces.
+pub(super) const FRAMEWORKS: &[(&str, Product)] = &[
+    ("megatron-bridge nemo-megatron-bridge", Product::Bridge),
+    ("megatron megatron-core mcore mlm", Product::MegatronLm),
+    ("nemo-automodel", Product::Automodel),
+    ("nemo2 nemo-2.0", Product::Nemo),
+    ("titan", Product::Torchtitan),
+    ("shardplan", Product::Worker),
+];
 
 /// Values of every kind.
 pub(super) const KINDS: &[Kind] = &[
@@ -48,6 +59,16 @@ pub(super) const KINDS: &[Kind] = &[
         ],
     },
     Kind {
+        fields: &["objective"],
+        takes: &["fastest", "cheapest", "fewest_gpus", "most_headroom", "deadline"],
+        words: &[
+            ("speed fast throughput performance time mfu", Is("fastest")),
+            ("cost cheap price money min_cost lowest_cost", Is("cheapest")),
+            ("gpus fewest min_gpus fewest_nodes smallest", Is("fewest_gpus")),
+            ("memory headroom roomiest most_memory min_memory safest", Is("most_headroom")),
+        ],
+    },
+    Kind {
         fields: &["training.dtype"],
         takes: &[
             "bf16",
@@ -61,7 +82,7 @@ pub(super) const KINDS: &[Kind] = &[
             "nvfp4",
         ],
         words: &[
-            ("bfloat16 torch.bfloat16 bf16-mixed bfloat16_mixed", Is("bf16")),
+            ("bfloat16 torch.bfloat16 bf16-mixed bfloat16_mixed bf16/fp32", Is("bf16")),
             ("float16 torch.float16 half fp16-mixed 16-mixed", Is("fp16")),
             ("float32 torch.float32 float single 32 32-true", Is("fp32")),
             ("float64 torch.float64 double", Is("fp64")),
@@ -71,7 +92,7 @@ pub(super) const KINDS: &[Kind] = &[
             ("16", Says("write bf16 or fp16")),
             ("no", Says("write fp32 for training without mixed precision")),
             ("tf32", Says("tf32 is how fp32 matrices may be multiplied; write fp32")),
-            ("fp8 float8 fp8_e4m3 fp8-hybrid", Says(FP8)),
+            ("fp8 float8 fp8_e4m3 fp8-hybrid fp8-mixed", Says(FP8)),
             ("fp4", Says("write nvfp4")),
             ("mxfp4", Says("training in mxfp4 is not planned; write nvfp4")),
             ("int8 int4 nf4", Says(QUANTIZED)),
@@ -190,7 +211,22 @@ pub(super) const KINDS: &[Kind] = &[
         takes: &["unfused", "native", "te"],
         words: &[
             ("transformer_engine", Is("te")),
+            ("fused", Says("write native, Megatron's own kernel, or te")),
             ("liger", Says("fused linear cross-entropy is not planned; write te, which works in place")),
+        ],
+    },
+    Kind {
+        fields: &["training.cuda_graphs"],
+        takes: &["none", "scoped", "iteration"],
+        words: &[
+            ("false off no", Is("none")),
+            ("full_iteration full", Is("iteration")),
+            (
+                "true on",
+                Says(
+                    "write iteration for a whole step, or scoped with the modules in training.cuda_graph_modules",
+                ),
+            ),
         ],
     },
     Kind {
