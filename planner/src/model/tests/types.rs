@@ -75,7 +75,6 @@ fn every_type_is_equal_or_refused_by_name() {
     }
     assert!(wrong.is_empty(), "{equal} equal; {wrong:#?}");
     assert!(equal >= 123 && refused <= 55, "{equal} equal, {refused} refused");
-    println!("{equal} equal, {refused} refused");
     assert!(parts.len() <= 10, "{parts:#?}");
 }
 
@@ -102,6 +101,5 @@ fn every_key_changed_alone_changes_the_count_as_there() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(tried >= 1200 && refused * 12 <= tried, "{refused} of {tried} are refused");
-    println!("{refused} of {tried}");
+    assert!(tried >= 1200 && refused <= 107, "{refused} of {tried} are refused");
 }
