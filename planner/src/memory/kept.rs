@@ -46,6 +46,7 @@ pub fn covers(plan: &Plan, training: &Training) -> bool {
         && plan.layout.order == usual
         && training.optimizer.kind != OptimizerKind::Muon
         && training.offload.modules.is_empty()
+        && training.offload.layers == 0
         && training.deferred_head_gradients.is_none()
         && checkpoints
         && 2 * kinds(plan).len() <= SLOTS
