@@ -84,6 +84,7 @@ pub fn startable(plan: &Plan, machine: &Machine, ranks_per_gpu: u64) -> Startabl
         let mut on_cpu = plan.native();
         on_cpu.cluster.gpu = "cpu".to_owned();
         (on_cpu.cluster.nvlink_domain, on_cpu.cluster.nic_gbps) = (None, None);
+        on_cpu.cluster.oversubscription = None;
         if plan.cluster.gpu.capacity_bytes.is_some() && can(&on_cpu, 1) {
             instead.push(Instead::OnCpu);
             let of_gpu = findings.iter_mut().filter(|finding| finding.field == "cluster.gpu");

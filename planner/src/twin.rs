@@ -72,6 +72,7 @@ pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding
     file.cluster.gpu = gpu.to_owned();
     file.cluster.nodes = Some(1);
     (file.cluster.nvlink_domain, file.cluster.nic_gbps) = (None, None);
+    file.cluster.oversubscription = None;
     file.cluster.failed = None;
     file.name = file.name.map(|name| format!("twin of {name}"));
     scale_training(plan, &mut file, dp);

@@ -15,4 +15,5 @@ pub mod runs;
 pub mod scripts;
 pub mod slurm;
 pub mod small_disk;
+pub mod unseen_table;
 pub mod wait;

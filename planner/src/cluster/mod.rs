@@ -25,6 +25,8 @@ pub struct Cluster {
     pub nvlink_domain: u64,
     /// Network bandwidth per GPU, Gbit/s.
     pub nic_gbps: f64,
+    /// How many times the network of all GPUs below a leaf switch is what leads on from it.
+    pub oversubscription: f64,
     /// Bytes that torch sees of one GPU, where the plan says another capacity than the catalogue.
     pub own_capacity_bytes: Option<u64>,
     /// Failed GPUs.

@@ -104,6 +104,8 @@ pub(super) const UNDER_FSDP: &[Gap] = &[
     gap("training.recompute.distribute_saved_activations", Holds::Nothing, "Megatron-Core's", ""),
     gap("training.bf16_first_layers", Holds::Nothing, "Megatron-Core's", ""),
     gap("training.bf16_last_layers", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.fp8_attention", Holds::Nothing, "Megatron-Core's", ""),
+    gap("training.fp8_output", Holds::Nothing, "Megatron-Core's", ""),
     gap("training.optimizer.distributed", Holds::Nothing, "FSDP shards it", ""),
     gap("training.optimizer.instances", Holds::Nothing, "Megatron-Core's", ""),
     gap("training.optimizer.precision_aware", Holds::Nothing, "Megatron-Core's", ""),

@@ -81,6 +81,12 @@ pub(crate) struct Recipe {
     pub(crate) compile: Option<bool>,
     /// Layers at either end that stay in bf16.
     pub(crate) bf16_ends: u64,
+    /// Attention multiplies in 8 bits.
+    pub(crate) low_attention: bool,
+    /// The output layer runs in the layers' precision.
+    pub(crate) low_output: bool,
+    /// Layers whose activations wait on the host; 0 where the recipe is another model's or GPU's, whose memory it was chosen for.
+    pub(crate) offloaded_layers: u64,
 }
 
 /// What a recipe recomputes.

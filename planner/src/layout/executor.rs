@@ -334,6 +334,8 @@ fn training_limits(training: &Training, has_experts: bool) -> Vec<Finding> {
         fp8_param_gather: _,
         bf16_first_layers: _,
         bf16_last_layers: _,
+        fp8_attention: _,
+        fp8_output: _,
         grad_dtype: _,
         optimizer:
             Optimizer {

@@ -70,6 +70,7 @@ mod tests {
             gpus_per_node,
             nvlink_domain,
             nic_gbps: 400.0,
+            oversubscription: 1.0,
             own_capacity_bytes: None,
             failed: Vec::new(),
         };

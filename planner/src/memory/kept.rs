@@ -46,6 +46,7 @@ pub fn covers(plan: &Plan, training: &Training) -> bool {
         && plan.layout.order == usual
         && training.optimizer.kind != OptimizerKind::Muon
         && training.offload.modules.is_empty()
+        && training.offload.layers == 0
         && training.deferred_head_gradients.is_none()
         && checkpoints
         && kinds(plan).len() * if has_plain_layers(plan, training) { 2 } else { 1 } <= SLOTS

@@ -45,14 +45,28 @@ pub fn offloaded(terms: &Terms<'_>, chunk: &Chunk) -> Wide {
         (Granularity::Full, _) => layers,
         (Granularity::None | Granularity::Selective, _) => 0,
     };
-    let kept = terms.layers(chunk.layers.start + again..chunk.layers.end);
-    kept.map(|(count, layer)| layer.offloaded.total() * Wide::from(count)).sum()
+    let middle = chunk.layers.start + again + waiting(terms, &chunk.layers).min(layers - again);
+    let whole = terms.layers(chunk.layers.start + again..middle);
+    let whole: Wide = whole.map(|(count, layer)| layer.saved.total() * Wide::from(count)).sum();
+    let kept = terms.layers(middle..chunk.layers.end);
+    let kept: Wide = kept.map(|(count, layer)| layer.offloaded.total() * Wide::from(count)).sum();
+    whole + kept
+}
+
+/// Of these layers, the first that wait on the host with all that they save (Megatron-Core `cpu_offload`).
+fn waiting(terms: &Terms<'_>, layers: &Range<u64>) -> u64 {
+    let named = if terms.at.megatron() { terms.at.plan.training.offload.layers } else { 0 };
+    named.min(layers.end.saturating_sub(layers.start))
 }
 
 /// Layers that keep what they save.
 fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
     let mut sum = LayerBytes::default();
-    for (count, layer) in terms.layers(layers) {
+    let middle = layers.start + waiting(terms, &layers);
+    for (count, layer) in terms.layers(layers.start..middle) {
+        sum = both(sum, times(LayerBytes { offloaded: layer.saved, ..layer }, count));
+    }
+    for (count, layer) in terms.layers(middle..layers.end) {
         sum = both(sum, times(layer, count));
     }
     if modules > 0 { both(sum, times(terms.mtp(), modules)) } else { sum }

@@ -229,6 +229,7 @@ mod tests {
             gpus_per_node: 8,
             nvlink_domain: 8,
             nic_gbps: 400.0,
+            oversubscription: 1.0,
             own_capacity_bytes: None,
             failed: Vec::new(),
         };

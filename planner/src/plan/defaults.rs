@@ -239,7 +239,8 @@ pub(super) fn fill(
     let pinned = file.training.clone();
     let start = fill.mark();
     let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
-    let training = fill_training(&mut fill, &mut file.training, runtime, model.gated);
+    let profile = software.profile.as_deref();
+    let training = fill_training(&mut fill, &mut file.training, (runtime, profile), model.gated);
     let end = fill.mark();
     let run = fill_run(&mut fill, &mut file);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -296,7 +297,8 @@ fn settle(
         fill.after(start);
         let mut training = pinned.clone();
         set = recipe.apply(&mut training, moe);
-        plan.training = fill_training(fill, &mut training, plan.runtime, plan.model.gated);
+        let profile = plan.software.profile.as_deref();
+        plan.training = fill_training(fill, &mut training, (plan.runtime, profile), plan.model.gated);
         plan.file.training = training;
     }
     if plan.runtime == Runtime::MegatronFsdp {
@@ -321,6 +323,8 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain, 1, 1024);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
     fill.real("cluster.nic_gbps", Some(nic_gbps), 0.0);
+    fill.real("cluster.oversubscription", cluster.oversubscription, 1.0);
+    let oversubscription = cluster.oversubscription.unwrap_or(1.0).max(1.0);
     let failed = cluster.failed.get_or_insert_default().clone();
     let own_capacity_bytes = fill_memory(fill, cluster.memory_gib, gpu);
     for (field, value) in [
@@ -331,7 +335,16 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
     ] {
         fill.real(field, value, 0.0);
     }
-    Cluster { gpu, nodes, gpus_per_node, nvlink_domain, nic_gbps, own_capacity_bytes, failed }
+    Cluster {
+        gpu,
+        nodes,
+        gpus_per_node,
+        nvlink_domain,
+        nic_gbps,
+        oversubscription,
+        own_capacity_bytes,
+        failed,
+    }
 }
 
 /// Bytes that torch sees of a GPU whose capacity the plan says.

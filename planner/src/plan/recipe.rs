@@ -267,6 +267,19 @@ fn facts(recipe: &Recipe, dtype: Precision, moe: bool) -> Vec<Fact> {
             put(&mut file.bf16_last_layers, Some(recipe.bf16_ends))
         }));
     }
+    if recipe.low_attention {
+        facts.push(("training.fp8_attention", true.into(), |file, _| {
+            put(&mut file.fp8_attention, Some(true))
+        }));
+    }
+    if recipe.low_output {
+        facts.push(("training.fp8_output", true.into(), |file, _| put(&mut file.fp8_output, Some(true))));
+    }
+    if recipe.offloaded_layers > 0 {
+        facts.push(("training.offload.layers", recipe.offloaded_layers.into(), |file, recipe| {
+            file.offload.modules.is_none() && put(&mut file.offload.layers, Some(recipe.offloaded_layers))
+        }));
+    }
     facts
 }
 
@@ -293,6 +306,8 @@ pub(super) fn take_back(file: &mut TrainingFile, set: &[&'static str]) {
             "training.fp8_param_gather" => file.fp8_param_gather = None,
             "training.bf16_first_layers" => file.bf16_first_layers = None,
             "training.bf16_last_layers" => file.bf16_last_layers = None,
+            "training.fp8_attention" => file.fp8_attention = None,
+            "training.fp8_output" => file.fp8_output = None,
             _ => {}
         }
     }

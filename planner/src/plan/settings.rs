@@ -59,7 +59,7 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     if runtime == Runtime::Fsdp2 {
-        let of_megatron: [(&str, bool); 14] = [
+        let of_megatron: [(&str, bool); 17] = [
             ("training.bf16_first_layers", training.bf16_first_layers > 0),
             ("training.bf16_last_layers", training.bf16_last_layers > 0),
             ("training.optimizer.distributed", !optimizer.distributed),
@@ -68,6 +68,9 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
             ("training.optimizer.instances", optimizer.instances > 1),
             ("training.fused_gradient_accumulation", training.fused_gradient_accumulation),
             ("training.offload.modules", !training.offload.modules.is_empty()),
+            ("training.offload.layers", training.offload.layers > 0),
+            ("training.fp8_attention", training.fp8_attention),
+            ("training.fp8_output", training.fp8_output),
             ("training.cuda_graphs", training.cuda_graphs != CudaGraphs::None),
             ("training.overlap.ep", overlap.ep),
             ("training.overlap.delay_wgrad", overlap.delay_wgrad),
@@ -104,7 +107,7 @@ fn pending(plan: &Plan) -> Vec<Finding> {
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-    let settings: [(&str, bool); 24] = [
+    let settings: [(&str, bool); 25] = [
         ("training.dtype", training.low_precision.is_some() && plan.runtime != Runtime::Fsdp2),
         (
             "layout.fsdp.keep_fp8_transpose",
@@ -120,6 +123,7 @@ fn pending(plan: &Plan) -> Vec<Finding> {
             training.distribute_saved_activations && plan.runtime != Runtime::MegatronFsdp,
         ),
         ("training.offload.modules", !training.offload.modules.is_empty()),
+        ("training.offload.layers", training.offload.layers > 0 && !fsdp),
         ("training.attention_dropout", training.attention_dropout > 0.0),
         ("training.hidden_dropout", training.hidden_dropout > 0.0),
         ("training.attention_backend", training.attention_backend == AttentionBackend::Unfused),

@@ -26,6 +26,10 @@ pub struct Training {
     pub bf16_first_layers: u64,
     /// Last layers that the recipe leaves in the compute type.
     pub bf16_last_layers: u64,
+    /// Whether the recipe multiplies within attention.
+    pub fp8_attention: bool,
+    /// Whether the recipe runs the output layer.
+    pub fp8_output: bool,
     /// Type of the main gradient buffers.
     pub grad_dtype: Dtype,
     /// Optimizer.
@@ -102,6 +106,8 @@ pub struct Offload {
     pub modules: Vec<String>,
     /// Part of their bytes that is moved, 0 to 1.
     pub fraction: f64,
+    /// First layers of which all that is saved is moved.
+    pub layers: u64,
 }
 
 /// Communication that hides behind compute.

@@ -4,6 +4,7 @@ use super::defaults::{Filler, MAX_COUNT};
 use super::training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 use super::{MAX_LAYERS, MAX_WORLD, Named, WherePossible, clip};
 use crate::finding::Finding;
+use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
@@ -25,7 +26,7 @@ const MAX_MODULES: usize = 64;
 pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
-    runtime: Runtime,
+    (runtime, profile): (Runtime, Option<&str>),
     gated: bool,
 ) -> Training {
     let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
@@ -43,10 +44,18 @@ pub(super) fn fill_training(
         ("training.bf16_last_layers", &mut training.bf16_last_layers),
     ]
     .map(|(field, slot)| fill.number(field, slot, 0, 0, MAX_LAYERS));
+    let fp8_attention = fill.or("training.fp8_attention", &mut training.fp8_attention, false);
+    let fp8_output = fill.or("training.fp8_output", &mut training.fp8_output, false);
     let optimizer = fill_optimizer(fill, &mut training.optimizer, wide, grad_dtype);
     let recompute = &mut training.recompute;
-    let granularity =
-        fill.or("training.recompute.granularity", &mut recompute.granularity, Granularity::None);
+    // What is said of modules or layers goes with a granularity that is said.
+    let said = recompute.modules.is_some() || recompute.method.is_some() || recompute.num_layers.is_some();
+    let usual = profile.filter(|_| !said).and_then(|name| table().profile(name)?.recompute);
+    let granularity = fill.or(
+        "training.recompute.granularity",
+        &mut recompute.granularity,
+        usual.unwrap_or(Granularity::None),
+    );
     let recompute_modules = fill.names("training.recompute.modules", &mut recompute.modules, MAX_MODULES);
     if let Some(layers) = recompute.num_layers {
         fill.within("training.recompute.num_layers", layers, 1, MAX_LAYERS);
@@ -77,6 +86,8 @@ pub(super) fn fill_training(
         fp8_param_gather,
         bf16_first_layers,
         bf16_last_layers,
+        fp8_attention,
+        fp8_output,
         grad_dtype,
         overlap: fill_overlap(fill, &mut training.overlap, optimizer.distributed),
         optimizer,
@@ -162,6 +173,7 @@ fn fill_offload(fill: &mut Filler<'_>, offload: &mut OffloadFile) -> Offload {
     Offload {
         modules: fill.names("training.offload.modules", &mut offload.modules, MAX_MODULES),
         fraction: fill.fraction("training.offload.fraction", &mut offload.fraction, 1.0),
+        layers: fill.number("training.offload.layers", &mut offload.layers, 0, 0, MAX_LAYERS),
     }
 }
 

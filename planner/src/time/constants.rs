@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use crate::cluster::Gpu;
+use crate::wire::Granularity;
 use serde::Deserialize;
 
 macro_rules! roles {
@@ -125,6 +126,9 @@ pub struct Profile {
     pub dispatcher: Option<String>,
     /// What hides behind compute, of tp, ep, dp, reduce (of dp, the gradients alone), p2p; none for what the plan says.
     pub overlap: Option<Vec<String>>,
+    /// What its runs recompute where a plan does not say.
+    #[serde(default)]
+    pub recompute: Option<Granularity>,
     /// Whether the kernels of weights' gradients add to the gradient buffer themselves.
     #[serde(default = "yes")]
     pub fused_gradients: bool,
@@ -172,11 +176,13 @@ impl Table {
     ///
     /// # Errors
     /// The role or constant that the data file lacks.
-    pub fn choose(&self, gpu: &Gpu, clock: Option<&str>, profile: &Profile) -> Result<Chosen, String> {
+    pub fn choose(&self, gpu: &Gpu, profile: &Profile) -> Result<Chosen, String> {
         let mut chosen = [0; ROLES];
         for &role in Role::ALL {
             let named = match role {
-                Role::Clock => clock.or(gpu.clock).or(Some("one")),
+                Role::Clock => gpu.clock.or(Some("one")),
+                // Superchips, whose names say so.
+                Role::HostLink if gpu.id.starts_with("gb") => Some("host_link_grace"),
                 _ => profile
                     .constants
                     .get(role.name())

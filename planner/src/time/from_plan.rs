@@ -22,9 +22,6 @@ pub fn default_profile(plan: &Plan) -> &'static str {
         return match (&plan.model.moe, fused) {
             (None, _) => "bridge-dense",
             (Some(_), true) => "bridge-moe-scoped",
-            (Some(_), false) if plan.software.named.is_some_and(|named| named.release() < FUSED_ROUTING) => {
-                "bridge-moe-legacy"
-            }
             (Some(_), false) => "bridge-moe-alltoall",
         };
     }
@@ -36,10 +33,6 @@ pub fn default_profile(plan: &Plan) -> &'static str {
         Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
     }
 }
-
-/// The release of Megatron Bridge's container from which one layout of Qwen3-30B-A3B took half the time (5,113 and 9,058 tokens/s): the
-/// host time of older mixtures is not that of newer ones, however tokens get to experts.
-const FUSED_ROUTING: u32 = 260_201;
 
 /// Whether a recipe of Megatron Bridge or NeMo holds: the constants are theirs, and all else is said by the plan's settings.
 fn by_bridges_recipe(plan: &Plan) -> bool {
@@ -100,10 +93,8 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         model: &plan.model,
         vocabulary: padded_vocabulary(plan),
         gpu: cluster.gpu,
-        memory_gbs: None,
-        clock: None,
         domain: cluster.nvlink_domain,
-        nic_gbps: cluster.nic_gbps,
+        nic_gbps: cluster.nic_gbps / cluster.oversubscription,
         world,
         tp: layout.tp,
         sp: layout.sp,
@@ -127,8 +118,8 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         distributed: training.optimizer.distributed || (fsdp && strategy != Strategy::NoShard),
         recompute: recompute(plan),
         fused_loss: training.cross_entropy != CrossEntropy::Unfused || compiles_loss(plan),
-        low_attention: false,
-        low_head: false,
+        low_attention: training.fp8_attention && training.low_precision.is_some(),
+        low_head: training.fp8_output && low,
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
         frozen: false,
         gathered_share: if plan.runtime == Runtime::Fsdp2 && numbers == Numbers::Fp8 {

@@ -24,7 +24,7 @@ impl HostBytes {
     pub fn of(plan: &Plan, gathers: f64, parameter_bytes: f64, gradient_bytes: f64) -> HostBytes {
         let (layout, training) = (&plan.layout, &plan.training);
         let mut found = HostBytes::default();
-        if !training.offload.modules.is_empty() {
+        if !training.offload.modules.is_empty() || training.offload.layers > 0 {
             found.saved = memory::offloaded_bytes(plan) as f64;
         }
         match plan.runtime {

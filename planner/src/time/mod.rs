@@ -58,7 +58,7 @@ pub use rate::{Rate, rate};
 pub use setup::{Inputs, Setup, SoftwareFacts};
 pub use shape::{KindShape, MixerShape, MlpShape, ModelShape};
 pub use spread::half_widths;
-pub use stage::Longest;
+pub use stage::{Longest, alone};
 pub use stages::{StageClass, Stages};
 pub use step::{Around, DataParallel, Pipe, State, StepTime, step, step_of};
 pub use terms::{Terms, Works};

@@ -136,8 +136,8 @@ fn kind(model: &Architecture) -> &'static str {
     }
 }
 
-/// The release of Megatron Bridge from which its configurations of mixtures had one dispatcher. Before, from February to April 2026, they had
-/// both, and no table prints which one ran.
+/// The release of Megatron Bridge from which configurations of mixtures and what their tables print are known to go together: of those before,
+/// some rows have layouts that no configuration of their release has.
 const SETTLED: u32 = 260_400;
 
 /// The class of a plan.
@@ -158,7 +158,8 @@ pub fn software_title(class: &str) -> &'static str {
         "bridge_early" => "Megatron Bridge before 26.04",
         "megatron" => "Megatron-Core",
         "fsdp" => "FSDP2",
-        "megatron_old" => "Megatron of 2021 and 2022",
+        "megatron_old" => "Megatron-DeepSpeed of 2021",
+        "megatron_2022" => "Megatron-LM of 2022",
         "nanotron" | "nanotron_slow" => "nanotron",
         _ => "the executor",
     }

@@ -24,10 +24,6 @@ pub struct Inputs<'a> {
     pub vocabulary: u64,
     /// The GPU.
     pub gpu: &'a Gpu,
-    /// Its memory bandwidth in GB/s, where it differs from the catalogue's.
-    pub memory_gbs: Option<f64>,
-    /// The constant of its clock, where it differs from the catalogue's.
-    pub clock: Option<&'static str>,
     /// GPUs joined by NVLink.
     pub domain: u64,
     /// Network of a GPU, Gbit/s.
@@ -280,10 +276,7 @@ impl Setup {
     /// The constant that the data file lacks, or the figure that the GPU lacks.
     pub fn new(inputs: &Inputs<'_>, shape: ModelShape, stages: Stages) -> Result<Setup, String> {
         let table = table();
-        let mut speeds = inputs.gpu.speeds.unwrap_or(PROCESS_SPEEDS);
-        if let Some(bandwidth) = inputs.memory_gbs {
-            speeds.memory_gbs = bandwidth;
-        }
+        let speeds = inputs.gpu.speeds.unwrap_or(PROCESS_SPEEDS);
         let facts = &inputs.software;
         Ok(Setup {
             stages,
@@ -297,7 +290,7 @@ impl Setup {
                 factors: super::calibrated::NO_FACTORS,
             },
             numbers: inputs.numbers,
-            chosen: table.choose(inputs.gpu, inputs.clock, facts.profile)?,
+            chosen: table.choose(inputs.gpu, facts.profile)?,
             split: inputs.split(),
             manner: inputs.manner(),
             pipe: inputs.pipe(),

@@ -127,8 +127,14 @@ fn spread_as(plan: &Plan, step: &StepTime, said: Said, findings: &mut Vec<Findin
         );
         note("cluster.nic_gbps", plan.cluster.nic_gbps.into(), why);
     }
+    // Rings of neighbours hardly leave a leaf switch, and others do at every hop: the step is that of the latter.
+    let below = if plan.cluster.nodes > 1 {
+        exposed_share(step) * libm::log(plan.cluster.oversubscription)
+    } else {
+        0.0
+    };
     let busier = if plan.training.moe.load_may_grow && plan.model.moe.is_some() { UNBALANCED } else { 0.0 };
-    Spread { half: [half, half + busier], nearest: Some(nearest(&name, gpu.id)) }
+    Spread { half: [half + below, half + busier], nearest: Some(nearest(&name, gpu.id)) }
 }
 
 /// Half the width of a class where so much is said: its own, or the widest of what is known of its software.

@@ -63,6 +63,12 @@ pub(super) fn cooler(machine: &Machine, duty: f64) -> f64 {
     }
 }
 
+/// Seconds of a layer by itself, which has no host's part: its GEMMs run at the clock that the rest of it leaves them.
+pub fn alone(machine: &Machine, time: &LayerTime) -> f64 {
+    let (all, hot) = (time.total(), time.hot());
+    all - (1.0 - cooler(machine, hot / all.max(1e-12))) * hot
+}
+
 fn stage_time(machine: &Machine, terms: &Terms, pipe: &Pipe, class: &StageClass) -> StageTime {
     let StageSeconds { cooler, host, seconds } = stage_seconds(machine, terms, pipe, class);
     let (mut time, mut head) = (terms.stage(class), LayerTime::default());

@@ -150,6 +150,9 @@ pub struct ClusterFile {
     /// Network bandwidth per GPU in Gbit/s; from the catalogue.
     #[serde(default)]
     pub nic_gbps: Option<f64>,
+    /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more; 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oversubscription: Option<f64>,
     /// Memory of a GPU in GiB as its nameplate has it, where it is another than the catalogue's, such as 96 for an H100 of
     /// 96 GB; torch sees as much of it as of the catalogue's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -29,6 +29,12 @@ pub struct TrainingFile {
     /// Last layers that a low-precision recipe leaves in bf16; 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bf16_last_layers: Option<u64>,
+    /// Whether a low-precision recipe multiplies in 8 bits within attention too; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fp8_attention: Option<bool>,
+    /// Whether a low-precision recipe runs the output layer too; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fp8_output: Option<bool>,
     /// Optimizer.
     pub optimizer: OptimizerFile,
     /// Recomputation.
@@ -272,6 +278,9 @@ pub struct OffloadFile {
     pub modules: Option<Vec<String>>,
     /// Part of their bytes that is moved, 0 to 1; 1.
     pub fraction: Option<f64>,
+    /// First layers of which all that is saved is moved; 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<u64>,
 }
 
 impl OffloadFile {

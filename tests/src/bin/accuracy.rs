@@ -8,6 +8,7 @@ use planner::accuracy::report::{BEGIN, END, is_of_all_rows, with_chief_figures, 
 use planner::accuracy::step_time::{Group, groups, splits, unseen};
 use planner::accuracy::winners::winners;
 use planner::accuracy::{BUNDLED, Dataset, score};
+use system_tests::unseen_table;
 
 fn main() -> ExitCode {
     match run() {
@@ -51,7 +52,7 @@ fn run() -> Result<()> {
         println!("{}", serde_json::to_string_pretty(&serde_json::json!({ "datasets": datasets }))?);
     } else {
         print(&datasets);
-        print_unseen(&unseen);
+        unseen_table::print(&unseen);
     }
     if bundled { write(&datasets, &unseen) } else { Ok(()) }
 }
@@ -165,29 +166,5 @@ fn print(datasets: &[Dataset]) {
         for note in dataset.notes.iter().filter(|_| whole) {
             println!("  {note}");
         }
-    }
-}
-
-/// Rows whose constants had not seen them.
-#[expect(clippy::print_stdout, reason = "the scores are this program's data")]
-fn print_unseen(groups: &[Group]) {
-    println!(
-        "\n{:<32} {:<26} {:<14} {:>4} {:>9} {:>9} {:>9} {:>9}",
-        "unseen", "told", "left out", "n", "median", "p90", "in range", "half"
-    );
-    for group in groups {
-        let (dataset, told, left_out) = group.of;
-        println!(
-            "{:<32} {:<26} {:<14} {:>4} {:>8.2}% {:>8.2}% {:>8.1}% {:>8.1}%{}",
-            dataset,
-            told,
-            left_out.name(),
-            group.n,
-            100.0 * group.errors[0],
-            100.0 * group.errors[1],
-            100.0 * group.within as f64 / group.n as f64,
-            100.0 * group.half_width,
-            if group.counts { " *" } else { "" }
-        );
     }
 }

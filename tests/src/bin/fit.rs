@@ -15,6 +15,7 @@ use planner::accuracy::step_time::{
     values_of,
 };
 use planner::time::constants::table;
+use system_tests::unseen_table;
 
 /// Logarithm of a ratio from which a residual counts less than its square.
 const SOFT: f64 = 0.10;
@@ -148,7 +149,12 @@ fn run() -> Result<()> {
     if write {
         write_constants(&shipped, &rows)?;
     }
-    print_unseen(&unseen(&splits).map_err(anyhow::Error::msg)?, show);
+    // With ranges as they were when this program was built.
+    let rows = unseen(&splits).map_err(anyhow::Error::msg)?;
+    unseen_table::print(&groups(&rows));
+    if show {
+        print_each(&rows);
+    }
     if write || fresh {
         write_unseen(&splits)?;
     }
@@ -350,24 +356,10 @@ fn print(dataset: &str, split: &str, rows: &[&Case], values: &dyn Fn(&Case) -> V
     );
 }
 
-/// Rows by how they were told and what was left out, with ranges as they were when this program was built.
+/// Errors of rows that likely ranges are derived from.
 #[expect(clippy::print_stdout, reason = "the scores are this program's data")]
-fn print_unseen(rows: &[Unseen], each: bool) {
-    println!("\n{:<32} {:<26} {:<14} {:>4} {:>8} {:>8}", "unseen", "told", "left out", "n", "median", "p90");
-    for group in groups(rows) {
-        let (dataset, told, left_out) = group.of;
-        println!(
-            "{:<32} {:<26} {:<14} {:>4} {:>7.2}% {:>7.2}%{}",
-            dataset,
-            told,
-            left_out.name(),
-            group.n,
-            100.0 * group.errors[0],
-            100.0 * group.errors[1],
-            if group.counts { " *" } else { "" }
-        );
-    }
-    for row in rows.iter().filter(|row| each && row.stands_for.is_some()) {
+fn print_each(rows: &[Unseen]) {
+    for row in rows.iter().filter(|row| row.stands_for.is_some()) {
         let error = 100.0 * ((-row.residual).exp() - 1.0);
         println!("  {error:>+7.1} % {:?} {} {} {}", row.stands_for, row.class, row.told, row.label);
     }

@@ -33,7 +33,7 @@ pub fn ClusterSection() -> impl IntoView {
     });
     view! {
         <Section id="cluster" title="Cluster" summary=summary
-            shown=&[GPU, "cluster.nodes", "cluster.gpus_per_node", "cluster.nvlink_domain", "cluster.nic_gbps"]>
+            shown=&[GPU, "cluster.nodes", "cluster.gpus_per_node", "cluster.nvlink_domain", "cluster.nic_gbps", "cluster.oversubscription"]>
             <FieldRow path=GPU label="GPU">
                 <Select path=GPU hook=testid::field(GPU) options=options current=current choose=Callback::new(choose)/>
             </FieldRow>
@@ -41,6 +41,7 @@ pub fn ClusterSection() -> impl IntoView {
             <Number field=field!(cluster.gpus_per_node) label="GPUs per node" steps=true/>
             <Number field=field!(cluster.nvlink_domain) label="NVLink domain" hint="GPUs joined by NVLink"/>
             <Decimal field=field!(cluster.nic_gbps) label="Network per GPU, Gb/s"/>
+            <Decimal field=field!(cluster.oversubscription) label="Oversubscription" hint="Network below a leaf switch over what leads on"/>
         </Section>
     }
 }

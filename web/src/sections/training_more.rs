@@ -20,6 +20,8 @@ pub const FIELDS: &[&str] = &[
     "training.fp8_param_gather",
     "training.bf16_first_layers",
     "training.bf16_last_layers",
+    "training.fp8_attention",
+    "training.fp8_output",
     "training.optimizer.precision_aware",
     "training.optimizer.master_dtype",
     "training.optimizer.exp_avg_dtype",
@@ -33,6 +35,7 @@ pub const FIELDS: &[&str] = &[
     "training.hidden_dropout",
     "training.offload.modules",
     "training.offload.fraction",
+    "training.offload.layers",
     "training.overlap.grad_reduce",
     "training.overlap.param_gather",
     "training.overlap.tp",
@@ -118,6 +121,8 @@ fn recipe() -> impl IntoView {
         <Toggle field=field!(training.fp8_param_gather) label="Parameters too" hint="training.fp8_param_gather: kept and gathered in the recipe's type"/>
         <Number field=field!(training.bf16_first_layers) label="First layers in bf16"/>
         <Number field=field!(training.bf16_last_layers) label="Last layers in bf16"/>
+        <Toggle field=field!(training.fp8_attention) label="Attention too" hint="training.fp8_attention"/>
+        <Toggle field=field!(training.fp8_output) label="Output layer too" hint="training.fp8_output"/>
     }
 }
 
@@ -139,6 +144,7 @@ fn activations() -> impl IntoView {
             (Implementation::TransformerEngine, "transformer_engine"), (Implementation::Local, "local")]/>
         <Modules field=field!(training.offload.modules) label="Waiting on the host" known=OFFLOAD_MODULES/>
         <Decimal field=field!(training.offload.fraction) label="Part of their bytes" hint="training.offload.fraction: 0 to 1"/>
+        <Number field=field!(training.offload.layers) label="Whole layers on the host"/>
     }
 }
 

@@ -27,12 +27,11 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     }
     (model.gated, model.activation) = (false, Activation::Gelu);
     let fused = row.text("dispatcher") != "a2a";
-    let profile = if fused { "bridge-moe-scoped" } else { "bridge-moe-legacy" };
+    let profile = if fused { "bridge-moe-scoped" } else { "bridge-moe-alltoall" };
     let mut inputs = inputs(&model, row.text("gpu"), profile, row.need("gpus")?)?;
     (inputs.tp, inputs.ep, inputs.mbs) = (row.size("tp"), row.size("ep"), row.need("mbs")?);
     inputs.etp = row.size("etp");
     (inputs.seq_len, inputs.gbs) = (row.need("seq_len")?, row.need("gpus")?);
-    inputs.clock = Some("clock_h100_burst");
     // Two bytes written, none read.
     inputs.gradient_bytes = 1.0;
     inputs.numbers = if row.text("precision") == "fp8" { Numbers::Fp8Rows } else { Numbers::Bf16 };
@@ -78,8 +77,6 @@ fn inputs<'a>(
         model,
         vocabulary: model.vocab_size,
         gpu,
-        memory_gbs: None,
-        clock: None,
         domain: gpu.nvlink_domain,
         nic_gbps: gpu.nic_gbps,
         world,

@@ -135,7 +135,7 @@ impl Case {
             Quantity::Experts => {
                 let machine = self.setup.machine(values);
                 let terms = Terms::new(&machine, &self.setup.split, &self.setup.manner, &self.setup.shape);
-                terms.kinds.first().map_or(0.0, |kind| kind.total())
+                terms.kinds.first().map_or(0.0, |kind| time::alone(&machine, kind))
             }
         }
     }

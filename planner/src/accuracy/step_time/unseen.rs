@@ -226,8 +226,8 @@ fn of_sorted(values: &[f64], place: usize) -> f64 {
 /// Fewest rows that say what nine of ten are.
 const FEWEST: usize = 8;
 
-/// Fewest rows of a source that must hold by themselves.
-const ENOUGH: usize = 20;
+/// Fewest rows of a source that must hold by themselves: as few as say anything.
+const ENOUGH: usize = FEWEST;
 
 /// Half the width that holds nine of ten of all rows, and 85 of a hundred of each source that has enough of them; none of too few.
 fn half_width(rows: &[&Row]) -> Option<f64> {

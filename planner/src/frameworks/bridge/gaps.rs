@@ -60,6 +60,12 @@ pub const GAPS: &[Gap] = &[
         PRECISION,
     ),
     gap(
+        "training.fp8_attention",
+        Files,
+        "the recipe of mixed precision decides in which type attention multiplies",
+        PRECISION,
+    ),
+    gap(
         "training.bf16_first_layers",
         Files,
         "the recipe of mixed precision decides which layers stay in bf16",

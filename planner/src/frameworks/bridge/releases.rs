@@ -143,6 +143,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         _ => CudaGraphs::None,
     };
     let has = |letter: char| rest.clone().any(|one| one == letter);
+    let offloaded_layers = modules.strip_prefix(ON_HOST).and_then(|count| count.parse().ok()).filter(|_| own);
+    let modules = if modules.starts_with(ON_HOST) { "" } else { modules };
     let flex = has('f');
     let low = wanted.precision != "bf16";
     Some(Recipe {
@@ -164,7 +166,8 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
             (false, true) => Some(Dispatcher::Flex),
             (false, false) => Some(Dispatcher::AllToAll),
         },
-        backend: flex.then_some(if line.is_blackwell() {
+        // DeepEP does not pad to capacity.
+        backend: flex.then_some(if line.is_blackwell() || has('c') {
             FlexBackend::HybridEp
         } else {
             FlexBackend::DeepEp
@@ -190,10 +193,16 @@ pub(crate) fn recipe(wanted: &Wanted<'_>) -> Option<Recipe> {
         // layer in bf16 (`training/mixed_precision.py`).
         low_gather: low && wanted.precision != "nv",
         bf16_ends: u64::from(wanted.precision == "cs"),
+        low_attention: low && has('d'),
+        low_output: low && has('o'),
+        offloaded_layers: offloaded_layers.unwrap_or(0),
         every_second: false,
         compile: None,
     })
 }
+
+/// What stands before the number of layers whose activations wait on the host, in place of modules that are recomputed.
+const ON_HOST: &str = "offload";
 
 /// Tokens of an expert over the mean to which recipes pad.
 const PADDED: f64 = 1.1;
@@ -243,7 +252,7 @@ mod tests {
                 };
                 let letters = settings.split(':').next().unwrap();
                 assert!(letters.starts_with(['n', 's', 'i']), "{line:?}");
-                assert!(letters[1..].chars().all(|one| "afe24pbhnc".contains(one)), "{line:?}");
+                assert!(letters[1..].chars().all(|one| "afe24pbhncdo".contains(one)), "{line:?}");
             }
         }
     }

@@ -220,13 +220,21 @@ const RECOMPUTATION: &[Row] = &[
     )
     .when(offloads),
     row("model.activation_offload_fraction", "training.offload.fraction", Real, MODEL).when(offloads),
+    row("model.cpu_offloading", "", Follows(|_| Some("true".to_owned())), MODEL).when(layers_wait),
+    row("model.cpu_offloading_weights", "", Follows(|_| Some("false".to_owned())), MODEL).when(layers_wait),
+    row("model.cpu_offloading_num_layers", "training.offload.layers", Number, MODEL).when(layers_wait),
 ];
+
+fn layers_wait(plan: &Plan) -> bool {
+    plan.training.offload.layers > 0
+}
 
 fn offloads(plan: &Plan) -> bool {
     !plan.training.offload.modules.is_empty()
 }
 
 const KERNELS: &[Row] = &[
+    row("model.fp8_output_proj", "training.fp8_output", Switch, MODEL).when(|plan| plan.training.fp8_output),
     row("model.attention_dropout", "training.attention_dropout", Real, MODEL),
     row("model.hidden_dropout", "training.hidden_dropout", Real, MODEL),
     row(

@@ -71,6 +71,10 @@ pub(crate) fn alternatives(shape: &Shape<'_>, field: &str) -> Vec<Alternative> {
             let most = shape.architecture.num_layers / shape.layout.pp.max(1);
             number(training, [most, 0], |training, layers| training.bf16_last_layers = layers)
         }
+        "training.offload.layers" => {
+            let most = shape.architecture.num_layers.saturating_sub(1);
+            number(training, [most, 0], |training, layers| training.offload.layers = layers)
+        }
         "training.moe.dispatcher" => {
             let all = [Dispatcher::AllToAll, Dispatcher::AllGather, Dispatcher::Flex];
             each(
@@ -148,6 +152,8 @@ fn switch(training: &Training, field: &str) -> Vec<Alternative> {
     let mut changed = training.clone();
     let slot = match field {
         "training.fp8_param_gather" => &mut changed.fp8_param_gather,
+        "training.fp8_attention" => &mut changed.fp8_attention,
+        "training.fp8_output" => &mut changed.fp8_output,
         "training.optimizer.distributed" => &mut changed.optimizer.distributed,
         "training.optimizer.precision_aware" => &mut changed.optimizer.precision_aware,
         "training.recompute.distribute_saved_activations" => &mut changed.distribute_saved_activations,

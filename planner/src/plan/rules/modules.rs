@@ -2,16 +2,20 @@
 
 use super::{is_megatron, names, refuse_names};
 use crate::layout::{Broken, Shape};
-use crate::wire::{CudaGraphs, Granularity, Implementation};
+use crate::wire::{CudaGraphs, Granularity, Implementation, Runtime};
 
 /// Modules whose activations can wait on the host.
 pub const MODULES: &[&str] =
     &["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"];
 const FIELD: &str = "training.offload.modules";
+const LAYERS: &str = "training.offload.layers";
+const LAYERS_RULE: &str =
+    "activations of whole layers on the host (Megatron-Core transformer_config: cpu_offloading)";
 const RULE: &str = "fine-grained activation offload (Megatron-Core transformer_config)";
 
 pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     let training = shape.training;
+    whole_layers(shape, broken);
     let modules = &training.offload.modules;
     if modules.is_empty() || !is_megatron(shape) {
         return;
@@ -27,6 +31,24 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     let engine = training.implementation == Implementation::TransformerEngine;
     need(engine, "with implementation transformer_engine, and it is local");
     need(!graphed, "without a CUDA graph of `moe`");
+}
+
+/// Layers of which all that is saved waits on the host.
+fn whole_layers(shape: &Shape<'_>, broken: &mut Broken) {
+    let (training, layers) = (shape.training, shape.training.offload.layers);
+    if layers == 0 || !matches!(shape.runtime, Runtime::Megatron | Runtime::MegatronFsdp) {
+        return;
+    }
+    let most = shape.architecture.num_layers.saturating_sub(1);
+    let mut need = |holds: bool, why: &str| {
+        broken.require(holds, LAYERS, layers, LAYERS_RULE, || {
+            format!("activations of {layers} layers can wait on the host only {why}")
+        });
+    };
+    need(layers <= most, &format!("of a model with more layers, and this one has {}", most + 1));
+    need(shape.layout.pp == 1, &format!("without a pipeline, and pp is {}", shape.layout.pp));
+    need(training.recompute == Granularity::None, "where nothing is recomputed");
+    need(training.offload.modules.is_empty(), "where training.offload.modules names none besides");
 }
 
 /// Why a module's activations can't wait on the host.

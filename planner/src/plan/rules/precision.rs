@@ -104,6 +104,14 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     broken.require(!training.fp8_param_gather || recipe.is_some(), GATHER, true, rule, || {
         "fp8_param_gather needs a recipe of 8 or 4 bits, and training.dtype names none".to_owned()
     });
+    let rule = "attention and output layer are in 8 or 4 bits only with such a recipe (Megatron-Core transformer_config)";
+    for (field, set) in
+        [("training.fp8_attention", training.fp8_attention), ("training.fp8_output", training.fp8_output)]
+    {
+        broken.require(!set || recipe.is_some(), field, true, rule, || {
+            format!("{field} needs a recipe of 8 or 4 bits, and training.dtype names none")
+        });
+    }
     let rule = "fp8 parameters need the distributed optimizer or FSDP (Megatron-LM validate_args)";
     let sharded = shape.runtime != Runtime::Megatron || training.optimizer.distributed;
     broken.require(!training.fp8_param_gather || sharded, GATHER, true, rule, || {

@@ -150,6 +150,12 @@ pub const PRECISION: &[Row] = &[
     row("fp4-format", "training.dtype", FP4, MODEL).has(SAVED),
     row("fp4-recipe", "", Asked(true), MODEL).has(SAVED),
     row("fp4-param-gather", "training.fp8_param_gather", Flag, MODEL).when(in_4_bits).has(SAVED),
+    row("fp8-output-proj", "training.fp8_output", Flag, MODEL)
+        .when(|plan| plan.training.fp8_output)
+        .no_bytes("a faster output layer; what it keeps is counted in the compute type"),
+    row("fp8-dot-product-attention", "training.fp8_attention", Flag, MODEL)
+        .when(|plan| plan.training.fp8_attention)
+        .no_bytes("faster attention; what it keeps is counted in the compute type"),
     row(
         "first-last-layers-bf16",
         "training.bf16_first_layers",

@@ -48,10 +48,7 @@ pub const REFUSED: &[Row] = &[
 /// Options that change bytes in a way that is not computed.
 pub const NOT_COUNTED: &[Row] = &[
     not_counted("fp32-residual-connection", "the residual stream is counted in the compute type"),
-    not_counted("cpu-offloading", "layers are counted on the GPU"),
-    not_counted("cpu-offloading-num-layers", "layers are counted on the GPU"),
-    not_counted("fp8-output-proj", "the output layer is counted in the compute type"),
-    not_counted("fp8-dot-product-attention", "attention is counted in the compute type"),
+    not_counted("cpu-offloading", "layers are counted on the GPU unless their number is said"),
     not_counted("fp8-multi-head-attention", "attention is counted in the compute type"),
     not_counted("activation-func-fp8-input-store", "the activation's input is counted in the compute type"),
     not_counted("moe-apply-probs-on-input", "probabilities are counted at the experts' activation"),

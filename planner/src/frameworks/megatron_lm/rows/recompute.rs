@@ -105,4 +105,7 @@ pub const RECOMPUTE: &[Row] = &[
         .when(waits)
         .usual("1")
         .has(HOST),
+    row("cpu-offloading-num-layers", "training.offload.layers", Number, MODEL)
+        .when(|plan| plan.training.offload.layers > 0)
+        .has(HOST),
 ];

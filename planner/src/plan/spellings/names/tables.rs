@@ -23,6 +23,10 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ),
     ("cluster.nvlink_domain", "nvlink nvlink_size nvlink_domain_size nvl"),
     ("cluster.nic_gbps", "network_gbps ib_gbps nic_gbit nic network_bandwidth_gbps"),
+    (
+        "cluster.oversubscription",
+        "oversubscription_ratio oversubscription_factor blocking_factor blocking_ratio",
+    ),
     ("cluster.price_per_gpu_hour", "gpu_price price gpu_hour_price cost_per_gpu_hour price_per_hour"),
     ("runtime", "backend engine trainer training_framework parallelism_framework"),
     ("layout", "parallelism parallel parallel_config parallelism_config"),
@@ -90,6 +94,8 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ),
     ("training.grad_dtype", "main_grads_dtype gradient_dtype grads_dtype"),
     ("training.fp8_param_gather", "fp8_param"),
+    ("training.fp8_attention", "fp8_dot_product_attention fp8_dpa"),
+    ("training.fp8_output", "fp8_output_proj"),
     ("training.mtp_layers", "mtp_num_layers num_nextn_predict_layers"),
     ("training.train_tokens", "tokens total_tokens num_tokens training_tokens token_budget"),
     ("training.optimizer", "optim"),
@@ -108,6 +114,7 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("training.recompute.num_layers", "recompute_num_layers"),
     ("training.recompute.modules", "recompute_modules"),
     ("training.offload.modules", "offload_modules"),
+    ("training.offload.layers", "cpu_offloading_num_layers activation_offload_layers"),
     (
         "training.attention_backend",
         "attention attn attn_implementation attn_impl attention_kernel attn_backend",

@@ -90,6 +90,24 @@ pub(super) const TRAINING: &[Row] = &[
     ),
     (
         "llama-3-8b",
+        r#"{"training":{"fp8_attention":true}}"#,
+        "training.fp8_attention",
+        "attention and output layer are in 8 or 4 bits only",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"training":{"fp8_output":true}}"#,
+        "training.fp8_output",
+        "attention and output layer are in 8 or 4 bits only",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"layout":{"pp":2},"training":{"offload":{"layers":4}}}"#,
+        "training.offload.layers",
+        "activations of whole layers on the host",
+    ),
+    (
+        "llama-3-8b",
         r#"{"training":{"dtype":"fp8_current","fp8_param_gather":true,"optimizer":{"distributed":false}}}"#,
         "training.fp8_param_gather",
         "fp8 parameters need the distributed optimizer",
