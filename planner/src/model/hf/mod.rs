@@ -168,9 +168,9 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
         reader.refuse("model_type", "parts of models that are not planned", message);
         return None;
     }
-    let filled = families::fill(&mut reader.config, &name);
+    reader.filled = families::fill(&mut reader.config, &name);
     let architecture = read_as(reader, &name, plain)?;
-    for key in filled {
+    for key in reader.filled.clone() {
         let (field, asked) = (reader.field(key), reader.was_asked(key));
         if asked && !reader.assumed.contains(&field) {
             reader.assumed.push(field);

@@ -174,6 +174,10 @@ pub(super) fn keep(reader: &Reader, model_type: &str, architecture: &mut Archite
         parts.insert(name.to_owned(), reader.config.get(name).map(short_value).unwrap_or_default());
     }
     for (name, value) in &reader.config {
+        // What the file does not say and nobody asks for is no part of it.
+        if reader.filled.contains(&name.as_str()) && !reader.was_asked(name) {
+            continue;
+        }
         let read = reader.was_asked(name) || matches!(name.as_str(), "rope_scaling" | "rope_theta");
         if !(read && !misread(name, value) || is_silent(name) || is_off(reader, architecture, name, value)) {
             parts.insert(name.clone(), short_value(value));

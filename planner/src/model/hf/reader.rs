@@ -14,6 +14,8 @@ pub(super) struct Reader {
     pub(super) path: String,
     pub(super) findings: Vec<Finding>,
     pub(super) assumed: Vec<String>,
+    /// Keys that the model's class brought, as the file has none of them.
+    pub(super) filled: Vec<&'static str>,
     /// Names of the fields that somebody asked for.
     pub(super) asked: RefCell<BTreeSet<String>>,
 }
@@ -27,6 +29,7 @@ impl Reader {
             findings: Vec::new(),
             assumed: Vec::new(),
             asked: RefCell::default(),
+            filled: Vec::new(),
         }
     }
 
@@ -103,7 +106,14 @@ impl Reader {
     pub(super) fn inside(&mut self, name: &str) -> Option<Reader> {
         let config = self.present(name)?.as_object()?.clone();
         let path = self.field(name);
-        Some(Reader { config, path, findings: Vec::new(), assumed: Vec::new(), asked: RefCell::default() })
+        Some(Reader {
+            config,
+            path,
+            findings: Vec::new(),
+            assumed: Vec::new(),
+            asked: RefCell::default(),
+            filled: Vec::new(),
+        })
     }
 
     /// Takes over what a reader of an inner config found.
