@@ -114,6 +114,10 @@ impl Grouped {
             output_gate,
             values_are_keys,
             shared_kv,
+            // Whatever these would change is among the planner's limits of the executor.
+            value_dim: _,
+            head_gate: _,
+            scores: _,
         } = attention
         else {
             anyhow::bail!("not grouped-query attention");

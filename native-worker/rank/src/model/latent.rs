@@ -60,6 +60,10 @@ impl Latent {
             qk_norm,
             indexer,
             output_gate,
+            // Whatever these would change is among the planner's limits of the executor.
+            sinks: _,
+            head_gate: _,
+            scores: _,
         } = attention
         else {
             anyhow::bail!("not latent attention");

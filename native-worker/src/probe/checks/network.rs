@@ -13,10 +13,10 @@ const SWITCHES: [(&str, &str); 3] = [
 /// NCCL and its settings.
 pub fn nccl(facts: &Facts, checks: &mut Vec<Check>) {
     checks.push(match &facts.nccl {
-        Some(path) if facts.has_gpus() => {
-            ok("nccl", format!("{}: the worker's ranks talk by it, each on a GPU of its own", path.display()))
-        }
-        Some(path) => ok("nccl", format!("{}: not used, as ranks on CPUs talk over TCP", path.display())),
+        Some(path) => ok(
+            "nccl",
+            format!("{}: ranks of the worker talk by it, each with a GPU of its own", path.display()),
+        ),
         None if facts.has_gpus() => doubtful(
             "nccl",
             "libnccl.so.2 is neither beside a torch nor in the system's folders",
