@@ -28,7 +28,8 @@ pub fn choose(
 ) -> anyhow::Result<Box<dyn Collectives>> {
     let chosen =
         by_nccl(arguments, &host, name, device).inspect_err(|error| host.abort(&format!("{error:#}")))?;
-    let first = host.rank() == 0 && host.size(host.mine(GroupKind::World)?) > 1;
+    // On CPUs there is nothing to choose, so nothing is said.
+    let first = host.rank() == 0 && host.size(host.mine(GroupKind::World)?) > 1 && device != Device::Cpu;
     match chosen {
         Ok(nccl) => {
             if first {
