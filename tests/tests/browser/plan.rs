@@ -187,7 +187,8 @@ async fn an_unusable_config_says_what_it_lacks_and_can_be_undone() -> Result<()>
     Page::test("an-unusable-config-says-what-it-lacks-and-can-be-undone", async |page| {
         let before = page.browser.text("answer-peak").await?;
         for (config, word) in [
-            ("{\"model_type\": \"llama\"}", "hidden_size"),
+            // A key that is left out is the class's own; one that is no number is nobody's.
+            ("{\"model_type\": \"llama\", \"num_hidden_layers\": \"many\"}", "many"),
             ("{\"model_type\": \"llama\", \"hidden_size\": \"wide\"}", "wide"),
             ("{\"model_type\": \"walrus-9000\", \"hidden_size\": 64}", "walrus-9000"),
         ] {
