@@ -135,9 +135,7 @@ impl Known {
             stop_asked: false,
             silence: Duration::ZERO,
         };
-        for log in logs.iter().filter(|log| log.starts_with("launcher-")) {
-            evidence.launcher_end = evidence.launcher_end.or_else(|| self.end(folder.path(), log));
-        }
+        evidence.launcher_end = self.launcher_end(folder, &logs);
         if evidence.launcher_end.is_some() {
             return evidence;
         }
@@ -157,12 +155,19 @@ impl Known {
             // Nobody is there who would start another.
             self.deserted = evidence.orphans == 0;
         }
+        // Listed again, as a log may have begun since.
+        let logs = folder.logs();
+        evidence.launcher_end = self.launcher_end(folder, &logs);
         for log in logs.iter().filter(|log| log.starts_with("rank-")) {
             if let Some((outcome, reason)) = self.end(folder.path(), log) {
                 evidence.rank_ends.push((log.clone(), outcome, reason));
             }
         }
         evidence
+    }
+
+    fn launcher_end(&mut self, folder: &RunFolder, logs: &[String]) -> Option<(Outcome, String)> {
+        logs.iter().filter(|log| log.starts_with("launcher-")).find_map(|log| self.end(folder.path(), log))
     }
 
     fn starter_lives(&mut self) -> Option<bool> {

@@ -170,9 +170,13 @@ impl Slurm {
             let shown = succeeded(self.command("scontrol")?.args(["--oneliner", "show", "job", job]))?;
             let state = field(&shown, "JobState").context("scontrol shows no JobState")?;
             let code = field(&shown, "ExitCode").context("scontrol shows no ExitCode")?;
+            // Of all its states these are ends; others come and go, such as SIGNALING for a moment.
             Ok(match state.as_str() {
-                "PENDING" | "CONFIGURING" | "RUNNING" | "COMPLETING" | "REQUEUED" => Attempt::NotYet(shown),
-                _ => Attempt::Ready((state, code)),
+                "BOOT_FAIL" | "CANCELLED" | "COMPLETED" | "DEADLINE" | "FAILED" | "NODE_FAIL"
+                | "OUT_OF_MEMORY" | "PREEMPTED" | "REVOKED" | "SPECIAL_EXIT" | "TIMEOUT" => {
+                    Attempt::Ready((state, code))
+                }
+                _ => Attempt::NotYet(shown),
             })
         });
         ended.await.with_context(|| self.logs())
