@@ -298,7 +298,7 @@ impl Nccl {
         Ok(Some(made))
     }
 
-    /// Enqueues a call on `stream`, after all that the default stream has been given so far.
+    /// Enqueues a call on `stream`, after all that the default stream has been given so far. `what` names it and its rank.
     ///
     /// # Errors
     /// When a tensor is not contiguous, NCCL refuses, or patience ends.
@@ -307,12 +307,13 @@ impl Nccl {
         call: &Call<'_>,
         communicator: &Communicator,
         stream: Stream,
+        what: &str,
         patience: Patience<'_>,
     ) -> anyhow::Result<Flight> {
         let span = self.cuda.begin(stream)?;
         let keeps = communicator.using(|handle| self.launch(call, handle, stream))?;
         // What connects members on their first call is done behind the call.
-        communicator.settle("a collective", patience)?;
+        communicator.settle(what, patience)?;
         span.end(stream)?;
         Ok(Flight { span: Arc::new(span), keeps })
     }
