@@ -17,7 +17,7 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
     let place = place_of(&mut file, path)
         .ok_or_else(|| refused("it leads below a field that has no parts".to_owned()))?;
     *place = value.clone();
-    PlanFile::read(file).map_err(|error| refused(error.into_inner().to_string()))
+    PlanFile::read(file).map_err(|error| refused(error.error.to_string()))
 }
 
 /// Where a plan file's JSON has a path; null where nothing is said there. None where the path leads through what is no part.

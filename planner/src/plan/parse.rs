@@ -33,9 +33,8 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
     match spellings::read(&mut spelled) {
         Ok(file) if spelled.refusals.is_empty() => Ok(PlanFile { remarks: spelled.remarks, ..file }),
         Ok(_) => Err(spelled.refusals),
-        Err((path, error)) => {
-            let field = if path == "." || path.starts_with('[') { String::new() } else { path };
-            let finding = explain(&spelled.root, &field, &error);
+        Err(wrong) => {
+            let finding = explain(&spelled.root, &wrong.path, &wrong.error);
             spelled.refusals.push(finding);
             Err(spelled.refusals)
         }
@@ -87,7 +86,7 @@ fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
     let message = error.to_string();
     let quoted = quoted(&message);
     if let (Some(unknown), true) = (quoted.first(), message.starts_with("unknown field")) {
-        // serde_path_to_error's path ends in the unknown field itself.
+        // The path ends in the unknown field itself.
         let parent = path.strip_suffix(unknown.as_str()).unwrap_or(path).trim_end_matches('.');
         let field = if parent.is_empty() { unknown.clone() } else { format!("{parent}.{unknown}") };
         let known = nearest_names(unknown, quoted[1..].iter().map(String::as_str), 3);

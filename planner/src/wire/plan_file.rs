@@ -5,6 +5,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::located::{self, Located};
 use super::{Choose, Objective, SoftwareFile, TrainingFile};
 use crate::finding::Finding;
 use crate::model::Architecture;
@@ -64,10 +65,14 @@ impl PlanFile {
     ///
     /// # Errors
     /// What is wrong, and the path of the field.
-    pub fn read(value: Value) -> Result<PlanFile, serde_path_to_error::Error<serde_json::Error>> {
-        let mut track = serde_path_to_error::Track::new();
-        let read = PlanFile::deserialize(serde_path_to_error::Deserializer::new(value, &mut track));
-        read.map_err(|error| serde_path_to_error::Error::new(track.path(), error))
+    pub fn read(value: Value) -> Result<PlanFile, Located> {
+        located::read(value, |fields| PlanFile::deserialize(fields))
+    }
+
+    /// What a deserializer of somebody else reads.
+    #[cfg(test)]
+    pub(super) fn read_by<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlanFile, D::Error> {
+        PlanFile::deserialize(deserializer)
     }
 }
 

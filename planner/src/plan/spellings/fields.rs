@@ -44,7 +44,7 @@ fn asked(section: &str) -> Vec<String> {
     let path = if section.is_empty() { NOBODY.to_owned() } else { format!("{section}.{NOBODY}") };
     put(&mut file, &path, Value::Null);
     let Err(error) = PlanFile::read(file) else { return Vec::new() };
-    let message = error.into_inner().to_string();
+    let message = error.error.to_string();
     message.split('`').skip(1).step_by(2).filter(|name| *name != NOBODY).map(str::to_owned).collect()
 }
 

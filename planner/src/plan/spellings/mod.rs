@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use super::clip;
 use crate::finding::Finding;
-use crate::wire::{PlanFile, Remark};
+use crate::wire::{Located, PlanFile, Remark};
 pub(super) use fields::of as fields;
 use names::Meaning;
 pub(super) use numbers::wanted;
@@ -59,17 +59,15 @@ pub(super) fn spelled(root: Value) -> Spelled {
     spelled
 }
 
-/// The plan file in `spelled`, with numbers that were written as text. The error is the reader's, and its path.
-pub(super) fn read(spelled: &mut Spelled) -> Result<PlanFile, (String, serde_json::Error)> {
+/// The plan file in `spelled`, with numbers that were written as text.
+pub(super) fn read(spelled: &mut Spelled) -> Result<PlanFile, Located> {
     loop {
-        let error = match PlanFile::read(spelled.root.clone()) {
+        let wrong = match PlanFile::read(spelled.root.clone()) {
             Ok(file) => return Ok(file),
-            Err(error) => error,
+            Err(wrong) => wrong,
         };
-        let path = error.path().to_string();
-        let error = error.into_inner();
-        if !numbers::taken(spelled, &path, &error.to_string()) {
-            return Err((path, error));
+        if !numbers::taken(spelled, &wrong.path, &wrong.error.to_string()) {
+            return Err(wrong);
         }
     }
 }

@@ -119,8 +119,7 @@ impl NcclCollectives {
         let named = format!("{what} on rank {}", control.rank());
         let flight = self.nccl.enqueue(call, communicator, stream, &named, &control.patience());
         // The watch may have aborted the communicator under the call: then it knows why.
-        let flight =
-            flight.map_err(|error| self.watch.failure().map_or(error, anyhow::Error::msg))?;
+        let flight = flight.map_err(|error| self.watch.failure().map_or(error, anyhow::Error::msg))?;
         let work = flight.span().clone();
         self.watch.add(Pending { what, group, number, ranks, since: Instant::now(), work: work.clone() });
         self.flights.borrow_mut().push_back((name, flight));
