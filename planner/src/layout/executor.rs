@@ -236,10 +236,9 @@ fn score_limit(scores: &Scores, seq_len: u64) -> Option<&'static str> {
 /// Why a mixer can't be executed.
 fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64, seq_len: u64) -> Option<Finding> {
     let missing = |what: &str| Some(limit("model", "attention", format!("the executor has {what} yet")));
-    if let Some(what) = mixer.attention().and_then(|attention| score_limit(attention.scores(), seq_len)) {
-        return missing(what);
-    }
-    match mixer {
+    let of_scores =
+        || mixer.attention().and_then(|attention| score_limit(attention.scores(), seq_len)).and_then(missing);
+    let of_sizes = match mixer {
         MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
             missing("no values that are the keys")
         }
@@ -319,7 +318,8 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64, seq_len: u64)
             let named = LayerKind::new(kind.map_or(Some(0), |(kind, _)| kind.mixer), Mlp::None);
             missing(&format!("no {}", model.kind_in_words(named)))
         }
-    }
+    };
+    of_sizes.or_else(of_scores)
 }
 
 /// Why these settings can't be executed. What they say of bytes and of time alone is not looked at: kernels, overlap,
@@ -480,7 +480,6 @@ mod tests {
             ("llama-3-8b", json!({"logits_scaling": 8}), "logits_scaling"),
             ("llama-3-8b", json!({"final_logit_softcapping": 30.0}), "final_logit_softcapping"),
             ("llama-3-8b", json!({"hidden_act": "gelu"}), "hidden_act"),
-            ("mistral-7b", json!({"sliding_window": 1024}), "sliding_window"),
             ("mixtral-8x7b", json!({"router_jitter_noise": 0.01}), "router_jitter_noise"),
             ("mixtral-8x7b", json!({"router_z_loss_coef": 0.001}), "router_z_loss_coef"),
             ("deepseek-v3", json!({"topk_method": "group_limited_greedy"}), "topk_method"),
@@ -563,25 +562,25 @@ mod tests {
         };
         assert_eq!(parts("--moe-z-loss-coeff 0"), "");
         for (options, name) in [
-            ("--window-size (128,0)", "window-size"),
-            ("--softmax-scale 0.5", "softmax-scale"),
-            ("--use-rope-scaling", "use-rope-scaling"),
-            ("--num-experts 4 --moe-z-loss-coeff 1e-3", "moe-z-loss-coeff"),
-            ("--num-experts 4 --moe-input-jitter-eps 0.01", "moe-input-jitter-eps"),
+            ("--window-size (31,0)", "no attention in windows"),
+            ("--window-size (31,0) --window-attn-skip-freq 2", "no attention in windows"),
+            ("--softmax-scale 0.5", "does not run `softmax-scale`"),
+            ("--use-rope-scaling", "does not run `use-rope-scaling`"),
+            ("--num-experts 4 --moe-z-loss-coeff 1e-3", "does not run `moe-z-loss-coeff`"),
+            ("--num-experts 4 --moe-input-jitter-eps 0.01", "does not run `moe-input-jitter-eps`"),
         ] {
-            assert!(
-                parts(options).contains(&format!("does not run `{name}`")),
-                "{options}: {}",
-                parts(options)
-            );
+            assert!(parts(options).contains(name), "{options}: {}", parts(options));
         }
+        // A window as long as the sequence leaves nothing out.
+        assert_eq!(parts("--window-size (63,0)"), "");
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let none = || json!({});
         check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "clamped activation");
-        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "sliding windows");
+        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "no attention in windows");
+        check("mistral-7b", json!({"tp": 2}), json!({"seq_len": 8192}), "no attention in windows");
         check("llama-3.1-405b", json!({"tp": 8}), none(), "does not run `rope_scaling`");
         check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
         check("deepseek-v4-flash", none(), none(), "no key shared by all heads");

@@ -140,6 +140,22 @@ impl Attention {
         }
     }
 
+    /// The same, to be set.
+    pub fn scores_mut(&mut self) -> &mut Scores {
+        match self {
+            Attention::Gqa { scores, .. }
+            | Attention::Mla { scores, .. }
+            | Attention::Shared { scores, .. } => scores,
+        }
+    }
+
+    /// Whether another differs in nothing but what becomes of its scores.
+    pub fn is_but_for_scores(&self, other: &Attention) -> bool {
+        let mut same = self.clone();
+        *same.scores_mut() = other.scores().clone();
+        same == *other
+    }
+
     /// Query heads.
     pub fn heads(&self) -> u64 {
         match *self {

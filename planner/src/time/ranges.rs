@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::from_plan::profile;
-use crate::model::Architecture;
+use crate::model::{Architecture, Mixer};
 use crate::plan::Plan;
 
 /// How much a plan says of its software.
@@ -129,7 +129,9 @@ pub fn ranges() -> &'static Ranges {
 
 /// The kind of a model: published steps of each are off by as much as each other, and differ from those of others.
 fn kind(model: &Architecture) -> &'static str {
-    match (model.other_mixers.is_empty(), &model.moe) {
+    // Layers with and without a window are all attention.
+    let attention = |mixer: &Mixer| matches!(mixer, Mixer::Attention(_));
+    match (model.other_mixers.iter().all(attention), &model.moe) {
         (false, _) => "hybrid",
         (true, Some(_)) => "MoE",
         (true, None) => "dense",

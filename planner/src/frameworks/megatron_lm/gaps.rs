@@ -2,7 +2,7 @@
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
 use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
-use crate::model::{Architecture, Attention, Branches, Mixer, Norm};
+use crate::model::{Architecture, Attention, Branches, Mixer, Norm, Positions, Scores};
 use crate::plan::Plan;
 use crate::wire::{Dispatcher, Granularity, Runtime};
 
@@ -25,9 +25,26 @@ fn is_fsdp(plan: &Plan) -> bool {
     plan.runtime == Runtime::MegatronFsdp
 }
 
-/// An attention of its own among a model's other mixers.
+/// An attention of other sizes among a model's other mixers.
 fn has_attentions(model: &Architecture) -> bool {
-    model.other_mixers.iter().any(|mixer| matches!(mixer, Mixer::Attention(_)))
+    let other = |mixer: &Mixer| match mixer {
+        Mixer::Attention(attention) => !attention.is_but_for_scores(&model.attention),
+        _ => false,
+    };
+    model.other_mixers.iter().any(other)
+}
+
+/// Scores of a layer that no flag says: all but windows of one size.
+fn has_scores(model: &Architecture) -> bool {
+    let mixers = model.mixers();
+    let scores: Vec<&Scores> =
+        mixers.iter().filter_map(|mixer| mixer.attention()).map(Attention::scores).collect();
+    let mut windows = scores.iter().filter_map(|scores| scores.window);
+    let first = windows.next();
+    // Positions that are learned have a flag.
+    let positions = if model.learned_positions.is_some() { Positions::None } else { Positions::Rotary };
+    let usual = |scores: &Scores| Scores { positions, window: scores.window, ..Scores::default() } == *scores;
+    windows.any(|window| Some(window) != first) || !scores.into_iter().all(usual)
 }
 
 /// Of every plan.
@@ -92,7 +109,16 @@ pub const GAPS: &[Gap] = &[
         |plan| !plan.model.mtp_pattern.is_empty(),
         "prediction modules are one layer of the last kind",
     ),
-    part("model.other_mixers", |plan| has_attentions(&plan.model), "every layer has the same attention"),
+    part(
+        "model.other_mixers",
+        |plan| has_attentions(&plan.model),
+        "every layer has attention of the same sizes",
+    ),
+    part(
+        "model.attention.scores",
+        |plan| has_scores(&plan.model),
+        "of what becomes of scores, windows of one size have flags here; chunks, caps, scales and layers without positions are left out",
+    ),
     never("model", "its sizes are options; parts are said by their names"),
     gap(
         "layout.schedule",

@@ -45,8 +45,11 @@ fn gemma_base(reader: &mut Reader, attention: Attention) -> Architecture {
 /// Gemma 4: layers of a window and layers of full attention, whose heads differ; experts beside a dense MLP; in the
 /// small ones inputs of single layers, and last layers with the keys and values of earlier ones.
 pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
-    let window = grouped_attention(reader, kind);
+    let mut window = grouped_attention(reader, kind);
+    // Norms of queries and keys stand in for a scale.
+    window.scores_mut().scale = Some(1.0);
     let mut full = window.clone();
+    window.scores_mut().window = reader.some("sliding_window");
     let same_kv = reader.flag("attention_k_eq_v", false);
     if let Attention::Gqa { kv_heads, head_dim, rotary_dim, values_are_keys, .. } = &mut full {
         *head_dim = reader.number("global_head_dim", 512);

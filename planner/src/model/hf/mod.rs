@@ -17,6 +17,7 @@ mod reader;
 mod relatives;
 mod rope;
 mod searched;
+mod spans;
 
 use serde_json::{Map, Value};
 
@@ -207,6 +208,7 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
         return None;
     };
     let mut architecture = read(reader, kind);
+    spans::keep(reader, known_type, &mut architecture);
     for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers"] {
         if reader.present(name).and_then(Value::as_u64).is_some_and(|layers| layers > 0) {
             reader.note(

@@ -50,22 +50,13 @@ const COMPUTED: &[&str] = &[
 const FAMILIES: &[(&[&str], &[&str])] = &[
     (&["exaone4", "olmo2", "olmo3"], &["norms behind attention and MLP in the place of those before"]),
     (&["gemma", "gemma2", "gemma3", "gemma3n", "gemma4"], &["scaled word embeddings"]),
-    (&["gemma2"], &["soft caps of scores and logits", "sliding windows"]),
-    (&["gemma3", "gemma3n", "gemma4"], &["sliding windows", "a second rope_theta"]),
+    (&["gemma2"], &["soft cap of logits"]),
+    (&["gemma3", "gemma3n", "gemma4"], &["a second rope_theta"]),
     (&["gpt_neox"], &["attention and MLP side by side"]),
-    (&["gpt_oss"], &["clamped activation of gpt-oss", "sliding windows", "rope_scaling of gpt-oss"]),
+    (&["gpt_oss"], &["clamped activation of gpt-oss", "rope_scaling of gpt-oss"]),
     (&["granite", "granitemoe", "granitemoeshared", "granitemoehybrid"], &["attention_multiplier"]),
     (&["hunyuan_v1_dense"], &["norms of queries and keys behind their rotation"]),
-    (
-        &["llama4"],
-        &[
-            "layers without rotation",
-            "chunked attention",
-            "temperature of queries",
-            "weights on experts' inputs",
-        ],
-    ),
-    (&["smollm3"], &["layers without rotation"]),
+    (&["llama4"], &["temperature of queries", "weights on experts' inputs"]),
 ];
 
 /// Fields that say nothing of what is computed: names, ids of words, how weights are stored, started, loaded and cached,

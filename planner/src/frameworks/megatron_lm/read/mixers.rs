@@ -1,8 +1,11 @@
-//! What stands in attention's place: Mamba and gated delta nets.
+//! What stands in attention's place: Mamba, gated delta nets, attention in a window.
+
+use serde_json::{Value, json};
 
 use super::pattern::{listed, wrong_list};
 use crate::import::Arguments;
 use crate::model::{DeltaNet, LayerKind, Mamba2};
+use crate::plan::clip;
 
 /// Megatron-Core's Mamba mixer: heads of 64 by default, twice the hidden size in all.
 pub fn mamba(arguments: &Arguments, hidden: u64) -> Result<Mamba2, String> {
@@ -42,13 +45,57 @@ pub fn delta_net(arguments: &Arguments) -> Result<Option<DeltaNet>, String> {
 pub fn mix_otherwise(kinds: &mut [LayerKind], text: Option<&str>) -> Result<(), String> {
     const NAME: &str = "linear-attention-freq";
     let text = text.ok_or("--linear-attention-freq is missing")?;
-    let linear: Vec<bool> = match text.parse::<usize>() {
-        Ok(0) => return Err(wrong_list(NAME, text)),
-        Ok(every) => (1..=kinds.len()).map(|layer| !layer.is_multiple_of(every)).collect(),
-        Err(_) => listed(NAME, text, kinds.len())?,
-    };
+    let linear = all_but_every(NAME, text, kinds.len())?;
     for (kind, linear) in kinds.iter_mut().zip(linear) {
         kind.mixer = Some(u64::from(linear));
     }
     Ok(())
+}
+
+/// `--window-size` in the layers that `--window-attn-skip-freq` leaves it: put into `attention`, which is the first
+/// layer's, and into `kinds`; the other attention, where there are two.
+pub fn windows(
+    arguments: &Arguments,
+    kinds: &mut [LayerKind],
+    attention: &mut Value,
+) -> Result<Option<Value>, String> {
+    let Some(window) = window(arguments)? else { return Ok(None) };
+    const NAME: &str = "window-attn-skip-freq";
+    let windowed = match arguments.word(NAME) {
+        None => vec![true; kinds.len()],
+        Some(text) => all_but_every(NAME, &text, kinds.len())?,
+    };
+    let first = windowed.first().copied().unwrap_or(true);
+    let mut other = attention.clone();
+    let limited = if first { attention } else { &mut other };
+    limited["scores"] = json!({"window": window});
+    for (kind, windowed) in kinds.iter_mut().zip(&windowed) {
+        kind.mixer = Some(u64::from(*windowed != first));
+    }
+    Ok(windowed.iter().any(|windowed| *windowed != first).then_some(other))
+}
+
+/// Tokens that a token sees by `--window-size`, itself among them: one more than those before it.
+fn window(arguments: &Arguments) -> Result<Option<u64>, String> {
+    let Some(words) = arguments.values("window-size") else { return Ok(None) };
+    let text = words.join(" ");
+    let sides: Result<Vec<i64>, _> =
+        text.trim_matches(['(', ')']).split(',').map(|side| side.trim().parse()).collect();
+    match sides.as_deref() {
+        Ok([-1, 0 | -1]) => Ok(None),
+        Ok([before, 0]) if *before >= 0 => Ok(Some(before.unsigned_abs().saturating_add(1))),
+        _ => Err(format!(
+            "--window-size is `{}`; write the tokens before a token and 0 for those behind it, such as (127,0)",
+            clip(&text)
+        )),
+    }
+}
+
+/// A number n leaves out every n-th layer; a list such as `([1]*3+[0]*1)*2` says it for each.
+fn all_but_every(name: &str, text: &str, layers: usize) -> Result<Vec<bool>, String> {
+    match text.parse::<usize>() {
+        Ok(0) => Err(wrong_list(name, text)),
+        Ok(every) => Ok((1..=layers).map(|layer| !layer.is_multiple_of(every)).collect()),
+        Err(_) => listed(name, text, layers),
+    }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::mixers::{delta_net, mamba, mix_otherwise};
+use super::mixers::{delta_net, mamba, mix_otherwise, windows};
 use super::pattern::{HybridPattern, frequency_kinds};
 use crate::frameworks::megatron_lm::rows::PARTS;
 use crate::import::Arguments;
@@ -91,7 +91,13 @@ fn layers(arguments: &Arguments, model: &mut Value, hidden: u64) -> Result<Optio
         mix_otherwise(&mut kinds, arguments.word("linear-attention-freq").as_deref())?;
         set(&mut model["other_mixers"], serde_json::to_value([Mixer::DeltaNet(delta.clone())]));
     }
-    if has_experts || delta.is_some() {
+    if delta.is_some() && arguments.has("window-size") {
+        return Err("--window-size beside --experimental-attention-variant is not planned".to_owned());
+    }
+    if let Some(other) = windows(arguments, &mut kinds, &mut model["attention"])? {
+        model["other_mixers"] = json!([{"attention": other}]);
+    }
+    if kinds.iter().any(|kind| *kind != LayerKind::DENSE) {
         set(&mut model["pattern"], serde_json::to_value(fold(&kinds)));
     }
     Ok(None)

@@ -156,31 +156,54 @@ fn kinds(plan: &Plan) -> Vec<LayerKind> {
     (0..plan.model.num_layers).map(|layer| plan.model.layer_kind(layer)).collect()
 }
 
-/// Whether all layers are attention with an MLP or experts.
-fn all_plain(kinds: &[LayerKind]) -> bool {
-    kinds
-        .iter()
-        .all(|kind| kind.mixer == Some(0) && matches!(kind.mlp, Mlp::Dense | Mlp::Moe) && kind.ffn.is_none())
+/// Whether all layers are attention of the same sizes with an MLP or experts.
+fn all_plain(plan: &Plan, kinds: &[LayerKind]) -> bool {
+    let same = |kind: &LayerKind| {
+        let attention = plan.model.mixer(*kind).and_then(|mixer| mixer.attention());
+        attention.is_some_and(|attention| attention.is_but_for_scores(&plan.model.attention))
+    };
+    kinds.iter().all(|kind| same(kind) && matches!(kind.mlp, Mlp::Dense | Mlp::Moe) && kind.ffn.is_none())
 }
 
-/// `([0]*3+[1]*58)`: an entry for each layer, 1 for a mixture; none where all are alike.
+/// `([0]*3+[1]*58)`: an entry for each layer, 1 where it is so.
+fn listed(layers: impl Iterator<Item = bool>) -> String {
+    let mut terms: Vec<(bool, u64)> = Vec::new();
+    for so in layers {
+        match terms.last_mut() {
+            Some((last, count)) if *last == so => *count += 1,
+            _ => terms.push((so, 1)),
+        }
+    }
+    let terms: Vec<String> = terms.iter().map(|(so, count)| format!("[{}]*{count}", u8::from(*so))).collect();
+    format!("({})", terms.join("+"))
+}
+
+/// The window of each layer.
+fn windows(plan: &Plan) -> Vec<Option<u64>> {
+    let window = |kind: LayerKind| plan.model.mixer(kind)?.attention()?.scores().window;
+    kinds(plan).into_iter().map(window).collect()
+}
+
+/// `(127,0)`: tokens before a token that it sees, and none behind it, where all windows are of one size.
+fn window_size(plan: &Plan) -> Option<String> {
+    let windows = windows(plan);
+    let window = windows.iter().find_map(|window| *window)?;
+    let same = windows.iter().flatten().all(|other| *other == window);
+    same.then(|| format!("({},0)", window.saturating_sub(1)))
+}
+
+/// Layers with a window, where some have none.
+fn windowed(plan: &Plan) -> Option<String> {
+    window_size(plan)?;
+    let windows = windows(plan);
+    windows.contains(&None).then(|| listed(windows.iter().map(Option::is_some)))
+}
+
+/// Layers with a mixture, where some have none.
 fn frequency(plan: &Plan) -> Option<String> {
     let kinds = kinds(plan);
     let some_dense = plan.model.moe.is_some() && kinds.iter().any(|kind| kind.mlp == Mlp::Dense);
-    if !some_dense || !all_plain(&kinds) {
-        return None;
-    }
-    let mut terms: Vec<(bool, u64)> = Vec::new();
-    for kind in &kinds {
-        let experts = kind.mlp == Mlp::Moe;
-        match terms.last_mut() {
-            Some((last, count)) if *last == experts => *count += 1,
-            _ => terms.push((experts, 1)),
-        }
-    }
-    let terms: Vec<String> =
-        terms.iter().map(|(experts, count)| format!("[{}]*{count}", u8::from(*experts))).collect();
-    Some(format!("({})", terms.join("+")))
+    (some_dense && all_plain(plan, &kinds)).then(|| listed(kinds.iter().map(|kind| kind.mlp == Mlp::Moe)))
 }
 
 fn has_modules(plan: &Plan) -> bool {
@@ -193,13 +216,19 @@ pub const LAYERS: &[Row] = &[
         |plan| {
             let why =
                 "layers of other kinds than attention with an MLP need another script than pretrain_gpt.py";
-            unless(!all_plain(&kinds(plan)), why)
+            unless(!all_plain(plan, &kinds(plan)), why)
         },
         "pretrain_gpt.py",
     ),
     row("moe-layer-freq", "model.pattern", Follows(frequency), MODEL)
         .when(|plan| frequency(plan).is_some())
         .bytes("experts: parameters, routed tokens, permutation"),
+    row("window-size", "model.attention.scores", Follows(window_size), MODEL)
+        .when(|plan| window_size(plan).is_some())
+        .no_bytes("how far a token sees: a fused kernel keeps no scores"),
+    row("window-attn-skip-freq", "model.pattern", Follows(windowed), MODEL)
+        .when(|plan| windowed(plan).is_some())
+        .no_bytes("which layers have a window"),
     row("hybrid-override-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
     row("hybrid-layer-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
     row("mamba-num-heads", "model.other_mixers", Asked(true), MODEL).has(MAMBA),

@@ -112,7 +112,6 @@ pub const NOT_COUNTED: &[Row] = &[
     not_counted("te-precision-config-file", "the precision is counted alike in all layers"),
     not_counted("moe-dispatch-fwd-dtype", "tokens are counted in the compute type on their way").of(NEWER),
     not_counted("mtp-hsm", "the module is counted as a plain one").of(NEWER),
-    not_counted("window-attn-skip-freq", "every layer is counted with the same attention"),
 ];
 
 /// What a model computes beside, and none of its sizes: a part of it under the option's name, left to be counted by others.
@@ -137,7 +136,6 @@ pub const PARTS: &[Row] = &[
     part("softmax-scale"),
     part("use-mup"),
     part("use-rope-scaling"),
-    part("window-size"),
 ];
 
 /// Variables of the job. Others that its scripts set change nothing that torch's allocator counts.
