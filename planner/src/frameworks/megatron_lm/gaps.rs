@@ -47,6 +47,15 @@ fn has_scores(model: &Architecture) -> bool {
     windows.any(|window| Some(window) != first) || !scores.into_iter().all(usual)
 }
 
+/// Whether layers differ in what becomes of their scores.
+fn has_scores_by_layer(model: &Architecture) -> bool {
+    let attentions = model.other_mixers.iter().filter_map(|mixer| match mixer {
+        Mixer::Attention(attention) => Some(attention),
+        _ => None,
+    });
+    attentions.into_iter().any(|attention| attention.scores() != model.attention.scores())
+}
+
 /// Of every plan.
 pub const GAPS: &[Gap] = &[
     gap(
@@ -118,6 +127,11 @@ pub const GAPS: &[Gap] = &[
         "model.attention.scores",
         |plan| has_scores(&plan.model),
         "of what becomes of scores, windows of one size have flags here; chunks, caps, scales and layers without positions are left out",
+    ),
+    part(
+        "model.pattern",
+        |plan| has_scores(&plan.model) && has_scores_by_layer(&plan.model),
+        "layers whose attention differs in that alone count as the same layers",
     ),
     never("model", "its sizes are options; parts are said by their names"),
     gap(
