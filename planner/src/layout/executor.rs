@@ -57,26 +57,26 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         gated: _,
         activation,
         mlp_bias: _,
-        norm,
+        norm: Norm::Rms | Norm::Layer | Norm::LayerWeight | Norm::PlainRms | Norm::PlainLayer,
         norm_eps: _,
         rope_theta: _,
-        rope_scaling,
+        rope_scaling: _,
         tied_embeddings: _,
         learned_positions: _,
         mtp_layers: _,
         mtp_shared,
         mtp_pattern: _,
         post_norms: _,
-        no_pre_norms,
+        no_pre_norms: _,
         no_final_norm,
         embedding_norm,
-        branches,
-        head_bias,
-        embedding_multiplier,
-        residual_multiplier,
-        logit_multiplier,
-        logit_cap,
-        activation_limit,
+        branches: Branches::InTurn | Branches::SideBySide | Branches::OneNorm,
+        head_bias: _,
+        embedding_multiplier: _,
+        residual_multiplier: _,
+        logit_multiplier: _,
+        logit_cap: _,
+        activation_limit: _,
         extras,
         hyper_connections,
         attention_residuals,
@@ -92,25 +92,24 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
             limits.push(limit("model", field, format!("the executor has no {what} yet")));
         }
     };
-    let usual = matches!(activation, Activation::Silu | Activation::Gelu | Activation::SquaredRelu);
-    refuse(!usual, "activation", "activation of this kind");
-    refuse(!matches!(norm, Norm::Rms | Norm::Layer), "norm", "norms without weights or without biases");
-    refuse(rope_scaling.is_some(), "rope_scaling", "scaling of rotary angles");
-    refuse(*no_pre_norms, "no_pre_norms", "norms behind attention and MLP in the place of those before");
+    let known = match activation {
+        Activation::Silu
+        | Activation::Gelu
+        | Activation::SquaredRelu
+        | Activation::GeluErf
+        | Activation::QuickGelu
+        | Activation::Relu
+        | Activation::GptOss => true,
+        Activation::Situ | Activation::Xielu | Activation::Other => false,
+    };
+    refuse(!known, "activation", "activation of this kind");
     refuse(*no_final_norm, "no_final_norm", "models without a final norm");
     refuse(*embedding_norm, "embedding_norm", "norm of word embeddings");
-    refuse(*branches != Branches::InTurn, "branches", "attention and MLP side by side");
-    refuse(*head_bias, "head_bias", "bias of the output layer");
-    refuse(*embedding_multiplier != 1.0, "embedding_multiplier", "multiplier of word embeddings");
-    refuse(*residual_multiplier != 1.0, "residual_multiplier", "multiplier of what is added to the stream");
-    refuse(*logit_multiplier != 1.0, "logit_multiplier", "multiplier of logits");
-    refuse(logit_cap.is_some(), "logit_cap", "soft cap of logits");
-    refuse(activation_limit.is_some(), "activation_limit", "bounded activation");
     for extra in extras {
         refuse(true, crate::plan::clip(&extra.name).as_ref(), "parameter of this name");
     }
     for mixer in model.mixers() {
-        limits.extend(mixer_limit(model, mixer, tp, plan.training.seq_len));
+        limits.extend(mixer_limit(model, mixer, tp));
     }
     if *hyper_connections > 0 || *attention_residuals {
         limits.push(limit(
@@ -148,12 +147,14 @@ fn part_limits(plan: &Plan) -> Vec<Finding> {
     unknown.map(said).collect()
 }
 
-/// Whether a part is executed: a window or a chunk that is as long as the sequence leaves nothing out.
+/// Whether a part is executed: a window or a chunk that is as long as the sequence leaves nothing out, and norms of
+/// low-rank streams take the epsilon that is said.
 fn executes_part(plan: &Plan, name: &str, value: &Value) -> bool {
     match name {
         "sliding_window" | "attention_chunk_size" => {
             value.as_u64().is_some_and(|tokens| tokens >= plan.training.seq_len)
         }
+        "epsilon of low-rank norms" => value.as_f64().is_some_and(|epsilon| epsilon > 0.0),
         _ => false,
     }
 }
@@ -169,7 +170,7 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
         latent_size: _,
         latent_norm: _,
         scaled_branches,
-        weighs_inputs,
+        weighs_inputs: _,
         identity_experts,
         router_bias_buffer: _,
         routing:
@@ -195,8 +196,8 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
     if !matches!(score, Score::Softmax | Score::Sigmoid) {
         limits.push(limit("model", "score", "the executor has routers by softmax and sigmoid alone"));
     }
-    if *weighs_inputs || *identity_experts > 0 {
-        let what = "the executor weighs what experts give, and has no choices without an expert yet";
+    if *identity_experts > 0 {
+        let what = "the executor's routers have no choices without an expert yet";
         limits.push(limit("model", "experts", what));
     }
     let again = plan.training.recompute == Granularity::Full
@@ -216,40 +217,35 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
     limits
 }
 
-/// What of an attention's scores is not executed: a window or a chunk as long as the sequence leaves nothing out.
-fn score_limit(scores: &Scores, seq_len: u64) -> Option<&'static str> {
-    let Scores { window, chunk, positions, rope, scale, soft_cap, temperature, norm_after_rotation } = scores;
-    let limits = [
-        (window.is_some_and(|tokens| tokens < seq_len), "no attention in windows"),
-        (chunk.is_some_and(|tokens| tokens < seq_len), "no attention in chunks"),
-        (*positions == Positions::None, "no layers without rotation"),
-        (*positions == Positions::Alibi, "no biases by distance (ALiBi)"),
-        (rope.is_some(), "no layers with a rotation of their own"),
-        (scale.is_some(), "no scale of scores other than that of the head's width"),
-        (soft_cap.is_some(), "no soft cap of scores"),
-        (temperature.is_some(), "no temperature of queries"),
-        (*norm_after_rotation, "no norms of queries and keys behind their rotation"),
-    ];
-    limits.into_iter().find_map(|(there, what)| there.then_some(what))
+/// What of an attention's scores is not executed.
+fn score_limit(scores: &Scores) -> Option<&'static str> {
+    let Scores {
+        window: _,
+        chunk: _,
+        positions,
+        rope: _,
+        scale: _,
+        soft_cap: _,
+        temperature: _,
+        norm_after_rotation: _,
+    } = scores;
+    match positions {
+        Positions::Rotary | Positions::None => None,
+        Positions::Alibi => Some("no biases by distance (ALiBi)"),
+    }
 }
 
 /// Why a mixer can't be executed.
-fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64, seq_len: u64) -> Option<Finding> {
+fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Finding> {
     let missing = |what: &str| Some(limit("model", "attention", format!("the executor has {what} yet")));
     let of_scores =
-        || mixer.attention().and_then(|attention| score_limit(attention.scores(), seq_len)).and_then(missing);
+        || mixer.attention().and_then(|attention| score_limit(attention.scores())).and_then(missing);
     let of_sizes = match mixer {
         MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
             missing("no values that are the keys")
         }
         MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => {
             missing("no keys and values of an earlier layer")
-        }
-        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::PerHeadLayer | QkNorm::EachHead, .. }) => {
-            missing("no LayerNorm of queries and keys")
-        }
-        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::Plain, .. }) => {
-            missing("no norms of queries and keys without weights")
         }
         MixerRef::Attention(Attention::Gqa { value_dim: Some(_), .. }) => {
             missing("no values of another width")
@@ -261,15 +257,15 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64, seq_len: u64)
         MixerRef::Attention(Attention::Mla { qk_norm: false, .. }) => {
             missing("no latent attention without norms")
         }
-        MixerRef::Attention(Attention::Gqa { qk_norm: QkNorm::Full, kv_heads, .. }) if *kv_heads < tp => {
-            Some(limit(
-                "layout.tp",
-                tp,
-                format!(
-                    "the executor has no query-key norm over all heads where {kv_heads} key-value heads are on {tp} ranks; lower tp to a divisor of {kv_heads}"
-                ),
-            ))
-        }
+        MixerRef::Attention(Attention::Gqa {
+            qk_norm: QkNorm::Full | QkNorm::EachHead, kv_heads, ..
+        }) if *kv_heads < tp => Some(limit(
+            "layout.tp",
+            tp,
+            format!(
+                "the executor has no norms of queries and keys with weights for each head where {kv_heads} key-value heads are on {tp} ranks; lower tp to a divisor of {kv_heads}"
+            ),
+        )),
         MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }) => {
             missing("no sparse attention by an indexer")
         }
@@ -279,7 +275,7 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64, seq_len: u64)
                 kv_heads: _,
                 head_dim: _,
                 rotary_dim: _,
-                qk_norm: QkNorm::None | QkNorm::PerHead | QkNorm::Full,
+                qk_norm: _,
                 qkv_bias: _,
                 out_bias: _,
                 sinks: _,
@@ -446,6 +442,11 @@ mod tests {
         check("tiny-moe", json!({"tp": 2, "ep": 4, "etp": 2}), none(), "");
         check("llama-3-8b", json!({"tp": 8}), none(), "");
         check("deepseek-v3", json!({"ep": 8}), none(), "");
+        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "");
+        check("mistral-7b", json!({"tp": 2}), json!({"seq_len": 8192}), "");
+        check("llama-3.1-405b", json!({"tp": 8}), none(), "");
+        check("gemma-2-9b", json!({"tp": 2, "cp": 2}), none(), "");
+        check("llama-4-scout", json!({"tp": 2, "ep": 4}), none(), "");
         check("minimax-m2", json!({"tp": 8}), none(), "");
         // Also where tp cuts through key-value heads.
         let muon = json!({"optimizer": {"kind": "muon", "distributed": false}});
@@ -467,7 +468,7 @@ mod tests {
             ("llama-3-8b", json!({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}), "rope_scaling"),
             (
                 "llama-3-8b",
-                json!({"rope_parameters": {"rope_type": "yarn", "factor": 8.0}}),
+                json!({"rope_parameters": {"rope_type": "yarn", "turns": 8.0}}),
                 "rope_parameters",
             ),
             ("llama-3-8b", json!({"rope_scaling": {"rope_type": "longer", "factor": 2.0}}), "rope_scaling"),
@@ -479,7 +480,7 @@ mod tests {
             ("llama-3-8b", json!({"attention_multiplier": 0.01}), "attention_multiplier"),
             ("llama-3-8b", json!({"logits_scaling": 8}), "logits_scaling"),
             ("llama-3-8b", json!({"final_logit_softcapping": 30.0}), "final_logit_softcapping"),
-            ("llama-3-8b", json!({"hidden_act": "gelu"}), "hidden_act"),
+            ("gpt-oss-20b", json!({"swiglu_alpha": 1.5}), "swiglu_alpha"),
             ("mixtral-8x7b", json!({"router_jitter_noise": 0.01}), "router_jitter_noise"),
             ("mixtral-8x7b", json!({"router_z_loss_coef": 0.001}), "router_z_loss_coef"),
             ("deepseek-v3", json!({"topk_method": "group_limited_greedy"}), "topk_method"),
@@ -504,6 +505,8 @@ mod tests {
                 json!({"rope_scaling": {"type": "default"}, "logits_scaling": 1.0, "a_part_of_next_year": null}),
             ),
             ("mistral-7b", json!({"sliding_window": 4096})),
+            ("llama-3-8b", json!({"rope_scaling": {"rope_type": "yarn", "factor": 8.0}})),
+            ("llama-3-8b", json!({"hidden_act": "gelu"})),
             (
                 "qwen3-8b",
                 json!({"sliding_window": 128, "use_sliding_window": false, "max_window_layers": 36, "layer_types": ["full_attention"]}),
@@ -562,8 +565,6 @@ mod tests {
         };
         assert_eq!(parts("--moe-z-loss-coeff 0"), "");
         for (options, name) in [
-            ("--window-size (31,0)", "no attention in windows"),
-            ("--window-size (31,0) --window-attn-skip-freq 2", "no attention in windows"),
             ("--softmax-scale 0.5", "does not run `softmax-scale`"),
             ("--use-rope-scaling", "does not run `use-rope-scaling`"),
             ("--num-experts 4 --moe-z-loss-coeff 1e-3", "does not run `moe-z-loss-coeff`"),
@@ -571,17 +572,14 @@ mod tests {
         ] {
             assert!(parts(options).contains(name), "{options}: {}", parts(options));
         }
-        // A window as long as the sequence leaves nothing out.
-        assert_eq!(parts("--window-size (63,0)"), "");
+        for window in ["--window-size (31,0)", "--window-size (31,0) --window-attn-skip-freq 2"] {
+            assert_eq!(parts(window), "");
+        }
     }
 
     #[test]
     fn what_is_missing_is_named() {
         let none = || json!({});
-        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "clamped activation");
-        check("gpt-oss-20b", json!({"tp": 2, "ep": 4}), none(), "no attention in windows");
-        check("mistral-7b", json!({"tp": 2}), json!({"seq_len": 8192}), "no attention in windows");
-        check("llama-3.1-405b", json!({"tp": 8}), none(), "does not run `rope_scaling`");
         check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
         check("deepseek-v4-flash", none(), none(), "no key shared by all heads");
         check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");

@@ -4,7 +4,7 @@
 //! A whole backward makes the gradient of a matrix's weight right behind that of its input and then gives its saved input
 //! back. A split one keeps every matrix's input and the gradient of its output; all else of a layer is given back.
 
-use crate::model::{Activation, Attention};
+use crate::model::Activation;
 use crate::plan::Plan;
 use crate::wire::Runtime;
 
@@ -51,16 +51,11 @@ pub fn mlp_backward(at: &Setting<'_>, width: Wide) -> Wide {
     second.max(middle).max(last.saturating_sub(unit))
 }
 
-/// Cosines and sines of a micro batch's positions, which every chunk has made for itself.
+/// Cosines and sines of a micro batch's positions, which every chunk has made for itself: of each rotation that the
+/// model's layers have, half of its channels each.
 pub fn rotation_tables(at: &Setting<'_>) -> Wide {
-    let model = &at.plan.model;
-    let turned = match model.attention {
-        Attention::Gqa { head_dim, rotary_dim, .. } => rotary_dim.unwrap_or(head_dim),
-        Attention::Mla { qk_rope_dim, .. } => qk_rope_dim,
-        Attention::Shared { .. } => 0,
-    };
-    let turned = if model.learned_positions.is_some() { 0 } else { turned };
-    at.size * at.seq / at.cp * Wide::from(turned)
+    let channels: u64 = at.plan.model.rotations().iter().map(|rotation| rotation.width).sum();
+    at.size * at.seq / at.cp * Wide::from(channels)
 }
 
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.

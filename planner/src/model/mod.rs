@@ -8,6 +8,7 @@ mod megatron;
 mod mixer;
 mod params;
 mod pattern;
+mod rotation;
 mod routing;
 mod scores;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use params::{
     Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters, untrained_elements,
 };
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
+pub use rotation::Rotation;
 pub use routing::{Balance, Routing, Score};
 pub use scores::{Positions, Rope, RopeKind, RopeScaling, Scores, Span, Temperature};
 

@@ -5,14 +5,15 @@ use std::rc::Rc;
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::coordinates;
-use planner::model::{Attention, QkNorm};
+use planner::model::{Attention, Rotation};
 use tch::Tensor;
 
 use super::context::{Heads, attention};
 use super::functions::{column_linear, row_linear};
 use super::names::Names;
 use super::parallel::gather_columns;
-use super::qk_norm::full_norm;
+use super::qk_norm::HeadNorms;
+use super::scores::Rule;
 use super::settings::{Pass, Settings};
 use crate::collectives::Collectives;
 use crate::tape::{Flow, Tape};
@@ -21,14 +22,13 @@ use crate::tape::{Flow, Tape};
 pub struct Grouped {
     /// Fused query, key and value matrix, and bias.
     mixed: Vec<usize>,
-    norms: Vec<usize>,
-    norm: QkNorm,
-    norm_eps: f64,
+    norms: HeadNorms,
     sinks: Option<usize>,
     proj: usize,
     proj_bias: Option<usize>,
     rows: Rows,
-    rotary_dim: u64,
+    rotation: Option<Rotation>,
+    rule: Rule,
 }
 
 /// Rows of the fused matrix: of each kv head its query heads, their gates, a key, a value.
@@ -106,7 +106,7 @@ impl Grouped {
             heads,
             kv_heads,
             head_dim,
-            rotary_dim,
+            rotary_dim: _,
             qk_norm,
             qkv_bias,
             out_bias,
@@ -117,14 +117,13 @@ impl Grouped {
             // Whatever these would change is among the planner's limits of the executor.
             value_dim: _,
             head_gate: _,
-            scores: _,
+            ref scores,
         } = attention
         else {
             anyhow::bail!("not grouped-query attention");
         };
         ensure!(!values_are_keys, "the executor has no values that are the keys yet");
         ensure!(!shared_kv, "the executor has no keys and values of an earlier layer yet");
-        ensure!(qk_norm != QkNorm::PerHeadLayer, "the executor has no LayerNorm of queries and keys yet");
         let part = |part: &str| format!("{name}.{part}");
         let matrix = names.take(&part("qkv.weight"))?;
         let shard = names.shard(matrix);
@@ -136,15 +135,12 @@ impl Grouped {
             [index / ranks, index % ranks * (heads / tp), heads / tp].map(|number| number as i64)
         });
         let local = if own.is_some() { kv_heads } else { *shard.local_shape.first().context("a shape")? };
-        let norms = ["q_norm.weight", "k_norm.weight"].into_iter().filter(|_| qk_norm != QkNorm::None);
         Ok(Grouped {
             mixed: [Some(matrix), names.optional(qkv_bias, &part("qkv.bias"))?]
                 .into_iter()
                 .flatten()
                 .collect(),
-            norms: norms.map(|norm| names.take(&part(norm))).collect::<Result<_, _>>()?,
-            norm: qk_norm,
-            norm_eps: plan.model.norm_eps,
+            norms: HeadNorms::find(&plan.model, qk_norm, scores.norm_after_rotation, names, name)?,
             sinks: names.optional(sinks, &part("sinks"))?,
             proj: names.take(&part("proj.weight"))?,
             proj_bias: names.optional(out_bias, &part("proj.bias"))?,
@@ -155,7 +151,8 @@ impl Grouped {
                 dim: i64::try_from(head_dim)?,
                 own,
             },
-            rotary_dim: rotary_dim.unwrap_or(head_dim),
+            rotation: plan.model.rotation(attention),
+            rule: Rule::new(plan, scores)?,
         })
     }
 
@@ -206,36 +203,36 @@ impl Grouped {
         mixed: Flow,
     ) -> anyhow::Result<Flow> {
         let (rows, heads) = (self.rows, self.rows.heads());
-        let tables = pass.tables(self.rotary_dim);
+        let tables = pass.tables(self.rotation.as_ref());
         let rotated = |heads: Tensor| match tables {
             Some(tables) => tables.rotate(&heads),
             None => Ok(heads),
         };
-        let packed = if self.norm == QkNorm::Full {
+        let tempered = |query: Tensor| self.rule.tempered(query, &pass.positions);
+        let packed = if self.norms.is_over_all_heads() {
             let plain = tape.segment(&[&mixed], &[], |inputs, _| {
                 let Parts { query, key, value, .. } = rows.apart(&inputs[0])?;
                 pack(&[query, key, value])
             })?;
             drop(mixed);
-            let normed = full_norm(tape, &plain, &self.norms, heads, self.norm_eps)?;
+            let normed = self.norms.over_all_heads(tape, &plain, heads)?;
             drop(plain);
             tape.segment(&[&normed], &[], |inputs, _| {
                 let [query, key, value] = heads.parts(&inputs[0])?;
-                pack(&[rotated(query)?, rotated(key)?, value])
+                pack(&[tempered(rotated(query)?)?, rotated(key)?, value])
             })?
         } else {
-            tape.segment(&[&mixed], &self.norms, |inputs, weights| {
+            tape.segment(&[&mixed], self.norms.parameters(), |inputs, weights| {
                 let Parts { query, key, value, .. } = rows.apart(&inputs[0])?;
-                let normed = |heads: Tensor, weight: Option<&Tensor>| match weight {
-                    Some(weight) => heads.f_rms_norm([rows.dim], Some(weight), self.norm_eps),
-                    None => Ok(heads),
+                let [of_query, of_key] = self.norms.weights(weights);
+                let turned = |heads: Tensor, weights: &[Tensor]| match self.norms.behind_rotation {
+                    false => rotated(self.norms.normed(heads, weights)?),
+                    true => self.norms.normed(rotated(heads)?, weights),
                 };
-                let query = rotated(normed(query, weights.first())?)?;
-                let key = rotated(normed(key, weights.get(1))?)?;
-                pack(&[query, key, value])
+                pack(&[tempered(turned(query, of_query)?)?, turned(key, of_key)?, value])
             })?
         };
-        attention(tape, settings, &packed, heads, self.sinks)
+        attention(tape, settings, &packed, heads, self.sinks, &self.rule)
     }
 }
 

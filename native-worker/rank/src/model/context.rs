@@ -5,8 +5,9 @@
 //! and scattered back.
 
 use anyhow::Context;
-use tch::{Kind, Tensor, no_grad, with_grad};
+use tch::{Tensor, no_grad, with_grad};
 
+use super::scores::Rule;
 use super::settings::Settings;
 use crate::collectives::{Collectives, GroupId};
 use crate::sys;
@@ -71,37 +72,56 @@ impl Heads {
     }
 }
 
-/// What tokens see: `query` are the last of the positions of `key` and `value`. All `[s, b, heads, d]`; gives `[s, b,
-/// width]`. `sinks` are extra scores of each head that take from the others and bring no value.
-fn attend(query: &Tensor, key: &Tensor, value: &Tensor, sinks: Option<&Tensor>) -> anyhow::Result<Tensor> {
-    let (tokens, seen) = (query.size()[0], key.size()[0]);
+/// What tokens see: `query` are the last of the positions of `key` and `value`, which are from 0 on. All `[s, b, heads,
+/// d]`; gives `[s, b, width]`. `sinks` are extra scores of each head that take from the others and bring no value.
+fn attend(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    sinks: Option<&Tensor>,
+    rule: &Rule,
+) -> anyhow::Result<Tensor> {
+    let tokens = query.size()[0];
+    let first = key.size()[0] - tokens;
+    let from = rule.first_seen(first);
+    let seen = first + tokens - from;
     let heads_first = |heads: &Tensor| heads.f_permute([1, 2, 0, 3]);
-    let (query, key, value) = (heads_first(query)?, heads_first(key)?, heads_first(value)?);
+    let query = heads_first(query)?;
+    let (key, value) =
+        (heads_first(&key.f_narrow(0, from, seen)?)?, heads_first(&value.f_narrow(0, from, seen)?)?);
     let shared = query.size()[1] / key.size()[1].max(1);
-    let mask = || -> anyhow::Result<Tensor> {
-        let ones = Tensor::f_ones([tokens, seen], (Kind::Bool, query.device()))?;
-        Ok(ones.f_tril(seen - tokens)?)
-    };
-    let heads = match sinks {
-        None => {
-            let mask = (tokens < seen).then(mask).transpose()?;
-            let causal = mask.is_none();
-            Tensor::f_scaled_dot_product_attention(&query, &key, &value, mask, 0.0, causal, None, shared > 1)?
+    let mask = || rule.mask(first, tokens, from, query.device());
+    let heads = if sinks.is_none() && rule.cap.is_none() {
+        let causal = tokens == seen && rule.is_plain();
+        let mask = (!causal).then(mask).transpose()?;
+        Tensor::f_scaled_dot_product_attention(
+            &query,
+            &key,
+            &value,
+            mask,
+            0.0,
+            causal,
+            rule.scale,
+            shared > 1,
+        )?
+    } else {
+        let repeated = |heads: &Tensor| heads.f_repeat_interleave_self_int(shared, 1, None);
+        let (key, value) = (repeated(&key)?, repeated(&value)?);
+        let scale = rule.scale.unwrap_or_else(|| (query.size()[3] as f64).powf(-0.5));
+        let mut scores = query.f_matmul(&key.f_transpose(-1, -2)?)?.f_mul_scalar(scale)?;
+        if let Some(cap) = rule.cap {
+            scores = scores.f_div_scalar(cap)?.f_tanh()?.f_mul_scalar(cap)?;
         }
-        Some(sinks) => {
-            let repeated = |heads: &Tensor| heads.f_repeat_interleave_self_int(shared, 1, None);
-            let (key, value) = (repeated(&key)?, repeated(&value)?);
-            let width = query.size()[3] as f64;
-            let scores = query.f_matmul(&key.f_transpose(-1, -2)?)?.f_mul_scalar(width.powf(-0.5))?;
-            let scores = scores.f_masked_fill(&mask()?.f_logical_not()?, f64::NEG_INFINITY)?;
+        let mut scores = scores.f_masked_fill(&mask()?.f_logical_not()?, f64::NEG_INFINITY)?;
+        if let Some(sinks) = sinks {
             let size = scores.size();
             let sinks = sinks
                 .f_to_kind(scores.kind())?
                 .f_view([1, -1, 1, 1])?
                 .f_expand([size[0], size[1], size[2], 1], false)?;
-            let shares = Tensor::f_cat(&[scores, sinks], -1)?.f_softmax(-1, None)?;
-            shares.f_narrow(-1, 0, seen)?.f_matmul(&value)?
+            scores = Tensor::f_cat(&[scores, sinks], -1)?;
         }
+        scores.f_softmax(-1, None)?.f_narrow(-1, 0, seen)?.f_matmul(&value)?
     };
     let size = heads.size();
     Ok(heads.f_permute([2, 0, 1, 3])?.f_reshape([size[2], size[0], size[1] * size[3]])?)
@@ -167,9 +187,10 @@ impl<'a> Chunks<'a> {
         key: &Tensor,
         value: &Tensor,
         sinks: Option<&Tensor>,
+        rule: &Rule,
     ) -> anyhow::Result<Tensor> {
         if self.members == 1 {
-            return attend(query, key, value, sinks);
+            return attend(query, key, value, sinks, rule);
         }
         let half = query.size()[0] / 2;
         let part = |number: i64, chunk: usize| {
@@ -179,6 +200,7 @@ impl<'a> Chunks<'a> {
                 &key.f_narrow(0, 0, seen)?,
                 &value.f_narrow(0, 0, seen)?,
                 sinks,
+                rule,
             )
         };
         let parts = [part(0, self.index)?, part(1, 2 * self.members - 1 - self.index)?];
@@ -208,22 +230,25 @@ pub fn attention(
     packed: &Flow,
     heads: Heads,
     sinks: Option<usize>,
+    rule: &Rule,
 ) -> anyhow::Result<Flow> {
     let chunks = Chunks::of(tape.group().world, settings.cp)?;
     // libtorch's kernels for the CPU take values that are as wide as keys; without one it would keep all scores.
     let fused = heads.key_dim == heads.value_dim || packed.data().device().is_cuda();
-    if chunks.members == 1 && sinks.is_none() && fused {
+    // So it would keep masks: where there are any, scores are made again in backward, as under context parallelism.
+    if chunks.members == 1 && sinks.is_none() && fused && rule.is_plain() {
         return tape.segment(&[packed], &[], |inputs, _| {
             let [query, key, value] = heads.parts(&inputs[0])?;
-            attend(&query, &key, &value, None)
+            attend(&query, &key, &value, None, rule)
         });
     }
+    let rule = rule.clone();
     let parameters: Vec<usize> = sinks.into_iter().collect();
     let sinks = sinks.map(|sinks| tape.weight(sinks).f_detach()).transpose()?;
     let kept = tape.keep(packed);
     let data = no_grad(|| {
         let (key, value) = heads.apart(&chunks.gather(&heads.keys_and_values(packed.data())?)?)?;
-        chunks.attend(&heads.query(packed.data())?, &key, &value, sinks.as_ref())
+        chunks.attend(&heads.query(packed.data())?, &key, &value, sinks.as_ref(), &rule)
     })?;
     let backward = move |gradient: Tensor| {
         let packed = kept.get()?;
@@ -233,7 +258,7 @@ pub fn attention(
         let sinks = sinks.map(leaf).transpose()?;
         let output = with_grad(|| {
             let (key, value) = heads.apart(&both)?;
-            chunks.attend(&query, &key, &value, sinks.as_ref())
+            chunks.attend(&query, &key, &value, sinks.as_ref(), &rule)
         })?;
         let leaves: Vec<&Tensor> =
             [Some(&query), Some(&both), sinks.as_ref()].into_iter().flatten().collect();

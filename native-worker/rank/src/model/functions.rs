@@ -173,3 +173,18 @@ pub fn add_bias(tape: &mut Tape<'_>, input: &Flow, parameter: usize) -> anyhow::
     };
     Ok(tape.function(&[input], &[parameter], data, Box::new(backward)))
 }
+
+/// A value times a number; nothing is kept for it.
+///
+/// # Errors
+/// When libtorch fails.
+pub fn multiplied(tape: &mut Tape<'_>, input: Flow, factor: f64) -> anyhow::Result<Flow> {
+    if factor == 1.0 {
+        return Ok(input);
+    }
+    let data = input.data().f_mul_scalar(factor)?;
+    let backward = move |gradient: Tensor| {
+        Ok(Gradients { inputs: vec![gradient.f_mul_scalar(factor)?], weights: OfWeights::Made(Vec::new()) })
+    };
+    Ok(tape.function(&[&input], &[], data, Box::new(backward)))
+}

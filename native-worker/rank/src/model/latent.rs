@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use anyhow::ensure;
 use planner::Plan;
-use planner::model::{Architecture, Attention};
+use planner::model::{Architecture, Attention, Rotation};
 use tch::Tensor;
 
 use super::attention::gated;
@@ -13,6 +13,7 @@ use super::functions::{column_linear, row_linear};
 use super::names::Names;
 use super::norm::Norm;
 use super::parallel::to_all_heads;
+use super::scores::Rule;
 use super::settings::{Pass, Settings};
 use crate::tape::{Flow, Tape};
 
@@ -29,7 +30,8 @@ pub struct Latent {
     nope: i64,
     rope: i64,
     value: i64,
-    rotary_dim: u64,
+    rotation: Option<Rotation>,
+    rule: Rule,
 }
 
 /// How queries are projected.
@@ -40,8 +42,13 @@ enum Query {
     Low { down: usize, norm: Norm, up: usize },
 }
 
+/// Part of a model by which its low-rank norms have an epsilon of their own (transformers' DeepSeek).
+const LOW_RANK_EPSILON: &str = "epsilon of low-rank norms";
+
 fn rms(architecture: &Architecture, names: &Names<'_>, name: &str) -> anyhow::Result<Norm> {
-    Norm::rms(architecture, names, name)
+    let own = architecture.parts.get(LOW_RANK_EPSILON).and_then(serde_json::Value::as_f64);
+    let norm = Norm::rms(architecture, names, name)?;
+    Ok(Norm { epsilon: own.unwrap_or(norm.epsilon), ..norm })
 }
 
 impl Latent {
@@ -63,7 +70,7 @@ impl Latent {
             // Whatever these would change is among the planner's limits of the executor.
             sinks: _,
             head_gate: _,
-            scores: _,
+            scores,
         } = attention
         else {
             anyhow::bail!("not latent attention");
@@ -91,7 +98,8 @@ impl Latent {
             nope: i64::try_from(*qk_nope_dim)?,
             rope: i64::try_from(*qk_rope_dim)?,
             value: i64::try_from(*v_dim)?,
-            rotary_dim: *qk_rope_dim,
+            rotation: plan.model.rotation(attention),
+            rule: Rule::new(plan, scores)?,
         })
     }
 
@@ -166,7 +174,7 @@ impl Latent {
         let both = column_linear(tape, &low, &[self.kv_up], parallel)?;
         drop(low);
         let (heads, nope, rope, value) = (self.heads, self.nope, self.rope, self.value);
-        let tables = pass.tables(self.rotary_dim);
+        let tables = pass.tables(self.rotation.as_ref());
         let rotated = |heads: Tensor| match tables {
             Some(tables) => tables.rotate(&heads),
             None => Ok(heads),
@@ -180,6 +188,7 @@ impl Latent {
                 &[query.f_narrow(-1, 0, nope)?, rotated(query.f_narrow(-1, nope, rope)?)?],
                 -1,
             )?;
+            let query = self.rule.tempered(query, &pass.positions)?;
             let shared = rotated(inputs[2].f_unsqueeze(2)?)?.f_expand([s, b, heads, rope], false)?;
             let key = Tensor::f_cat(&[both.f_narrow(-1, 0, nope)?, shared], -1)?;
             let value = both.f_narrow(-1, nope, value)?;
@@ -188,6 +197,6 @@ impl Latent {
         })?;
         drop((query, both, turned));
         let heads = Heads { queries: heads, keys: heads, key_dim: nope + rope, value_dim: value };
-        attention(tape, settings, &packed, heads, None)
+        attention(tape, settings, &packed, heads, None, &self.rule)
     }
 }

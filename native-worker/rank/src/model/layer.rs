@@ -1,13 +1,14 @@
-//! One transformer layer on the tape: what mixes tokens and a feed-forward part, each behind a norm, each added to the
-//! residual stream.
+//! One transformer layer on the tape: what mixes tokens and a feed-forward part, each behind a norm, added to the residual
+//! stream one after the other or together.
 
 use std::rc::Rc;
 
 use anyhow::{Context, bail};
 use planner::Plan;
-use planner::model::{self, Attention, LayerKind, MixerRef};
+use planner::model::{self, Attention, Branches, LayerKind, MixerRef};
 
 use super::attention::Grouped;
+use super::functions::multiplied;
 use super::latent::Latent;
 use super::mlp::Mlp;
 use super::moe::Mixture;
@@ -21,11 +22,15 @@ use crate::tape::{Flow, Tape};
 pub struct Layer {
     mixer: Option<Part<Mixer>>,
     feed: Option<Part<Feed>>,
+    branches: Branches,
+    /// What either gives is multiplied by.
+    multiplier: f64,
 }
 
 /// What stands between a norm and the residual stream.
 struct Part<T> {
-    norm: Norm,
+    /// Norm of what it is given; none where that is the stream itself, or what the other part was given.
+    norm: Option<Norm>,
     inner: T,
     /// Norm of what is added.
     after: Option<Norm>,
@@ -54,8 +59,12 @@ impl Layer {
         world: &dyn Collectives,
     ) -> anyhow::Result<Layer> {
         let architecture = &plan.model;
+        let one_norm = architecture.branches == Branches::OneNorm && kind.mixer.is_some();
         let part = |name: &str| {
-            let norm = Norm::of_stream(architecture, names, &format!("{prefix}.{name}.norm"))?;
+            let before = !architecture.no_pre_norms && !(one_norm && name == "mlp");
+            let norm = before
+                .then(|| Norm::of_stream(architecture, names, &format!("{prefix}.{name}.norm")))
+                .transpose()?;
             let after = architecture
                 .post_norms
                 .then(|| Norm::of_stream(architecture, names, &format!("{prefix}.{name}.post_norm")))
@@ -96,7 +105,12 @@ impl Layer {
                 Some(Part { norm, inner, after })
             }
         };
-        Ok(Layer { mixer, feed })
+        Ok(Layer {
+            mixer,
+            feed,
+            branches: architecture.branches,
+            multiplier: architecture.residual_multiplier,
+        })
     }
 
     /// The residual stream behind the layer.
@@ -110,25 +124,47 @@ impl Layer {
         pass: &Rc<Pass>,
         mut stream: Flow,
     ) -> anyhow::Result<Flow> {
-        if let Some(Part { norm, inner, after }) = &self.mixer {
-            // Norms that Megatron-Core fuses with the next matrix are not recomputed by themselves.
-            let update = match inner {
-                Mixer::Grouped(grouped) => {
-                    let normed = norm.forward(tape, &stream)?;
-                    grouped.forward(tape, settings, pass, normed)?
-                }
-                Mixer::Latent(latent) => {
-                    let normed = norm.forward_again(tape, settings, &stream)?;
-                    latent.forward(tape, settings, pass, normed)?
-                }
-            };
-            stream = add(tape, stream, update, after.as_ref())?;
+        if let (Some(mixer), Some(feed), Branches::SideBySide | Branches::OneNorm) =
+            (&self.mixer, &self.feed, self.branches)
+        {
+            let normed = mixer.normed(tape, settings, &stream)?;
+            let shared = (self.branches == Branches::OneNorm).then(|| normed.another());
+            let update = mixer.inner.forward(tape, settings, pass, normed)?;
+            let beside = feed.inner.forward(
+                tape,
+                settings,
+                pass,
+                feed.norm.as_ref(),
+                shared.as_ref().unwrap_or(&stream),
+            )?;
+            drop(shared);
+            stream = self.add(tape, stream, update, mixer.after.as_ref())?;
+            return self.add(tape, stream, beside, feed.after.as_ref());
+        }
+        if let Some(mixer) = &self.mixer {
+            let normed = mixer.normed(tape, settings, &stream)?;
+            let update = mixer.inner.forward(tape, settings, pass, normed)?;
+            stream = self.add(tape, stream, update, mixer.after.as_ref())?;
         }
         if let Some(Part { norm, inner, after }) = &self.feed {
-            let update = inner.forward(tape, settings, pass, norm, &stream)?;
-            stream = add(tape, stream, update, after.as_ref())?;
+            let update = inner.forward(tape, settings, pass, norm.as_ref(), &stream)?;
+            stream = self.add(tape, stream, update, after.as_ref())?;
         }
         Ok(stream)
+    }
+
+    fn add(
+        &self,
+        tape: &mut Tape<'_>,
+        stream: Flow,
+        mut update: Flow,
+        after: Option<&Norm>,
+    ) -> anyhow::Result<Flow> {
+        if let Some(norm) = after {
+            update = norm.forward(tape, &update)?;
+        }
+        let update = multiplied(tape, update, self.multiplier)?;
+        tape.add(&stream, &update)
     }
 
     /// Ends a step: what follows the number of tokens moves.
@@ -143,13 +179,29 @@ impl Layer {
     }
 }
 
-fn add(tape: &mut Tape<'_>, stream: Flow, update: Flow, after: Option<&Norm>) -> anyhow::Result<Flow> {
-    match after {
-        Some(norm) => {
-            let normed = norm.forward(tape, &update)?;
-            tape.add(&stream, &normed)
+impl Part<Mixer> {
+    /// What it is given. Norms that Megatron-Core fuses with the next matrix are not recomputed by themselves.
+    fn normed(&self, tape: &mut Tape<'_>, settings: &Settings, stream: &Flow) -> anyhow::Result<Flow> {
+        match (&self.norm, &self.inner) {
+            (None, _) => Ok(stream.another()),
+            (Some(norm), Mixer::Grouped(_)) => norm.forward(tape, stream),
+            (Some(norm), Mixer::Latent(_)) => norm.forward_again(tape, settings, stream),
         }
-        None => tape.add(&stream, &update),
+    }
+}
+
+impl Mixer {
+    fn forward<'a>(
+        &'a self,
+        tape: &mut Tape<'a>,
+        settings: &'a Settings,
+        pass: &Rc<Pass>,
+        normed: Flow,
+    ) -> anyhow::Result<Flow> {
+        match self {
+            Mixer::Grouped(grouped) => grouped.forward(tape, settings, pass, normed),
+            Mixer::Latent(latent) => latent.forward(tape, settings, pass, normed),
+        }
     }
 }
 
@@ -160,13 +212,16 @@ impl Feed {
         tape: &mut Tape<'a>,
         settings: &'a Settings,
         pass: &Rc<Pass>,
-        norm: &'a Norm,
+        norm: Option<&'a Norm>,
         stream: &Flow,
     ) -> anyhow::Result<Flow> {
         match self {
             Feed::Dense(mlp) => {
                 let run = move |tape: &mut Tape<'a>, stream: &Flow| {
-                    let normed = norm.forward(tape, stream)?;
+                    let normed = match norm {
+                        Some(norm) => norm.forward(tape, stream)?,
+                        None => stream.another(),
+                    };
                     mlp.partial(tape, settings, normed)
                 };
                 let partial = if settings.recompute.module("mlp") {
@@ -179,7 +234,10 @@ impl Feed {
             Feed::Experts(mixture) => {
                 let pass = pass.clone();
                 let run = move |tape: &mut Tape<'a>, stream: &Flow| {
-                    let normed = norm.forward_again(tape, settings, stream)?;
+                    let normed = match norm {
+                        Some(norm) => norm.forward_again(tape, settings, stream)?,
+                        None => stream.another(),
+                    };
                     mixture.forward(tape, settings, &pass, normed)
                 };
                 if settings.recompute.module("moe") {

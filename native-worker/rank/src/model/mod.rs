@@ -13,6 +13,7 @@ mod cross_entropy;
 mod functions;
 mod latent;
 mod layer;
+mod logits;
 mod mlp;
 mod moe;
 mod names;
@@ -23,6 +24,7 @@ mod prediction;
 mod qk_norm;
 mod recompute;
 mod rotary;
+mod scores;
 mod settings;
 
 use std::rc::Rc;
@@ -30,7 +32,6 @@ use std::rc::Rc;
 use anyhow::{Context, bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::model::{Attention, MixerRef};
 use planner::shard::{RankShards, padded_vocabulary};
 use tch::{Device, Tensor};
 
@@ -41,7 +42,8 @@ use crate::tape::{Flow, Gradients, OfWeights, Tape};
 pub use functions::{rms, rms_backward};
 
 use cross_entropy::VocabularySlice;
-use functions::{column_linear, exact};
+use functions::{column_linear, exact, multiplied};
+use logits::LogitRule;
 use parts::{Embedding, Head, Parts};
 use settings::{Pass, Settings};
 
@@ -55,6 +57,9 @@ pub struct Model {
     positions: Vec<i64>,
     /// Tokens of a sequence on this rank, sequences of a micro batch, hidden size.
     sizes: [i64; 3],
+    /// What word embeddings are multiplied by.
+    embedding_multiplier: f64,
+    logits: LogitRule,
     /// What the losses of prediction modules weigh, for each token ahead, beside the model's own.
     prediction_scales: Vec<f64>,
 }
@@ -87,24 +92,6 @@ pub enum Made {
     Loss(Tensor),
 }
 
-/// Widths of heads that are rotated: none with learned positions.
-fn rotary_dims(plan: &Plan) -> Vec<u64> {
-    if plan.model.learned_positions.is_some() {
-        return Vec::new();
-    }
-    let dim = |mixer: MixerRef<'_>| match mixer {
-        MixerRef::Attention(Attention::Gqa { head_dim, rotary_dim, .. }) => {
-            Some(rotary_dim.unwrap_or(*head_dim))
-        }
-        MixerRef::Attention(Attention::Mla { qk_rope_dim, .. }) => Some(*qk_rope_dim),
-        _ => None,
-    };
-    let mut dims: Vec<u64> = plan.model.mixers().into_iter().filter_map(dim).collect();
-    dims.sort_unstable();
-    dims.dedup();
-    dims
-}
-
 impl Model {
     /// The chunks of the plan's model that this rank holds, over its shards.
     ///
@@ -115,7 +102,7 @@ impl Model {
         let tp = world.mine(GroupKind::Tp)?;
         let rows = padded_vocabulary(plan) / plan.layout.tp;
         let start = world.index(tp)? as u64 * rows;
-        let settings = Settings::new(plan, world, rotary_dims(plan))?;
+        let settings = Settings::new(plan, world)?;
         let length = i64::try_from(training.seq_len)?;
         if let Some(positions) = architecture.learned_positions {
             ensure!(
@@ -149,6 +136,8 @@ impl Model {
                 i64::try_from(architecture.hidden_size)?,
             ],
             positions,
+            embedding_multiplier: architecture.embedding_multiplier,
+            logits: LogitRule { multiplier: architecture.logit_multiplier, cap: architecture.logit_cap },
             prediction_scales,
         })
     }
@@ -249,6 +238,7 @@ impl Model {
             Ok(rows.f_mul(&inside.f_unsqueeze(-1)?.f_to_kind(rows.kind())?)?)
         })?;
         let words = self.settings.onto_stream(tape, words, None)?;
+        let words = multiplied(tape, words, self.embedding_multiplier)?;
         match embedding.positions {
             Some(positions) => self.add_positions(tape, pass, &words, positions),
             None => Ok(words),
@@ -292,32 +282,31 @@ impl Model {
         let parallel = self.settings.sequence_parallel;
         let mut hidden = head.norm.forward(tape, &stream)?;
         drop(stream);
-        let mut outputs = vec![column_linear(tape, &hidden, &[head.matrix], parallel)?.split()];
+        let mut outputs = vec![column_linear(tape, &hidden, &head.output(), parallel)?.split()];
         for (module, ahead) in head.predictions.iter().zip(&batch.ahead) {
             let embedding = Embedding { words: module.words, positions: None };
             let words = self.embed(tape, pass, embedding, &ahead.inputs)?;
             hidden = module.forward(tape, &self.settings, pass, words, &hidden)?;
-            outputs.push(column_linear(tape, &hidden, &[head.matrix], parallel)?.split());
+            outputs.push(column_linear(tape, &hidden, &head.output(), parallel)?.split());
         }
         drop(hidden);
         forward_done();
         let world = tape.group().world;
         let mut loss = None;
         for (number, (place, logits)) in outputs.into_iter().enumerate() {
-            let gradient = match number.checked_sub(1) {
-                None => {
-                    let (own, gradient) =
-                        self.vocabulary.cross_entropy(world, self.tp, logits, &batch.targets, None, scale)?;
-                    loss = Some(own);
-                    gradient
-                }
+            let (logits, slopes) = self.logits.apply(logits)?;
+            let (targets, counted, weight) = match number.checked_sub(1) {
+                None => (&batch.targets, None, 1.0),
                 Some(module) => {
                     let ahead = &batch.ahead[module];
-                    let scale = scale * self.prediction_scales[module];
-                    let counted = Some(&ahead.counted);
-                    self.vocabulary.cross_entropy(world, self.tp, logits, &ahead.targets, counted, scale)?.1
+                    (&ahead.targets, Some(&ahead.counted), self.prediction_scales[module])
                 }
             };
+            let scale = scale * weight;
+            let (own, gradient) =
+                self.vocabulary.cross_entropy(world, self.tp, logits, targets, counted, scale)?;
+            let gradient = slopes.backward(gradient)?;
+            loss.get_or_insert(own);
             tape.seed(place, gradient);
         }
         loss.context("a head without an output")

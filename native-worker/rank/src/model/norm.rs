@@ -1,4 +1,4 @@
-//! Norms over the last dim: RMSNorm, and LayerNorm where there is a bias.
+//! Norms over the last dim: RMSNorm and LayerNorm, each with a weight (and a bias) or without.
 
 use planner::model::{self, Architecture};
 
@@ -12,10 +12,12 @@ use crate::tape::{Flow, Gradients, OfWeights, Tape};
 /// Numbers of a norm's parameters.
 #[derive(Debug, Clone)]
 pub struct Norm {
-    /// Its weight.
-    pub weight: usize,
-    /// LayerNorm's bias; none for RMSNorm.
+    /// Its weight, where it has one.
+    pub weight: Option<usize>,
+    /// LayerNorm's bias, where it has one.
     pub bias: Option<usize>,
+    /// Whether the mean is taken away: LayerNorm.
+    pub centers: bool,
     /// What keeps it from dividing by zero.
     pub epsilon: f64,
 }
@@ -26,10 +28,7 @@ impl Norm {
     /// # Errors
     /// When the planner has no such parameter.
     pub fn of_stream(architecture: &Architecture, names: &Names<'_>, name: &str) -> anyhow::Result<Norm> {
-        Ok(Norm {
-            bias: names.optional(architecture.norm == model::Norm::Layer, &format!("{name}.bias"))?,
-            ..Norm::rms(architecture, names, name)?
-        })
+        Norm::of_kind(architecture.norm, architecture, names, name)
     }
 
     /// An RMSNorm.
@@ -37,8 +36,22 @@ impl Norm {
     /// # Errors
     /// When the planner has no such parameter.
     pub fn rms(architecture: &Architecture, names: &Names<'_>, name: &str) -> anyhow::Result<Norm> {
-        let weight = names.take(&format!("{name}.weight"))?;
-        Ok(Norm { weight, bias: None, epsilon: architecture.norm_eps })
+        Norm::of_kind(model::Norm::Rms, architecture, names, name)
+    }
+
+    fn of_kind(
+        kind: model::Norm,
+        architecture: &Architecture,
+        names: &Names<'_>,
+        name: &str,
+    ) -> anyhow::Result<Norm> {
+        let (weight, bias) = kind.parameters();
+        Ok(Norm {
+            weight: names.optional(weight, &format!("{name}.weight"))?,
+            bias: names.optional(bias, &format!("{name}.bias"))?,
+            centers: kind.centers(),
+            epsilon: architecture.norm_eps,
+        })
     }
 
     /// The normed values, which are made again for whoever keeps them where norms are recomputed.
@@ -54,12 +67,11 @@ impl Norm {
         let normed = self.forward(tape, input)?;
         if settings.recompute.module("layernorm") {
             let kept = tape.keep(input);
-            let weight = tape.weight(self.weight).f_detach()?;
-            let bias = self.bias.map(|bias| tape.weight(bias).f_detach()).transpose()?;
-            let epsilon = self.epsilon;
-            tape.forget(&normed, move || match &bias {
-                None => Ok(rms(&kept.get()?, &weight, epsilon)?.0),
-                Some(bias) => Ok(layer(&kept.get()?, &weight, bias, epsilon)?.0),
+            let [weight, bias] = self.parameters(tape)?;
+            let (centers, epsilon) = (self.centers, self.epsilon);
+            tape.forget(&normed, move || match (&weight, centers) {
+                (Some(weight), false) => Ok(rms(&kept.get()?, weight, epsilon)?.0),
+                _ => Ok(norm(&kept.get()?, weight.as_ref(), bias.as_ref(), centers, epsilon)?.0),
             });
         }
         Ok(normed)
@@ -70,53 +82,84 @@ impl Norm {
     /// # Errors
     /// When libtorch fails.
     pub fn forward(&self, tape: &mut Tape<'_>, input: &Flow) -> anyhow::Result<Flow> {
-        match self.bias {
-            None => rms_norm(tape, input, self.weight, self.epsilon),
-            Some(bias) => layer_norm(tape, input, [self.weight, bias], self.epsilon),
+        match (self.weight, self.centers) {
+            (Some(weight), false) => rms_norm(tape, input, weight, self.epsilon),
+            _ => self.by_operations(tape, input),
         }
+    }
+
+    fn parameters(&self, tape: &Tape<'_>) -> anyhow::Result<[Option<Tensor>; 2]> {
+        let found =
+            |parameter: Option<usize>| parameter.map(|number| tape.weight(number).f_detach()).transpose();
+        Ok([found(self.weight)?, found(self.bias)?])
+    }
+
+    /// Whatever RMSNorm with a weight is not, computed in fp32 (fp64 for fp64).
+    fn by_operations(&self, tape: &mut Tape<'_>, input: &Flow) -> anyhow::Result<Flow> {
+        let (kind, exact) = (input.data().kind(), exact(input.data().kind()));
+        let [weight, bias] = self.parameters(tape)?;
+        let numbers: Vec<usize> = [self.weight, self.bias].into_iter().flatten().collect();
+        let kept = tape.keep(input);
+        let (data, (mean, rest)) =
+            norm(input.data(), weight.as_ref(), bias.as_ref(), self.centers, self.epsilon)?;
+        let has_bias = bias.is_some();
+        let backward = move |gradient: Tensor| {
+            let wide = kept.get()?.f_to_kind(exact)?;
+            let normed = match &mean {
+                Some(mean) => wide.f_sub(mean)?.f_mul(&rest)?,
+                None => wide.f_mul(&rest)?,
+            };
+            let gradient = gradient.f_to_kind(exact)?;
+            let summed = |values: &Tensor| -> anyhow::Result<Tensor> {
+                Ok(flat(values)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?)
+            };
+            let mut made = Vec::new();
+            if weight.is_some() {
+                made.push(summed(&gradient.f_mul(&normed)?)?);
+            }
+            if has_bias {
+                made.push(summed(&gradient)?);
+            }
+            let mut scaled = match &weight {
+                Some(weight) => gradient.f_mul(weight)?,
+                None => gradient,
+            };
+            let along = scaled.f_mul(&normed)?.f_mean_dim([-1_i64].as_slice(), true, exact)?;
+            if mean.is_some() {
+                let level = scaled.f_mean_dim([-1_i64].as_slice(), true, exact)?;
+                scaled = scaled.f_sub(&level)?;
+            }
+            let of_input = scaled.f_sub(&normed.f_mul(&along)?)?.f_mul(&rest)?.f_to_kind(kind)?;
+            Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Made(made) })
+        };
+        Ok(tape.function(&[input], &numbers, data, Box::new(backward)))
     }
 }
 
-/// LayerNorm over the last dim, computed in fp32 (fp64 for fp64).
-fn layer_norm(
-    tape: &mut Tape<'_>,
-    input: &Flow,
-    parameters: [usize; 2],
-    epsilon: f64,
-) -> anyhow::Result<Flow> {
-    let (kind, exact) = (input.data().kind(), exact(input.data().kind()));
-    let weight = tape.weight(parameters[0]).f_detach()?;
-    let bias = tape.weight(parameters[1]).f_detach()?;
-    let kept = tape.keep(input);
-    let (data, [mean, rest]) = layer(input.data(), &weight, &bias, epsilon)?;
-    let backward = move |gradient: Tensor| {
-        let normed = kept.get()?.f_to_kind(exact)?.f_sub(&mean)?.f_mul(&rest)?;
-        let gradient = gradient.f_to_kind(exact)?;
-        let of_weight =
-            flat(&gradient.f_mul(&normed)?)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?;
-        let of_bias = flat(&gradient)?.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?;
-        let scaled = gradient.f_mul(&weight)?;
-        let along = scaled.f_mul(&normed)?.f_mean_dim([-1_i64].as_slice(), true, exact)?;
-        let level = scaled.f_mean_dim([-1_i64].as_slice(), true, exact)?;
-        let of_input = scaled.f_sub(&level)?.f_sub(&normed.f_mul(&along)?)?.f_mul(&rest)?.f_to_kind(kind)?;
-        Ok(Gradients { inputs: vec![of_input], weights: OfWeights::Made(vec![of_weight, of_bias]) })
-    };
-    Ok(tape.function(&[input], &parameters, data, Box::new(backward)))
-}
-
-/// LayerNorm of `input`, with the mean and what it is divided by, inverted.
-fn layer(
+/// The norm of `input`, with the mean, where it is taken away, and what is divided by, inverted.
+fn norm(
     input: &Tensor,
-    weight: &Tensor,
-    bias: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    centers: bool,
     epsilon: f64,
-) -> anyhow::Result<(Tensor, [Tensor; 2])> {
+) -> anyhow::Result<(Tensor, (Option<Tensor>, Tensor))> {
     let exact = exact(input.kind());
-    let wide = input.f_to_kind(exact)?;
-    let mean = wide.f_mean_dim([-1_i64].as_slice(), true, exact)?;
-    let centred = wide.f_sub(&mean)?;
+    let mut wide = input.f_to_kind(exact)?;
+    let mut mean = None;
+    if centers {
+        let level = wide.f_mean_dim([-1_i64].as_slice(), true, exact)?;
+        wide = wide.f_sub(&level)?;
+        mean = Some(level);
+    }
     let rest =
-        centred.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
-    let data = centred.f_mul(&rest)?.f_mul(weight)?.f_add(bias)?.f_to_kind(input.kind())?;
-    Ok((data, [mean, rest]))
+        wide.f_square()?.f_mean_dim([-1_i64].as_slice(), true, exact)?.f_add_scalar(epsilon)?.f_rsqrt()?;
+    let mut data = wide.f_mul(&rest)?;
+    if let Some(weight) = weight {
+        data = data.f_mul(weight)?;
+    }
+    if let Some(bias) = bias {
+        data = data.f_add(bias)?;
+    }
+    Ok((data.f_to_kind(input.kind())?, (mean, rest)))
 }

@@ -27,8 +27,17 @@ pub struct Head {
     pub norm: Norm,
     /// Output matrix; the embedding, or this stage's copy of it, when tied.
     pub matrix: usize,
+    /// Bias of the logits.
+    pub bias: Option<usize>,
     /// Modules that predict further tokens, each with the embedding of those.
     pub predictions: Vec<Prediction>,
+}
+
+impl Head {
+    /// Numbers of what makes logits.
+    pub fn output(&self) -> Vec<usize> {
+        std::iter::once(self.matrix).chain(self.bias).collect()
+    }
 }
 
 /// One model chunk.
@@ -91,6 +100,7 @@ impl Parts {
                         .collect::<Result<_, _>>()?,
                     norm: Norm::of_stream(model, &names, "final_norm")?,
                     matrix: if model.tied_embeddings { embedded()? } else { names.take("head.weight")? },
+                    bias: names.optional(model.head_bias, "head.bias")?,
                 }),
                 false => None,
             };

@@ -1,10 +1,95 @@
-//! RMSNorm of queries and keys over all heads, which tensor parallelism cuts (MiniMax-M2).
+//! Norms of queries and keys: of single heads, or over all of them, which tensor parallelism cuts (MiniMax-M2, OLMo 2).
 
+use planner::model::{Architecture, QkNorm};
 use tch::Tensor;
 
 use super::context::Heads;
 use super::functions::exact;
+use super::names::Names;
 use crate::tape::{Flow, Gradients, OfWeights, Tape, TensorParallel};
+
+/// Norms of an attention's queries and keys.
+pub struct HeadNorms {
+    kind: QkNorm,
+    /// Numbers of the parameters, the queries' first.
+    parameters: Vec<usize>,
+    epsilon: f64,
+    /// Whether they stand behind the rotation.
+    pub behind_rotation: bool,
+}
+
+impl HeadNorms {
+    /// Finds the norms of the attention with this name.
+    ///
+    /// # Errors
+    /// When one is missing.
+    pub fn find(
+        architecture: &Architecture,
+        kind: QkNorm,
+        behind_rotation: bool,
+        names: &Names<'_>,
+        name: &str,
+    ) -> anyhow::Result<HeadNorms> {
+        let of_one: &[&str] = match kind {
+            QkNorm::None | QkNorm::Plain => &[],
+            QkNorm::PerHead | QkNorm::Full | QkNorm::EachHead => &["weight"],
+            QkNorm::PerHeadLayer => &["weight", "bias"],
+        };
+        let mut parameters = Vec::new();
+        for norm in ["q_norm", "k_norm"] {
+            for part in of_one {
+                parameters.push(names.take(&format!("{name}.{norm}.{part}"))?);
+            }
+        }
+        Ok(HeadNorms { kind, parameters, epsilon: architecture.norm_eps, behind_rotation })
+    }
+
+    /// Whether one norm is over all heads.
+    pub fn is_over_all_heads(&self) -> bool {
+        self.kind == QkNorm::Full
+    }
+
+    /// Numbers of the parameters.
+    pub fn parameters(&self) -> &[usize] {
+        &self.parameters
+    }
+
+    /// Parameters of the queries' norm, and of the keys'.
+    pub fn weights<'w>(&self, weights: &'w [Tensor]) -> [&'w [Tensor]; 2] {
+        let (queries, keys) = weights.split_at(weights.len() / 2);
+        [queries, keys]
+    }
+
+    /// Heads, `[s, b, heads, d]`, each normed by itself.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn normed(&self, heads: Tensor, weights: &[Tensor]) -> anyhow::Result<Tensor> {
+        let width = [heads.size().last().copied().unwrap_or(1)];
+        let (weight, bias) = (weights.first(), weights.get(1));
+        Ok(match self.kind {
+            QkNorm::None | QkNorm::Full => heads,
+            QkNorm::PerHead | QkNorm::Plain => heads.f_rms_norm(width, weight, self.epsilon)?,
+            QkNorm::PerHeadLayer => heads.f_layer_norm(width, weight, bias, self.epsilon, false)?,
+            QkNorm::EachHead => {
+                let normed =
+                    heads.f_layer_norm(width, None::<&Tensor>, None::<&Tensor>, self.epsilon, false)?;
+                match weight {
+                    Some(weight) => normed.f_mul(weight)?,
+                    None => normed,
+                }
+            }
+        })
+    }
+
+    /// Packed heads with queries and keys normed, each over the heads of all tensor-parallel ranks.
+    ///
+    /// # Errors
+    /// When libtorch or a collective fails.
+    pub fn over_all_heads(&self, tape: &mut Tape<'_>, packed: &Flow, heads: Heads) -> anyhow::Result<Flow> {
+        full_norm(tape, packed, &self.parameters, heads, self.epsilon)
+    }
+}
 
 /// What is normed: first element and elements in a token, and a weight for each.
 struct Part {
@@ -34,10 +119,7 @@ impl Part {
 
 /// Norms queries and keys of packed heads, each over the heads of all tensor-parallel ranks; `weights` are the numbers
 /// of theirs.
-///
-/// # Errors
-/// When libtorch or a collective fails.
-pub fn full_norm(
+fn full_norm(
     tape: &mut Tape<'_>,
     packed: &Flow,
     weights: &[usize],

@@ -1,10 +1,9 @@
 //! What all parts of a rank's model share: settings of the plan, and what is known of one micro batch.
 
-use std::collections::BTreeMap;
-
 use anyhow::Context;
 use planner::Plan;
 use planner::layout::GroupKind;
+use planner::model::Rotation;
 use tch::{Device, Kind, Tensor};
 
 use super::functions::add_bias;
@@ -24,25 +23,25 @@ pub struct Settings {
     pub recompute: Recompute,
     /// The context-parallel group.
     pub cp: GroupId,
-    theta: f64,
-    rotary_dims: Vec<u64>,
+    seq_len: u64,
+    rotations: Vec<Rotation>,
     balance_scale: f64,
 }
 
 impl Settings {
-    /// The plan's; `rotary_dims` are the widths of heads that are rotated.
+    /// The plan's.
     ///
     /// # Errors
     /// When the planner made no context-parallel group with this rank.
-    pub fn new(plan: &Plan, world: &dyn Collectives, rotary_dims: Vec<u64>) -> anyhow::Result<Settings> {
+    pub fn new(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Settings> {
         let training = &plan.training;
         Ok(Settings {
             sequence_parallel: plan.layout.sp && plan.layout.tp > 1,
             compute: kind_of(training.dtype),
             recompute: Recompute::of(plan),
             cp: world.mine(GroupKind::Cp)?,
-            theta: plan.model.rope_theta,
-            rotary_dims,
+            seq_len: training.seq_len,
+            rotations: plan.model.rotations(),
             // The balancing loss is a mean over the micro batches of all replicas.
             balance_scale: training.micro_batch_size as f64 / training.global_batch_size as f64,
         })
@@ -70,16 +69,16 @@ impl Settings {
         }
     }
 
-    /// What is known of a micro batch of `sequences` sequences before it is run.
+    /// What is known of a micro batch before it is run, whose tokens are at `positions`.
     ///
     /// # Errors
-    /// When libtorch fails.
+    /// When libtorch fails, or a rotation lacks what its rule needs.
     pub fn pass(&self, positions: Vec<i64>, device: Device) -> anyhow::Result<Pass> {
-        let mut tables = BTreeMap::new();
-        for &dim in &self.rotary_dims {
-            let rotary = Rotary::new(dim, self.theta)?;
+        let mut tables = Vec::with_capacity(self.rotations.len());
+        for rotation in &self.rotations {
+            let rotary = Rotary::new(rotation, self.seq_len)?;
             let (cos, sin) = rotary.tables(&positions, self.compute, device)?;
-            tables.insert(dim, Tables { rotary, cos, sin });
+            tables.push(Tables { rotation: rotation.clone(), rotary, cos, sin });
         }
         Ok(Pass { tables, positions, balance_scale: self.balance_scale })
     }
@@ -87,6 +86,7 @@ impl Settings {
 
 /// Cosines and sines of the positions that a rank holds.
 pub struct Tables {
+    rotation: Rotation,
     rotary: Rotary,
     cos: Tensor,
     sin: Tensor,
@@ -104,7 +104,7 @@ impl Tables {
 
 /// What is known of a micro batch before it is run.
 pub struct Pass {
-    tables: BTreeMap<u64, Tables>,
+    tables: Vec<Tables>,
     /// Positions in the sequence that this rank attends from: all, or its chunks under context parallelism.
     pub positions: Vec<i64>,
     /// What the gradient of the balancing loss of one micro batch is multiplied by.
@@ -112,9 +112,10 @@ pub struct Pass {
 }
 
 impl Pass {
-    /// Cosines and sines for heads of which `dim` elements are rotated; none for a model with learned positions.
-    pub fn tables(&self, dim: u64) -> Option<&Tables> {
-        self.tables.get(&dim)
+    /// Cosines and sines of a rotation; none for heads that are not rotated.
+    pub fn tables(&self, rotation: Option<&Rotation>) -> Option<&Tables> {
+        let rotation = rotation?;
+        self.tables.iter().find(|tables| tables.rotation == *rotation)
     }
 
     /// Positions of the residual stream's tokens on this rank.

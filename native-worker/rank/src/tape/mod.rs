@@ -33,6 +33,11 @@ impl Flow {
         &self.data
     }
 
+    /// The same value for somebody else who uses it up.
+    pub fn another(&self) -> Flow {
+        Flow { id: self.id, data: self.data.shallow_clone() }
+    }
+
     /// The place on the tape.
     pub fn place(&self) -> Place {
         Place(self.id)

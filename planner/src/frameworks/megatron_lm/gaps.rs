@@ -87,6 +87,30 @@ pub const GAPS: &[Gap] = &[
         |plan| !matches!(plan.model.norm, Norm::Rms | Norm::Layer),
         "norms have weights, and LayerNorm has biases",
     ),
+    part(
+        "model.rope_scaling",
+        |plan| plan.model.rope_scaling.is_some(),
+        "angles are those of the base; scaled ones have flags that are not written",
+    ),
+    part(
+        "model.activation_limit",
+        |plan| plan.model.activation_limit.is_some(),
+        "a bound of gates has a flag that is not written",
+    ),
+    part(
+        "model.logit_cap",
+        |plan| {
+            let model = &plan.model;
+            let factors = [model.embedding_multiplier, model.residual_multiplier, model.logit_multiplier];
+            model.logit_cap.is_some() || factors.into_iter().any(|factor| factor != 1.0)
+        },
+        "embeddings, stream and logits have no multipliers, and logits no cap",
+    ),
+    part(
+        "model.moe.weighs_inputs",
+        |plan| plan.model.moe.as_ref().is_some_and(|moe| moe.weighs_inputs),
+        "what experts are given is weighed by a flag that is not written",
+    ),
     part("model.post_norms", |plan| plan.model.post_norms, "norms after attention and MLP have no flag"),
     part(
         "model.hyper_connections",

@@ -4,6 +4,7 @@
 //! one or an unknown architecture is a finding, never a panic.
 
 mod common;
+mod computed;
 mod dense;
 mod expression;
 mod families;
@@ -186,6 +187,7 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     if let (None, Some(family)) = (known, families::find(name).or_else(|| families::find(plain))) {
         let mut architecture = families::build(reader, family);
         architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
+        computed::rotate(reader, name, &mut architecture);
         parts::keep(reader, name, &mut architecture);
         return Some(architecture);
     }
@@ -209,6 +211,7 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     };
     let mut architecture = read(reader, kind);
     spans::keep(reader, known_type, &mut architecture);
+    computed::keep(reader, known_type, &mut architecture);
     for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers"] {
         if reader.present(name).and_then(Value::as_u64).is_some_and(|layers| layers > 0) {
             reader.note(

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::reader::{Reader, short_value};
-use super::rope::scaled_by;
+use super::rope::not_understood;
 use crate::model::{Architecture, Attention};
 
 /// Epsilon of the norms of low-rank streams in transformers' latent attention.
@@ -21,18 +21,35 @@ pub const MOST_PARTS: usize = 256;
 /// Model types whose code, as transformers 5.23 has it, computes what `Architecture` says: some are compared in tests of
 /// the worker, the others were read. Whatever else is read is planned, and not run.
 const COMPUTED: &[&str] = &[
+    "arcee",
     "deepseek_v2",
     "deepseek_v3",
     "dots1",
+    "ernie4_5",
+    "exaone4",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "glm",
+    "glm4",
     "glm4_moe",
     "glm4_moe_lite",
     "gpt2",
+    "gpt_neox",
+    "gpt_oss",
+    "granite",
+    "hunyuan_v1_dense",
     "kimi_k2",
     "llama",
+    "llama4",
     "minimax_m2",
+    "ministral",
+    "ministral3",
     "mistral",
     "mixtral",
     "nemotron",
+    "olmo2",
+    "olmo3",
     "olmoe",
     "phi3",
     "qwen2",
@@ -44,20 +61,12 @@ const COMPUTED: &[&str] = &[
     "qwen3_vl",
     "qwen3_vl_moe",
     "seed_oss",
+    "smollm3",
+    "starcoder2",
 ];
 
 /// What the code of these model types does beside, whatever their config.json says.
-const FAMILIES: &[(&[&str], &[&str])] = &[
-    (&["exaone4", "olmo2", "olmo3"], &["norms behind attention and MLP in the place of those before"]),
-    (&["gemma", "gemma2", "gemma3", "gemma3n", "gemma4"], &["scaled word embeddings"]),
-    (&["gemma2"], &["soft cap of logits"]),
-    (&["gemma3", "gemma3n", "gemma4"], &["a second rope_theta"]),
-    (&["gpt_neox"], &["attention and MLP side by side"]),
-    (&["gpt_oss"], &["clamped activation of gpt-oss", "rope_scaling of gpt-oss"]),
-    (&["granite", "granitemoe", "granitemoeshared", "granitemoehybrid"], &["attention_multiplier"]),
-    (&["hunyuan_v1_dense"], &["norms of queries and keys behind their rotation"]),
-    (&["llama4"], &["temperature of queries", "weights on experts' inputs"]),
-];
+const FAMILIES: &[(&[&str], &[&str])] = &[(&["gemma3n", "gemma4"], &["norms of values"])];
 
 /// Fields that say nothing of what is computed: names, ids of words, how weights are stored, started, loaded and cached,
 /// what is returned, and multi-token prediction, which the plan's own setting decides. How routers are balanced is
@@ -161,7 +170,7 @@ const OFF_AT_ONE: &[&str] = &[
 pub(super) fn keep(reader: &Reader, model_type: &str, architecture: &mut Architecture) {
     let mut parts = BTreeMap::new();
     let latent = matches!(architecture.attention, Attention::Mla { .. });
-    if let Some(name) = scaled_by(reader) {
+    if let Some(name) = not_understood(reader) {
         parts.insert(name.to_owned(), reader.config.get(name).map(short_value).unwrap_or_default());
     }
     for (name, value) in &reader.config {
@@ -191,10 +200,9 @@ pub(super) fn keep(reader: &Reader, model_type: &str, architecture: &mut Archite
 fn misread(name: &str, value: &Value) -> bool {
     let word = value.as_str();
     match name {
-        // The first two are planned as SiLU, and GELU runs in its tanh form.
-        "hidden_act" | "hidden_activation" | "mlp_hidden_act" => {
-            matches!(word, Some("swigluoai" | "situ" | "gelu"))
-        }
+        // Planned as SiLU.
+        "hidden_act" | "hidden_activation" | "mlp_hidden_act" => matches!(word, Some("swigluoai" | "situ")),
+        "swiglu_alpha" => value.as_f64() != Some(1.702),
         "scoring_func" => !matches!(word, Some("softmax" | "sigmoid") | None),
         _ => false,
     }

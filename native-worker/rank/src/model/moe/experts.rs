@@ -1,5 +1,5 @@
 //! Routed experts of a rank: each an MLP on the rows that were sent to it, weighed by its router inside the MLP, so
-//! that nothing of the output has to be kept.
+//! that nothing of the output has to be kept; or, as Llama 4 has it, before the MLP.
 
 use tch::Tensor;
 
@@ -19,6 +19,37 @@ pub struct Expert {
     pub fc2: usize,
     /// Its bias.
     pub fc2_bias: Option<usize>,
+}
+
+/// What all experts of a layer do alike.
+#[derive(Debug, Clone, Copy)]
+pub struct Doing {
+    /// Between the two matrices.
+    pub unit: Unit,
+    /// Whether rows are weighed before the first matrix, instead of what the unit makes of them.
+    pub weighs_inputs: bool,
+    /// Whether the input of the second matrix is made again in backward.
+    pub again: bool,
+}
+
+impl Doing {
+    /// Rows by their shares, where that is done.
+    fn weighed(rows: &Tensor, share: &Tensor, wanted: bool) -> anyhow::Result<Tensor> {
+        match wanted {
+            true => Ok(rows.f_mul(share)?.f_to_kind(rows.kind())?),
+            false => Ok(rows.shallow_clone()),
+        }
+    }
+
+    /// What the first matrix is given.
+    fn given(self, input: &Tensor, share: &Tensor) -> anyhow::Result<Tensor> {
+        Doing::weighed(input, share, self.weighs_inputs)
+    }
+
+    /// What the second matrix is given, of what the unit made.
+    fn taken(self, activated: &Tensor, share: &Tensor) -> anyhow::Result<Tensor> {
+        Doing::weighed(activated, share, !self.weighs_inputs)
+    }
 }
 
 /// An expert's weights as matrices `[outputs, inputs]` and vectors.
@@ -68,21 +99,22 @@ struct Forward {
 fn forward(
     experts: &[Matrices],
     rows: &[i64],
-    unit: Unit,
+    doing: Doing,
     input: Tensor,
     share: Tensor,
-    again: bool,
 ) -> anyhow::Result<(Tensor, Forward)> {
     let (total, width) = (input.size()[0], input.size()[1]);
     let (outer, inner) = (experts[0].fc1.size()[0], experts[0].fc2.size()[1]);
     let first = empty(&input, total, outer)?;
+    let given = doing.given(&input, &share)?;
     for (expert, start, length) in parts(rows) {
         let matrices = &experts[expert];
         let mut out = first.f_narrow(0, start, length)?;
-        out.f_copy_(&input.f_narrow(0, start, length)?.f_linear(&matrices.fc1, matrices.fc1_bias.as_ref())?)?;
+        out.f_copy_(&given.f_narrow(0, start, length)?.f_linear(&matrices.fc1, matrices.fc1_bias.as_ref())?)?;
     }
+    drop(given);
     let kind = input.kind();
-    let weighted = unit.forward(&first)?.f_mul(&share)?.f_to_kind(kind)?;
+    let weighted = doing.taken(&doing.unit.forward(&first)?, &share)?;
     debug_assert_eq!(weighted.size()[1], inner);
     let output = empty(&input, total, width)?;
     for (expert, start, length) in parts(rows) {
@@ -90,10 +122,12 @@ fn forward(
         let mut out = output.f_narrow(0, start, length)?;
         out.f_copy_(&weighted.f_narrow(0, start, length)?.f_linear(&matrices.fc2, None::<&Tensor>)?)?;
         if let Some(bias) = &matrices.fc2_bias {
-            let _ = out.f_add_(&bias.f_mul(&share.f_narrow(0, start, length)?)?.f_to_kind(kind)?)?;
+            let bias = bias.f_expand([length, width], false)?;
+            let bias = doing.taken(&bias, &share.f_narrow(0, start, length)?)?;
+            let _ = out.f_add_(&bias.f_to_kind(kind)?)?;
         }
     }
-    let weighted = (!again).then_some(weighted);
+    let weighted = (!doing.again).then_some(weighted);
     Ok((output, Forward { input, first, weighted, share }))
 }
 
@@ -117,7 +151,7 @@ fn backward(
     kept: Forward,
     experts: &[Matrices],
     rows: &[i64],
-    unit: Unit,
+    doing: Doing,
     gradient: Tensor,
 ) -> anyhow::Result<Backward> {
     let Forward { input, first, weighted, share } = kept;
@@ -129,49 +163,63 @@ fn backward(
         let matrices = &experts[expert];
         let here = gradient.f_narrow(0, start, length)?;
         of_weighted.f_narrow(0, start, length)?.f_copy_(&here.f_matmul(&matrices.fc2)?)?;
-        if let Some(bias) = &matrices.fc2_bias {
+        if let (Some(bias), false) = (&matrices.fc2_bias, doing.weighs_inputs) {
             let through = here.f_to_kind(exact)?.f_mul(bias)?;
             let mut part = of_share.f_narrow(0, start, length)?;
             let _ = part.f_add_(&through.f_sum_dim_intlist([-1_i64].as_slice(), true, exact)?)?;
         }
     }
-    let activated = unit.forward(&first)?;
-    let wide = of_weighted.f_to_kind(exact)?;
-    let _ =
-        of_share.f_add_(&wide.f_mul(&activated)?.f_sum_dim_intlist([-1_i64].as_slice(), true, exact)?)?;
+    let activated = doing.unit.forward(&first)?;
+    let of_activated = match doing.weighs_inputs {
+        true => of_weighted,
+        false => {
+            let wide = of_weighted.f_to_kind(exact)?;
+            drop(of_weighted);
+            let _ = of_share.f_add_(&wide.f_mul(&activated)?.f_sum_dim_intlist(
+                [-1_i64].as_slice(),
+                true,
+                exact,
+            )?)?;
+            wide.f_mul(&share)?.f_to_kind(kind)?
+        }
+    };
     let weighted = match weighted {
         Some(weighted) => weighted,
-        None => activated.f_mul(&share)?.f_to_kind(kind)?,
+        None => doing.taken(&activated, &share)?,
     };
     drop(activated);
-    let of_activated = wide.f_mul(&share)?.f_to_kind(kind)?;
-    drop((wide, of_weighted));
-    let of_first = unit.backward(&first, &of_activated)?;
+    let of_first = doing.unit.backward(&first, &of_activated)?;
     drop((first, of_activated));
-    let of_input = Tensor::f_empty_like(&input)?;
+    let mut of_input = Tensor::f_empty_like(&input)?;
     for (expert, start, length) in parts(rows) {
         let here = of_first.f_narrow(0, start, length)?.f_matmul(&experts[expert].fc1)?;
         of_input.f_narrow(0, start, length)?.f_copy_(&here)?;
+    }
+    if doing.weighs_inputs {
+        let through = of_input.f_to_kind(exact)?.f_mul(&input)?;
+        let _ = of_share.f_add_(&through.f_sum_dim_intlist([-1_i64].as_slice(), true, exact)?)?;
+        of_input = doing.given(&of_input, &share)?;
     }
     Ok(Backward { of_input, of_share, weights: OfParameters { input, weighted, share, of_first, gradient } })
 }
 
 impl OfParameters {
     /// Gradients of each expert's parameters, in the order in which `parameters` names them.
-    fn make(self, experts: &[Matrices], rows: &[i64]) -> anyhow::Result<Vec<Tensor>> {
+    fn make(self, experts: &[Matrices], rows: &[i64], doing: Doing) -> anyhow::Result<Vec<Tensor>> {
         let exact = exact(self.input.kind());
+        let given = doing.given(&self.input, &self.share)?;
         let mut made = Vec::new();
         for (expert, start, length) in parts(rows) {
             let matrices = &experts[expert];
             let here = |whole: &Tensor| whole.f_narrow(0, start, length);
             let (first, second) = (here(&self.of_first)?, here(&self.gradient)?);
-            made.push(first.f_tr()?.f_matmul(&here(&self.input)?)?);
+            made.push(first.f_tr()?.f_matmul(&here(&given)?)?);
             if matrices.fc1_bias.is_some() {
                 made.push(first.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?);
             }
             made.push(second.f_tr()?.f_matmul(&here(&self.weighted)?)?);
             if matrices.fc2_bias.is_some() {
-                let shared = second.f_to_kind(exact)?.f_mul(&here(&self.share)?)?;
+                let shared = doing.taken(&second.f_to_kind(exact)?, &here(&self.share)?)?;
                 made.push(shared.f_sum_dim_intlist([0_i64].as_slice(), false, exact)?);
             }
         }
@@ -180,18 +228,17 @@ impl OfParameters {
 }
 
 /// Sends tokens `[.., width]` to their experts and brings back the sums of what those make of them, weighed by
-/// `shares`, `[tokens, top_k]`. With `again`, the input of the second matrix is made again in backward.
+/// `shares`, `[tokens, top_k]`.
 ///
 /// # Errors
 /// When libtorch or a collective fails.
 pub fn routed<'a>(
     tape: &mut Tape<'a>,
     experts: &[Expert],
-    unit: Unit,
+    doing: Doing,
     input: &Flow,
     shares: &Flow,
     dispatch: Dispatch<'a>,
-    again: bool,
 ) -> anyhow::Result<Flow> {
     let size = input.data().size();
     let width = size.last().copied().unwrap_or(1);
@@ -206,16 +253,16 @@ pub fn routed<'a>(
     let shapes: Vec<Vec<i64>> = parameters.iter().map(|&parameter| tape.weight(parameter).size()).collect();
     let rows = dispatch.there(dispatch.of_tokens(&input.data().f_reshape([-1, width])?)?)?;
     let share = dispatch.there(dispatch.of_choices(shares.data())?)?;
-    let (output, kept) = forward(&weights, dispatch.rows(), unit, rows, share, again)?;
+    let (output, kept) = forward(&weights, dispatch.rows(), doing, rows, share)?;
     let output = dispatch.sum_choices(&dispatch.back(output)?)?.f_view(size.as_slice())?;
     let backward = move |gradient: Tensor| {
         let gradient = dispatch.there(dispatch.of_tokens(&gradient.f_reshape([-1, width])?)?)?;
         let Backward { of_input, of_share, weights: later } =
-            backward(kept, &weights, dispatch.rows(), unit, gradient)?;
+            backward(kept, &weights, dispatch.rows(), doing, gradient)?;
         let of_input = dispatch.sum_choices(&dispatch.back(of_input)?)?.f_view(size.as_slice())?;
         let of_shares = dispatch.choices(&dispatch.back(of_share)?)?;
         let of_weights = move || {
-            let made = later.make(&weights, dispatch.rows())?.into_iter().zip(shapes);
+            let made = later.make(&weights, dispatch.rows(), doing)?.into_iter().zip(shapes);
             Ok(made
                 .map(|(gradient, shape)| gradient.f_view(shape.as_slice()))
                 .collect::<Result<Vec<_>, _>>()?)

@@ -22,7 +22,7 @@ use crate::collectives::Collectives;
 use crate::tape::{Flow, Tape};
 use balance::{Balancer, TokenGroups};
 use dispatch::{Dispatch, ExpertGrid};
-use experts::{Expert, routed};
+use experts::{Doing, Expert, routed};
 use router::{Router, Tokens};
 
 /// Experts of a layer, as a rank has them.
@@ -31,6 +31,7 @@ pub struct Mixture {
     experts: Vec<Expert>,
     all_experts: i64,
     unit: Unit,
+    weighs_inputs: bool,
     grid: ExpertGrid,
     latent_down: Option<usize>,
     latent_norm: Option<Norm>,
@@ -86,9 +87,15 @@ impl Mixture {
             experts,
             all_experts: i64::try_from(moe.experts)?,
             unit: Unit::new(&plan.model),
+            weighs_inputs: moe.weighs_inputs,
             grid: ExpertGrid { ep: world.mine(GroupKind::Ep)?, etp: world.mine(GroupKind::Etp)? },
             latent_down: optional(latent, "latent_down.weight")?,
-            latent_norm: latent_norm.map(|weight| Norm { weight, bias: None, epsilon }),
+            latent_norm: latent_norm.map(|weight| Norm {
+                weight: Some(weight),
+                bias: None,
+                centers: false,
+                epsilon,
+            }),
             latent_up: optional(latent, "latent_up.weight")?,
             shared_gate: optional(moe.shared_gate, "shared.gate.weight")?,
             shared: (moe.shared_ffn_hidden_size > 0)
@@ -117,13 +124,14 @@ impl Mixture {
         };
         let routing = self.router.route(tape, &normed, &tokens)?;
         let again = settings.recompute.module("moe_act");
+        let doing = Doing { unit: self.unit, weighs_inputs: self.weighs_inputs, again };
         let dispatch = Dispatch::new(world, self.grid, &routing.chosen, self.all_experts)?;
         drop(routing.chosen);
         let mut update = match self.latent_down {
-            None => routed(tape, &self.experts, self.unit, &normed, &routing.shares, dispatch, again)?,
+            None => routed(tape, &self.experts, doing, &normed, &routing.shares, dispatch)?,
             Some(down) => {
                 let latent = row_linear(tape, &normed, down)?;
-                routed(tape, &self.experts, self.unit, &latent, &routing.shares, dispatch, again)?
+                routed(tape, &self.experts, doing, &latent, &routing.shares, dispatch)?
             }
         };
         if let Some(norm) = &self.latent_norm {

@@ -45,6 +45,12 @@ fn has_flag(plan: &Plan) -> bool {
     !is(plan, false, Activation::Silu) && !is(plan, true, Activation::SquaredRelu)
 }
 
+/// Whether a gate is by some form of GELU or the logistic function of 1.702 times it: of both the quick one has a flag.
+fn has_quick_gate(plan: &Plan) -> bool {
+    use Activation::{Gelu, GeluErf, GptOss, QuickGelu};
+    [Gelu, GeluErf, GptOss, QuickGelu].into_iter().any(|activation| is(plan, true, activation))
+}
+
 pub const MLP: &[Row] = &[
     row(
         "squared-relu",
@@ -76,16 +82,10 @@ pub const MLP: &[Row] = &[
     )
     .usual("false")
     .bytes(SIZE),
-    row(
-        "quick-geglu",
-        "",
-        Alone { write: |plan| is(plan, true, Activation::Gelu), read: |_, _| None },
-        ARGUMENTS,
-    )
-    .bytes(SIZE),
+    row("quick-geglu", "", Alone { write: has_quick_gate, read: |_, _| None }, ARGUMENTS).bytes(SIZE),
     says(
         "model.activation",
-        |plan| unless(is(plan, true, Activation::Gelu), "the gated GELU is the quick one"),
+        |plan| unless(has_quick_gate(plan), "the gated GELU is the quick one"),
         ARGUMENTS,
     ),
     says(
