@@ -50,7 +50,8 @@ REFUSED = set(
 )
 LAYER = re.compile(r"\.(?:layers|h|blocks|block|layer)\.(\d+)\.(.*)$")
 MIXER = re.compile(
-    r"^(self_attn|attn|attention|self_attention|mixer|mamba|linear_attn|conv|temporal_block|multi_head_attention|mlstm_layer|rel_attn)\."
+    r"^(self_attn|self_att\.self_attention|attn|attention|self_attention|mixer(?!\.(?:gate|shared_experts|fc\d_latent_proj|up_proj|down_proj)\.)|mamba|linear_attn|conv|temporal_block"
+    r"|multi_head_attention|mlstm_layer|rel_attn)\."
 )
 EXPERTS = re.compile(r"(^|\.)experts\.(?!bias)")
 

@@ -79,6 +79,8 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         activation_limit: _,
         extras,
         hyper_connections,
+        hyper_unmixed: _,
+        layers_together,
         attention_residuals,
         layer_inputs,
         alternating_updates,
@@ -122,6 +124,13 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         let what =
             "the executor has no inputs of single layers, alternating updates or low-rank residual paths";
         limits.push(limit("model", "layers", what));
+    }
+    if *layers_together > 1 {
+        let what = "the executor has no experts whose output comes behind a later layer";
+        limits.push(limit("model", "layers_together", what));
+    }
+    if model.pattern.iter().any(|run| run.unnormed) {
+        limits.push(limit("model", "unnormed", "the executor has a norm before every mixer"));
     }
     if model.has_mlp(Mlp::Linear) {
         limits.push(limit("model", "linear", "the executor has no single matrix in the place of an MLP"));
@@ -254,6 +263,9 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
             Attention::Gqa { head_gate: true, .. } | Attention::Mla { head_gate: true, .. },
         ) => missing("no gates of whole heads"),
         MixerRef::Attention(Attention::Mla { sinks: true, .. }) => missing("no sinks in latent attention"),
+        MixerRef::Attention(Attention::Mla { joint_gate: true, .. }) => {
+            missing("no queries and gates of one matrix")
+        }
         MixerRef::Attention(Attention::Mla { qk_norm: false, .. }) => {
             missing("no latent attention without norms")
         }
@@ -297,6 +309,7 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
                 qk_norm: true,
                 indexer: None,
                 output_gate: _,
+                joint_gate: false,
                 sinks: false,
                 head_gate: false,
                 scores: _,

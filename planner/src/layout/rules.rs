@@ -313,6 +313,19 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
             },
         );
     }
+    let together = shape.architecture.layers_together;
+    if stages_fit && together > 1 {
+        let parted = (0..layout.pp).find_map(|stage| {
+            let chunks = super::chunks_of_stage(layout, layers, stage).unwrap_or_default();
+            chunks.into_iter().map(|chunk| chunk.layers.start).find(|start| !start.is_multiple_of(together))
+        });
+        broken.require(parted.is_none(), "layout.pp", layout.pp, "layers that belong together are on one stage", || {
+            format!(
+                "a stage would start at layer {}, in the middle of {together} layers that are one of this family's; take a pp that cuts between them",
+                parted.unwrap_or_default()
+            )
+        });
+    }
     let fits = layout.schedule.kind().chunks.allow(layout.vpp);
     let name = layout.schedule.name();
     broken.require(

@@ -38,7 +38,8 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     };
     let parts = Wide::from(mixer.is_some()) + Wide::from(kind.mlp != Mlp::None);
     let shared = u64::from(model.branches == Branches::OneNorm && parts == Wide::of(2));
-    let before = if model.no_pre_norms { Wide::ZERO } else { parts - Wide::from(shared) };
+    let unnormed = u64::from(kind.unnormed && mixer.is_some());
+    let before = if model.no_pre_norms { Wide::ZERO } else { parts - Wide::from(shared + unnormed) };
     let norms = if model.post_norms { before + parts } else { before };
     let masks = if at.hidden_dropout { parts * at.local * at.hidden } else { Wide::ZERO };
     let unsplit = if at.megatron() { unsplit::of_layer(at, kind) } else { Wide::ZERO };

@@ -24,7 +24,15 @@ pub fn routed_tokens(at: &Setting<'_>) -> Wide {
         None => training.load_imbalance,
     };
     let load = Wide::floor(load.clamp(0.0, 1e6) * LOAD_PARTS.float());
-    at.local * Wide::from(moe.top_k) * Wide::from(at.plan.layout.etp) * load / LOAD_PARTS
+    let chosen = at.local * Wide::from(moe.top_k) * Wide::from(at.plan.layout.etp) * load / LOAD_PARTS;
+    match moe.identity_experts {
+        0 => chosen,
+        // Choices that hand a token on send it nowhere.
+        identity => {
+            let choices = Wide::from(moe.experts.saturating_add(identity));
+            chosen.div_ceil(choices) * Wide::from(moe.experts)
+        }
+    }
 }
 
 /// What the executor keeps of a router and of the way of tokens to experts: logits in fp32 (fp64 for fp64), and as whole

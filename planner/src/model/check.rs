@@ -31,6 +31,7 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     range("vocabulary", model.vocab_size, 1 << 26);
     range("number of learned positions", model.learned_positions.unwrap_or(1), 1 << 26);
     range("number of copies of the stream", model.hyper_connections.max(1), 64);
+    range("number of layers that belong together", model.layers_together, 64);
     range("rank of its residual path", model.residual_rank.max(1), 1 << 16);
     range("number of alternating updates", model.alternating_updates.max(1), 64);
     if let Some(inputs) = model.layer_inputs {
@@ -121,6 +122,13 @@ pub(crate) fn check_model(model: &Architecture) -> Vec<Finding> {
     if !model.pattern.is_empty() && model.pattern.iter().all(nothing) {
         let message = "no layer of the pattern has a mixer or an MLP".to_owned();
         findings.push(Finding::error("model", "none", message).rule("mixers of a layer pattern"));
+    }
+    if !model.num_layers.is_multiple_of(model.layers_together.max(1)) {
+        let message = format!(
+            "the model has {} layers, of which {} each belong together; it must be a multiple",
+            model.num_layers, model.layers_together
+        );
+        findings.push(Finding::error("model", model.num_layers, message).rule("layers that belong together"));
     }
     let period: u64 = model.pattern.iter().map(|run| run.count).sum();
     if period > model.num_layers {

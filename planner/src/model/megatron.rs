@@ -46,6 +46,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             qk_norm: flag("qk_layernorm"),
             indexer: indexer(config)?,
             output_gate: false,
+            joint_gate: false,
             sinks: false,
             head_gate: false,
             scores: Scores::default(),

@@ -74,6 +74,9 @@ pub enum Attention {
         /// A gate on the output, as wide as the values (Kimi-K3).
         #[serde(default)]
         output_gate: bool,
+        /// Whether queries and that gate are one matrix, over the query's low rank before and behind its norm (A.X-K2).
+        #[serde(default, skip_serializing_if = "super::no")]
+        joint_gate: bool,
         /// A learned sink per head in the softmax.
         #[serde(default, skip_serializing_if = "super::no")]
         sinks: bool,
@@ -253,6 +256,9 @@ pub struct KimiDelta {
     /// Whether the output gate is one full matrix instead of two of rank `head_dim`.
     #[serde(default)]
     pub full_rank_gate: bool,
+    /// Whether the decay is one full matrix likewise (Ling 3).
+    #[serde(default, skip_serializing_if = "super::no")]
+    pub full_rank_decay: bool,
 }
 
 /// State-space model, second version.

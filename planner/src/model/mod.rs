@@ -136,6 +136,13 @@ pub struct Architecture {
     /// Copies of the residual stream that learned hyper-connections mix (DeepSeek-V4); 0 for a plain stream.
     #[serde(default, skip_serializing_if = "zero")]
     pub hyper_connections: u64,
+    /// Whether those connections read and write the copies, and mix none with another (Hunyuan V4).
+    #[serde(default, skip_serializing_if = "no")]
+    pub hyper_unmixed: bool,
+    /// Layers in a row that no stage of a pipeline parts, as what the first of them adds comes behind the last
+    /// (LongCat's pairs).
+    #[serde(default = "single", skip_serializing_if = "is_single")]
+    pub layers_together: u64,
     /// Whether layers attend over the outputs of earlier blocks instead of adding to one stream (Kimi-K3).
     #[serde(default, skip_serializing_if = "no")]
     pub attention_residuals: bool,
@@ -210,6 +217,8 @@ pub enum ExtraAt {
     Mixer,
     /// Layers with the architecture's first attention alone.
     Attention,
+    /// Layers with another mixer than that.
+    OtherMixer,
     /// Layers with a dense MLP.
     Mlp,
     /// Layers with experts.
@@ -260,6 +269,8 @@ impl Architecture {
             activation_limit: None,
             extras: Vec::new(),
             hyper_connections: 0,
+            hyper_unmixed: false,
+            layers_together: 1,
             attention_residuals: false,
             layer_inputs: None,
             alternating_updates: 0,
@@ -288,6 +299,14 @@ fn set(flag: &bool) -> bool {
 
 fn zero(number: &u64) -> bool {
     *number == 0
+}
+
+fn single() -> u64 {
+    1
+}
+
+fn is_single(number: &u64) -> bool {
+    *number == 1
 }
 
 fn one() -> f64 {
@@ -403,4 +422,14 @@ pub struct Moe {
     /// How experts are chosen, weighed and balanced.
     #[serde(default, skip_serializing_if = "Routing::is_default")]
     pub routing: Routing,
+}
+
+impl Moe {
+    /// Experts that a token is sent to on average: choices that hand it on as it is are as likely as others.
+    pub fn computed_top_k(&self) -> f64 {
+        match self.identity_experts {
+            0 => self.top_k as f64,
+            identity => self.top_k as f64 * self.experts as f64 / (self.experts as f64 + identity as f64),
+        }
+    }
 }

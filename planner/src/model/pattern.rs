@@ -37,6 +37,9 @@ pub struct LayerRun {
     /// Width of the dense MLP, where it is not the architecture's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ffn: Option<u64>,
+    /// Whether nothing norms what its mixers are given, whatever the architecture says (ModernBERT's first layer).
+    #[serde(default, skip_serializing_if = "super::no")]
+    pub unnormed: bool,
 }
 
 impl LayerRun {
@@ -63,6 +66,8 @@ pub struct LayerKind {
     pub mlp: Mlp,
     /// Width of the dense MLP, where it is not the architecture's.
     pub ffn: Option<u64>,
+    /// Whether nothing norms what its mixer is given.
+    pub unnormed: bool,
 }
 
 impl LayerKind {
@@ -73,12 +78,12 @@ impl LayerKind {
 
     /// A mixer and a feed-forward part of the usual width.
     pub const fn new(mixer: Option<u64>, mlp: Mlp) -> LayerKind {
-        LayerKind { mixer, mlp, ffn: None }
+        LayerKind { mixer, mlp, ffn: None, unnormed: false }
     }
 
     /// A run of one.
     pub fn run(self) -> LayerRun {
-        LayerRun { count: 1, mixer: self.mixer, mlp: self.mlp, ffn: self.ffn }
+        LayerRun { count: 1, mixer: self.mixer, mlp: self.mlp, ffn: self.ffn, unnormed: self.unnormed }
     }
 }
 
@@ -120,7 +125,7 @@ impl Architecture {
         let mut place = layer.checked_rem(period).unwrap_or(0);
         let mut kind = LayerKind::MOE;
         for run in pattern {
-            kind = LayerKind { mixer: run.mixer, mlp: run.mlp, ffn: run.ffn };
+            kind = LayerKind { mixer: run.mixer, mlp: run.mlp, ffn: run.ffn, unnormed: run.unnormed };
             match place.checked_sub(run.count) {
                 Some(rest) => place = rest,
                 None => break,
@@ -167,7 +172,7 @@ impl Architecture {
 
     fn kind_of_run(&self, run: &LayerRun) -> LayerKind {
         let mlp = if run.mlp == Mlp::Moe && self.moe.is_none() { Mlp::Dense } else { run.mlp };
-        LayerKind { mixer: run.mixer, mlp, ffn: run.ffn }
+        LayerKind { mixer: run.mixer, mlp, ffn: run.ffn, unnormed: run.unnormed }
     }
 
     /// Every kind of layer that the model has, with the number of its layers, in order of appearance.

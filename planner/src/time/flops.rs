@@ -6,7 +6,7 @@
 
 use super::matrices::{Matrix, matrices};
 use crate::layout::{Layout, chunks_of_stage};
-use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp};
+use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, Moe};
 use crate::plan::Plan;
 use crate::shard::Module;
 use crate::wire::Granularity;
@@ -88,7 +88,7 @@ pub fn forward_flops(model: &Architecture, vocabulary: u64, seq_len: u64) -> For
 /// Forward FLOPs of one token in a layer of `kind`.
 pub fn layer_flops(model: &Architecture, kind: LayerKind, seq_len: u64) -> ForwardFlops {
     let mut flops = ForwardFlops::default();
-    let top_k = model.moe.as_ref().map_or(0, |moe| moe.top_k) as f64;
+    let top_k = model.moe.as_ref().map_or(0.0, Moe::computed_top_k);
     for matrix in matrices(model, kind) {
         let product = product(&matrix);
         match matrix.module {

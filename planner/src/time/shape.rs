@@ -312,7 +312,7 @@ fn mlp_shape(model: &Architecture, kind: LayerKind) -> MlpShape {
         (Mlp::None, _) => MlpShape::None,
         (Mlp::Moe, Some(moe)) => MlpShape::Experts {
             experts: moe.experts as f64,
-            top_k: moe.top_k as f64,
+            top_k: moe.computed_top_k(),
             ffn: moe.ffn_hidden_size as f64,
             gate,
             width: moe.latent_size.unwrap_or(model.hidden_size) as f64,

@@ -68,6 +68,7 @@ impl Latent {
             indexer,
             output_gate,
             // Whatever these would change is among the planner's limits of the executor.
+            joint_gate: _,
             sinks: _,
             head_gate: _,
             scores,

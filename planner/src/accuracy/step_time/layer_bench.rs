@@ -19,7 +19,7 @@ pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     };
     let mut model = preset("mixtral-8x7b").ok_or("no preset")?;
     (model.hidden_size, model.num_layers) = (row.need("hidden_size")?, 1);
-    model.pattern = vec![LayerRun { ffn: None, count: 1, mixer: None, mlp: Mlp::Moe }];
+    model.pattern = vec![LayerRun { ffn: None, count: 1, mixer: None, mlp: Mlp::Moe, unnormed: false }];
     if let Some(moe) = &mut model.moe {
         (moe.experts, moe.top_k) = (row.need("num_experts")?, row.need("topk")?);
         moe.ffn_hidden_size = row.need("moe_ffn")?;

@@ -4,7 +4,7 @@
 //! hangs on it absent. `a|b` is the first that is there. `/` rounds down; `x<y`, `x=y` and `!x` are 1 or 0.
 //! `if(c,a,b)`, `min(a,b)`, `max(a,b)`, `up(a,b)` (a to a multiple of b, rounded up), `has(key)`, `len(key)`,
 //! `is(key,word)` (of a list its entry for the layer), `in(key,x)` (a list has x in it), `same(key,x)` (nothing else), `at(key,x)`
-//! (its entry).
+//! (its entry), `each(key,inner)` (what all objects in an object have for `inner`).
 
 use serde_json::Value;
 
@@ -192,6 +192,22 @@ impl<'a> Parser<'a, '_> {
                 let key = self.word();
                 self.value(key)?.as_array().map(|items| items.len() as f64)
             }
+            "each" => {
+                let key = self.word();
+                self.eat(',');
+                let inner = self.word();
+                let value = self.value(key)?;
+                let mut found =
+                    value.as_object()?.values().map(|entry| entry.get(inner).and_then(Value::as_f64));
+                let first = found.next()?;
+                if found.any(|other| other != first) {
+                    let message = format!(
+                        "layers differ in `{inner}` of `{key}` from one another, which can't be planned"
+                    );
+                    self.reader.refuse(key, "parts of models that are not planned", message);
+                }
+                first
+            }
             "is" => {
                 let key = self.word();
                 self.eat(',');
@@ -264,7 +280,7 @@ mod tests {
     #[test]
     fn expressions_are_read_as_written() {
         let config = json!({
-            "a": 6, "b": 4, "yes": true, "no": null, "list": [1, 0, 3], "words": ["x", "y"], "word": "x", "in": {"c": 5},
+            "each": {"0": {"x": 2, "y": 1}, "1": {"x": 2, "y": 1}}, "a": 6, "b": 4, "yes": true, "no": null, "list": [1, 0, 3], "words": ["x", "y"], "word": "x", "in": {"c": 5},
         });
         let check = |text: &str, layer: Option<u64>, expected: Option<f64>| {
             let mut reader = Reader::new(config.as_object().unwrap().clone());
@@ -295,5 +311,7 @@ mod tests {
         check("if(absent,(a|b),if(no,a,b))", None, Some(4.0));
         check("if(no,a|b,hidden)", None, Some(8.0));
         check("len(list)|2", None, Some(3.0));
+        check("each(each,x)+each(each,y)", None, Some(3.0));
+        check("each(each,z)|7", None, Some(7.0));
     }
 }

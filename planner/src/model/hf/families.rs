@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::expression::{Names, evaluate};
 use super::reader::Reader;
 use crate::model::{
-    Activation, Architecture, Attention, Branches, DeltaNet, Extra, ExtraAt, Indexer, LayerKind, Listed,
-    ListedCut, ListedParameter, Mamba2, Mixer, Mlp, Moe, Norm, Positions, QkNorm, Routing, Score, Scores,
-    fold,
+    Activation, Architecture, Attention, Branches, DeltaNet, Extra, ExtraAt, Indexer, KimiDelta, LayerKind,
+    Listed, ListedCut, ListedParameter, Mamba2, Mixer, Mlp, Moe, Norm, Positions, QkNorm, Rope, Routing,
+    Score, Scores, fold,
 };
 use crate::plan::MAX_LAYERS;
 
@@ -213,6 +213,15 @@ impl Build<'_> {
         architecture.extras = self.extras();
         self.refuse();
         architecture.hyper_connections = self.number("copies");
+        architecture.hyper_unmixed = self.flag("unmixed");
+        architecture.layers_together = self.number("together").max(1);
+        if architecture.layers_together > 1 {
+            let message = format!(
+                "a layer of this family is {} here, which no stage parts: {num_layers} in all; choices that hand a token on as it is have no parameters",
+                architecture.layers_together
+            );
+            self.reader.note("num_layers", "layers that belong together", message);
+        }
         let kinds = self.kinds(num_layers, architecture.moe.is_some(), self.text("0.kind").is_some());
         architecture.pattern = fold(&kinds);
         architecture
@@ -245,8 +254,8 @@ impl Build<'_> {
             if other && self.text("mixer").is_none() {
                 mixer = 1;
             }
-            let ffn = self.some("layer_ffn");
-            kinds.push(LayerKind { ffn, ..LayerKind::new(Some(mixer), mlp) });
+            let (ffn, unnormed) = (self.some("layer_ffn"), self.flag("unnormed"));
+            kinds.push(LayerKind { ffn, unnormed, ..LayerKind::new(Some(mixer), mlp) });
         }
         self.layer = None;
         if !experts && kinds.iter().all(|kind| *kind == LayerKind::DENSE) {
@@ -307,7 +316,7 @@ impl Build<'_> {
             scaled_branches: false,
             weighs_inputs: self.flag("weighs_inputs"),
             identity_experts: self.number("identity"),
-            router_bias_buffer: if self.flag("bias_buffer") { experts } else { 0 },
+            router_bias_buffer: if self.flag("bias_buffer") { experts + self.number("identity") } else { 0 },
             routing: Routing {
                 score: match self.number("score") {
                     0 => Score::Softmax,
@@ -371,6 +380,13 @@ impl Build<'_> {
                 proj_bias: self.own_flag(number, "m_bias"),
                 out_norm: true,
             }),
+            "kda" => Mixer::KimiDelta(KimiDelta {
+                heads: self.own_number(number, "m_heads"),
+                head_dim: self.own_number(number, "m_dim"),
+                conv_kernel: self.own_number(number, "m_conv"),
+                full_rank_gate: true,
+                full_rank_decay: true,
+            }),
             "delta" => Mixer::DeltaNet(DeltaNet {
                 key_heads: self.own_number(number, "m_key_heads"),
                 value_heads: self.own_number(number, "m_heads"),
@@ -425,6 +441,7 @@ impl Build<'_> {
             qk_norm: true,
             indexer,
             output_gate: self.own_flag(number, "output_gate"),
+            joint_gate: self.own_flag(number, "joint_gate"),
             sinks: self.own_flag(number, "sinks"),
             head_gate: self.own_flag(number, "head_gate"),
             scores: self.scores(number),
@@ -443,6 +460,11 @@ impl Build<'_> {
             scale: self.own_real(number, "score_scale").filter(|&scale| scale > 0.0),
             soft_cap: self.own_real(number, "soft_cap").filter(|&cap| cap > 0.0),
             norm_after_rotation: self.own_flag(number, "norm_after_rotation"),
+            // Of a mixer by itself alone: the first one's is the model's.
+            rope: self.text(&format!("{number}.rope")).and_then(|text| {
+                let theta = self.value(text).0.filter(|&theta| theta > 0.0)?;
+                Some(Rope { theta, scaling: None })
+            }),
             ..Scores::default()
         }
     }
@@ -498,6 +520,7 @@ impl Build<'_> {
                 Some("head") => ExtraAt::Head,
                 Some("mixer") => ExtraAt::Mixer,
                 Some("attention") => ExtraAt::Attention,
+                Some("other_mixer") => ExtraAt::OtherMixer,
                 Some("mlp") => ExtraAt::Mlp,
                 Some("experts") => ExtraAt::Experts,
                 _ => ExtraAt::Layer,

@@ -45,14 +45,18 @@ fn gemma_base(reader: &mut Reader, attention: Attention) -> Architecture {
 /// Gemma 4: layers of a window and layers of full attention, whose heads differ; experts beside a dense MLP; in the
 /// small ones inputs of single layers, and last layers with the keys and values of earlier ones.
 pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
-    let mut window = grouped_attention(reader, kind);
+    let mut window = grouped_attention(reader, "gemma4");
     // Norms of queries and keys stand in for a scale.
     window.scores_mut().scale = Some(1.0);
     let mut full = window.clone();
     window.scores_mut().window = reader.some("sliding_window");
     let same_kv = reader.flag("attention_k_eq_v", false);
     if let Attention::Gqa { kv_heads, head_dim, rotary_dim, values_are_keys, .. } = &mut full {
-        *head_dim = reader.number("global_head_dim", 512);
+        // Layer by layer where a file was written by transformers, all of its full layers alike.
+        let listed = reader.present("per_layer_config").and_then(|layers| {
+            layers.as_object()?.values().find_map(|layer| layer.get("head_dim")?.as_u64())
+        });
+        *head_dim = listed.unwrap_or_else(|| reader.number("global_head_dim", 512));
         *rotary_dim = None;
         *values_are_keys = same_kv;
         if same_kv {
@@ -61,7 +65,7 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
     }
     let experts = reader.flag("enable_moe_block", false);
     let mut architecture = gemma(reader, "gemma4");
-    architecture.layer_inputs = layer_inputs(reader);
+    architecture.layer_inputs = (kind == "gemma4").then(|| layer_inputs(reader)).flatten();
     let shared = reader.number("num_kv_shared_layers", 0);
     let wide = shared > 0 && reader.flag("use_double_wide_mlp", false);
     architecture.attention = window.clone();

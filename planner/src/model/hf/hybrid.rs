@@ -159,6 +159,7 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
             head_dim: linear.need("head_dim"),
             conv_kernel: linear.number("short_conv_kernel_size", 4),
             full_rank_gate: linear.flag("use_full_rank_gate", false),
+            full_rank_decay: false,
         })];
         reader.absorb(linear);
     } else {
@@ -168,6 +169,7 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
             head_dim: reader.need("linear_head_dim"),
             conv_kernel: reader.number("linear_conv_kernel_dim", 4),
             full_rank_gate: false,
+            full_rank_decay: false,
         })];
         let types = reader.words("layer_types");
         full.extend((1..=architecture.num_layers.min(crate::plan::MAX_LAYERS)).filter(

@@ -29,6 +29,7 @@ pub(super) fn latent_attention(reader: &mut Reader, kind: &str) -> Attention {
             _ => None,
         },
         output_gate: false,
+        joint_gate: false,
         sinks: false,
         head_gate: false,
         scores: Scores::default(),

@@ -58,6 +58,7 @@ const KNOWN: &[(&str, Read, &str)] = &[
     ("gemma3", gemma::gemma, "gemma3"),
     ("gemma3n", gemma::gemma3n, "gemma3n"),
     ("gemma4", gemma::gemma4, "gemma4"),
+    ("gemma4_unified", gemma::gemma4, "gemma4_unified"),
     ("glm", relatives::relative, "glm"),
     ("glm4", relatives::relative, "glm4"),
     ("glm4_moe", mixture::deepseek_experts, "glm4_moe"),

@@ -68,7 +68,12 @@ pub(super) fn nemotron_nas(reader: &mut Reader, _: &str) -> Architecture {
                 Some(group) => number(group),
                 None => block.linear_attention.then_some(groups.len().max(1) as u64),
             };
-            LayerKind { mixer, mlp: block.mlp, ffn: block.width.filter(|&width| width != usual) }
+            LayerKind {
+                mixer,
+                mlp: block.mlp,
+                ffn: block.width.filter(|&width| width != usual),
+                unnormed: false,
+            }
         })
         .collect();
     architecture.pattern = fold(&kinds);

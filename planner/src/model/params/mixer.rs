@@ -154,6 +154,7 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
         qk_norm,
         ref indexer,
         output_gate,
+        joint_gate,
         sinks,
         head_gate,
         scores: _,
@@ -172,7 +173,11 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
             if qk_norm {
                 list.norm(&name("q_norm"), Role::Replicated, &[rank], kind);
             }
-            list.column("q_up.weight", &[heads, query, rank]);
+            if joint_gate {
+                list.column("q_up.weight", &[heads, query + v_dim, 2 * rank]);
+            } else {
+                list.column("q_up.weight", &[heads, query, rank]);
+            }
         }
         None => list.column("q.weight", &[heads, query, hidden]),
     }
@@ -188,7 +193,7 @@ fn latent(list: &mut List<'_>, attention: &Attention) {
         list.norm(&name("indexer.k_norm"), Role::Replicated, &[head_dim], Norm::Layer);
         list.whole("indexer.scores.weight", &[heads, hidden]);
     }
-    if output_gate {
+    if output_gate && !joint_gate {
         list.column("gate.weight", &[heads, v_dim, hidden]);
     }
     if head_gate {
@@ -257,13 +262,17 @@ fn delta_net(list: &mut List<'_>, delta: &DeltaNet) {
 }
 
 fn kimi_delta(list: &mut List<'_>, delta: &KimiDelta) {
-    let &KimiDelta { heads, head_dim, conv_kernel, full_rank_gate } = delta;
+    let &KimiDelta { heads, head_dim, conv_kernel, full_rank_gate, full_rank_decay } = delta;
     let hidden = list.architecture.hidden_size;
     // Of each head: query, key, value.
     list.column("qkv.weight", &[heads, 3, head_dim, hidden]);
     list.column("conv.weight", &[heads, 3, head_dim, conv_kernel]);
-    list.whole("decay_down.weight", &[head_dim, hidden]);
-    list.column("decay_up.weight", &[heads, head_dim, head_dim]);
+    if full_rank_decay {
+        list.column("decay_proj.weight", &[heads, head_dim, hidden]);
+    } else {
+        list.whole("decay_down.weight", &[head_dim, hidden]);
+        list.column("decay_up.weight", &[heads, head_dim, head_dim]);
+    }
     list.per_head("decay", &[heads], Init::Zeros);
     list.per_head("step_bias", &[heads, head_dim], Init::Ones);
     list.column("beta.weight", &[heads, hidden]);

@@ -170,14 +170,13 @@ pub fn layer_parameters(architecture: &Architecture, kind: LayerKind) -> Vec<Par
     let mut list = List { architecture, found: Vec::new() };
     if let Some(mixer) = architecture.mixer(kind) {
         stream_parameters(&mut list, "layers.{layer}.attention");
-        if !architecture.no_pre_norms {
+        if !(architecture.no_pre_norms || kind.unnormed) {
             list.stream_norm("layers.{layer}.attention.norm");
         }
         mixer_parameters(&mut list, mixer);
         list.extras("layers.{layer}.", ExtraAt::Mixer);
-        if kind.mixer == Some(0) {
-            list.extras("layers.{layer}.", ExtraAt::Attention);
-        }
+        let first = kind.mixer == Some(0);
+        list.extras("layers.{layer}.", if first { ExtraAt::Attention } else { ExtraAt::OtherMixer });
         residual_path(&mut list);
         if architecture.post_norms {
             list.stream_norm("layers.{layer}.attention.post_norm");
@@ -264,10 +263,11 @@ fn residual_path(list: &mut List<'_>) {
 
 /// What connects a part of a layer to the residual stream, where it is more than a sum.
 fn stream_parameters(list: &mut List<'_>, part: &str) {
-    let copies = list.architecture.hyper_connections;
+    let (copies, unmixed) = (list.architecture.hyper_connections, list.architecture.hyper_unmixed);
     if copies > 0 {
         // Weights to read the copies, weights to write them, and a matrix between them.
-        hyper_connection(list, part, copies, (2 + copies) * copies, 3);
+        let (between, scales) = if unmixed { (0, 2) } else { (copies, 3) };
+        hyper_connection(list, part, copies, (2 + between) * copies, scales);
     }
     if list.architecture.attention_residuals {
         attention_residual(list, part);
@@ -335,12 +335,19 @@ pub(super) fn total(architecture: &Architecture) -> (u128, u128) {
     let modules =
         (architecture.mtp_layers > 0).then(|| (mtp_parameters(architecture), architecture.mtp_modules()));
     let (mut total, mut active) = (outer, outer);
-    let top_k = architecture.moe.as_ref().map_or(0, |moe| moe.top_k);
+    let (top_k, choices, experts) = architecture.moe.as_ref().map_or((0, 1, 1), |moe| {
+        (moe.top_k, moe.experts.saturating_add(moe.identity_experts).max(1), moe.experts.max(1))
+    });
     for (parameters, layers) in architecture.layer_kinds().into_iter().map(of_kind).chain(modules) {
         for parameter in parameters {
-            let used = if parameter.module == Module::Expert { top_k } else { parameter.per_layer };
+            let expert = parameter.module == Module::Expert;
             total += u128::from(layers) * u128::from(parameter.per_layer) * elements(&parameter);
-            active += u128::from(layers) * u128::from(used) * elements(&parameter);
+            let used = u128::from(layers) * elements(&parameter);
+            // Choices without an expert are as likely as others.
+            active += match expert {
+                true => used * u128::from(top_k) * u128::from(experts) / u128::from(choices),
+                false => used * u128::from(parameter.per_layer),
+            };
         }
     }
     (total, active)

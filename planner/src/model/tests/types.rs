@@ -1,19 +1,20 @@
 //! Every causal language model type of transformers: its default configuration, scaled ones, and each key changed alone,
 //! as `tests/python/causal_types.py` recorded them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::model::{check_model, count, import_hf};
+use crate::model::{Architecture, check_model, count, import_hf, layer_parameters, outer_parameters};
+use crate::shard::Module;
 
 fn recorded() -> Vec<Value> {
     let data: Value = serde_json::from_str(include_str!("../data/causal_types.json")).unwrap();
     data["types"].as_array().unwrap().clone()
 }
 
-/// Parameters of a configuration of a type, or why there are none.
-fn total(name: &str, config: &Value, change: Option<(&str, &Value)>) -> Result<u64, String> {
+/// The model of a configuration of a type, or why there is none.
+fn model(name: &str, config: &Value, change: Option<(&str, &Value)>) -> Result<Architecture, String> {
     let mut config: Map<String, Value> = config.as_object().unwrap().clone();
     config.insert("model_type".to_owned(), name.into());
     if let Some((key, value)) = change {
@@ -28,7 +29,87 @@ fn total(name: &str, config: &Value, change: Option<(&str, &Value)>) -> Result<u
     };
     let architecture = imported.architecture.ok_or_else(|| said(&imported.findings))?;
     let findings = check_model(&architecture);
-    if findings.is_empty() { Ok(count(&architecture).0) } else { Err(said(&findings)) }
+    if findings.is_empty() { Ok(architecture) } else { Err(said(&findings)) }
+}
+
+/// Parameters of a configuration of a type, or why there are none.
+fn total(name: &str, config: &Value, change: Option<(&str, &Value)>) -> Result<u64, String> {
+    model(name, config, change).map(|model| count(&model).0)
+}
+
+/// Elements of mixers, experts, and all else.
+type Split = [u64; 3];
+
+/// What a model has outside of its layers, and in each of them.
+fn figures(model: &Architecture) -> (u64, Vec<Split>) {
+    let (first, last) = outer_parameters(model, model.vocab_size);
+    let outer = first.iter().chain(&last).map(|parameter| parameter.elements()).sum();
+    let mut known = BTreeMap::new();
+    let mut of_kind = |layer| {
+        let kind = model.layer_kind(layer);
+        *known.entry(kind).or_insert_with(|| {
+            let mut split = Split::default();
+            for parameter in layer_parameters(model, kind) {
+                let part = match parameter.module {
+                    Module::Expert => 1,
+                    _ if is_of_mixer(&parameter.name) => 0,
+                    _ => 2,
+                };
+                split[part] += parameter.elements() * parameter.per_layer;
+            }
+            split
+        })
+    };
+    let each: Vec<Split> = (0..model.num_layers).map(&mut of_kind).collect();
+    let together = model.layers_together as usize;
+    let sum = |layers: &[Split]| std::array::from_fn(|part| layers.iter().map(|layer| layer[part]).sum());
+    (outer, each.chunks(together).map(sum).collect())
+}
+
+/// Norms around a mixer and paths beside it are the layer's.
+fn is_of_mixer(name: &str) -> bool {
+    let beside = [
+        "norm.weight",
+        "norm.bias",
+        "post_norm.",
+        "hyper_connection.",
+        "residual",
+        "norm_gate_",
+        "feed_forward.",
+    ];
+    let part = ["layers.{layer}.attention.", "layers.{layer}.mamba."]
+        .iter()
+        .find_map(|start| name.strip_prefix(start));
+    part.is_some_and(|part| !beside.iter().any(|start| part.starts_with(start)))
+}
+
+/// Types whose classes allocate what nothing uses: those parameters are not counted here, and why.
+const UNUSED: &[(&str, &str)] =
+    &[("longcat_flash", "gate matrices of experts that hand tokens on as they are")];
+
+/// What a class allocates for nothing, of a configuration.
+fn unused(name: &str, model: &Architecture) -> u64 {
+    let Some(moe) = model.moe.as_ref().filter(|_| UNUSED.iter().any(|(of, _)| *of == name)) else { return 0 };
+    model.num_layers / model.layers_together
+        * moe.identity_experts
+        * 2
+        * moe.ffn_hidden_size
+        * model.hidden_size
+}
+
+/// Types of which one layer has beside it what others have outside of layers: where the class has it, and where it is here.
+const MOVED: &[(&str, Moved)] = &[
+    // The bias of the last layer's attention, which is with the output layer here.
+    ("gpt_neox_japanese", Moved::Last),
+    // The norm of word embeddings, which the first block has.
+    ("rwkv", Moved::First),
+];
+
+/// The layer whose parameters stand outside of layers here.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Moved {
+    First,
+    Last,
 }
 
 /// What is refused for a key that the class itself leaves out: a type, and the key.
@@ -56,9 +137,16 @@ fn every_type_is_equal_or_refused_by_name() {
             // Of a type of several modes the text part is planned.
             let expected = row[variant]["text"].as_u64().or(row[variant]["total"].as_u64());
             let Some(expected) = expected else { continue };
-            match total(name, &row[variant]["config"], None) {
-                Ok(found) if found == expected => continue,
-                Ok(found) => wrong.push(format!("{name} {variant}: {found}, and it should be {expected}")),
+            match model(name, &row[variant]["config"], None) {
+                Ok(found) => {
+                    let (total, unused) = (count(&found).0, unused(name, &found));
+                    if total + unused != expected {
+                        wrong.push(format!("{name} {variant}: {total}, and it should be {expected}"));
+                    } else if let Some(differs) = compare(name, &row[variant], &found, unused) {
+                        wrong.push(format!("{name} {variant}: {differs}"));
+                    }
+                    continue;
+                }
                 Err(why) if told(name, &why) => {
                     parts.extend(
                         why.split(", which has ")
@@ -70,12 +158,47 @@ fn every_type_is_equal_or_refused_by_name() {
             }
             fine = false;
         }
-        equal += usize::from(fine);
+        equal += usize::from(fine && !UNUSED.iter().any(|(of, _)| *of == name));
         refused += usize::from(!fine);
     }
     assert!(wrong.is_empty(), "{equal} equal; {wrong:#?}");
-    assert!(equal >= 123 && refused <= 55, "{equal} equal, {refused} refused");
+    assert!(equal >= 132 && refused <= 45, "{equal} equal, {refused} refused");
     assert!(parts.len() <= 10, "{parts:#?}");
+}
+
+/// What differs in or outside of layers from what was recorded of them.
+fn compare(name: &str, row: &Value, model: &Architecture, unused: u64) -> Option<String> {
+    let (outer, layers) = figures(model);
+    if row["text"].is_u64() {
+        return None;
+    }
+    let numbers = |value: &Value| -> Vec<u64> { serde_json::from_value(value.clone()).unwrap() };
+    let runs: Vec<Vec<u64>> = row["layers"].as_array()?.iter().map(numbers).collect();
+    let expected: Vec<Split> =
+        runs.iter().flat_map(|run| std::iter::repeat_n([run[1], run[2], run[3]], run[0] as usize)).collect();
+    let moved = MOVED.iter().find(|(of, _)| *of == name).map(|(_, moved)| *moved);
+    if Some(outer) != row["outer"].as_u64() && moved.is_none() {
+        return Some(format!("{outer} beside layers, and it should be {}", row["outer"]));
+    }
+    let same = |layer: usize| match (layers.get(layer), expected.get(layer)) {
+        // Of all layers alike, in their experts alone; the totals are equal.
+        (Some(found), Some(expected)) if unused > 0 => {
+            found[1] + unused / layers.len() as u64 == expected[1]
+                && [found[0], found[2]] == [expected[0], expected[2]]
+        }
+        (found, expected) => found == expected,
+    };
+    let left_out = |layer: usize| match moved {
+        Some(Moved::First) => layer == 0,
+        Some(Moved::Last) => layer + 1 == layers.len(),
+        None => false,
+    };
+    let differs = (0..layers.len().max(expected.len())).find(|&layer| !same(layer) && !left_out(layer))?;
+    Some(format!(
+        "layer {differs} has {:?}, and it should be {:?}",
+        layers.get(differs),
+        expected.get(differs)
+    ))
 }
 
 #[test]
@@ -90,16 +213,18 @@ fn every_key_changed_alone_changes_the_count_as_there() {
         for change in row["keys"].as_array().into_iter().flatten() {
             tried += 1;
             let (key, expected) = (change[0].as_str().unwrap(), change[2].as_u64().unwrap());
-            match total(name, &row["small"]["config"], Some((key, &change[1]))) {
-                Ok(found) if found == expected => {}
-                Ok(found) => {
-                    wrong.push(format!("{name} {key} = {}: {found}, and it should be {expected}", change[1]))
-                }
+            match model(name, &row["small"]["config"], Some((key, &change[1]))) {
+                Ok(found) if count(&found).0 + unused(name, &found) == expected => {}
+                Ok(found) => wrong.push(format!(
+                    "{name} {key} = {}: {}, and it should be {expected}",
+                    change[1],
+                    count(&found).0
+                )),
                 // Heads that no kernel could group, for the most part.
                 Err(_) => refused += 1,
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(tried >= 1200 && refused <= 107, "{refused} of {tried} are refused");
+    assert!(tried >= 1300 && refused <= 110, "{refused} of {tried} are refused");
 }
