@@ -72,6 +72,9 @@ fn waiting(at: &Setting<'_>, logits: Wide) -> Wide {
 /// beside the gradient. Then the output layer's weight gradient is made, beside those of the logits and of its input.
 fn executor(at: &Setting<'_>, vocabulary: Wide) -> Wide {
     let loss = if at.size == Wide::of(2) { 4 * at.full * vocabulary } else { Wide::ZERO };
+    // Capped logits stand beside their tangents until their gradient is there.
+    let capped = at.plan.model.logit_cap.is_some();
+    let loss = if capped { loss + at.size * at.full * vocabulary } else { loss };
     let backward = at.size * (vocabulary * at.hidden + at.full * at.hidden);
     loss.max(backward)
 }

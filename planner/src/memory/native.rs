@@ -17,14 +17,17 @@ pub fn is_split(plan: &Plan) -> bool {
 }
 
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
-/// gated one, what is doubled and squared of a squared ReLU.
+/// gated one, what is doubled and squared of a squared ReLU, and both halves within their bounds.
 fn unit_tensors(at: &Setting<'_>) -> Wide {
-    match (at.plan.model.gated, at.plan.model.activation) {
-        (true, Activation::SquaredRelu) => Wide::of(5),
-        (true, _) => Wide::of(4),
-        (false, Activation::SquaredRelu) => Wide::of(3),
-        (false, _) => Wide::of(1),
-    }
+    let bounded = at.plan.model.gated && at.plan.model.activation_limit.is_some();
+    let within = Wide::of(if bounded { 2 } else { 0 });
+    within
+        + match (at.plan.model.gated, at.plan.model.activation) {
+            (true, Activation::SquaredRelu) => Wide::of(5),
+            (true, _) => Wide::of(4),
+            (false, Activation::SquaredRelu) => Wide::of(3),
+            (false, _) => Wide::of(1),
+        }
 }
 
 /// Joined slices of the sequence, where they are joined at all.

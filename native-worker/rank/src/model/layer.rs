@@ -61,7 +61,7 @@ impl Layer {
         let architecture = &plan.model;
         let one_norm = architecture.branches == Branches::OneNorm && kind.mixer.is_some();
         let part = |name: &str| {
-            let before = !architecture.no_pre_norms && !(one_norm && name == "mlp");
+            let before = !(architecture.no_pre_norms || one_norm && name == "mlp");
             let norm = before
                 .then(|| Norm::of_stream(architecture, names, &format!("{prefix}.{name}.norm")))
                 .transpose()?;

@@ -66,7 +66,8 @@ fn check_these(plan: &Value, wanted: &[&str]) {
                 continue;
             }
             let error = measured as f64 / predicted as f64 - 1.0;
-            let case = format!("{} {} stage {stage}", plan["layout"], plan["training"]["recompute"]);
+            let model = &plan["model"]["architecture"];
+            let case = format!("{} {} {model} stage {stage}", plan["layout"], plan["training"]["recompute"]);
             assert!(
                 error.abs() < 0.02,
                 "{case}, {what}: {measured}, predicted {predicted}: {:+.2}%",
@@ -147,4 +148,34 @@ fn recomputed_experts() {
         check(&experts(json!({"ep": 2}), recompute));
     }
     check_these(&experts(json!({"pp": 2, "schedule": "zb-h1"}), selective(&["moe"])), &["peak"]);
+}
+
+/// Windows, caps, scalings and bounds save what plain attention and gates do, and what makes scores again needs no more
+/// than the peak elsewhere.
+#[test]
+fn parts_of_published_families() {
+    let with = |layout: Value, parts: &[(&str, Value)]| {
+        let mut plan = dense(layout, none());
+        for (name, value) in parts {
+            set(&mut plan, &format!("model.architecture.{name}"), value.clone());
+        }
+        plan
+    };
+    let yarn = json!({"kind": "yarn", "factor": 8.0, "original_positions": 64});
+    let window = [("attention.scores", json!({"window": 32})), ("rope_scaling", yarn)];
+    let caps = [
+        ("attention.scores", json!({"soft_cap": 50.0, "scale": 0.1})),
+        ("logit_cap", json!(30.0)),
+        ("embedding_multiplier", json!(16.0)),
+    ];
+    let bounded = [("activation", json!("gpt_oss")), ("activation_limit", json!(7.0))];
+    let behind = [("no_pre_norms", json!(true)), ("post_norms", json!(true))];
+    let beside = [("branches", json!("one_norm")), ("norm", json!("layer_weight"))];
+    for layout in [json!({}), json!({"tp": 2}), json!({"cp": 2})] {
+        check(&with(layout.clone(), &window));
+        check(&with(layout.clone(), &caps));
+        check(&with(layout.clone(), &bounded));
+        check(&with(layout.clone(), &behind));
+        check(&with(layout, &beside));
+    }
 }

@@ -5,6 +5,7 @@ mod attention;
 mod expert_activations;
 mod experts;
 mod failures;
+mod families;
 mod harness;
 mod kept;
 mod kills;

@@ -1,10 +1,11 @@
 """Models of Hugging Face's transformers on the weights that shardplan-rank started from: loss and gradients of the first
-step, in fp64. Each model is built from the config.json that the plan has.
+step, in fp64. Each model is built from the config.json that the plan has. SHARDPLAN_TABLE names a file for the table.
 
 Usage: transformers_reference.py (FAMILY RUN_FOLDER LOSS)...
 """
 
 import json
+import os
 import sys
 
 import torch
@@ -20,7 +21,7 @@ torch.Tensor.float = torch.Tensor.double
 import transformers  # noqa: E402
 
 # Rotated as neighbours there, as halves here.
-INTERLEAVED = {"deepseek_v2", "deepseek_v3", "glm", "glm4", "llama4_text"}
+INTERLEAVED = {"deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "llama4_text"}
 # Norms multiply by one more than their weight there.
 FROM_ZERO = {"gemma", "gemma2", "gemma3_text"}
 # Names of a layer's norms: before attention, behind it, before the MLP, behind it.
@@ -135,6 +136,9 @@ def mlp(layer, ours, theirs):
     elif kind in ("phi3", "glm", "glm4"):
         layer.put(f"{theirs}.gate_up_proj.weight", layer.get(f"{ours}.fc1.weight").flatten(0, 1))
         layer.move(f"{ours}.fc2", f"{theirs}.down_proj")
+    elif kind == "arcee":
+        layer.move(f"{ours}.fc1", f"{theirs}.up_proj")
+        layer.move(f"{ours}.fc2", f"{theirs}.down_proj")
     else:
         gate, up = layer.get(f"{ours}.fc1.weight")
         layer.put(f"{theirs}.gate_proj.weight", gate)
@@ -237,6 +241,8 @@ def check(family, folder, said):
         for name, parameter in parameters.items()
     )
     row = f"| {family['name']} | {config.num_hidden_layers} | {family['shows']} | {off:.1e} | {worst[0]:.1e} |"
+    if os.environ.get("SHARDPLAN_TABLE"):
+        open(os.environ["SHARDPLAN_TABLE"], "a").write(f"{row}\n")
     equal = off <= 1e-10 and worst[0] <= 1e-10
     print(row, f"loss and gradients of {len(parameters)} parameters are equal" if equal else f"DIFFER at {worst[1]}")
     return equal

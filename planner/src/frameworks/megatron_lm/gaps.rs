@@ -2,7 +2,7 @@
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
 use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
-use crate::model::{Architecture, Attention, Branches, Mixer, Norm, Positions, Scores};
+use crate::model::{Architecture, Attention, Branches, Mixer, Norm, Positions, QkNorm, Scores};
 use crate::plan::Plan;
 use crate::wire::{Dispatcher, Granularity, Runtime};
 
@@ -69,6 +69,17 @@ pub const GAPS: &[Gap] = &[
         Where(|plan| matches!(plan.model.attention, Attention::Mla { indexer: Some(_), .. })),
         "sparse attention is a variant of its own (--experimental-attention-variant dsa), which is not written",
         "megatron/core/transformer/transformer_config.py",
+    ),
+    part(
+        "model.attention.qk_norm",
+        |plan| {
+            let mixers = plan.model.mixers().into_iter().filter_map(|mixer| mixer.attention());
+            let without = |attention: &Attention| {
+                matches!(attention, Attention::Gqa { qk_norm: QkNorm::Plain | QkNorm::EachHead, .. })
+            };
+            mixers.into_iter().any(without)
+        },
+        "norms of queries and keys have a weight that all heads share",
     ),
     part("model.extras", |plan| !plan.model.extras.is_empty(), "parameters of one family alone have no flag"),
     part(

@@ -1,0 +1,145 @@
+//! What published families compute gives the same model whatever the layout: windows, caps, rotations, norms, branches.
+
+use serde_json::{Value, json};
+
+use crate::harness::set;
+use crate::parity::{check, same};
+
+fn model(plan: &mut Value, parts: Value) {
+    for (name, value) in parts.as_object().unwrap() {
+        set(plan, &format!("model.architecture.{name}"), value.clone());
+    }
+}
+
+fn scores(plan: &mut Value, scores: Value) {
+    set(plan, "model.architecture.attention.scores", scores);
+}
+
+fn layout(sizes: Value) -> impl Fn(&mut Value) {
+    move |plan| {
+        for (name, value) in sizes.as_object().unwrap() {
+            set(plan, &format!("layout.{name}"), value.clone());
+        }
+    }
+}
+
+/// Gemma's kind: a window with a rotation of its own in one layer, caps, multipliers, a scale, norms on both sides.
+fn gemma(plan: &mut Value) {
+    let full = json!({"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8, "qk_norm": "per_head",
+                      "scores": {"scale": 0.3, "soft_cap": 0.5}});
+    let mut window = full.clone();
+    window["scores"]["window"] = json!(5);
+    window["scores"]["rope"] = json!({"theta": 500.0});
+    model(
+        plan,
+        json!({
+            "attention": window,
+            "other_mixers": [{"attention": full}],
+            "pattern": [{"mlp": "dense"}, {"mixer": 1, "mlp": "dense"}],
+            "post_norms": true,
+            "tied_embeddings": true,
+            "embedding_multiplier": 8.0,
+            "residual_multiplier": 0.5,
+            "logit_multiplier": 0.7,
+            "logit_cap": 2.0,
+            "activation": "gelu",
+            "rope_scaling": {"kind": "linear", "factor": 8.0},
+        }),
+    );
+}
+
+/// gpt-oss's kind: sinks, windows, YaRN, bounded gates, biases everywhere, experts.
+fn gpt_oss(plan: &mut Value) {
+    let experts = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 24, "router_bias": true});
+    model(plan, json!({"moe": experts, "mlp_bias": true, "activation": "gpt_oss", "activation_limit": 0.05}));
+    for part in ["sinks", "out_bias", "qkv_bias"] {
+        set(plan, &format!("model.architecture.attention.{part}"), true);
+    }
+    scores(plan, json!({"window": 6}));
+    let yarn = json!({"kind": "yarn", "factor": 32.0, "original_positions": 4096, "untruncated": true});
+    model(plan, json!({"rope_scaling": yarn}));
+}
+
+/// Llama 4's kind: chunks, a layer without rotation and with a temperature, norms without weights, weighed inputs.
+fn llama4(plan: &mut Value) {
+    let sizes = json!({"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8});
+    let (mut chunks, mut unrotated) = (sizes.clone(), sizes);
+    chunks["qk_norm"] = json!("plain");
+    chunks["scores"] = json!({"chunk": 6, "norm_after_rotation": true});
+    unrotated["scores"] =
+        json!({"positions": "none", "temperature": {"tokens": 3, "factor": 0.1, "shift": 1}});
+    model(
+        plan,
+        json!({
+            "attention": chunks,
+            "other_mixers": [{"attention": unrotated}],
+            "pattern": [{}, {"mixer": 1}],
+            "moe": {"experts": 8, "top_k": 1, "ffn_hidden_size": 24, "shared_ffn_hidden_size": 24,
+                    "weighs_inputs": true, "routing": {"score": "sigmoid", "normalize": false}},
+        }),
+    );
+}
+
+/// OLMo's kind: norms behind the parts alone, over all heads.
+fn olmo(plan: &mut Value) {
+    model(plan, json!({"no_pre_norms": true, "post_norms": true}));
+    set(plan, "model.architecture.attention.qk_norm", "full");
+    scores(plan, json!({"window": 7}));
+}
+
+/// Cohere's kind: both parts on one norm without a bias, and norms of each head; a bias of the logits besides.
+fn cohere(plan: &mut Value) {
+    model(plan, json!({"branches": "one_norm", "norm": "layer_weight", "head_bias": true}));
+    set(plan, "model.architecture.attention.qk_norm", "each_head");
+}
+
+/// GPT-NeoX's kind.
+fn neox(plan: &mut Value) {
+    model(
+        plan,
+        json!({"branches": "side_by_side", "norm": "layer", "gated": false, "mlp_bias": true, "activation": "gelu_erf"}),
+    );
+}
+
+#[test]
+fn windows_caps_and_multipliers() {
+    check(2, 2, gemma, same);
+    check(2, 1, gemma, layout(json!({"cp": 2})));
+    check(4, 2, gemma, layout(json!({"pp": 2})));
+}
+
+#[test]
+fn sinks_in_windows_and_bounded_gates() {
+    check(4, 2, gpt_oss, layout(json!({"ep": 2})));
+    check(4, 1, gpt_oss, layout(json!({"cp": 2, "ep": 2})));
+}
+
+#[test]
+fn chunks_and_layers_without_rotation() {
+    check(4, 2, llama4, layout(json!({"ep": 2, "etp": 2})));
+    check(4, 1, llama4, layout(json!({"cp": 2, "pp": 2})));
+}
+
+#[test]
+fn norms_behind_the_parts() {
+    check(4, 2, olmo, layout(json!({"cp": 2})));
+    check(2, 1, olmo, layout(json!({"pp": 2})));
+}
+
+#[test]
+fn branches_side_by_side() {
+    check(4, 2, cohere, layout(json!({"cp": 2})));
+    check(2, 2, neox, layout(json!({"sp": false})));
+}
+
+#[test]
+fn recomputation_of_them() {
+    for recompute in [
+        json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
+        json!({"granularity": "selective", "modules": ["core_attn", "mlp"]}),
+    ] {
+        for family in [gemma, olmo, cohere] {
+            check(2, 2, family, |plan| set(plan, "training.recompute", recompute.clone()));
+        }
+    }
+}
