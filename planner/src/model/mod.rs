@@ -12,6 +12,7 @@ mod routing;
 mod scores;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
@@ -28,6 +29,9 @@ pub use params::{
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use routing::{Balance, Routing, Score};
 pub use scores::{Positions, Rope, RopeKind, RopeScaling, Scores, Span, Temperature};
+pub use weights::{
+    HEADER_LENGTH, MOST_HEADER_BYTES, Tensor, Weights, compare_weights, header_bytes, read_header, read_index,
+};
 
 use std::collections::BTreeMap;
 
