@@ -26,6 +26,7 @@ mod site;
 mod source;
 pub mod text;
 mod verify;
+mod weights;
 mod wrap;
 
 pub use exit::{Exit, Failure, print, say};

@@ -8,7 +8,7 @@ use planner::search::{Choice, Search, SearchAnswer};
 use planner::wire::{Choose, Chosen, PlanFile};
 use serde_json::{Value, json};
 
-use super::{Failure, input, say, search::find};
+use super::{Failure, input, say, search::find, weights};
 
 /// What a plan is made of
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -216,14 +216,20 @@ fn model_of(model: &str, source: &Source) -> anyhow::Result<Model> {
     if !path.exists() {
         return Ok(Model::Value(json!({"preset": model})));
     }
-    let path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    let folder = path.is_dir();
+    let path = if folder { path.join("config.json") } else { path.to_owned() };
     let extension = path.extension().and_then(|name| name.to_str()).unwrap_or_default();
     if extension == "json" {
         let config = input::read_json(&path)?;
         // A plan file's model, or the config itself.
         return Ok(Model::Value(match (config.get("version"), config.get("model")) {
             (Some(_), Some(model)) => model.clone(),
-            _ => json!({"hf_config": config}),
+            _ => {
+                if folder {
+                    weights::compare(path.parent().unwrap_or(&path), &config);
+                }
+                json!({"hf_config": config})
+            }
         }));
     }
     let text = input::read_text(&path)?;

@@ -93,3 +93,39 @@ fn what_is_missing_or_contradicts_is_said() {
         assert!(answer.stderr.contains(word), "{arguments:?}: {answer:?}");
     }
 }
+
+#[test]
+fn a_folder_s_weights_are_held_against_its_config() {
+    let shop = Workshop::new();
+    let folder = shop.path("model");
+    std::fs::create_dir(&folder).unwrap();
+    let config = json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "vocab_size": 1000, "tie_word_embeddings": true, "torch_dtype": "bfloat16"});
+    std::fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let file = folder.join("model.safetensors");
+    let check = |content: &[u8], length: u64, expected: &str| {
+        std::fs::write(&file, content).unwrap();
+        // Of a file of any size the header alone is read.
+        std::fs::File::options().write(true).open(&file).unwrap().set_len(length).unwrap();
+        let model = folder.display().to_string();
+        let answer = shop.ask(&[
+            "plan",
+            "--model",
+            &model,
+            "--gpu",
+            "h100-sxm",
+            "--nodes",
+            "1",
+            "--gpus-per-node",
+            "1",
+        ]);
+        assert_eq!(answer.code, Some(0), "{answer:?}");
+        assert!(answer.stderr.contains(expected), "{expected}: {answer:?}");
+    };
+    let header = json!({"model.layers.0.mlp.up_proj.weight": {"dtype": "BF16", "shape": [128, 64], "data_offsets": [0, 16384]}}).to_string();
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.bytes());
+    check(&bytes, 2 << 30, "weights differ: layer 0 has 8192 parameters in the files, and 41088 are planned");
+    check(&bytes, bytes.len() as u64 + 8, "ends at byte 16384 of the data, and the file has 8");
+    check(&u64::MAX.to_le_bytes(), 2 << 30, "it is likely of another kind");
+}

@@ -13,6 +13,7 @@ mod routing;
 mod scores;
 #[cfg(test)]
 mod tests;
+mod weights;
 
 pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;
@@ -30,6 +31,9 @@ pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use rotation::Rotation;
 pub use routing::{Balance, Routing, Score};
 pub use scores::{Positions, Rope, RopeKind, RopeScaling, Scores, Span, Temperature};
+pub use weights::{
+    HEADER_LENGTH, MOST_HEADER_BYTES, Tensor, Weights, compare_weights, header_bytes, read_header, read_index,
+};
 
 use std::collections::BTreeMap;
 

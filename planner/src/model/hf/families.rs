@@ -18,6 +18,9 @@ const FAMILIES: &str = include_str!("families.txt");
 /// What the classes of transformers have where a config.json is silent: a model type, then `key=value`, sizes alone.
 const CLASSES: &str = include_str!("classes.txt");
 
+/// Names that newer releases of transformers save some sizes by, each with the one that older files have.
+const ALIASES: &[(&str, &[&str])] = &[("num_experts", &["num_local_experts", "n_routed_experts"])];
+
 /// Puts what a model type's class has into a config.json that leaves it out; the keys that were put in.
 pub(super) fn fill(config: &mut serde_json::Map<String, Value>, model_type: &str) -> Vec<&'static str> {
     let line = CLASSES.lines().find_map(|line| {
@@ -26,7 +29,14 @@ pub(super) fn fill(config: &mut serde_json::Map<String, Value>, model_type: &str
     });
     let mut filled = Vec::new();
     for (key, value) in line.unwrap_or_default().split(' ').filter_map(|word| word.split_once('=')) {
-        if let (false, Ok(value)) = (config.contains_key(key), serde_json::from_str(value)) {
+        if config.contains_key(key) {
+            continue;
+        }
+        // What the file says by another name is said.
+        let others = ALIASES.iter().find(|(name, _)| *name == key).map_or(&[][..], |(_, others)| *others);
+        if let Some(said) = others.iter().find_map(|other| config.get(*other)).filter(|said| said.is_u64()) {
+            config.insert(key.to_owned(), said.clone());
+        } else if let Ok(value) = serde_json::from_str(value) {
             config.insert(key.to_owned(), value);
             filled.push(key);
         }

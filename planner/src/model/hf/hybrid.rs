@@ -150,6 +150,8 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
         *output_gate = reader.flag("mla_use_output_gate", false);
     }
     let mut architecture = base(reader, attention);
+    // Its class has an output layer of its own, whatever a file says.
+    architecture.tied_embeddings = false;
     architecture.ffn_hidden_size = reader.need("intermediate_size");
     let mut full = Vec::new();
     if let Some(mut linear) = reader.inside("linear_attn_config") {

@@ -83,6 +83,10 @@ pub(super) fn deepseek_v4(reader: &mut Reader, kind: &str) -> Architecture {
             "`mlp_bias` of this config.json gives experts biases that can't be planned yet".to_owned();
         reader.refuse("mlp_bias", "parts of models that are not planned", message);
     }
+    if reader.some("n_shared_experts").is_some_and(|experts| experts > 1) {
+        let message = "`n_shared_experts` of this config.json is above the one that the family's class has, which can't be planned yet".to_owned();
+        reader.refuse("n_shared_experts", "parts of models that are not planned", message);
+    }
     let heads = reader.need("num_attention_heads");
     let head_dim = reader.need("head_dim");
     let (q_lora_rank, out_groups) = (reader.need("q_lora_rank"), reader.need("o_groups"));

@@ -3,6 +3,7 @@
 //! Every field that is read, and every one that had to be assumed, is reported. A field of the wrong type, a missing
 //! one or an unknown architecture is a finding, never a panic.
 
+mod beside;
 mod common;
 mod computed;
 mod dense;
@@ -140,14 +141,16 @@ pub fn import_hf(config: &Map<String, Value>) -> Imported {
 
 /// The language model inside a model of several modes.
 fn text_part(mut outer: Reader, name: &str) -> Reader {
-    outer.findings.push(
-        Finding::info(
-            &outer.field(name),
-            Value::Null,
-            "this is a model of several modes: its language model is planned, and what reads images or sound is not counted",
-        )
-        .rule("text part of a config.json"),
-    );
+    let encoders = match beside::encoders(&outer.config) {
+        none if none.is_empty() => "what reads images or sound is not counted".to_owned(),
+        encoders => format!("what reads images or sound is not counted: {encoders}, not planned"),
+    };
+    let message = format!("this is a model of several modes: its language model is planned; {encoders}");
+    outer
+        .findings
+        .push(Finding::info(&outer.field(name), Value::Null, message).rule("text part of a config.json"));
+    // Said of the whole model, and true of its text part.
+    beside::quantised(&mut outer);
     let Some(mut inner) = outer.inside(name) else { return outer };
     if let (false, Some(value)) = (inner.config.contains_key("model_type"), outer.present("model_type")) {
         inner.config.insert("model_type".to_owned(), value.clone());
@@ -173,6 +176,8 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     }
     reader.filled = families::fill(&mut reader.config, &name);
     let architecture = read_as(reader, &name, plain)?;
+    beside::quantised(reader);
+    beside::prediction(reader);
     for key in reader.filled.clone() {
         let (field, asked) = (reader.field(key), reader.was_asked(key));
         if asked && !reader.assumed.contains(&field) {
@@ -213,15 +218,6 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     let mut architecture = read(reader, kind);
     spans::keep(reader, known_type, &mut architecture);
     computed::keep(reader, known_type, &mut architecture);
-    for name in ["num_nextn_predict_layers", "mtp_num_hidden_layers"] {
-        if reader.present(name).and_then(Value::as_u64).is_some_and(|layers| layers > 0) {
-            reader.note(
-                name,
-                "model-card totals are without MTP modules",
-                "config.json names multi-token-prediction modules; they are planned only when training.mtp_layers says how many".to_owned(),
-            );
-        }
-    }
     // The pattern is about layers that may be too many to be listed; that is a finding elsewhere.
     architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
     parts::keep(reader, known_type, &mut architecture);
@@ -272,7 +268,7 @@ fn model_type(reader: &mut Reader) -> Option<String> {
                 Finding::error(
                     &reader.field("model_type"),
                     short_value(&Value::Null),
-                    "this JSON has no `model_type`, so it is not a Hugging Face config.json of a language model; paste the whole file",
+                    beside::no_config(&reader.config),
                 )
                 .rule("Hugging Face config.json"),
             );

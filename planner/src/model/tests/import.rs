@@ -221,3 +221,69 @@ fn presets_config(id: &str) -> Value {
     let preset = crate::model::presets().iter().find(|preset| preset.id == id).unwrap();
     Value::Object(preset.hf_config.clone().unwrap())
 }
+
+#[test]
+fn what_a_file_says_by_another_name_is_not_what_the_class_has() {
+    for (model_type, name) in [("qwen3_moe", "num_local_experts"), ("mellum", "num_local_experts")] {
+        let mut config = json!({"model_type": model_type});
+        config[name] = json!(8);
+        let imported = import(config);
+        assert_eq!(imported.architecture.unwrap().moe.unwrap().experts, 8, "{model_type}");
+        assert!(
+            !imported.assumed.iter().any(|field| field.ends_with("num_experts")),
+            "{:?}",
+            imported.assumed
+        );
+    }
+}
+
+#[test]
+fn files_that_are_no_config_are_said_to_be_what_they_are() {
+    let check = |file: Value, expected: &str| {
+        let imported = import(file.clone());
+        let [finding] = imported.findings.as_slice() else { panic!("{file}: {:?}", imported.findings) };
+        assert!(imported.architecture.is_none());
+        assert!(finding.message.contains(expected), "{file}: {}", finding.message);
+    };
+    check(
+        json!({"peft_type": "LORA", "base_model_name_or_path": "meta-llama/Llama-3.1-8B", "r": 16}),
+        "base model (meta-llama/Llama-3.1-8B)",
+    );
+    check(json!({"weight_map": {"a": "b"}}), "index of safetensors files");
+    check(json!({"version": "1.0", "added_tokens": [], "model": {"type": "BPE"}}), "a tokenizer's file");
+    check(
+        json!({"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 8192}),
+        "a tokenizer's file",
+    );
+    check(json!({"do_sample": true, "transformers_version": "5.0"}), "config of generation");
+    check(
+        json!({"w": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}),
+        "header of a safetensors file",
+    );
+    check(json!({"hidden_size": 64, "architectures": ["LlamaForCausalLM"]}), "paste the whole file");
+}
+
+#[test]
+fn what_a_checkpoint_has_beside_a_decoder_is_said() {
+    let check = |changes: Value, expected: &str| {
+        let mut config = llama();
+        config.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        let imported = import(config);
+        assert!(imported.architecture.is_some(), "{:?}", imported.findings);
+        let said: Vec<&str> = imported.findings.iter().map(|finding| finding.message.as_str()).collect();
+        assert!(said.iter().any(|message| message.contains(expected)), "{said:?}");
+    };
+    for method in ["fp8", "awq", "gptq", "compressed-tensors"] {
+        check(json!({"quantization_config": {"quant_method": method}}), &format!("quantised ({method})"));
+    }
+    check(json!({"quantization_config": {"quant_algo": "NVFP4"}}), "quantised (NVFP4)");
+    check(json!({"num_nextn_predict_layers": 1}), "multi-token-prediction modules");
+    // SigLIP of Gemma 3 has 0.42 B, and the encoder of Qwen2.5-VL 0.67 B with what merges patches.
+    let siglip = json!({"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27});
+    check(
+        json!({"text_config": llama(), "vision_config": siglip}),
+        "vision encoder: about 0.41 B parameters",
+    );
+    let qwen = json!({"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "hidden_act": "silu"});
+    check(json!({"text_config": llama(), "vision_config": qwen}), "vision encoder: about 0.63 B parameters");
+}

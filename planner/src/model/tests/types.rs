@@ -228,3 +228,51 @@ fn every_key_changed_alone_changes_the_count_as_there() {
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(tried >= 1300 && refused <= 110, "{refused} of {tried} are refused");
 }
+
+/// Another value of the kind that a key has; none where there is no telling what would be one.
+fn another(value: &Value) -> Option<Value> {
+    match value {
+        Value::Bool(flag) => Some((!flag).into()),
+        Value::Number(number) => match number.as_u64() {
+            Some(number) => Some((number * 2).into()),
+            None => Some((number.as_f64()? * 0.5).into()),
+        },
+        _ => None,
+    }
+}
+
+#[test]
+fn keys_without_shape_change_no_count_and_every_key_is_on_a_list() {
+    let (mut tried, mut refused, mut wrong) = (0, 0, Vec::new());
+    for row in recorded() {
+        let name = row["type"].as_str().unwrap();
+        let Some(usual) = row["default"]["config"].as_object().filter(|_| row["small"].is_object()) else {
+            continue;
+        };
+        let Ok(before) = total(name, &row["small"]["config"], None) else { continue };
+        let words = |list: &str| -> BTreeSet<String> {
+            let items = row[list].as_array().into_iter().flatten();
+            items.filter_map(|item| item.as_str().or(item[0].as_str()).map(str::to_owned)).collect()
+        };
+        let (moves, same, unchanged) = (words("keys"), words("same"), words("tried"));
+        for (key, value) in usual {
+            if same.contains(key) {
+                let Some(value) = another(value) else { continue };
+                tried += 1;
+                match total(name, &row["small"]["config"], Some((key, &value))) {
+                    Ok(found) if found == before => {}
+                    Ok(found) => wrong.push(format!("{name} {key} = {value}: {found} instead of {before}")),
+                    Err(_) => refused += 1,
+                }
+            }
+        }
+        let sizes = row["usual"].as_object().into_iter().flatten().map(|(key, _)| key);
+        for key in
+            sizes.filter(|&key| !(moves.contains(key) || same.contains(key) || unchanged.contains(key)))
+        {
+            wrong.push(format!("{name} {key} is on no list"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} {wrong:#?}", wrong.len());
+    assert!(tried >= 1200 && refused <= 10, "{refused} of {tried} are refused");
+}
