@@ -1,5 +1,5 @@
 //! `cargo xtask soak`: what takes longer than the test command has: fuzzing, killing ranks, large layouts, hostile values in scripts, trainings that are interrupted,
-//! what measuring costs, which plans are chosen, whether Trunk's page is ours, how far a calibration carries, and what the largest searches cost in the page.
+//! what measuring costs, which plans are chosen, whether transformers is as recorded, whether Trunk's page is ours, how far a calibration carries, and what the largest searches cost in the page.
 //!
 //! Each fuzz target starts from its corpus in the checkout and keeps what it finds in the cache, where the next soak goes
 //! on. An input that crashes goes there too, and is named: moved into the corpus, the test command replays it.
@@ -21,6 +21,7 @@ mod executor;
 mod interruptions;
 mod page;
 mod search;
+mod types;
 mod values;
 
 /// A part of a soak.
@@ -44,6 +45,8 @@ pub enum Part {
     Page,
     /// Search the largest spaces in the page
     Search,
+    /// Record every model type of transformers anew
+    Types,
     /// Put hostile values into every field of a script
     Values,
 }
@@ -108,6 +111,7 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
     let trained = !wanted(Part::Layouts) || executor::layouts(place, arguments.layouts, arguments.seed)?;
     let measured = !wanted(Part::Measuring) || executor::measure(place, arguments.pairs)?;
     let quoted = !wanted(Part::Values) || values::run(place, arguments.values)?;
+    let recorded = !wanted(Part::Types) || types::run(place)?;
     let went_on = !wanted(Part::Interruptions) || interruptions::run(place)?;
     let made = !wanted(Part::Page) || page::run(place)?;
     let searched = !wanted(Part::Search) || search::run(place, arguments.searches)?;
@@ -117,7 +121,7 @@ pub fn run(place: &Place, arguments: &Arguments) -> Result<ExitCode> {
         calibration::run(place)?;
     }
     Ok(
-        if [killed, trained, measured, quoted, went_on, made, searched, chosen, fuzzed]
+        if [killed, trained, measured, quoted, recorded, went_on, made, searched, chosen, fuzzed]
             .iter()
             .all(|well| *well)
         {

@@ -6,6 +6,7 @@ mod launch;
 mod memory;
 mod scripts;
 mod survive;
+mod types;
 mod verify;
 mod worker;
 mod wrap;

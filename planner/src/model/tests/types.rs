@@ -126,12 +126,17 @@ fn told(name: &str, why: &str) -> bool {
 #[test]
 fn every_type_is_equal_or_refused_by_name() {
     let (mut equal, mut refused, mut wrong, mut parts) = (0, 0, Vec::new(), BTreeSet::new());
+    let mut rows: Vec<(String, String)> = Vec::new();
     for row in recorded() {
         let name = row["type"].as_str().unwrap();
         if row["error"].is_string() {
-            // The class itself can't be made of its defaults.
+            rows.push((
+                name.to_owned(),
+                "not compared: transformers can't make it of its own defaults".to_owned(),
+            ));
             continue;
         }
+        let mut part = None;
         let mut fine = true;
         for variant in ["default", "small", "other"] {
             // Of a type of several modes the text part is planned.
@@ -148,22 +153,64 @@ fn every_type_is_equal_or_refused_by_name() {
                     continue;
                 }
                 Err(why) if told(name, &why) => {
-                    parts.extend(
-                        why.split(", which has ")
-                            .nth(1)
-                            .map(|part| part.split(';').next().unwrap().to_owned()),
-                    );
+                    let named = why.split(", which has ").nth(1).and_then(|part| part.split(';').next());
+                    parts.extend(named.map(str::to_owned));
+                    part = Some(named.unwrap_or("a key that its class leaves out").to_owned());
                 }
                 Err(why) => wrong.push(format!("{name} {variant}: {why}")),
             }
             fine = false;
         }
+        let differs = UNUSED.iter().find(|(of, _)| *of == name);
+        rows.push((
+            name.to_owned(),
+            match (part, differs) {
+                (Some(part), _) => format!("refused: {part}"),
+                (None, Some((_, why))) => {
+                    format!("differs: without {why}, which transformers allocates and nothing uses")
+                }
+                (None, None) => "equal".to_owned(),
+            },
+        ));
         equal += usize::from(fine && !UNUSED.iter().any(|(of, _)| *of == name));
         refused += usize::from(!fine);
     }
     assert!(wrong.is_empty(), "{equal} equal; {wrong:#?}");
     assert!(equal >= 132 && refused <= 45, "{equal} equal, {refused} refused");
     assert!(parts.len() <= 10, "{parts:#?}");
+    is_written(&document(&rows));
+}
+
+/// The table of all types, as people read it.
+fn document(rows: &[(String, String)]) -> String {
+    let count = |start: &str| rows.iter().filter(|(_, what)| what.starts_with(start)).count();
+    let mut text = format!(
+        "# Models\n\nEvery causal language model type of transformers 5.23, and what becomes of its config.json: of {} types {} have exactly the \
+         parameters of transformers' own model, in total, outside of layers, and in each layer's mixer, experts and rest ({} more but for parameters that nothing uses), \
+         {} are refused in a sentence that names a part that is not planned, and {} transformers can't make of their own defaults. Compared are the default \
+         configuration, two scaled ones, and each key changed alone.\n\nA type that is not here is read as a decoder where the usual keys describe one, with a warning that names \
+         each key that was not understood.\nFiles of weights beside a config.json are held against it: `shardplan plan --model FOLDER` says which tensors do not match.\n\n\
+         Made by the test `model::tests::types` from `planner/src/model/data/causal_types.json`; `SHARDPLAN_WRITE=1` writes it.\n\n| Type | |\n| --- | --- |\n",
+        rows.len(),
+        count("equal"),
+        count("differs"),
+        count("refused"),
+        count("not compared"),
+    );
+    for (name, what) in rows {
+        text += &format!("| {name} | {what} |\n");
+    }
+    text
+}
+
+#[track_caller]
+fn is_written(text: &str) {
+    let path = format!("{}/../docs/models.md", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("SHARDPLAN_WRITE").is_some() {
+        std::fs::write(&path, text).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == text, "docs/models.md is not what was compared: run this test with SHARDPLAN_WRITE=1");
 }
 
 /// What differs in or outside of layers from what was recorded of them.
