@@ -32,7 +32,8 @@ pub use rotation::Rotation;
 pub use routing::{Balance, Routing, Score};
 pub use scores::{Positions, Rope, RopeKind, RopeScaling, Scores, Span, Temperature};
 pub use weights::{
-    HEADER_LENGTH, MOST_HEADER_BYTES, Tensor, Weights, compare_weights, header_bytes, read_header, read_index,
+    HEADER_LENGTH, MOST_HEADER_BYTES, Tensor, Weights, compare_text, compare_weights, header_bytes,
+    read_header, read_index,
 };
 
 use std::collections::BTreeMap;

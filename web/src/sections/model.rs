@@ -15,6 +15,10 @@ use crate::format;
 use crate::state::intake::{self, Intake};
 use crate::state::{start, store};
 use crate::testid;
+use crate::texts::{
+    self,
+    protocol::{Ask, Tell},
+};
 
 const PRESET: &str = "model.preset";
 const PASTED: &str = "config.json";
@@ -83,7 +87,21 @@ fn ConfigBox() -> impl IntoView {
         store.generation.track();
         findings.set(Vec::new());
     });
+    let compare = move |text: String| {
+        let Some(config) = store.said_now().model.hf_config.clone() else {
+            let message = "Read the model's config.json first, then its index or file of weights";
+            findings.set(vec![Finding::error(intake::FIELD, "", message)]);
+            return;
+        };
+        leptos::task::spawn_local(async move {
+            findings.set(match texts::ask(&Ask::Weights(Box::new((config, text)))).await {
+                Some(Tell::Weights(found)) => found,
+                _ => vec![Finding::error(intake::FIELD, "", texts::ABSENT)],
+            });
+        });
+    };
     let apply = move |text: &str| match intake::read(text) {
+        Ok(Intake::Weights) => compare(text.to_owned()),
         Ok(Intake::Config(config)) => {
             store.replace(intake::with_config(&store.said_now(), config));
             let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
@@ -107,13 +125,19 @@ fn ConfigBox() -> impl IntoView {
         Err(found) => findings.set(found),
     };
     let open_file = move |file: web_sys::File| {
-        if let Err(finding) = intake::check_size(file.size() as u64) {
+        let name = file.name();
+        // Of weights only what they begin with is read, whatever their size.
+        let weights = name.ends_with(".safetensors");
+        if let (false, Err(finding)) = (weights, intake::check_size(file.size() as u64)) {
             findings.set(vec![finding]);
             return;
         }
-        let name = file.name();
-        let reader = gloo::file::callbacks::read_as_bytes(&Blob::from(file), move |read| {
+        let start = file.slice_with_f64_and_f64(0.0, intake::MAX_BYTES as f64);
+        let Some(blob) = start.ok().filter(|_| weights).or_else(|| Some(file.into())) else { return };
+        let reader = gloo::file::callbacks::read_as_bytes(&Blob::from(blob), move |read| {
             match read.map(String::from_utf8) {
+                Ok(Err(bytes)) if weights => compare(String::from_utf8_lossy(bytes.as_bytes()).into_owned()),
+                Ok(Ok(content)) if weights => compare(content),
                 Ok(Ok(content)) => {
                     apply(&content);
                     text.set(content);
@@ -171,13 +195,13 @@ fn ConfigBox() -> impl IntoView {
             on:drop=dropped>
             <label for="config-paste">"Or a Hugging Face config.json"</label>
             <textarea id="config-paste" data-testid=testid::CONFIG_PASTE rows="3" spellcheck="false" autocomplete="off"
-                placeholder="Paste it here, or drop the file"
+                placeholder="Paste it here, or drop the file; then its safetensors index or file, to check it"
                 prop:value=text on:paste=pasted on:input=move |event| text.set(event_target_value(&event))></textarea>
             <div class="row">
                 <button data-testid=testid::CONFIG_APPLY on:click=move |_| text.with_untracked(|text| apply(text))>"Read"</button>
                 <label class="button quiet">
                     "Choose a file..."
-                    <input class="visually-hidden" type="file" accept=".json,application/json" data-testid=testid::CONFIG_FILE on:change=chosen/>
+                    <input class="visually-hidden" type="file" accept=".json,.safetensors,application/json" data-testid=testid::CONFIG_FILE on:change=chosen/>
                 </label>
             </div>
             <FindingList findings=findings/>

@@ -18,6 +18,8 @@ pub enum Intake {
     Plan(Box<PlanFile>),
     /// A calibration profile.
     Calibration(Box<Calibration>),
+    /// An index of files of weights.
+    Weights,
 }
 
 /// The field that a model's findings are shown at.
@@ -64,6 +66,7 @@ pub fn read(text: &str) -> Result<Intake, Vec<Finding>> {
             let profile = planner::calibration::parse(text).map_err(|finding| vec![*finding])?;
             Ok(Intake::Calibration(Box::new(profile.calibration)))
         }
+        Value::Object(object) if object.contains_key("weight_map") => Ok(Intake::Weights),
         Value::Object(object) => Ok(Intake::Config(object)),
         other => {
             let kind = match other {
@@ -91,6 +94,11 @@ mod tests {
         assert!(matches!(read(r#"{"model_type": "llama"}"#), Ok(Intake::Config(_))));
         let plan = r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}}"#;
         assert!(matches!(read(plan), Ok(Intake::Plan(_))), "{:?}", read(plan));
+    }
+
+    #[test]
+    fn an_index_is_told_from_a_config() {
+        assert_eq!(read(r#"{"metadata": {}, "weight_map": {}}"#), Ok(Intake::Weights));
     }
 
     #[test]

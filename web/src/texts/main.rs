@@ -26,6 +26,7 @@ pub fn answer(question: &str) -> Option<String> {
             Tell::CommandLine(as_command_line(&wanted.plan, &wanted.site, &wanted.options))
         }
         Ask::SiteFile(site) => Tell::SiteFile(site_toml(&site.without_secrets())),
+        Ask::Weights(given) => Tell::Weights(planner::model::compare_text(&given.0, &given.1)),
         Ask::ReadSite(text) => Tell::ReadSite(match read_site(&text) {
             Ok(site) => Ok(Box::new(site.without_secrets())),
             Err(finding) => Err(format!("{} ({})", finding.message, finding.rule)),

@@ -5,6 +5,7 @@ use planner::launch::{ScriptOptions, Site};
 use planner::lint::Report;
 use planner::wire::PlanFile;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 /// A script that is wanted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub enum Ask {
     SiteFile(Box<Site>),
     /// The site of a file's text.
     ReadSite(String),
+    /// What of an index of safetensors files, or of what one of them begins with, does not match a config.json.
+    Weights(Box<(Map<String, Value>, String)>),
 }
 
 /// Its answer.
@@ -54,4 +57,6 @@ pub enum Tell {
     SiteFile(String),
     /// Of `Ask::ReadSite`; a sentence where it is no site's file.
     ReadSite(Result<Box<Site>, String>),
+    /// Of `Ask::Weights`.
+    Weights(Vec<Finding>),
 }

@@ -99,6 +99,17 @@ pub fn compare_weights(config: &Map<String, Value>, model: &Architecture, weight
     findings
 }
 
+/// The same of a file's text: an index, or what a file of weights begins with. One part of several files says that layers
+/// are missing.
+pub fn compare_text(config: &Map<String, Value>, text: &str) -> Vec<Finding> {
+    let imported = crate::model::import_hf(config);
+    match (super::read::read_start(text), imported.architecture) {
+        (Err(finding), _) => vec![finding],
+        (Ok(weights), Some(model)) => compare_weights(config, &model, &weights),
+        (Ok(_), None) => imported.findings,
+    }
+}
+
 /// Whether a tensor is of a choice that hands tokens on as they are, which transformers saves and nobody uses.
 fn is_unused(name: &str, model: &Architecture) -> bool {
     let Some(moe) = model.moe.as_ref().filter(|moe| moe.identity_experts > 0) else { return false };

@@ -8,7 +8,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use compare::compare_weights;
+pub use compare::{compare_text, compare_weights};
 pub use read::{HEADER_LENGTH, MOST_HEADER_BYTES, header_bytes, read_header, read_index};
 
 /// What was read of one or more files of weights.

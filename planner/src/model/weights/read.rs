@@ -59,6 +59,29 @@ pub fn header_bytes(first: [u8; 8]) -> Result<u64, Finding> {
     Err(refused(length, message))
 }
 
+/// What the beginning of a file of weights, or the text of an index, says; eight bytes of length may stand before it.
+///
+/// # Errors
+/// A finding that says what it is not.
+pub(super) fn read_start(text: &str) -> Result<Weights, Finding> {
+    // The length of a header has bytes of zero, and may have one that is a bracket.
+    let length = text.chars().take(HEADER_LENGTH as usize).any(|sign| sign == '\0');
+    let from = text.find(if length { "{\"" } else { "{" }).unwrap_or(text.len());
+    let text = text.get(from..).unwrap_or_default();
+    match serde_json::Deserializer::from_str(text).into_iter::<Map<String, Value>>().next() {
+        Some(Ok(object)) if object.contains_key("weight_map") => read_index(&object),
+        Some(Ok(header)) => of_header(&header, None),
+        Some(Err(error)) if error.is_eof() => {
+            let read = text.len();
+            let message = format!(
+                "the header of this file does not end in the {read} bytes that were read of it; `shardplan plan --model FOLDER` reads longer ones"
+            );
+            Err(refused(read, message))
+        }
+        _ => Err(refused(Value::Null, "this is neither a safetensors file nor the index of some".to_owned())),
+    }
+}
+
 /// What a header says: its text, and the bytes of the file behind it where they are known.
 ///
 /// # Errors
@@ -67,6 +90,10 @@ pub fn read_header(text: &[u8], behind: Option<u64>) -> Result<Weights, Finding>
     let header: Map<String, Value> = serde_json::from_slice(text).map_err(|error| {
         refused(Value::Null, format!("the header of this safetensors file is no JSON: {error}"))
     })?;
+    of_header(&header, behind)
+}
+
+fn of_header(header: &Map<String, Value>, behind: Option<u64>) -> Result<Weights, Finding> {
     let mut weights = Weights::default();
     for (name, entry) in header.iter().filter(|(name, _)| *name != "__metadata__") {
         let Some((tensor, end)) = tensor(name, entry) else {

@@ -117,3 +117,23 @@ fn what_lies_about_sizes_is_one_sentence() {
     let index = json!({"metadata": {}, "weights": {}});
     assert!(read_index(index.as_object().unwrap()).unwrap_err().message.contains("weight_map"));
 }
+
+#[test]
+fn the_beginning_of_a_file_is_enough() {
+    let text = |tensors: &[(String, Vec<u64>)]| {
+        let header = header(tensors);
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header);
+        bytes.extend([0xff, 0x00, 0x7b]);
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let check = |text: &str, expected: &str| {
+        let findings = compare_text(&config(), text);
+        assert!(findings.iter().any(|finding| finding.message.contains(expected)), "{findings:#?}");
+    };
+    let whole = text(&tensors());
+    check(&whole, "21 tensors are those that are planned");
+    check(&whole[..200], "does not end in the");
+    check("PK", "neither a safetensors file nor the index");
+    check(r#"{"weight_map": {"model.layers.7.x": "a"}}"#, "is of a layer that is not planned");
+}
