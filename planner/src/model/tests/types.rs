@@ -1,6 +1,9 @@
 //! Every causal language model type of transformers: its default configuration, scaled ones, and each key changed alone,
 //! as `tests/python/causal_types.py` recorded them.
 
+// The document that this test makes stands on disk.
+#![allow(clippy::disallowed_methods)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};

@@ -104,7 +104,7 @@ pub fn compare_weights(config: &Map<String, Value>, model: &Architecture, weight
 pub fn compare_text(config: &Map<String, Value>, text: &str) -> Vec<Finding> {
     let imported = crate::model::import_hf(config);
     match (super::read::read_start(text), imported.architecture) {
-        (Err(finding), _) => vec![finding],
+        (Err(finding), _) => vec![*finding],
         (Ok(weights), Some(model)) => compare_weights(config, &model, &weights),
         (Ok(_), None) => imported.findings,
     }
