@@ -38,7 +38,7 @@ fn read(folder: &Path) -> Result<Option<Weights>, String> {
     let mut found = None;
     if index.is_file() {
         let object = input::read_json(&index).map_err(|error| format!("{error:#}"))?;
-        found = Some(model::read_index(&object).map_err(|finding| at(finding, &index))?);
+        found = Some(model::read_index(&object).map_err(|finding| at(&finding, &index))?);
     }
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .map_err(|error| format!("the folder can't be listed: {error}: {}", folder.display()))?
@@ -61,7 +61,7 @@ fn name_of(path: &Path) -> &str {
     path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
-fn at(finding: Finding, path: &Path) -> String {
+fn at(finding: &Finding, path: &Path) -> String {
     format!("{}: {}", finding.message, path.display())
 }
 
@@ -72,9 +72,9 @@ fn header(path: &Path) -> Result<Weights, String> {
     let size = file.metadata().map_err(failed)?.len();
     let mut first = [0; HEADER_LENGTH as usize];
     file.read_exact(&mut first).map_err(failed)?;
-    let length = model::header_bytes(first).map_err(|finding| at(finding, path))?;
+    let length = model::header_bytes(first).map_err(|finding| at(&finding, path))?;
     let mut text = Vec::new();
     file.take(length).read_to_end(&mut text).map_err(failed)?;
     let behind = size.saturating_sub(HEADER_LENGTH + length);
-    model::read_header(&text, Some(behind)).map_err(|finding| at(finding, path))
+    model::read_header(&text, Some(behind)).map_err(|finding| at(&finding, path))
 }

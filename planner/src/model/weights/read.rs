@@ -14,15 +14,15 @@ pub const MOST_HEADER_BYTES: u64 = 16 * 1024 * 1024;
 
 const FIELD: &str = "model.weights";
 
-fn refused(value: impl Into<Value>, message: String) -> Finding {
-    Finding::error(FIELD, value, message).rule("safetensors")
+fn refused(value: impl Into<Value>, message: String) -> Box<Finding> {
+    Box::new(Finding::error(FIELD, value, message).rule("safetensors"))
 }
 
 /// What an index says: the value of a `model.safetensors.index.json`.
 ///
 /// # Errors
 /// A finding that says what it is not.
-pub fn read_index(index: &Map<String, Value>) -> Result<Weights, Finding> {
+pub fn read_index(index: &Map<String, Value>) -> Result<Weights, Box<Finding>> {
     let Some(map) = index.get("weight_map").and_then(Value::as_object) else {
         let message = "this JSON has no `weight_map` of tensors, so it is no index of safetensors files; give model.safetensors.index.json";
         return Err(refused(Value::Null, message.to_owned()));
@@ -40,7 +40,7 @@ pub fn read_index(index: &Map<String, Value>) -> Result<Weights, Finding> {
         map.keys().map(|name| Tensor { name: name.clone(), elements: None, packed: false }).collect();
     Ok(Weights {
         tensors,
-        total_bytes: total_bytes.filter(|&bytes| bytes >= 1.0 && bytes < 1e18).map(|bytes| bytes as u64),
+        total_bytes: total_bytes.filter(|bytes| (1.0..1e18).contains(bytes)).map(|bytes| bytes as u64),
     })
 }
 
@@ -48,7 +48,7 @@ pub fn read_index(index: &Map<String, Value>) -> Result<Weights, Finding> {
 ///
 /// # Errors
 /// A finding where no header is so long.
-pub fn header_bytes(first: [u8; 8]) -> Result<u64, Finding> {
+pub fn header_bytes(first: [u8; 8]) -> Result<u64, Box<Finding>> {
     let length = u64::from_le_bytes(first);
     if (2..=MOST_HEADER_BYTES).contains(&length) {
         return Ok(length);
@@ -63,7 +63,7 @@ pub fn header_bytes(first: [u8; 8]) -> Result<u64, Finding> {
 ///
 /// # Errors
 /// A finding that says what it is not.
-pub(super) fn read_start(text: &str) -> Result<Weights, Finding> {
+pub(super) fn read_start(text: &str) -> Result<Weights, Box<Finding>> {
     // The length of a header has bytes of zero, and may have one that is a bracket.
     let length = text.chars().take(HEADER_LENGTH as usize).any(|sign| sign == '\0');
     let from = text.find(if length { "{\"" } else { "{" }).unwrap_or(text.len());
@@ -86,14 +86,14 @@ pub(super) fn read_start(text: &str) -> Result<Weights, Finding> {
 ///
 /// # Errors
 /// A finding that names the tensor whose sizes contradict each other, or says that it is no header.
-pub fn read_header(text: &[u8], behind: Option<u64>) -> Result<Weights, Finding> {
+pub fn read_header(text: &[u8], behind: Option<u64>) -> Result<Weights, Box<Finding>> {
     let header: Map<String, Value> = serde_json::from_slice(text).map_err(|error| {
         refused(Value::Null, format!("the header of this safetensors file is no JSON: {error}"))
     })?;
     of_header(&header, behind)
 }
 
-fn of_header(header: &Map<String, Value>, behind: Option<u64>) -> Result<Weights, Finding> {
+fn of_header(header: &Map<String, Value>, behind: Option<u64>) -> Result<Weights, Box<Finding>> {
     let mut weights = Weights::default();
     for (name, entry) in header.iter().filter(|(name, _)| *name != "__metadata__") {
         let Some((tensor, end)) = tensor(name, entry) else {
