@@ -326,7 +326,11 @@ impl Build<'_> {
             scaled_branches: false,
             weighs_inputs: self.flag("weighs_inputs"),
             identity_experts: self.number("identity"),
-            router_bias_buffer: if self.flag("bias_buffer") { experts + self.number("identity") } else { 0 },
+            router_bias_buffer: if self.flag("bias_buffer") {
+                experts.saturating_add(self.number("identity"))
+            } else {
+                0
+            },
             routing: Routing {
                 score: match self.number("score") {
                     0 => Score::Softmax,

@@ -175,9 +175,10 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
         return None;
     }
     reader.filled = families::fill(&mut reader.config, &name);
+    // Before what nobody asked for is kept as a part of the model.
+    beside::prediction(reader);
     let architecture = read_as(reader, &name, plain)?;
     beside::quantised(reader);
-    beside::prediction(reader);
     for key in reader.filled.clone() {
         let (field, asked) = (reader.field(key), reader.was_asked(key));
         if asked && !reader.assumed.contains(&field) {

@@ -7,3 +7,4 @@ mod routing;
 mod sizes;
 mod totals;
 mod types;
+mod windows;

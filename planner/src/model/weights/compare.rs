@@ -272,8 +272,11 @@ fn total(
     let wanted = crate::model::count(model).0.saturating_add(crate::model::untrained_elements(model));
     let found = bytes / size;
     // Buffers such as masks are a little of it, and a tied output layer may have been saved twice.
-    let twice =
-        wanted.saturating_add(if model.tied_embeddings { model.vocab_size * model.hidden_size } else { 0 });
+    let twice = wanted.saturating_add(if model.tied_embeddings {
+        model.vocab_size.saturating_mul(model.hidden_size)
+    } else {
+        0
+    });
     let near = |wanted: u64| found.abs_diff(wanted) <= wanted / 1000;
     if !(near(wanted) || near(twice)) {
         let message = format!(
