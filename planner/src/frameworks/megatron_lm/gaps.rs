@@ -47,6 +47,17 @@ fn has_scores(model: &Architecture) -> bool {
     windows.any(|window| Some(window) != first) || !scores.into_iter().all(usual)
 }
 
+/// Whether layers differ in more than experts and windows, which no list of layers says.
+fn has_other_layers(model: &Architecture) -> bool {
+    let but_for_windows = |scores: &Scores| Scores { window: None, ..scores.clone() };
+    let first = but_for_windows(model.attention.scores());
+    let other = |mixer: &Mixer| match mixer {
+        Mixer::Attention(attention) => but_for_windows(attention.scores()) != first,
+        _ => false,
+    };
+    model.other_mixers.iter().any(other) || model.pattern.iter().any(|run| run.unnormed)
+}
+
 /// Of every plan.
 pub const GAPS: &[Gap] = &[
     gap(
@@ -113,6 +124,21 @@ pub const GAPS: &[Gap] = &[
         "model.other_mixers",
         |plan| has_attentions(&plan.model),
         "every layer has attention of the same sizes",
+    ),
+    part(
+        "model.pattern",
+        |plan| has_other_layers(&plan.model),
+        "layers differ in experts and windows alone, and all have norms",
+    ),
+    part(
+        "model.layers_together",
+        |plan| plan.model.layers_together > 1,
+        "experts' output comes in their own layer",
+    ),
+    part(
+        "model.attention.joint_gate",
+        |plan| matches!(plan.model.attention, Attention::Mla { joint_gate: true, .. }),
+        "queries and gates are matrices of their own",
     ),
     part(
         "model.attention.scores",
