@@ -316,7 +316,10 @@ const MEGATRON_FSDP: &[Row] = &[
         "distributed.grad_reduce_in_fp32",
         "training.grad_dtype",
         Own {
-            write: |plan| Ok(Some((plan.training.grad_dtype.size() >= 4).to_string())),
+            write: |plan| match plan.training.grad_dtype.size() {
+                8 => Err("gradients are reduced in fp32 or in the compute type"),
+                size => Ok(Some((size >= 4).to_string())),
+            },
             read: |word, said| {
                 let wide = Switch.read(word, said)? == Some(true.into());
                 Ok(Some(Value::from(if wide { "fp32" } else { "bf16" })))

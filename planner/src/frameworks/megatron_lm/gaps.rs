@@ -47,13 +47,15 @@ fn has_scores(model: &Architecture) -> bool {
     windows.any(|window| Some(window) != first) || !scores.into_iter().all(usual)
 }
 
-/// Whether layers differ in what becomes of their scores.
-fn has_scores_by_layer(model: &Architecture) -> bool {
-    let attentions = model.other_mixers.iter().filter_map(|mixer| match mixer {
-        Mixer::Attention(attention) => Some(attention),
-        _ => None,
-    });
-    attentions.into_iter().any(|attention| attention.scores() != model.attention.scores())
+/// Whether layers differ in more than experts and windows, which no list of layers says.
+fn has_other_layers(model: &Architecture) -> bool {
+    let but_for_windows = |scores: &Scores| Scores { window: None, ..scores.clone() };
+    let first = but_for_windows(model.attention.scores());
+    let other = |mixer: &Mixer| match mixer {
+        Mixer::Attention(attention) => but_for_windows(attention.scores()) != first,
+        _ => false,
+    };
+    model.other_mixers.iter().any(other) || model.pattern.iter().any(|run| run.unnormed)
 }
 
 /// Of every plan.
@@ -159,14 +161,24 @@ pub const GAPS: &[Gap] = &[
         "every layer has attention of the same sizes",
     ),
     part(
+        "model.pattern",
+        |plan| has_other_layers(&plan.model),
+        "layers differ in experts and windows alone, and all have norms",
+    ),
+    part(
+        "model.layers_together",
+        |plan| plan.model.layers_together > 1,
+        "experts' output comes in their own layer",
+    ),
+    part(
+        "model.attention.joint_gate",
+        |plan| matches!(plan.model.attention, Attention::Mla { joint_gate: true, .. }),
+        "queries and gates are matrices of their own",
+    ),
+    part(
         "model.attention.scores",
         |plan| has_scores(&plan.model),
         "of what becomes of scores, windows of one size have flags here; chunks, caps, scales and layers without positions are left out",
-    ),
-    part(
-        "model.pattern",
-        |plan| has_scores(&plan.model) && has_scores_by_layer(&plan.model),
-        "layers whose attention differs in that alone count as the same layers",
     ),
     never("model", "its sizes are options; parts are said by their names"),
     gap(
