@@ -35,6 +35,13 @@ pub fn now_ms() -> f64 {
     web_sys::js_sys::Date::now()
 }
 
+/// The bytes of a file from `start` to `end`; none when they can't be read any more.
+pub async fn slice(blob: &Blob, start: f64, end: f64) -> Option<Vec<u8>> {
+    let part = blob.slice_with_f64_and_f64(start, end).ok()?;
+    let buffer = JsFuture::from(part.array_buffer()).await.ok()?;
+    Some(web_sys::js_sys::Uint8Array::new(&buffer).to_vec())
+}
+
 /// Waits.
 pub async fn rest(milliseconds: u32) {
     let (done, rested) = futures::channel::oneshot::channel();

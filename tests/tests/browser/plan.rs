@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use planner::wire::{Answer, PlanFile};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
@@ -177,6 +177,70 @@ async fn what_cannot_be_read_gets_a_finding_and_changes_nothing() -> Result<()> 
         page.browser.choose_file("config-file", &file).await?;
         page.finds("[data-severity=error]", "47.7 MiB").await.context("after a file of 50 MB")?;
         ensure!(page.browser.text("answer-peak").await? == before, "garbage has changed the plan");
+        Ok(())
+    })
+    .await
+}
+
+/// Drops files into the box for a config.json: their names and what is in them.
+const DROP: &str = "
+    const transfer = new DataTransfer();
+    for (const [name, text] of arguments[0]) transfer.items.add(new File([text], name));
+    document.querySelector('.config').dispatchEvent(new DragEvent('drop', {dataTransfer: transfer, bubbles: true, cancelable: true}));
+";
+
+#[tokio::test]
+async fn weights_that_are_dropped_are_held_against_the_model() -> Result<()> {
+    Page::test("weights-that-are-dropped-are-held-against-the-model", async |page| {
+        let config = json!({
+            "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "vocab_size": 1000,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "torch_dtype": "bfloat16", "tie_word_embeddings": true,
+        });
+        let shapes = [
+            ("model.embed_tokens.weight", vec![1000, 64]),
+            ("model.norm.weight", vec![64]),
+            ("model.layers.0.self_attn.q_proj.weight", vec![64, 64]),
+            ("model.layers.0.self_attn.k_proj.weight", vec![32, 64]),
+            ("model.layers.0.self_attn.v_proj.weight", vec![32, 64]),
+            ("model.layers.0.self_attn.o_proj.weight", vec![64, 64]),
+            ("model.layers.0.mlp.gate_proj.weight", vec![128, 64]),
+            ("model.layers.0.mlp.up_proj.weight", vec![128, 64]),
+            ("model.layers.0.mlp.down_proj.weight", vec![64, 128]),
+            ("model.layers.0.input_layernorm.weight", vec![64]),
+            ("model.layers.0.post_attention_layernorm.weight", vec![64]),
+        ];
+        let index = |shapes: &[(&str, Vec<u64>)]| {
+            let bytes: u64 = shapes.iter().map(|(_, shape)| 2 * shape.iter().product::<u64>()).sum();
+            let files: serde_json::Map<String, Value> =
+                shapes.iter().map(|(name, _)| ((*name).to_owned(), json!("model.safetensors"))).collect();
+            json!({"metadata": {"total_size": bytes}, "weight_map": files}).to_string()
+        };
+        page.open_section("model").await?;
+        let drop = async |files: Value| page.browser.call(DROP, vec![files]).await;
+        // Together, in whatever order: the config.json is read first.
+        let (whole, config) = (index(&shapes), config.to_string());
+        drop(json!([["model.safetensors.index.json", whole], ["config.json", config]])).await?;
+        page.finds("[data-severity=info]", "11 tensors are those that are planned").await?;
+        page.browser.screenshot("weights-that-match").await?;
+        drop(json!([["model.safetensors.index.json", index(&shapes[..7])]])).await?;
+        page.finds("[data-severity=warning], [data-severity=error]", "the index says").await?;
+        page.browser.screenshot("weights-that-do-not").await?;
+        // A file of weights names its shapes, and a preset has a config.json too.
+        let mut header = serde_json::Map::new();
+        let mut at = 0;
+        for (name, shape) in &shapes {
+            let bytes = 2 * shape.iter().product::<u64>();
+            header.insert((*name).to_owned(), json!({"dtype": "BF16", "shape": shape, "data_offsets": [at, at + bytes]}));
+            at += bytes;
+        }
+        let header = serde_json::to_vec(&header)?;
+        let file = page.runs.beside("model.safetensors");
+        std::fs::write(&file, [&(header.len() as u64).to_le_bytes(), header.as_slice(), &[0xff; 64]].concat())?;
+        page.browser.choose_file("config-file", &file).await?;
+        page.finds("[data-severity=info]", "11 tensors are those that are planned").await?;
+        page.browser.choose("preset-select", "qwen3-0.6b").await?;
+        page.browser.choose_file("config-file", &file).await?;
+        page.finds("[data-severity=warning], [data-severity=error]", "no tensor is of layer").await?;
         Ok(())
     })
     .await

@@ -1,14 +1,15 @@
 //! What is trained: a preset, or a config.json that is pasted or dropped.
 
-use gloo::file::Blob;
 use leptos::ev::DragEvent;
 use leptos::prelude::*;
-use planner::finding::Finding;
+use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
 use planner::wire::ModelFile;
 use wasm_bindgen::JsCast;
+use web_sys::FileList;
 
 use super::Section;
+use crate::browser::slice;
 use crate::fields::{FieldRow, Select};
 use crate::findings::FindingList;
 use crate::format;
@@ -82,90 +83,100 @@ fn ConfigBox() -> impl IntoView {
     let text = RwSignal::new(String::new());
     let findings = RwSignal::new(Vec::<Finding>::new());
     let over = RwSignal::new(false);
-    let reading = StoredValue::new_local(None::<gloo::file::callbacks::FileReader>);
     Effect::new(move |_| {
         store.generation.track();
         findings.set(Vec::new());
     });
-    let compare = move |text: String| {
-        let Some(config) = store.said_now().model.hf_config.clone() else {
+    let compare = move |text: String| async move {
+        let said = store.said_now().model.clone();
+        let preset = presets().iter().find(|preset| said.preset.as_ref() == Some(&preset.id));
+        let Some(config) = said.hf_config.or_else(|| preset?.hf_config.clone()) else {
             let message = "Read the model's config.json first, then its index or file of weights";
             findings.set(vec![Finding::error(intake::FIELD, "", message)]);
             return;
         };
-        leptos::task::spawn_local(async move {
-            findings.set(match texts::ask(&Ask::Weights(Box::new((config, text)))).await {
-                Some(Tell::Weights(found)) => found,
-                _ => vec![Finding::error(intake::FIELD, "", texts::ABSENT)],
-            });
+        findings.set(match texts::ask(&Ask::Weights(Box::new((config, text)))).await {
+            Some(Tell::Weights(found)) => found,
+            _ => vec![Finding::error(intake::FIELD, "", texts::ABSENT)],
         });
     };
-    let apply = move |text: &str| match intake::read(text) {
-        Ok(Intake::Weights) => compare(text.to_owned()),
-        Ok(Intake::Config(config)) => {
-            store.replace(intake::with_config(&store.said_now(), config));
-            let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
-            store.say(if usable {
-                "Model read from config.json"
-            } else {
-                "The config.json needs a change; see the findings"
-            });
-            findings.set(Vec::new());
+    let apply = move |text: String| async move {
+        match intake::read(&text) {
+            Ok(Intake::Weights) => compare(text).await,
+            Ok(Intake::Config(config)) => {
+                store.replace(intake::with_config(&store.said_now(), config));
+                let usable = store.answer.with_untracked(|answer| answer.parameters.is_some());
+                store.say(if usable {
+                    "Model read from config.json"
+                } else {
+                    "The config.json needs a change; see the findings"
+                });
+                findings.set(Vec::new());
+            }
+            Ok(Intake::Plan(plan)) => {
+                store.replace(*plan);
+                store.say("Plan opened");
+                findings.set(Vec::new());
+            }
+            Ok(Intake::Calibration(calibration)) => {
+                store.edit("software.calibration", |plan| plan.software.calibration = Some(calibration));
+                store.say("The plan's seconds are calibrated by this profile");
+                findings.set(Vec::new());
+            }
+            Err(found) => findings.set(found),
         }
-        Ok(Intake::Plan(plan)) => {
-            store.replace(*plan);
-            store.say("Plan opened");
-            findings.set(Vec::new());
-        }
-        Ok(Intake::Calibration(calibration)) => {
-            store.edit("software.calibration", |plan| plan.software.calibration = Some(calibration));
-            store.say("The plan's seconds are calibrated by this profile");
-            findings.set(Vec::new());
-        }
-        Err(found) => findings.set(found),
     };
-    let open_file = move |file: web_sys::File| {
-        let name = file.name();
-        // Of weights only what they begin with is read, whatever their size.
-        let weights = name.ends_with(".safetensors");
-        if let (false, Err(finding)) = (weights, intake::check_size(file.size() as u64)) {
-            findings.set(vec![finding]);
-            return;
-        }
-        let start = file.slice_with_f64_and_f64(0.0, intake::MAX_BYTES as f64);
-        let Some(blob) = start.ok().filter(|_| weights).or_else(|| Some(file.into())) else { return };
-        let reader = gloo::file::callbacks::read_as_bytes(&Blob::from(blob), move |read| {
-            match read.map(String::from_utf8) {
-                Ok(Err(bytes)) if weights => compare(String::from_utf8_lossy(bytes.as_bytes()).into_owned()),
-                Ok(Ok(content)) if weights => compare(content),
-                Ok(Ok(content)) => {
-                    apply(&content);
-                    text.set(content);
+    // Of several files the config.json is read first: the others are held against it.
+    let open_files = move |files: FileList| {
+        let mut files: Vec<web_sys::File> = (0..files.length()).filter_map(|file| files.get(file)).collect();
+        files.sort_by_key(|file| order(&file.name()));
+        leptos::task::spawn_local(async move {
+            for file in files {
+                let name = file.name();
+                // Of weights only what they begin with is read, whatever their size.
+                let weights = name.ends_with(".safetensors");
+                let size = if weights { intake::MAX_BYTES } else { file.size() as u64 };
+                if let Err(finding) = intake::check_size(size) {
+                    return findings.set(vec![finding]);
                 }
-                Ok(Err(_)) => findings.set(vec![Finding::error(
-                    intake::FIELD,
-                    name.clone(),
-                    format!("{} is not text; choose a config.json or a plan file", format::quoted(&name)),
-                )]),
-                Err(error) => findings.set(vec![Finding::error(
-                    intake::FIELD,
-                    name.clone(),
-                    format!("{} could not be read: {error}", format::quoted(&name)),
-                )]),
+                let refused = |message: String| {
+                    findings.set(vec![Finding::error(intake::FIELD, name.clone(), message)]);
+                };
+                let Some(bytes) = slice(&file, 0.0, size as f64).await else {
+                    return refused(format!("{} could not be read; choose it again", format::quoted(&name)));
+                };
+                match String::from_utf8(bytes) {
+                    Ok(content) if weights => compare(content).await,
+                    Err(error) if weights => {
+                        compare(String::from_utf8_lossy(error.as_bytes()).into_owned()).await;
+                    }
+                    Ok(content) => {
+                        text.set(content.clone());
+                        apply(content).await;
+                    }
+                    Err(_) => {
+                        let name = format::quoted(&name);
+                        return refused(format!("{name} is not text; choose a config.json or a plan file"));
+                    }
+                }
+                if findings
+                    .with_untracked(|found| found.iter().any(|finding| finding.severity == Severity::Error))
+                {
+                    return;
+                }
             }
         });
-        reading.set_value(Some(reader));
     };
     let dropped = move |event: DragEvent| {
         event.prevent_default();
         over.set(false);
         let Some(transfer) = event.data_transfer() else { return };
-        match transfer.files().and_then(|files| files.get(0)) {
-            Some(file) => open_file(file),
+        match transfer.files().filter(|files| files.length() > 0) {
+            Some(files) => open_files(files),
             None => {
                 if let Ok(content) = transfer.get_data("text/plain") {
-                    apply(&content);
-                    text.set(content);
+                    text.set(content.clone());
+                    leptos::task::spawn_local(apply(content));
                 }
             }
         }
@@ -181,9 +192,9 @@ fn ConfigBox() -> impl IntoView {
     let chosen = move |event: leptos::ev::Event| {
         let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
         if let Some(input) = input
-            && let Some(file) = input.files().and_then(|files| files.get(0))
+            && let Some(files) = input.files()
         {
-            open_file(file);
+            open_files(files);
             // The same file can be chosen again after it was changed.
             input.set_value("");
         }
@@ -195,17 +206,26 @@ fn ConfigBox() -> impl IntoView {
             on:drop=dropped>
             <label for="config-paste">"Or a Hugging Face config.json"</label>
             <textarea id="config-paste" data-testid=testid::CONFIG_PASTE rows="3" spellcheck="false" autocomplete="off"
-                placeholder="Paste it here, or drop the file; then its safetensors index or file, to check it"
+                placeholder="Paste it here, or drop the file; with it or after it its safetensors index or file, to check it"
                 prop:value=text on:paste=pasted on:input=move |event| text.set(event_target_value(&event))></textarea>
             <div class="row">
-                <button data-testid=testid::CONFIG_APPLY on:click=move |_| text.with_untracked(|text| apply(text))>"Read"</button>
+                <button data-testid=testid::CONFIG_APPLY on:click=move |_| leptos::task::spawn_local(apply(text.get_untracked()))>"Read"</button>
                 <label class="button quiet">
-                    "Choose a file..."
-                    <input class="visually-hidden" type="file" accept=".json,.safetensors,application/json" data-testid=testid::CONFIG_FILE on:change=chosen/>
+                    "Choose files..."
+                    <input class="visually-hidden" type="file" multiple=true accept=".json,.safetensors,application/json" data-testid=testid::CONFIG_FILE on:change=chosen/>
                 </label>
             </div>
             <FindingList findings=findings/>
         </div>
+    }
+}
+
+/// Where a file stands among those that are dropped together.
+fn order(name: &str) -> u8 {
+    match name {
+        "config.json" => 0,
+        _ if name.ends_with(".safetensors") => 2,
+        _ => 1,
     }
 }
 
@@ -215,8 +235,10 @@ fn WhatWasRead() -> impl IntoView {
     let store = store();
     move || {
         let plan = store.resolved.get()?;
-        let facts = facts(&plan.model)
+        let origin = origin(store.said().model.preset.as_deref());
+        let facts = origin
             .into_iter()
+            .chain(facts(&plan.model))
             .map(|(name, value)| view! { <div><dt>{name}</dt><dd>{value}</dd></div> })
             .collect_view();
         let assumed: Vec<String> = store.answer.with(|answer| {
@@ -236,6 +258,23 @@ fn WhatWasRead() -> impl IntoView {
             </details>
         })
     }
+}
+
+/// Where a preset is from, since when it is there, and what it was trained with.
+fn origin(id: Option<&str>) -> Vec<(&'static str, String)> {
+    let Some(preset) = presets().iter().find(|preset| Some(preset.id.as_str()) == id) else {
+        return Vec::new();
+    };
+    let batch = preset.batch.as_ref();
+    let batch = batch.map(|batch| format!("{} tokens ({})", format::exact(batch.tokens), batch.source));
+    [
+        ("Source", Some(preset.source.clone())),
+        ("Published", preset.released.clone()),
+        ("Its global batch", batch),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect()
 }
 
 fn facts(model: &Architecture) -> Vec<(&'static str, String)> {

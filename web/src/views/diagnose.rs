@@ -12,13 +12,13 @@ use planner::wire::PlanFile;
 use wasm_bindgen::JsCast;
 use web_sys::{Blob, FileList};
 
-use crate::browser;
+use crate::browser::{self, slice};
 use crate::format::bytes;
 use crate::state::store;
 use crate::testid;
 use crate::texts::{ABSENT, Diagnosis};
 use result::ResultView;
-use slices::{Part, slice, text_as_blob};
+use slices::{Part, text_as_blob};
 
 /// Bytes that are read between two chances of the browser to draw.
 const SLICE: f64 = 512.0 * 1024.0;
