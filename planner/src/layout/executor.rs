@@ -579,14 +579,15 @@ mod tests {
         assert_eq!(parts("--moe-z-loss-coeff 0"), "");
         for (options, name) in [
             ("--softmax-scale 0.5", "does not run `softmax-scale`"),
-            ("--use-rope-scaling", "does not run `use-rope-scaling`"),
             ("--num-experts 4 --moe-z-loss-coeff 1e-3", "does not run `moe-z-loss-coeff`"),
             ("--num-experts 4 --moe-input-jitter-eps 0.01", "does not run `moe-input-jitter-eps`"),
         ] {
             assert!(parts(options).contains(name), "{options}: {}", parts(options));
         }
-        for window in ["--window-size (31,0)", "--window-size (31,0) --window-attn-skip-freq 2"] {
-            assert_eq!(parts(window), "");
+        for read in
+            ["--window-size (31,0)", "--window-size (31,0) --window-attn-skip-freq 2", "--use-rope-scaling"]
+        {
+            assert_eq!(parts(read), "");
         }
     }
 

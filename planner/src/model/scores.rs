@@ -142,6 +142,17 @@ pub struct RopeScaling {
     pub long_factors: Vec<f64>,
 }
 
+impl RopeScaling {
+    /// What scores of latent attention are multiplied by, for heads of `width` channels in queries and keys: `mscale_all_dim`
+    /// makes up there for what YaRN multiplies cosines and sines by. None where it leaves them at one over the root of the
+    /// width.
+    pub fn latent_scale(&self, width: u64) -> Option<f64> {
+        let [_, all] = self.mscale.filter(|[_, all]| *all != 0.0)?;
+        let factor = 0.1 * all * libm::log(self.factor) + 1.0;
+        (self.kind == RopeKind::Yarn && self.factor > 1.0).then(|| factor * factor / libm::sqrt(width as f64))
+    }
+}
+
 /// Rule by which rotary angles are scaled (transformers' `rope_type`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

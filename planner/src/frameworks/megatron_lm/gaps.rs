@@ -41,10 +41,23 @@ fn has_scores(model: &Architecture) -> bool {
         mixers.iter().filter_map(|mixer| mixer.attention()).map(Attention::scores).collect();
     let mut windows = scores.iter().filter_map(|scores| scores.window);
     let first = windows.next();
-    // Positions that are learned have a flag.
-    let positions = if model.learned_positions.is_some() { Positions::None } else { Positions::Rotary };
-    let usual = |scores: &Scores| Scores { positions, window: scores.window, ..Scores::default() } == *scores;
+    // Positions that are learned have a flag, and YaRN's factor scales the scores of latent attention there too.
+    let learned = model.learned_positions.is_some();
+    let usual = |scores: &Scores| {
+        let positions = if learned { scores.positions } else { Positions::Rotary };
+        let scale = scores.scale.filter(|scale| !is_of_yarn(model, *scale));
+        let kept = Scores { positions, window: scores.window, ..Scores::default() };
+        kept == Scores { scale, ..scores.clone() } && scores.positions != Positions::Alibi
+    };
     windows.any(|window| Some(window) != first) || !scores.into_iter().all(usual)
+}
+
+/// Whether scores of latent attention are multiplied by what YaRN's `mscale_all_dim` makes of them.
+fn is_of_yarn(model: &Architecture, scale: f64) -> bool {
+    let Attention::Mla { qk_nope_dim, qk_rope_dim, .. } = model.attention else { return false };
+    let Some(scaling) = &model.rope_scaling else { return false };
+    let usual = scaling.latent_scale(qk_nope_dim.saturating_add(qk_rope_dim));
+    usual.is_some_and(|usual| (scale / usual - 1.0).abs() < 1e-9)
 }
 
 /// Whether layers differ in more than experts and windows, which no list of layers says.
@@ -99,11 +112,6 @@ pub const GAPS: &[Gap] = &[
         "model.norm",
         |plan| !matches!(plan.model.norm, Norm::Rms | Norm::Layer),
         "norms have weights, and LayerNorm has biases",
-    ),
-    part(
-        "model.rope_scaling",
-        |plan| plan.model.rope_scaling.is_some(),
-        "angles are those of the base; scaled ones have flags that are not written",
     ),
     part(
         "model.activation_limit",

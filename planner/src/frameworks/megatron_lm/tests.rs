@@ -52,6 +52,104 @@ fn options_become_fields() {
     check("--recompute-activations", "/training/recompute/modules", json!(["core_attn"]));
 }
 
+/// A small model of a plan, with what a test makes of it.
+fn model(preset: &str, change: impl FnOnce(&mut Value)) -> Plan {
+    let preset = crate::model::presets().iter().find(|known| known.id == preset).unwrap();
+    let mut config = Value::Object(preset.hf_config.clone().unwrap());
+    config["rope_scaling"] = Value::Null;
+    change(&mut config);
+    let file =
+        json!({"version": 1, "model": {"hf_config": config}, "cluster": {"gpu": "h100-sxm", "nodes": 1}});
+    let resolved = Plan::resolve(&crate::parse_plan(&file.to_string()).unwrap());
+    resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+}
+
+/// The options of positions that a plan is written with, and why its scaling is not.
+fn positions(plan: &Plan) -> (String, Option<&'static str>) {
+    let written = table().write(plan);
+    let of = |name: &str| {
+        ["rope", "rotary", "yarn", "mscale", "position-embedding"].iter().any(|word| name.contains(word))
+            && !["rotary-base", "rotary-percent", "max-position-embeddings"].contains(&name)
+    };
+    let words = written.options.iter().filter(|(row, _)| of(row.option));
+    let words: Vec<String> =
+        words.map(|(row, word)| format!("--{} {word}", row.option).trim_end().to_owned()).collect();
+    let why = written.missing.iter().find(|missing| missing.field == "model.rope_scaling");
+    (words.join(" "), why.map(|missing| missing.what))
+}
+
+#[test]
+fn scaled_angles_are_written_as_they_are_read() {
+    let check = |preset: &str, scaling: Value, expected: &str| {
+        let plan = model(preset, |config| config["rope_scaling"] = scaling);
+        let (words, why) = positions(&plan);
+        assert_eq!((words.as_str(), why), (expected, None));
+        let latent = if preset.starts_with("deepseek") { " --multi-latent-attention" } else { "" };
+        let imported = import(&format!("{words}{latent}"));
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let read = file.model.architecture.unwrap();
+        assert_eq!(read.rope_scaling, plan.model.rope_scaling, "{words}");
+        assert!(read.parts.is_empty(), "{:?}", read.parts);
+    };
+    check("llama-3-8b", Value::Null, "--position-embedding-type rope");
+    check(
+        "llama-3-8b",
+        json!({"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}),
+        "--position-embedding-type rope --use-rope-scaling --rope-scaling-factor 32",
+    );
+    check(
+        "llama-3-8b",
+        json!({"type": "linear", "factor": 4.0}),
+        "--position-embedding-type rope --rotary-seq-len-interpolation-factor 4",
+    );
+    check(
+        "qwen3-8b",
+        json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "beta_fast": 32, "beta_slow": 1, "truncate": false}),
+        "--position-embedding-type yarn --rotary-scaling-factor 4 --yarn-original-max-position-embeddings 32768 --yarn-beta-fast 32 --yarn-beta-slow 1 --mscale 1 --mscale-all-dim 0 --no-yarn-correction-range-round-to-int",
+    );
+    // Latent attention scales its angles and scores unless it is told not to.
+    check(
+        "deepseek-v2-lite",
+        Value::Null,
+        "--position-embedding-type rope --rope-type rope --rotary-scaling-factor 1",
+    );
+    check(
+        "deepseek-v2-lite",
+        json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707}),
+        "--position-embedding-type rope --rope-type yarn --rotary-scaling-factor 40 --mscale 0.707 --mscale-all-dim 0.707",
+    );
+}
+
+#[test]
+fn scaled_angles_without_options_are_said() {
+    let check = |preset: &str, scaling: Value, expected: &str| {
+        let (_, why) = positions(&model(preset, |config| config["rope_scaling"] = scaling));
+        assert!(why.is_some_and(|why| why.contains(expected)), "{why:?}");
+    };
+    check(
+        "llama-3-8b",
+        json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 4096}),
+        "starts from 8,192 tokens",
+    );
+    check("llama-3-8b", json!({"type": "linear", "factor": 2.5}), "whole number");
+    check("llama-3-8b", json!({"type": "dynamic", "factor": 2.0}), "by YaRN, by Llama 3's rule");
+    check(
+        "qwen3-8b",
+        json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768, "attention_factor": 1.5}),
+        "follows from the rule",
+    );
+    check(
+        "deepseek-v2-lite",
+        json!({"type": "yarn", "factor": 32, "original_max_position_embeddings": 4096, "beta_fast": 1, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1}),
+        "bounds of 32 and 1",
+    );
+    check(
+        "deepseek-v2-lite",
+        json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1, "mscale_all_dim": 0.5}),
+        "one number for mscale",
+    );
+}
+
 #[test]
 fn what_is_not_known_is_named() {
     let imported = import("--frobnicate 3 --log-interval 1");

@@ -155,17 +155,11 @@ pub(super) fn rotate(reader: &Reader, model_type: &str, architecture: &mut Archi
         }
         _ => {}
     }
-    // DeepSeek's code makes up in the scores for what YaRN multiplies cosines and sines by.
-    let factor = architecture.rope_scaling.as_ref().and_then(|scaling| {
-        let [_, all] = scaling.mscale.filter(|[_, all]| *all != 0.0)?;
-        (scaling.kind == RopeKind::Yarn && scaling.factor > 1.0)
-            .then(|| 0.1 * all * libm::log(scaling.factor) + 1.0)
-    });
-    if let Some(factor) = factor {
+    if let Some(scaling) = architecture.rope_scaling.clone() {
         each_attention(architecture, |attention| {
             if let Attention::Mla { qk_nope_dim, qk_rope_dim, scores, .. } = attention {
-                let width = (*qk_nope_dim + *qk_rope_dim) as f64;
-                scores.scale = Some(factor * factor / libm::sqrt(width));
+                let width = qk_nope_dim.saturating_add(*qk_rope_dim);
+                scores.scale = scaling.latent_scale(width).or(scores.scale);
             }
         });
     }

@@ -37,10 +37,10 @@ fn limits(reader: &mut Reader, model_type: &str, layers: u64) -> Option<Vec<Scor
     // Layers from 0 without a limit, where the file does not list them.
     let (limit, is_full): (Scores, Box<dyn Fn(u64) -> bool>) = match model_type {
         "gemma2" | "gpt_oss" => (window(reader)?, every(2)),
-        "gemma3" => (window(reader)?, every(reader.some("sliding_window_pattern").unwrap_or(6))),
+        "gemma3" => (window(reader)?, pattern(reader, 6)),
         "gemma3n" => (window(reader)?, every(5)),
         "olmo3" => (window(reader)?, every(4)),
-        "exaone4" => (window(reader)?, every(reader.some("sliding_window_pattern").unwrap_or(4))),
+        "exaone4" => (window(reader)?, pattern(reader, 4)),
         "ministral" | "ministral3" | "mistral" | "mixtral" | "phi3" | "starcoder2" => {
             (window(reader)?, Box::new(|_| false))
         }
@@ -82,6 +82,18 @@ fn window(reader: &mut Reader) -> Option<Scores> {
 /// Every `step`-th layer.
 fn every(step: u64) -> Box<dyn Fn(u64) -> bool> {
     Box::new(move |layer| step > 0 && (layer + 1).is_multiple_of(step))
+}
+
+/// Layers without a window by `sliding_window_pattern`: a number for every so many, or letters for each layer, of which `G`
+/// sees everything (EXAONE 4: `LLLG`).
+fn pattern(reader: &mut Reader, usual: u64) -> Box<dyn Fn(u64) -> bool> {
+    match reader.present("sliding_window_pattern").and_then(Value::as_str).map(str::to_owned) {
+        Some(letters) if !letters.is_empty() => {
+            let length = letters.len() as u64;
+            Box::new(move |layer| letters.as_bytes().get((layer % length) as usize) == Some(&b'G'))
+        }
+        _ => every(reader.some("sliding_window_pattern").unwrap_or(usual)),
+    }
 }
 
 /// Layers whose queries and keys are not rotated: 0 in the list, else every fourth.

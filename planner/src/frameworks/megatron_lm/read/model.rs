@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::mixers::{delta_net, mamba, mix_otherwise, windows};
 use super::pattern::{HybridPattern, frequency_kinds};
-use crate::frameworks::megatron_lm::rows::PARTS;
+use crate::frameworks::megatron_lm::rows::{PARTS, read_scaling};
 use crate::import::Arguments;
 use crate::model::{LayerKind, Mixer, fold};
 use crate::plan::clip;
@@ -61,6 +61,15 @@ pub fn complete(arguments: &Arguments, model: &mut Value) -> Result<Option<Vec<u
         }
     }
     model["vocab_size"] = vocabulary(arguments)?.into();
+    if let Some(scaling) = read_scaling(arguments)? {
+        let attention = &mut model["attention"];
+        let width = attention["qk_nope_dim"].as_u64().zip(attention["qk_rope_dim"].as_u64());
+        let width = width.map(|(plain, rotated)| plain.saturating_add(rotated));
+        if let Some(scale) = width.and_then(|width| scaling.latent_scale(width)) {
+            attention["scores"] = json!({"scale": scale});
+        }
+        model["rope_scaling"] = serde_json::to_value(scaling).unwrap_or_default();
+    }
     let stages = layers(arguments, model, hidden)?;
     model["parts"] = parts(arguments).into();
     Ok(stages)
@@ -140,9 +149,10 @@ fn parts(arguments: &Arguments) -> Map<String, Value> {
         let value = if text.is_empty() { json!(true) } else { clip(&text).into() };
         parts.insert(row.option.to_owned(), value);
     }
-    for (name, plain) in
-        [("position-embedding-type", &["learned_absolute", "rope"][..]), ("rope-type", &["rope"][..])]
-    {
+    for (name, plain) in [
+        ("position-embedding-type", &["learned_absolute", "rope", "yarn"][..]),
+        ("rope-type", &["rope", "yarn"][..]),
+    ] {
         if let Some(kind) = text(name).filter(|kind| !plain.contains(&kind.as_str())) {
             parts.insert(name.to_owned(), clip(&kind).into());
         }

@@ -11,6 +11,7 @@ mod layout;
 mod model;
 mod optimizer;
 mod other;
+mod positions;
 mod recompute;
 mod routing;
 
@@ -22,6 +23,7 @@ use crate::wire::Runtime;
 use super::gaps::GAPS;
 use super::known::WITHOUT_EFFECT;
 pub use other::{NOT_COUNTED, PARTS, REFUSED};
+pub use positions::read_scaling;
 
 /// Fields of Megatron-Core's `TransformerConfig`.
 const MODEL: &str = "megatron/core/transformer/transformer_config.py";
@@ -40,6 +42,7 @@ pub fn table() -> Table {
             model::SIZES,
             attention::ATTENTION,
             model::MLP,
+            positions::POSITIONS,
             model::WORDS,
             experts::EXPERTS,
             routing::ROUTING,

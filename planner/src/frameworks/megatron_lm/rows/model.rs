@@ -1,17 +1,15 @@
-//! What is trained: sizes, MLP, positions, words, kinds of layers.
+//! What is trained: sizes, MLP, words, kinds of layers.
 
 use super::{ARGUMENTS, MODEL, on, row, says, unless, whole};
 use crate::frameworks::Kind::{
     Alone, Asked, Beside, Flag, FlagOff, Follows, Number, Partly, Read, Real, Words,
 };
-use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Row};
 use crate::model::{Activation, LayerKind, Mlp};
 use crate::plan::Plan;
 
 const SIZE: &str = "sizes of the model: parameters and activations of every layer";
 const WORD: &str = "words, padded to a multiple for tensor parallelism";
-const POSITIONS: &str = "learned positions on the first stage; rotary ones have no weights";
 const MODULES: &str = "modules beside the loss: layers, logits and a softmax for each";
 const PATTERN: &str =
     "layers of Mamba, attention, MLP and experts by letter, stages by `|`, prediction modules behind `/`";
@@ -31,13 +29,6 @@ pub const SIZES: &[Row] = &[
 /// Whether this is the activation behind a gate, or without one.
 fn is(plan: &Plan, gated: bool, activation: Activation) -> bool {
     (plan.model.gated, plan.model.activation) == (gated, activation)
-}
-
-/// Whether positions of a job have weights.
-fn learned(said: Options) -> bool {
-    said("position-embedding-type").is_none_or(|kind| kind == "learned_absolute")
-        && !on(said, "no-position-embedding")
-        && said("use-rotary-position-embeddings").is_none()
 }
 
 /// Whether there are flags for the activation with its gate, or without one.
@@ -107,32 +98,6 @@ pub const MLP: &[Row] = &[
     row("untie-embeddings-and-output-weights", "model.tied_embeddings", FlagOff, ARGUMENTS)
         .usual("false")
         .bytes("an output weight of its own on the last stage"),
-    row(
-        "position-embedding-type",
-        "",
-        Follows(|plan| {
-            let learned = plan.model.learned_positions.is_some();
-            Some(if learned { "learned_absolute" } else { "rope" }.to_owned())
-        }),
-        ARGUMENTS,
-    )
-    .bytes(POSITIONS),
-    row("no-position-embedding", "", Asked(false), ARGUMENTS).bytes(POSITIONS),
-    row("use-rotary-position-embeddings", "", Asked(false), ARGUMENTS).bytes(POSITIONS),
-    row(
-        "max-position-embeddings",
-        "",
-        Follows(|plan| Some(plan.model.learned_positions.unwrap_or(plan.training.seq_len).to_string())),
-        ARGUMENTS,
-    )
-    .bytes(POSITIONS),
-    row("max-position-embeddings", "model.learned_positions", Read(&Beside(learned, &Number)), ARGUMENTS),
-    row("rotary-base", "model.rope_theta", Real, ARGUMENTS).no_bytes("a number of the positions"),
-    says(
-        "model.rope_theta",
-        |plan| unless(plan.model.rope_theta.fract() != 0.0, "the base of rotary positions is a whole number"),
-        ARGUMENTS,
-    ),
 ];
 
 /// The vocabulary. Its padding follows from its size, tp and the divisor; a site's tokenizer stands in place of none.

@@ -132,10 +132,8 @@ pub const PARTS: &[Row] = &[
     part("qk-clip"),
     part("qk-l2-norm"),
     part("quick-geglu"),
-    part("rotary-seq-len-interpolation-factor"),
     part("softmax-scale"),
     part("use-mup"),
-    part("use-rope-scaling"),
 ];
 
 /// Variables of the job. Others that its scripts set change nothing that torch's allocator counts.

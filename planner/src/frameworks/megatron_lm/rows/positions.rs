@@ -1,0 +1,265 @@
+//! How queries and keys are rotated, and how the angles of longer sequences are scaled.
+//!
+//! Latent attention has options of its own for it, and scales by default: `--rope-type yarn` by a factor of 40. A model
+//! that does not is told so.
+
+use crate::frameworks::Kind::{Alone, Asked, Beside, Follows, Number, Read, Real};
+use crate::frameworks::Row;
+use crate::frameworks::row::Options;
+use crate::import::Arguments;
+use crate::model::{Attention, RopeKind, RopeScaling};
+use crate::plan::Plan;
+use crate::units::number;
+
+use super::{ARGUMENTS, MODEL, on, row, says, unless};
+
+const WEIGHTS: &str = "learned positions on the first stage; rotary ones have no weights";
+const ANGLES: &str = "numbers of the positions";
+const FIELD: &str = "model.rope_scaling";
+
+/// YaRN's bounds, where nothing else is said.
+const FAST_SLOW: [f64; 2] = [32.0, 1.0];
+/// Tokens before scaling, of latent attention's and of `--use-rope-scaling`, which have no option for them.
+const LATENT_ORIGINAL: u64 = 4096;
+const LLAMA_ORIGINAL: u64 = 8192;
+const LLAMA_HIGH_LOW: [f64; 2] = [4.0, 1.0];
+const LLAMA_FACTOR: f64 = 8.0;
+const LATENT_FACTOR: f64 = 40.0;
+
+/// By which of the framework's rules the angles of a plan are scaled.
+enum Rule<'a> {
+    None,
+    /// Latent attention's YaRN, with the one number of `mscale` and `mscale_all_dim`.
+    Latent(&'a RopeScaling, f64),
+    /// YaRN of other attention.
+    Yarn(&'a RopeScaling, u64),
+    Llama(&'a RopeScaling),
+    Linear(u64),
+}
+
+fn is_latent(plan: &Plan) -> bool {
+    matches!(plan.model.attention, Attention::Mla { .. })
+}
+
+/// Whether positions of a job have weights.
+fn learned(said: Options) -> bool {
+    said("position-embedding-type").is_none_or(|kind| kind == "learned_absolute")
+        && !on(said, "no-position-embedding")
+        && said("use-rotary-position-embeddings").is_none()
+}
+
+/// Whether cosines and sines are multiplied by what YaRN multiplies them by.
+fn is_of_the_rule(scaling: &RopeScaling, said: f64) -> bool {
+    let usual = 0.1 * libm::log(scaling.factor.max(1.0)) + 1.0;
+    scaling.kind == RopeKind::Yarn && scaling.mscale.is_none() && (said - usual).abs() < 1e-6
+}
+
+/// The rule of a plan.
+///
+/// # Errors
+/// Why no option says what the plan does.
+fn rule(plan: &Plan) -> Result<Rule<'_>, &'static str> {
+    let Some(scaling) = &plan.model.rope_scaling else { return Ok(Rule::None) };
+    let bounds = scaling.fast_slow.unwrap_or(FAST_SLOW);
+    match scaling.kind {
+        _ if scaling.attention_factor.is_some_and(|said| !is_of_the_rule(scaling, said)) => {
+            Err("what cosines and sines are multiplied by follows from the rule")
+        }
+        RopeKind::Yarn if is_latent(plan) => match scaling.mscale {
+            _ if scaling.original_positions != Some(LATENT_ORIGINAL)
+                || bounds != FAST_SLOW
+                || scaling.untruncated =>
+            {
+                Err("latent attention's YaRN starts from 4,096 tokens and has bounds of 32 and 1 rotations")
+            }
+            Some([one, all]) if one == all => Ok(Rule::Latent(scaling, one)),
+            _ => Err("latent attention's YaRN is written with one number for mscale and mscale_all_dim"),
+        },
+        RopeKind::Yarn => match (scaling.original_positions, &plan.model.attention) {
+            (_, Attention::Gqa { rotary_dim: Some(rotated), head_dim, .. }) if rotated != head_dim => {
+                Err("YaRN rotates whole heads")
+            }
+            (Some(original), _) if scaling.mscale.is_none() => Ok(Rule::Yarn(scaling, original)),
+            _ => Err("YaRN needs the tokens before scaling, and has no mscale beside grouped queries"),
+        },
+        RopeKind::Llama3 if is_latent(plan) => Err("latent attention scales its angles by YaRN alone"),
+        RopeKind::Llama3 => {
+            let usual = scaling.original_positions == Some(LLAMA_ORIGINAL) && bounds == LLAMA_HIGH_LOW;
+            usual
+                .then_some(Rule::Llama(scaling))
+                .ok_or("--use-rope-scaling starts from 8,192 tokens and has bounds of 4 and 1 rotations")
+        }
+        RopeKind::Linear if scaling.factor.fract() == 0.0 && !is_latent(plan) => {
+            Ok(Rule::Linear(scaling.factor as u64))
+        }
+        RopeKind::Linear => Err("angles are divided by a whole number, and not in latent attention"),
+        RopeKind::Dynamic | RopeKind::Longrope | RopeKind::Proportional => {
+            Err("angles are scaled by YaRN, by Llama 3's rule, or by a whole number")
+        }
+    }
+}
+
+fn position_type(plan: &Plan) -> String {
+    let word = match rule(plan) {
+        _ if plan.model.learned_positions.is_some() => "learned_absolute",
+        Ok(Rule::Yarn(..)) => "yarn",
+        _ => "rope",
+    };
+    word.to_owned()
+}
+
+/// A number of YaRN's: of latent attention by its scaling and `mscale`, of other attention by its scaling and the tokens
+/// before it.
+fn of_yarn(
+    plan: &Plan,
+    latent: fn(&RopeScaling, f64) -> Option<f64>,
+    other: fn(&RopeScaling, u64) -> Option<f64>,
+) -> Option<String> {
+    let found = match rule(plan) {
+        Ok(Rule::Latent(scaling, mscale)) => latent(scaling, mscale),
+        Ok(Rule::Yarn(scaling, original)) => other(scaling, original),
+        _ => None,
+    };
+    found.map(number)
+}
+
+/// The factor. Scores of latent attention are scaled by it too, whatever its angles are.
+fn factor(plan: &Plan) -> Option<String> {
+    let scaled = of_yarn(plan, |scaling, _| Some(scaling.factor), |scaling, _| Some(scaling.factor));
+    scaled.or_else(|| is_latent(plan).then(|| "1".to_owned()))
+}
+
+fn original(plan: &Plan) -> Option<String> {
+    of_yarn(plan, |_, _| None, |_, original| Some(original as f64))
+}
+
+fn fast(plan: &Plan) -> Option<String> {
+    of_yarn(plan, |_, _| None, |scaling, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[0]))
+}
+
+fn slow(plan: &Plan) -> Option<String> {
+    of_yarn(plan, |_, _| None, |scaling, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[1]))
+}
+
+fn mscale(plan: &Plan) -> Option<String> {
+    of_yarn(plan, |_, mscale| Some(mscale), |_, _| Some(1.0))
+}
+
+fn mscale_all(plan: &Plan) -> Option<String> {
+    of_yarn(plan, |_, mscale| Some(mscale), |_, _| Some(0.0))
+}
+
+fn is_untruncated(plan: &Plan) -> bool {
+    matches!(rule(plan), Ok(Rule::Yarn(scaling, _)) if scaling.untruncated)
+}
+
+fn llama(plan: &Plan) -> Option<&RopeScaling> {
+    match rule(plan) {
+        Ok(Rule::Llama(scaling)) => Some(scaling),
+        _ => None,
+    }
+}
+
+fn divided(plan: &Plan) -> Option<String> {
+    match rule(plan) {
+        Ok(Rule::Linear(factor)) => Some(factor.to_string()),
+        _ => None,
+    }
+}
+
+fn rope_type(plan: &Plan) -> Option<String> {
+    let scaled = matches!(rule(plan), Ok(Rule::Latent(..)));
+    is_latent(plan).then(|| if scaled { "yarn" } else { "rope" }.to_owned())
+}
+
+/// What a job's options say of scaled angles.
+///
+/// # Errors
+/// A word that is no number, as a sentence.
+pub fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>, String> {
+    let real = |name: &str, usual: f64| Ok::<f64, String>(arguments.real(name)?.unwrap_or(usual));
+    let is = |name: &str, word: &str| arguments.word(name).as_deref() == Some(word);
+    let factor = arguments.real("rotary-scaling-factor")?;
+    if arguments.has("multi-latent-attention") {
+        let factor = factor.unwrap_or(LATENT_FACTOR);
+        let scaled = !is("rope-type", "rope") && factor > 1.0;
+        return Ok(scaled.then_some(RopeScaling {
+            kind: RopeKind::Yarn,
+            factor,
+            original_positions: Some(LATENT_ORIGINAL),
+            fast_slow: Some(FAST_SLOW),
+            mscale: Some([real("mscale", 1.0)?, real("mscale-all-dim", 0.0)?]),
+            ..RopeScaling::default()
+        }));
+    }
+    if is("position-embedding-type", "yarn") {
+        return Ok(Some(RopeScaling {
+            kind: RopeKind::Yarn,
+            factor: factor.unwrap_or(1.0),
+            original_positions: arguments.number("yarn-original-max-position-embeddings")?,
+            fast_slow: Some([real("yarn-beta-fast", FAST_SLOW[0])?, real("yarn-beta-slow", FAST_SLOW[1])?]),
+            untruncated: arguments.has("no-yarn-correction-range-round-to-int"),
+            ..RopeScaling::default()
+        }));
+    }
+    if arguments.has("use-rope-scaling") {
+        return Ok(Some(RopeScaling {
+            kind: RopeKind::Llama3,
+            factor: real("rope-scaling-factor", LLAMA_FACTOR)?,
+            original_positions: Some(LLAMA_ORIGINAL),
+            fast_slow: Some(LLAMA_HIGH_LOW),
+            ..RopeScaling::default()
+        }));
+    }
+    let divided = arguments.real("rotary-seq-len-interpolation-factor")?.filter(|factor| *factor > 1.0);
+    Ok(divided.map(|factor| RopeScaling { kind: RopeKind::Linear, factor, ..RopeScaling::default() }))
+}
+
+pub const POSITIONS: &[Row] = &[
+    row("position-embedding-type", "", Follows(|plan| Some(position_type(plan))), ARGUMENTS).bytes(WEIGHTS),
+    row("no-position-embedding", "", Asked(false), ARGUMENTS).bytes(WEIGHTS),
+    row("use-rotary-position-embeddings", "", Asked(false), ARGUMENTS).bytes(WEIGHTS),
+    row(
+        "max-position-embeddings",
+        "",
+        Follows(|plan| Some(plan.model.learned_positions.unwrap_or(plan.training.seq_len).to_string())),
+        ARGUMENTS,
+    )
+    .bytes(WEIGHTS),
+    row("max-position-embeddings", "model.learned_positions", Read(&Beside(learned, &Number)), ARGUMENTS),
+    row("rotary-base", "model.rope_theta", Real, ARGUMENTS).no_bytes("a number of the positions"),
+    says(
+        "model.rope_theta",
+        |plan| unless(plan.model.rope_theta.fract() != 0.0, "the base of rotary positions is a whole number"),
+        ARGUMENTS,
+    ),
+    says(FIELD, |plan| rule(plan).map(|_| ()), MODEL),
+    of_scaling("rope-type", rope_type),
+    of_scaling("rotary-scaling-factor", factor),
+    of_scaling("yarn-original-max-position-embeddings", original),
+    of_scaling("yarn-beta-fast", fast),
+    of_scaling("yarn-beta-slow", slow),
+    of_scaling("mscale", mscale),
+    of_scaling("mscale-all-dim", mscale_all),
+    row(
+        "no-yarn-correction-range-round-to-int",
+        FIELD,
+        Alone { write: is_untruncated, read: |_, _| None },
+        MODEL,
+    )
+    .no_bytes(ANGLES),
+    row(
+        "use-rope-scaling",
+        FIELD,
+        Alone { write: |plan| llama(plan).is_some(), read: |_, _| None },
+        ARGUMENTS,
+    )
+    .no_bytes(ANGLES),
+    of_scaling("rope-scaling-factor", |plan| llama(plan).map(|scaling| number(scaling.factor))),
+    of_scaling("rotary-seq-len-interpolation-factor", divided),
+];
+
+/// An option that follows from how angles are scaled.
+const fn of_scaling(option: &'static str, write: fn(&Plan) -> Option<String>) -> Row {
+    row(option, FIELD, Follows(write), ARGUMENTS).no_bytes(ANGLES)
+}
