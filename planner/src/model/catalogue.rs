@@ -18,6 +18,9 @@ pub struct Preset {
     pub title: String,
     /// Where the facts come from.
     pub source: String,
+    /// Month in which its weights were published, or a paper with its sizes: `YYYY-MM`.
+    #[serde(default)]
+    pub released: Option<String>,
     /// The batch that it was trained with, where that is published.
     #[serde(default)]
     pub batch: Option<Batch>,
@@ -100,11 +103,59 @@ mod tests {
             ("qwen3-0.6b", 596_049_920),
             ("qwen3-235b-a22b", 235_093_634_560),
             ("qwen3-30b-a3b", 30_532_122_624),
+            ("apertus-70b", 70_599_864_480),
+            ("apertus-8b", 8_053_338_176),
+            ("cwm-32b", 32_581_097_472),
+            ("deepseek-v4-pro", 1_572_997_179_491),
+            ("exaone-4.0-32b", 32_003_216_384),
+            ("gemma-3-12b", 11_766_034_176),
+            ("gemma-3-4b", 3_880_263_168),
+            ("gemma-4-31b", 30_697_345_280),
+            ("glm-4.7-flash", 29_943_390_976),
+            ("hunyuan-a13b", 80_393_183_232),
+            ("mimo-v2-flash", 308_778_768_832),
+            ("ministral-3-8b", 8_489_553_920),
+            ("mistral-small-24b", 23_572_403_200),
+            ("olmo-2-32b", 32_234_279_936),
+            ("olmo-3-32b", 32_233_522_176),
+            ("olmo-3-7b", 7_298_011_136),
+            ("qwen3-1.7b", 1_720_574_976),
+            ("qwen3-4b", 4_022_468_096),
+            ("qwen3-coder-480b-a35b", 480_154_875_392),
+            ("qwen3.5-122b-a10b", 122_111_526_912),
+            ("qwen3.5-397b-a17b", 396_346_350_336),
+            ("qwen3.5-9b", 8_953_803_264),
+            ("seed-oss-36b", 36_151_104_512),
+            ("smollm3-3b", 3_075_098_624),
+            ("trinity-mini", 26_123_970_560),
         ];
         for (id, total) in expected {
             let preset = presets().iter().find(|preset| preset.id == id).unwrap();
             let architecture = import_hf(preset.hf_config.as_ref().unwrap()).architecture.unwrap();
             assert_eq!(count(&architecture).0, total, "{id}");
         }
+    }
+
+    #[test]
+    fn records_say_where_they_are_from_and_when() {
+        let mut recent = 0;
+        for preset in presets() {
+            assert!(preset.source.len() > 10, "{}", preset.id);
+            if let Some(batch) = &preset.batch {
+                assert!(
+                    (1 << 18..1 << 28).contains(&batch.tokens) && batch.source.len() > 10,
+                    "{}",
+                    preset.id
+                );
+            }
+            let Some(released) = &preset.released else { continue };
+            let (year, month) = released.split_once('-').unwrap();
+            let (year, month): (u64, u64) = (year.parse().unwrap(), month.parse().unwrap());
+            assert!(released.len() == 7 && year >= 2019 && (1..=12).contains(&month), "{}", preset.id);
+            recent += u64::from(year >= 2025);
+        }
+        assert!(recent >= 50, "{recent} of 2025 and later");
+        let sorted = presets()[2..].is_sorted_by_key(|preset| preset.title.to_lowercase());
+        assert!(sorted, "records stand by title, which is how people look for them");
     }
 }
