@@ -132,9 +132,6 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
     if model.pattern.iter().any(|run| run.unnormed) {
         limits.push(limit("model", "unnormed", "the executor has a norm before every mixer"));
     }
-    if model.has_mlp(Mlp::Linear) {
-        limits.push(limit("model", "linear", "the executor has no single matrix in the place of an MLP"));
-    }
     if *mtp_shared && model.mtp_layers > 1 {
         let what = "the executor runs no prediction module several times; set training.mtp_layers to 1";
         limits.push(limit("training.mtp_layers", model.mtp_layers, what));
@@ -316,11 +313,11 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
             },
         ) => None,
         MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
+        MixerRef::Linear => None,
         MixerRef::DeltaNet(_)
         | MixerRef::KimiDelta(_)
         | MixerRef::Mamba2(_)
         | MixerRef::Parallel(_)
-        | MixerRef::Linear
         | MixerRef::Listed(_) => {
             let kinds = model.layer_kinds();
             let kind = kinds.iter().find(|(kind, _)| model.mixer(*kind) == Some(mixer));
@@ -499,6 +496,11 @@ mod tests {
             ("deepseek-v3", json!({"topk_method": "group_limited_greedy"}), "topk_method"),
             ("deepseek-v3", json!({"scoring_func": "sqrtsoftplus"}), "scoring_func"),
             ("qwen3-8b", json!({"attention_dropout": 0.1}), "attention_dropout"),
+            (
+                "llama-nemotron-super-49b",
+                json!({"num_hidden_layers": 1, "block_configs": [{"attention": {"n_heads_in_group": 8, "window_length": 64}, "ffn": {"ffn_mult": 1}}]}),
+                "block_configs",
+            ),
         ] {
             let found = with(preset, more.clone());
             assert_eq!(found.len(), 1, "{preset} {more}: {found:?}");

@@ -13,6 +13,7 @@ mod cross_entropy;
 mod functions;
 mod latent;
 mod layer;
+mod linear;
 mod logits;
 mod mlp;
 mod moe;

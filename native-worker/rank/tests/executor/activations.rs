@@ -171,7 +171,12 @@ fn parts_of_published_families() {
     let bounded = [("activation", json!("gpt_oss")), ("activation_limit", json!(7.0))];
     let behind = [("no_pre_norms", json!(true)), ("post_norms", json!(true))];
     let beside = [("branches", json!("one_norm")), ("norm", json!("layer_weight"))];
+    let searched = [
+        ("other_mixers", json!(["linear"])),
+        ("pattern", json!([{"mlp": "dense"}, {"mixer": 1, "mlp": "dense", "ffn": 512}, {"mlp": "linear"}, {"mixer": null, "mlp": "none"}])),
+    ];
     for layout in [json!({}), json!({"tp": 2}), json!({"cp": 2})] {
+        check(&with(layout.clone(), &searched));
         check(&with(layout.clone(), &window));
         check(&with(layout.clone(), &caps));
         check(&with(layout.clone(), &bounded));

@@ -101,6 +101,29 @@ fn neox(plan: &mut Value) {
     );
 }
 
+/// Llama-Nemotron's kind: layers of a search, with attention and MLPs of their own sizes, one matrix, or nothing.
+fn searched(plan: &mut Value) {
+    let attention = |kv_heads: u64| json!({"kind": "gqa", "heads": 8, "kv_heads": kv_heads, "head_dim": 8});
+    let pattern = json!([
+        {"mlp": "dense", "ffn": 48}, {"mixer": null, "mlp": "dense"}, {"mixer": 2, "mlp": "dense"},
+        {"mixer": 1, "mlp": "none"}, {"mlp": "linear"}, {"mixer": null, "mlp": "none"},
+    ]);
+    let others = json!([{"attention": attention(2)}, "linear"]);
+    model(
+        plan,
+        json!({"num_layers": 6, "attention": attention(4), "other_mixers": others, "pattern": pattern}),
+    );
+}
+
+#[test]
+fn layers_of_a_search() {
+    check(2, 2, searched, layout(json!({"sp": false})));
+    check(4, 4, searched, same);
+    check(4, 2, searched, layout(json!({"pp": 2})));
+    check(2, 1, searched, layout(json!({"cp": 2})));
+    check(2, 1, searched, layout(json!({"pp": 2, "schedule": "zb-h1"})));
+}
+
 #[test]
 fn windows_caps_and_multipliers() {
     check(2, 2, gemma, same);
@@ -138,7 +161,7 @@ fn recomputation_of_them() {
         json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
         json!({"granularity": "selective", "modules": ["core_attn", "mlp"]}),
     ] {
-        for family in [gemma, olmo, cohere] {
+        for family in [gemma, olmo, cohere, searched] {
             check(2, 2, family, |plan| set(plan, "training.recompute", recompute.clone()));
         }
     }

@@ -19,6 +19,7 @@ torch.float32 = torch.float = torch.float64
 torch.Tensor.float = torch.Tensor.double
 
 import transformers  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer  # noqa: E402
 
 # Rotated as neighbours there, as halves here.
 INTERLEAVED = {"deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "llama4_text"}
@@ -126,7 +127,9 @@ def latent(layer):
 
 def mlp(layer, ours, theirs):
     kind = layer.kind
-    if kind == "gpt2":
+    if layer.has(f"{ours}.linear.weight"):
+        layer.move(f"{ours}.linear", f"{theirs}.linear_mlp")
+    elif kind == "gpt2":
         layer.move(f"{ours}.fc1", f"{theirs}.c_fc", lambda w: w.T if w.dim() > 1 else w)
         layer.move(f"{ours}.fc2", f"{theirs}.c_proj", lambda w: w.T if w.dim() > 1 else w)
     elif kind in ("gpt_neox", "starcoder2"):
@@ -192,19 +195,77 @@ def named(config, tensors):
         for name, theirs in zip(ours, NORMS.get(kind, USUAL)):
             if theirs:
                 layer.norm(name, theirs)
-        (latent if layer.has("attention.kv_up.weight") else grouped)(layer)
+        if layer.has("attention.linear.weight"):
+            layer.move("attention.linear", "self_attn.linear_attn")
+        elif layer.has("attention.proj.weight"):
+            (latent if layer.has("attention.kv_up.weight") else grouped)(layer)
         theirs = "feed_forward" if kind == "llama4_text" else "mlp"
         if layer.has("moe.router.weight"):
             experts(layer, theirs)
-        else:
+        elif layer.has("mlp.fc2.weight") or layer.has("mlp.linear.weight"):
             mlp(layer, "mlp", theirs)
     assert not left, f"not in transformers: {sorted(left)}"
     return found
 
 
+class Matrix(torch.nn.Module):
+    """One matrix in the place of attention (`linear_attn`) or of an MLP (`linear_mlp`)."""
+
+    def __init__(self, name, width):
+        super().__init__()
+        self.add_module(name, torch.nn.Linear(width, width, bias=False))
+        self.name = name
+
+    def forward(self, hidden_states, **_):
+        output = getattr(self, self.name)(hidden_states)
+        return (output, None) if self.name == "linear_attn" else output
+
+
+class SearchedLayer(LlamaDecoderLayer):
+    """A layer of Llama whose attention and MLP are as an entry of `block_configs` says: of a size of its own, one matrix,
+    or missing with its norm."""
+
+    def __init__(self, config, number, block):
+        attention, ffn = block["attention"], block["ffn"]
+        own = type(config)(**config.to_dict())
+        own._attn_implementation = "eager"
+        own.num_key_value_heads = config.num_attention_heads // (attention.get("n_heads_in_group") or 1)
+        width = int(2 * ffn.get("ffn_mult", 1) * config.hidden_size / 3)
+        own.intermediate_size = ffn.get("intermediate_size") or -(-width // 256) * 256
+        super().__init__(own, number)
+        if attention.get("replace_with_linear"):
+            self.self_attn = Matrix("linear_attn", config.hidden_size)
+        if attention.get("no_op"):
+            self.self_attn = self.input_layernorm = None
+        if ffn.get("replace_with_linear"):
+            self.mlp = Matrix("linear_mlp", config.hidden_size)
+        if ffn.get("no_op"):
+            self.mlp = self.post_attention_layernorm = None
+
+    def forward(self, hidden_states, **beside):
+        if self.self_attn is not None:
+            hidden_states = hidden_states + self.self_attn(self.input_layernorm(hidden_states), **beside)[0]
+        if self.mlp is not None:
+            hidden_states = hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+        return hidden_states
+
+
+def searched(settings):
+    """Llama-Nemotron, which transformers has no class of: its Llama with layers of the parts of transformers' Llama."""
+    blocks = settings.pop("block_configs")
+    config = transformers.AutoConfig.for_model("llama", **settings)
+    config._attn_implementation = "eager"
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    layers = [SearchedLayer(config, number, block) for number, block in enumerate(blocks)]
+    model.model.layers = torch.nn.ModuleList(layers)
+    return config, model.double().eval()
+
+
 def build(settings):
     settings = dict(settings)
     kind = settings.pop("model_type")
+    if kind == "nemotron-nas":
+        return searched(settings)
     kind = "deepseek_v3" if kind == "kimi_k2" else kind
     # Ids of words that a class has are beyond so small a vocabulary.
     settings |= {name: None for name in ("pad_token_id", "bos_token_id", "eos_token_id")}

@@ -48,6 +48,7 @@ const COMPUTED: &[&str] = &[
     "mistral",
     "mixtral",
     "nemotron",
+    "nemotron-nas",
     "olmo2",
     "olmo3",
     "olmoe",
@@ -207,6 +208,7 @@ fn misread(name: &str, value: &Value) -> bool {
         "hidden_act" | "hidden_activation" | "mlp_hidden_act" => matches!(word, Some("swigluoai" | "situ")),
         "swiglu_alpha" => value.as_f64() != Some(1.702),
         "scoring_func" => !matches!(word, Some("softmax" | "sigmoid") | None),
+        "block_configs" => !super::searched::is_read(value),
         _ => false,
     }
 }
