@@ -175,7 +175,7 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
         router_bias: _,
         latent_size: _,
         latent_norm: _,
-        scaled_branches,
+        scaled_branches: _,
         weighs_inputs: _,
         identity_experts,
         router_bias_buffer: _,
@@ -192,13 +192,6 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
             },
     } = moe;
     let mut limits = Vec::new();
-    if *scaled_branches {
-        limits.push(limit(
-            "model",
-            "scaled_branches",
-            "the executor has no router with learned scales and no norms for dense and routed branch yet",
-        ));
-    }
     if !matches!(score, Score::Softmax | Score::Sigmoid) {
         limits.push(limit("model", "score", "the executor has routers by softmax and sigmoid alone"));
     }
@@ -247,9 +240,6 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
     let of_scores =
         || mixer.attention().and_then(|attention| score_limit(attention.scores())).and_then(missing);
     let of_sizes = match mixer {
-        MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
-            missing("no values that are the keys")
-        }
         MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => {
             missing("no keys and values of an earlier layer")
         }
@@ -289,7 +279,8 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
                 out_bias: _,
                 sinks: _,
                 output_gate: _,
-                values_are_keys: false,
+                values_are_keys: _,
+                value_norm: _,
                 shared_kv: false,
                 value_dim: None,
                 head_gate: false,
@@ -458,6 +449,8 @@ mod tests {
         check("gemma-2-9b", json!({"tp": 2, "cp": 2}), none(), "");
         check("llama-4-scout", json!({"tp": 2, "ep": 4}), none(), "");
         check("minimax-m2", json!({"tp": 8}), none(), "");
+        check("gemma-4-26b-a4b", json!({"tp": 4, "ep": 4}), none(), "");
+        check("llama-nemotron-super-49b", json!({"tp": 8}), none(), "");
         // Also where tp cuts through key-value heads.
         let muon = json!({"optimizer": {"kind": "muon", "distributed": false}});
         check("qwen3-30b-a3b", json!({"tp": 8}), muon, "");
@@ -598,7 +591,7 @@ mod tests {
         check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
         check("deepseek-v4-flash", none(), none(), "no key shared by all heads");
         check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");
-        check("gemma-4-26b-a4b", none(), none(), "no values that are the keys");
+        check("gemma-3n-e4b", none(), none(), "no keys and values of an earlier layer");
         check("tiny-dense", none(), json!({"hidden_dropout": 0.1}), "no dropout");
         check("tiny-dense", none(), json!({"dtype": "fp16"}), "loss scaling");
     }

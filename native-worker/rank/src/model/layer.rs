@@ -254,7 +254,7 @@ impl Feed {
                         Some(norm) => norm.forward_again(tape, settings, stream)?,
                         None => stream.another(),
                     };
-                    mixture.forward(tape, settings, &pass, normed)
+                    mixture.forward(tape, settings, &pass, stream, normed)
                 };
                 if settings.recompute.module("moe") {
                     tape.checkpoint(&[stream], move |tape, inputs| run(tape, &inputs[0]))

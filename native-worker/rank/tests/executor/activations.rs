@@ -173,7 +173,10 @@ fn parts_of_published_families() {
     let beside = [("branches", json!("one_norm")), ("norm", json!("layer_weight"))];
     let searched = [
         ("other_mixers", json!(["linear"])),
-        ("pattern", json!([{"mlp": "dense"}, {"mixer": 1, "mlp": "dense", "ffn": 512}, {"mlp": "linear"}, {"mixer": null, "mlp": "none"}])),
+        (
+            "pattern",
+            json!([{"mlp": "dense"}, {"mixer": 1, "mlp": "dense", "ffn": 512}, {"mlp": "linear"}, {"mixer": null, "mlp": "none"}]),
+        ),
     ];
     for layout in [json!({}), json!({"tp": 2}), json!({"cp": 2})] {
         check(&with(layout.clone(), &searched));

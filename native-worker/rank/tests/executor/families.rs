@@ -48,6 +48,28 @@ fn gemma(plan: &mut Value) {
     );
 }
 
+/// Gemma 4's kind: full layers whose values are their keys, on heads of another width and number, of which a part turns;
+/// norms of values, a dense MLP beside experts with norms of their own, and a router with scales.
+fn gemma4(plan: &mut Value) {
+    let scores = json!({"scale": 1.0, "window": 5, "rope": {"theta": 500.0}});
+    let window = json!({"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8, "qk_norm": "per_head",
+                        "value_norm": true, "scores": scores});
+    let full = json!({"kind": "gqa", "heads": 8, "kv_heads": 2, "head_dim": 16, "rotary_dim": 4, "qk_norm": "per_head",
+                      "value_norm": true, "values_are_keys": true, "scores": {"scale": 1.0}});
+    model(
+        plan,
+        json!({
+            "attention": window,
+            "other_mixers": [{"attention": full}],
+            "pattern": [{}, {"mixer": 1}],
+            "post_norms": true,
+            "tied_embeddings": true,
+            "rope_scaling": {"kind": "proportional", "factor": 1.0},
+            "moe": {"experts": 8, "top_k": 2, "ffn_hidden_size": 24, "shared_ffn_hidden_size": 32, "scaled_branches": true},
+        }),
+    );
+}
+
 /// gpt-oss's kind: sinks, windows, YaRN, bounded gates, biases everywhere, experts.
 fn gpt_oss(plan: &mut Value) {
     let experts = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 24, "router_bias": true});
@@ -132,6 +154,15 @@ fn windows_caps_and_multipliers() {
 }
 
 #[test]
+fn values_that_are_keys_and_scaled_branches() {
+    check(2, 2, gemma4, layout(json!({"ep": 2})));
+    // More ranks than full layers have key-value heads.
+    check(4, 4, gemma4, layout(json!({"ep": 2, "etp": 2})));
+    check(4, 1, gemma4, layout(json!({"cp": 2, "ep": 2})));
+    check(4, 2, gemma4, layout(json!({"pp": 2, "ep": 2})));
+}
+
+#[test]
 fn sinks_in_windows_and_bounded_gates() {
     check(4, 2, gpt_oss, layout(json!({"ep": 2})));
     check(4, 1, gpt_oss, layout(json!({"cp": 2, "ep": 2})));
@@ -161,7 +192,7 @@ fn recomputation_of_them() {
         json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
         json!({"granularity": "selective", "modules": ["core_attn", "mlp"]}),
     ] {
-        for family in [gemma, olmo, cohere, searched] {
+        for family in [gemma, gemma4, olmo, cohere, searched] {
             check(2, 2, family, |plan| set(plan, "training.recompute", recompute.clone()));
         }
     }

@@ -12,6 +12,7 @@ use crate::reference::compared;
 const SIZES: &[(&str, u64)] = &[
     ("attention_chunk_size", 6),
     ("first_k_dense_replace", 1),
+    ("global_head_dim", 16),
     ("head_dim", 8),
     ("hidden_size", 64),
     ("intermediate_size", 96),
@@ -25,6 +26,7 @@ const SIZES: &[(&str, u64)] = &[
     ("num_attention_heads", 8),
     ("num_experts", 8),
     ("num_experts_per_tok", 2),
+    ("num_global_key_value_heads", 2),
     ("num_local_experts", 8),
     ("q_lora_rank", 24),
     ("qk_nope_head_dim", 8),
@@ -32,6 +34,7 @@ const SIZES: &[(&str, u64)] = &[
     ("rotary_dim", 4),
     ("shared_expert_intermediate_size", 32),
     ("sliding_window", 5),
+    ("top_k_experts", 2),
     ("v_head_dim", 6),
     ("vocab_size", 256),
 ];

@@ -31,6 +31,7 @@ BEHIND = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
 NORMS = {
     "gemma2": FOUR,
     "gemma3_text": FOUR,
+    "gemma4_text": FOUR,
     "olmo2": BEHIND,
     "olmo3": BEHIND,
     "exaone4": BEHIND,
@@ -65,6 +66,10 @@ class Layer:
     def norm(self, ours, theirs):
         self.move(ours, theirs, lambda value: value - 1 if self.kind in FROM_ZERO else value)
 
+    def values_are_keys(self):
+        full = self.config.layer_types[int(self.ours.split(".")[1])] == "full_attention"
+        return full and self.config.attention_k_eq_v
+
     def turned(self, heads):
         """Rows of heads, [heads, d, ...], from halves to neighbours where the family has those."""
         if self.kind not in INTERLEAVED:
@@ -81,7 +86,8 @@ def grouped(layer):
         if not layer.has(f"attention.qkv.{part}"):
             continue
         fused = layer.get(f"attention.qkv.{part}")
-        query, key, value = fused[:, :-2].flatten(0, 1), fused[:, -2], fused[:, -1]
+        own = 1 if kind == "gemma4_text" and layer.values_are_keys() else 2
+        query, key, value = fused[:, :-own].flatten(0, 1), fused[:, -own], fused[:, -1]
         query, key, value = (x.flatten(0, 1) for x in (layer.turned(query), layer.turned(key), value))
         if kind == "gpt2":
             whole = torch.cat((query, key, value))
@@ -91,7 +97,7 @@ def grouped(layer):
         elif kind == "phi3":
             layer.put(f"self_attn.qkv_proj.{part}", torch.cat((query, key, value)))
         else:
-            for name, rows in (("q", query), ("k", key), ("v", value)):
+            for name, rows in (("q", query), ("k", key), ("v", value))[: 1 + own]:
                 layer.put(f"self_attn.{name}_proj.{part}", rows)
     if layer.has("attention.sinks"):
         layer.put("self_attn.sinks", layer.get("attention.sinks").flatten())
@@ -152,7 +158,7 @@ def mlp(layer, ours, theirs):
 def experts(layer, theirs):
     kind = layer.kind
     router = "router" if kind in ("gpt_oss", "llama4_text") else "gate"
-    layer.move("moe.router", f"{theirs}.{router}")
+    layer.move("moe.router", f"{theirs}.{router}" if kind != "gemma4_text" else "router.proj")
     count = sum(1 for name in layer.left if name.startswith(f"{layer.ours}moe.experts.") and name.endswith("fc1.weight"))
     every = lambda part: torch.stack([layer.get(f"moe.experts.{expert}.{part}") for expert in range(count)])
     first, second = every("fc1.weight"), every("fc2.weight")
@@ -166,8 +172,17 @@ def experts(layer, theirs):
         layer.put(f"{theirs}.experts.gate_up_proj", first.flatten(1, 2).transpose(1, 2))
         layer.put(f"{theirs}.experts.down_proj", second.transpose(1, 2))
     else:
-        layer.put(f"{theirs}.experts.gate_up_proj", first.flatten(1, 2))
-        layer.put(f"{theirs}.experts.down_proj", second)
+        inside = "" if kind == "gemma4_text" else f"{theirs}."
+        layer.put(f"{inside}experts.gate_up_proj", first.flatten(1, 2))
+        layer.put(f"{inside}experts.down_proj", second)
+    if kind == "gemma4_text":
+        for ours, theirs_own in (("router.scale", "router.scale"), ("router.expert_scale", "router.per_expert_scale")):
+            layer.put(theirs_own, layer.get(f"moe.{ours}"))
+        norms = {"experts_norm": "pre_feedforward_layernorm_2", "experts_post_norm": "post_feedforward_layernorm_2",
+                 "shared_post_norm": "post_feedforward_layernorm_1"}
+        for ours, theirs_own in norms.items():
+            layer.move(f"moe.{ours}", theirs_own)
+        mlp(layer, "moe.shared", theirs)
     if layer.has("moe.shared.fc1.weight"):
         name = "shared_expert" if kind in ("qwen2_moe", "llama4_text") else "shared_experts"
         mlp(layer, "moe.shared", f"{theirs}.{name}")

@@ -134,6 +134,9 @@ pub(super) fn rotate(reader: &Reader, model_type: &str, architecture: &mut Archi
             untruncated: true,
             ..RopeScaling::default()
         }),
+        "gemma4" if !named => {
+            Some(RopeScaling { kind: RopeKind::Proportional, factor: 1.0, ..RopeScaling::default() })
+        }
         _ => scaling,
     };
     match model_type {

@@ -434,6 +434,7 @@ impl Build<'_> {
             sinks: self.own_flag(number, "sinks"),
             output_gate: self.own_flag(number, "output_gate"),
             values_are_keys: self.own_flag(number, "values_are_keys"),
+            value_norm: false,
             shared_kv: false,
             value_dim,
             head_gate: self.own_flag(number, "head_gate"),

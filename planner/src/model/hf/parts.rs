@@ -2,7 +2,7 @@
 //!
 //! This is an allow-list. A field that reading did not ask for says nothing of the mathematics (`SILENT`), or has a value
 //! with which it changes nothing (`is_off`); every other one is kept, so that the worker can refuse to train a model
-//! without it. What a family's code does although its config.json is silent of it stands in `FAMILIES`.
+//! without it.
 
 use std::collections::BTreeMap;
 
@@ -30,6 +30,7 @@ const COMPUTED: &[&str] = &[
     "gemma",
     "gemma2",
     "gemma3",
+    "gemma4",
     "glm",
     "glm4",
     "glm4_moe",
@@ -65,9 +66,6 @@ const COMPUTED: &[&str] = &[
     "smollm3",
     "starcoder2",
 ];
-
-/// What the code of these model types does beside, whatever their config.json says.
-const FAMILIES: &[(&[&str], &[&str])] = &[(&["gemma3n", "gemma4"], &["norms of values"])];
 
 /// Fields that say nothing of what is computed: names, ids of words, how weights are stored, started, loaded and cached,
 /// what is returned, and multi-token prediction, which the plan's own setting decides. How routers are balanced is
@@ -187,12 +185,9 @@ pub(super) fn keep(reader: &Reader, model_type: &str, architecture: &mut Archite
             parts.insert(name.clone(), short_value(value));
         }
     }
-    let beside = FAMILIES.iter().filter(|(kinds, _)| kinds.contains(&model_type));
-    let beside: Vec<&str> = beside.flat_map(|(_, does)| does.iter().copied()).collect();
-    if beside.is_empty() && !COMPUTED.contains(&model_type) {
+    if !COMPUTED.contains(&model_type) {
         parts.insert("model_type".to_owned(), Value::from(model_type));
     }
-    parts.extend(beside.into_iter().map(|part| (part.to_owned(), Value::from(model_type))));
     // Norms of low-rank streams have an epsilon of their own there, whatever the others' is.
     if latent && COMPUTED.contains(&model_type) && architecture.norm_eps != LOW_RANK_EPSILON {
         parts.insert("epsilon of low-rank norms".to_owned(), Value::from(LOW_RANK_EPSILON));
@@ -240,6 +235,10 @@ fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Valu
             _ => false,
         },
         "qk_norm_type" => value.as_str() == Some("per_layer"),
+        // Text alone is causal there.
+        "use_bidirectional_attention" => value.as_str() == Some("vision"),
+        // Words of a table that a model without inputs of single layers does not have.
+        "vocab_size_per_layer_input" => architecture.layer_inputs.is_none(),
         // Of the model before, whose code read them.
         "mlp_intermediate_size" | "shared_moe_mode" => {
             reader.config.get("model_type").and_then(Value::as_str) == Some("minimax_m2")
