@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::reader::{Reader, short_value};
 use super::rope::not_understood;
-use crate::model::{Architecture, Attention};
+use crate::model::{Architecture, Attention, Branches};
 
 /// Epsilon of the norms of low-rank streams in transformers' latent attention.
 const LOW_RANK_EPSILON: f64 = 1e-6;
@@ -22,11 +22,14 @@ pub const MOST_PARTS: usize = 256;
 /// the worker, the others were read. Whatever else is read is planned, and not run.
 const COMPUTED: &[&str] = &[
     "arcee",
+    "cohere",
+    "cohere2",
     "deepseek_v2",
     "deepseek_v3",
     "dots1",
     "ernie4_5",
     "exaone4",
+    "falcon",
     "gemma",
     "gemma2",
     "gemma3",
@@ -38,8 +41,12 @@ const COMPUTED: &[&str] = &[
     "gpt2",
     "gpt_neox",
     "gpt_oss",
+    "gptj",
     "granite",
+    "granitemoe",
+    "granitemoeshared",
     "hunyuan_v1_dense",
+    "hunyuan_v1_moe",
     "kimi_k2",
     "llama",
     "llama4",
@@ -50,9 +57,11 @@ const COMPUTED: &[&str] = &[
     "mixtral",
     "nemotron",
     "nemotron-nas",
+    "olmo",
     "olmo2",
     "olmo3",
     "olmoe",
+    "phi",
     "phi3",
     "qwen2",
     "qwen2_5_vl",
@@ -64,6 +73,7 @@ const COMPUTED: &[&str] = &[
     "qwen3_vl_moe",
     "seed_oss",
     "smollm3",
+    "stablelm",
     "starcoder2",
 ];
 
@@ -84,6 +94,7 @@ const SILENT: &[&str] = &[
     "classifier_dropout",
     "dtype",
     "ep_size",
+    "gradient_checkpointing",
     "id2label",
     "initializer_factor",
     "initializer_range",
@@ -93,6 +104,7 @@ const SILENT: &[&str] = &[
     "max_window_layers",
     "model_type",
     "n_ctx",
+    "n_positions",
     "num_mtp_modules",
     "num_mtp_layers",
     "num_nextn_predict_layers",
@@ -136,6 +148,7 @@ const OFF_AT_ZERO: &[&str] = &[
     "input_jitter_noise",
     "is_encoder_decoder",
     "add_cross_attention",
+    "apply_residual_connection_post_layernorm",
     "jitter_noise",
     "layernorm1p",
     "mlp_bias",
@@ -216,7 +229,7 @@ fn is_silent(name: &str) -> bool {
 
 /// Whether a field that was not read changes nothing with this value.
 fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Value) -> bool {
-    let number = value.as_f64();
+    let (number, word) = (value.as_f64(), value.as_str());
     let all =
         |wanted: &dyn Fn(&Value) -> bool| value.as_array().is_some_and(|items| items.iter().all(wanted));
     let attention = &architecture.attention;
@@ -243,7 +256,21 @@ fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Valu
         "mlp_intermediate_size" | "shared_moe_mode" => {
             reader.config.get("model_type").and_then(Value::as_str) == Some("minimax_m2")
         }
-        "position_embedding_type" => value.as_str() == Some("rope"),
+        "position_embedding_type" => matches!(word, Some("rope" | "rope_gptj")),
+        // What Cohere's files say of the class besides.
+        "order_of_interleaved_layers" => word == Some("local_attn_first"),
+        "rotary_pct" => number == Some(1.0),
+        "rotary" => *value == Value::Bool(true),
+        // Falcon's newer decoders don't ask for these, and its older ones with one key-value head not for their number.
+        "multi_query" | "parallel_attn" => {
+            *value == Value::Bool(true)
+                && reader.config.get("new_decoder_architecture") == Some(&Value::Bool(true))
+        }
+        "num_kv_heads" => reader.config.get("multi_query") == Some(&Value::Bool(true)),
+        "use_embedding_sharing" => *value == Value::Bool(architecture.tied_embeddings),
+        "use_gated_activation" => *value == Value::Bool(architecture.gated),
+        "use_parallel_block" => *value == Value::Bool(architecture.branches == Branches::OneNorm),
+        "use_parallel_embedding" => *value == Value::Bool(false),
         "scale_attn_weights" => *value == Value::Bool(true),
         // Latent attention has as many keys as queries, and says its widths one by one.
         "num_key_value_heads" => value.as_u64() == Some(attention.heads()),
