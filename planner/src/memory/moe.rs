@@ -116,8 +116,8 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     }
     bytes.keep(Part::SharedExperts, shared, again || at.recomputes("shared_experts"));
     if moe.scaled_branches {
-        // What router and experts are given, and what the norms behind either branch are.
-        bytes.keep(Part::Norms, 4 * (at.stream() + at.statistic * at.local), again);
+        // What the router is given, and the norms behind either branch; experts keep the rows that they are sent.
+        bytes.keep(Part::Norms, 3 * at.stream() + 4 * at.statistic * at.local, again);
     }
     if at.megatron() {
         let kept =

@@ -24,6 +24,7 @@ const SIZES: &[(&str, u64)] = &[
     ("n_head", 8),
     ("n_positions", 64),
     ("n_routed_experts", 8),
+    ("num_dense_layers", 1),
     ("num_attention_heads", 8),
     ("num_experts", 8),
     ("num_experts_per_tok", 2),

@@ -22,7 +22,7 @@ import transformers  # noqa: E402
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer  # noqa: E402
 
 # Rotated as neighbours there, as halves here.
-INTERLEAVED = {"cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "glm4_moe_lite", "gptj", "llama4_text"}
+INTERLEAVED = {"cohere", "cohere2", "deepseek_v2", "deepseek_v3", "ernie4_5", "glm", "glm4", "glm4_moe_lite", "gptj", "helium", "llama4_text"}
 # Norms multiply by one more than their weight there.
 FROM_ZERO = {"gemma", "gemma2", "gemma3_text", "nemotron"}
 # Names of a layer's norms: before attention, behind it, before the MLP, behind it.
@@ -33,6 +33,8 @@ NORMS = {
     "gemma3_text": FOUR,
     "gemma4_text": FOUR,
     "olmo2": BEHIND,
+    "flex_olmo": BEHIND,
+    "afmoe": ("input_layernorm", "post_attention_layernorm", "pre_mlp_layernorm", "post_mlp_layernorm"),
     "olmo3": BEHIND,
     "exaone4": BEHIND,
     "glm4": ("input_layernorm", "post_self_attn_layernorm", "post_attention_layernorm", "post_mlp_layernorm"),
@@ -90,6 +92,10 @@ def grouped(layer):
         if not layer.has(f"attention.qkv.{part}"):
             continue
         fused = layer.get(f"attention.qkv.{part}")
+        if kind == "afmoe":
+            half = (fused.shape[1] - 2) // 2
+            layer.put("self_attn.gate_proj.weight", fused[:, half:-2].flatten(0, 2))
+            fused = torch.cat((fused[:, :half], fused[:, -2:]), 1)
         own = 1 if kind == "gemma4_text" and layer.values_are_keys() else 2
         query, key, value = fused[:, :-own].flatten(0, 1), fused[:, -own], fused[:, -1]
         query, key, value = (x.flatten(0, 1) for x in (layer.turned(query), layer.turned(key), value))
@@ -162,7 +168,7 @@ def mlp(layer, ours, theirs):
     elif kind in ("phi3", "glm", "glm4"):
         layer.put(f"{theirs}.gate_up_proj.weight", layer.get(f"{ours}.fc1.weight").flatten(0, 1))
         layer.move(f"{ours}.fc2", f"{theirs}.down_proj")
-    elif kind in ("arcee", "nemotron"):
+    elif kind in ("arcee", "jais2", "nemotron"):
         layer.move(f"{ours}.fc1", f"{theirs}.up_proj")
         layer.move(f"{ours}.fc2", f"{theirs}.down_proj")
     elif theirs == "shared_mlp":
@@ -178,7 +184,7 @@ def mlp(layer, ours, theirs):
 def experts(layer, theirs):
     kind = layer.kind
     router = "router" if kind in ("gpt_oss", "granitemoe", "granitemoeshared", "llama4_text") else "gate"
-    whole = {"gemma4_text": "router.proj", "hunyuan_v1_moe": f"{theirs}.gate.wg"}
+    whole = {"afmoe": f"{theirs}.router.gate", "gemma4_text": "router.proj", "hunyuan_v1_moe": f"{theirs}.gate.wg"}
     layer.move("moe.router", whole.get(kind, f"{theirs}.{router}"))
     count = sum(1 for name in layer.left if name.startswith(f"{layer.ours}moe.experts.") and name.endswith("fc1.weight"))
     every = lambda part: torch.stack([layer.get(f"moe.experts.{expert}.{part}") for expert in range(count)])
@@ -309,6 +315,8 @@ def build(settings):
     kind = "deepseek_v3" if kind == "kimi_k2" else kind
     # Ids of words that a class has are beyond so small a vocabulary.
     settings |= {name: None for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    if kind == "cwm":
+        settings["bos_token_id"] = 0  # It takes a number alone.
     config = transformers.AutoConfig.for_model(kind, **settings)
     config._attn_implementation = config._experts_implementation = "eager"
     return config, transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").double().eval()
@@ -319,7 +327,7 @@ def check(family, folder, said):
     training = plan["training"]
     config, theirs = build(plan["model"]["hf_config"])
     weights = named(config, read(f"{folder}/dump/weights-00000.rank-00000"))
-    parameters = dict(theirs.named_parameters())
+    parameters = {name: value for name, value in theirs.named_parameters() if value.requires_grad}
     assert parameters.keys() == weights.keys(), parameters.keys() ^ weights.keys()
     with torch.no_grad():
         for name, parameter in parameters.items():

@@ -207,6 +207,9 @@ impl Build<'_> {
             architecture.norm_eps = eps;
         }
         architecture.rope_theta = self.real("theta").filter(|&theta| theta > 0.0).unwrap_or(10_000.0);
+        if self.flag("embed_root") {
+            architecture.embedding_multiplier = libm::sqrt(hidden_size as f64);
+        }
         architecture.logit_multiplier = self.real("logits").unwrap_or(1.0);
         architecture.tied_embeddings = self.flag("tie");
         architecture.learned_positions = self.some("positions");

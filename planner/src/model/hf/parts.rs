@@ -21,15 +21,19 @@ pub const MOST_PARTS: usize = 256;
 /// Model types whose code, as transformers 5.23 has it, computes what `Architecture` says: some are compared in tests of
 /// the worker, the others were read. Whatever else is read is planned, and not run.
 const COMPUTED: &[&str] = &[
+    "afmoe",
     "arcee",
     "cohere",
     "cohere2",
+    "cwm",
     "deepseek_v2",
     "deepseek_v3",
     "dots1",
     "ernie4_5",
     "exaone4",
+    "exaone_moe",
     "falcon",
+    "flex_olmo",
     "gemma",
     "gemma2",
     "gemma3",
@@ -45,8 +49,11 @@ const COMPUTED: &[&str] = &[
     "granite",
     "granitemoe",
     "granitemoeshared",
+    "helium",
     "hunyuan_v1_dense",
     "hunyuan_v1_moe",
+    "hy_v3",
+    "jais2",
     "kimi_k2",
     "llama",
     "llama4",
@@ -73,6 +80,7 @@ const COMPUTED: &[&str] = &[
     "qwen3_vl_moe",
     "seed_oss",
     "smollm3",
+    "solar_open",
     "stablelm",
     "starcoder2",
 ];
@@ -93,6 +101,8 @@ const SILENT: &[&str] = &[
     "chunk_size_feed_forward",
     "classifier_dropout",
     "dtype",
+    // In which type a sum is made.
+    "enable_moe_fp32_combine",
     "ep_size",
     "gradient_checkpointing",
     "id2label",
@@ -171,6 +181,8 @@ const OFF_AT_ZERO: &[&str] = &[
 const OFF_AT_ONE: &[&str] = &[
     "embedding_multiplier",
     "embedding_scale",
+    "num_expert_groups",
+    "num_limited_groups",
     "layernorm_full_attention_beta",
     "layernorm_linear_attention_beta",
     "layernorm_mlp_beta",
@@ -260,7 +272,12 @@ fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Valu
         // What Cohere's files say of the class besides.
         "order_of_interleaved_layers" => word == Some("local_attn_first"),
         "rotary_pct" => number == Some(1.0),
-        "rotary" => *value == Value::Bool(true),
+        "rotary" | "route_norm" => *value == Value::Bool(true),
+        "score_func" => word == Some("sigmoid"),
+        // Which layers have a window is listed.
+        "global_attn_every_n_layers" | "sliding_window_pattern" => {
+            reader.config.get("layer_types").is_some_and(Value::is_array)
+        }
         // Falcon's newer decoders don't ask for these, and its older ones with one key-value head not for their number.
         "multi_query" | "parallel_attn" => {
             *value == Value::Bool(true)
