@@ -54,7 +54,7 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         other_mixers: _,
         pattern: _,
         moe: _,
-        gated: _,
+        gated,
         activation,
         mlp_bias: _,
         norm: Norm::Rms | Norm::Layer | Norm::LayerWeight | Norm::PlainRms | Norm::PlainLayer,
@@ -102,7 +102,9 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         | Activation::QuickGelu
         | Activation::Relu
         | Activation::GptOss => true,
-        Activation::Situ | Activation::Xielu | Activation::Other => false,
+        // Its scalars are an MLP's; experts have none.
+        Activation::Xielu => !gated && model.moe.is_none(),
+        Activation::Situ | Activation::Other => false,
     };
     refuse(!known, "activation", "activation of this kind");
     refuse(*no_final_norm, "no_final_norm", "models without a final norm");

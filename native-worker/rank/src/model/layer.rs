@@ -46,7 +46,7 @@ enum Mixer {
 enum Feed {
     Dense(Mlp),
     Linear(Linear),
-    Experts(Mixture),
+    Experts(Box<Mixture>),
 }
 
 impl Layer {
@@ -109,7 +109,7 @@ impl Layer {
             model::Mlp::Moe => {
                 let (norm, after) = part("mlp")?;
                 let moe = architecture.moe.as_ref().context("a layer of experts in a model without")?;
-                let inner = Feed::Experts(Mixture::find(plan, moe, names, prefix, world)?);
+                let inner = Feed::Experts(Box::new(Mixture::find(plan, moe, names, prefix, world)?));
                 Some(Part { norm, inner, after })
             }
         };

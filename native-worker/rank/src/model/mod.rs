@@ -27,6 +27,7 @@ mod recompute;
 mod rotary;
 mod scores;
 mod settings;
+mod xielu;
 
 use std::rc::Rc;
 

@@ -185,6 +185,7 @@ fn parts_of_published_families() {
     ];
     let bounded = [("activation", json!("gpt_oss")), ("activation_limit", json!(7.0))];
     let behind = [("no_pre_norms", json!(true)), ("post_norms", json!(true))];
+    let learned = [("gated", json!(false)), ("activation", json!("xielu"))];
     let beside = [("branches", json!("one_norm")), ("norm", json!("layer_weight"))];
     let searched = [
         ("other_mixers", json!(["linear"])),
@@ -201,6 +202,7 @@ fn parts_of_published_families() {
         check(&with(layout.clone(), &caps));
         check(&with(layout.clone(), &bounded));
         check(&with(layout.clone(), &behind));
+        check(&with(layout.clone(), &learned));
         check(&with(layout, &beside));
     }
 }

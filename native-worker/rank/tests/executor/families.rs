@@ -115,6 +115,12 @@ fn cohere(plan: &mut Value) {
     set(plan, "model.architecture.attention.qk_norm", "each_head");
 }
 
+/// Apertus's kind: an activation that learns.
+fn apertus(plan: &mut Value) {
+    model(plan, json!({"gated": false, "activation": "xielu"}));
+    set(plan, "model.architecture.attention.qk_norm", "per_head");
+}
+
 /// GPT-NeoX's kind.
 fn neox(plan: &mut Value) {
     model(
@@ -187,12 +193,19 @@ fn branches_side_by_side() {
 }
 
 #[test]
+fn an_activation_that_learns() {
+    check(2, 2, apertus, same);
+    check(2, 2, apertus, layout(json!({"sp": false})));
+    check(2, 1, apertus, layout(json!({"pp": 2, "schedule": "zb-h1"})));
+}
+
+#[test]
 fn recomputation_of_them() {
     for recompute in [
         json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
         json!({"granularity": "selective", "modules": ["core_attn", "mlp"]}),
     ] {
-        for family in [gemma, gemma4, olmo, cohere, searched] {
+        for family in [gemma, gemma4, apertus, olmo, cohere, searched] {
             check(2, 2, family, |plan| set(plan, "training.recompute", recompute.clone()));
         }
     }

@@ -33,6 +33,7 @@ NORMS = {
     "gemma3_text": FOUR,
     "gemma4_text": FOUR,
     "olmo2": BEHIND,
+    "apertus": ("attention_layernorm", None, "feedforward_layernorm", None),
     "flex_olmo": BEHIND,
     "afmoe": ("input_layernorm", "post_attention_layernorm", "pre_mlp_layernorm", "post_mlp_layernorm"),
     "olmo3": BEHIND,
@@ -168,7 +169,10 @@ def mlp(layer, ours, theirs):
     elif kind in ("phi3", "glm", "glm4"):
         layer.put(f"{theirs}.gate_up_proj.weight", layer.get(f"{ours}.fc1.weight").flatten(0, 1))
         layer.move(f"{ours}.fc2", f"{theirs}.down_proj")
-    elif kind in ("arcee", "jais2", "nemotron"):
+    elif kind in ("apertus", "arcee", "jais2", "nemotron"):
+        for scalar in ("alpha_p", "alpha_n"):
+            if layer.has(f"{ours}.{scalar}"):
+                layer.put(f"{theirs}.act_fn.{scalar}", layer.get(f"{ours}.{scalar}"))
         layer.move(f"{ours}.fc1", f"{theirs}.up_proj")
         layer.move(f"{ours}.fc2", f"{theirs}.down_proj")
     elif theirs == "shared_mlp":

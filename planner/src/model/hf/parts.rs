@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::reader::{Reader, short_value};
 use super::rope::not_understood;
-use crate::model::{Architecture, Attention, Branches};
+use crate::model::{Architecture, Attention, Branches, QkNorm};
 
 /// Epsilon of the norms of low-rank streams in transformers' latent attention.
 const LOW_RANK_EPSILON: f64 = 1e-6;
@@ -22,6 +22,7 @@ pub const MOST_PARTS: usize = 256;
 /// the worker, the others were read. Whatever else is read is planned, and not run.
 const COMPUTED: &[&str] = &[
     "afmoe",
+    "apertus",
     "arcee",
     "cohere",
     "cohere2",
@@ -164,6 +165,7 @@ const OFF_AT_ZERO: &[&str] = &[
     "mlp_bias",
     "moe_input_jitter_eps",
     "output_router_logits",
+    "post_norm",
     "resid_pdrop",
     "residual_dropout",
     "router_jitter_noise",
@@ -271,6 +273,10 @@ fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Valu
         "position_embedding_type" => matches!(word, Some("rope" | "rope_gptj")),
         // What Cohere's files say of the class besides.
         "order_of_interleaved_layers" => word == Some("local_attn_first"),
+        "qk_norm" => {
+            let normed = matches!(attention, Attention::Gqa { qk_norm, .. } if *qk_norm != QkNorm::None);
+            *value == Value::Bool(normed)
+        }
         "rotary_pct" => number == Some(1.0),
         "rotary" | "route_norm" => *value == Value::Bool(true),
         "score_func" => word == Some("sigmoid"),
