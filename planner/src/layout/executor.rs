@@ -54,7 +54,7 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         other_mixers: _,
         pattern: _,
         moe: _,
-        gated: _,
+        gated,
         activation,
         mlp_bias: _,
         norm: Norm::Rms | Norm::Layer | Norm::LayerWeight | Norm::PlainRms | Norm::PlainLayer,
@@ -102,7 +102,9 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
         | Activation::QuickGelu
         | Activation::Relu
         | Activation::GptOss => true,
-        Activation::Situ | Activation::Xielu | Activation::Other => false,
+        // Its scalars are an MLP's; experts have none.
+        Activation::Xielu => !gated && model.moe.is_none(),
+        Activation::Situ | Activation::Other => false,
     };
     refuse(!known, "activation", "activation of this kind");
     refuse(*no_final_norm, "no_final_norm", "models without a final norm");
@@ -131,9 +133,6 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
     }
     if model.pattern.iter().any(|run| run.unnormed) {
         limits.push(limit("model", "unnormed", "the executor has a norm before every mixer"));
-    }
-    if model.has_mlp(Mlp::Linear) {
-        limits.push(limit("model", "linear", "the executor has no single matrix in the place of an MLP"));
     }
     if *mtp_shared && model.mtp_layers > 1 {
         let what = "the executor runs no prediction module several times; set training.mtp_layers to 1";
@@ -178,7 +177,7 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
         router_bias: _,
         latent_size: _,
         latent_norm: _,
-        scaled_branches,
+        scaled_branches: _,
         weighs_inputs: _,
         identity_experts,
         router_bias_buffer: _,
@@ -195,13 +194,6 @@ fn expert_limits(plan: &Plan, moe: &Moe) -> Vec<Finding> {
             },
     } = moe;
     let mut limits = Vec::new();
-    if *scaled_branches {
-        limits.push(limit(
-            "model",
-            "scaled_branches",
-            "the executor has no router with learned scales and no norms for dense and routed branch yet",
-        ));
-    }
     if !matches!(score, Score::Softmax | Score::Sigmoid) {
         limits.push(limit("model", "score", "the executor has routers by softmax and sigmoid alone"));
     }
@@ -250,9 +242,6 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
     let of_scores =
         || mixer.attention().and_then(|attention| score_limit(attention.scores())).and_then(missing);
     let of_sizes = match mixer {
-        MixerRef::Attention(Attention::Gqa { values_are_keys: true, .. }) => {
-            missing("no values that are the keys")
-        }
         MixerRef::Attention(Attention::Gqa { shared_kv: true, .. }) => {
             missing("no keys and values of an earlier layer")
         }
@@ -292,7 +281,8 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
                 out_bias: _,
                 sinks: _,
                 output_gate: _,
-                values_are_keys: false,
+                values_are_keys: _,
+                value_norm: _,
                 shared_kv: false,
                 value_dim: None,
                 head_gate: false,
@@ -316,11 +306,11 @@ fn mixer_limit(model: &Architecture, mixer: MixerRef<'_>, tp: u64) -> Option<Fin
             },
         ) => None,
         MixerRef::Attention(Attention::Shared { .. }) => missing("no key shared by all heads"),
+        MixerRef::Linear => None,
         MixerRef::DeltaNet(_)
         | MixerRef::KimiDelta(_)
         | MixerRef::Mamba2(_)
         | MixerRef::Parallel(_)
-        | MixerRef::Linear
         | MixerRef::Listed(_) => {
             let kinds = model.layer_kinds();
             let kind = kinds.iter().find(|(kind, _)| model.mixer(*kind) == Some(mixer));
@@ -461,6 +451,8 @@ mod tests {
         check("gemma-2-9b", json!({"tp": 2, "cp": 2}), none(), "");
         check("llama-4-scout", json!({"tp": 2, "ep": 4}), none(), "");
         check("minimax-m2", json!({"tp": 8}), none(), "");
+        check("gemma-4-26b-a4b", json!({"tp": 4, "ep": 4}), none(), "");
+        check("llama-nemotron-super-49b", json!({"tp": 8}), none(), "");
         // Also where tp cuts through key-value heads.
         let muon = json!({"optimizer": {"kind": "muon", "distributed": false}});
         check("qwen3-30b-a3b", json!({"tp": 8}), muon, "");
@@ -499,6 +491,11 @@ mod tests {
             ("deepseek-v3", json!({"topk_method": "group_limited_greedy"}), "topk_method"),
             ("deepseek-v3", json!({"scoring_func": "sqrtsoftplus"}), "scoring_func"),
             ("qwen3-8b", json!({"attention_dropout": 0.1}), "attention_dropout"),
+            (
+                "llama-nemotron-super-49b",
+                json!({"num_hidden_layers": 1, "block_configs": [{"attention": {"n_heads_in_group": 8, "window_length": 64}, "ffn": {"ffn_mult": 1}}]}),
+                "block_configs",
+            ),
         ] {
             let found = with(preset, more.clone());
             assert_eq!(found.len(), 1, "{preset} {more}: {found:?}");
@@ -597,7 +594,7 @@ mod tests {
         check("deepseek-v3.2", none(), none(), "no sparse attention by an indexer");
         check("deepseek-v4-flash", none(), none(), "no key shared by all heads");
         check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");
-        check("gemma-4-26b-a4b", none(), none(), "no values that are the keys");
+        check("gemma-3n-e4b", none(), none(), "no keys and values of an earlier layer");
         check("tiny-dense", none(), json!({"hidden_dropout": 0.1}), "no dropout");
         check("tiny-dense", none(), json!({"dtype": "fp16"}), "loss scaling");
     }

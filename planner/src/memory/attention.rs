@@ -19,6 +19,7 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             qk_norm,
             output_gate,
             shared_kv,
+            value_norm,
             value_dim,
             head_gate,
             ..
@@ -33,10 +34,11 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
                 QkNorm::PerHead | QkNorm::Full | QkNorm::Plain => (size * dim + 4) * full * (query + kv),
                 QkNorm::PerHeadLayer | QkNorm::EachHead => (size * dim + 8) * full * (query + kv),
             };
+            let of_values = if value_norm { (size * value + 4) * full * kv } else { Wide::ZERO };
             // The gate, and the output behind it.
             let gate = if output_gate || head_gate { 2 * size * full * query * value } else { Wide::ZERO };
             let mut bytes = core(at, query, query * value);
-            bytes.saved.put(Part::Attention, qkv + norm + gate);
+            bytes.saved.put(Part::Attention, qkv + norm + of_values + gate);
             bytes
         }
         Attention::Mla {

@@ -115,6 +115,10 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
         shared += size * at.local * (at.hidden + 1);
     }
     bytes.keep(Part::SharedExperts, shared, again || at.recomputes("shared_experts"));
+    if moe.scaled_branches {
+        // What the router is given, and the norms behind either branch; experts keep the rows that they are sent.
+        bytes.keep(Part::Norms, 3 * at.stream() + 4 * at.statistic * at.local, again);
+    }
     if at.megatron() {
         let kept =
             if again { 0 } else { 2 } + if activation_again { Wide::ZERO } else { 1 + Wide::from(loose) };

@@ -17,7 +17,8 @@ pub fn is_split(plan: &Plan) -> bool {
 }
 
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
-/// gated one, what is doubled and squared of a squared ReLU, and both halves within their bounds.
+/// gated one, what is doubled and squared of a squared ReLU, both halves within their bounds, and what libtorch keeps of an
+/// xIELU that is made again, with the gradients on their way.
 fn unit_tensors(at: &Setting<'_>) -> Wide {
     let bounded = at.plan.model.gated && at.plan.model.activation_limit.is_some();
     let within = Wide::of(if bounded { 2 } else { 0 });
@@ -26,6 +27,7 @@ fn unit_tensors(at: &Setting<'_>) -> Wide {
             (true, Activation::SquaredRelu) => Wide::of(5),
             (true, _) => Wide::of(4),
             (false, Activation::SquaredRelu) => Wide::of(3),
+            (false, Activation::Xielu) => Wide::of(7),
             (false, _) => Wide::of(1),
         }
 }

@@ -63,6 +63,7 @@ pub fn import_megatron(config: &Map<String, Value>, beside: Beside) -> Result<Ar
             sinks: word("softmax_type") == "learnable",
             output_gate: flag("attention_output_gate"),
             values_are_keys: false,
+            value_norm: false,
             shared_kv: false,
             value_dim: None,
             head_gate: false,

@@ -37,6 +37,9 @@ pub enum Attention {
         /// Whether values are the keys (Gemma 4's full attention).
         #[serde(default)]
         values_are_keys: bool,
+        /// Whether values have a norm of single heads without a weight (Gemma 4).
+        #[serde(default, skip_serializing_if = "super::no")]
+        value_norm: bool,
         /// Whether keys and values are those of an earlier layer, so that there are only queries (Gemma 3n).
         #[serde(default, skip_serializing_if = "super::no")]
         shared_kv: bool,
@@ -127,6 +130,7 @@ impl Attention {
             sinks: false,
             output_gate: false,
             values_are_keys: false,
+            value_norm: false,
             shared_kv: false,
             value_dim: None,
             head_gate: false,

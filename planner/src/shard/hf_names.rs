@@ -123,6 +123,7 @@ fn plain_names(parameter: &Parameter, names: Names) -> Vec<Parameter> {
         "attention.residual_norm" => one("laurel.post_laurel_norm"),
         "attention.linear" => one("self_attn.linear_attn"),
         "mlp.linear" => one("mlp.linear_mlp"),
+        "mlp" if kind.starts_with("alpha_") => one("mlp.act_fn"),
         "final_norm" if prefix.is_empty() => one("model.norm"),
         "head" => one("lm_head"),
         "attention.norm" => one("input_layernorm"),

@@ -132,6 +132,8 @@ pub enum Init {
     Ones,
     /// All zeros.
     Zeros,
+    /// All this number.
+    Constant(f64),
 }
 
 /// A cut of a parameter.

@@ -1,4 +1,4 @@
-//! Grouped-query attention: fused projections, norms of queries and keys, rotation, sinks, a gate on the output.
+//! Grouped-query attention: fused projections, norms of queries, keys and values, rotation, sinks, a gate on the output.
 
 use std::rc::Rc;
 
@@ -23,6 +23,8 @@ pub struct Grouped {
     /// Fused query, key and value matrix, and bias.
     mixed: Vec<usize>,
     norms: HeadNorms,
+    /// Epsilon of the norm of values, where they have one.
+    value_norm: Option<f64>,
     sinks: Option<usize>,
     proj: usize,
     proj_bias: Option<usize>,
@@ -31,12 +33,13 @@ pub struct Grouped {
     rule: Rule,
 }
 
-/// Rows of the fused matrix: of each kv head its query heads, their gates, a key, a value.
+/// Rows of the fused matrix: of each kv head its query heads, their gates, a key, and a value where that is another.
 #[derive(Debug, Clone, Copy)]
 struct Rows {
     kv_heads: i64,
     queries: i64,
     gated: bool,
+    values_are_keys: bool,
     dim: i64,
     /// Where the fused matrix is cut through kv heads: this rank's kv head, and its first query head and their number.
     own: Option<[i64; 3]>,
@@ -63,7 +66,9 @@ impl Rows {
         let (size, d) = (mixed.size(), self.dim);
         let (s, b) = (size[0], size[1]);
         let gates = if self.gated { self.queries } else { 0 };
-        let rows = self.queries + gates + 2;
+        let key = self.queries + gates;
+        let value = key + i64::from(!self.values_are_keys);
+        let rows = value + 1;
         let all = mixed.f_view([s, b, self.kv_heads, rows, d])?;
         let (all, first, count) = match self.own {
             Some([kv_head, first, count]) => (all.f_narrow(2, kv_head, 1)?, first, count),
@@ -75,8 +80,8 @@ impl Rows {
         Ok(Parts {
             query: flat(0)?,
             gate: self.gated.then(|| flat(self.queries)).transpose()?,
-            key: all.f_select(3, rows - 2)?,
-            value: all.f_select(3, rows - 1)?,
+            key: all.f_select(3, key)?,
+            value: all.f_select(3, value)?,
         })
     }
 }
@@ -113,6 +118,7 @@ impl Grouped {
             sinks,
             output_gate,
             values_are_keys,
+            value_norm,
             shared_kv,
             // Whatever these would change is among the planner's limits of the executor.
             value_dim: _,
@@ -122,7 +128,6 @@ impl Grouped {
         else {
             anyhow::bail!("not grouped-query attention");
         };
-        ensure!(!values_are_keys, "the executor has no values that are the keys yet");
         ensure!(!shared_kv, "the executor has no keys and values of an earlier layer yet");
         let part = |part: &str| format!("{name}.{part}");
         let matrix = names.take(&part("qkv.weight"))?;
@@ -141,6 +146,7 @@ impl Grouped {
                 .flatten()
                 .collect(),
             norms: HeadNorms::find(&plan.model, qk_norm, scores.norm_after_rotation, names, name)?,
+            value_norm: value_norm.then_some(plan.model.norm_eps),
             sinks: names.optional(sinks, &part("sinks"))?,
             proj: names.take(&part("proj.weight"))?,
             proj_bias: names.optional(out_bias, &part("proj.bias"))?,
@@ -148,6 +154,7 @@ impl Grouped {
                 kv_heads: i64::try_from(local)?,
                 queries: i64::try_from(queries)?,
                 gated: output_gate,
+                values_are_keys,
                 dim: i64::try_from(head_dim)?,
                 own,
             },
@@ -208,6 +215,10 @@ impl Grouped {
             Some(tables) => tables.rotate(&heads),
             None => Ok(heads),
         };
+        let valued = |value: Tensor| match self.value_norm {
+            Some(epsilon) => anyhow::Ok(value.f_rms_norm([rows.dim], None::<&Tensor>, epsilon)?),
+            None => Ok(value),
+        };
         let tempered = |query: Tensor| self.rule.tempered(query, &pass.positions);
         let packed = if self.norms.is_over_all_heads() {
             let plain = tape.segment(&[&mixed], &[], |inputs, _| {
@@ -219,7 +230,7 @@ impl Grouped {
             drop(plain);
             tape.segment(&[&normed], &[], |inputs, _| {
                 let [query, key, value] = heads.parts(&inputs[0])?;
-                pack(&[tempered(rotated(query)?)?, rotated(key)?, value])
+                pack(&[tempered(rotated(query)?)?, rotated(key)?, valued(value)?])
             })?
         } else {
             tape.segment(&[&mixed], self.norms.parameters(), |inputs, weights| {
@@ -229,7 +240,7 @@ impl Grouped {
                     false => rotated(self.norms.normed(heads, weights)?),
                     true => self.norms.normed(rotated(heads)?, weights),
                 };
-                pack(&[tempered(turned(query, of_query)?)?, turned(key, of_key)?, value])
+                pack(&[tempered(turned(query, of_query)?)?, turned(key, of_key)?, valued(value)?])
             })?
         };
         attention(tape, settings, &packed, heads, self.sinks, &self.rule)

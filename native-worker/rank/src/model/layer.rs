@@ -10,6 +10,7 @@ use planner::model::{self, Attention, Branches, LayerKind, MixerRef};
 use super::attention::Grouped;
 use super::functions::multiplied;
 use super::latent::Latent;
+use super::linear::Linear;
 use super::mlp::Mlp;
 use super::moe::Mixture;
 use super::names::Names;
@@ -39,11 +40,13 @@ struct Part<T> {
 enum Mixer {
     Grouped(Grouped),
     Latent(Latent),
+    Linear(Linear),
 }
 
 enum Feed {
     Dense(Mlp),
-    Experts(Mixture),
+    Linear(Linear),
+    Experts(Box<Mixture>),
 }
 
 impl Layer {
@@ -83,6 +86,7 @@ impl Layer {
                     MixerRef::Attention(attention @ Attention::Mla { .. }) => {
                         Mixer::Latent(Latent::find(plan, attention, names, &name)?)
                     }
+                    MixerRef::Linear => Mixer::Linear(Linear::find(names, &name)?),
                     _ => {
                         bail!("the executor does not run layers of {} yet", architecture.kind_in_words(kind))
                     }
@@ -92,7 +96,11 @@ impl Layer {
         };
         let feed = match kind.mlp {
             model::Mlp::None => None,
-            model::Mlp::Linear => bail!("the executor has no single matrix in the place of an MLP yet"),
+            model::Mlp::Linear => {
+                let (norm, after) = part("mlp")?;
+                let inner = Feed::Linear(Linear::find(names, &format!("{prefix}.mlp"))?);
+                Some(Part { norm, inner, after })
+            }
             model::Mlp::Dense => {
                 let (norm, after) = part("mlp")?;
                 let inner = Feed::Dense(Mlp::find(plan, names, &format!("{prefix}.mlp"))?);
@@ -101,7 +109,7 @@ impl Layer {
             model::Mlp::Moe => {
                 let (norm, after) = part("mlp")?;
                 let moe = architecture.moe.as_ref().context("a layer of experts in a model without")?;
-                let inner = Feed::Experts(Mixture::find(plan, moe, names, prefix, world)?);
+                let inner = Feed::Experts(Box::new(Mixture::find(plan, moe, names, prefix, world)?));
                 Some(Part { norm, inner, after })
             }
         };
@@ -184,7 +192,7 @@ impl Part<Mixer> {
     fn normed(&self, tape: &mut Tape<'_>, settings: &Settings, stream: &Flow) -> anyhow::Result<Flow> {
         match (&self.norm, &self.inner) {
             (None, _) => Ok(stream.another()),
-            (Some(norm), Mixer::Grouped(_)) => norm.forward(tape, stream),
+            (Some(norm), Mixer::Grouped(_) | Mixer::Linear(_)) => norm.forward(tape, stream),
             (Some(norm), Mixer::Latent(_)) => norm.forward_again(tape, settings, stream),
         }
     }
@@ -201,6 +209,7 @@ impl Mixer {
         match self {
             Mixer::Grouped(grouped) => grouped.forward(tape, settings, pass, normed),
             Mixer::Latent(latent) => latent.forward(tape, settings, pass, normed),
+            Mixer::Linear(linear) => linear.forward(tape, settings, normed),
         }
     }
 }
@@ -231,6 +240,13 @@ impl Feed {
                 };
                 mlp.finish(tape, settings, partial)
             }
+            Feed::Linear(linear) => {
+                let normed = match norm {
+                    Some(norm) => norm.forward(tape, stream)?,
+                    None => stream.another(),
+                };
+                linear.forward(tape, settings, normed)
+            }
             Feed::Experts(mixture) => {
                 let pass = pass.clone();
                 let run = move |tape: &mut Tape<'a>, stream: &Flow| {
@@ -238,7 +254,7 @@ impl Feed {
                         Some(norm) => norm.forward_again(tape, settings, stream)?,
                         None => stream.another(),
                     };
-                    mixture.forward(tape, settings, &pass, normed)
+                    mixture.forward(tape, settings, &pass, stream, normed)
                 };
                 if settings.recompute.module("moe") {
                     tape.checkpoint(&[stream], move |tape, inputs| run(tape, &inputs[0]))

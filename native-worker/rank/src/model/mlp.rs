@@ -1,11 +1,13 @@
 //! A dense MLP, and what shared experts are.
 
 use planner::Plan;
+use planner::model::Activation;
 
 use super::activation::Unit;
 use super::functions::{column_linear, row_linear, unit};
 use super::names::Names;
 use super::settings::Settings;
+use super::xielu::xielu;
 use crate::tape::{Flow, Tape};
 
 /// Numbers of an MLP's parameters.
@@ -15,6 +17,8 @@ pub struct Mlp {
     second: usize,
     second_bias: Option<usize>,
     unit: Unit,
+    /// The scalars of an activation that learns two: of its positive and of its negative side.
+    scalars: Option<[usize; 2]>,
 }
 
 impl Mlp {
@@ -26,12 +30,16 @@ impl Mlp {
         let named = |part: &str| format!("{name}.{part}");
         let bias = plan.model.mlp_bias;
         let matrix = names.take(&named("fc1.weight"))?;
+        let scalars = (plan.model.activation == Activation::Xielu)
+            .then(|| anyhow::Ok([names.take(&named("alpha_p"))?, names.take(&named("alpha_n"))?]))
+            .transpose()?;
         let first = [Some(matrix), names.optional(bias, &named("fc1.bias"))?].into_iter().flatten().collect();
         Ok(Mlp {
             first,
             second: names.take(&named("fc2.weight"))?,
             second_bias: names.optional(bias, &named("fc2.bias"))?,
             unit: Unit::new(&plan.model),
+            scalars,
         })
     }
 
@@ -42,7 +50,10 @@ impl Mlp {
     pub fn partial(&self, tape: &mut Tape<'_>, settings: &Settings, normed: Flow) -> anyhow::Result<Flow> {
         let both = column_linear(tape, &normed, &self.first, settings.sequence_parallel)?;
         drop(normed);
-        let activated = unit(tape, &both, self.unit)?;
+        let activated = match self.scalars {
+            Some(scalars) => xielu(tape, &both, scalars)?,
+            None => unit(tape, &both, self.unit)?,
+        };
         drop(both);
         row_linear(tape, &activated, self.second)
     }

@@ -13,6 +13,7 @@ mod cross_entropy;
 mod functions;
 mod latent;
 mod layer;
+mod linear;
 mod logits;
 mod mlp;
 mod moe;
@@ -26,6 +27,7 @@ mod recompute;
 mod rotary;
 mod scores;
 mod settings;
+mod xielu;
 
 use std::rc::Rc;
 

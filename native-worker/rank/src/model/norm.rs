@@ -39,6 +39,11 @@ impl Norm {
         Norm::of_kind(model::Norm::Rms, architecture, names, name)
     }
 
+    /// An RMSNorm whose weight is the parameter of this number.
+    pub fn rms_of(weight: usize, epsilon: f64) -> Norm {
+        Norm { weight: Some(weight), bias: None, centers: false, epsilon }
+    }
+
     fn of_kind(
         kind: model::Norm,
         architecture: &Architecture,

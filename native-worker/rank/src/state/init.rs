@@ -95,6 +95,10 @@ pub fn fill(shard: &ParamShard, seed: u64, parts: &mut [Part<'_>]) -> anyhow::Re
             parts.iter_mut().try_for_each(|part| part.into.f_fill_(1.0).map(drop))?;
             return Ok(());
         }
+        Init::Constant(number) => {
+            parts.iter_mut().try_for_each(|part| part.into.f_fill_(number).map(drop))?;
+            return Ok(());
+        }
         Init::Normal(deviation) => deviation,
     };
     let (walk, key) = (Walk::new(shard), key(seed, &shard.name));

@@ -150,6 +150,21 @@ fn recomputed_experts() {
     check_these(&experts(json!({"pp": 2, "schedule": "zb-h1"}), selective(&["moe"])), &["peak"]);
 }
 
+/// A dense branch beside experts, both with norms of their own (Gemma 4).
+#[test]
+fn branches_with_norms_of_their_own() {
+    for (layout, recompute) in [
+        (json!({"ep": 2}), none()),
+        (json!({"tp": 2, "ep": 2}), none()),
+        (json!({"ep": 2}), selective(&["moe"])),
+    ] {
+        let mut plan = experts(layout, recompute);
+        set(&mut plan, "model.architecture.moe.shared_ffn_hidden_size", 256);
+        set(&mut plan, "model.architecture.moe.scaled_branches", true);
+        check(&plan);
+    }
+}
+
 /// Windows, caps, scalings and bounds save what plain attention and gates do, and what makes scores again needs no more
 /// than the peak elsewhere.
 #[test]
@@ -170,12 +185,24 @@ fn parts_of_published_families() {
     ];
     let bounded = [("activation", json!("gpt_oss")), ("activation_limit", json!(7.0))];
     let behind = [("no_pre_norms", json!(true)), ("post_norms", json!(true))];
+    let learned = [("gated", json!(false)), ("activation", json!("xielu"))];
     let beside = [("branches", json!("one_norm")), ("norm", json!("layer_weight"))];
+    let searched = [
+        ("other_mixers", json!(["linear"])),
+        (
+            "pattern",
+            json!([{"mlp": "dense"}, {"mixer": 1, "mlp": "dense", "ffn": 512}, {"mlp": "linear"}, {"mixer": null, "mlp": "none"}]),
+        ),
+    ];
+    let of_keys = json!({"kind": "gqa", "heads": 4, "kv_heads": 2, "head_dim": 64, "values_are_keys": true});
     for layout in [json!({}), json!({"tp": 2}), json!({"cp": 2})] {
+        check(&with(layout.clone(), &[("attention", of_keys.clone())]));
+        check(&with(layout.clone(), &searched));
         check(&with(layout.clone(), &window));
         check(&with(layout.clone(), &caps));
         check(&with(layout.clone(), &bounded));
         check(&with(layout.clone(), &behind));
+        check(&with(layout.clone(), &learned));
         check(&with(layout, &beside));
     }
 }

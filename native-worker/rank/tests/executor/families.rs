@@ -48,6 +48,28 @@ fn gemma(plan: &mut Value) {
     );
 }
 
+/// Gemma 4's kind: full layers whose values are their keys, on heads of another width and number, of which a part turns;
+/// norms of values, a dense MLP beside experts with norms of their own, and a router with scales.
+fn gemma4(plan: &mut Value) {
+    let scores = json!({"scale": 1.0, "window": 5, "rope": {"theta": 500.0}});
+    let window = json!({"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8, "qk_norm": "per_head",
+                        "value_norm": true, "scores": scores});
+    let full = json!({"kind": "gqa", "heads": 8, "kv_heads": 2, "head_dim": 16, "rotary_dim": 4, "qk_norm": "per_head",
+                      "value_norm": true, "values_are_keys": true, "scores": {"scale": 1.0}});
+    model(
+        plan,
+        json!({
+            "attention": window,
+            "other_mixers": [{"attention": full}],
+            "pattern": [{}, {"mixer": 1}],
+            "post_norms": true,
+            "tied_embeddings": true,
+            "rope_scaling": {"kind": "proportional", "factor": 1.0},
+            "moe": {"experts": 8, "top_k": 2, "ffn_hidden_size": 24, "shared_ffn_hidden_size": 32, "scaled_branches": true},
+        }),
+    );
+}
+
 /// gpt-oss's kind: sinks, windows, YaRN, bounded gates, biases everywhere, experts.
 fn gpt_oss(plan: &mut Value) {
     let experts = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 24, "router_bias": true});
@@ -93,6 +115,12 @@ fn cohere(plan: &mut Value) {
     set(plan, "model.architecture.attention.qk_norm", "each_head");
 }
 
+/// Apertus's kind: an activation that learns.
+fn apertus(plan: &mut Value) {
+    model(plan, json!({"gated": false, "activation": "xielu"}));
+    set(plan, "model.architecture.attention.qk_norm", "per_head");
+}
+
 /// GPT-NeoX's kind.
 fn neox(plan: &mut Value) {
     model(
@@ -101,11 +129,43 @@ fn neox(plan: &mut Value) {
     );
 }
 
+/// Llama-Nemotron's kind: layers of a search, with attention and MLPs of their own sizes, one matrix, or nothing.
+fn searched(plan: &mut Value) {
+    let attention = |kv_heads: u64| json!({"kind": "gqa", "heads": 8, "kv_heads": kv_heads, "head_dim": 8});
+    let pattern = json!([
+        {"mlp": "dense", "ffn": 48}, {"mixer": null, "mlp": "dense"}, {"mixer": 2, "mlp": "dense"},
+        {"mixer": 1, "mlp": "none"}, {"mlp": "linear"}, {"mixer": null, "mlp": "none"},
+    ]);
+    let others = json!([{"attention": attention(2)}, "linear"]);
+    model(
+        plan,
+        json!({"num_layers": 6, "attention": attention(4), "other_mixers": others, "pattern": pattern}),
+    );
+}
+
+#[test]
+fn layers_of_a_search() {
+    check(2, 2, searched, layout(json!({"sp": false})));
+    check(4, 4, searched, same);
+    check(4, 2, searched, layout(json!({"pp": 2})));
+    check(2, 1, searched, layout(json!({"cp": 2})));
+    check(2, 1, searched, layout(json!({"pp": 2, "schedule": "zb-h1"})));
+}
+
 #[test]
 fn windows_caps_and_multipliers() {
     check(2, 2, gemma, same);
     check(2, 1, gemma, layout(json!({"cp": 2})));
     check(4, 2, gemma, layout(json!({"pp": 2})));
+}
+
+#[test]
+fn values_that_are_keys_and_scaled_branches() {
+    check(2, 2, gemma4, layout(json!({"ep": 2})));
+    // More ranks than full layers have key-value heads.
+    check(4, 4, gemma4, layout(json!({"ep": 2, "etp": 2})));
+    check(4, 1, gemma4, layout(json!({"cp": 2, "ep": 2})));
+    check(4, 2, gemma4, layout(json!({"pp": 2, "ep": 2})));
 }
 
 #[test]
@@ -133,12 +193,19 @@ fn branches_side_by_side() {
 }
 
 #[test]
+fn an_activation_that_learns() {
+    check(2, 2, apertus, same);
+    check(2, 2, apertus, layout(json!({"sp": false})));
+    check(2, 1, apertus, layout(json!({"pp": 2, "schedule": "zb-h1"})));
+}
+
+#[test]
 fn recomputation_of_them() {
     for recompute in [
         json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
         json!({"granularity": "selective", "modules": ["core_attn", "mlp"]}),
     ] {
-        for family in [gemma, olmo, cohere] {
+        for family in [gemma, gemma4, apertus, olmo, cohere, searched] {
             check(2, 2, family, |plan| set(plan, "training.recompute", recompute.clone()));
         }
     }

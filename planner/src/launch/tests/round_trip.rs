@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::frameworks::megatron_lm;
 use crate::import::{Arguments, Job, import_megatron_job};
-use crate::model::{Attention, presets};
+use crate::model::{Attention, LayerKind, Mixer, presets};
 use crate::wire::PlanFile;
 
 /// The flags, and whether they say all of the plan.
@@ -27,11 +27,18 @@ fn normal(plan: &Plan) -> Plan {
     plan.layout.splitter = None;
     plan.name = String::new();
     plan.file = PlanFile::default();
-    plan.model.pattern.clear();
     plan.software = Default::default();
     if let Attention::Gqa { rotary_dim, head_dim, .. } = &mut plan.model.attention {
         *rotary_dim = rotary_dim.filter(|rotated| *rotated != *head_dim);
     }
+    // Which of two attentions is the model's first says nothing.
+    let first = plan.model.layer_kind(0).mixer.filter(|mixer| *mixer > 0);
+    if let Some(Mixer::Attention(other)) =
+        first.and_then(|mixer| plan.model.other_mixers.get_mut(mixer as usize - 1))
+    {
+        std::mem::swap(other, &mut plan.model.attention);
+    }
+    plan.model.pattern.clear();
     if let Some(moe) = &mut plan.model.moe
         && moe.routing.groups <= 1
     {
@@ -62,8 +69,10 @@ fn check(value: &Value) -> Result<bool, String> {
     let resolved = Plan::resolve(&back);
     let back = resolved.plan.ok_or_else(|| format!("{:?}", resolved.findings))?;
     for layer in 0..plan.model.num_layers {
-        if plan.model.layer_kind(layer) != back.model.layer_kind(layer) {
-            return Err(format!("layer {layer} differs"));
+        let (kind, kind_back) = (plan.model.layer_kind(layer), back.model.layer_kind(layer));
+        let mixers = [plan.model.mixer(kind), back.model.mixer(kind_back)].map(|mixer| format!("{mixer:?}"));
+        if mixers[0] != mixers[1] || (LayerKind { mixer: kind_back.mixer, ..kind }) != kind_back {
+            return Err(format!("layer {layer} differs: {mixers:?}"));
         }
     }
     let (before, after) = (normal(&plan), normal(&back));

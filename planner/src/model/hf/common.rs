@@ -121,6 +121,7 @@ pub(super) fn grouped_attention(reader: &mut Reader, kind: &str) -> Attention {
             _ => false,
         },
         values_are_keys: false,
+        value_norm: false,
         shared_kv: false,
         value_dim: None,
         head_gate: false,

@@ -134,6 +134,16 @@ pub(super) fn rotate(reader: &Reader, model_type: &str, architecture: &mut Archi
             untruncated: true,
             ..RopeScaling::default()
         }),
+        "apertus" if !named => Some(RopeScaling {
+            kind: RopeKind::Llama3,
+            factor: 8.0,
+            original_positions: Some(8192),
+            fast_slow: Some([4.0, 1.0]),
+            ..RopeScaling::default()
+        }),
+        "gemma4" if !named => {
+            Some(RopeScaling { kind: RopeKind::Proportional, factor: 1.0, ..RopeScaling::default() })
+        }
         _ => scaling,
     };
     match model_type {

@@ -36,6 +36,7 @@ pub(super) fn gpt2(reader: &mut Reader, _: &str) -> Architecture {
         sinks: false,
         output_gate: false,
         values_are_keys: false,
+        value_norm: false,
         shared_kv: false,
         value_dim: None,
         head_gate: false,

@@ -207,6 +207,10 @@ impl Build<'_> {
             architecture.norm_eps = eps;
         }
         architecture.rope_theta = self.real("theta").filter(|&theta| theta > 0.0).unwrap_or(10_000.0);
+        if self.flag("embed_root") {
+            architecture.embedding_multiplier = libm::sqrt(hidden_size as f64);
+        }
+        architecture.logit_multiplier = self.real("logits").unwrap_or(1.0);
         architecture.tied_embeddings = self.flag("tie");
         architecture.learned_positions = self.some("positions");
         architecture.post_norms = self.flag("post");
@@ -415,7 +419,11 @@ impl Build<'_> {
     fn grouped(&mut self, number: usize) -> Attention {
         let head_dim = self.own_number(number, "dim");
         let value_dim = self.own_some(number, "value_dim").filter(|&width| width != head_dim);
-        let rotated = self.own_real(number, "rotated").map(|share| (share * head_dim as f64) as u64);
+        // Angles are for pairs of channels: an odd one takes its neighbour along.
+        let share = self.own_real(number, "rotated");
+        let rotated =
+            share.map(|share| (share * head_dim as f64) as u64).map(|width| width.saturating_add(width % 2));
+        let rotated = self.own_some(number, "turned").or(rotated);
         Attention::Gqa {
             heads: self.own_number(number, "heads"),
             kv_heads: self.own_number(number, "kv"),
@@ -434,6 +442,7 @@ impl Build<'_> {
             sinks: self.own_flag(number, "sinks"),
             output_gate: self.own_flag(number, "output_gate"),
             values_are_keys: self.own_flag(number, "values_are_keys"),
+            value_norm: false,
             shared_kv: false,
             value_dim,
             head_gate: self.own_flag(number, "head_gate"),

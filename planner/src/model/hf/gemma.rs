@@ -1,9 +1,14 @@
 //! Gemma 1 to 4, and 3n: norms on both sides, windows of tokens, layers that share keys and values, inputs of single
 //! layers.
 
+use serde_json::Value;
+
 use super::common::{activation, base, grouped_attention, pattern_by};
 use super::reader::Reader;
 use crate::model::{Activation, Architecture, Attention, LayerInputs, LayerKind, Mixer, Mlp, Moe, Routing};
+
+/// Share of a head's channels that turn in Gemma 4's full attention where a file says nothing of rotation.
+const FULL_TURNED: f64 = 0.25;
 
 /// Gemma 1 to 3.
 pub(super) fn gemma(reader: &mut Reader, kind: &str) -> Architecture {
@@ -48,6 +53,9 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
     let mut window = grouped_attention(reader, "gemma4");
     // Norms of queries and keys stand in for a scale.
     window.scores_mut().scale = Some(1.0);
+    if let Attention::Gqa { value_norm, .. } = &mut window {
+        *value_norm = true;
+    }
     let mut full = window.clone();
     window.scores_mut().window = reader.some("sliding_window");
     let same_kv = reader.flag("attention_k_eq_v", false);
@@ -57,7 +65,7 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
             layers.as_object()?.values().find_map(|layer| layer.get("head_dim")?.as_u64())
         });
         *head_dim = listed.unwrap_or_else(|| reader.number("global_head_dim", 512));
-        *rotary_dim = None;
+        *rotary_dim = turned(reader, *head_dim);
         *values_are_keys = same_kv;
         if same_kv {
             *kv_heads = reader.number("num_global_key_value_heads", *kv_heads);
@@ -67,7 +75,7 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
     let mut architecture = gemma(reader, "gemma4");
     architecture.layer_inputs = (kind == "gemma4").then(|| layer_inputs(reader)).flatten();
     let shared = reader.number("num_kv_shared_layers", 0);
-    let wide = shared > 0 && reader.flag("use_double_wide_mlp", false);
+    let wide = reader.flag("use_double_wide_mlp", false) && shared > 0;
     architecture.attention = window.clone();
     architecture.other_mixers = vec![Mixer::Attention(full.clone())];
     if shared > 0 {
@@ -115,6 +123,19 @@ pub(super) fn gemma4(reader: &mut Reader, kind: &str) -> Architecture {
     architecture
 }
 
+/// Channels of a head of full attention that turn, where not all do; the class has a quarter of them.
+fn turned(reader: &Reader, head_dim: u64) -> Option<u64> {
+    let share = match reader.present("rope_parameters") {
+        None => FULL_TURNED,
+        Some(all) => {
+            let own = all.get("full_attention").unwrap_or(all);
+            own.get("partial_rotary_factor").and_then(Value::as_f64).unwrap_or(1.0)
+        }
+    };
+    let pairs = (share.clamp(0.0, 1.0) * head_dim as f64 / 2.0) as u64;
+    Some(2 * pairs).filter(|&channels| channels < head_dim)
+}
+
 /// Gemma 3n: several copies of the stream, a low-rank path around attention, inputs of single layers, and last layers
 /// with the keys and values of earlier ones.
 pub(super) fn gemma3n(reader: &mut Reader, kind: &str) -> Architecture {
@@ -124,6 +145,9 @@ pub(super) fn gemma3n(reader: &mut Reader, kind: &str) -> Architecture {
         vec![reader.need("intermediate_size")]
     };
     let mut architecture = common(reader, kind);
+    if let Attention::Gqa { value_norm, .. } = &mut architecture.attention {
+        *value_norm = true;
+    }
     let layers = architecture.num_layers;
     if widths.len() > 1 && widths.len() as u64 != layers {
         let message =

@@ -119,6 +119,7 @@ pub(super) fn relative(reader: &mut Reader, kind: &str) -> Architecture {
         sinks: false,
         output_gate: false,
         values_are_keys: false,
+        value_norm: false,
         shared_kv: false,
         value_dim: None,
         head_gate: false,

@@ -36,6 +36,7 @@ pub(super) fn nemotron_nas(reader: &mut Reader, _: &str) -> Architecture {
         sinks: false,
         output_gate: false,
         values_are_keys: false,
+        value_norm: false,
         shared_kv: false,
         value_dim: None,
         head_gate: false,
@@ -78,6 +79,25 @@ pub(super) fn nemotron_nas(reader: &mut Reader, _: &str) -> Architecture {
         .collect();
     architecture.pattern = fold(&kinds);
     architecture
+}
+
+/// Settings of `block_configs` that are read.
+const READ: [(&str, &[&str]); 2] = [
+    ("attention", &["n_heads_in_group", "no_op", "replace_with_linear"]),
+    ("ffn", &["ffn_mult", "intermediate_size", "no_op", "replace_with_linear"]),
+];
+
+/// Whether `block_configs` says nothing of its layers but what is read of it: windows, sinks and sparse matrices, which
+/// the search knew too, would make another model of the same sizes.
+pub(super) fn is_read(blocks: &Value) -> bool {
+    let said = |value: &Value| !(value.is_null() || *value == Value::Bool(false));
+    let layer = |entry: &Value| {
+        READ.iter().all(|(part, read)| {
+            let settings = entry.get(part).and_then(Value::as_object).into_iter().flatten();
+            settings.into_iter().all(|(name, value)| !said(value) || read.contains(&name.as_str()))
+        })
+    };
+    blocks.as_array().is_some_and(|entries| entries.iter().all(layer))
 }
 
 fn commonest(values: impl Iterator<Item = u64>) -> Option<u64> {

@@ -1,8 +1,12 @@
 //! Parameters of a layer's feed-forward part.
 
 use super::{List, Role};
-use crate::model::{Moe, Norm};
+use crate::model::{Activation, Moe, Norm};
 use crate::shard::{Init, Module};
+
+/// What xIELU's two scalars are before their softplus when it starts (transformers `XIELUActivation`): 0.8 on the positive
+/// side, and on the negative one 0.8 less the 0.5 that is added.
+const XIELU_STARTS: [(&str, f64); 2] = [("alpha_p", 0.8), ("alpha_n", 0.3)];
 
 /// A dense MLP, or one expert, on a stream of `width`.
 pub(super) fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, width: u64, ffn: u64) {
@@ -14,6 +18,13 @@ pub(super) fn mlp_parameters(list: &mut List<'_>, prefix: &str, module: Module, 
     list.matrix(&format!("{prefix}.fc1.weight"), module, column, first);
     if bias {
         list.bias(&format!("{prefix}.fc1.bias"), module, column, &first[..first.len() - 1]);
+    }
+    if list.architecture.activation == Activation::Xielu && !expert {
+        for (part, slope) in XIELU_STARTS {
+            // Each rank sees its own channels.
+            let start = Init::Constant(libm::log(libm::expm1(slope)));
+            list.push(&format!("{prefix}.{part}"), module, Role::SharedByHeads, &[1], start, false);
+        }
     }
     list.residual_matrix(&format!("{prefix}.fc2.weight"), module, row, &[width, ffn]);
     if bias {

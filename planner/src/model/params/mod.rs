@@ -25,7 +25,7 @@ pub enum Role {
     Replicated,
     /// Query-key-value, cut by kv groups (dim 0).
     Qkv,
-    /// The same on every tensor-parallel rank, but each sees only its own heads: its gradient is always a part.
+    /// The same on every tensor-parallel rank, but each sees only its own heads or channels: its gradient is always a part.
     SharedByHeads,
     /// First expert matrix, cut along the dim given by expert tensor parallelism.
     ExpertColumn(usize),

@@ -1,6 +1,7 @@
-//! A mixture of experts: router, routed experts in the stream's width or in a latent one, shared experts.
+//! A mixture of experts: router, routed experts in the stream's width or in a latent one, shared experts or a dense branch.
 
 pub mod balance;
+mod branches;
 mod dispatch;
 mod experts;
 mod router;
@@ -21,6 +22,7 @@ use super::settings::{Pass, Settings};
 use crate::collectives::Collectives;
 use crate::tape::{Flow, Tape};
 use balance::{Balancer, TokenGroups};
+use branches::Branches;
 use dispatch::{Dispatch, ExpertGrid};
 use experts::{Doing, Expert, routed};
 use router::{Router, Tokens};
@@ -38,6 +40,7 @@ pub struct Mixture {
     latent_up: Option<usize>,
     shared_gate: Option<usize>,
     shared: Option<Mlp>,
+    branches: Option<Branches>,
 }
 
 impl Mixture {
@@ -90,21 +93,17 @@ impl Mixture {
             weighs_inputs: moe.weighs_inputs,
             grid: ExpertGrid { ep: world.mine(GroupKind::Ep)?, etp: world.mine(GroupKind::Etp)? },
             latent_down: optional(latent, "latent_down.weight")?,
-            latent_norm: latent_norm.map(|weight| Norm {
-                weight: Some(weight),
-                bias: None,
-                centers: false,
-                epsilon,
-            }),
+            latent_norm: latent_norm.map(|weight| Norm::rms_of(weight, epsilon)),
             latent_up: optional(latent, "latent_up.weight")?,
             shared_gate: optional(moe.shared_gate, "shared.gate.weight")?,
             shared: (moe.shared_ffn_hidden_size > 0)
                 .then(|| Mlp::find(plan, names, &format!("{prefix}.moe.shared")))
                 .transpose()?,
+            branches: moe.scaled_branches.then(|| Branches::find(plan, names, prefix)).transpose()?,
         })
     }
 
-    /// What the experts add to the residual stream, whole on this rank's tokens.
+    /// What the experts add to the residual stream, whole on this rank's tokens, of the stream and what its norm made.
     ///
     /// # Errors
     /// When libtorch or a collective fails.
@@ -113,6 +112,7 @@ impl Mixture {
         tape: &mut Tape<'a>,
         settings: &'a Settings,
         pass: &Pass,
+        stream: &Flow,
         normed: Flow,
     ) -> anyhow::Result<Flow> {
         let world = tape.group().world;
@@ -122,23 +122,35 @@ impl Mixture {
             sequences: normed.data().size().get(1).copied().context("a stream without sequences")?,
             loss_scale: pass.balance_scale,
         };
-        let routing = self.router.route(tape, &normed, &tokens)?;
+        let (of_router, given) = match &self.branches {
+            Some(branches) => branches.given(tape, stream)?,
+            None => (normed.another(), normed.another()),
+        };
+        let mut routing = self.router.route(tape, &of_router, &tokens)?;
+        drop(of_router);
+        if let Some(branches) = &self.branches {
+            routing.shares = branches.scaled(tape, &routing)?;
+        }
         let again = settings.recompute.module("moe_act");
         let doing = Doing { unit: self.unit, weighs_inputs: self.weighs_inputs, again };
         let dispatch = Dispatch::new(world, self.grid, &routing.chosen, self.all_experts)?;
         drop(routing.chosen);
         let mut update = match self.latent_down {
-            None => routed(tape, &self.experts, doing, &normed, &routing.shares, dispatch)?,
+            None => routed(tape, &self.experts, doing, &given, &routing.shares, dispatch)?,
             Some(down) => {
-                let latent = row_linear(tape, &normed, down)?;
+                let latent = row_linear(tape, &given, down)?;
                 routed(tape, &self.experts, doing, &latent, &routing.shares, dispatch)?
             }
         };
+        drop(given);
         if let Some(norm) = &self.latent_norm {
             update = norm.forward(tape, &update)?;
         }
         if let Some(up) = self.latent_up {
             update = row_linear(tape, &update, up)?;
+        }
+        if let Some(branches) = &self.branches {
+            update = branches.experts_post_norm.forward(tape, &update)?;
         }
         let Some(shared) = &self.shared else { return Ok(update) };
         let gate = self.shared_gate.map(|gate| row_linear(tape, &normed, gate)).transpose()?;
@@ -155,6 +167,9 @@ impl Mixture {
         if let Some(gate) = gate {
             beside = tape
                 .segment(&[&beside, &gate], &[], |inputs, _| Ok(inputs[0].f_mul(&inputs[1].f_sigmoid()?)?))?;
+        }
+        if let Some(branches) = &self.branches {
+            beside = branches.shared_post_norm.forward(tape, &beside)?;
         }
         tape.add(&update, &beside)
     }

@@ -33,7 +33,10 @@ fn is(plan: &Plan, gated: bool, activation: Activation) -> bool {
 
 /// Whether there are flags for the activation with its gate, or without one.
 fn has_flag(plan: &Plan) -> bool {
-    !is(plan, false, Activation::Silu) && !is(plan, true, Activation::SquaredRelu)
+    use Activation::{Gelu, GeluErf, Silu, SquaredRelu};
+    is(plan, true, Silu)
+        || has_quick_gate(plan)
+        || [SquaredRelu, Gelu, GeluErf].into_iter().any(|activation| is(plan, false, activation))
 }
 
 /// Whether a gate is by some form of GELU or the logistic function of 1.702 times it: of both the quick one has a flag.
