@@ -3,7 +3,7 @@
 pub mod protocol;
 
 use planner::diagnose::Answer;
-use planner::wire::PlanFile;
+use planner::wire::{PlanFile, read_json};
 use wasm_bindgen::prelude::*;
 
 use crate::browser;
@@ -47,7 +47,7 @@ async fn module() -> Result<Module, JsValue> {
 pub async fn ask(question: &Ask) -> Option<Tell> {
     let text = serde_json::to_string(question).ok()?;
     let answer = module().await.ok()?.answer(&text).ok()??;
-    serde_json::from_str(&answer).ok()
+    read_json(&answer).ok()
 }
 
 impl Diagnosis {
@@ -69,6 +69,6 @@ impl Diagnosis {
 
     /// The answer; nothing when the module has failed.
     pub fn answers(self) -> Option<Answer> {
-        serde_json::from_str(&self.finish().ok()?).ok()
+        read_json(&self.finish().ok()?).ok()
     }
 }

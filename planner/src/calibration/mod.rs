@@ -89,7 +89,7 @@ pub fn parse(text: &str) -> Result<CalibrationFile, Box<Finding>> {
             text.len()
         )));
     }
-    let file: CalibrationFile = serde_json::from_str(text).map_err(|error| {
+    let file: CalibrationFile = crate::wire::read_json(text).map_err(|error| {
         wrong(format!("this is not a calibration profile: {error}; `shardplan calibrate` writes one"))
     })?;
     if file.version != VERSION {

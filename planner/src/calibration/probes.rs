@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, read_value};
 
 /// A plan to run for a calibration.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,5 +164,5 @@ fn probe(
         "run": {"steps": STEPS},
     });
     // Written here, so it reads: a test resolves every probe.
-    Probe { name, file: serde_json::from_value(file).unwrap_or_default() }
+    Probe { name, file: read_value(file).unwrap_or_default() }
 }

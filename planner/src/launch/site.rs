@@ -141,7 +141,7 @@ impl Site {
                 _ => {}
             }
         }
-        serde_json::from_value(Value::Object(fields)).unwrap_or_default()
+        crate::wire::read_value(Value::Object(fields)).unwrap_or_default()
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Architecture;
-use crate::wire::{ClusterFile, TrainingFile};
+use crate::wire::{ClusterFile, TrainingFile, read_json};
 
 /// A model of the catalogue.
 #[derive(Debug, Clone, Deserialize)]
@@ -58,7 +58,7 @@ pub struct Batch {
 /// All presets, by id.
 pub fn presets() -> &'static [Preset] {
     static PRESETS: OnceLock<Vec<Preset>> = OnceLock::new();
-    PRESETS.get_or_init(|| serde_json::from_str(include_str!("catalogue.json")).unwrap_or_default())
+    PRESETS.get_or_init(|| read_json(include_str!("catalogue.json")).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::nearest_names;
 use crate::plan::{RECOMPUTE_MODULES, clip};
-use crate::wire::{Precision, Runtime, Schedule};
+use crate::wire::{Precision, Runtime, Schedule, read_value};
 
 /// An axis that a plan file may leave open.
 #[derive(Debug, Clone, Copy)]
@@ -199,7 +199,7 @@ fn unknown(name: &str) -> String {
 
 fn named<T: serde::de::DeserializeOwned>(name: &str, texts: &[&str]) -> Result<Vec<T>, String> {
     let read = |text: &&str| {
-        serde_json::from_value(serde_json::Value::String((*text).to_owned()))
+        read_value(serde_json::Value::String((*text).to_owned()))
             .map_err(|error| format!("{name} can't be `{}`: {error}", clip(text)))
     };
     texts.iter().map(read).collect()

@@ -13,7 +13,7 @@ use super::why::best_of;
 use crate::cluster::{Gpu, gpus};
 use crate::finding::Finding;
 use crate::units::{Bytes, Dtype};
-use crate::wire::{Granularity, PlanFile, Runtime};
+use crate::wire::{Granularity, PlanFile, Runtime, read_value};
 
 /// Candidates that are looked at for one way out.
 const MOST_FOR_RELIEF: u64 = 100_000;
@@ -439,7 +439,7 @@ fn put(axes: &mut Axes, settings: &[(&'static str, Value)]) {
                 axes.distributed_optimizer = value.as_bool().map(|on| vec![on])
             }
             "layout.fsdp.strategy" => {
-                axes.fsdp_strategy = serde_json::from_value(value.clone()).ok().map(|one| vec![one]);
+                axes.fsdp_strategy = read_value(value.clone()).ok().map(|one| vec![one]);
             }
             field => {
                 axes.settings.insert(field.to_owned(), vec![value.clone()]);

@@ -13,7 +13,7 @@ use crate::model::Architecture;
 use crate::plan::{Plan, clip};
 use crate::time;
 use crate::units::Bytes;
-use crate::wire::{MemoryAnswer, Schedule, Verdict};
+use crate::wire::{MemoryAnswer, Schedule, Verdict, read_value};
 
 /// Plans that are simulated to find the one that is compared, and candidates that are looked at.
 const SIMULATED: u64 = 16;
@@ -54,7 +54,7 @@ impl Settings {
                 .map_err(|_| format!("{name} must be a whole number, and it is `{}`", clip(value)))
         };
         let quoted = serde_json::Value::String(value.to_owned());
-        let unknown = |error: serde_json::Error| format!("{name} can't be `{}`: {error}", clip(value));
+        let unknown = |error: crate::wire::Located| format!("{name} can't be `{}`: {error}", clip(value));
         let flag = || match value {
             "true" | "on" | "yes" => Ok(true),
             "false" | "off" | "no" => Ok(false),
@@ -69,7 +69,7 @@ impl Settings {
             "cp" => self.cp = number()?,
             "pp" => self.pp = number()?,
             "vpp" => self.vpp = number()?,
-            "schedule" => self.schedule = serde_json::from_value(quoted).map_err(unknown)?,
+            "schedule" => self.schedule = read_value(quoted).map_err(unknown)?,
             "ep" => self.ep = number()?,
             "etp" => self.etp = number()?,
             "dp_replicate" => self.dp_replicate = number()?,
@@ -77,10 +77,10 @@ impl Settings {
             "recompute" => self.recompute = Recompute(value.to_owned()),
             "distributed_optimizer" => self.distributed_optimizer = flag()?,
             "fsdp_strategy" => {
-                self.fsdp_strategy = Some(serde_json::from_value(quoted).map_err(unknown)?);
+                self.fsdp_strategy = Some(read_value(quoted).map_err(unknown)?);
             }
-            "precision" => self.precision = serde_json::from_value(quoted).map_err(unknown)?,
-            "runtime" => self.runtime = serde_json::from_value(quoted).map_err(unknown)?,
+            "precision" => self.precision = read_value(quoted).map_err(unknown)?,
+            "runtime" => self.runtime = read_value(quoted).map_err(unknown)?,
             "gpu" => value.clone_into(&mut self.gpu),
             "nodes" => self.nodes = number()?,
             "pipeline_layout" => self.pipeline_layout = Some(value.to_owned()),

@@ -209,7 +209,7 @@ pub const RANGE: f64 = 1.64;
 pub fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
-        serde_json::from_str(include_str!("constants.json")).unwrap_or_else(|_| Table {
+        crate::wire::read_json(include_str!("constants.json")).unwrap_or_else(|_| Table {
             // Unreachable: a test reads the file.
             constants: Vec::new(),
             common: BTreeMap::new(),

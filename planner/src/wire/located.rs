@@ -8,8 +8,8 @@ use std::fmt;
 
 use serde::de::value::StringDeserializer;
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, VariantAccess, Visitor,
+    DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Error as _, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Error, Value, map};
@@ -27,6 +27,23 @@ impl fmt::Display for Located {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         if self.path.is_empty() { self.error.fmt(f) } else { write!(f, "{}: {}", self.path, self.error) }
     }
+}
+
+/// What a JSON text holds.
+///
+/// # Errors
+/// What is wrong with it, and at which field.
+pub fn read_json<T: DeserializeOwned>(text: &str) -> Result<T, Located> {
+    let value = serde_json::from_str(text).map_err(|error| Located { path: String::new(), error })?;
+    read_value(value)
+}
+
+/// What a JSON value holds.
+///
+/// # Errors
+/// What is wrong with it, and at which field.
+pub fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Located> {
+    read(value, |fields| T::deserialize(fields))
 }
 
 /// What `read` finds in `value`.
@@ -189,8 +206,7 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some((name, value)) = self.left.next() else { return Ok(None) };
         let (name, _) = self.open.insert((name, value));
-        let key: StringDeserializer<Error> = name.clone().into_deserializer();
-        noted(seed.deserialize(key).map(Some), &Place::Field(self.place, name), self.failed)
+        noted(seed.deserialize(Name(name.clone())).map(Some), &Place::Field(self.place, name), self.failed)
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Error> {
@@ -251,11 +267,75 @@ impl<'de> VariantAccess<'de> for Parts<'_> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        self.struct_variant(&[], visitor)
+        self.several(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Error> {
-        Err(Error::custom(format_args!("`{}` is no word of a plan", self.word)))
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.several(visitor)
+    }
+}
+
+impl Parts<'_> {
+    fn several<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        let Some(value) = self.parts else {
+            return Err(Error::invalid_type(Unexpected::UnitVariant, &visitor));
+        };
+        let place = Place::Field(self.place, &self.word);
+        noted(Reader { value, place, failed: self.failed }.deserialize_any(visitor), &place, self.failed)
+    }
+}
+
+/// The name of a field, which is a number where the map's keys are numbers.
+struct Name(String);
+
+macro_rules! numbers {
+    ($($method:ident $type:ident $visit:ident)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            match self.0.parse::<$type>() {
+                Ok(number) => visitor.$visit(number),
+                Err(_) => visitor.visit_string(self.0),
+            }
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Name {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_string(self.0)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let word: StringDeserializer<Error> = self.0.into_deserializer();
+        visitor.visit_enum(word)
+    }
+
+    numbers! {
+        deserialize_u8 u8 visit_u8 deserialize_u16 u16 visit_u16 deserialize_u32 u32 visit_u32 deserialize_u64 u64 visit_u64
+        deserialize_i8 i8 visit_i8 deserialize_i16 i16 visit_i16 deserialize_i32 i32 visit_i32 deserialize_i64 i64 visit_i64
+    }
+
+    forward_to_deserialize_any! {
+        bool i128 u128 f32 f64 char str string bytes byte_buf option unit unit_struct seq tuple tuple_struct map struct
+        identifier ignored_any
     }
 }
 
@@ -266,6 +346,43 @@ mod tests {
     use super::*;
     use crate::model::{Architecture, Attention, Mixer};
     use crate::wire::PlanFile;
+
+    #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+    enum Message {
+        Word,
+        One(u64),
+        Two(u64, String),
+        Fields { of: std::collections::BTreeMap<u32, f64>, signed: std::collections::BTreeMap<i64, bool> },
+    }
+
+    /// Messages are read as serde_json reads what it has written, and other texts are errors.
+    #[test]
+    fn every_kind_of_message_is_read() {
+        let messages = [
+            Message::Word,
+            Message::One(7),
+            Message::Two(u64::MAX, "x".to_owned()),
+            Message::Fields { of: [(3, 0.1), (70_000, -2.0)].into(), signed: [(-4, true)].into() },
+        ];
+        for message in messages {
+            let text = serde_json::to_string(&message).unwrap();
+            assert_eq!(read_json::<Message>(&text).unwrap(), message, "{text}");
+            assert_eq!(read_json::<Vec<Message>>(&format!("[{text}]")).unwrap(), [message], "{text}");
+        }
+        let check = |text: &str, path: &str| {
+            let error = read_json::<Message>(text).unwrap_err();
+            assert!(serde_json::from_str::<Message>(text).is_err(), "{text}");
+            assert_eq!(error.path, path, "{text}: {error}");
+        };
+        check("{", "");
+        check(r#""One""#, "");
+        check(r#"{"Word": 3}"#, "");
+        check(r#"{"Two": [1]}"#, "Two");
+        check(r#"{"Fields": {"of": {"x": 1}, "signed": {}}}"#, "Fields.of.x");
+        check(r#"{"Fields": {"of": {"3": "x"}, "signed": {}}}"#, "Fields.of.3");
+        check(r#"{"Fields": {"of": {}}}"#, "Fields");
+        check(r#"{"Other": 1}"#, "");
+    }
 
     /// Every field of a plan file that says much, with something of another kind in its place, without it, and with an
     /// unknown one beside it.

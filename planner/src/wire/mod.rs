@@ -20,7 +20,7 @@ pub use calibration::*;
 pub use choose::*;
 pub use hub::*;
 pub use link::{LinkError, decode_link, encode_link};
-pub use located::Located;
+pub use located::{Located, read_json, read_value};
 pub use plan_file::*;
 pub use record::*;
 pub use software_file::*;

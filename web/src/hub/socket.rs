@@ -4,7 +4,7 @@ use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt, select};
 use gloo::net::websocket::{Message, WebSocketError, futures::WebSocket};
 use leptos::prelude::*;
-use planner::wire::{self, ToHub, ToPage};
+use planner::wire::{self, ToHub, ToPage, read_json};
 
 use super::{Connection, Hub};
 use crate::browser;
@@ -75,7 +75,7 @@ async fn converse(hub: Hub, address: &str, token: String) -> End {
     loop {
         select! {
             frame = incoming.next() => match frame {
-                Some(Ok(Message::Text(text))) => match serde_json::from_str::<ToPage>(&text) {
+                Some(Ok(Message::Text(text))) => match read_json::<ToPage>(&text) {
                     Ok(message) => {
                         welcomed |= matches!(message, ToPage::Welcome { .. });
                         hub.receive(message);

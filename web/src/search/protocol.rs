@@ -141,6 +141,7 @@ impl Codec for Json {
         reason = "the other side of the same file wrote it; the trait has no way to fail"
     )]
     fn decode<O: for<'de> Deserialize<'de>>(input: JsValue) -> O {
-        serde_json::from_str(&input.as_string().unwrap_or_default()).expect("a message of this very protocol")
+        planner::wire::read_json(&input.as_string().unwrap_or_default())
+            .expect("a message of this very protocol")
     }
 }

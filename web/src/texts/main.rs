@@ -7,7 +7,7 @@ mod protocol;
 
 use planner::Plan;
 use planner::launch::{as_command_line, read_site, script, site_toml};
-use planner::wire::PlanFile;
+use planner::wire::{PlanFile, read_json};
 use protocol::{Ask, Tell, Wanted, Written};
 use wasm_bindgen::prelude::*;
 
@@ -19,7 +19,7 @@ fn main() {
 /// Answers a question; nothing when it can't be read, which a page of the same build never sees.
 #[wasm_bindgen]
 pub fn answer(question: &str) -> Option<String> {
-    let told = match serde_json::from_str(question).ok()? {
+    let told = match read_json(question).ok()? {
         Ask::Lint(script) => Tell::Lint(planner::lint::lint(script.as_bytes())),
         Ask::Script(wanted) => Tell::Script(written(&wanted)),
         Ask::CommandLine(wanted) => {
@@ -44,7 +44,7 @@ fn written(wanted: &Wanted) -> Option<Written> {
 /// A diagnosis that has read nothing yet. `plan` is the run's, as a plan file's text, where it is known.
 #[wasm_bindgen]
 pub fn diagnosis(plan: Option<String>) -> Diagnosis {
-    let file: Option<PlanFile> = plan.and_then(|text| serde_json::from_str(&text).ok());
+    let file: Option<PlanFile> = plan.and_then(|text| read_json(&text).ok());
     let plan = file.and_then(|file| Plan::resolve(&file).plan);
     Diagnosis(planner::diagnose::Diagnosis::new(plan.as_ref()))
 }

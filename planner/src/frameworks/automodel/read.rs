@@ -11,7 +11,7 @@ use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
 use crate::plan::Plan;
-use crate::wire::{PlanFile, Runtime};
+use crate::wire::{PlanFile, Runtime, read_value};
 
 /// Sections that a plan is made of.
 const SECTIONS: [&str; 9] = [
@@ -86,7 +86,7 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
         let all = layers_of(&plan).unwrap_or(0);
         plan["layout"]["vpp"] = (all.div_ceil(layers) / stages).max(1).into();
     } else if stages > 1 {
-        let schedule = serde_json::from_value(plan["layout"]["schedule"].clone()).ok();
+        let schedule = read_value(plan["layout"]["schedule"].clone()).ok();
         plan["layout"]["vpp"] = schedule.map_or(1, usual_chunks).into();
     }
     let optimizer = settings.text("optimizer._target_").unwrap_or_default().to_ascii_lowercase();
