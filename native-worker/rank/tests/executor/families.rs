@@ -200,6 +200,18 @@ fn an_activation_that_learns() {
 }
 
 #[test]
+fn muon_of_them() {
+    let muon = json!({"kind": "muon", "distributed": false});
+    for family in [gemma4, searched, apertus] {
+        let change = |plan: &mut Value| {
+            family(plan);
+            set(plan, "training.optimizer", muon.clone());
+        };
+        check(4, 4, change, same);
+    }
+}
+
+#[test]
 fn recomputation_of_them() {
     for recompute in [
         json!({"granularity": "full", "method": "uniform", "num_layers": 1}),

@@ -2,7 +2,7 @@
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
 use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
-use crate::model::{Architecture, Attention, Branches, Mixer, Norm, Positions, QkNorm, Scores};
+use crate::model::{Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores};
 use crate::plan::Plan;
 use crate::wire::{Dispatcher, Granularity, Runtime};
 
@@ -182,6 +182,14 @@ pub const GAPS: &[Gap] = &[
         "model.attention.joint_gate",
         |plan| matches!(plan.model.attention, Attention::Mla { joint_gate: true, .. }),
         "queries and gates are matrices of their own",
+    ),
+    part(
+        "model.attention.value_norm",
+        |plan| {
+            let normed = |attention: &Attention| matches!(attention, Attention::Gqa { value_norm: true, .. });
+            plan.model.mixers().into_iter().filter_map(MixerRef::attention).any(normed)
+        },
+        "values have no norm",
     ),
     part(
         "model.attention.scores",
