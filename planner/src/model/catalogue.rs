@@ -113,7 +113,6 @@ mod tests {
             ("gemma-4-31b", 30_697_345_280),
             ("glm-4.7-flash", 29_943_390_976),
             ("hunyuan-a13b", 80_393_183_232),
-            ("mimo-v2-flash", 308_778_768_832),
             ("ministral-3-8b", 8_489_553_920),
             ("mistral-small-24b", 23_572_403_200),
             ("olmo-2-32b", 32_234_279_936),
@@ -154,7 +153,7 @@ mod tests {
             assert!(released.len() == 7 && year >= 2019 && (1..=12).contains(&month), "{}", preset.id);
             recent += u64::from(year >= 2025);
         }
-        assert!(recent >= 50, "{recent} of 2025 and later");
+        assert!(recent >= 45, "{recent} of 2025 and later");
         let sorted = presets()[2..].is_sorted_by_key(|preset| preset.title.to_lowercase());
         assert!(sorted, "records stand by title, which is how people look for them");
     }

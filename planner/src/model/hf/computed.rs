@@ -118,11 +118,15 @@ fn each_attention(architecture: &mut Architecture, mut change: impl FnMut(&mut A
 
 /// Base and scaling of the angles of all layers, and of those that have their own.
 pub(super) fn rotate(reader: &Reader, model_type: &str, architecture: &mut Architecture) {
-    let Angles { theta, scaling } = angles(reader, "full_attention");
+    let Angles { theta, scaling, stretch } = angles(reader, "full_attention");
     let named = if model_type == "gpt_neox" { "rotary_emb_base" } else { "rope_theta" };
     let outside = reader.present(named).and_then(Value::as_f64).filter(|&theta| theta > 0.0);
     if let Some(theta) = theta.or(outside).or(usual(THETAS, model_type)) {
         architecture.rope_theta = theta;
+    }
+    if let (Some(alpha), Attention::Gqa { head_dim, .. }) = (stretch, &architecture.attention) {
+        let width = *head_dim as f64;
+        architecture.rope_theta *= libm::pow(alpha, width / (width - 2.0).max(1.0));
     }
     let named = reader.present("rope_scaling").is_some() || reader.present("rope_parameters").is_some();
     architecture.rope_scaling = match model_type {

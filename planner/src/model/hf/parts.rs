@@ -176,6 +176,7 @@ const OFF_AT_ZERO: &[&str] = &[
     "shared_expert_intermediate_size",
     "shared_intermediate_size",
     "use_bias",
+    "use_cla",
     "use_mrope",
     "use_qk_norm",
     "use_sliding_window",
@@ -285,12 +286,30 @@ fn is_off(reader: &Reader, architecture: &Architecture, name: &str, value: &Valu
             let normed = matches!(attention, Attention::Gqa { qk_norm, .. } if *qk_norm != QkNorm::None);
             *value == Value::Bool(normed)
         }
+        "layernorm_epsilon" | "norm_eps" => number == Some(architecture.norm_eps),
         "rotary_pct" => number == Some(1.0),
         "rotary" | "route_norm" => *value == Value::Bool(true),
         "score_func" => word == Some("sigmoid"),
         // Which layers have a window is listed.
         "full_attention_interval" | "global_attn_every_n_layers" | "sliding_window_pattern" => {
             reader.config.get("layer_types").is_some_and(Value::is_array)
+        }
+        // Hunyuan's experts, a value for each layer or one for all: its class has a width and a shared expert of it.
+        "attention_head_dim" => {
+            matches!(attention, Attention::Gqa { head_dim, .. } if value.as_u64() == Some(*head_dim))
+        }
+        "moe_intermediate_size" | "num_shared_expert" | "use_mixed_mlp_moe" => {
+            let widths =
+                architecture.moe.as_ref().map(|moe| (moe.ffn_hidden_size, moe.shared_ffn_hidden_size));
+            let usual = |value: &Value| match name {
+                "moe_intermediate_size" => widths.is_some_and(|(width, _)| value.as_u64() == Some(width)),
+                "num_shared_expert" => {
+                    widths.is_some_and(|(width, shared)| value.as_u64() == Some(shared / width.max(1)))
+                }
+                _ => *value == Value::Bool(true),
+            };
+            reader.config.get("model_type").is_some_and(|kind| kind == "hunyuan_v1_moe")
+                && (usual(value) || all(&usual))
         }
         // Falcon's newer decoders don't ask for these, and its older ones with one key-value head not for their number.
         "multi_query" | "parallel_attn" => {

@@ -21,6 +21,9 @@ pub(super) struct Angles {
     pub(super) theta: Option<f64>,
     /// How they are scaled.
     pub(super) scaling: Option<RopeScaling>,
+    /// What the base grows with, to the power of d / (d - 2) for heads of d channels, whatever the length (Hunyuan's
+    /// `alpha`).
+    pub(super) stretch: Option<f64>,
 }
 
 /// The field by which angles are others than those of `rope_theta`, and are not understood; none where all is.
@@ -48,7 +51,14 @@ pub(super) fn angles(reader: &Reader, kind: &str) -> Angles {
     let own = if nested { settings.get(kind).and_then(Value::as_object) } else { Some(settings) };
     let Some(own) = own else { return Angles::default() };
     let theta = own.get("rope_theta").and_then(Value::as_f64).filter(|&theta| theta > 0.0);
-    Angles { theta, scaling: scaling(reader, own).flatten() }
+    Angles { theta, scaling: scaling(reader, own).flatten(), stretch: stretch(own) }
+}
+
+/// Hunyuan's `alpha`; its rule is called dynamic, and is none.
+fn stretch(settings: &Map<String, Value>) -> Option<f64> {
+    let word = settings.get("rope_type").or_else(|| settings.get("type"))?;
+    let alpha = settings.get("alpha").and_then(Value::as_f64).filter(|&alpha| alpha > 0.0);
+    alpha.filter(|_| word == "dynamic")
 }
 
 /// What settings say of scaling, as transformers' `modeling_rope_utils.py` reads them; none where they have a setting that
@@ -78,6 +88,14 @@ fn scaling(reader: &Reader, settings: &Map<String, Value>) -> Option<Option<Rope
             return plain.then_some(None);
         }
         "linear" => (&["factor"], RopeScaling { kind: RopeKind::Linear, factor: factor?, ..usual }),
+        "dynamic" if stretch(settings).is_some() => {
+            let plain = settings.iter().all(|(name, value)| {
+                value.is_null()
+                    || BESIDE.contains(&name.as_str())
+                    || ["alpha", "factor"].contains(&name.as_str())
+            });
+            return plain.then_some(None);
+        }
         "dynamic" => {
             let length = outside("max_position_embeddings").filter(|&length| length >= 1.0)?;
             let original_positions = Some(length as u64);
