@@ -81,6 +81,14 @@ fn small(family: &Value) -> Map<String, Value> {
         config.insert("num_experts_per_tok".to_owned(), json!(1));
     }
     let layers = if config.contains_key("n_layer") { "n_layer" } else { "num_hidden_layers" };
+    // Lists with something for each layer are those of the first ones.
+    let (all, few) =
+        (config.get(layers).and_then(Value::as_u64), family["layers"].as_u64().unwrap_or_default());
+    for list in
+        config.values_mut().filter_map(Value::as_array_mut).filter(|list| Some(list.len() as u64) == all)
+    {
+        list.truncate(few as usize);
+    }
     config.insert(layers.to_owned(), family["layers"].clone());
     config
 }

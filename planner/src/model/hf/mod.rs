@@ -23,7 +23,7 @@ mod spans;
 
 use serde_json::{Map, Value};
 
-use super::Architecture;
+use super::{Architecture, Mixer};
 use crate::finding::{Finding, has_error, nearest_names};
 pub(super) use parts::MOST_PARTS;
 use reader::{Reader, short, short_value};
@@ -177,7 +177,8 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
     reader.filled = families::fill(&mut reader.config, &name);
     // Before what nobody asked for is kept as a part of the model.
     beside::prediction(reader);
-    let architecture = read_as(reader, &name, plain)?;
+    let mut architecture = read_as(reader, &name, plain)?;
+    lead_with_the_first(&mut architecture);
     beside::quantised(reader);
     for key in reader.filled.clone() {
         let (field, asked) = (reader.field(key), reader.was_asked(key));
@@ -186,6 +187,21 @@ fn read(reader: &mut Reader) -> Option<Architecture> {
         }
     }
     Some(architecture)
+}
+
+/// Of two attentions the first layer's is the model's, whichever its family's description begins with.
+fn lead_with_the_first(architecture: &mut Architecture) {
+    let Some(first) = architecture.layer_kind(0).mixer.filter(|mixer| *mixer > 0) else { return };
+    let place = usize::try_from(first - 1).ok().and_then(|place| architecture.other_mixers.get_mut(place));
+    let Some(Mixer::Attention(other)) = place else { return };
+    std::mem::swap(other, &mut architecture.attention);
+    for run in architecture.pattern.iter_mut().chain(&mut architecture.mtp_pattern) {
+        run.mixer = match run.mixer {
+            Some(0) => Some(first),
+            Some(mixer) if mixer == first => Some(0),
+            other => other,
+        };
+    }
 }
 
 /// A config.json as one of a model type, filled with what its class has.

@@ -125,7 +125,11 @@ fn scaling(reader: &Reader, settings: &Map<String, Value>) -> Option<Option<Rope
                 original_positions: Some(original()? as u64),
                 fast_slow: (fast.is_some() || slow.is_some())
                     .then(|| [fast.unwrap_or(32.0), slow.unwrap_or(1.0)]),
-                attention_factor: number("attention_factor"),
+                // Files also say the rule's own.
+                attention_factor: number("attention_factor").filter(|said| {
+                    let usual = 0.1 * libm::log(factor.unwrap_or(1.0).max(1.0)) + 1.0;
+                    (said - usual).abs() > 1e-9 || one.is_some() || all.is_some()
+                }),
                 mscale: (one.is_some() || all.is_some()).then(|| [one.unwrap_or(0.0), all.unwrap_or(0.0)]),
                 untruncated: settings.get("truncate").and_then(Value::as_bool) == Some(false),
                 ..usual

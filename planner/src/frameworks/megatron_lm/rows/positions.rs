@@ -3,7 +3,7 @@
 //! Latent attention has options of its own for it, and scales by default: `--rope-type yarn` by a factor of 40. A model
 //! that does not is told so.
 
-use crate::frameworks::Kind::{Alone, Asked, Beside, Follows, Number, Read, Real};
+use crate::frameworks::Kind::{Alone, Asked, Beside, Follows, Number, Own, Read, Real};
 use crate::frameworks::Row;
 use crate::frameworks::row::Options;
 use crate::import::Arguments;
@@ -48,12 +48,6 @@ fn learned(said: Options) -> bool {
         && said("use-rotary-position-embeddings").is_none()
 }
 
-/// Whether cosines and sines are multiplied by what YaRN multiplies them by.
-fn is_of_the_rule(scaling: &RopeScaling, said: f64) -> bool {
-    let usual = 0.1 * libm::log(scaling.factor.max(1.0)) + 1.0;
-    scaling.kind == RopeKind::Yarn && scaling.mscale.is_none() && (said - usual).abs() < 1e-6
-}
-
 /// The rule of a plan.
 ///
 /// # Errors
@@ -62,7 +56,7 @@ fn rule(plan: &Plan) -> Result<Rule<'_>, &'static str> {
     let Some(scaling) = &plan.model.rope_scaling else { return Ok(Rule::None) };
     let bounds = scaling.fast_slow.unwrap_or(FAST_SLOW);
     match scaling.kind {
-        _ if scaling.attention_factor.is_some_and(|said| !is_of_the_rule(scaling, said)) => {
+        _ if scaling.attention_factor.is_some() => {
             Err("what cosines and sines are multiplied by follows from the rule")
         }
         RopeKind::Yarn if is_latent(plan) => match scaling.mscale {
@@ -227,10 +221,24 @@ pub const POSITIONS: &[Row] = &[
     )
     .bytes(WEIGHTS),
     row("max-position-embeddings", "model.learned_positions", Read(&Beside(learned, &Number)), ARGUMENTS),
-    row("rotary-base", "model.rope_theta", Real, ARGUMENTS).no_bytes("a number of the positions"),
+    row(
+        "rotary-base",
+        "model.rope_theta",
+        Own {
+            write: |plan| Ok(Some(number(libm::round(plan.model.rope_theta)))),
+            read: |word, said| Real.read(word, said),
+        },
+        ARGUMENTS,
+    )
+    .no_bytes("a number of the positions"),
     says(
         "model.rope_theta",
-        |plan| unless(plan.model.rope_theta.fract() != 0.0, "the base of rotary positions is a whole number"),
+        |plan| {
+            unless(
+                plan.model.rope_theta.fract() != 0.0,
+                "the base of rotary positions is a whole number, so it is rounded",
+            )
+        },
         ARGUMENTS,
     ),
     says(FIELD, |plan| rule(plan).map(|_| ()), MODEL),
