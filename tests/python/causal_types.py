@@ -262,6 +262,7 @@ def record(name):
         row["usual"] = usual_sizes(cls)
         return row
     if name in REFUSED:
+        row["usual"] = usual_sizes(cls)
         return row
     small, other = scaled(cls, base, {**usual, **base})
     row["small"] = {"config": small, **(attempt(cls, small) or {})}

@@ -223,7 +223,7 @@ async fn weights_that_are_dropped_are_held_against_the_model() -> Result<()> {
         page.finds("[data-severity=info]", "11 tensors are those that are planned").await?;
         page.browser.screenshot("weights-that-match").await?;
         drop(json!([["model.safetensors.index.json", index(&shapes[..7])]])).await?;
-        page.finds("[data-severity=warning], [data-severity=error]", "the index says").await?;
+        page.finds("[data-severity=warning], [data-severity=error]", "index says").await?;
         page.browser.screenshot("weights-that-do-not").await?;
         // A file of weights names its shapes, and a preset has a config.json too.
         let mut header = serde_json::Map::new();

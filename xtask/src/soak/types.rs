@@ -4,12 +4,10 @@ use anyhow::Result;
 
 use crate::console::timed;
 use crate::place::{Place, Target};
-use crate::test::Surroundings;
 use crate::{build, process, tools};
 
 /// Records them all; whether each is what planner's test compares with.
 pub fn run(place: &Place) -> Result<bool> {
-    Surroundings::find(place)?;
     let torch = build::rank_tools(place)?;
     tools::transformers(place, &torch)?;
     let _lock = place.lock_target(Target::Native)?;
@@ -17,6 +15,7 @@ pub fn run(place: &Place) -> Result<bool> {
     cargo
         .args(["test", "--package", "system-tests", "--test", "processes"])
         .args(["--", "--nocapture", "types::"])
+        .env("SHARDPLAN_TORCH", &torch.python)
         .env("SHARDPLAN_TYPES", "all");
     timed("every type of transformers, recorded anew", || process::watch(&mut cargo, |_| {}))
 }

@@ -2,7 +2,9 @@
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
 use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
-use crate::model::{Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores};
+use crate::model::{
+    Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
+};
 use crate::plan::Plan;
 use crate::wire::{Dispatcher, Granularity, Runtime};
 
@@ -41,13 +43,13 @@ fn has_scores(model: &Architecture) -> bool {
         mixers.iter().filter_map(|mixer| mixer.attention()).map(Attention::scores).collect();
     let mut windows = scores.iter().filter_map(|scores| scores.window);
     let first = windows.next();
-    // Positions that are learned have a flag, and YaRN's factor scales the scores of latent attention there too.
-    let learned = model.learned_positions.is_some();
+    // Positions that are learned have a flag, layers without rotation are listed, and YaRN's factor scales the scores of
+    // latent attention there too.
     let usual = |scores: &Scores| {
-        let positions = if learned { scores.positions } else { Positions::Rotary };
+        let positions = scores.positions;
         let scale = scores.scale.filter(|scale| !is_of_yarn(model, *scale));
         let kept = Scores { positions, window: scores.window, ..Scores::default() };
-        kept == Scores { scale, ..scores.clone() } && scores.positions != Positions::Alibi
+        kept == Scores { scale, ..scores.clone() } && positions != Positions::Alibi
     };
     windows.any(|window| Some(window) != first) || !scores.into_iter().all(usual)
 }
@@ -62,10 +64,11 @@ fn is_of_yarn(model: &Architecture, scale: f64) -> bool {
 
 /// Whether layers differ in more than experts and windows, which no list of layers says.
 fn has_other_layers(model: &Architecture) -> bool {
-    let but_for_windows = |scores: &Scores| Scores { window: None, ..scores.clone() };
-    let first = but_for_windows(model.attention.scores());
+    let but_for_listed =
+        |scores: &Scores| Scores { window: None, positions: Positions::None, ..scores.clone() };
+    let first = but_for_listed(model.attention.scores());
     let other = |mixer: &Mixer| match mixer {
-        Mixer::Attention(attention) => but_for_windows(attention.scores()) != first,
+        Mixer::Attention(attention) => but_for_listed(attention.scores()) != first,
         _ => false,
     };
     model.other_mixers.iter().any(other) || model.pattern.iter().any(|run| run.unnormed)
@@ -115,8 +118,11 @@ pub const GAPS: &[Gap] = &[
     ),
     part(
         "model.activation_limit",
-        |plan| plan.model.activation_limit.is_some(),
-        "a bound of gates has a flag that is not written",
+        |plan| {
+            plan.model.activation_limit.is_some()
+                && !(plan.model.gated && plan.model.activation == Activation::GptOss)
+        },
+        "gates are bounded beside gpt-oss's activation alone",
     ),
     part(
         "model.logit_cap",
@@ -171,7 +177,7 @@ pub const GAPS: &[Gap] = &[
     part(
         "model.pattern",
         |plan| has_other_layers(&plan.model),
-        "layers differ in experts and windows alone, and all have norms",
+        "layers differ in experts, windows and rotation alone, and all have norms",
     ),
     part(
         "model.layers_together",
@@ -194,7 +200,7 @@ pub const GAPS: &[Gap] = &[
     part(
         "model.attention.scores",
         |plan| has_scores(&plan.model),
-        "of what becomes of scores, windows of one size have flags here; chunks, caps, scales and layers without positions are left out",
+        "of what becomes of scores, windows of one size and layers without rotation have flags here; chunks, caps and scales are left out",
     ),
     never("model", "its sizes are options; parts are said by their names"),
     gap(

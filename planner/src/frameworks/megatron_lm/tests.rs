@@ -50,6 +50,26 @@ fn options_become_fields() {
         json!(2),
     );
     check("--recompute-activations", "/training/recompute/modules", json!(["core_attn"]));
+    check("--quick-geglu", "/model/architecture/activation", json!("quick_gelu"));
+    let gpt_oss = "--quick-geglu --glu-linear-offset 1.0 --activation-func-clamp-value 7";
+    check(gpt_oss, "/model/architecture/activation", json!("gpt_oss"));
+    check(gpt_oss, "/model/architecture/activation_limit", json!(7.0));
+    // Of a gate that is another one they are parts that are named.
+    check(
+        "--swiglu --activation-func-clamp-value 7",
+        "/model/architecture/parts/activation-func-clamp-value",
+        json!("7"),
+    );
+    for every in ["2", "([0,1])*2"] {
+        let options = format!(
+            "--position-embedding-type rope --no-rope-freq {every} --window-size (63,0) --window-attn-skip-freq 4"
+        );
+        check(&options, "/model/architecture/attention/scores", json!({"window": 64}));
+        let other = "/model/architecture/other_mixers/0/attention/scores";
+        check(&options, other, json!({"window": 64, "positions": "none"}));
+        check(&options, "/model/architecture/other_mixers/1/attention/scores", json!({"positions": "none"}));
+        check(&options, "/model/architecture/pattern/2/mixer", json!(0));
+    }
 }
 
 /// A small model of a plan, with what a test makes of it.

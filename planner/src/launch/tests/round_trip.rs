@@ -93,7 +93,18 @@ fn presets_come_back() {
             Err(message) => panic!("{}: {message}", preset.id),
         }
     }
-    for id in ["llama-3-8b", "llama-3-70b", "mixtral-8x7b", "qwen3-30b-a3b", "deepseek-v3"] {
+    let some = [
+        "llama-3-8b",
+        "llama-3-70b",
+        "llama-3.1-405b",
+        "mixtral-8x7b",
+        "qwen3-30b-a3b",
+        "deepseek-v3",
+        "gpt-oss-120b",
+        "gpt2-xl",
+        "smollm3-3b",
+    ];
+    for id in some {
         assert!(whole.iter().any(|known| known == id), "{id} of {whole:?}");
     }
 }

@@ -1,6 +1,6 @@
-//! What stands in attention's place: Mamba, gated delta nets, attention in a window.
+//! What stands in attention's place: Mamba, gated delta nets, attention in a window or without rotation.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::pattern::{listed, wrong_list};
 use crate::import::Arguments;
@@ -52,27 +52,52 @@ pub fn mix_otherwise(kinds: &mut [LayerKind], text: Option<&str>) -> Result<(), 
     Ok(())
 }
 
-/// `--window-size` in the layers that `--window-attn-skip-freq` leaves it: put into `attention`, which is the first
-/// layer's, and into `kinds`; the other attention, where there are two.
-pub fn windows(
+/// `--window-size` in the layers that `--window-attn-skip-freq` leaves it, and no rotation in those that `--no-rope-freq`
+/// names: put into `attention`, which is the first layer's, and into `kinds`; the other attentions, where there are some.
+pub fn scores(
     arguments: &Arguments,
     kinds: &mut [LayerKind],
     attention: &mut Value,
-) -> Result<Option<Value>, String> {
-    let Some(window) = window(arguments)? else { return Ok(None) };
-    const NAME: &str = "window-attn-skip-freq";
-    let windowed = match arguments.word(NAME) {
-        None => vec![true; kinds.len()],
-        Some(text) => all_but_every(NAME, &text, kinds.len())?,
+) -> Result<Vec<Value>, String> {
+    let (layers, plain) = (kinds.len(), attention.clone());
+    let window = window(arguments)?;
+    let windowed = match (window, arguments.word("window-attn-skip-freq")) {
+        (None, _) => vec![false; layers],
+        (Some(_), None) => vec![true; layers],
+        (Some(_), Some(text)) => all_but_every("window-attn-skip-freq", &text, layers)?,
     };
-    let first = windowed.first().copied().unwrap_or(true);
-    let mut other = attention.clone();
-    let limited = if first { attention } else { &mut other };
-    limited["scores"] = json!({"window": window});
-    for (kind, windowed) in kinds.iter_mut().zip(&windowed) {
-        kind.mixer = Some(u64::from(*windowed != first));
+    let unrotated = match arguments.word("no-rope-freq") {
+        None => vec![false; layers],
+        Some(text) if text.parse::<usize>().is_ok() => {
+            all_but_every("no-rope-freq", &text, layers)?.into_iter().map(|rotated| !rotated).collect()
+        }
+        Some(text) => listed("no-rope-freq", &text, layers)?,
+    };
+    if window.is_none() && !unrotated.contains(&true) {
+        return Ok(Vec::new());
     }
-    Ok(windowed.iter().any(|windowed| *windowed != first).then_some(other))
+    let mut known: Vec<(bool, bool)> = Vec::new();
+    for (kind, of) in kinds.iter_mut().zip(windowed.into_iter().zip(unrotated)) {
+        let place = known.iter().position(|known| *known == of);
+        kind.mixer = Some(place.unwrap_or(known.len()) as u64);
+        if place.is_none() {
+            known.push(of);
+        }
+    }
+    let mut all = known.into_iter().map(|(windowed, unrotated)| {
+        let mut attention = plain.clone();
+        if windowed {
+            attention["scores"]["window"] = window.into();
+        }
+        if unrotated {
+            attention["scores"]["positions"] = "none".into();
+        }
+        attention
+    });
+    if let Some(first) = all.next() {
+        *attention = first;
+    }
+    Ok(all.collect())
 }
 
 /// Tokens that a token sees by `--window-size`, itself among them: one more than those before it.

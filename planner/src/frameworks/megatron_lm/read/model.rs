@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::mixers::{delta_net, mamba, mix_otherwise, windows};
+use super::mixers::{delta_net, mamba, mix_otherwise, scores};
 use super::pattern::{HybridPattern, frequency_kinds};
-use crate::frameworks::megatron_lm::rows::{PARTS, read_scaling};
+use crate::frameworks::megatron_lm::rows::{OFFSET, PARTS, read_scaling};
 use crate::import::Arguments;
 use crate::model::{LayerKind, Mixer, fold};
 use crate::plan::clip;
@@ -100,11 +100,14 @@ fn layers(arguments: &Arguments, model: &mut Value, hidden: u64) -> Result<Optio
         mix_otherwise(&mut kinds, arguments.word("linear-attention-freq").as_deref())?;
         set(&mut model["other_mixers"], serde_json::to_value([Mixer::DeltaNet(delta.clone())]));
     }
-    if delta.is_some() && arguments.has("window-size") {
-        return Err("--window-size beside --experimental-attention-variant is not planned".to_owned());
+    if let (Some(_), Some(name)) =
+        (&delta, ["window-size", "no-rope-freq"].into_iter().find(|name| arguments.has(name)))
+    {
+        return Err(format!("--{name} beside --experimental-attention-variant is not planned"));
     }
-    if let Some(other) = windows(arguments, &mut kinds, &mut model["attention"])? {
-        model["other_mixers"] = json!([{"attention": other}]);
+    let others = scores(arguments, &mut kinds, &mut model["attention"])?;
+    if !others.is_empty() {
+        model["other_mixers"] = others.into_iter().map(|other| json!({"attention": other})).collect();
     }
     if kinds.iter().any(|kind| *kind != LayerKind::DENSE) {
         set(&mut model["pattern"], serde_json::to_value(fold(&kinds)));
@@ -148,6 +151,16 @@ fn parts(arguments: &Arguments) -> Map<String, Value> {
         let Some(text) = text(row.option).filter(|text| text.parse::<f64>() != Ok(0.0)) else { continue };
         let value = if text.is_empty() { json!(true) } else { clip(&text).into() };
         parts.insert(row.option.to_owned(), value);
+    }
+    // Beside the quick gate alone they are what the plan's model says.
+    let quick = arguments.flag("quick-geglu");
+    let clamped = text("activation-func-clamp-value").filter(|_| !quick);
+    let offset = text("glu-linear-offset").filter(|text| {
+        let offset = text.parse::<f64>().unwrap_or(f64::NAN);
+        offset != 0.0 && !(quick && offset == OFFSET)
+    });
+    for (name, value) in [("activation-func-clamp-value", clamped), ("glu-linear-offset", offset)] {
+        parts.extend(value.map(|value| (name.to_owned(), clip(&value).into())));
     }
     for (name, plain) in [
         ("position-embedding-type", &["learned_absolute", "rope", "yarn"][..]),

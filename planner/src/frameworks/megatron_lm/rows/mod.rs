@@ -22,6 +22,7 @@ use crate::wire::Runtime;
 
 use super::gaps::GAPS;
 use super::known::WITHOUT_EFFECT;
+pub use model::OFFSET;
 pub use other::{NOT_COUNTED, PARTS, REFUSED};
 pub use positions::read_scaling;
 

@@ -5,8 +5,9 @@ use crate::frameworks::Kind::{
     Alone, Asked, Beside, Flag, FlagOff, Follows, Number, Partly, Read, Real, Words,
 };
 use crate::frameworks::{Effect, Row};
-use crate::model::{Activation, LayerKind, Mlp};
+use crate::model::{Activation, LayerKind, Mlp, Positions};
 use crate::plan::Plan;
+use crate::units::number;
 
 const SIZE: &str = "sizes of the model: parameters and activations of every layer";
 const WORD: &str = "words, padded to a multiple for tensor parallelism";
@@ -37,6 +38,13 @@ fn has_flag(plan: &Plan) -> bool {
     is(plan, true, Silu)
         || has_quick_gate(plan)
         || [SquaredRelu, Gelu, GeluErf].into_iter().any(|activation| is(plan, false, activation))
+}
+
+/// What gpt-oss's activation adds to the up projection.
+pub const OFFSET: f64 = 1.0;
+
+fn is_gpt_oss(plan: &Plan) -> bool {
+    is(plan, true, Activation::GptOss)
 }
 
 /// Whether a gate is by some form of GELU or the logistic function of 1.702 times it: of both the quick one has a flag.
@@ -76,10 +84,36 @@ pub const MLP: &[Row] = &[
     )
     .usual("false")
     .bytes(SIZE),
-    row("quick-geglu", "", Alone { write: has_quick_gate, read: |_, _| None }, ARGUMENTS).bytes(SIZE),
+    row(
+        "quick-geglu",
+        "model.activation",
+        Alone {
+            write: has_quick_gate,
+            read: |there, said| {
+                let offset = said("glu-linear-offset").and_then(|word| word.parse::<f64>().ok());
+                there.then(|| if offset == Some(OFFSET) { "gpt_oss" } else { "quick_gelu" }.into())
+            },
+        },
+        ARGUMENTS,
+    )
+    .bytes(SIZE),
+    row("glu-linear-offset", "", Follows(|plan| is_gpt_oss(plan).then(|| number(OFFSET))), MODEL)
+        .no_bytes("a number of the activation"),
+    row(
+        "activation-func-clamp-value",
+        "model.activation_limit",
+        Beside(|said| on(said, "quick-geglu"), &Real),
+        MODEL,
+    )
+    .when(is_gpt_oss)
+    .no_bytes("a number of the activation"),
     says(
         "model.activation",
-        |plan| unless(has_quick_gate(plan), "the gated GELU is the quick one"),
+        |plan| {
+            let other = is(plan, true, Activation::Gelu) || is(plan, true, Activation::GeluErf);
+            unless(other, "the gated GELU is the quick one")?;
+            unless(!has_flag(plan), "this activation has no flag with, or without, a gate")
+        },
         ARGUMENTS,
     ),
     says(
@@ -167,6 +201,14 @@ fn windowed(plan: &Plan) -> Option<String> {
     windows.contains(&None).then(|| listed(windows.iter().map(Option::is_some)))
 }
 
+/// Layers whose queries and keys are not rotated, where there are such.
+fn unrotated(plan: &Plan) -> Option<String> {
+    let positions = |kind: LayerKind| Some(plan.model.mixer(kind)?.attention()?.scores().positions);
+    let none: Vec<bool> =
+        kinds(plan).into_iter().map(|kind| positions(kind) == Some(Positions::None)).collect();
+    (plan.model.learned_positions.is_none() && none.contains(&true)).then(|| listed(none.into_iter()))
+}
+
 /// Layers with a mixture, where some have none.
 fn frequency(plan: &Plan) -> Option<String> {
     let kinds = kinds(plan);
@@ -197,6 +239,9 @@ pub const LAYERS: &[Row] = &[
     row("window-attn-skip-freq", "model.pattern", Follows(windowed), MODEL)
         .when(|plan| windowed(plan).is_some())
         .no_bytes("which layers have a window"),
+    row("no-rope-freq", "model.pattern", Follows(unrotated), MODEL)
+        .when(|plan| unrotated(plan).is_some())
+        .no_bytes("which layers are rotated"),
     row("hybrid-override-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
     row("hybrid-layer-pattern", "model.pattern", Asked(true), ARGUMENTS).bytes(PATTERN),
     row("mamba-num-heads", "model.other_mixers", Asked(true), MODEL).has(MAMBA),

@@ -122,16 +122,12 @@ const fn part(option: &'static str) -> Row {
 
 /// Options that change what a model computes and none of its sizes.
 pub const PARTS: &[Row] = &[
-    part("activation-func-clamp-value"),
     part("apply-residual-connection-post-layernorm"),
-    part("glu-linear-offset"),
     part("moe-apply-probs-on-input"),
     part("moe-input-jitter-eps"),
     part("moe-z-loss-coeff"),
-    part("no-rope-freq"),
     part("qk-clip"),
     part("qk-l2-norm"),
-    part("quick-geglu"),
     part("softmax-scale"),
     part("use-mup"),
 ];
