@@ -18,7 +18,7 @@ mod unambiguous;
 
 pub use batch::assumed_batch;
 pub(crate) use edit::place_of;
-pub use edit::{said, with_value};
+pub use edit::{said, with_value, with_words};
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;

@@ -7,7 +7,7 @@ use planner::time::PARTS;
 use planner::wire::{CalibrationFile, Outcome, PlanFile};
 use serde::Serialize;
 
-use super::{Exit, Failure, exit, say, text};
+use super::{Exit, Failure, exit, input, say, text};
 use crate::probe;
 use crate::run::{MAX_RANKS_HERE, Programs, Request, history, run};
 
@@ -116,7 +116,7 @@ impl Calibrate {
     /// The GPU that plans are measured on.
     fn gpu(&self) -> anyhow::Result<String> {
         if let Some(gpu) = &self.gpu {
-            return Ok(gpu.clone());
+            return input::gpu_id(gpu);
         }
         if probe::gpu_count() == 0 {
             return Ok("cpu".to_owned());

@@ -4,12 +4,34 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use planner::cluster::{Meant, gpu, gpus, meant_gpu};
 use planner::{Finding, wire::PlanFile};
 
 use super::Failure;
 
 /// The largest plan file or config.json that is read. A real one is some tens of kilobytes.
 pub const MAX_INPUT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// The id of a GPU by any of the names that a plan file takes.
+///
+/// # Errors
+/// When it is none of the catalogue.
+pub fn gpu_id(name: &str) -> anyhow::Result<String> {
+    if let Some(gpu) = gpu(name) {
+        return Ok(gpu.id.to_owned());
+    }
+    match meant_gpu(name) {
+        Some(Meant::Gpu { id, .. }) => Ok(id.to_owned()),
+        Some(Meant::Says(sentence)) => Err(Failure::usage(format!("--gpu {name:?}: {sentence}"))),
+        None => {
+            let known: Vec<&str> = gpus().iter().map(|gpu| gpu.id).collect();
+            Err(Failure::usage(format!(
+                "--gpu {name:?} is not in the catalogue; there are {}",
+                known.join(", ")
+            )))
+        }
+    }
+}
 
 /// Reads and parses the plan file at `path` (`-` is standard input), and replaces `hf_config_path` by the file's
 /// content.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use planner::import::{self, Job};
-use planner::plan::{with_usual_framework, with_value};
+use planner::plan::{with_usual_framework, with_words};
 use planner::search::{Choice, Search, SearchAnswer};
 use planner::wire::{Choose, Chosen, PlanFile};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub struct Source {
     /// Whatever is not said beside it is chosen: the fastest valid plan that fits.
     #[arg(long, help_heading = "Instead of a plan file")]
     model: Option<String>,
-    /// GPU, such as h100-sxm
+    /// GPU, such as h100-sxm, h100 or the name that its driver gives it
     #[arg(long, help_heading = "Instead of a plan file")]
     gpu: Option<String>,
     /// Nodes
@@ -114,8 +114,9 @@ impl Source {
                 ));
             }
         };
-        for (path, value) in self.held()? {
-            file = with_value(&file, &path, &value).map_err(|finding| Failure::finding(*finding))?;
+        let held = self.held()?;
+        if !held.is_empty() {
+            file = with_words(&file, &held).map_err(Failure::Findings)?;
         }
         Ok(if usual { with_usual_framework(&file) } else { file })
     }

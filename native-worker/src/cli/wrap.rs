@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Exit, Failure, exit, text};
+use super::{Exit, Failure, exit, input, text};
 use crate::wrap::{self, ReportAs, Request};
 
 /// Run any training command, recorded in a run folder beside its prediction
@@ -58,22 +58,14 @@ impl Wrap {
         {
             return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
         }
-        if let Some(gpu) = &self.gpu
-            && planner::cluster::gpu(gpu).is_none()
-        {
-            let known: Vec<&str> = planner::cluster::gpus().iter().map(|gpu| gpu.id).collect();
-            return Err(Failure::usage(format!(
-                "--gpu {gpu:?} is not in the catalogue; there are {}",
-                known.join(", ")
-            )));
-        }
+        let gpu = self.gpu.as_deref().map(input::gpu_id).transpose()?;
         let request = Request {
             words: self.command,
             plan: self.plan,
             runs: self.runs,
             id: self.id,
             alone: self.alone,
-            gpu: self.gpu,
+            gpu,
             interval: self.interval,
             report: self.report.then_some(if json { ReportAs::Json } else { ReportAs::Table }),
         };

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::parse_plan;
 use crate::finding::Finding;
 use crate::wire::PlanFile;
 
@@ -18,6 +19,25 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
         .ok_or_else(|| refused("it leads below a field that has no parts".to_owned()))?;
     *place = value.clone();
     PlanFile::read(file).map_err(|error| refused(error.error.to_string()))
+}
+
+/// The plan with values at paths as a person says them: they are read as those of a plan file are, in whatever words.
+///
+/// # Errors
+/// What is wrong with one, at its field.
+pub fn with_words(plan: &PlanFile, words: &[(String, Value)]) -> Result<PlanFile, Vec<Finding>> {
+    let mut file = serde_json::to_value(plan).unwrap_or_default();
+    for (path, value) in words {
+        let Some(place) = place_of(&mut file, path) else {
+            let message =
+                format!("{value} can't be put into {path}: it leads below a field that has no parts");
+            return Err(vec![Finding::error(path, value.clone(), message)]);
+        };
+        *place = value.clone();
+    }
+    let mut read = parse_plan(&file.to_string())?;
+    read.remarks.splice(0..0, plan.remarks.iter().cloned());
+    Ok(read)
 }
 
 /// Where a plan file's JSON has a path; null where nothing is said there. None where the path leads through what is no part.
@@ -51,8 +71,9 @@ fn drop_unsaid(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
-    use crate::plan::parse_plan;
 
     #[test]
     fn what_is_said_reads_as_the_same_plan() {
@@ -61,5 +82,29 @@ mod tests {
         let written = said(&plan);
         assert_eq!(serde_json::to_string(&written).unwrap().len(), text.len());
         assert_eq!(PlanFile::read(written).unwrap(), plan);
+    }
+
+    #[test]
+    fn words_are_read_as_in_a_plan_file() {
+        let plan =
+            parse_plan(r#"{"version":1,"model":{"preset":"tiny-moe"},"cluster":{"gpu":"cpu"}}"#).unwrap();
+        let check = |path: &str, value: Value, expected: Value| {
+            let read =
+                with_words(&plan, &[(path.to_owned(), value)]).unwrap_or_else(|found| panic!("{found:?}"));
+            let mut file = serde_json::to_value(&read).unwrap();
+            assert_eq!(place_of(&mut file, path), Some(&mut expected.clone()), "{path}");
+        };
+        check("cluster.gpu", json!("NVIDIA H100 80GB HBM3"), json!("h100-sxm"));
+        check("cluster.gpu", json!("h200"), json!("h200"));
+        check("training.dtype", json!("BF16"), json!("bf16"));
+        check("runtime", json!("FSDP2"), json!("fsdp2"));
+        check("layout.tp", json!("8"), json!(8));
+        let wrong = |path: &str, value: Value, word: &str| {
+            let found = with_words(&plan, &[(path.to_owned(), value)]).unwrap_err();
+            assert!(found.iter().any(|finding| finding.message.contains(word)), "{found:?}");
+        };
+        wrong("layout.tp", json!("many"), "many");
+        wrong("layout.tp.more", json!(1), "");
+        wrong("cluster.gpus_of_a_node", json!(1), "gpus_of_a_node");
     }
 }
