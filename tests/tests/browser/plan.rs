@@ -240,7 +240,7 @@ async fn weights_that_are_dropped_are_held_against_the_model() -> Result<()> {
         page.finds("[data-severity=info]", "11 tensors are those that are planned").await?;
         page.browser.choose("preset-select", "qwen3-0.6b").await?;
         page.browser.choose_file("config-file", &file).await?;
-        page.finds("[data-severity=warning], [data-severity=error]", "no tensor is of layer").await?;
+        page.finds("[data-severity=warning], [data-severity=error]", "tensor is of layer").await?;
         Ok(())
     })
     .await
