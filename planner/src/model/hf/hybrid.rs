@@ -4,8 +4,9 @@ use serde_json::Value;
 
 use super::common::{activation, base, grouped_attention, pattern_by};
 use super::latent::latent_attention;
-use super::mixture::{dense_layers, experts, qwen_dense, qwen_experts, routing};
-use super::reader::Reader;
+use super::mixture::{biased_beside_experts, dense_layers, experts, qwen_dense, qwen_experts, routing};
+use super::reader::{Reader, short_value};
+use crate::finding::Finding;
 use crate::model::{
     Activation, Architecture, Attention, DeltaNet, KimiDelta, LayerKind, LayerRun, Mamba2, Mixer, Mlp, Score,
     fold,
@@ -50,6 +51,11 @@ pub(super) fn qwen_next(reader: &mut Reader, kind: &str) -> Architecture {
 
 /// Nemotron-H and Nemotron 3: layers of one part each, Mamba-2, attention, MLP or experts.
 pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
+    let said =
+        ["hybrid_override_pattern", "layers_block_type"].iter().any(|name| reader.present(name).is_some());
+    if !said {
+        usual_layers(reader);
+    }
     let kinds = block_kinds(reader, "hybrid_override_pattern", "layers_block_type");
     match (&kinds, reader.present("num_hidden_layers").and_then(Value::as_u64)) {
         (None, _) => reader.missing("hybrid_override_pattern"),
@@ -77,6 +83,11 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         Activation::SquaredRelu
     };
     architecture.mlp_bias = reader.flag("mlp_bias", false);
+    // Neither is asked for by its class, whatever the file says.
+    architecture.tied_embeddings = false;
+    if let Attention::Gqa { qkv_bias, out_bias, .. } = &mut architecture.attention {
+        (*qkv_bias, *out_bias) = (false, false);
+    }
     architecture.ffn_hidden_size = reader.need("intermediate_size");
     architecture.other_mixers = vec![Mixer::Mamba2(Mamba2 {
         heads: reader.need("mamba_num_heads"),
@@ -85,12 +96,13 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         state: reader.need("ssm_state_size"),
         conv_kernel: reader.number("conv_kernel", 4),
         conv_bias: reader.flag("use_conv_bias", true),
-        proj_bias: reader.flag("mamba_proj_bias", false),
+        proj_bias: reader.flag("use_bias", false),
         out_norm: true,
     })];
     let kinds = kinds.unwrap_or_default();
     let has_experts = kinds.iter().any(|kind| kind.mlp == Mlp::Moe);
     if has_experts {
+        biased_beside_experts(reader, architecture.mlp_bias);
         let mut moe = experts(reader, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
         if reader.number("n_shared_experts", 1) > 0 {
             moe.shared_ffn_hidden_size = reader.need("moe_shared_expert_intermediate_size");
@@ -105,6 +117,27 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         block_kinds(reader, "mtp_hybrid_override_pattern", "mtp_layers_block_type").unwrap_or_default();
     architecture.mtp_pattern = modules.into_iter().map(LayerKind::run).collect::<Vec<LayerRun>>();
     architecture
+}
+
+/// Puts the layers of Nemotron-H's class into a file that leaves its pattern out. The class has as many as that, whatever
+/// number stands there.
+fn usual_layers(reader: &mut Reader) {
+    const LAYERS: &[&str] = &["linear_attention", "moe", "full_attention", "mlp"];
+    reader.assume("layers_block_type");
+    reader.config.insert("layers_block_type".to_owned(), LAYERS.into());
+    let other = reader.config.insert("num_hidden_layers".to_owned(), LAYERS.len().into());
+    if let Some(other) = other.filter(|other| other.as_u64() != Some(LAYERS.len() as u64)) {
+        let message = format!(
+            "num_hidden_layers is {}, and the file has no hybrid_override_pattern or layers_block_type, which says what they are: \
+             read are the {} layers that its class has then; add the pattern",
+            short_value(&other),
+            LAYERS.len()
+        );
+        let field = reader.field("num_hidden_layers");
+        reader
+            .findings
+            .push(Finding::warning(&field, short_value(&other), message).rule("layer pattern of Nemotron-H"));
+    }
 }
 
 /// Layers by letters (`M*-E`) or by names.

@@ -151,13 +151,32 @@ pub(super) fn qwen(reader: &mut Reader, kind: &str) -> Architecture {
     architecture
 }
 
+/// Refuses biases that a class gives its dense MLPs and shared experts and not its routed ones.
+pub(super) fn biased_beside_experts(reader: &mut Reader, biased: bool) {
+    if biased {
+        let message =
+            "mlp_bias is true, which gives shared experts biases and routed ones none; that can't be planned"
+                .to_owned();
+        reader.refuse("mlp_bias", "parts of models that are not planned", message);
+    }
+}
+
 /// Experts as DeepSeek's configs name them, and the pattern of their layers; none without `n_routed_experts`.
 pub(super) fn routed_experts(reader: &mut Reader, kind: &str, architecture: &mut Architecture) {
     if reader.present("n_routed_experts").is_none() {
         return;
     }
-    let mut moe = experts(reader, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
     let second = kind == "deepseek_v2";
+    // Its class leaves open how many a token goes to, and its models all have six.
+    if second && reader.present("num_experts_per_tok").is_none() {
+        reader.assume("num_experts_per_tok");
+        reader.config.insert("num_experts_per_tok".to_owned(), 6.into());
+    }
+    let mut moe = experts(reader, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size");
+    if second {
+        let biased = reader.flag("mlp_bias", false);
+        biased_beside_experts(reader, biased);
+    }
     moe.routing = routing(reader, if second { Score::Softmax } else { Score::Sigmoid }, !second);
     let shared = reader.number("n_shared_experts", 0);
     moe.shared_ffn_hidden_size = shared.saturating_mul(moe.ffn_hidden_size);

@@ -315,7 +315,12 @@ fn patterns_of_nemotron_are_checked() {
     };
     refused(json!({"hybrid_override_pattern": "MEX"}), "hybrid_override_pattern", "`X`");
     refused(json!({"hybrid_override_pattern": 7}), "hybrid_override_pattern", "7");
-    refused(json!({"hybrid_override_pattern": null}), "hybrid_override_pattern", "has no");
+    // Without one the class has four layers, and says no more than that.
+    let mut open = preset("nemotron-3-nano");
+    open["hybrid_override_pattern"] = Value::Null;
+    let imported = import_hf(open.as_object().unwrap());
+    assert_eq!(imported.architecture.map(|model| model.num_layers), Some(4));
+    assert!(imported.findings.iter().any(|finding| finding.message.contains("add the pattern")));
     refused(json!({"num_hidden_layers": 51}), "num_hidden_layers", "52 layers");
 }
 
