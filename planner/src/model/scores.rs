@@ -143,13 +143,27 @@ pub struct RopeScaling {
 }
 
 impl RopeScaling {
+    /// YaRN's 0.1 `mscale` ln(factor) + 1, by which lengths grow; 1 where nothing is made longer.
+    pub fn growth(&self, mscale: f64) -> f64 {
+        if self.factor <= 1.0 { 1.0 } else { 0.1 * mscale * libm::log(self.factor) + 1.0 }
+    }
+
+    /// What YaRN multiplies cosines and sines by.
+    pub fn amplitude(&self) -> f64 {
+        match (self.attention_factor, self.mscale) {
+            (Some(factor), _) => factor,
+            (None, Some([one, all])) if one != 0.0 && all != 0.0 => self.growth(one) / self.growth(all),
+            (None, _) => self.growth(1.0),
+        }
+    }
+
     /// What scores of latent attention are multiplied by, for heads of `width` channels in queries and keys: `mscale_all_dim`
     /// makes up there for what YaRN multiplies cosines and sines by. None where it leaves them at one over the root of the
     /// width.
     pub fn latent_scale(&self, width: u64) -> Option<f64> {
         let [_, all] = self.mscale.filter(|[_, all]| *all != 0.0)?;
-        let factor = 0.1 * all * libm::log(self.factor) + 1.0;
-        (self.kind == RopeKind::Yarn && self.factor > 1.0).then(|| factor * factor / libm::sqrt(width as f64))
+        let growth = self.growth(all);
+        (self.kind == RopeKind::Yarn && self.factor > 1.0).then(|| growth * growth / libm::sqrt(width as f64))
     }
 }
 

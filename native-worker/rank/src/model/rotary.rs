@@ -55,7 +55,7 @@ impl Rotary {
             }
             RopeKind::Yarn => {
                 yarn(&mut frequencies, scaling, theta, original()?);
-                amplitude = yarn_amplitude(scaling);
+                amplitude = scaling.amplitude();
             }
             RopeKind::Llama3 => llama3(&mut frequencies, scaling, original()?)?,
             RopeKind::Longrope => {
@@ -130,15 +130,6 @@ fn yarn(frequencies: &mut [f64], scaling: &RopeScaling, theta: f64, length: f64)
     for (pair, angle) in frequencies.iter_mut().enumerate() {
         let ramp = ((pair as f64 - low) / width).clamp(0.0, 1.0);
         *angle *= ramp / scaling.factor + 1.0 - ramp;
-    }
-}
-
-fn yarn_amplitude(scaling: &RopeScaling) -> f64 {
-    let of = |mscale: f64| if scaling.factor <= 1.0 { 1.0 } else { 0.1 * mscale * scaling.factor.ln() + 1.0 };
-    match (scaling.attention_factor, scaling.mscale) {
-        (Some(factor), _) => factor,
-        (None, Some([mscale, all])) if mscale != 0.0 && all != 0.0 => of(mscale) / of(all),
-        (None, _) => of(1.0),
     }
 }
 

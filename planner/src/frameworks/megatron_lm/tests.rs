@@ -141,6 +141,33 @@ fn scaled_angles_are_written_as_they_are_read() {
 }
 
 #[test]
+fn scaled_angles_of_a_job_are_written_as_it_has_them() {
+    let latent = "--multi-latent-attention --position-embedding-type rope";
+    let yarn = "--position-embedding-type yarn --rotary-scaling-factor 4 --yarn-original-max-position-embeddings 2048 --yarn-beta-fast 16 --yarn-beta-slow 2";
+    let check = |options: &str, expected: &str| {
+        let imported = import(options);
+        let file = imported.file.unwrap_or_else(|| panic!("{:?}", imported.findings));
+        let (words, why) = positions(&Plan::resolve(&file).plan.unwrap());
+        assert_eq!((words.as_str(), why), (expected, None), "{options}");
+    };
+    // What its defaults are is said.
+    let scaled = "--position-embedding-type rope --rope-type yarn --rotary-scaling-factor";
+    check(latent, &format!("{scaled} 40 --mscale 1 --mscale-all-dim 0"));
+    for numbers in [
+        "--mscale 0.5 --mscale-all-dim 0",
+        "--mscale 0.5 --mscale-all-dim 0.25",
+        "--mscale 0 --mscale-all-dim 1",
+    ] {
+        check(&format!("{latent} --rotary-scaling-factor 8 {numbers}"), &format!("{scaled} 8 {numbers}"));
+        check(&format!("{yarn} {numbers}"), &format!("{yarn} {numbers}"));
+    }
+    check(
+        &format!("{latent} --rope-type rope"),
+        "--position-embedding-type rope --rope-type rope --rotary-scaling-factor 1",
+    );
+}
+
+#[test]
 fn scaled_angles_without_options_are_said() {
     let check = |preset: &str, scaling: Value, expected: &str| {
         let (_, why) = positions(&model(preset, |config| config["rope_scaling"] = scaling));
@@ -165,8 +192,8 @@ fn scaled_angles_without_options_are_said() {
     );
     check(
         "deepseek-v2-lite",
-        json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 1, "mscale_all_dim": 0.5}),
-        "one number for mscale",
+        json!({"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096, "mscale": 0, "mscale_all_dim": 0.5}),
+        "follows from the rule",
     );
 }
 

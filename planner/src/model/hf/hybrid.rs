@@ -83,7 +83,14 @@ pub(super) fn nemotron_h(reader: &mut Reader, kind: &str) -> Architecture {
         Activation::SquaredRelu
     };
     architecture.mlp_bias = reader.flag("mlp_bias", false);
-    // Neither is asked for by its class, whatever the file says.
+    // Its class asks for neither.
+    for name in ["attention_bias", "tie_word_embeddings"] {
+        if reader.present(name) == Some(&Value::Bool(true)) {
+            let message =
+                format!("{name} is true, and the class of Nemotron-H does not ask for it: read as false");
+            reader.note(name, "Hugging Face config.json", message);
+        }
+    }
     architecture.tied_embeddings = false;
     if let Attention::Gqa { qkv_bias, out_bias, .. } = &mut architecture.attention {
         (*qkv_bias, *out_bias) = (false, false);

@@ -119,21 +119,19 @@ fn scaling(reader: &Reader, settings: &Map<String, Value>) -> Option<Option<Rope
         "yarn" => {
             let (fast, slow) = (number("beta_fast"), number("beta_slow"));
             let (one, all) = (number("mscale"), number("mscale_all_dim"));
-            let scaling = RopeScaling {
+            let mut scaling = RopeScaling {
                 kind: RopeKind::Yarn,
                 factor: factor.or_else(ratio)?,
                 original_positions: Some(original()? as u64),
                 fast_slow: (fast.is_some() || slow.is_some())
                     .then(|| [fast.unwrap_or(32.0), slow.unwrap_or(1.0)]),
-                // Files also say the rule's own.
-                attention_factor: number("attention_factor").filter(|said| {
-                    let usual = 0.1 * libm::log(factor.unwrap_or(1.0).max(1.0)) + 1.0;
-                    (said - usual).abs() > 1e-9 || one.is_some() || all.is_some()
-                }),
                 mscale: (one.is_some() || all.is_some()).then(|| [one.unwrap_or(0.0), all.unwrap_or(0.0)]),
                 untruncated: settings.get("truncate").and_then(Value::as_bool) == Some(false),
                 ..usual
             };
+            // Files also say the rule's own.
+            let own = scaling.amplitude();
+            scaling.attention_factor = number("attention_factor").filter(|said| (said - own).abs() > 1e-9);
             let known = &[
                 "factor",
                 "beta_fast",

@@ -25,14 +25,16 @@ const LLAMA_ORIGINAL: u64 = 8192;
 const LLAMA_HIGH_LOW: [f64; 2] = [4.0, 1.0];
 const LLAMA_FACTOR: f64 = 8.0;
 const LATENT_FACTOR: f64 = 40.0;
+/// `mscale` and `mscale_all_dim`, where nothing else is said.
+const MSCALES: [f64; 2] = [1.0, 0.0];
 
 /// By which of the framework's rules the angles of a plan are scaled.
 enum Rule<'a> {
     None,
-    /// Latent attention's YaRN, with the one number of `mscale` and `mscale_all_dim`.
-    Latent(&'a RopeScaling, f64),
-    /// YaRN of other attention.
-    Yarn(&'a RopeScaling, u64),
+    /// Latent attention's YaRN, with `mscale` and `mscale_all_dim`.
+    Latent(&'a RopeScaling, [f64; 2]),
+    /// YaRN of other attention, with the same and the tokens before scaling.
+    Yarn(&'a RopeScaling, [f64; 2], u64),
     Llama(&'a RopeScaling),
     Linear(u64),
 }
@@ -56,25 +58,22 @@ fn rule(plan: &Plan) -> Result<Rule<'_>, &'static str> {
     let Some(scaling) = &plan.model.rope_scaling else { return Ok(Rule::None) };
     let bounds = scaling.fast_slow.unwrap_or(FAST_SLOW);
     match scaling.kind {
-        _ if scaling.attention_factor.is_some() => {
-            Err("what cosines and sines are multiplied by follows from the rule")
+        RopeKind::Yarn if is_latent(plan) => {
+            let usual = scaling.original_positions == Some(LATENT_ORIGINAL)
+                && bounds == FAST_SLOW
+                && !scaling.untruncated;
+            unless(
+                !usual,
+                "latent attention's YaRN starts from 4,096 tokens and has bounds of 32 and 1 rotations",
+            )?;
+            Ok(Rule::Latent(scaling, mscales(scaling)?))
         }
-        RopeKind::Yarn if is_latent(plan) => match scaling.mscale {
-            _ if scaling.original_positions != Some(LATENT_ORIGINAL)
-                || bounds != FAST_SLOW
-                || scaling.untruncated =>
-            {
-                Err("latent attention's YaRN starts from 4,096 tokens and has bounds of 32 and 1 rotations")
-            }
-            Some([one, all]) if one == all => Ok(Rule::Latent(scaling, one)),
-            _ => Err("latent attention's YaRN is written with one number for mscale and mscale_all_dim"),
-        },
         RopeKind::Yarn => match (scaling.original_positions, &plan.model.attention) {
             (_, Attention::Gqa { rotary_dim: Some(rotated), head_dim, .. }) if rotated != head_dim => {
                 Err("YaRN rotates whole heads")
             }
-            (Some(original), _) if scaling.mscale.is_none() => Ok(Rule::Yarn(scaling, original)),
-            _ => Err("YaRN needs the tokens before scaling, and has no mscale beside grouped queries"),
+            (Some(original), _) => Ok(Rule::Yarn(scaling, mscales(scaling)?, original)),
+            (None, _) => Err("YaRN needs the tokens before scaling"),
         },
         RopeKind::Llama3 if is_latent(plan) => Err("latent attention scales its angles by YaRN alone"),
         RopeKind::Llama3 => {
@@ -93,6 +92,28 @@ fn rule(plan: &Plan) -> Result<Rule<'_>, &'static str> {
     }
 }
 
+/// `mscale` and `mscale_all_dim` by which Megatron-Core's YaRN multiplies cosines and sines, and the scores of latent
+/// attention, as the plan does: there the first one's growth over the second one's, whether they are 0 or not.
+///
+/// # Errors
+/// Why there are none.
+fn mscales(scaling: &RopeScaling) -> Result<[f64; 2], &'static str> {
+    let [_, all] = scaling.mscale.unwrap_or_default();
+    let written = [scaling.mscale.unwrap_or(MSCALES), [MSCALES[0], all]].into_iter().find(|[one, all]| {
+        let there = scaling.growth(*one) / scaling.growth(*all);
+        (there - scaling.amplitude()).abs() < 1e-9
+    });
+    written.ok_or("what cosines and sines are multiplied by follows from the rule")
+}
+
+/// A plan's `mscale` and what cosines and sines are multiplied by, for Megatron-Core's two numbers.
+fn read_mscales(scaling: RopeScaling, said: [f64; 2]) -> RopeScaling {
+    let read = RopeScaling { mscale: Some(said).filter(|said| *said != MSCALES), ..scaling };
+    let there = read.growth(said[0]) / read.growth(said[1]);
+    let attention_factor = Some(there).filter(|there| (there - read.amplitude()).abs() > 1e-9);
+    RopeScaling { attention_factor, ..read }
+}
+
 fn position_type(plan: &Plan) -> String {
     let word = match rule(plan) {
         _ if plan.model.learned_positions.is_some() => "learned_absolute",
@@ -102,16 +123,15 @@ fn position_type(plan: &Plan) -> String {
     word.to_owned()
 }
 
-/// A number of YaRN's: of latent attention by its scaling and `mscale`, of other attention by its scaling and the tokens
-/// before it.
+/// A number of YaRN's: of latent attention, or of other attention, which has the tokens before scaling too.
 fn of_yarn(
     plan: &Plan,
-    latent: fn(&RopeScaling, f64) -> Option<f64>,
-    other: fn(&RopeScaling, u64) -> Option<f64>,
+    latent: fn(&RopeScaling, [f64; 2]) -> Option<f64>,
+    other: fn(&RopeScaling, [f64; 2], u64) -> Option<f64>,
 ) -> Option<String> {
     let found = match rule(plan) {
-        Ok(Rule::Latent(scaling, mscale)) => latent(scaling, mscale),
-        Ok(Rule::Yarn(scaling, original)) => other(scaling, original),
+        Ok(Rule::Latent(scaling, mscales)) => latent(scaling, mscales),
+        Ok(Rule::Yarn(scaling, mscales, original)) => other(scaling, mscales, original),
         _ => None,
     };
     found.map(number)
@@ -119,32 +139,32 @@ fn of_yarn(
 
 /// The factor. Scores of latent attention are scaled by it too, whatever its angles are.
 fn factor(plan: &Plan) -> Option<String> {
-    let scaled = of_yarn(plan, |scaling, _| Some(scaling.factor), |scaling, _| Some(scaling.factor));
+    let scaled = of_yarn(plan, |scaling, _| Some(scaling.factor), |scaling, _, _| Some(scaling.factor));
     scaled.or_else(|| is_latent(plan).then(|| "1".to_owned()))
 }
 
 fn original(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, _| None, |_, original| Some(original as f64))
+    of_yarn(plan, |_, _| None, |_, _, original| Some(original as f64))
 }
 
 fn fast(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, _| None, |scaling, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[0]))
+    of_yarn(plan, |_, _| None, |scaling, _, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[0]))
 }
 
 fn slow(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, _| None, |scaling, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[1]))
+    of_yarn(plan, |_, _| None, |scaling, _, _| Some(scaling.fast_slow.unwrap_or(FAST_SLOW)[1]))
 }
 
 fn mscale(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, mscale| Some(mscale), |_, _| Some(1.0))
+    of_yarn(plan, |_, [one, _]| Some(one), |_, [one, _], _| Some(one))
 }
 
 fn mscale_all(plan: &Plan) -> Option<String> {
-    of_yarn(plan, |_, mscale| Some(mscale), |_, _| Some(0.0))
+    of_yarn(plan, |_, [_, all]| Some(all), |_, [_, all], _| Some(all))
 }
 
 fn is_untruncated(plan: &Plan) -> bool {
-    matches!(rule(plan), Ok(Rule::Yarn(scaling, _)) if scaling.untruncated)
+    matches!(rule(plan), Ok(Rule::Yarn(scaling, ..)) if scaling.untruncated)
 }
 
 fn llama(plan: &Plan) -> Option<&RopeScaling> {
@@ -174,27 +194,29 @@ pub fn read_scaling(arguments: &Arguments) -> Result<Option<RopeScaling>, String
     let real = |name: &str, usual: f64| Ok::<f64, String>(arguments.real(name)?.unwrap_or(usual));
     let is = |name: &str, word: &str| arguments.word(name).as_deref() == Some(word);
     let factor = arguments.real("rotary-scaling-factor")?;
+    let mscales = [real("mscale", MSCALES[0])?, real("mscale-all-dim", MSCALES[1])?];
     if arguments.has("multi-latent-attention") {
         let factor = factor.unwrap_or(LATENT_FACTOR);
         let scaled = !is("rope-type", "rope") && factor > 1.0;
-        return Ok(scaled.then_some(RopeScaling {
+        let scaling = RopeScaling {
             kind: RopeKind::Yarn,
             factor,
             original_positions: Some(LATENT_ORIGINAL),
             fast_slow: Some(FAST_SLOW),
-            mscale: Some([real("mscale", 1.0)?, real("mscale-all-dim", 0.0)?]),
             ..RopeScaling::default()
-        }));
+        };
+        return Ok(scaled.then(|| read_mscales(scaling, mscales)));
     }
     if is("position-embedding-type", "yarn") {
-        return Ok(Some(RopeScaling {
+        let scaling = RopeScaling {
             kind: RopeKind::Yarn,
             factor: factor.unwrap_or(1.0),
             original_positions: arguments.number("yarn-original-max-position-embeddings")?,
             fast_slow: Some([real("yarn-beta-fast", FAST_SLOW[0])?, real("yarn-beta-slow", FAST_SLOW[1])?]),
             untruncated: arguments.has("no-yarn-correction-range-round-to-int"),
             ..RopeScaling::default()
-        }));
+        };
+        return Ok(Some(read_mscales(scaling, mscales)));
     }
     if arguments.has("use-rope-scaling") {
         return Ok(Some(RopeScaling {
