@@ -1,6 +1,7 @@
 //! The plan: a plain value, made from a plan file by filling defaults and checking every rule once.
 
 mod batch;
+mod checkpoints;
 mod defaults;
 mod edit;
 mod framework;
@@ -24,6 +25,8 @@ pub use parse::parse_plan;
 pub use recipe::WherePossible;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
+
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
@@ -98,6 +101,21 @@ pub struct RunSettings {
     pub min_lr: f64,
     /// Data.
     pub data: DataFile,
+    /// When the worker saves; none when it does not.
+    pub checkpoint: Option<Checkpoints>,
+}
+
+/// When the worker saves what it trains, and what of that it keeps. It saves at the end and when it is stopped, too.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Checkpoints {
+    /// Steps between checkpoints.
+    pub every_steps: Option<u64>,
+    /// Seconds between checkpoints.
+    pub every_seconds: Option<f64>,
+    /// The newest that are kept, 0 for all.
+    pub keep: u64,
+    /// Hours of which one is kept besides.
+    pub keep_every_hours: Option<f64>,
 }
 
 impl RunSettings {
@@ -298,6 +316,11 @@ impl Plan {
     /// Everything that `rank` keeps from step to step.
     pub fn rank_shards(&self, rank: u64) -> RankShards {
         shard::rank_shards(self, rank)
+    }
+
+    /// Names of all parameters of the model, as the executor's ranks hold them.
+    pub fn parameter_names(&self) -> BTreeSet<String> {
+        crate::shard::megatron::parameter_names(self)
     }
 
     /// The plan as ranks of one role see it, where some replicas run reduced: their tensor-parallel size, their groups.

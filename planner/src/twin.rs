@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::finding::{Finding, has_error};
 use crate::model::{Architecture, Attention, LayerKind, Moe, fold};
 use crate::plan::Plan;
-use crate::wire::{DataFile, ModelFile, PlanFile, Precision, Runtime};
+use crate::wire::{CheckpointFile, DataFile, ModelFile, PlanFile, Precision, Runtime};
 
 /// Widths of a twin at most. Large enough that what a formula counts outweighs a few bytes a token that it does not,
 /// small enough for seconds a step on two cores.
@@ -156,6 +156,7 @@ fn scale_training(plan: &Plan, file: &mut PlanFile, dp: u64) {
     fields.recompute.num_layers = fields.recompute.num_layers.map(|layers| layers.min(1));
     file.run.steps = Some(STEPS);
     file.run.data = Some(DataFile::Synthetic);
+    file.run.checkpoint = CheckpointFile::default();
 }
 
 /// The kinds of layers, each once, in order of their first appearance.

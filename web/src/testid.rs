@@ -273,6 +273,10 @@ pub const RUN_START: &str = "run-start";
 pub const RUN_SAYS: &str = "run-says";
 /// What can be done with a plan that can't be started there.
 pub const RUN_INSTEAD: &str = "run-instead";
+/// Goes on with the shown run from its newest checkpoint.
+pub const RUN_RESUME: &str = "run-resume";
+/// What the shown run has saved.
+pub const RUN_SAVED: &str = "run-saved";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.

@@ -19,6 +19,7 @@ Usage: shardplan-rank --plan PLAN.json --run-dir DIR [options]
   --timeout-s N      seconds that a rank waits for another; 300
   --launcher PID     the process at the other end of standard input; when that ends, so does this rank, after its step
   --lease-s N        seconds that it may go on then, to end its step; 30
+  --resume DIR       go on from the newest whole checkpoint in DIR, or the one that it is, unless the run folder has its own
   --dump DIR         write gradients and weights of every step, for tests
   --batch FILE       instead of --plan and --run-dir, many of them, for tests: lines of plan, run folder and, if wanted,
                      dump folder, with tabs between, run one after the other as they come; prints a line after each
@@ -75,6 +76,8 @@ pub struct Arguments {
     pub lease: Duration,
     /// Whether memory and phases are not counted.
     pub unmeasured: bool,
+    /// Where to go on from, if the run folder has no checkpoint.
+    pub resume: Option<PathBuf>,
     /// Where to write gradients and weights of every step.
     pub dump: Option<PathBuf>,
 }
@@ -115,7 +118,7 @@ pub enum Request {
 /// # Errors
 /// When one is unknown, malformed or missing.
 pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Request> {
-    let (mut plan, mut run_dir, mut dump, mut batch) = (None, None, None, None);
+    let (mut plan, mut run_dir, mut dump, mut batch, mut resume) = (None, None, None, None, None);
     let (mut nccl_library, mut ranks_per_gpu, mut unmeasured) = (None, 1, false);
     let mut device = DeviceChoice::Automatic;
     let mut collectives = CollectivesChoice::Automatic;
@@ -132,7 +135,8 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--version" | "-V" => return Ok(Request::Version),
             "--check-kernels" => return Ok(Request::CheckKernels),
             "--plan" | "--run-dir" | "--device" | "--ranks-per-gpu" | "--collectives" | "--nccl-library"
-            | "--timeout-s" | "--launcher" | "--lease-s" | "--dump" | "--batch" | "--unmeasured" => {}
+            | "--timeout-s" | "--launcher" | "--lease-s" | "--dump" | "--resume" | "--batch"
+            | "--unmeasured" => {}
             _ => bail!("unknown argument {name:?}; see shardplan-rank --help"),
         }
         let value = inline.or_else(|| arguments.next()).with_context(|| format!("{name} needs a value"))?;
@@ -140,6 +144,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
             "--plan" => plan = Some(PathBuf::from(value)),
             "--run-dir" => run_dir = Some(PathBuf::from(value)),
             "--dump" => dump = Some(PathBuf::from(value)),
+            "--resume" => resume = Some(PathBuf::from(value)),
             "--unmeasured" => unmeasured = value == "on",
             "--batch" => batch = Some(PathBuf::from(value)),
             "--ranks-per-gpu" => {
@@ -187,6 +192,7 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> anyhow::Result<Requ
         launcher,
         lease,
         unmeasured,
+        resume,
         dump,
     };
     Ok(match batch {

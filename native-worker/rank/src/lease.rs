@@ -7,7 +7,7 @@
 use std::io::{ErrorKind, Read};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
@@ -15,6 +15,26 @@ use anyhow::Context;
 static GONE: OnceLock<u32> = OnceLock::new();
 /// A step is being trained, which is worth a while.
 static TRAINING: AtomicBool = AtomicBool::new(false);
+
+/// What is trained is being saved, which is worth more.
+static SAVING: AtomicBool = AtomicBool::new(false);
+/// How long that may take.
+const TO_SAVE: Duration = Duration::from_secs(1800);
+
+/// Marks that what was trained is being saved, until it is dropped.
+pub struct Saving(());
+
+/// Notes that what was trained is being saved: a rank without a launcher may end that first.
+pub fn saving() -> Saving {
+    SAVING.store(true, Ordering::Relaxed);
+    Saving(())
+}
+
+impl Drop for Saving {
+    fn drop(&mut self) {
+        SAVING.store(false, Ordering::Relaxed);
+    }
+}
 
 /// Watches process `launcher`, which holds the other end of standard input. Once it is gone, a rank that trains has `lease`
 /// to come to the end of its step before `give_up` is called with the reason.
@@ -31,6 +51,10 @@ pub fn watch(
         let _ = GONE.set(launcher);
         if TRAINING.load(Ordering::Relaxed) {
             std::thread::sleep(lease);
+            let until = Instant::now() + TO_SAVE;
+            while SAVING.load(Ordering::Relaxed) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(100));
+            }
             give_up(&format!(
                 "{}, and this rank did not come to the end of a step within {} s",
                 sentence(launcher),

@@ -5,6 +5,7 @@
 
 pub mod arguments;
 pub mod check_kernels;
+mod checkpoint;
 pub mod collectives;
 mod device;
 pub mod dump;

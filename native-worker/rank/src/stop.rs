@@ -35,12 +35,29 @@ const GONE: i64 = 1;
 const SIGNAL: i64 = 2;
 const CONTROL: i64 = i64::MAX;
 
-/// Why to stop now, if any rank was asked to; the same answer on all ranks. Rank 0 alone reads the control file, as a
-/// shared filesystem may show it to some ranks later than to others.
+/// What all ranks do before the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Boundary {
+    /// Why to stop now, if any rank was asked to.
+    pub stop: Option<Stop>,
+    /// Whether a checkpoint is begun: what rank 0 wants, by its clock.
+    pub save: bool,
+    /// Whether a rank is still at the one before.
+    pub saving: bool,
+}
+
+/// Agrees on that with all ranks; `save` and `saving` are this rank's own. Rank 0 alone reads the control file, as a shared
+/// filesystem may show it to some ranks later than to others.
 ///
 /// # Errors
 /// When the collective fails.
-pub fn asked(world: &dyn Collectives, group: GroupId, folder: &Path) -> anyhow::Result<Option<Stop>> {
+pub fn agree(
+    world: &dyn Collectives,
+    group: GroupId,
+    folder: &Path,
+    save: bool,
+    saving: bool,
+) -> anyhow::Result<Boundary> {
     let rank = world.rank() as i64;
     let mine = if world.rank() == 0 && control_says_stop(folder) {
         CONTROL
@@ -51,9 +68,10 @@ pub fn asked(world: &dyn Collectives, group: GroupId, folder: &Path) -> anyhow::
     } else {
         NOTHING
     };
-    let mut largest = Tensor::f_from_slice(&[mine])?;
+    let save = save && world.rank() == 0;
+    let mut largest = Tensor::f_from_slice(&[mine, i64::from(save), i64::from(saving)])?;
     world.all_reduce(group, Reduce::Max, &mut largest)?;
-    Ok(match largest.f_int64_value(&[0])? {
+    let stop = match largest.f_int64_value(&[0])? {
         NOTHING => None,
         GONE => Some(Stop::LauncherGone),
         CONTROL => Some(Stop::Asked("stopped by the run's control file".to_owned())),
@@ -61,7 +79,9 @@ pub fn asked(world: &dyn Collectives, group: GroupId, folder: &Path) -> anyhow::
             Some(Stop::Asked(format!("stopped by {} to rank {rank}", signals::asked().unwrap_or("a signal"))))
         }
         number => Some(Stop::Asked(format!("stopped by a signal to rank {}", number - SIGNAL))),
-    })
+    };
+    let said = |number: i64| -> anyhow::Result<bool> { Ok(largest.f_int64_value(&[number])? != 0) };
+    Ok(Boundary { stop, save: said(1)?, saving: said(2)? })
 }
 
 #[cfg(test)]

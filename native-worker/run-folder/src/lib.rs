@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod appender;
+mod checkpoints;
 mod disk;
 mod key;
 mod log;
@@ -15,6 +16,7 @@ mod reader;
 mod tests;
 
 pub use appender::Appender;
+pub use checkpoints::{CHECKPOINT_VERSION, CHECKPOINTS, Checkpoint, Checkpoints, INDEX, measure};
 pub use disk::{Disk, FileDisk, Tail};
 pub use key::{KEY, Key};
 pub use log::Log;

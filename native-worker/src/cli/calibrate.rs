@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Exit, Failure, exit, input, say, text};
 use crate::probe;
-use crate::run::{MAX_RANKS_HERE, Programs, Request, history, run};
+use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
 ///
@@ -147,8 +147,12 @@ impl Calibrate {
         let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
         for (at, probe) in (0..rounds).flat_map(|_| plans).enumerate() {
             say(&format!("probe {} of {count}: {}", at + 1, probe.name));
-            let request =
-                Request { plan: probe.file.clone(), runs: folder.clone(), id: None, ranks_per_gpu: 1 };
+            let request = Request {
+                plan: probe.file.clone(),
+                runs: folder.clone(),
+                place: Place::New { id: None, resume: None },
+                ranks_per_gpu: 1,
+            };
             let finished = run(request, &programs)?;
             if finished.outcome != Outcome::Completed {
                 return Err(Failure::environment(format!("this probe did not run: {}", finished.reason)));

@@ -6,7 +6,7 @@ use planner::wire::Outcome;
 
 use super::source::Source;
 use super::{Exit, Failure, exit, say};
-use crate::run::{Programs, Request, run};
+use crate::run::{Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -16,6 +16,12 @@ pub struct Run {
     /// Folder of run folders
     #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
+    /// A run to go on from, by its id or folder, or a folder of checkpoints
+    ///
+    /// Without a plan the run goes on by its own, in its own folder. With one a new run is begun from its newest whole
+    /// checkpoint, in any layout.
+    #[arg(long, value_name = "RUN")]
+    resume: Option<PathBuf>,
     /// Ranks that may share a GPU, where there is one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     ranks_per_gpu: u64,
@@ -46,12 +52,26 @@ impl Run {
             return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
         }
         let programs = Programs::new(self.rank_binary, self.torch);
-        let request = Request {
-            plan: self.source.plan()?.file,
-            runs: self.runs,
-            id: self.id,
-            ranks_per_gpu: self.ranks_per_gpu,
+        let origin = self.resume.as_deref().map(|named| Origin::find(&self.runs, named)).transpose()?;
+        let (plan, place) = match origin {
+            Some(origin) if !self.source.names_a_plan() => {
+                let (folder, info) = origin.run()?;
+                let own = origin.plan()?;
+                match self.source.changed(&own)? {
+                    // What is changed is another training, and recorded apart.
+                    Some(changed) => {
+                        (changed, Place::New { id: self.id, resume: Some(origin.checkpoints()?) })
+                    }
+                    None => (own, Place::Own { folder, info: Box::new(info) }),
+                }
+            }
+            Some(origin) => {
+                let resume = Some(origin.checkpoints()?);
+                (self.source.plan()?.file, Place::New { id: self.id, resume })
+            }
+            None => (self.source.plan()?.file, Place::New { id: self.id, resume: None }),
         };
+        let request = Request { plan, runs: self.runs, place, ranks_per_gpu: self.ranks_per_gpu };
         let finished = run(request, &programs)?;
         say(&finished.reason);
         if let Some(missing) = &finished.missing {

@@ -93,6 +93,23 @@ impl Source {
         Ok(sourced)
     }
 
+    /// Whether a plan file or a model is named.
+    pub fn names_a_plan(&self) -> bool {
+        self.plan.is_some() || self.model.is_some()
+    }
+
+    /// A plan with what is said beside it; none where nothing is.
+    ///
+    /// # Errors
+    /// When what is said can't be read.
+    pub fn changed(&self, plan: &PlanFile) -> anyhow::Result<Option<PlanFile>> {
+        let held = self.held()?;
+        if held.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(with_words(plan, &held).map_err(Failure::Findings)?))
+    }
+
     /// The plan file as it is said, open fields left open.
     ///
     /// # Errors

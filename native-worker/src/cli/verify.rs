@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Exit, Failure, estimate::resolved, exit, say, source, text};
 use crate::probe;
-use crate::run::{MAX_RANKS_HERE, Measured, Programs, Request, measured, run};
+use crate::run::{MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, run};
 
 /// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
 ///
@@ -133,7 +133,12 @@ impl Verify {
             }
         };
         let programs = Programs::new(self.rank_binary, self.torch);
-        let request = Request { plan: file.clone(), runs: keep, id: None, ranks_per_gpu: self.ranks_per_gpu };
+        let request = Request {
+            plan: file.clone(),
+            runs: keep,
+            place: Place::New { id: None, resume: None },
+            ranks_per_gpu: self.ranks_per_gpu,
+        };
         let finished = run(request, &programs)?;
         let mut verified = compare(&small, file, &finished.folder, finished.outcome, finished.reason)?;
         verified.scaled = scaled;

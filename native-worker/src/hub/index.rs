@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use planner::wire::{Event, MAX_RECORD_BYTES, Outcome, PlanFile, RunInfo, RunSummary};
+use planner::wire::{Event, MAX_RECORD_BYTES, Outcome, PlanFile, RunInfo, RunState, RunSummary};
+use run_folder::Checkpoints;
 use run_folder::LogReader;
 use tokio::sync::watch;
 
@@ -120,7 +121,9 @@ impl Index {
         let known = self.known.get_mut(id)?;
         let evidence = known.evidence(&folder);
         let (state, reason) = derive(&known.info, &evidence);
-        Some(RunSummary { info: known.info.clone(), plan: known.plan.clone(), state, reason })
+        let newest = || Some(Checkpoints::of_run(folder.path()).all().first()?.step);
+        let checkpoint = if state == RunState::Running { None } else { newest() };
+        Some(RunSummary { info: known.info.clone(), plan: known.plan.clone(), state, reason, checkpoint })
     }
 }
 

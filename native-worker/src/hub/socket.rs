@@ -216,6 +216,15 @@ impl Page {
                     let _ = queue.send(answer).await;
                 });
             }
+            ToHub::Resume { run } => {
+                tokio::spawn(async move {
+                    let answer = match control::resume(hub, run).await {
+                        Ok(run) => ToPage::Started { run },
+                        Err(message) => ToPage::Error { message },
+                    };
+                    let _ = queue.send(answer).await;
+                });
+            }
             ToHub::Stop { run } => {
                 tokio::spawn(async move {
                     if let Err(message) = control::stop(hub, run).await {

@@ -111,6 +111,20 @@ impl RunFolder {
         self.write("control", &format!("{STOP}\n"))
     }
 
+    /// Takes back a stop that was asked of an earlier start.
+    ///
+    /// # Errors
+    /// When the file can't be removed.
+    pub fn allow(&self) -> anyhow::Result<()> {
+        let path = self.path.join("control");
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("this file can't be removed: {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether somebody asked the ranks to stop.
     pub fn stop_asked(&self) -> bool {
         use std::io::Read;

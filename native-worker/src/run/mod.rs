@@ -17,6 +17,7 @@ pub mod folder;
 mod history;
 pub mod holding;
 mod measured;
+mod origin;
 pub mod process;
 mod programs;
 mod progress;
@@ -32,9 +33,11 @@ use ranks::RankCommand;
 pub use compared::Compared;
 pub use history::history;
 pub use measured::{Measured, measured};
+pub use origin::Origin;
 pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
 pub use ranks::library_path;
+pub use supervise::stop_grace;
 
 /// What a person asks of `shardplan run`.
 #[derive(Debug, Clone)]
@@ -43,10 +46,29 @@ pub struct Request {
     pub plan: PlanFile,
     /// Folder of run folders.
     pub runs: PathBuf,
-    /// The run's id, when the caller has chosen one.
-    pub id: Option<String>,
+    /// Where it is recorded, and what it goes on from.
+    pub place: Place,
     /// Ranks that may share a GPU.
     pub ranks_per_gpu: u64,
+}
+
+/// Where a run is recorded.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// In a folder of its own.
+    New {
+        /// The run's id, when the caller has chosen one.
+        id: Option<String>,
+        /// Checkpoints to go on from.
+        resume: Option<PathBuf>,
+    },
+    /// In the folder of the run that it goes on with.
+    Own {
+        /// The folder.
+        folder: RunFolder,
+        /// Who began it.
+        info: Box<RunInfo>,
+    },
 }
 
 /// How a run ended.
@@ -83,15 +105,29 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let (torch, rank) = programs.find()?;
 
     compared.lines().iter().for_each(|line| say(line));
-    let id = request.id.map_or_else(folder::new_id, Ok)?;
-    let folder =
-        RunFolder::create(&request.runs, &id).map_err(|error| Failure::environment(format!("{error:#}")))?;
+    let (folder, info, resume) = match request.place {
+        Place::New { id, resume } => {
+            let id = id.map_or_else(folder::new_id, Ok)?;
+            let folder = RunFolder::create(&request.runs, &id)
+                .map_err(|error| Failure::environment(format!("{error:#}")))?;
+            (folder, info(&id, &plan, torch, rank), resume)
+        }
+        Place::Own { folder, info: earlier } => {
+            folder.allow().map_err(|error| Failure::environment(format!("{error:#}")))?;
+            let RunInfo { id, started_unix_ms, attempts, .. } = *earlier;
+            let attempts = attempts.saturating_add(1);
+            let info = RunInfo { started_unix_ms, attempts, ..info(&id, &plan, torch, rank) };
+            (folder, info, None)
+        }
+    };
+    let id = info.id.clone();
+    let since = folder::unix_ms();
     let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
     let log = Log::open(&log_path).map_err(|error| {
         Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
     })?;
     folder.write_plan(&native)?;
-    folder.write_info(&info(&id, &plan, torch, rank))?;
+    folder.write_info(&info)?;
     say(&format!("run {id}: {world_size} ranks, torch {}, {}", torch.version, folder.path().display()));
 
     let command = RankCommand {
@@ -102,8 +138,11 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         ranks_per_gpu: request.ranks_per_gpu,
         on_cpu: plan.cluster.gpu.capacity_bytes.is_none(),
         port: ranks::free_port()?,
+        attempt: info.attempts,
+        resume,
+        saves: plan.run.checkpoint.is_some(),
     };
-    let mut progress = Progress::new(&folder, plan.run.steps);
+    let mut progress = Progress::new(&folder, plan.run.steps, since);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(supervise::supervise(&command, &folder, log, &mut progress))?;
     Ok(Finished {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use planner::wire::{Event, Outcome, Step};
+use planner::wire::{Event, Outcome, Resumed, Saved, Step};
 use run_folder::LogReader;
 
 use super::folder::RunFolder;
@@ -16,6 +16,7 @@ const EVERY: Duration = Duration::from_millis(500);
 pub struct Progress {
     reader: LogReader,
     steps: u64,
+    since: u64,
     shown: Option<(u64, Instant)>,
     last: Option<Step>,
     seconds: f64,
@@ -24,11 +25,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Follows the run in `folder`, which has `steps` steps.
-    pub fn new(folder: &RunFolder, steps: u64) -> Self {
+    /// Follows the run in `folder`, which has `steps` steps, since a moment in milliseconds since 1970.
+    pub fn new(folder: &RunFolder, steps: u64, since: u64) -> Self {
         Progress {
             reader: LogReader::new(folder.path().join("rank-00000.log")),
             steps,
+            since,
             shown: None,
             last: None,
             seconds: 0.0,
@@ -40,13 +42,16 @@ impl Progress {
     /// Reads what is new, and prints the last step if it is time to.
     pub fn look(&mut self) {
         while let Ok(chunk) = self.reader.read() {
-            for record in chunk.records {
+            // What an earlier start has left is not of this one.
+            for record in chunk.records.into_iter().filter(|record| record.unix_ms >= self.since) {
                 match record.event {
                     Event::Step(step) => {
                         self.seconds += step.seconds;
                         self.tokens += step.tokens;
                         self.last = Some(step);
                     }
+                    Event::Resumed(resumed) => say(&gone_on(&resumed)),
+                    Event::Saved(saved) => say(&kept(&saved)),
                     Event::Gap(gap) => say(&format!("of rank 0's log, {}", gap.sentence())),
                     Event::Ended { outcome, .. } => self.outcome = Some(outcome),
                     _ => {}
@@ -88,6 +93,27 @@ impl Progress {
 
 fn per_second(tokens: u64, seconds: f64) -> Option<f64> {
     (seconds > 0.0).then(|| tokens as f64 / seconds)
+}
+
+fn gone_on(resumed: &Resumed) -> String {
+    let over = match resumed.passed_over.len() {
+        0 => String::new(),
+        count => format!("; {count} newer passed over: {}", resumed.passed_over.join("; ")),
+    };
+    format!("goes on after step {} from {} ({:.1} s){over}", resumed.step, resumed.path, resumed.seconds)
+}
+
+fn kept(saved: &Saved) -> String {
+    match &saved.failed {
+        Some(reason) => format!("step {} could not be saved: {reason}", saved.step),
+        None => format!(
+            "step {} is saved: {:.3} GB in {:.2} s; training waited {:.3} s",
+            saved.step,
+            saved.all_bytes as f64 / 1e9,
+            saved.seconds,
+            saved.stall_seconds
+        ),
+    }
 }
 
 fn line(step: &Step, steps: u64) -> String {

@@ -53,6 +53,12 @@ pub struct RankCommand {
     pub on_cpu: bool,
     /// Port on which rank 0 waits for the others.
     pub port: u16,
+    /// Which start of the run this is, from 1.
+    pub attempt: u64,
+    /// Checkpoints to go on from, if the run has none of its own.
+    pub resume: Option<PathBuf>,
+    /// Whether the ranks save when they are stopped.
+    pub saves: bool,
 }
 
 impl RankCommand {
@@ -78,6 +84,12 @@ impl RankCommand {
             .stderr(Stdio::piped())
             // A group of its own, so that Ctrl-C reaches the launcher alone, which then stops the ranks in order.
             .process_group(0);
+        if self.attempt > 1 {
+            command.env("TORCHELASTIC_RESTART_COUNT", (self.attempt - 1).to_string());
+        }
+        if let Some(resume) = &self.resume {
+            command.arg("--resume").arg(resume);
+        }
         if self.on_cpu {
             command.args(["--device", "cpu"]);
         } else if self.ranks_per_gpu > 1 {

@@ -22,11 +22,22 @@ const MAX_RECORDED_LINES: u64 = 100_000;
 /// How long ranks may take to end by themselves, before SIGTERM and before SIGKILL.
 const AFTER_FAILURE: [Duration; 2] = [Duration::from_secs(8), Duration::from_millis(9200)];
 const AFTER_STOP: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(13)];
+/// What was trained is worth more than a quick end; a second stop ends at once.
+const AFTER_STOP_THAT_SAVES: [Duration; 2] = [Duration::from_secs(1800), Duration::from_secs(1830)];
 /// A signal asks too, where the run folder does not take the word.
 const AFTER_UNWRITTEN_STOP: [Duration; 2] = [Duration::ZERO, AFTER_STOP[1]];
 const AFTER_SECOND_STOP: [Duration; 2] = [Duration::ZERO, Duration::from_secs(1)];
 /// Ranks end together; one that is this late has hung.
 const AFTER_FIRST_END: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(62)];
+
+fn after_stop(saves: bool) -> [Duration; 2] {
+    if saves { AFTER_STOP_THAT_SAVES } else { AFTER_STOP }
+}
+
+/// How long a launcher may take to stop its ranks, which save before they end or do not.
+pub fn stop_grace(saves: bool) -> Duration {
+    after_stop(saves)[1] + Duration::from_secs(3)
+}
 
 /// How a run ended.
 #[derive(Debug)]
@@ -52,7 +63,7 @@ pub async fn supervise(
 ) -> anyhow::Result<Ended> {
     // What is said may go to a file too.
     survive_size_limits();
-    let mut watch = Watch::new(folder.clone(), log);
+    let mut watch = Watch::new(folder.clone(), log, command.saves);
     let (sender, mut events) = mpsc::channel(1024);
     let mut stops = StopSignals::new()?;
     for rank in 0..command.world_size {
@@ -98,13 +109,14 @@ struct Watch {
     line_counts: BTreeMap<u64, u64>,
     ends: Vec<RankEnd>,
     unstartable: Option<String>,
+    saves: bool,
     stop_asked: bool,
     deadline: Option<(Instant, [Duration; 2])>,
     signals_sent: usize,
 }
 
 impl Watch {
-    fn new(folder: RunFolder, log: Log) -> Self {
+    fn new(folder: RunFolder, log: Log, saves: bool) -> Self {
         Watch {
             folder,
             log,
@@ -114,6 +126,7 @@ impl Watch {
             line_counts: BTreeMap::new(),
             ends: Vec::new(),
             unstartable: None,
+            saves,
             stop_asked: false,
             deadline: None,
             signals_sent: 0,
@@ -192,7 +205,16 @@ impl Watch {
         }
         self.stop_asked = true;
         let asked = self.folder.stop_asked() || self.folder.ask_to_stop().is_ok();
-        self.limit(if asked { AFTER_STOP } else { AFTER_UNWRITTEN_STOP });
+        self.limit(match (asked, self.saves) {
+            (true, saves) => after_stop(saves),
+            (false, true) => [Duration::ZERO, AFTER_STOP_THAT_SAVES[1]],
+            (false, false) => AFTER_UNWRITTEN_STOP,
+        });
+        if self.saves {
+            say(
+                "stopping after this step; what was trained is saved first, unless you stop it a second time",
+            );
+        }
     }
 
     /// Sets when the ranks are signalled, unless that is due sooner already.

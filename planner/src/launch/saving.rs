@@ -59,7 +59,8 @@ impl Writer<'_> {
             .filter(|seconds| *seconds > 0.0)
             .or_else(|| time::goodput(plan).map(|goodput| goodput.checkpoint_interval_s))
             .unwrap_or_else(|| USUAL_SECONDS.min(limit / FEWEST_BEFORE_LIMIT));
-        let every = match (self.site.save_every, step) {
+        let asked = plan.run.checkpoint.and_then(|checkpoint| checkpoint.every_steps);
+        let every = match (self.site.save_every.or(asked), step) {
             (Some(every), _) => every,
             // A cast stops at the largest number.
             (None, Some(step)) => (interval / step) as u64,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::checkpoints::fill_checkpoints;
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::recipe::Taken;
 use super::training_defaults::{fill_software, fill_training};
@@ -557,7 +558,10 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
         lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps, 1, MAX_COUNT),
         min_lr: fill.or("run.min_lr", &mut run.min_lr, 0.0),
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
+        checkpoint: None,
     };
+    let checkpoint = fill_checkpoints(fill, &settings.data, &file.cluster, &mut run.checkpoint);
+    let settings = RunSettings { checkpoint, ..settings };
     for (field, value) in [
         ("run.lr", settings.lr),
         ("run.weight_decay", settings.weight_decay),

@@ -75,6 +75,7 @@ fn list_for_object(root: &Value) -> Option<Finding> {
         "software",
         "run",
         "run.data",
+        "run.checkpoint",
     ];
     objects.into_iter().find_map(|field| {
         let value = field.split('.').try_fold(root, |at, part| at.get(part))?;

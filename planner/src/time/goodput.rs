@@ -4,7 +4,7 @@ use super::answer::rounded;
 use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::units::Dtype;
-use crate::wire::Goodput;
+use crate::wire::{Goodput, Runtime};
 
 /// Bytes/s at which one GPU's part of a checkpoint is written while training waits; nothing was measured here.
 const CHECKPOINT_BYTES_PER_SECOND: f64 = 1e9;
@@ -32,11 +32,19 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
     })
 }
 
-/// Bytes of a checkpoint: weights in their type, master weights and moments, one copy of the model over all its ranks.
+/// Bytes of a checkpoint, one copy of the model over all its ranks: weights in their type, master weights and moments. The
+/// worker saves the weights once, as its optimizer updates them.
 pub fn checkpoint_bytes(plan: &Plan) -> f64 {
     let (total, _) = crate::model::count(&plan.model);
-    let per_parameter =
-        plan.training.dtype.size() + Dtype::Fp32.size() * (1 + plan.training.optimizer.kind.moments());
+    let (training, moments) = (&plan.training, plan.training.optimizer.kind.moments());
+    let per_parameter = match plan.runtime {
+        Runtime::Native => {
+            let weight = training.dtype.size().max(Dtype::Fp32.size());
+            let second = moments.saturating_sub(1) * training.optimizer.exp_avg_sq_dtype.size();
+            weight + training.optimizer.exp_avg_dtype.size() + second
+        }
+        _ => training.dtype.size() + Dtype::Fp32.size() * (1 + moments),
+    };
     total as f64 * per_parameter as f64
 }
 

@@ -35,6 +35,11 @@ pub enum ToHub {
         /// The plan.
         plan: Box<PlanFile>,
     },
+    /// Goes on with a run that has ended, from its newest checkpoint, on the hub's machine.
+    Resume {
+        /// The run.
+        run: String,
+    },
     /// Stops a run.
     Stop {
         /// The run.
@@ -130,6 +135,9 @@ pub struct RunSummary {
     pub state: RunState,
     /// How it ended, in a sentence; while it runs empty, or what is wrong with it.
     pub reason: String,
+    /// Steps that its newest checkpoint has, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u64>,
 }
 
 /// How a run stands.

@@ -5,6 +5,7 @@
 mod advice;
 mod answer;
 mod calibration;
+mod checkpoint;
 mod choose;
 mod hub;
 mod link;
@@ -17,6 +18,7 @@ mod training_file;
 pub use advice::*;
 pub use answer::*;
 pub use calibration::*;
+pub use checkpoint::*;
 pub use choose::*;
 pub use hub::*;
 pub use link::{LinkError, decode_link, encode_link};

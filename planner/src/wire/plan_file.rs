@@ -438,6 +438,38 @@ pub struct RunFile {
     pub min_lr: Option<f64>,
     /// Data.
     pub data: Option<DataFile>,
+    /// Checkpoints of the worker.
+    #[serde(skip_serializing_if = "CheckpointFile::is_silent")]
+    pub checkpoint: CheckpointFile,
+}
+
+/// When the worker saves what it trains, and what of that it keeps.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointFile {
+    /// Whether it saves: at its end, when it is stopped, and every so often; true for data of one's own, and where anything
+    /// else is said of checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub save: Option<bool>,
+    /// Steps between checkpoints; none but every so many seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_steps: Option<u64>,
+    /// Seconds between checkpoints; `cluster.checkpoint_interval_s`, or 1,800 where no number of steps is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_s: Option<f64>,
+    /// The newest checkpoints that are kept, 0 for all; 10.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u64>,
+    /// Hours of which one checkpoint is kept besides; none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep_every_hours: Option<f64>,
+}
+
+impl CheckpointFile {
+    /// Whether nothing is said.
+    fn is_silent(&self) -> bool {
+        *self == CheckpointFile::default()
+    }
 }
 
 /// How the learning rate goes on after the warm-up.

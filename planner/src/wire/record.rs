@@ -113,6 +113,10 @@ pub enum Event {
     Step(Step),
     /// What a rank's stage did in a step, when: for the first steps of a run.
     Trace(Trace),
+    /// A rank goes on from a checkpoint.
+    Resumed(Resumed),
+    /// A checkpoint is complete, or could not be written.
+    Saved(Saved),
     /// A line that a rank printed to stdout or stderr, kept by its launcher.
     Output {
         /// The rank that printed it.
@@ -169,9 +173,44 @@ impl Event {
             Event::Step(step) => Some(step.step),
             Event::Trace(trace) => Some(trace.step),
             Event::Iteration(iteration) => Some(iteration.step),
+            Event::Saved(saved) => Some(saved.step),
             _ => None,
         }
     }
+}
+
+/// What a rank read of a checkpoint before its first step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Resumed {
+    /// Steps that the checkpoint has.
+    pub step: u64,
+    /// Where it is.
+    pub path: String,
+    /// Bytes that this rank took.
+    pub bytes: u64,
+    /// Seconds from the look for checkpoints to the last byte.
+    pub seconds: f64,
+    /// Checkpoints that are newer and damaged, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
+}
+
+/// What a rank wrote of a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Steps that it has.
+    pub step: u64,
+    /// Bytes of this rank's file, which stood on the host until they were written.
+    pub bytes: u64,
+    /// Bytes of all ranks' files.
+    pub all_bytes: u64,
+    /// Seconds for which training waited.
+    pub stall_seconds: f64,
+    /// Seconds from then until the checkpoint counted.
+    pub seconds: f64,
+    /// Why there is none, in a sentence; the checkpoints before it stay, and the training goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// Records that are missing where this one stands, because they could not be written: the disk was full, say. They

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use planner::wire::{Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Step, Trace};
+use planner::wire::{Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Resumed, Saved, Step, Trace};
 
 use super::watched::Watched;
 
@@ -26,6 +26,10 @@ pub struct RunBook {
     pub traces: BTreeMap<(u64, u64), (u64, Trace)>,
     /// The latest attempt that a rank has joined; steps and traces are of that one. 0 before any has.
     pub attempt: u64,
+    /// An attempt has joined of which no step is known yet.
+    begins: bool,
+    /// What rank 0 says of checkpoints.
+    pub checkpoints: Checkpoints,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
@@ -38,6 +42,30 @@ pub struct RunBook {
     pub watched: Watched,
     /// Number and moment of the latest record of each log, so that nothing is taken twice.
     seen: BTreeMap<String, (u64, u64)>,
+}
+
+/// What is known of a run's checkpoints.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Checkpoints {
+    /// What the last attempt went on from.
+    pub resumed: Option<Resumed>,
+    /// The last that is complete.
+    pub saved: Option<Saved>,
+    /// How many are, in this and earlier attempts.
+    pub count: u64,
+    /// The last that could not be written, if none was since.
+    pub failed: Option<Saved>,
+}
+
+impl Checkpoints {
+    fn take(&mut self, saved: Saved) {
+        if saved.failed.is_some() {
+            self.failed = Some(saved);
+        } else {
+            (self.saved, self.failed) = (Some(saved), None);
+            self.count += 1;
+        }
+    }
 }
 
 /// What the curves are drawn from.
@@ -184,9 +212,9 @@ impl RunBook {
                 self.ranks.entry(rank).or_default();
             }
             Event::Joined(joined) => {
-                // A requeued job trains from its first step again, and all that was told of its ranks is of before.
+                // What was told of its ranks is of before; which steps are trained again, the first of them shows.
                 if joined.attempt > self.attempt.max(1) {
-                    self.steps.clear();
+                    self.begins = true;
                     self.traces.clear();
                 }
                 self.attempt = self.attempt.max(joined.attempt);
@@ -218,6 +246,9 @@ impl RunBook {
                     self.take_trace(rank, trace);
                 }
             }
+            Event::Resumed(resumed) if writer == Some(0) => self.checkpoints.resumed = Some(resumed),
+            Event::Saved(saved) if writer == Some(0) => self.checkpoints.take(saved),
+            Event::Resumed(_) | Event::Saved(_) => {}
             Event::Output { rank, stream, text } => {
                 self.output.push_back((rank, stream, text));
                 if self.output.len() > OUTPUT_LINES {
@@ -295,6 +326,9 @@ impl RunBook {
         }
         if book.attempt.max(1) < self.attempt {
             return;
+        }
+        if std::mem::take(&mut self.begins) {
+            let _ = self.steps.split_off(&step.step);
         }
         let point = StepPoint {
             rank,

@@ -123,6 +123,12 @@ impl Hub {
         }
     }
 
+    /// Goes on with a run that has ended.
+    pub fn resume(self, run: &str) {
+        self.error.set(None);
+        self.send(ToHub::Resume { run: run.to_owned() });
+    }
+
     /// Stops a run.
     pub fn stop(self, run: &str) {
         self.error.set(None);

@@ -51,6 +51,9 @@ const SHOWN: &[&str] = &[
     "run.lr_decay_steps",
     "run.min_lr",
     "run.data",
+    "run.checkpoint.every_steps",
+    "run.checkpoint.every_s",
+    "run.checkpoint.keep",
 ];
 
 /// The section.
@@ -105,6 +108,10 @@ pub fn TrainingSection() -> impl IntoView {
             <Decimal field=field!(run.clip_grad) label="Clip gradient norm" hint="0 for no clipping"/>
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
+            <Number field=field!(run.checkpoint.every_steps) label="Save every steps"
+                hint="Data of your own is saved by time where this is empty; made-up data is not"/>
+            <Decimal field=field!(run.checkpoint.every_s) label="Save every seconds"/>
+            <Number field=field!(run.checkpoint.keep) label="Checkpoints kept" hint="The newest; 0 for all"/>
         </Section>
     }
 }

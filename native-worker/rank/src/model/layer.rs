@@ -185,6 +185,21 @@ impl Layer {
             _ => Ok(()),
         }
     }
+
+    /// The bias on the choice of experts, with the number of the router's weight; none where there is none.
+    pub fn expert_bias(&self) -> Option<(usize, Vec<f64>)> {
+        match &self.feed {
+            Some(Part { inner: Feed::Experts(mixture), .. }) => mixture.expert_bias(),
+            _ => None,
+        }
+    }
+
+    /// Sets it, if the router is the one with this weight.
+    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) {
+        if let Some(Part { inner: Feed::Experts(mixture), .. }) = &self.feed {
+            mixture.set_expert_bias(weight, bias);
+        }
+    }
 }
 
 impl Part<Mixer> {

@@ -45,6 +45,7 @@ pub use functions::{rms, rms_backward};
 
 use cross_entropy::VocabularySlice;
 use functions::{column_linear, exact, multiplied};
+use layer::Layer;
 use logits::LogitRule;
 use parts::{Embedding, Head, Parts};
 use settings::{Pass, Settings};
@@ -216,6 +217,16 @@ impl Model {
                 Ok(Made::Stream(stream))
             }
         }
+    }
+
+    /// Biases on the choice of experts, each with the number of its router's weight among the parameters.
+    pub fn expert_biases(&self) -> impl Iterator<Item = (usize, Vec<f64>)> {
+        self.parts.layers().filter_map(Layer::expert_bias)
+    }
+
+    /// Sets the bias of a router, named by the number of its weight.
+    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) {
+        self.parts.layers().for_each(|layer| layer.set_expert_bias(weight, bias));
     }
 
     /// Ends a step: what follows the number of tokens moves.

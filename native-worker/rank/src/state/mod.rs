@@ -7,10 +7,12 @@ pub mod init;
 
 use anyhow::{Context, bail, ensure};
 use planner::Dtype;
+use planner::layout::GroupKind;
 use planner::shard::{BufferShard, ParamShard, RankShards, StateShard};
 use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
 
+use crate::collectives::Collectives;
 use crate::sys::memory::{Category, Tracker};
 use crate::tape::Weights;
 
@@ -153,14 +155,14 @@ fn start(buffer: &Buffer, shard: &ParamShard, seed: u64) -> anyhow::Result<()> {
 }
 
 impl State {
-    /// Allocates the planner's buffers and starts every parameter.
+    /// Allocates the planner's buffers, and starts every parameter from a seed; without one all is 0, for a checkpoint to fill.
     ///
     /// # Errors
     /// When memory runs out, or the planner's description does not hold together.
     pub fn allocate(
         shards: &RankShards,
         device: Device,
-        seed: u64,
+        seed: Option<u64>,
         tracker: &Tracker,
     ) -> anyhow::Result<State> {
         let buffers: Vec<Buffer> = shards
@@ -177,11 +179,33 @@ impl State {
             let slice = |whole: &Tensor| -> anyhow::Result<Tensor> {
                 Ok(view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?)
             };
-            start(buffer, shard, seed)?;
+            if let Some(seed) = seed {
+                start(buffer, shard, seed)?;
+            }
             let leaf = slice(&buffer.weights)?.f_detach()?.f_set_requires_grad(true)?;
             parameters.push(Parameter { shard: shard.clone(), leaf, gradient: slice(&buffer.gradients)? });
         }
         Ok(State { buffers, parameters })
+    }
+
+    /// Whether this rank speaks for what it keeps of a parameter: over all ranks one does for each element.
+    ///
+    /// # Errors
+    /// When the planner made no group that is asked for.
+    pub fn answers_for(&self, parameter: &Parameter, world: &dyn Collectives) -> anyhow::Result<bool> {
+        let first_of = |kind| -> anyhow::Result<bool> { Ok(world.index(world.mine(kind)?)? == 0) };
+        let buffer = &self.buffers[parameter.shard.buffer];
+        if !buffer.is_split() && !first_of(buffer.shard.group)? {
+            return Ok(false);
+        }
+        if let Some(group) = parameter.shard.shared_over
+            && !first_of(group)?
+        {
+            return Ok(false);
+        }
+        // Every rank of the expert grid holds slices of its own.
+        let replicated = parameter.shard.cut_by.is_none() && !buffer.shard.expert;
+        Ok(!replicated || first_of(GroupKind::Tp)?)
     }
 
     /// Sets all main gradients to zero.

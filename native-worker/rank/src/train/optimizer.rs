@@ -159,7 +159,10 @@ pub(super) fn decay(weights: &mut Tensor, shard: &ParamShard, settings: Update) 
 
 impl Buffer {
     /// Owned elements of the weights as the optimizer updates them: of the masters, where there are any.
-    pub(super) fn exact_weights(&self, start: u64, elements: u64) -> anyhow::Result<Tensor> {
+    ///
+    /// # Errors
+    /// When they are not this rank's.
+    pub fn exact_weights(&self, start: u64, elements: u64) -> anyhow::Result<Tensor> {
         match &self.master {
             Some(master) => view(master, start - self.kept.start, elements),
             None => view(&self.weights, start, elements),

@@ -100,33 +100,20 @@ impl<'a> Reduction<'a> {
     /// # Errors
     /// When a collective fails, or a gradient is not a number: then it says whose.
     pub fn gradient_norm(&self, state: &State, step: u64) -> anyhow::Result<f64> {
-        let first_of = |kind| -> anyhow::Result<bool> { Ok(self.world.index(self.world.mine(kind)?)? == 0) };
-        let speaks_for_replicated = first_of(GroupKind::Tp)?;
         // Added up on the device and read once.
         let mut squares: Option<Tensor> = None;
-        for (index, buffer) in state.buffers.iter().enumerate() {
-            let alone = buffer.is_split();
-            if !alone && !first_of(buffer.shard.group)? {
+        for parameter in &state.parameters {
+            if !state.answers_for(parameter, self.world)? {
                 continue;
             }
-            for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
-                let copy = match parameter.shard.shared_over {
-                    Some(group) => !first_of(group)?,
-                    None => false,
-                };
-                // Every rank of the expert grid holds slices of its own.
-                let replicated = parameter.shard.cut_by.is_none() && !buffer.shard.expert;
-                if copy || (replicated && !speaks_for_replicated) {
-                    continue;
-                }
-                if let Some((start, elements)) = owned_part(parameter, buffer) {
-                    let part = view(&buffer.gradients, start, elements)?;
-                    let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
-                    squares = Some(match squares {
-                        Some(sum) => sum.f_add(&square)?,
-                        None => square,
-                    });
-                }
+            let buffer = &state.buffers[parameter.shard.buffer];
+            if let Some((start, elements)) = owned_part(parameter, buffer) {
+                let part = view(&buffer.gradients, start, elements)?;
+                let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
+                squares = Some(match squares {
+                    Some(sum) => sum.f_add(&square)?,
+                    None => square,
+                });
             }
         }
         let squares = squares.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;

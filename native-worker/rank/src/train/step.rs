@@ -13,6 +13,7 @@ use super::data::Data;
 use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
 use super::reduction::{Reduction, check_owned};
+use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::device::bring;
 use crate::model::{Ahead, Batch, Model};
@@ -49,12 +50,15 @@ pub struct Trainer<'a> {
     pub(super) tracker: &'a Tracker,
     pub(super) device: Device,
     data: Data,
-    pub(super) model: Model,
+    /// The model, over the state.
+    pub model: Model,
     stage: Stage,
     /// What the rank keeps.
     pub state: State,
     reduction: Reduction<'a>,
     dp_index: u64,
+    /// Steps and sequences that were trained before this process.
+    before: (u64, u64),
     /// Live bytes of the rank at rest, which every step must return to.
     pub(super) at_rest: u64,
     /// The same as a GPU's allocator counts them; none before the first step, and on a CPU.
@@ -122,7 +126,7 @@ impl<'a> Clock<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Opens the data, allocates the planner's shards and makes the model.
+    /// Opens the data, allocates the planner's shards and makes the model: from its start, or from a checkpoint.
     ///
     /// # Errors
     /// When any of it fails.
@@ -131,11 +135,18 @@ impl<'a> Trainer<'a> {
         world: &'a dyn Collectives,
         tracker: &'a Tracker,
         device: Device,
+        from: Option<&mut Source>,
     ) -> anyhow::Result<Trainer<'a>> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
         let shards = plan.rank_shards(world.rank() as u64);
         let model = Model::new(plan, &shards, world)?;
-        let state = State::allocate(&shards, device, plan.run.seed, tracker)?;
+        let seed = from.is_none().then_some(plan.run.seed);
+        let state = State::allocate(&shards, device, seed, tracker)?;
+        let mut before = (0, 0);
+        if let Some(source) = from {
+            before = (source.index.step, source.index.samples);
+            source.fill(&state, &model, &plan.parameter_names())?;
+        }
         let dp_index = world.index(world.mine(GroupKind::Dp)?)? as u64;
         for buffer in &state.buffers {
             check_owned(&buffer.shard, world)?;
@@ -160,9 +171,20 @@ impl<'a> Trainer<'a> {
             state,
             reduction,
             dp_index,
+            before,
             at_rest,
             at_rest_on_gpu: None,
         })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &'a Plan {
+        self.plan
+    }
+
+    /// The ranks.
+    pub fn world(&self) -> &'a dyn Collectives {
+        self.world
     }
 
     /// Static memory by category, as the hook counted it.
@@ -233,6 +255,12 @@ impl<'a> Trainer<'a> {
         })
     }
 
+    /// Sequences that `step` steps have read.
+    pub fn samples_after(&self, step: u64) -> u64 {
+        let (steps, samples) = self.before;
+        samples + step.saturating_sub(steps) * self.plan.training.global_batch_size
+    }
+
     pub(super) fn tokens(&self) -> u64 {
         self.plan.training.global_batch_size * self.plan.training.seq_len
     }
@@ -242,8 +270,7 @@ impl<'a> Trainer<'a> {
     pub(super) fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
         let training = &self.plan.training;
         let (sequence, rows) = (training.seq_len, training.micro_batch_size);
-        let first = (step - 1) * training.global_batch_size
-            + (microbatch * self.plan.layout.dp + self.dp_index) * rows;
+        let first = self.samples_after(step - 1) + (microbatch * self.plan.layout.dp + self.dp_index) * rows;
         let mut tokens = Vec::new();
         for row in 0..rows {
             tokens.extend(self.data.sample(first + row, sequence)?);

@@ -127,6 +127,25 @@ impl Run {
         }
     }
 
+    /// Starts the ranks of another world in the same folder, beside those that run.
+    pub fn restart_beside(&mut self, world: u64) {
+        let port = free_port();
+        for rank in 0..world {
+            let start =
+                Start { rank, world, port, arguments: &[], program: None, plan: None, variables: &[] };
+            self.start_rank(&start);
+        }
+    }
+
+    /// Waits for the rank that was started last.
+    pub fn finish_last(&mut self, patience: Duration) -> Finished {
+        let last = self.children.pop().unwrap();
+        let others = std::mem::replace(&mut self.children, vec![last]);
+        let finished = self.finish(patience).pop().unwrap();
+        self.children = others;
+        finished
+    }
+
     /// Starts one rank.
     pub fn start_rank(&mut self, start: &Start<'_>) {
         let folder = self.folder.path();

@@ -2,6 +2,7 @@
 
 mod activations;
 mod attention;
+mod checkpoints;
 mod expert_activations;
 mod experts;
 mod failures;

@@ -10,7 +10,7 @@ use planner::wire::{Event, Outcome};
 use crate::harness::{Run, set, tiny};
 
 /// Sets how large a file the ranks may make. A file that is that large takes no byte more, as on a full disk.
-fn limit_files(run: &Run, ranks: usize, bytes: &str) {
+pub fn limit_files(run: &Run, ranks: usize, bytes: &str) {
     for rank in 0..ranks {
         let mut prlimit = Command::new("prlimit");
         prlimit.arg("--pid").arg(run.pid(rank).to_string()).arg(format!("--fsize={bytes}:unlimited"));
@@ -59,7 +59,7 @@ fn check_ended(run: &Run, ranks: usize) {
         assert_eq!(outcome, Outcome::Failed, "{reason}");
         assert!(reason.starts_with("the launcher (process 4242) is gone"), "{reason}");
         assert!(
-            reason.contains(&format!("after {done} of 100000 steps; there are no checkpoints")),
+            reason.contains(&format!("after {done} of 100000 steps; it saves no checkpoints")),
             "{reason}"
         );
         assert_eq!(run.steps(rank).len(), done);

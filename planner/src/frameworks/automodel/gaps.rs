@@ -12,6 +12,7 @@ const CONFIG: &str = "components/distributed/config.py";
 pub const COMMON: &[Gap] = &[
     gap("model", Elsewhere, "the recipe file names the model; it must be the plan's", RECIPE),
     gap("training.seq_len", Elsewhere, "the recipe file's data set decides the length of sequences", RECIPE),
+    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the recipe file's data set is trained on", RECIPE),
     gap("training.mtp_layers", Files, "prediction modules stand in the recipe file's model", MODEL),
     gap(

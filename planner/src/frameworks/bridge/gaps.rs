@@ -17,6 +17,7 @@ pub const GAPS: &[Gap] = &[
         "the recipe's data set decides whether masks are made",
         "src/megatron/bridge/training/config.py",
     ),
+    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the recipe's data set is trained on", RECIPE),
     gap(
         "runtime",

@@ -12,6 +12,7 @@ const MODEL: &str = "torchtitan/models";
 pub const COMMON: &[Gap] = &[
     gap("model", Nothing, "the configuration names the model", CONFIG),
     gap("runtime", Nothing, "it runs FSDP2", FSDP),
+    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the configuration's data set is trained on", CONFIG),
     gap("layout.fsdp.reduce_dtype", Only("fp32"), "gradients are reduced in fp32", FSDP),
     gap("layout.fsdp.gradient_sync", Files, "when gradients are reduced follows from the pipeline", FSDP),

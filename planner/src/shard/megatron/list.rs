@@ -1,5 +1,7 @@
 //! Everything that one rank keeps, slice by slice.
 
+use std::collections::BTreeSet;
+
 use super::buffers::{BufferKind, Slot, buffer, starts};
 use super::elements::{StageElements, is_hidden_matrix};
 use super::{blocks, family, parameters_of};
@@ -18,6 +20,34 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         RankRole::Inactive => RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None },
         _ => shards_at(&plan.of_role(role), rank, Coordinates { tp: nonuniform.shrunk.place(&at), ..at }),
     }
+}
+
+/// Names of all parameters of the model, as the ranks' slices have them.
+pub fn parameter_names(plan: &Plan) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (block, layer) in (0..plan.layout.pp).flat_map(|stage| blocks(plan, stage)) {
+        for parameter in parameters_of(plan, block) {
+            let family = family(parameter, plan, 1);
+            if family.parameter.module == Module::Expert {
+                let experts = 0..plan.layout.ep * family.count;
+                names.extend(experts.map(|expert| name_of(&family, layer, Some(expert))));
+            } else {
+                names.insert(name_of(&family, layer, None));
+            }
+        }
+    }
+    names
+}
+
+fn name_of(family: &Family, layer: Option<u64>, expert: Option<u64>) -> String {
+    let mut name = family.parameter.name.clone();
+    if let Some(layer) = layer {
+        name = name.replace("{layer}", &layer.to_string());
+    }
+    if let Some(expert) = expert {
+        name = name.replace("{expert}", &expert.to_string());
+    }
+    name
 }
 
 /// Everything that the rank at these coordinates keeps.
@@ -68,13 +98,7 @@ fn shard_of(
     expert: Option<u64>,
 ) -> ParamShard {
     let parameter = &family.parameter;
-    let mut name = parameter.name.clone();
-    if let Some(layer) = layer {
-        name = name.replace("{layer}", &layer.to_string());
-    }
-    if let Some(expert) = expert {
-        name = name.replace("{expert}", &expert.to_string());
-    }
+    let name = name_of(family, layer, expert);
     let mut offset = vec![0; parameter.shape.len()];
     let mut resharded = None;
     if let Some((group, dim)) = family.cut {

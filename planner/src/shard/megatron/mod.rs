@@ -9,7 +9,7 @@ use buffers::with_rows_of_extras;
 pub(crate) use buffers::{PARAM_ALIGNMENT, Slot, buffers, copies_gradients, is_dealt};
 pub(crate) use elements::{Blocks, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
-pub use list::rank_shards;
+pub use list::{parameter_names, rank_shards};
 
 use super::{BufferShard, Family, Holders, Module};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};

@@ -7,6 +7,7 @@ mod curves_table;
 mod list;
 mod phases;
 mod ranks;
+mod saved;
 mod start;
 mod twin;
 mod watched;
@@ -23,6 +24,7 @@ use curves::Curves;
 use list::RunList;
 use phases::PhaseTable;
 use ranks::{Output, RankStates};
+use saved::SavedLine;
 use start::StartCard;
 use twin::TwinCard;
 use watched::WatchedRun;
@@ -123,6 +125,16 @@ fn RunDetail() -> impl IntoView {
             summary.with(|summary| summary.as_ref().map(|summary| summary.reason.clone()).unwrap_or_default())
         };
         let stop_id = id.clone();
+        let resume_id = id.clone();
+        // A Slurm job goes on by being queued again.
+        let saved = move || {
+            summary.with(|summary| {
+                let summary = summary.as_ref().filter(|one| one.info.launcher.is_some())?;
+                summary
+                    .checkpoint
+                    .filter(|_| !matches!(summary.state, RunState::Running | RunState::Completed))
+            })
+        };
         view! {
             <section class="run-detail" aria-label="Run">
                 <div class="view-head">
@@ -131,12 +143,20 @@ fn RunDetail() -> impl IntoView {
                         <span class=move || format!("state {}", state().map_or("", state_word)) data-testid=testid::RUN_STATE>
                             {move || state().map_or("", state_word)}
                         </span>
+                        {move || saved().map(|step| {
+                            let id = resume_id.clone();
+                            view! {
+                                <button data-testid=testid::RUN_RESUME disabled=move || !hub.can_run()
+                                    on:click=move |_| hub.resume(&id)>{format!("Go on after step {step}")}</button>
+                            }
+                        })}
                         <button class="danger" data-testid=testid::RUN_STOP
                             disabled=move || state() != Some(RunState::Running) || !hub.is_connected()
                             on:click=move |_| hub.stop(&stop_id)>"Stop"</button>
                     </div>
                 </div>
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
+                <SavedLine summary=summary/>
                 <MissingRecords/>
                 <LatestFigures/>
                 <StepCompare summary=summary/>

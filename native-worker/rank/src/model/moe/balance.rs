@@ -80,6 +80,20 @@ impl Balancer {
         Ok(Some(Tensor::f_from_slice(bias)?.f_to_device(like.device())?.f_to_kind(like.kind())?))
     }
 
+    /// The bias; none for a router without it.
+    pub fn values(&self) -> Option<Vec<f64>> {
+        self.bias.borrow().clone()
+    }
+
+    /// Sets the bias, where the router has one for as many experts.
+    pub fn set(&self, bias: &[f64]) {
+        if let Some(own) = self.bias.borrow_mut().as_mut()
+            && own.len() == bias.len()
+        {
+            own.copy_from_slice(bias);
+        }
+    }
+
     /// Notes the experts that tokens chose.
     ///
     /// # Errors

@@ -181,4 +181,16 @@ impl Mixture {
     pub fn end_step(&self, world: &dyn Collectives) -> anyhow::Result<()> {
         self.router.balancer.end_step(world, self.router.routing.bias_update_rate)
     }
+
+    /// The bias on the choice of experts, with the number of the router's weight.
+    pub fn expert_bias(&self) -> Option<(usize, Vec<f64>)> {
+        Some((self.router.weight, self.router.balancer.values()?))
+    }
+
+    /// Sets it, if the router is the one with this weight.
+    pub fn set_expert_bias(&self, weight: usize, bias: &[f64]) {
+        if self.router.weight == weight {
+            self.router.balancer.set(bias);
+        }
+    }
 }

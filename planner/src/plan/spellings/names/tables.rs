@@ -143,6 +143,11 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("run.lr_schedule", "lr_scheduler lr_scheduler_type lr_decay_style"),
     ("run.lr_decay_steps", "lr_decay_iters"),
     ("run.weight_decay", "wd"),
+    (
+        "run.checkpoint.every_steps",
+        "save_interval save_every_n_steps checkpoint_interval save_steps every_n_train_steps",
+    ),
+    ("run.checkpoint.keep", "keep_latest_k save_total_limit most_recent_k save_top_k keep_last"),
 ];
 
 /// Names whose meaning depends on the section that they stand in, by that section.

@@ -1,0 +1,304 @@
+//! Saving: a copy on the host, a thread that writes it, and the agreement of all ranks that it is there.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::Context;
+use planner::plan::Checkpoints as Settings;
+use planner::wire::{CheckpointFilePart, CheckpointIndex, Event, PIECES, PlanFile, Saved};
+use run_folder::{CHECKPOINT_VERSION, Checkpoints, Log, measure};
+use safetensors::Dtype;
+use safetensors::tensor::{View, serialize_to_file};
+use tch::{Device, Kind, Tensor};
+
+use super::elements::{Staged, stage};
+use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::train::Trainer;
+
+/// A file that a thread has written: its length and checksum, or why there is none.
+type Written = Result<(u64, String), String>;
+
+/// What becomes of a checkpoint that was begun.
+enum Underway {
+    /// Nothing is.
+    Nothing,
+    /// This rank's file is being written, or waits for the others'.
+    Writing(Box<Writing>),
+    /// Every file is there, and rank 0 makes them a checkpoint.
+    Completing(Completing),
+}
+
+struct Writing {
+    index: CheckpointIndex,
+    bytes: u64,
+    stall: f64,
+    began: Instant,
+    thread: JoinHandle<Written>,
+}
+
+struct Completing {
+    saved: Saved,
+    began: Instant,
+    /// On rank 0 alone.
+    thread: Option<JoinHandle<Result<(), String>>>,
+}
+
+/// Saves a training.
+pub struct Saver<'a> {
+    settings: Settings,
+    checkpoints: Checkpoints,
+    world: &'a dyn Collectives,
+    everyone: GroupId,
+    plan: PlanFile,
+    log: Arc<Log>,
+    underway: Underway,
+    /// When the last was begun, or training.
+    since: Instant,
+    /// Steps that the last one has.
+    last: Option<u64>,
+    /// Why the last that was begun is none, where this rank knows.
+    failed: Option<String>,
+}
+
+impl View for &Staged {
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// The name of a rank's file.
+fn file_name(rank: usize) -> String {
+    format!("rank-{rank:05}.safetensors")
+}
+
+/// Writes a rank's file and has it on the disk; length and checksum as they are read back.
+fn write(folder: &Path, rank: usize, staged: &[Staged]) -> anyhow::Result<(u64, String)> {
+    let path = folder.join(file_name(rank));
+    let pieces: Vec<_> = staged.iter().map(|one| &one.saved).collect();
+    let about = HashMap::from([(PIECES.to_owned(), serde_json::to_string(&pieces)?)]);
+    let tensors = staged.iter().map(|one| (one.saved.tensor.as_str(), one));
+    serialize_to_file(tensors, Some(about), &path)?;
+    File::open(&path)?.sync_all()?;
+    File::open(folder)?.sync_all()?;
+    Ok(measure(&path)?)
+}
+
+/// Starts a thread that saves; it ends with the training at the latest.
+fn on_a_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work).context("writing a checkpoint")
+}
+
+/// What a thread has to say; a bug in it costs the checkpoint alone.
+fn joined<T>(thread: JoinHandle<Result<T, String>>) -> Result<T, String> {
+    thread
+        .join()
+        .unwrap_or_else(|_| Err("a bug in shardplan-rank ended the thread that writes it".to_owned()))
+}
+
+impl<'a> Saver<'a> {
+    /// Saves into this folder as the plan says; `last` is the checkpoint that the training goes on from.
+    pub fn new(
+        settings: Settings,
+        checkpoints: Checkpoints,
+        world: &'a dyn Collectives,
+        everyone: GroupId,
+        plan: PlanFile,
+        log: &Arc<Log>,
+        last: Option<u64>,
+    ) -> Saver<'a> {
+        Saver {
+            settings,
+            checkpoints,
+            world,
+            everyone,
+            plan,
+            log: log.clone(),
+            underway: Underway::Nothing,
+            since: Instant::now(),
+            last,
+            failed: None,
+        }
+    }
+
+    /// Whether a checkpoint is due after `done` steps. Rank 0's word counts, as clocks differ.
+    pub fn is_due(&self, done: u64) -> bool {
+        if self.last == Some(done) || done == 0 || !matches!(self.underway, Underway::Nothing) {
+            return false;
+        }
+        let steps = self.settings.every_steps.is_some_and(|every| done.is_multiple_of(every));
+        let passed = self.since.elapsed().as_secs_f64();
+        steps || self.settings.every_seconds.is_some_and(|every| passed >= every)
+    }
+
+    /// Whether this rank is still at one.
+    pub fn is_underway(&self) -> bool {
+        match &self.underway {
+            Underway::Nothing => false,
+            Underway::Writing(writing) => !writing.thread.is_finished(),
+            Underway::Completing(completing) => {
+                completing.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+            }
+        }
+    }
+
+    /// Begins the checkpoint of `done` steps, on all ranks.
+    ///
+    /// # Errors
+    /// When libtorch fails, or no thread is given. A disk that refuses is none.
+    pub fn begin(&mut self, trainer: &Trainer<'_>, done: u64) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let staged = stage(&trainer.state, &trainer.model, self.world)?;
+        let bytes = staged.iter().map(|one| one.bytes.len() as u64).sum();
+        let (checkpoints, rank) = (self.checkpoints.clone(), self.world.rank());
+        let thread = on_a_thread(move || -> Written {
+            let folder = checkpoints.stage(done).map_err(|error| error.to_string())?;
+            write(&folder, rank, &staged).map_err(|error| format!("{error:#}"))
+        })?;
+        let index = CheckpointIndex {
+            version: CHECKPOINT_VERSION,
+            step: done,
+            samples: trainer.samples_after(done),
+            unix_ms: run_folder::unix_ms(),
+            plan: self.plan.clone(),
+            files: Vec::new(),
+        };
+        let stall = began.elapsed().as_secs_f64();
+        self.underway = Underway::Writing(Box::new(Writing { index, bytes, stall, began, thread }));
+        self.since = Instant::now();
+        self.last = Some(done);
+        Ok(())
+    }
+
+    /// Goes on with one that is underway, once no rank is at it any more; all ranks come here together.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn advance(&mut self) -> anyhow::Result<()> {
+        match std::mem::replace(&mut self.underway, Underway::Nothing) {
+            Underway::Nothing => {}
+            Underway::Writing(writing) => self.complete(*writing)?,
+            Underway::Completing(completing) => self.settle(completing),
+        }
+        Ok(())
+    }
+
+    /// Waits for one that is underway. Why it failed, if it did; the same on all ranks.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn finish(&mut self) -> anyhow::Result<Option<String>> {
+        while !matches!(self.underway, Underway::Nothing) {
+            self.advance()?;
+        }
+        self.agree_on_failure()
+    }
+
+    /// Saves what `done` steps have trained and waits until it is there. Why it is not, if it is not.
+    ///
+    /// # Errors
+    /// When a collective or libtorch fails.
+    pub fn save_now(&mut self, trainer: &Trainer<'_>, done: u64) -> anyhow::Result<Option<String>> {
+        let failed = self.finish()?;
+        if self.last == Some(done) || done == 0 {
+            return Ok(failed);
+        }
+        self.begin(trainer, done)?;
+        self.finish()
+    }
+
+    /// Tells the others what became of this rank's file. With all of them, rank 0 has them made a checkpoint.
+    fn complete(&mut self, writing: Writing) -> anyhow::Result<()> {
+        let Writing { mut index, bytes, stall, began, thread } = writing;
+        let step = index.step;
+        let own = joined(thread);
+        let mine = match &own {
+            Ok((bytes, crc32)) => [1, i64::try_from(*bytes)?, i64::from_str_radix(crc32, 16)?],
+            Err(_) => [0; 3],
+        };
+        let ranks = self.world.size(self.everyone);
+        let mut all = Tensor::f_zeros([ranks as i64, 3], (Kind::Int64, Device::Cpu))?;
+        self.world.all_gather(self.everyone, &Tensor::f_from_slice(&mine)?, &mut all)?;
+        let all: Vec<i64> = Vec::try_from(all.f_view([-1])?)?;
+        let all_bytes = all.chunks_exact(3).map(|one| one[1] as u64).sum();
+        let without = all.chunks_exact(3).position(|one| one[0] == 0);
+        let failed = match (&own, without) {
+            (Err(reason), _) => Some(reason.clone()),
+            (Ok(_), Some(rank)) => Some(format!("rank {rank} could not write its part; its log says why")),
+            (Ok(_), None) => None,
+        };
+        let saved = Saved { step, bytes, all_bytes, stall_seconds: stall, seconds: 0.0, failed };
+        let mut thread = None;
+        if self.world.rank() == 0 {
+            let (checkpoints, settings) = (self.checkpoints.clone(), self.settings);
+            if saved.failed.is_some() {
+                checkpoints.discard(step);
+            } else {
+                let part = |(rank, one): (usize, &[i64])| CheckpointFilePart {
+                    name: file_name(rank),
+                    bytes: one[1] as u64,
+                    crc32: format!("{:08x}", one[2]),
+                };
+                index.files = all.chunks_exact(3).enumerate().map(part).collect();
+                thread = Some(on_a_thread(move || {
+                    checkpoints.commit(&index).map_err(|error| error.to_string())?;
+                    checkpoints.prune(settings.keep, settings.keep_every_hours);
+                    Ok(())
+                })?);
+            }
+        }
+        self.underway = Underway::Completing(Completing { saved, began, thread });
+        Ok(())
+    }
+
+    /// Records what became of it.
+    fn settle(&mut self, completing: Completing) {
+        let Completing { mut saved, began, thread } = completing;
+        if let Some(Err(reason)) = thread.map(joined) {
+            self.checkpoints.discard(saved.step);
+            saved.failed = Some(reason);
+        }
+        saved.seconds = began.elapsed().as_secs_f64();
+        if let Some(reason) = &saved.failed {
+            crate::say(&format!(
+                "step {} could not be saved: {reason}; the training goes on, and the checkpoints before stay",
+                saved.step
+            ));
+        }
+        self.failed.clone_from(&saved.failed);
+        self.log.append(Event::Saved(saved));
+    }
+
+    /// Whether the last one failed on any rank; then all know.
+    fn agree_on_failure(&mut self) -> anyhow::Result<Option<String>> {
+        let mut worst = Tensor::f_from_slice(&[i64::from(self.failed.is_some())])?;
+        self.world.all_reduce(self.everyone, Reduce::Max, &mut worst)?;
+        if worst.f_int64_value(&[0])? == 0 {
+            return Ok(None);
+        }
+        self.last = None;
+        Ok(Some(
+            self.failed
+                .clone()
+                .unwrap_or_else(|| "rank 0 could not complete it; its log says why".to_owned()),
+        ))
+    }
+}

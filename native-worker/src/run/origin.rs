@@ -1,0 +1,125 @@
+//! What `--resume` names: a run, a folder of checkpoints, or one checkpoint.
+
+use std::path::{Path, PathBuf};
+
+use planner::wire::{PlanFile, RunInfo};
+use run_folder::{Checkpoint, Checkpoints};
+
+use super::folder::{RunFolder, is_id};
+use super::process::{Liveness, liveness};
+use crate::cli::Failure;
+
+/// Something to go on from.
+#[derive(Debug)]
+pub struct Origin {
+    folder: PathBuf,
+    checkpoints: Checkpoints,
+    /// The one checkpoint that is named.
+    one: Option<Checkpoint>,
+}
+
+impl Origin {
+    /// Finds it: a run's id in `runs`, or a path.
+    ///
+    /// # Errors
+    /// When there is no such folder.
+    pub fn find(runs: &Path, named: &Path) -> anyhow::Result<Origin> {
+        let of_id =
+            named.to_str().filter(|id| is_id(id)).map(|id| runs.join(id)).filter(|path| path.is_dir());
+        let folder = of_id.unwrap_or_else(|| named.to_owned());
+        let Ok(folder) = folder.canonicalize() else {
+            return Err(Failure::environment(format!(
+                "there is no run {} in {}, and no such folder",
+                named.display(),
+                runs.display()
+            ))
+            .into());
+        };
+        let one = Checkpoint::at(&folder).filter(|one| one.index().is_ok());
+        let checkpoints = match (&one, folder.join("run.json").is_file()) {
+            (None, true) => Checkpoints::of_run(&folder),
+            _ => Checkpoints::at(&folder),
+        };
+        Ok(Origin { folder, checkpoints, one })
+    }
+
+    /// The folder that its checkpoints are in, or the one that is named.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn checkpoints(&self) -> anyhow::Result<PathBuf> {
+        if let Some(one) = &self.one {
+            return Ok(one.path.clone());
+        }
+        if self.checkpoints.all().is_empty() {
+            return Err(Failure::environment(format!(
+                "there is no checkpoint in {}: a run saves when its plan says so (run.checkpoint), or trains on data of your own",
+                self.checkpoints.folder().display()
+            ))
+            .into());
+        }
+        Ok(self.checkpoints.folder().to_owned())
+    }
+
+    /// The plan of its newest checkpoint, or of the run.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn plan(&self) -> anyhow::Result<PlanFile> {
+        self.checkpoints()?;
+        let of_run = self.one.is_none().then(|| self.run_folder()?.plan()).flatten();
+        let newest = self.one.clone().or_else(|| self.checkpoints.all().into_iter().next());
+        match (of_run, newest.map(|one| one.index())) {
+            (Some(plan), _) => Ok(plan),
+            (None, Some(Ok(index))) => Ok(index.plan),
+            (None, Some(Err(reason))) => Err(Failure::environment(reason).into()),
+            (None, None) => {
+                Err(Failure::environment(format!("{} has no plan", self.folder.display())).into())
+            }
+        }
+    }
+
+    fn run_folder(&self) -> Option<RunFolder> {
+        let (runs, id) = (self.folder.parent()?, self.folder.file_name()?.to_str()?);
+        RunFolder::at(runs, id)
+    }
+
+    /// The run that is named, which nobody trains now.
+    ///
+    /// # Errors
+    /// When it is no run, somebody trains it, or others may write into it.
+    pub fn run(&self) -> anyhow::Result<(RunFolder, RunInfo)> {
+        let refused = |reason: String| Failure::environment(reason);
+        let found = self.run_folder().and_then(|folder| Some((folder.info()?, folder)));
+        let Some((info, folder)) = found.filter(|_| self.one.is_none()) else {
+            return Err(Failure::usage(format!(
+                "{} is no run, so give a plan beside --resume: a new run is begun from there",
+                self.folder.display()
+            ))
+            .into());
+        };
+        if let Some(reason) = folder.refusal() {
+            return Err(refused(reason).into());
+        }
+        run_folder::check_written_by_us(&folder.path().join("run.json"))
+            .map_err(|error| refused(error.to_string()))?;
+        if info.source.is_some() {
+            let message = format!("{} was another framework's run, which goes on by its own script", info.id);
+            return Err(refused(message).into());
+        }
+        let trains = info.launcher.as_ref().map(|launcher| (liveness(launcher, &info.host), launcher.pid));
+        match trains {
+            Some((Liveness::Alive, pid)) => {
+                let message = format!("run {} is still trained (process {pid}); stop it first", info.id);
+                Err(refused(message).into())
+            }
+            Some((Liveness::Elsewhere, _)) => Err(refused(format!(
+                "run {} was started on {}, and whether it still trains can't be seen from here; go on there, or give a plan for a \
+                 run of its own",
+                info.id, info.host
+            ))
+            .into()),
+            Some((Liveness::Gone, _)) | None => Ok((folder, info)),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! When the worker saves, where a plan file leaves that open.
+
+use super::Checkpoints;
+use super::defaults::Filler;
+use crate::wire::{CheckpointFile, ClusterFile, DataFile};
+
+/// Seconds between checkpoints where nobody says.
+const SECONDS: f64 = 1800.0;
+/// The newest checkpoints that are kept where nobody says (torchtitan's `keep_latest_k`).
+const KEPT: u64 = 10;
+/// The most steps, and checkpoints, that can be said.
+const MOST: u64 = 1_000_000_000;
+
+/// What is trained on made-up data is of no worth; what is trained on a person's own is saved unless they say no.
+pub fn fill_checkpoints(
+    fill: &mut Filler<'_>,
+    data: &DataFile,
+    cluster: &ClusterFile,
+    file: &mut CheckpointFile,
+) -> Option<Checkpoints> {
+    fill.real("run.checkpoint.every_s", file.every_s, 1.0);
+    fill.real("run.checkpoint.keep_every_hours", file.keep_every_hours, 0.01);
+    let every_steps = file.every_steps.map(|steps| fill.within("run.checkpoint.every_steps", steps, 1, MOST));
+    let asked = *file != CheckpointFile::default();
+    if !file.save.unwrap_or(asked || *data != DataFile::Synthetic) {
+        return None;
+    }
+    fill.or("run.checkpoint.save", &mut file.save, true);
+    if every_steps.is_none() && file.every_s.is_none() {
+        let given = cluster.checkpoint_interval_s.filter(|seconds| *seconds >= 1.0);
+        fill.or("run.checkpoint.every_s", &mut file.every_s, given.unwrap_or(SECONDS));
+    }
+    Some(Checkpoints {
+        every_steps,
+        every_seconds: file.every_s,
+        keep: fill.number("run.checkpoint.keep", &mut file.keep, KEPT, 0, MOST),
+        keep_every_hours: file.keep_every_hours,
+    })
+}

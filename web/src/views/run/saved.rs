@@ -1,0 +1,64 @@
+//! What a run has saved, measured beside predicted, and what it went on from.
+
+use leptos::prelude::*;
+use planner::wire::RunSummary;
+
+use crate::format;
+use crate::hub::hub;
+use crate::testid;
+
+/// The sentences; none for a run that has saved nothing and went on from nothing.
+#[component]
+pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
+    let hub = hub();
+    let checkpoints = Memo::new(move |_| hub.book.with(|book| book.checkpoints.clone()));
+    let predicted = Memo::new(move |_| {
+        let plan = summary.with(|summary| planner::Plan::resolve(&summary.as_ref()?.plan).plan)?;
+        Some(planner::time::checkpoint_bytes(&plan))
+    });
+    let resumed = move || {
+        checkpoints.with(|known| {
+            let resumed = known.resumed.as_ref()?;
+            let over = match resumed.passed_over.len() {
+                0 => String::new(),
+                count => format!(", passing over {count} damaged"),
+            };
+            Some(format!(
+                "It went on after step {}{over}, read in {}",
+                resumed.step,
+                format::seconds(resumed.seconds)
+            ))
+        })
+    };
+    let saved = move || {
+        checkpoints.with(|known| {
+            let saved = known.saved.as_ref()?;
+            let beside = predicted.get().filter(|bytes| *bytes > 0.0).map_or(String::new(), |bytes| {
+                format!(" (predicted {}, {})", format::bytes(bytes as u64), format::signed_percent(saved.all_bytes as f64 / bytes - 1.0))
+            });
+            Some(format!(
+                "Step {} is saved: {}{beside} in {}; training waited {}, and each rank kept up to {} on the host",
+                saved.step,
+                format::bytes(saved.all_bytes),
+                format::seconds(saved.seconds),
+                format::seconds(saved.stall_seconds),
+                format::bytes(saved.bytes)
+            ))
+        })
+    };
+    let failed = move || {
+        checkpoints.with(|known| {
+            let failed = known.failed.as_ref()?;
+            Some(format!(
+                "Step {} could not be saved: {}",
+                failed.step,
+                failed.failed.clone().unwrap_or_default()
+            ))
+        })
+    };
+    view! {
+        {move || resumed().map(|text| view! { <p class="note">{text}</p> })}
+        {move || saved().map(|text| view! { <p class="note" data-testid=testid::RUN_SAVED>{text}</p> })}
+        {move || failed().map(|text| view! { <p class="banner warning" role="alert">{text}</p> })}
+    }
+}
