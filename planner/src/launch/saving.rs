@@ -8,6 +8,7 @@ use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
+use crate::plan::Plan;
 use crate::time;
 
 /// Seconds between checkpoints where neither plan nor site say.
@@ -32,6 +33,11 @@ pub struct Saving {
     pub margin: u64,
 }
 
+/// Checkpoints that the worker keeps; none where it keeps all.
+fn plan_keeps(plan: &Plan) -> Option<u64> {
+    plan.run.checkpoint.map(|checkpoint| checkpoint.keep).filter(|keep| *keep > 0)
+}
+
 impl Writer<'_> {
     /// How the run saves; none for what trains nothing, or nothing that its script knows of.
     pub fn saving(&self) -> Option<Saving> {
@@ -43,7 +49,8 @@ impl Writer<'_> {
         let trains = match options.body {
             Body::Bridge => options.task == Task::Train,
             Body::Mlm | Body::Automodel | Body::Torchtitan => true,
-            Body::Worker | Body::Command => false,
+            Body::Worker => self.plan.run.checkpoint.is_some(),
+            Body::Command => false,
         };
         if !trains {
             return None;
@@ -53,9 +60,10 @@ impl Writer<'_> {
         let step = time::answer(plan).0.map(|time| time.step_seconds).filter(|seconds| *seconds > 0.0);
         let limit = self.limit().map_or(f64::INFINITY, |seconds| seconds as f64);
         let interval = plan
-            .file
-            .cluster
-            .checkpoint_interval_s
+            .run
+            .checkpoint
+            .and_then(|checkpoint| checkpoint.every_seconds)
+            .or(plan.file.cluster.checkpoint_interval_s)
             .filter(|seconds| *seconds > 0.0)
             .or_else(|| time::goodput(plan).map(|goodput| goodput.checkpoint_interval_s))
             .unwrap_or_else(|| USUAL_SECONDS.min(limit / FEWEST_BEFORE_LIMIT));
@@ -115,10 +123,21 @@ impl Writer<'_> {
                 )
             }
         };
-        let size =
-            if bytes < 1e12 { format!("{:.1} GB", bytes / 1e9) } else { format!("{:.1} TB", bytes / 1e12) };
-        self.check_saving(saving, if count > 1 { count as f64 * bytes } else { 0.0 });
-        format!("\n# Saves {often}. A checkpoint has about {size}, and none is removed\n")
+        let size = match bytes {
+            ..1e9 => format!("{:.1} MB", bytes / 1e6),
+            ..1e12 => format!("{:.1} GB", bytes / 1e9),
+            _ => format!("{:.1} TB", bytes / 1e12),
+        };
+        let kept = match plan_keeps(self.plan).filter(|_| self.options.body == Body::Worker) {
+            Some(keep) => count.min(keep),
+            None => count,
+        };
+        self.check_saving(saving, if kept > 1 { kept as f64 * bytes } else { 0.0 });
+        let kept = match plan_keeps(self.plan).filter(|_| self.options.body == Body::Worker) {
+            Some(keep) => format!("the newest {keep} are kept"),
+            None => "none is removed".to_owned(),
+        };
+        format!("\n# Saves {often}. A checkpoint has about {size}, and {kept}\n")
     }
 
     /// `bytes` is of several checkpoints together.

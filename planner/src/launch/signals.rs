@@ -67,7 +67,8 @@ impl Writer<'_> {
     fn saves_on_one(&self) -> bool {
         let trains = match self.options.body {
             Body::Bridge | Body::Mlm | Body::Automodel => self.options.task == Task::Train,
-            Body::Worker | Body::Torchtitan | Body::Command => false,
+            Body::Worker => self.plan.run.checkpoint.is_some(),
+            Body::Torchtitan | Body::Command => false,
         };
         trains && self.unheard(USUAL).is_none()
     }

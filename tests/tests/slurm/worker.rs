@@ -29,9 +29,14 @@ pub struct Job {
 
 impl Job {
     pub fn new(name: &str, steps: u64, more: &[(&str, serde_json::Value)]) -> Result<Job> {
+        Job::of(name, four_ranks("fp32", steps), more)
+    }
+
+    /// A folder with the script of a plan for four ranks.
+    pub fn of(name: &str, plan: serde_json::Value, more: &[(&str, serde_json::Value)]) -> Result<Job> {
         let slurm = Slurm::shared()?;
         let shared = slurm.shared_folder(name)?;
-        let script = write_script(&shared, steps, more)?;
+        let script = write_script(&shared, plan, more)?;
         Ok(Job { slurm, shared, script })
     }
 
@@ -67,7 +72,7 @@ impl Job {
 }
 
 /// The records of a rank in the order of its log.
-fn records_of(run: &Path, rank: u64) -> Vec<Record> {
+pub fn records_of(run: &Path, rank: u64) -> Vec<Record> {
     records(&run.join(log_of(rank))).unwrap_or_default()
 }
 
@@ -270,8 +275,11 @@ fn hub_of(slurm: &Slurm, runs: &Path) -> Result<Hub> {
 }
 
 /// Writes the script as a user would: a plan, a site file, one command.
-fn write_script(shared: &Path, steps: u64, more: &[(&str, serde_json::Value)]) -> Result<PathBuf> {
-    let mut plan = four_ranks("fp32", steps);
+fn write_script(
+    shared: &Path,
+    mut plan: serde_json::Value,
+    more: &[(&str, serde_json::Value)],
+) -> Result<PathBuf> {
     plan["cluster"] = json!({"gpu": "h100-sxm", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE});
     let plan_file = shared.join("plan.json");
     std::fs::write(&plan_file, plan.to_string())?;

@@ -5,27 +5,32 @@ use crate::launch::{END_OF_PLAN, Mode, Writer, footer, frame, salloc, text};
 use crate::wire::VERSION;
 
 /// Variables whose value in the job must win over the image's.
-const VARIABLES: [&str; 3] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS"];
+const VARIABLES: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_RESTART_COUNT"];
 
-/// Finds the run folder, and remembers when the run was first started.
+/// Finds the run folder, and remembers when the run was first started, and how often.
 const RUN_FOLDER: &str = r#"
-# The run folder: plan, who and when, and one log per rank. The hub shows it, now or later. A job that is queued again
-# goes on in the folder of its first attempt
-ATTEMPT="$((${SLURM_RESTART_COUNT:-0} + 1))"
+# The run folder: plan, who and when, one log per rank, and checkpoints. The hub shows it, now or later. A job that is
+# queued again goes on in the folder of its first attempt
 RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
-STARTED="$(date +%s%3N)"
-if [ "$ATTEMPT" -gt 1 ]; then
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
   for earlier in "$SHARED_DIR/runs/"*"-slurm-$SLURM_JOB_ID"; do
     # Not what somebody else has put there
     if [ -O "$earlier" ] && [ ! -L "$earlier" ] && [ -f "$earlier/run.json" ]; then
       RUN_DIR="$earlier"
-      first="$(sed -n 's/.*"started_unix_ms":\([0-9]*\).*/\1/p' "$earlier/run.json")"
-      STARTED="${first:-$STARTED}"
-      # A stop that was asked of an earlier attempt is not asked of this one
-      rm -f "$RUN_DIR/control"
     fi
   done
 fi
+ATTEMPT=1
+STARTED="$(date +%s%3N)"
+if [ -f "$RUN_DIR/run.json" ]; then
+  first="$(sed -n 's/.*"started_unix_ms": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
+  STARTED="${first:-$STARTED}"
+  attempts="$(sed -n 's/.*"attempts": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
+  ATTEMPT="$((${attempts:-1} + 1))"
+  # A stop that was asked of an earlier attempt is not asked of this one
+  rm -f "$RUN_DIR/control"
+fi
+export TORCHELASTIC_RESTART_COUNT="$((ATTEMPT - 1))"
 RUN_ID="${RUN_DIR##*/}"
 mkdir -p "$SHARED_DIR/runs"
 # For you alone: the key by which the ranks know each other is in it. One that is there already must be yours
@@ -34,6 +39,31 @@ umask 077
 if [ ! -O "$RUN_DIR" ] || [ -L "$RUN_DIR" ]; then
   mkdir "$RUN_DIR"
 fi
+"#;
+
+/// An earlier job's folder, where the one who submits asks for it by name. It stands before the search for that of this job.
+const RESUMED: &str = r#"# To go on where an earlier job of yours has ended: SHARDPLAN_RESUME=NAME_OF_ITS_FOLDER sbatch ...
+if [ -n "${SHARDPLAN_RESUME:-}" ]; then
+  RUN_DIR="$SHARED_DIR/runs/${SHARDPLAN_RESUME##*/}"
+  if [ ! -O "$RUN_DIR" ] || [ -L "$RUN_DIR" ] || [ ! -f "$RUN_DIR/run.json" ]; then
+    echo "SHARDPLAN_RESUME must name the folder of an earlier run of yours: there is none at $RUN_DIR" >&2
+    exit 1
+  fi
+el"#;
+
+/// How many steps the newest checkpoint has.
+const SAVED_STEPS: &str = r#"# How many steps the newest checkpoint has
+saved_steps() {
+  newest=0
+  for index in "$RUN_DIR/checkpoints/"step-*/checkpoint.json; do
+    step="${index%/checkpoint.json}"
+    step="${step##*/step-}"
+    if [ -f "$index" ] && [[ "$step" =~ ^[0-9]+$ ]] && [ "$((10#$step))" -gt "$newest" ]; then
+      newest="$((10#$step))"
+    fi
+  done
+  echo "$newest"
+}
 "#;
 
 /// The whole script.
@@ -58,7 +88,14 @@ pub fn script(writer: &mut Writer<'_>) -> String {
              rank_binary\" >&2\n  exit 1\nfi\n",
         );
     }
-    out.push_str(RUN_FOLDER);
+    let saves = writer.saving().is_some();
+    out.push_str(&writer.saves());
+    let looks = "if [ \"${SLURM_RESTART_COUNT:-0}\"";
+    if saves && !interactive {
+        out.push_str(&RUN_FOLDER.replacen(looks, &format!("{RESUMED}{looks}"), 1));
+    } else {
+        out.push_str(RUN_FOLDER);
+    }
     out.push_str(&plan_document(writer));
     out.push_str(&run_json(writer));
     out.push_str("\n# Ranks find each other here, and take their numbers from Slurm\n");
@@ -70,6 +107,9 @@ pub fn script(writer: &mut Writer<'_>) -> String {
     let groups = writer.het_groups();
     let end = if interactive { "\n" } else { " \\\n  || status=$?\n" };
     if !interactive {
+        if saves {
+            out.push_str(SAVED_STEPS);
+        }
         out.push_str(&footer::before(writer));
     }
     out.push_str(&format!(
@@ -78,14 +118,18 @@ pub fn script(writer: &mut Writer<'_>) -> String {
          \"$SHARDPLAN_RANK\" --plan \"$RUN_DIR/plan.json\" --run-dir \"$RUN_DIR\"{end}"
     ));
     if !interactive {
-        out.push_str(&footer::footer(writer, false, false));
+        out.push_str(&footer::footer(writer, false, saves));
     }
     out
 }
 
 /// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
 fn plan_document(writer: &mut Writer<'_>) -> String {
-    let plan = serde_json::to_string_pretty(&writer.plan.native()).unwrap_or_default();
+    let mut file = writer.plan.native();
+    if let (Some(every), Some(_)) = (writer.site.save_every, writer.saving()) {
+        file.run.checkpoint.every_steps = Some(every);
+    }
+    let plan = serde_json::to_string_pretty(&file).unwrap_or_default();
     if plan.lines().any(|line| line == END_OF_PLAN) {
         writer.note(Finding::error(
             "",
