@@ -7,10 +7,12 @@ use crate::console::timed;
 use crate::place::{Place, Target};
 use crate::{build, process};
 
-/// Kills a rank `kills` times; whether every run ended in time and named it.
+/// Kills a rank `kills` times; whether every run ended in time and named it, and whether a training that saves lost nothing.
 pub fn kill(place: &Place, kills: u32, seed: u32) -> Result<bool> {
     let numbers = [("SHARDPLAN_KILLS", kills), ("SHARDPLAN_SEED", seed)];
-    run(place, format!("killing one of eight ranks {kills} times"), "kills::", &numbers)
+    let named = run(place, format!("killing one of eight ranks {kills} times"), "kills::", &numbers)?;
+    let what = format!("killing ranks of a training that saves {kills} times");
+    Ok(run(place, what, "checkpoints::a_kill", &numbers)? && named)
 }
 
 /// Runs `pairs` of runs, one that measures and one that does not; whether their numbers were the same.

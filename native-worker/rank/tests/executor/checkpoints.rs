@@ -11,6 +11,7 @@ use planner::wire::{Event, Outcome, Resumed, Saved};
 use serde_json::{Value, json};
 
 use crate::harness::{Run, set, tiny};
+use crate::kills::{asked, random};
 use crate::survive::limit_files;
 
 /// Steps before the checkpoint, and in all.
@@ -245,37 +246,63 @@ fn ranks_that_lose_their_launcher_save() {
     assert_eq!(checkpoints(&run).len(), 1);
 }
 
+/// Ranks are killed at random moments, one or all of them, in the middle of a save too: what has a checkpoint's name is whole,
+/// and the training is that of one that was never interrupted.
 #[test]
+#[expect(clippy::print_stdout, reason = "the figures, for whoever runs it with --nocapture")]
 fn a_kill_at_any_moment_leaves_a_whole_checkpoint_and_the_same_training() {
-    let steps = 400;
-    let plan = with(saving(&tiny(2, 1), steps), &[("run.checkpoint", json!({"every_steps": 1, "keep": 3}))]);
-    let whole = Run::complete(&with(plan.clone(), &[("run.checkpoint", json!({"save": false}))]));
-    let mut run = Run::prepare(&plan);
-    let mut reached = 0;
-    for attempt in 0..3 {
+    let (kills, seed) = asked();
+    let plan = with(tiny(2, 1), &[("run.checkpoint", json!({"every_steps": 1, "keep": 3}))]);
+    let endless = with(plan.clone(), &[("run.steps", json!(1_000_000))]);
+    let mut run = Run::prepare(&endless);
+    let mut half_written = 0;
+    for number in 0..kills {
+        let dice = seed.wrapping_mul(1000) + number;
+        let before = run.steps(0).len();
         run.restart(2, &[]);
-        run.wait_for_steps(reached + 7 + 5 * attempt);
-        kill(Pid::from_raw(run.pid(attempt % 2)), Signal::SIGKILL).unwrap();
+        run.wait_for_steps(before + 2);
+        std::thread::sleep(Duration::from_millis(random(dice, 300)));
+        let victims = match random(dice ^ 0x5eed, 3) {
+            2 => vec![0, 1],
+            one => vec![one as usize],
+        };
+        victims.iter().for_each(|&rank| kill(Pid::from_raw(run.pid(rank)), Signal::SIGKILL).unwrap());
         run.finish(Duration::from_secs(60));
-        reached = run.steps(0).len();
+        half_written += usize::from(staged(&run) > 0);
+        let found = run_folder::Checkpoints::of_run(run.folder()).all();
+        assert!(!found.is_empty(), "kill {number}");
+        for one in found {
+            let index = one.index().unwrap_or_else(|reason| panic!("kill {number}: {reason}"));
+            index.files.iter().for_each(|file| one.check(file).unwrap());
+        }
     }
     run.restart(2, &[]);
+    run.wait_for_steps(run.steps(0).len() + 2);
+    std::fs::write(run.folder().join("control"), "stop").unwrap();
     run.succeed();
+    let trained: Vec<(u64, f64)> = losses(&run);
+    let last = trained.iter().map(|(step, _)| *step).max().unwrap();
+    let whole =
+        Run::complete(&with(plan, &[("run.steps", json!(last)), ("run.checkpoint.save", json!(false))]));
     let expected = losses(&whole);
     let mut seen = BTreeSet::new();
-    for (step, loss) in losses(&run) {
+    for &(step, loss) in &trained {
         assert_eq!(loss, expected[step as usize - 1].1, "step {step}");
         seen.insert(step);
     }
-    assert_eq!(seen.len() as u64, steps);
-    assert!(resumed(&run, 0).len() == 3 && checkpoints(&run).len() == 3, "{:?}", resumed(&run, 0));
-    // What was half written is gone.
-    let left = std::fs::read_dir(run.folder().join("checkpoints")).unwrap().flatten();
-    let left: Vec<_> = left
-        .map(|entry| entry.file_name())
-        .filter(|name| name.to_str().unwrap().starts_with(".new"))
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert_eq!(seen.len() as u64, last);
+    assert_eq!(resumed(&run, 0).len() as u64, kills);
+    assert!(checkpoints(&run).len() == 3 && staged(&run) == 0, "{:?}", checkpoints(&run));
+    println!(
+        "{kills} kills, seed {seed}: {} steps trained for {last}, {half_written} times a checkpoint was half written, none was lost",
+        trained.len()
+    );
+}
+
+/// Checkpoints that are half written.
+fn staged(run: &Run) -> usize {
+    let entries = std::fs::read_dir(run.folder().join("checkpoints")).unwrap().flatten();
+    entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(".new")).count()
 }
 
 #[test]

@@ -15,13 +15,13 @@ const KILLS: u64 = 3;
 const WITHIN_MS: u64 = 4000;
 
 /// The kills that this process is to do, and the seed of their moments.
-fn asked() -> (u64, u64) {
+pub fn asked() -> (u64, u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     (number("SHARDPLAN_KILLS").unwrap_or(KILLS), number("SHARDPLAN_SEED").unwrap_or(0))
 }
 
 /// A number that depends on the seed alone.
-fn random(seed: u64, below: u64) -> u64 {
+pub fn random(seed: u64, below: u64) -> u64 {
     shardplan_rank::state::init::mix(seed) % below
 }
 
