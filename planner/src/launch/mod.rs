@@ -48,6 +48,7 @@ pub(crate) use writer::Writer;
 use crate::finding::Finding;
 use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan, worker};
 use crate::plan::{Framework, Plan};
+use crate::wire::DataFile;
 
 /// Writes the batch script that runs `plan` on a cluster described by `site`, or the steps of an interactive
 /// allocation. Missing values stand as `<PLACEHOLDERS>` and are findings; a value that could break the script is an
@@ -56,7 +57,9 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
     let (plan, without) = failures::goes_on(plan, options);
     let plan = plan.as_ref();
     let applied = site.profile.map(|profile| profile.apply(site));
-    let mut writer = Writer::new(plan, applied.as_ref().unwrap_or(site), options);
+    let site = applied.as_ref().unwrap_or(site);
+    let with_data = data_of_plan(plan, site, options);
+    let mut writer = Writer::new(plan, with_data.as_ref().unwrap_or(site), options);
     without.into_iter().for_each(|finding| writer.note(finding));
     let payload = match options.body {
         Body::Worker => None,
@@ -81,6 +84,19 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
     let mut findings = writer.into_findings();
     findings.sort_by_key(|finding| finding.severity);
     (text, findings)
+}
+
+/// The site with the data that the plan names, where the framework reads the same and the site names none.
+fn data_of_plan(plan: &Plan, site: &Site, options: &ScriptOptions) -> Option<Site> {
+    match &plan.run.data {
+        DataFile::Megatron { path }
+            if site.data_path.is_none() && matches!(options.body, Body::Mlm | Body::Bridge) =>
+        {
+            let path = path.strip_suffix(".bin").or_else(|| path.strip_suffix(".idx")).unwrap_or(path);
+            Some(Site { data_path: Some(path.to_owned()), ..site.clone() })
+        }
+        _ => None,
+    }
 }
 
 /// What the site adds to the framework's command.

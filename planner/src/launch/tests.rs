@@ -226,3 +226,29 @@ fn the_shell_reads_quoted_values_back() {
     let words = shlex::split(line.trim_end_matches('\\')).expect("words of the shell");
     assert_eq!(words, ["--recipe", awkward]);
 }
+
+#[test]
+fn data_that_the_plan_names_is_the_frameworks_too() {
+    use crate::wire::{DataFile, DataPart, TokenType};
+    let of = |data: DataFile, kind| {
+        let mut plan = tiny();
+        plan.file.run.data = Some(data);
+        let plan = Plan::resolve(&plan.file).plan.unwrap();
+        script(&plan, &site(), &body(kind))
+    };
+    let set = || DataFile::Megatron { path: "/lustre/wiki_text_document.idx".to_owned() };
+    let (text, _) = of(set(), Body::Mlm);
+    assert!(
+        text.contains("--data-path /lustre/wiki_text_document") && !text.contains("--mock-data"),
+        "{text}"
+    );
+    let own = DataPart { weight: 1.0, data: set() };
+    for data in [
+        DataFile::Tokens { path: "/lustre/tokens.bin".to_owned(), dtype: TokenType::default() },
+        DataFile::Blend { parts: vec![own.clone(), own] },
+    ] {
+        let (text, findings) = of(data, Body::Mlm);
+        assert!(text.contains("--mock-data"), "{text}");
+        assert!(findings.iter().any(|finding| finding.field == "run.data"), "{findings:?}");
+    }
+}

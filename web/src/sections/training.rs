@@ -2,7 +2,7 @@
 
 use leptos::prelude::*;
 use planner::units::Dtype;
-use planner::wire::{DataFile, Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
+use planner::wire::{DataFile, Granularity, LrSchedule, OptimizerKind, Precision, Runtime, TokenType};
 
 use planner::plan::{Named, RECOMPUTE_MODULES};
 
@@ -177,26 +177,64 @@ fn FrameworkChoice() -> impl IntoView {
     }
 }
 
+/// The word for a kind of data in a plan file.
+fn kind_of_data(data: &DataFile) -> &'static str {
+    match data {
+        DataFile::Synthetic => "synthetic",
+        DataFile::Text { .. } => "text",
+        DataFile::Tokens { .. } => "tokens",
+        DataFile::Megatron { .. } => "megatron",
+        DataFile::Blend { .. } => "blend",
+    }
+}
+
+/// The one path of data that has one.
+fn path_of_data(data: &DataFile) -> Option<String> {
+    match data {
+        DataFile::Text { path } | DataFile::Tokens { path, .. } | DataFile::Megatron { path } => {
+            Some(path.clone())
+        }
+        DataFile::Synthetic | DataFile::Blend { .. } => None,
+    }
+}
+
 /// Where tokens come from.
 #[component]
 fn DataChoice() -> impl IntoView {
     const PATH: &str = "run.data";
     let store = store();
-    let current = Signal::derive(move || match &store.said().run.data {
-        Some(DataFile::Text { .. }) => "text".to_owned(),
-        Some(DataFile::Synthetic) | None => "synthetic".to_owned(),
-    });
+    let current =
+        Signal::derive(move || store.said().run.data.as_ref().map_or("synthetic", kind_of_data).to_owned());
     let choose = move |kind: String| {
-        let data = if kind == "text" { DataFile::Text { path: String::new() } } else { DataFile::Synthetic };
+        let path = store.said().run.data.as_ref().and_then(path_of_data).unwrap_or_default();
+        let data = match kind.as_str() {
+            "text" => DataFile::Text { path },
+            "tokens" => DataFile::Tokens { path, dtype: TokenType::default() },
+            "megatron" => DataFile::Megatron { path },
+            // A blend is written in the plan file.
+            "blend" => return,
+            _ => DataFile::Synthetic,
+        };
         store.edit(PATH, |plan| plan.run.data = Some(data));
     };
-    let options = [("synthetic", "synthetic"), ("text", "text file")];
-    let options = options.map(|(value, text)| (value.to_owned(), text.to_owned())).to_vec();
+    let options = move || {
+        let kinds = [
+            ("synthetic", "synthetic"),
+            ("text", "text file"),
+            ("tokens", "file of tokens, two bytes each"),
+            ("megatron", "Megatron's .bin and .idx"),
+            ("blend", "a blend, as the plan file says"),
+        ];
+        let shown = |kind: &&(&str, &str)| kind.0 != "blend" || current.get_untracked() == "blend";
+        kinds
+            .iter()
+            .filter(shown)
+            .map(|(kind, text)| ((*kind).to_owned(), (*text).to_owned()))
+            .collect::<Vec<_>>()
+    };
+    let options = options();
     let file = move || {
-        let path = match &store.said().run.data {
-            Some(DataFile::Text { path }) => path.clone(),
-            _ => return None,
-        };
+        let path = store.said().run.data.as_ref().and_then(path_of_data)?;
         let id = element_id("run.data.path");
         Some(view! {
             <div class="field">
@@ -206,7 +244,16 @@ fn DataChoice() -> impl IntoView {
                         value=path
                         on:change=move |event| {
                             let path = event_target_value(&event);
-                            store.edit("run.data.path", |plan| plan.run.data = Some(DataFile::Text { path }));
+                            store.edit("run.data.path", |plan| {
+                                if let Some(
+                                    DataFile::Text { path: own }
+                                    | DataFile::Tokens { path: own, .. }
+                                    | DataFile::Megatron { path: own },
+                                ) = &mut plan.run.data
+                                {
+                                    *own = path;
+                                }
+                            });
                         }/>
                 </div>
             </div>

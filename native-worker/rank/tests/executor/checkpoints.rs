@@ -188,6 +188,29 @@ fn another_global_batch_goes_on_with_the_sequences_that_follow() {
 }
 
 #[test]
+fn data_of_ones_own_is_saved_unasked_and_read_on_where_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = |name: &str, seed: u64, tokens: u64| {
+        let path = folder.path().join(name);
+        let bytes: Vec<u8> =
+            (0..tokens).flat_map(|at| (random(seed ^ at, 256) as u16).to_le_bytes()).collect();
+        std::fs::write(&path, bytes).unwrap();
+        json!({"kind": "tokens", "path": path})
+    };
+    // The first has fewer windows than the training needs, so that an epoch ends within it.
+    let parts = json!([{"weight": 1.0, "data": source("one", 1, 100)}, {"weight": 2.0, "data": source("two", 2, 5000)}]);
+    let of = |steps: u64| {
+        with(
+            tiny(2, 1),
+            &[("run.data", json!({"kind": "blend", "parts": parts})), ("run.steps", json!(steps))],
+        )
+    };
+    let (whole, half) = (Run::complete(&of(ALL)), Run::complete(&of(HALF)));
+    let rest = gone_on(&of(ALL), &half);
+    assert_eq!(losses(&rest), losses(&whole)[HALF as usize..]);
+}
+
+#[test]
 fn what_is_saved_is_told_and_each_element_is_saved_once() {
     let plan = saving(&moe(4, 2, &[("ep", 2), ("etp", 2)]), HALF);
     let run = Run::complete(&plan);

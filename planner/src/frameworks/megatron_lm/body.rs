@@ -133,9 +133,15 @@ fn data(writer: &mut Writer<'_>) -> Vec<String> {
         let path = writer.shell("data_path", Some(path), None, "<DATA_PATH>");
         return vec![line("data-path", &path), line("split", "99,1,0")];
     }
-    if let DataFile::Text { path } = &writer.plan.run.data {
-        let what = "it reads data that was tokenized before; give its path as data_path of the site";
-        writer.cannot("run.data", comment(path), what);
+    let said = match &writer.plan.run.data {
+        DataFile::Text { path } | DataFile::Tokens { path, .. } => Some(comment(path)),
+        DataFile::Blend { parts } => Some(format!("{} sources", parts.len())),
+        DataFile::Synthetic | DataFile::Megatron { .. } => None,
+    };
+    if let Some(said) = said {
+        let what =
+            "it reads data that was tokenized and indexed before; give its path as data_path of the site";
+        writer.cannot("run.data", said, what);
     }
     vec![line("mock-data", "")]
 }

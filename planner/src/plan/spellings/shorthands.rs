@@ -32,6 +32,7 @@ pub(super) fn whole_sections(spelled: &mut Spelled) {
     if let Some(Value::String(word)) = at(&spelled.root, "run.data").cloned() {
         let data = match fold(&word).as_str() {
             "synthetic" | "random" | "mock" | "fake" | "dummy" => json!({"kind": "synthetic"}),
+            _ if word.ends_with(".idx") => json!({"kind": "megatron", "path": word}),
             _ => json!({"kind": "text", "path": word}),
         };
         put(&mut spelled.root, "run.data", data.clone());
