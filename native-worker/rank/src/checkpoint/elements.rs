@@ -25,17 +25,20 @@ pub struct Staged {
 }
 
 impl Staged {
+    /// `spare` is memory of an earlier checkpoint, which costs no page fault.
     fn of(
         kind: &str,
         parameter: &str,
         shape: Vec<u64>,
         piece: Piece,
         values: &Tensor,
+        spare: Option<Vec<u8>>,
     ) -> anyhow::Result<Staged> {
         let found = TYPES.iter().find(|(_, known)| *known == values.kind());
         let &(dtype, kind_of) = found.ok_or_else(|| anyhow::anyhow!("{:?} can't be saved", values.kind()))?;
         let numel = values.numel();
-        let mut bytes = vec![0; numel * kind_of.elt_size_in_bytes()];
+        let mut bytes = spare.unwrap_or_default();
+        bytes.resize(numel * kind_of.elt_size_in_bytes(), 0);
         values.f_copy_data_u8(&mut bytes, numel)?;
         let saved = SavedPiece {
             tensor: format!("{kind}/{parameter}"),
@@ -58,11 +61,18 @@ pub fn whole_shape(parameter: &Parameter) -> Vec<u64> {
     shape
 }
 
-/// Copies to the host what this rank answers for.
+/// Copies to the host what this rank answers for, into the memory of an earlier copy, if there is one.
 ///
 /// # Errors
 /// When libtorch fails, or the planner made no group that is asked for.
-pub fn stage(state: &State, model: &Model, world: &dyn Collectives) -> anyhow::Result<Vec<Staged>> {
+pub fn stage(
+    state: &State,
+    model: &Model,
+    world: &dyn Collectives,
+    spare: Vec<Staged>,
+) -> anyhow::Result<Vec<Staged>> {
+    // Each time the same pieces come in the same order.
+    let mut spare = spare.into_iter().map(|staged| staged.bytes);
     let mut staged = Vec::new();
     for parameter in &state.parameters {
         let shard = &parameter.shard;
@@ -80,7 +90,8 @@ pub fn stage(state: &State, model: &Model, world: &dyn Collectives) -> anyhow::R
             tensors.push((name, view(moment, kept, piece.elements)?));
         }
         for (kind, values) in tensors {
-            staged.push(Staged::of(kind, &shard.name, whole_shape(parameter), piece.clone(), &values)?);
+            let shape = whole_shape(parameter);
+            staged.push(Staged::of(kind, &shard.name, shape, piece.clone(), &values, spare.next())?);
         }
     }
     let first_of = |kind| -> anyhow::Result<bool> { Ok(world.index(world.mine(kind)?)? == 0) };
@@ -89,7 +100,8 @@ pub fn stage(state: &State, model: &Model, world: &dyn Collectives) -> anyhow::R
             let name = bias_name(&state.parameters[weight].shard.name);
             let experts = bias.len() as u64;
             let piece = Piece { offset: vec![0], extent: vec![experts], start: 0, elements: experts };
-            staged.push(Staged::of(EXPERT_BIAS, &name, vec![experts], piece, &Tensor::f_from_slice(&bias)?)?);
+            let (shape, values) = (vec![experts], Tensor::f_from_slice(&bias)?);
+            staged.push(Staged::of(EXPERT_BIAS, &name, shape, piece, &values, spare.next())?);
         }
     }
     Ok(staged)

@@ -38,7 +38,7 @@ struct Writing {
     bytes: u64,
     stall: f64,
     began: Instant,
-    thread: JoinHandle<Written>,
+    thread: JoinHandle<(Written, Vec<Staged>)>,
 }
 
 struct Completing {
@@ -63,6 +63,8 @@ pub struct Saver<'a> {
     last: Option<u64>,
     /// Why the last that was begun is none, where this rank knows.
     failed: Option<String>,
+    /// Memory of the checkpoint before, for the next.
+    spare: Vec<Staged>,
 }
 
 impl View for &Staged {
@@ -107,12 +109,8 @@ fn on_a_thread<T: Send + 'static>(
     std::thread::Builder::new().name("checkpoint".to_owned()).spawn(work).context("writing a checkpoint")
 }
 
-/// What a thread has to say; a bug in it costs the checkpoint alone.
-fn joined<T>(thread: JoinHandle<Result<T, String>>) -> Result<T, String> {
-    thread
-        .join()
-        .unwrap_or_else(|_| Err("a bug in shardplan-rank ended the thread that writes it".to_owned()))
-}
+/// What is said of a thread that panicked: that costs the checkpoint alone.
+const ENDED_BY_A_BUG: &str = "a bug in shardplan-rank ended the thread that writes it";
 
 impl<'a> Saver<'a> {
     /// Saves into this folder as the plan says; `last` is the checkpoint that the training goes on from.
@@ -136,6 +134,7 @@ impl<'a> Saver<'a> {
             since: Instant::now(),
             last,
             failed: None,
+            spare: Vec::new(),
         }
     }
 
@@ -166,12 +165,14 @@ impl<'a> Saver<'a> {
     /// When libtorch fails, or no thread is given. A disk that refuses is none.
     pub fn begin(&mut self, trainer: &Trainer<'_>, done: u64) -> anyhow::Result<()> {
         let began = Instant::now();
-        let staged = stage(&trainer.state, &trainer.model, self.world)?;
+        let spare = std::mem::take(&mut self.spare);
+        let staged = stage(&trainer.state, &trainer.model, self.world, spare)?;
         let bytes = staged.iter().map(|one| one.bytes.len() as u64).sum();
         let (checkpoints, rank) = (self.checkpoints.clone(), self.world.rank());
-        let thread = on_a_thread(move || -> Written {
-            let folder = checkpoints.stage(done).map_err(|error| error.to_string())?;
-            write(&folder, rank, &staged).map_err(|error| format!("{error:#}"))
+        let thread = on_a_thread(move || {
+            let folder = checkpoints.stage(done).map_err(anyhow::Error::from);
+            let written = folder.and_then(|folder| write(&folder, rank, &staged));
+            (written.map_err(|error| format!("{error:#}")), staged)
         })?;
         let index = CheckpointIndex {
             version: CHECKPOINT_VERSION,
@@ -229,7 +230,13 @@ impl<'a> Saver<'a> {
     fn complete(&mut self, writing: Writing) -> anyhow::Result<()> {
         let Writing { mut index, bytes, stall, began, thread } = writing;
         let step = index.step;
-        let own = joined(thread);
+        let own = match thread.join() {
+            Ok((own, spare)) => {
+                self.spare = spare;
+                own
+            }
+            Err(_) => Err(ENDED_BY_A_BUG.to_owned()),
+        };
         let mine = match &own {
             Ok((bytes, crc32)) => [1, i64::try_from(*bytes)?, i64::from_str_radix(crc32, 16)?],
             Err(_) => [0; 3],
@@ -272,7 +279,8 @@ impl<'a> Saver<'a> {
     /// Records what became of it.
     fn settle(&mut self, completing: Completing) {
         let Completing { mut saved, began, thread } = completing;
-        if let Some(Err(reason)) = thread.map(joined) {
+        let ended = thread.map(|thread| thread.join().unwrap_or_else(|_| Err(ENDED_BY_A_BUG.to_owned())));
+        if let Some(Err(reason)) = ended {
             self.checkpoints.discard(saved.step);
             saved.failed = Some(reason);
         }
