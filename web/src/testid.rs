@@ -275,6 +275,8 @@ pub const RUN_SAYS: &str = "run-says";
 pub const RUN_INSTEAD: &str = "run-instead";
 /// Goes on with the shown run from its newest checkpoint.
 pub const RUN_RESUME: &str = "run-resume";
+/// What the shown run went on from.
+pub const RUN_RESUMED: &str = "run-resumed";
 /// What the shown run has saved.
 pub const RUN_SAVED: &str = "run-saved";
 /// Stops the shown run.

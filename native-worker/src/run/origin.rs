@@ -32,8 +32,7 @@ impl Origin {
                 "there is no run {} in {}, and no such folder",
                 named.display(),
                 runs.display()
-            ))
-            .into());
+            )));
         };
         let one = Checkpoint::at(&folder).filter(|one| one.index().is_ok());
         let checkpoints = match (&one, folder.join("run.json").is_file()) {
@@ -55,8 +54,7 @@ impl Origin {
             return Err(Failure::environment(format!(
                 "there is no checkpoint in {}: a run saves when its plan says so (run.checkpoint), or trains on data of your own",
                 self.checkpoints.folder().display()
-            ))
-            .into());
+            )));
         }
         Ok(self.checkpoints.folder().to_owned())
     }
@@ -72,10 +70,8 @@ impl Origin {
         match (of_run, newest.map(|one| one.index())) {
             (Some(plan), _) => Ok(plan),
             (None, Some(Ok(index))) => Ok(index.plan),
-            (None, Some(Err(reason))) => Err(Failure::environment(reason).into()),
-            (None, None) => {
-                Err(Failure::environment(format!("{} has no plan", self.folder.display())).into())
-            }
+            (None, Some(Err(reason))) => Err(Failure::environment(reason)),
+            (None, None) => Err(Failure::environment(format!("{} has no plan", self.folder.display()))),
         }
     }
 
@@ -95,30 +91,28 @@ impl Origin {
             return Err(Failure::usage(format!(
                 "{} is no run, so give a plan beside --resume: a new run is begun from there",
                 self.folder.display()
-            ))
-            .into());
+            )));
         };
         if let Some(reason) = folder.refusal() {
-            return Err(refused(reason).into());
+            return Err(refused(reason));
         }
         run_folder::check_written_by_us(&folder.path().join("run.json"))
             .map_err(|error| refused(error.to_string()))?;
         if info.source.is_some() {
             let message = format!("{} was another framework's run, which goes on by its own script", info.id);
-            return Err(refused(message).into());
+            return Err(refused(message));
         }
         let trains = info.launcher.as_ref().map(|launcher| (liveness(launcher, &info.host), launcher.pid));
         match trains {
             Some((Liveness::Alive, pid)) => {
                 let message = format!("run {} is still trained (process {pid}); stop it first", info.id);
-                Err(refused(message).into())
+                Err(refused(message))
             }
             Some((Liveness::Elsewhere, _)) => Err(refused(format!(
                 "run {} was started on {}, and whether it still trains can't be seen from here; go on there, or give a plan for a \
                  run of its own",
                 info.id, info.host
-            ))
-            .into()),
+            ))),
             Some((Liveness::Gone, _)) | None => Ok((folder, info)),
         }
     }

@@ -88,3 +88,47 @@ async fn a_runs_pipeline_lies_over_the_plan_and_calibrates_its_seconds() -> Resu
     ensure!(errors.is_empty(), "the page's console says {errors:#?}");
     Ok(())
 }
+
+#[tokio::test]
+async fn a_run_that_was_stopped_goes_on_from_the_page() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    browser.open(&hub.page()?).await?;
+    browser.element("answer-verdict").await?;
+    let plan = json!({
+        "version": 1,
+        "model": {"preset": "tiny-dense"},
+        "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 2},
+        "runtime": "native",
+        "layout": {"tp": 2},
+        "training": {"seq_len": 32, "micro_batch_size": 1, "global_batch_size": 4},
+        "run": {"steps": 100_000, "lr": 1e-3, "checkpoint": {"every_steps": 5, "keep": 2}},
+    });
+    browser.paste("config-paste", &plan.to_string()).await?;
+    browser.click("config-apply").await?;
+    browser.click("tab-run").await?;
+    browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
+    browser.click("run-start").await?;
+    let saved = browser
+        .text_when("run-saved", A_RUN, |text| text.contains("is saved") && text.contains("predicted"))
+        .await?;
+    ensure!(saved.contains("training waited"), "{saved}");
+    browser.click("run-stop").await?;
+    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    let offered = browser.text_when("run-resume", SOON, |text| text.starts_with("Go on after step ")).await?;
+    browser.screenshot("run-to-go-on-with").await?;
+    browser.click("run-resume").await?;
+    browser.text_when("run-state", A_RUN, |text| text.contains("running")).await?;
+    let step = offered.trim_start_matches("Go on after step ").to_owned();
+    let at = format!("went on after step {step},");
+    browser.text_when("run-resumed", A_RUN, |text| text.contains(&at)).await?;
+    // Another save, of what was trained since.
+    browser.text_when("run-saved", A_RUN, |text| text != saved).await?;
+    browser.click("run-stop").await?;
+    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    browser.screenshot("run-that-went-on").await?;
+    let errors = browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
+    Ok(())
+}

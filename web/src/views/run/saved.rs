@@ -57,7 +57,7 @@ pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         })
     };
     view! {
-        {move || resumed().map(|text| view! { <p class="note">{text}</p> })}
+        {move || resumed().map(|text| view! { <p class="note" data-testid=testid::RUN_RESUMED>{text}</p> })}
         {move || saved().map(|text| view! { <p class="note" data-testid=testid::RUN_SAVED>{text}</p> })}
         {move || failed().map(|text| view! { <p class="banner warning" role="alert">{text}</p> })}
     }
