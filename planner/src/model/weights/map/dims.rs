@@ -157,18 +157,22 @@ pub(super) fn rotated(
             0..rotary_dim.unwrap_or(*head_dim)
         }
         (Attention::Mla { qk_nope_dim, qk_rope_dim, .. }, "attention.q" | "attention.q_up", _) => {
-            *qk_nope_dim..qk_nope_dim + qk_rope_dim
+            *qk_nope_dim..qk_nope_dim.saturating_add(*qk_rope_dim)
         }
         (Attention::Mla { kv_lora_rank, qk_rope_dim, .. }, "attention.kv_down", _) => {
-            *kv_lora_rank..kv_lora_rank + qk_rope_dim
+            *kv_lora_rank..kv_lora_rank.saturating_add(*qk_rope_dim)
         }
         _ => return None,
     };
     Some((dim, range))
 }
 
-/// A part whose rotated rows are one half and the other here, and neighbours there.
-pub(super) fn as_neighbours(part: Part, dim: usize, rows: &Range<u64>) -> Vec<Part> {
+/// A part whose rotated rows are one half and the other here, and neighbours there; nothing where it has fewer rows than are
+/// rotated.
+pub(super) fn as_neighbours(part: &Part, dim: usize, rows: &Range<u64>) -> Vec<Part> {
+    if rows.end > part.extent[dim] {
+        return Vec::new();
+    }
     let (step, half) = (part.strides[dim], (rows.end - rows.start) / 2);
     let turned = rows.start + 2 * half;
     let piece = |from: u64, to: u64, first: u64, step: u64| {

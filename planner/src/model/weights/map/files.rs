@@ -6,18 +6,13 @@ use serde_json::{Map, Value};
 
 use super::dims::{as_neighbours, letters, placed, rotated, taken, usual_order};
 use super::parameters::{Listed, Place};
+use super::storage::{block_of, storage};
 use super::table::{Chain, Source, Take, Way};
 use super::{Mapped, Part, Present, Storage, refused};
 use crate::finding::Finding;
 use crate::model::weights::compare;
 use crate::model::{Architecture, Branches, Mlp};
 use crate::plan::clip;
-
-/// Rows and columns of a block of 8-bit floats where config.json says none.
-const BLOCK: u64 = 128;
-
-/// Elements that share an exponent in MXFP4, and the bytes that they take.
-const SHARED: (u64, u64) = (32, 16);
 
 /// How one model's files call what is planned.
 pub(super) struct Names<'a> {
@@ -44,7 +39,10 @@ impl<'a> Names<'a> {
         let kind = said("model_type").and_then(Value::as_str).unwrap_or_default();
         let kind = kind.strip_suffix("_text").unwrap_or(kind).to_owned();
         let two_norms = kind == "falcon" && model.branches == Branches::SideBySide;
-        let Some(chain) = Chain::of(if two_norms { "falcon:two_norms" } else { &kind }) else {
+        // Sections with a colon are no model types.
+        let known = !kind.contains(':');
+        let Some(chain) = Chain::of(if two_norms { "falcon:two_norms" } else { &kind }).filter(|_| known)
+        else {
             let message = format!(
                 "tensors of `{}` are not mapped to parameters, so its weights can't be read or written; train it from another start, or give a model of a type that is mapped",
                 clip(&kind)
@@ -53,11 +51,6 @@ impl<'a> Names<'a> {
         };
         let neighbours =
             chain.neighbours() && said("rope_interleave").and_then(Value::as_bool).unwrap_or(true);
-        let block = config.get("quantization_config").and_then(|said| said.get("weight_block_size"));
-        let side = |at: usize| {
-            let side = block.and_then(|block| block.get(at)).and_then(Value::as_u64);
-            side.filter(|side| *side > 0).unwrap_or(BLOCK)
-        };
         let mut names = Names {
             model,
             present,
@@ -67,7 +60,7 @@ impl<'a> Names<'a> {
             chain,
             outer: "",
             neighbours,
-            block: [side(0), side(1)],
+            block: block_of(config),
         };
         names.find_base();
         Ok(names)
@@ -145,7 +138,9 @@ impl<'a> Names<'a> {
                 None => {
                     let mut parts = parts;
                     for part in &mut parts {
-                        self.check(part)?;
+                        if let Some(present) = self.present {
+                            part.storage = storage(part, present, self.block)?;
+                        }
                     }
                     return Ok(Mapped {
                         name: parameter.name.clone(),
@@ -211,58 +206,12 @@ impl<'a> Names<'a> {
                 let part = placed.part(name, hf_shape, before, add, Storage::Plain);
                 before += if joined { elements } else { 0 };
                 match rotated(parameter, letters, take).filter(|_| self.neighbours) {
-                    Some((dim, rows)) => found.extend(as_neighbours(part, dim, &rows)),
+                    Some((dim, rows)) => found.extend(as_neighbours(&part, dim, &rows)),
                     None => found.push(part),
                 }
             }
         }
         found
-    }
-
-    /// Holds a part against the files' shapes, and sees in which type its tensor is kept.
-    fn check(&self, part: &mut Part) -> Result<(), Box<Finding>> {
-        let Some(present) = self.present else { return Ok(()) };
-        let shape_is = |name: &str, wanted: &[u64]| match present.get(name) {
-            Some(shape) if shape == wanted => Ok(()),
-            shape => {
-                let message = format!(
-                    "tensor `{}` is of shape {:?}, and {wanted:?} is planned",
-                    clip(name),
-                    shape.unwrap_or(&Vec::new())
-                );
-                Err(refused(clip(name), message))
-            }
-        };
-        let last = part.hf_shape.last().copied().unwrap_or(0);
-        if let Some(plain) = part.tensor.strip_suffix("_blocks") {
-            let scales = format!("{plain}_scales");
-            let mut shape = part.hf_shape.clone();
-            shape.pop();
-            shape.push(last / SHARED.0);
-            shape_is(&scales, &shape)?;
-            shape.push(SHARED.1);
-            shape_is(&part.tensor, &shape)?;
-            part.storage = Storage::Mxfp4 { scales };
-            return Ok(());
-        }
-        shape_is(&part.tensor, &part.hf_shape)?;
-        let scales = format!("{}_scale_inv", part.tensor);
-        if let (true, [rows, columns]) = (present.contains_key(&scales), part.hf_shape.as_slice()) {
-            shape_is(&scales, &[rows.div_ceil(self.block[0]), columns.div_ceil(self.block[1])])?;
-            part.storage = Storage::Fp8Blocks { scales, block: self.block };
-        } else if let Some(other) = ["_scale", "_scale_inv", "_scale_2"]
-            .map(|end| format!("{}{end}", part.tensor))
-            .iter()
-            .find(|name| present.contains_key(*name))
-        {
-            let message = format!(
-                "tensor `{}` is kept with factors in `{}`, in a way that can't be read: give the model's files in 16 bits, or in 8 bits with factors of blocks",
-                clip(&part.tensor),
-                clip(other)
-            );
-            return Err(refused(clip(other), message));
-        }
-        Ok(())
     }
 
     /// Routers' names and the tensors of their balancing biases.

@@ -8,6 +8,7 @@ mod dims;
 mod files;
 mod parameters;
 mod runs;
+mod storage;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,17 @@ pub struct WeightMap {
     /// Tensors of the files' decoder that belong to nothing planned. What reads images or sound, prediction modules that are
     /// not planned, and copies of tied embeddings are left out.
     pub unused: Vec<String>,
+}
+
+impl WeightMap {
+    /// Tensors that parameters are in, each once with its shape, in the order of their names: what a folder of the model has
+    /// besides balancing biases.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[u64])> {
+        let parts = self.parameters.iter().flat_map(|mapped| &mapped.parts);
+        let tensors: BTreeMap<&str, &[u64]> =
+            parts.map(|part| (part.tensor.as_str(), part.hf_shape.as_slice())).collect();
+        tensors.into_iter()
+    }
 }
 
 /// Where one whole parameter lies.

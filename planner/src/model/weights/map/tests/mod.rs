@@ -1,3 +1,4 @@
+mod files;
 mod recorded;
 mod slices;
 
