@@ -1,9 +1,10 @@
 """What transformers writes of small models whose tensors are numbered, for planner's map of weights: of every tensor of the
 file its shape and a checksum of the numbers in it.
 
-Usage, from the repository's root: weight_map.py configs > A; cargo run -p planner --example parameters < A > B;
-weight_map.py record A B > planner/src/model/weights/map/transformers_files.json. Parameters are numbered in the order of B,
-row by row, from 1; how they become transformers' tensors is said by the worker's reference, which shares no code with the map.
+Usage, from the repository's root: weight_map.py configs | cargo run -p planner --example parameters > MODELS;
+weight_map.py record MODELS > planner/src/model/weights/map/transformers_files.json. Parameters are numbered in the order of
+MODELS, row by row, from 1; how they become transformers' tensors is said by the worker's reference, which shares no code with
+the map.
 """
 
 import json
@@ -91,21 +92,16 @@ def written(config, parameters):
     return sums
 
 
-def record(configs_file, parameters_file):
+def record(models):
     sys.path.insert(0, REFERENCE)
     os.environ["TRANSFORMERS_OFFLINE"] = "1"
     import transformers
 
     transformers.logging.set_verbosity_error()
-    all_parameters, lines = json.load(open(parameters_file)), []
-    for name, config in json.load(open(configs_file)):
-        try:
-            sums = written(config, all_parameters[name])
-        except Exception as error:  # noqa: BLE001
-            print(f"{name}: {type(error).__name__}: {str(error)[:300]}", file=sys.stderr)
-            continue
-        row = {"name": name, "config": config, "tensors": sums}
-        lines.append(json.dumps(row, separators=(",", ":")))
+    rows = []
+    for name, config, parameters in json.load(open(models, encoding="utf-8")):
+        rows.append({"name": name, "config": config, "tensors": written(config, parameters)})
+    lines = [json.dumps(row, separators=(",", ":")) for row in rows]
     print(f'{{"source": "transformers {transformers.__version__}", "models": [')
     print(",\n".join(lines))
     print("]}")
@@ -115,4 +111,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "configs":
         print(json.dumps(list(configs()), indent=1))
     else:
-        record(*sys.argv[2:4])
+        record(sys.argv[2])
