@@ -13,7 +13,7 @@ mod routing;
 mod scores;
 #[cfg(test)]
 mod tests;
-mod weights;
+pub mod weights;
 
 pub use catalogue::{Preset, presets};
 pub(crate) use check::check_model;

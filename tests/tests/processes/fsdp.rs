@@ -34,7 +34,12 @@ fn check(script: &str, recorded: &str) -> Result<()> {
         std::fs::read_to_string(&recorded).with_context(|| format!("cannot read {}", recorded.display()))?;
     let mut command = Command::new(torch_python()?);
     command.arg(root.join("tests/python").join(script)).stdin(Stdio::null());
-    let output = expect_code(&mut command, 0)?;
+    same(&mut command, &recorded)
+}
+
+/// What a command prints is what was recorded.
+pub fn same(command: &mut Command, recorded: &str) -> Result<()> {
+    let output = expect_code(command, 0)?;
     let now = String::from_utf8(output.stdout).context("the script printed something else than text")?;
     for (number, (recorded, now)) in recorded.lines().zip(now.lines()).enumerate() {
         assert_eq!(recorded, now, "line {} of the recorded figures", number + 1);

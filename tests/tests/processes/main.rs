@@ -9,5 +9,6 @@ mod scripts;
 mod survive;
 mod types;
 mod verify;
+mod weights;
 mod worker;
 mod wrap;

@@ -369,5 +369,6 @@ def attempt(family, folder, said):
         return False
 
 
-results = [attempt(*case) for case in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3])]
-sys.exit(0 if all(results) else 1)
+if __name__ == "__main__":
+    results = [attempt(*case) for case in zip(sys.argv[1::3], sys.argv[2::3], sys.argv[3::3])]
+    sys.exit(0 if all(results) else 1)

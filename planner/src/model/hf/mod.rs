@@ -121,7 +121,7 @@ pub fn supported_model_types() -> &'static [&'static str] {
 }
 
 /// Where vision-language models keep the config of their language model.
-const TEXT_CONFIGS: &[&str] = &["text_config", "llm_config", "language_config"];
+pub(super) const TEXT_CONFIGS: &[&str] = &["text_config", "llm_config", "language_config"];
 
 /// The architecture of a Hugging Face config.json.
 pub fn import_hf(config: &Map<String, Value>) -> Imported {

@@ -1,9 +1,13 @@
 //! What a model's safetensors files say of its tensors, held against the architecture that its config.json was read as.
 //!
+//! `map/` says in which of the tensors the elements of each parameter are, and `decode` what their bytes are.
+//!
 //! An index has names and one sum of bytes; a header has shapes. Whatever is beside the text part, or saves a multiplication
 //! when weights are loaded, is set apart by its name.
 
 mod compare;
+pub mod decode;
+pub mod map;
 mod read;
 #[cfg(test)]
 mod tests;
