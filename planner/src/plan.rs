@@ -101,6 +101,8 @@ pub struct RunSettings {
     pub min_lr: f64,
     /// Data.
     pub data: DataFile,
+    /// Folder of a Hugging Face model whose weights training begins with; none where they are made up.
+    pub weights: Option<String>,
     /// When the worker saves; none when it does not.
     pub checkpoint: Option<Checkpoints>,
 }

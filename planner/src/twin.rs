@@ -157,6 +157,7 @@ fn scale_training(plan: &Plan, file: &mut PlanFile, dp: u64) {
     file.run.steps = Some(STEPS);
     file.run.data = Some(DataFile::Synthetic);
     file.run.checkpoint = CheckpointFile::default();
+    file.run.weights = None;
 }
 
 /// The kinds of layers, each once, in order of their first appearance.

@@ -107,6 +107,7 @@ const MEMBERS: [&str; 9] = [
     "shardplan",
     "shardplan-rank",
     "run-folder",
+    "tensor-files",
     "system-tests",
     "xtask",
     "page-builder",

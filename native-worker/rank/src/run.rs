@@ -283,14 +283,14 @@ fn train(
     let done = found.map_or(0, |found| {
         let Found { source, passed_over } = found;
         let resumed = Resumed {
-            step: source.index.step,
+            step: source.index().step,
             path: source.path().display().to_string(),
-            bytes: source.bytes,
+            bytes: source.bytes(),
             seconds: began.elapsed().as_secs_f64(),
             passed_over,
         };
         log.append(Event::Resumed(resumed));
-        source.index.step
+        source.index().step
     });
     log.append(Event::Allocated(trainer.static_memory()));
     let dump = arguments.dump.as_deref();

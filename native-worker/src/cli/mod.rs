@@ -10,6 +10,7 @@ mod diagnose;
 mod doctor;
 mod estimate;
 mod exit;
+mod export;
 mod failures;
 mod groups;
 mod input;
@@ -62,6 +63,7 @@ enum Command {
     Search(Box<search::SearchCommand>),
     Serve(serve::Serve),
     Run(Box<run::Run>),
+    Export(export::Export),
     Verify(verify::Verify),
     Launch(launch::Launch),
     Diagnose(diagnose::Diagnose),
@@ -93,6 +95,7 @@ pub fn main() -> ExitCode {
         Command::Site(command) => command.run(json),
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),
+        Command::Export(command) => command.run(json),
         Command::Verify(command) => command.run(json),
         Command::Launch(command) => command.run(json),
         Command::Diagnose(command) => command.run(json),

@@ -121,7 +121,6 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         }
     };
     let id = info.id.clone();
-    let since = folder::unix_ms();
     let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
     let log = Log::open(&log_path).map_err(|error| {
         Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
@@ -142,7 +141,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         resume,
         saves: plan.run.checkpoint.is_some(),
     };
-    let mut progress = Progress::new(&folder, plan.run.steps, since);
+    let mut progress = Progress::new(&folder, plan.run.steps);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(supervise::supervise(&command, &folder, log, &mut progress))?;
     Ok(Finished {

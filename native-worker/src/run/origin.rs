@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use planner::wire::{PlanFile, RunInfo};
+use planner::wire::{CheckpointIndex, PlanFile, RunInfo};
 use run_folder::{Checkpoint, Checkpoints};
 
 use super::folder::{RunFolder, is_id};
 use super::process::{Liveness, liveness};
-use crate::cli::Failure;
+use crate::cli::{Failure, say};
 
 /// Something to go on from.
 #[derive(Debug)]
@@ -57,6 +57,30 @@ impl Origin {
             )));
         }
         Ok(self.checkpoints.folder().to_owned())
+    }
+
+    /// The newest checkpoint that is whole, read to its last byte.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn newest_whole(&self) -> anyhow::Result<(Checkpoint, CheckpointIndex)> {
+        self.checkpoints()?;
+        let all = self.one.clone().map_or_else(|| self.checkpoints.all(), |one| vec![one]);
+        let mut last = String::new();
+        for checkpoint in all {
+            let index = checkpoint.index();
+            let checked = index.and_then(|index| {
+                index.files.iter().try_for_each(|part| checkpoint.check(part)).map(|()| index)
+            });
+            match checked {
+                Ok(index) => return Ok((checkpoint, index)),
+                Err(reason) => {
+                    say(&format!("the checkpoint of step {} is passed over: {reason}", checkpoint.step));
+                    last = reason;
+                }
+            }
+        }
+        Err(Failure::environment(format!("no checkpoint in {} is whole: {last}", self.folder.display())))
     }
 
     /// The plan of its newest checkpoint, or of the run.

@@ -16,7 +16,6 @@ const EVERY: Duration = Duration::from_millis(500);
 pub struct Progress {
     reader: LogReader,
     steps: u64,
-    since: u64,
     shown: Option<(u64, Instant)>,
     last: Option<Step>,
     seconds: f64,
@@ -25,25 +24,25 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Follows the run in `folder`, which has `steps` steps, since a moment in milliseconds since 1970.
-    pub fn new(folder: &RunFolder, steps: u64, since: u64) -> Self {
-        Progress {
+    /// Follows the run in `folder`, which has `steps` steps, from here on: what an earlier start has left is not of this one.
+    pub fn new(folder: &RunFolder, steps: u64) -> Self {
+        let mut progress = Progress {
             reader: LogReader::new(folder.path().join("rank-00000.log")),
             steps,
-            since,
             shown: None,
             last: None,
             seconds: 0.0,
             tokens: 0,
             outcome: None,
-        }
+        };
+        while progress.reader.read().is_ok_and(|chunk| chunk.more) {}
+        progress
     }
 
     /// Reads what is new, and prints the last step if it is time to.
     pub fn look(&mut self) {
         while let Ok(chunk) = self.reader.read() {
-            // What an earlier start has left is not of this one.
-            for record in chunk.records.into_iter().filter(|record| record.unix_ms >= self.since) {
+            for record in chunk.records {
                 match record.event {
                     Event::Step(step) => {
                         self.seconds += step.seconds;

@@ -2,7 +2,7 @@
 
 use super::Checkpoints;
 use super::defaults::Filler;
-use crate::wire::{CheckpointFile, ClusterFile, DataFile};
+use crate::wire::{CheckpointFile, ClusterFile};
 
 /// Seconds between checkpoints where nobody says.
 const SECONDS: f64 = 1800.0;
@@ -11,10 +11,11 @@ const KEPT: u64 = 10;
 /// The most steps, and checkpoints, that can be said.
 const MOST: u64 = 1_000_000_000;
 
-/// What is trained on made-up data is of no worth; what is trained on a person's own is saved unless they say no.
+/// What is trained from made-up weights on made-up data is of no worth; what has anything of a person's `own` is saved unless
+/// they say no.
 pub fn fill_checkpoints(
     fill: &mut Filler<'_>,
-    data: &DataFile,
+    own: bool,
     cluster: &ClusterFile,
     file: &mut CheckpointFile,
 ) -> Option<Checkpoints> {
@@ -22,7 +23,7 @@ pub fn fill_checkpoints(
     fill.real("run.checkpoint.keep_every_hours", file.keep_every_hours, 0.01);
     let every_steps = file.every_steps.map(|steps| fill.within("run.checkpoint.every_steps", steps, 1, MOST));
     let asked = *file != CheckpointFile::default();
-    if !file.save.unwrap_or(asked || *data != DataFile::Synthetic) {
+    if !file.save.unwrap_or(asked || own) {
         return None;
     }
     fill.or("run.checkpoint.save", &mut file.save, true);

@@ -558,9 +558,11 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
         lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps, 1, MAX_COUNT),
         min_lr: fill.or("run.min_lr", &mut run.min_lr, 0.0),
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
+        weights: run.weights.clone().filter(|folder| !folder.trim().is_empty()),
         checkpoint: None,
     };
-    let checkpoint = fill_checkpoints(fill, &settings.data, &file.cluster, &mut run.checkpoint);
+    let own = settings.data != DataFile::Synthetic || settings.weights.is_some();
+    let checkpoint = fill_checkpoints(fill, own, &file.cluster, &mut run.checkpoint);
     let settings = RunSettings { checkpoint, ..settings };
     for (field, value) in [
         ("run.lr", settings.lr),

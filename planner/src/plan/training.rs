@@ -97,6 +97,14 @@ pub struct Optimizer {
     pub instances: u64,
     /// Whether Megatron-Core keeps fp32 master weights of a precision-aware optimizer, where the plan says so.
     pub core_master: Option<bool>,
+    /// Decay of Adam's first moment.
+    pub beta1: f64,
+    /// Decay of Adam's second moment.
+    pub beta2: f64,
+    /// What Adam adds to the root of the second moment.
+    pub eps: f64,
+    /// Momentum of SGD or of Muon.
+    pub momentum: f64,
 }
 
 /// Saved activations that wait on the host between forward and backward.

@@ -139,6 +139,28 @@ fn usual_method(fill: &mut Filler<'_>, recompute: &mut RecomputeFile) {
     }
 }
 
+/// A constant of the optimizer's update; without a default where the kind has none such.
+fn constant(fill: &mut Filler<'_>, name: &str, slot: &mut Option<f64>, default: Option<f64>) -> f64 {
+    let field = format!("training.optimizer.{name}");
+    let value = match default {
+        Some(default) => fill.or(&field, slot, default),
+        None => slot.unwrap_or(0.0),
+    };
+    fill.real(&field, Some(value), 0.0);
+    value
+}
+
+/// The same of one that is below 1: what is kept of an average with each step.
+fn decay(fill: &mut Filler<'_>, name: &str, slot: &mut Option<f64>, default: Option<f64>) -> f64 {
+    let value = constant(fill, name, slot, default);
+    if value >= 1.0 {
+        let message = format!("{name} is {value}; it must be below 1, or nothing new is ever learnt");
+        let finding = Finding::error(&format!("training.optimizer.{name}"), value, message);
+        fill.findings.push(finding.rule("range of plan files").nearest([0.999]));
+    }
+    value
+}
+
 fn fill_optimizer(
     fill: &mut Filler<'_>,
     optimizer: &mut OptimizerFile,
@@ -152,8 +174,19 @@ fn fill_optimizer(
     let master_dtype = dtype("master_dtype", &mut optimizer.master_dtype, wide, MASTER);
     let exp_avg_dtype = dtype("exp_avg_dtype", &mut optimizer.exp_avg_dtype, moment, MOMENT);
     let exp_avg_sq_dtype = dtype("exp_avg_sq_dtype", &mut optimizer.exp_avg_sq_dtype, moment, MOMENT);
+    let kind = fill.or("training.optimizer.kind", &mut optimizer.kind, OptimizerKind::Adam);
+    let adam = kind != OptimizerKind::Sgd;
+    let momentum = match kind {
+        OptimizerKind::Adam => None,
+        OptimizerKind::Sgd => Some(0.9),
+        OptimizerKind::Muon => Some(0.95),
+    };
     Optimizer {
-        kind: fill.or("training.optimizer.kind", &mut optimizer.kind, OptimizerKind::Adam),
+        kind,
+        beta1: decay(fill, "beta1", &mut optimizer.beta1, adam.then_some(0.9)),
+        beta2: decay(fill, "beta2", &mut optimizer.beta2, adam.then_some(0.95)),
+        eps: constant(fill, "eps", &mut optimizer.eps, adam.then_some(1e-8)),
+        momentum: decay(fill, "momentum", &mut optimizer.momentum, momentum),
         distributed: fill.or("training.optimizer.distributed", &mut optimizer.distributed, true),
         precision_aware: fill.or("training.optimizer.precision_aware", &mut optimizer.precision_aware, false),
         master_dtype,

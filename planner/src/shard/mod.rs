@@ -26,7 +26,7 @@ pub use buffer::{BufferShard, StateShard};
 pub(crate) use megatron::{Block, counted_blocks_of};
 pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
-pub use pieces::{Copied, Piece, copies};
+pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
 
 use serde::Serialize;

@@ -58,9 +58,66 @@ impl Piece {
             && end.is_some_and(|end| elements.is_some_and(|elements| end <= elements))
     }
 
+    /// The same piece where dims of the whole, in groups of so many, are one dim each; none where the box is then none.
+    fn merged(&self, shape: &[u64], groups: impl Iterator<Item = usize>) -> Option<Piece> {
+        let (mut offset, mut extent, mut dim) = (Vec::new(), Vec::new(), 0);
+        for count in groups {
+            let (mut first, mut elements) = (0, 1);
+            for at in dim..dim + count {
+                // Behind a dim of several indices all must be whole.
+                if elements > 1 && self.extent[at] != shape[at] {
+                    return None;
+                }
+                first = first * shape[at] + self.offset[at];
+                elements *= self.extent[at];
+            }
+            offset.push(first);
+            extent.push(elements);
+            dim += count;
+        }
+        Some(Piece { offset, extent, ..self.clone() })
+    }
+
     fn end(&self) -> u64 {
         self.start + self.elements
     }
+}
+
+/// Dims of two shapes of one parameter, in groups that have as many elements in both; none where these are of other sizes. A
+/// layout with more tensor-parallel ranks than groups of heads knows rows where others know groups and heads.
+fn groups(one: &[u64], other: &[u64]) -> Option<Vec<(usize, usize)>> {
+    let (mut found, mut left, mut right) = (Vec::new(), 0, 0);
+    while left < one.len() && right < other.len() {
+        let (first_left, first_right) = (left, right);
+        let (mut of_left, mut of_right) = (one[left], other[right]);
+        (left, right) = (left + 1, right + 1);
+        while of_left != of_right {
+            if of_left < of_right {
+                of_left = of_left.checked_mul(*one.get(left)?)?;
+                left += 1;
+            } else {
+                of_right = of_right.checked_mul(*other.get(right)?)?;
+                right += 1;
+            }
+        }
+        found.push((left - first_left, right - first_right));
+    }
+    (left == one.len() && right == other.len()).then_some(found)
+}
+
+/// The elements that `have` and `want` have in common, in ascending order, where the whole has the shapes given for either;
+/// none where these are not shapes of one parameter.
+pub fn copies_of(
+    (want, want_shape): (&Piece, &[u64]),
+    (have, have_shape): (&Piece, &[u64]),
+) -> Option<Vec<Copied>> {
+    if want_shape == have_shape {
+        return Some(copies(want, have));
+    }
+    let groups = groups(want_shape, have_shape)?;
+    let want = want.merged(want_shape, groups.iter().map(|group| group.0))?;
+    let have = have.merged(have_shape, groups.iter().map(|group| group.1))?;
+    Some(copies(&want, &have))
 }
 
 /// The elements that `have` and `want` have in common, in ascending order; both are pieces of one parameter.
@@ -178,6 +235,23 @@ mod tests {
                 wanted.iter().map(|number| held.contains(number).then_some(*number)).collect();
             prop_assert_eq!(found, expected);
         }
+    }
+
+    #[test]
+    fn pieces_of_other_shapes_meet_in_what_both_know() {
+        // Two groups of four heads' rows of 8, cut by groups; and 64 rows, cut in four.
+        let group = Piece { offset: vec![1, 0, 0, 0], extent: vec![1, 4, 8, 3], start: 0, elements: 96 };
+        let rows = |first| Piece { offset: vec![first, 0], extent: vec![16, 3], start: 0, elements: 48 };
+        let between = |want: &Piece, have: &Piece| copies_of((want, &[64, 3]), (have, &[2, 4, 8, 3]));
+        assert_eq!(between(&rows(48), &group), Some(vec![Copied { from: 48, to: 0, count: 48 }]));
+        assert_eq!(between(&rows(16), &group), Some(Vec::new()));
+        // Columns of what is written back.
+        let columns = Piece { offset: vec![0, 24], extent: vec![5, 8], start: 0, elements: 40 };
+        let half = Piece { offset: vec![0, 1, 0, 0], extent: vec![5, 1, 2, 8], start: 0, elements: 80 };
+        let found = copies_of((&columns, &[5, 32]), (&half, &[5, 2, 2, 8])).unwrap();
+        assert_eq!(found.len(), 5);
+        assert_eq!(found[1], Copied { from: 24, to: 8, count: 8 });
+        assert_eq!(copies_of((&columns, &[5, 32]), (&half, &[5, 2, 2, 9])), None);
     }
 
     #[test]

@@ -438,6 +438,9 @@ pub struct RunFile {
     pub min_lr: Option<f64>,
     /// Data.
     pub data: Option<DataFile>,
+    /// Folder of a Hugging Face model whose weights training begins with, as the ranks see it; without one they are made up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
     /// Checkpoints of the worker.
     #[serde(skip_serializing_if = "CheckpointFile::is_silent")]
     pub checkpoint: CheckpointFile,

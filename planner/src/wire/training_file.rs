@@ -197,6 +197,18 @@ pub struct OptimizerFile {
     /// fp32; true with 8-bit recipes but delayed scaling. Megatron Bridge does so in bf16 runs too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub core_master: Option<bool>,
+    /// Decay of the first moment; 0.9. Of Adam, and of what Muon does not update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta1: Option<f64>,
+    /// Decay of the second moment; 0.95. Of Adam, and of what Muon does not update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta2: Option<f64>,
+    /// What is added to the root of the second moment; 1e-8. Of Adam, and of what Muon does not update.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eps: Option<f64>,
+    /// Momentum of SGD, 0.9, and of Muon, 0.95.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub momentum: Option<f64>,
 }
 
 /// Kind of optimizer.

@@ -45,6 +45,10 @@ const SHOWN: &[&str] = &[
     "run.seed",
     "run.lr",
     "run.weight_decay",
+    "training.optimizer.beta1",
+    "training.optimizer.beta2",
+    "training.optimizer.eps",
+    "training.optimizer.momentum",
     "run.clip_grad",
     "run.warmup_steps",
     "run.lr_schedule",
@@ -106,6 +110,10 @@ pub fn TrainingSection() -> impl IntoView {
             <Decimal field=field!(run.min_lr) label="Down to"/>
             <Decimal field=field!(run.weight_decay) label="Weight decay"/>
             <Decimal field=field!(run.clip_grad) label="Clip gradient norm" hint="0 for no clipping"/>
+            <Decimal field=field!(training.optimizer.beta1) label="Beta 1" hint="Decay of Adam's first moment"/>
+            <Decimal field=field!(training.optimizer.beta2) label="Beta 2" hint="Decay of Adam's second moment"/>
+            <Decimal field=field!(training.optimizer.eps) label="Epsilon" hint="What Adam adds to the root of the second moment"/>
+            <Decimal field=field!(training.optimizer.momentum) label="Momentum" hint="Of SGD and Muon"/>
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
             <Number field=field!(run.checkpoint.every_steps) label="Save every steps"

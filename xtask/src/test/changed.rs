@@ -12,6 +12,7 @@ const PACKAGES: [(&str, &str); 8] = [
     ("planner/", "planner"),
     ("native-worker/", "shardplan"),
     ("native-worker/run-folder/", "run-folder"),
+    ("native-worker/tensor-files/", "tensor-files"),
     ("native-worker/rank/", ""),
     ("web/", "web"),
     ("web/searcher/", ""),

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{bail, ensure};
 use run_folder::{Checkpoint, Checkpoints};
 use tch::Tensor;
+use tensor_files::CheckpointReader;
 
 use super::load::Source;
 use crate::collectives::{Collectives, GroupId, Reduce};
@@ -63,7 +64,7 @@ pub fn find(
         let opened = checked.and_then(|one| {
             let index = one.index()?;
             index.files.iter().skip(rank).step_by(ranks.max(1)).try_for_each(|part| one.check(part))?;
-            Source::open(one, index).map_err(|error| format!("{error:#}"))
+            CheckpointReader::open(one, index).map(Source::of).map_err(|error| format!("{error:#}"))
         });
         let bad = if opened.is_err() { rank as i64 + 1 } else { 0 };
         let worst = largest(world, everyone, bad)?;

@@ -1,96 +1,42 @@
 //! Reading a checkpoint of any layout into this rank's state, slice by slice.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
-use planner::shard::{Copied, Piece, copies};
-use planner::wire::{CheckpointIndex, PIECES, SavedPiece};
-use run_folder::Checkpoint;
-use safetensors::Dtype;
-use safetensors::tensor::Metadata;
+use anyhow::{Context, bail};
+use planner::shard::Piece;
+use planner::wire::CheckpointIndex;
 use tch::{Kind, Tensor};
+use tensor_files::CheckpointReader;
 
 use super::elements::whole_shape;
-use super::{ByTensor, EXPERT_BIAS, TYPES, WEIGHT, bias_name, moment_names};
+use super::{EXPERT_BIAS, TYPES, WEIGHT, bias_name, moment_names};
 use crate::model::Model;
 use crate::state::{Parameter, State, view};
 use crate::train::optimizer::owned_part;
 
-/// Elements read at a time.
-const CHUNK: u64 = 1 << 22;
-/// The largest header that is read.
-const MOST_HEADER_BYTES: u64 = 256 * 1024 * 1024;
-/// Runs that lie apart are read together with what is between them while that is at most so many times as much.
-const SPREAD: u64 = 4;
-
-/// A checkpoint that is read.
-pub struct Source {
-    checkpoint: Checkpoint,
-    /// What it says of itself.
-    pub index: CheckpointIndex,
-    files: Vec<(PathBuf, File)>,
-    pieces: ByTensor<Vec<Held>>,
-    /// Bytes that were read.
-    pub bytes: u64,
-}
-
-/// A piece in a file.
-struct Held {
-    file: usize,
-    /// Where its first element is.
-    at: u64,
-    kind: Kind,
-    saved: SavedPiece,
-}
-
-/// The header of a safetensors file, and where its data begin.
-fn header(path: &Path, file: &File) -> anyhow::Result<(Metadata, u64)> {
-    let failed = || format!("{} is no safetensors file", path.display());
-    let mut length = [0; 8];
-    file.read_exact_at(&mut length, 0).with_context(failed)?;
-    let length = u64::from_le_bytes(length);
-    ensure!(length <= MOST_HEADER_BYTES, "{}: its header would have {length} bytes", failed());
-    let mut text = Vec::new();
-    let mut rest = file;
-    std::io::Seek::seek(&mut rest, std::io::SeekFrom::Start(8)).with_context(failed)?;
-    rest.take(length).read_to_end(&mut text).with_context(failed)?;
-    Ok((serde_json::from_slice(&text).with_context(failed)?, 8 + length))
-}
+/// A checkpoint that is read into a rank's state.
+pub struct Source(CheckpointReader);
 
 impl Source {
-    /// Opens its files and reads what is in them.
-    ///
-    /// # Errors
-    /// When one can't be read, or is no part of a checkpoint.
-    pub fn open(checkpoint: Checkpoint, index: CheckpointIndex) -> anyhow::Result<Source> {
-        let mut source = Source { checkpoint, index, files: Vec::new(), pieces: ByTensor::new(), bytes: 0 };
-        for part in &source.index.files {
-            let path = source.checkpoint.file(part).map_err(anyhow::Error::msg)?;
-            let file = run_folder::open(&path).with_context(|| format!("opening {}", path.display()))?;
-            let length = file.metadata()?.len();
-            let (metadata, data) = header(&path, &file)?;
-            let listed = metadata.metadata().as_ref().and_then(|about| about.get(PIECES));
-            let listed = listed.with_context(|| format!("{} lists no pieces", path.display()))?;
-            let listed: Vec<SavedPiece> = serde_json::from_str(listed)
-                .with_context(|| format!("the pieces of {} can't be read", path.display()))?;
-            for saved in listed {
-                let held = held(&metadata, data, length, source.files.len(), saved)
-                    .with_context(|| format!("in {}", path.display()))?;
-                let key = (held.saved.kind.clone(), held.saved.parameter.clone());
-                source.pieces.entry(key).or_default().push(held);
-            }
-            source.files.push((path, file));
-        }
-        Ok(source)
+    /// Of an open checkpoint.
+    pub fn of(reader: CheckpointReader) -> Source {
+        Source(reader)
+    }
+
+    /// What it says of itself.
+    pub fn index(&self) -> &CheckpointIndex {
+        &self.0.index
+    }
+
+    /// Bytes that were read.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.checkpoint.path
+        self.0.path()
     }
 
     /// Fills weights, masters, moments and expert biases of this rank.
@@ -127,14 +73,14 @@ impl Source {
 
     /// Nothing of the checkpoint may be left out in silence.
     fn check_names(&self, state: &State, model: &Model, all: &BTreeSet<String>) -> anyhow::Result<()> {
-        let known = |(kind, parameter): &&(String, String)| kind == EXPERT_BIAS || all.contains(parameter);
-        if let Some((kind, parameter)) = self.pieces.keys().find(|key| !known(key)) {
+        let known = |(kind, parameter): &(&str, &str)| *kind == EXPERT_BIAS || all.contains(*parameter);
+        if let Some((kind, parameter)) = self.0.names().find(|name| !known(name)) {
             bail!(
                 "the checkpoint {} has {kind} of {parameter}, which the plan's model does not have: it is of another model",
                 self.path().display()
             );
         }
-        let kinds: BTreeSet<&str> = self.pieces.keys().map(|(kind, _)| kind.as_str()).collect();
+        let kinds: BTreeSet<&str> = self.0.names().map(|(kind, _)| kind).collect();
         let wanted = state.buffers.iter().flat_map(|buffer| moment_names(buffer.kept.optimizer));
         if let Some(missing) = wanted.copied().find(|kind| !kinds.contains(kind)) {
             bail!(
@@ -151,7 +97,7 @@ impl Source {
             let lost = routers
                 .map(|one| bias_name(&one.shard.name))
                 .filter(|name| !biases.contains(name))
-                .find(|name| self.pieces.contains_key(&(EXPERT_BIAS.to_owned(), name.clone())));
+                .find(|name| self.0.has(EXPERT_BIAS, name));
             if let Some(name) = lost {
                 bail!(
                     "the checkpoint {} has a bias of {name}, and the plan's router none",
@@ -173,84 +119,18 @@ impl Source {
 
     fn read_piece(
         &mut self,
-        (kind, parameter): (&str, &str),
+        name: (&str, &str),
         shape: &[u64],
         want: &Piece,
         into: Tensor,
     ) -> anyhow::Result<()> {
-        let key = (kind.to_owned(), parameter.to_owned());
-        let named = || format!("{kind} of {parameter} in the checkpoint {}", self.checkpoint.path.display());
-        let Some(pieces) = self.pieces.get(&key) else { bail!("there is no {}", named()) };
-        if let Some(other) = pieces.iter().find(|held| held.saved.shape != shape) {
-            bail!("{} has the shape {:?}, and the plan's has {shape:?}", named(), other.saved.shape);
-        }
-        let mut read = 0;
-        let mut first = 0;
-        while first < want.elements {
-            let count = CHUNK.min(want.elements - first);
-            let part = Piece { start: want.start + first, elements: count, ..want.clone() };
-            let mut found = 0;
-            for held in pieces {
-                let runs = copies(&part, &held.saved.piece);
-                found += runs.iter().map(|run| run.count).sum::<u64>();
-                read += copy(&self.files[held.file], held, &runs, &view(&into, first, count)?)
-                    .with_context(named)?;
-            }
-            ensure!(
-                found == count,
-                "{} has {found} of {count} elements that this rank needs; it is no whole checkpoint",
-                named()
-            );
-            first += count;
-        }
-        self.bytes += read;
-        Ok(())
+        self.0.read(name, shape, want, |first, dtype, bytes| {
+            let kind = TYPES.iter().find(|(known, _)| *known == dtype).map(|(_, kind)| *kind);
+            let kind = kind.with_context(|| format!("elements of type {dtype:?}"))?;
+            let count = (bytes.len() / kind.elt_size_in_bytes()) as u64;
+            let values = Tensor::f_from_data_size(bytes, &[i64::try_from(count)?], kind)?;
+            view(&into, first, count)?.f_copy_(&values)?;
+            Ok(())
+        })
     }
-}
-
-/// What a file has of a piece, held against what it should have.
-fn held(metadata: &Metadata, data: u64, length: u64, file: usize, saved: SavedPiece) -> anyhow::Result<Held> {
-    let info = metadata.info(&saved.tensor).with_context(|| format!("{} is not there", saved.tensor))?;
-    let kind = TYPES.iter().find(|(dtype, _)| *dtype == info.dtype).map(|(_, kind)| *kind);
-    let kind = kind.with_context(|| format!("{} is of type {:?}", saved.tensor, info.dtype))?;
-    ensure!(saved.piece.is_of(&saved.shape), "{} is no piece of its parameter", saved.tensor);
-    let size = (Dtype::bitsize(&info.dtype) / 8) as u64;
-    let (first, end) = (info.data_offsets.0 as u64, info.data_offsets.1 as u64);
-    let wanted = saved.piece.elements.checked_mul(size);
-    let fits = end.checked_sub(first) == wanted && data.checked_add(end).is_some_and(|end| end <= length);
-    ensure!(fits, "{} has not the {} elements that it should have", saved.tensor, saved.piece.elements);
-    Ok(Held { file, at: data + first, kind, saved })
-}
-
-/// Copies runs of a piece; the bytes that were read.
-fn copy((path, file): &(PathBuf, File), held: &Held, runs: &[Copied], into: &Tensor) -> anyhow::Result<u64> {
-    let size = held.kind.elt_size_in_bytes() as u64;
-    let mut read = 0;
-    let mut rest = runs;
-    while let Some(first) = rest.first() {
-        // As many runs as lie near enough to be read at once.
-        let (mut together, mut useful) = (1, first.count);
-        while let Some(next) = rest.get(together) {
-            let span = next.from + next.count - first.from;
-            if next.from < first.from || span > CHUNK || span > SPREAD * (useful + next.count) {
-                break;
-            }
-            useful += next.count;
-            together += 1;
-        }
-        let last = rest[together - 1];
-        let mut bytes = vec![0; usize::try_from((last.from + last.count - first.from) * size)?];
-        file.read_exact_at(&mut bytes, held.at + first.from * size)
-            .with_context(|| format!("reading {}", path.display()))?;
-        read += bytes.len() as u64;
-        for run in &rest[..together] {
-            let start = usize::try_from((run.from - first.from) * size)?;
-            let end = start + usize::try_from(run.count * size)?;
-            let values =
-                Tensor::f_from_data_size(&bytes[start..end], &[i64::try_from(run.count)?], held.kind)?;
-            view(into, run.to, run.count)?.f_copy_(&values)?;
-        }
-        rest = &rest[together..];
-    }
-    Ok(read)
 }

@@ -13,8 +13,6 @@ pub use find::{Found, find};
 pub use load::Source;
 pub use save::Saver;
 
-use std::collections::BTreeMap;
-
 use planner::wire::OptimizerKind;
 use tch::Kind;
 
@@ -43,6 +41,3 @@ const TYPES: [(safetensors::Dtype, Kind); 4] = [
 fn bias_name(weight: &str) -> String {
     weight.strip_suffix(".weight").unwrap_or(weight).to_owned()
 }
-
-/// Something for each kind and parameter.
-type ByTensor<T> = BTreeMap<(String, String), T>;

@@ -4,6 +4,7 @@
 //! planner's offset. Nothing here computes a shape, an offset or a size of its own.
 
 pub mod init;
+pub mod pretrained;
 
 use anyhow::{Context, bail, ensure};
 use planner::Dtype;
@@ -137,25 +138,47 @@ impl Buffer {
     }
 }
 
+impl Buffer {
+    /// The part of a parameter whose masters this rank keeps: its first element, counted in the slice, and they.
+    fn master_of(&self, shard: &ParamShard) -> anyhow::Result<Option<(u64, Tensor)>> {
+        let owned = shard.buffer_offset.max(self.kept.start);
+        let end = (shard.buffer_offset + shard.elements()).min(self.kept.end());
+        let Some(master) = self.master.as_ref().filter(|_| owned < end) else { return Ok(None) };
+        let part = view(master, owned - self.kept.start, end - owned)?;
+        Ok(Some((owned - shard.buffer_offset, part)))
+    }
+
+    /// Sets elements of a parameter's slice from its element `first` on: of its weights, and of the masters that this rank keeps.
+    ///
+    /// # Errors
+    /// When libtorch fails, or the slice has no such elements.
+    pub fn set(&self, shard: &ParamShard, first: u64, values: &Tensor) -> anyhow::Result<()> {
+        let count = values.numel() as u64;
+        view(&self.weights, shard.buffer_offset + first, count)?.f_copy_(values)?;
+        if let Some((start, master)) = self.master_of(shard)? {
+            let (from, to) = (first.max(start), (first + count).min(start + master.numel() as u64));
+            if from < to {
+                view(&master, from - start, to - from)?.f_copy_(&view(values, from - first, to - from)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Starts a parameter's weights, and the part of them whose masters this rank keeps: masters start from the same fp64 values,
 /// not from rounded weights.
 fn start(buffer: &Buffer, shard: &ParamShard, seed: u64) -> anyhow::Result<()> {
     let mut weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
-    let owned = shard.buffer_offset.max(buffer.kept.start);
-    let end = (shard.buffer_offset + shard.elements()).min(buffer.kept.end());
-    let mut master = match &buffer.master {
-        Some(master) if owned < end => Some(view(master, owned - buffer.kept.start, end - owned)?),
-        _ => None,
-    };
+    let mut master = buffer.master_of(shard)?;
     let mut parts = vec![init::Part { start: 0, into: &mut weights }];
-    if let Some(master) = &mut master {
-        parts.push(init::Part { start: owned - shard.buffer_offset, into: master });
+    if let Some((start, master)) = &mut master {
+        parts.push(init::Part { start: *start, into: master });
     }
     init::fill(shard, seed, &mut parts)
 }
 
 impl State {
-    /// Allocates the planner's buffers, and starts every parameter from a seed; without one all is 0, for a checkpoint to fill.
+    /// Allocates the planner's buffers, and starts every parameter from a seed; without one all is 0, for somebody to fill.
     ///
     /// # Errors
     /// When memory runs out, or the planner's description does not hold together.

@@ -14,8 +14,6 @@ use super::optimizer::{Update, decay, owned_part};
 use crate::collectives::{Collectives, Reduce};
 use crate::state::{Buffer, Parameter, State, view};
 
-/// Momentum of the gradient, with Nesterov's look ahead (Jordan et al., Muon).
-const MOMENTUM: f64 = 0.95;
 /// Coefficients of the quintic iteration (Jordan et al., Muon).
 const QUINTIC: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
 /// Iterations.
@@ -51,7 +49,7 @@ pub fn update(
     Ok(())
 }
 
-/// Adds the gradient to the momentum, and puts together this rank's slice of where it points.
+/// Adds the gradient to the momentum, with Nesterov's look ahead (Jordan et al., Muon), and puts together this rank's slice of where it points.
 fn momentum(
     buffer: &Buffer,
     parameter: &Parameter,
@@ -66,8 +64,8 @@ fn momentum(
     if let Some((start, elements)) = owned_part(parameter, buffer) {
         let gradient = buffer.exact_gradient(start, elements, settings)?;
         let mut momentum = view(momentum, start - buffer.kept.start, elements)?;
-        let _ = momentum.f_lerp_(&gradient, 1.0 - MOMENTUM)?;
-        let ahead = gradient.f_lerp(&momentum, MOMENTUM)?;
+        let _ = momentum.f_lerp_(&gradient, 1.0 - settings.momentum)?;
+        let ahead = gradient.f_lerp(&momentum, settings.momentum)?;
         view(&whole, start - shard.buffer_offset, elements)?.f_copy_(&ahead)?;
     }
     let mut whole = whole;

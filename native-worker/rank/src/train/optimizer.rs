@@ -11,11 +11,6 @@ use crate::collectives::Collectives;
 use crate::state::{Buffer, Parameter, State, view};
 use crate::sys;
 
-const BETA_1: f64 = 0.9;
-const BETA_2: f64 = 0.95;
-const EPSILON: f64 = 1e-8;
-const MOMENTUM: f64 = 0.9;
-
 /// Elements updated at a time, so that an update's temporaries stay small beside the state.
 const CHUNK: u64 = 1 << 22;
 
@@ -30,6 +25,14 @@ pub struct Update {
     pub weight_decay: f64,
     /// What gradients are multiplied by: 1, or less when clipped.
     pub gradient_scale: f64,
+    /// Decay of Adam's first moment.
+    pub beta1: f64,
+    /// Decay of Adam's second moment.
+    pub beta2: f64,
+    /// What Adam adds to the root of the second moment.
+    pub eps: f64,
+    /// Momentum of SGD or of Muon.
+    pub momentum: f64,
 }
 
 /// The part of a parameter whose state this rank keeps: first element and count, counted in the buffer.
@@ -141,10 +144,10 @@ fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()>
     let step = Tensor::f_full([1], settings.step as f64, (Kind::Float, weights.device()))?;
     let by = sys::Adamw {
         lr: settings.lr,
-        beta1: BETA_1,
-        beta2: BETA_2,
+        beta1: settings.beta1,
+        beta2: settings.beta2,
         weight_decay: if run.decays { settings.weight_decay } else { 0.0 },
-        epsilon: EPSILON,
+        epsilon: settings.eps,
     };
     sys::fused_adamw(&weights, &gradients, [&first, &second], &step, by)
 }
@@ -202,7 +205,7 @@ fn update_part(
     let change = match (buffer.kept.optimizer, moments.as_mut_slice()) {
         (OptimizerKind::Adam, [first, second]) => adam(first, second, gradient, settings)?,
         (OptimizerKind::Sgd, [velocity]) => {
-            let _ = velocity.f_mul_scalar_(MOMENTUM)?.f_add_(&gradient)?;
+            let _ = velocity.f_mul_scalar_(settings.momentum)?.f_add_(&gradient)?;
             velocity.f_mul_scalar(settings.lr)?
         }
         (kind, moments) => anyhow::bail!("the planner gives {} moments for {kind:?}", moments.len()),
@@ -219,13 +222,15 @@ fn adam(
     settings: Update,
 ) -> anyhow::Result<Tensor> {
     let steps = i32::try_from(settings.step).unwrap_or(i32::MAX);
-    let _ = first.f_lerp_(&gradient, 1.0 - BETA_1)?;
-    let _ = second.f_mul_scalar_(BETA_2)?.f_add_(&gradient.f_square()?.f_mul_scalar_(1.0 - BETA_2)?)?;
+    let _ = first.f_lerp_(&gradient, 1.0 - settings.beta1)?;
+    let _ = second
+        .f_mul_scalar_(settings.beta2)?
+        .f_add_(&gradient.f_square()?.f_mul_scalar_(1.0 - settings.beta2)?)?;
     drop(gradient);
-    let mut denominator = second.f_div_scalar(1.0 - BETA_2.powi(steps))?;
-    let _ = denominator.f_sqrt_()?.f_add_scalar_(EPSILON)?;
+    let mut denominator = second.f_div_scalar(1.0 - settings.beta2.powi(steps))?;
+    let _ = denominator.f_sqrt_()?.f_add_scalar_(settings.eps)?;
     let mut change = first.f_div(&denominator)?;
-    let _ = change.f_mul_scalar_(settings.lr / (1.0 - BETA_1.powi(steps)))?;
+    let _ = change.f_mul_scalar_(settings.lr / (1.0 - settings.beta1.powi(steps)))?;
     Ok(change)
 }
 

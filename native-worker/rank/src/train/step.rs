@@ -1,6 +1,7 @@
 //! One step: micro batches forward and backward, gradients summed over ranks, clipped, applied.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
@@ -17,7 +18,7 @@ use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::device::bring;
 use crate::model::{Ahead, Batch, Model};
-use crate::state::State;
+use crate::state::{State, pretrained};
 use crate::sys::memory::{Category, Reading, Tracker};
 
 /// What a step gave; the same on all ranks, but for memory and times.
@@ -140,11 +141,15 @@ impl<'a> Trainer<'a> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
         let shards = plan.rank_shards(world.rank() as u64);
         let model = Model::new(plan, &shards, world)?;
-        let seed = from.is_none().then_some(plan.run.seed);
+        let given = plan.run.weights.as_deref().filter(|_| from.is_none());
+        let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
         let state = State::allocate(&shards, device, seed, tracker)?;
+        if let Some(folder) = given {
+            pretrained::fill(&state, &model, &plan.model, Path::new(folder))?;
+        }
         let mut before = (0, 0);
         if let Some(source) = from {
-            before = (source.index.step, source.index.samples);
+            before = (source.index().step, source.index().samples);
             source.fill(&state, &model, &plan.parameter_names())?;
         }
         let dp_index = world.index(world.mine(GroupKind::Dp)?)? as u64;
@@ -225,7 +230,7 @@ impl<'a> Trainer<'a> {
         reduced(self)?;
         world.note(&format!("updating weights in step {step}"));
         let run = &self.plan.run;
-        let lr = run.learning_rate(step);
+        let (lr, optimizer) = (run.learning_rate(step), &self.plan.training.optimizer);
         let grad_norm = clock.time(world, "optimizer", || {
             let norm = self.reduction.gradient_norm(&self.state, step)?;
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
@@ -234,6 +239,10 @@ impl<'a> Trainer<'a> {
                 lr,
                 weight_decay: run.weight_decay,
                 gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 },
+                beta1: optimizer.beta1,
+                beta2: optimizer.beta2,
+                eps: optimizer.eps,
+                momentum: optimizer.momentum,
             };
             update(&self.state, settings, &self.plan.model, world)?;
             self.reduction.gather_weights(&self.state)?;

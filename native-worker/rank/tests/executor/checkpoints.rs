@@ -125,6 +125,13 @@ fn dense_models_go_on_in_any_layout() {
 }
 
 #[test]
+fn more_ranks_than_groups_of_heads_go_on() {
+    let few = |world, tp| with(tiny(world, tp), &[("model.architecture.attention.kv_heads", json!(2))]);
+    check_over(&few(2, 2), &[few(4, 4), few(1, 1)]);
+    check_over(&few(4, 4), &[few(2, 1), few(2, 2)]);
+}
+
+#[test]
 fn tied_embeddings_go_on_over_stages() {
     let tied = |world, tp| {
         with(

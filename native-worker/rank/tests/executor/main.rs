@@ -17,6 +17,7 @@ mod nccl;
 mod optimizers;
 mod parity;
 mod pipeline;
+mod pretrained;
 mod reference;
 mod survive;
 mod transformers;

@@ -118,7 +118,14 @@ def check(folder, losses):
     matrices = [w for w in weights.values() if not any(w is other for other in plain)]
     decay = run.get("weight_decay", 0.1)
     groups = [{"params": plain, "weight_decay": 0.0}, {"params": matrices, "weight_decay": decay}]
-    optimizer = torch.optim.AdamW(groups, lr=run["lr"], betas=(0.9, 0.95), eps=1e-8)
+    said = training["optimizer"]
+    if said["kind"] == "sgd":
+        # Decoupled decay is none of torch's SGD.
+        assert decay == 0.0
+        optimizer = torch.optim.SGD(groups, lr=run["lr"], momentum=said.get("momentum", 0.9))
+    else:
+        betas = (said.get("beta1", 0.9), said.get("beta2", 0.95))
+        optimizer = torch.optim.AdamW(groups, lr=run["lr"], betas=betas, eps=said.get("eps", 1e-8))
     words, length = min(model["vocab_size"], 256), training["seq_len"] + 1
     batch, seed = training["global_batch_size"], run.get("seed", 1234)
     for step, said in enumerate(losses, 1):

@@ -53,6 +53,16 @@ fn steps_are_those_of_plain_pytorch() {
             set(plan, "model.architecture.tied_embeddings", true);
             set(plan, "model.architecture.vocab_size", 250);
         }),
+        run(|plan| {
+            set(plan, "training.optimizer.beta1", 0.8);
+            set(plan, "training.optimizer.beta2", 0.99);
+            set(plan, "training.optimizer.eps", 1e-3);
+        }),
+        run(|plan| {
+            set(plan, "training.optimizer.kind", "sgd");
+            set(plan, "training.optimizer.momentum", 0.7);
+            set(plan, "run.weight_decay", 0.0);
+        }),
     ];
     let arguments = |run: &Run| {
         let losses: Vec<String> = run.steps(0).iter().map(|step| format!("{:e}", step.loss)).collect();

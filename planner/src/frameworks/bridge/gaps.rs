@@ -17,6 +17,12 @@ pub const GAPS: &[Gap] = &[
         "the recipe's data set decides whether masks are made",
         "src/megatron/bridge/training/config.py",
     ),
+    gap(
+        "run.weights",
+        Where(|plan| plan.run.weights.is_some()),
+        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
+        "",
+    ),
     gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the recipe's data set is trained on", RECIPE),
     gap(

@@ -7,7 +7,7 @@ use crate::frameworks::row::{NULL, STYLES};
 use crate::frameworks::{Kind, Row, Table};
 use crate::model::Balance;
 use crate::plan::Plan;
-use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, Granularity};
+use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, OptimizerKind};
 
 use super::gaps::GAPS;
 
@@ -442,12 +442,24 @@ const STATE: &[Row] = &[
     .when(|plan| plan.training.optimizer.offload_fraction > 0.0),
 ];
 
+/// Whether Adam updates anything: under Muon, what is no hidden matrix.
+fn has_adam(plan: &Plan) -> bool {
+    plan.training.optimizer.kind != OptimizerKind::Sgd
+}
+
 const RUN: &[Row] = &[
     row("rng.seed", "run.seed", Number, CONFIG),
     row("optimizer.lr", "run.lr", Real, OPTIMIZER),
     row("optimizer.min_lr", "run.min_lr", Real, OPTIMIZER),
     row("optimizer.weight_decay", "run.weight_decay", Real, OPTIMIZER),
     row("optimizer.clip_grad", "run.clip_grad", Real, OPTIMIZER),
+    row("optimizer.adam_beta1", "training.optimizer.beta1", Real, OPTIMIZER).when(has_adam),
+    row("optimizer.adam_beta2", "training.optimizer.beta2", Real, OPTIMIZER).when(has_adam),
+    row("optimizer.adam_eps", "training.optimizer.eps", Real, OPTIMIZER).when(has_adam),
+    row("optimizer.sgd_momentum", "training.optimizer.momentum", Real, OPTIMIZER)
+        .when(|plan| plan.training.optimizer.kind == OptimizerKind::Sgd),
+    row("optimizer.muon_momentum", "training.optimizer.momentum", Real, OPTIMIZER)
+        .when(|plan| plan.training.optimizer.kind == OptimizerKind::Muon),
     row("scheduler.lr_decay_style", "run.lr_schedule", STYLES, CONFIG),
     row("scheduler.lr_warmup_iters", "run.warmup_steps", Number, CONFIG),
     row("scheduler.lr_decay_iters", "run.lr_decay_steps", Number, CONFIG)

@@ -227,6 +227,12 @@ pub const GAPS: &[Gap] = &[
     never("cluster.failed", "options of an entry point of its own, or the script leaves the nodes out"),
     // The script says it, which knows the site's data.
     never("run.data", "a site's tokenized data, or data that Megatron-LM makes up"),
+    gap(
+        "run.weights",
+        Where(|plan| plan.run.weights.is_some()),
+        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
+        "",
+    ),
     gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
     gap("name", Nothing, NO_PART_OF_A_JOB, ""),

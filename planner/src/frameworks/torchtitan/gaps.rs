@@ -12,6 +12,18 @@ const MODEL: &str = "torchtitan/models";
 pub const COMMON: &[Gap] = &[
     gap("model", Nothing, "the configuration names the model", CONFIG),
     gap("runtime", Nothing, "it runs FSDP2", FSDP),
+    gap(
+        "training.optimizer.momentum",
+        Files,
+        "constants of the optimizer stand in the configuration",
+        CONFIG,
+    ),
+    gap(
+        "run.weights",
+        Where(|plan| plan.run.weights.is_some()),
+        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
+        "",
+    ),
     gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the configuration's data set is trained on", CONFIG),
     gap("layout.fsdp.reduce_dtype", Only("fp32"), "gradients are reduced in fp32", FSDP),

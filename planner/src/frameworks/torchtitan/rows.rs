@@ -6,7 +6,7 @@ use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{stage_layers, torchtitan};
 use crate::plan::{Framework, Plan};
 use crate::units::number;
-use crate::wire::{CudaGraphs, Granularity, LrSchedule};
+use crate::wire::{CudaGraphs, Granularity, LrSchedule, OptimizerKind};
 
 use super::{gaps, names};
 
@@ -52,6 +52,10 @@ const fn says(field: &'static str, why: fn(&Plan) -> Result<(), &'static str>, s
 
 fn has_tp(plan: &Plan) -> bool {
     plan.layout.tp > 1
+}
+
+fn has_adam(plan: &Plan) -> bool {
+    plan.training.optimizer.kind == OptimizerKind::Adam
 }
 
 fn has_pipeline(plan: &Plan) -> bool {
@@ -283,6 +287,9 @@ const RUN: &[Row] = &[
         },
         CLIP,
     ),
+    row("optimizer.beta1", "training.optimizer.beta1", Real, OPTIMIZER).when(has_adam),
+    row("optimizer.beta2", "training.optimizer.beta2", Real, OPTIMIZER).when(has_adam),
+    row("optimizer.eps", "training.optimizer.eps", Real, OPTIMIZER).when(has_adam),
     row("lr_scheduler.warmup_steps", "run.warmup_steps", Number, SCHEDULER),
     row("lr_scheduler.total_steps", "run.lr_decay_steps", Number, SCHEDULER),
     // The part of the steps in which the rate falls: none of them, or all after the warm-up.
@@ -327,7 +334,7 @@ const RUN_02: &[Row] = &[
         "training.optimizer.kind",
         Own {
             write: |plan| match plan.training.optimizer.kind {
-                crate::wire::OptimizerKind::Adam => Ok(Some("AdamW".to_owned())),
+                OptimizerKind::Adam => Ok(Some("AdamW".to_owned())),
                 _ => Err("the optimizer stands in the configuration"),
             },
             read: |_, _| Ok(None),

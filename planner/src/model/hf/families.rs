@@ -34,8 +34,10 @@ pub(super) fn fill(config: &mut serde_json::Map<String, Value>, model_type: &str
         }
         // What the file says by another name is said.
         let others = ALIASES.iter().find(|(name, _)| *name == key).map_or(&[][..], |(_, others)| *others);
-        if let Some(said) = others.iter().find_map(|other| config.get(*other)).filter(|said| said.is_u64()) {
-            config.insert(key.to_owned(), said.clone());
+        let said = others.iter().find(|other| config.get(**other).is_some_and(Value::is_u64));
+        // And no more by that one, which the class does not have.
+        if let Some(said) = said.and_then(|other| config.remove(*other)) {
+            config.insert(key.to_owned(), said);
         } else if let Ok(value) = serde_json::from_str(value) {
             config.insert(key.to_owned(), value);
             filled.push(key);

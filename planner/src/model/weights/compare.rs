@@ -117,11 +117,12 @@ fn is_unused(name: &str, model: &Architecture) -> bool {
     number.and_then(|number| number.parse::<u64>().ok()).is_some_and(|number| number >= moe.experts)
 }
 
-/// Whether a tensor is of the decoder that is planned, and a parameter.
-pub(super) fn belongs(name: &str, model: &Architecture) -> bool {
+/// Whether a tensor is of the decoder that is planned, and a parameter. `modules` is whether the model's files may have modules
+/// of prediction behind their last layer.
+pub(super) fn belongs(name: &str, model: &Architecture, modules: bool) -> bool {
     !NO_PARAMETERS.iter().any(|end| name.ends_with(end))
         && !is_unused(name, model)
-        && matches!(place(name, model, true), Place::Layer(_) | Place::Outside)
+        && matches!(place(name, model, modules), Place::Layer(_) | Place::Outside)
 }
 
 fn place(name: &str, model: &Architecture, modules: bool) -> Place {

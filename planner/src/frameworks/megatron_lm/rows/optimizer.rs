@@ -130,12 +130,26 @@ pub const OPTIMIZER: &[Row] = &[
     )
     .when(has_instances)
     .has(STATE),
-    row("adam-beta1", "", Follows(|plan| beta(plan, "0.9")), SOURCE).no_bytes(STEP),
-    row("adam-beta2", "", Follows(|plan| beta(plan, "0.95")), SOURCE).no_bytes(STEP),
+    row("adam-beta1", "training.optimizer.beta1", RUN_REAL, SOURCE)
+        .when(has_adam)
+        .usual("0.9")
+        .no_bytes(STEP),
+    row("adam-beta2", "training.optimizer.beta2", RUN_REAL, SOURCE)
+        .when(has_adam)
+        .usual("0.999")
+        .no_bytes(STEP),
+    row("adam-eps", "training.optimizer.eps", RUN_REAL, SOURCE).when(has_adam).usual("1e-08").no_bytes(STEP),
+    row("sgd-momentum", "training.optimizer.momentum", RUN_REAL, SOURCE)
+        .when(|plan| plan.training.optimizer.kind == OptimizerKind::Sgd)
+        .no_bytes(STEP),
+    row("muon-momentum", "training.optimizer.momentum", RUN_REAL, SOURCE)
+        .when(|plan| plan.training.optimizer.kind == OptimizerKind::Muon)
+        .no_bytes(STEP),
 ];
 
-fn beta(plan: &Plan, word: &str) -> Option<String> {
-    (plan.training.optimizer.kind == OptimizerKind::Adam).then(|| word.to_owned())
+/// Whether Adam updates anything: under Muon, what is no hidden matrix.
+fn has_adam(plan: &Plan) -> bool {
+    plan.training.optimizer.kind != OptimizerKind::Sgd
 }
 
 /// A number of the run, which changes no byte and no second: what can't be read is left to the plan's default.

@@ -260,7 +260,7 @@ impl<'a> Names<'a> {
         present
             .keys()
             .filter(|name| !used.contains(name.as_str()) && !tied(name))
-            .filter(|name| compare::belongs(name, self.model))
+            .filter(|name| compare::belongs(name, self.model, self.prediction.is_some()))
             .cloned()
             .collect()
     }

@@ -6,6 +6,7 @@
 
 mod dims;
 mod files;
+mod merge;
 mod parameters;
 mod runs;
 mod storage;

@@ -143,6 +143,11 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("run.lr_schedule", "lr_scheduler lr_scheduler_type lr_decay_style"),
     ("run.lr_decay_steps", "lr_decay_iters"),
     ("run.weight_decay", "wd"),
+    ("run.weights", "pretrained pretrained_model pretrained_weights init_from hf_model_path"),
+    ("training.optimizer.beta1", "adam_beta1"),
+    ("training.optimizer.beta2", "adam_beta2"),
+    ("training.optimizer.eps", "adam_eps adam_epsilon epsilon"),
+    ("training.optimizer.momentum", "sgd_momentum muon_momentum"),
     (
         "run.checkpoint.every_steps",
         "save_interval save_every_n_steps checkpoint_interval save_steps every_n_train_steps",
@@ -268,5 +273,6 @@ pub(super) const OTHER: &[(&str, Meaning)] = &[
         "token_drop drop_tokens drop",
         Says("write training.moe.capacity_factor; without it no token is dropped"),
     ),
-    ("betas beta1 beta2 adam_beta1 adam_beta2 eps adam_eps z_loss fp8_format vocab_parallel", Says(HYPER)),
+    ("betas", Says("write training.optimizer.beta1 and training.optimizer.beta2")),
+    ("z_loss fp8_format vocab_parallel", Says(HYPER)),
 ];

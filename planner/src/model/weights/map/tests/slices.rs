@@ -151,3 +151,30 @@ fn rows_that_lie_together_are_one_run() {
     let qkv = llama("layers.0.attention.qkv.weight");
     assert_eq!(runs(qkv, &[1, 0, 0, 0], &[1, 4, 8, 32], 0, u64::MAX).count(), 3);
 }
+
+/// With all dims of heads as one, as layouts with many tensor-parallel ranks know them, each element is where it was.
+#[test]
+fn merged_dims_have_the_same_elements_in_the_same_order() {
+    let mut merged_some = 0;
+    for mapped in maps().iter().flat_map(|map| &map.parameters).filter(|mapped| mapped.shape.len() > 2) {
+        let last = mapped.shape.len() - 1;
+        let product = |dims: &[u64]| dims.iter().product::<u64>();
+        for shape in [
+            vec![product(&mapped.shape[..last]), mapped.shape[last]],
+            vec![mapped.shape[0], product(&mapped.shape[1..])],
+            vec![product(&mapped.shape)],
+        ] {
+            let merged = mapped.of_shape(&shape).unwrap_or_else(|| panic!("{} {shape:?}", mapped.name));
+            merged_some += 1;
+            let named = |mapped: &Mapped, shape: &[u64]| -> Vec<Option<(String, u64)>> {
+                let offset = vec![0; shape.len()];
+                let found = looked_up(mapped, &offset, shape).into_iter();
+                found.map(|one| one.map(|(part, at)| (mapped.parts[part].tensor.clone(), at))).collect()
+            };
+            assert_eq!(named(&merged, &shape), named(mapped, &mapped.shape), "{} {shape:?}", mapped.name);
+            check(&merged, &vec![0; shape.len()], &shape, 0, u64::MAX).unwrap();
+        }
+        assert_eq!(mapped.of_shape(&[product(&mapped.shape) + 1]), None);
+    }
+    assert!(merged_some > 100, "{merged_some}");
+}

@@ -1,0 +1,67 @@
+//! Starting from the weights of a Hugging Face model folder, slice by slice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use planner::model::Architecture;
+use tch::Tensor;
+use tensor_files::ModelFolder;
+
+use super::State;
+use crate::model::Model;
+
+/// Elements read at a time.
+const CHUNK: u64 = 1 << 22;
+
+/// Fills weights, masters and expert biases of this rank. The bytes that were read.
+///
+/// # Errors
+/// When the folder can't be read, or is of another model than the plan's; what does not fit is named.
+pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &Path) -> anyhow::Result<u64> {
+    let mut folder = ModelFolder::open(folder).context("run.weights")?;
+    let map = folder.map(architecture).context("run.weights")?;
+    let by_name: BTreeMap<&str, _> =
+        map.parameters.iter().map(|mapped| (mapped.name.as_str(), mapped)).collect();
+    for parameter in &state.parameters {
+        let shard = &parameter.shard;
+        let mapped = by_name
+            .get(shard.name.as_str())
+            .with_context(|| format!("{} has nothing for {}", folder.path().display(), shard.name))?;
+        let mut shape = shard.shape.clone();
+        if let Some(rows) = shape.first_mut() {
+            *rows = shard.unpadded_rows.min(*rows);
+        }
+        let mapped = mapped.of_shape(&shape).with_context(|| {
+            format!(
+                "{} has the shape {:?} in {}, and {shape:?} here",
+                shard.name,
+                mapped.shape,
+                folder.path().display()
+            )
+        })?;
+        let mut first = 0;
+        while first < shard.elements() {
+            let count = CHUNK.min(shard.elements() - first);
+            // Rows of vocabulary padding belong to no word and stay zero.
+            let mut values = vec![0.0_f32; usize::try_from(count)?];
+            folder.read(&mapped, &shard.offset, &shard.local_shape, first, &mut values)?;
+            state.buffers[shard.buffer].set(shard, first, &Tensor::f_from_slice(&values)?)?;
+            first += count;
+        }
+    }
+    let biases: Vec<_> = model.expert_biases().collect();
+    for (weight, bias) in biases {
+        let router = state.parameters[weight].shard.name.trim_end_matches(".weight").to_owned();
+        let Some((_, tensor)) = map.router_biases.iter().find(|(name, _)| *name == router) else { continue };
+        let values: Vec<f64> = folder.whole(tensor)?.into_iter().map(f64::from).collect();
+        ensure!(
+            values.len() == bias.len(),
+            "{tensor} has {} numbers, and {router} chooses among {} experts",
+            values.len(),
+            bias.len()
+        );
+        model.set_expert_bias(weight, &values);
+    }
+    Ok(folder.bytes)
+}
