@@ -100,7 +100,7 @@ impl Place {
 }
 
 /// The workspace's own packages.
-const MEMBERS: [&str; 9] = [
+const MEMBERS: [&str; 10] = [
     "planner",
     "web",
     "searcher",

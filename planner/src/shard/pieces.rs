@@ -63,12 +63,12 @@ impl Piece {
         let (mut offset, mut extent, mut dim) = (Vec::new(), Vec::new(), 0);
         for count in groups {
             let (mut first, mut elements) = (0, 1);
-            for at in dim..dim + count {
+            for (at, &whole) in shape.iter().enumerate().skip(dim).take(count) {
                 // Behind a dim of several indices all must be whole.
-                if elements > 1 && self.extent[at] != shape[at] {
+                if elements > 1 && self.extent[at] != whole {
                     return None;
                 }
-                first = first * shape[at] + self.offset[at];
+                first = first * whole + self.offset[at];
                 elements *= self.extent[at];
             }
             offset.push(first);

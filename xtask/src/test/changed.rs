@@ -8,7 +8,7 @@ use crate::place::Place;
 use crate::process;
 
 /// Folders of the packages whose unit tests need nothing but Rust; of two that hold a file the deeper one counts.
-const PACKAGES: [(&str, &str); 8] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("planner/", "planner"),
     ("native-worker/", "shardplan"),
     ("native-worker/run-folder/", "run-folder"),

@@ -7,8 +7,8 @@ impl Mapped {
     /// The same where some neighbouring dims of the parameter are one; none where `shape` is no such shape of it.
     pub fn of_shape(&self, shape: &[u64]) -> Option<Mapped> {
         let mut merged = self.clone();
-        for dim in 0..shape.len() {
-            while *merged.shape.get(dim)? < shape[dim] {
+        for (dim, &wanted) in shape.iter().enumerate() {
+            while *merged.shape.get(dim)? < wanted {
                 merged = merged.with_one_dim_less(dim)?;
             }
         }
