@@ -280,6 +280,9 @@ fn train(
     let began = Instant::now();
     let mut trainer =
         Trainer::new(plan, world, &tracker, device, found.as_mut().map(|found| &mut found.source))?;
+    // Another run's checkpoint is none of this one's.
+    let saved = found.as_ref().map(|found| &found.source).filter(|from| from.path().starts_with(own.folder()));
+    let saved = saved.map(|from| from.index().step);
     let done = found.map_or(0, |found| {
         let Found { source, passed_over } = found;
         let resumed = Resumed {
@@ -298,7 +301,7 @@ fn train(
         dump::weights(folder, done, &trainer.state, world)?;
     }
     let mut saver = plan.run.checkpoint.map(|settings| {
-        Saver::new(settings, own, world, everyone, plan.file.clone(), log, (done > 0).then_some(done))
+        Saver::new(settings, own, world, everyone, plan.file.clone(), log, saved)
     });
     lease::training();
     for step in done + 1..=plan.run.steps {

@@ -74,6 +74,14 @@ impl Run {
         let request = Request { plan, runs: self.runs, place, ranks_per_gpu: self.ranks_per_gpu };
         let finished = run(request, &programs)?;
         say(&finished.reason);
+        let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
+        if let Some(newest) = newest.as_ref().filter(|_| finished.outcome != Outcome::Completed) {
+            say(&format!(
+                "step {} is saved; to go on: shardplan run --resume {}",
+                newest.step,
+                finished.folder.display()
+            ));
+        }
         if let Some(missing) = &finished.missing {
             say(&format!("of the logs of this run, {}", missing.sentence()));
         }
@@ -85,6 +93,7 @@ impl Run {
                 "outcome": finished.outcome,
                 "reason": finished.reason,
                 "missing": finished.missing,
+                "checkpoint": newest.map(|newest| newest.step),
                 "compared_with": finished.compared,
                 "figures": finished.figures,
             }))?;

@@ -1,6 +1,7 @@
 //! Which checkpoint a training goes on from: the newest that is whole, the same on all ranks.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use run_folder::{Checkpoint, Checkpoints};
@@ -8,7 +9,11 @@ use tch::Tensor;
 use tensor_files::CheckpointReader;
 
 use super::load::Source;
+use super::together;
 use crate::collectives::{Collectives, GroupId, Reduce};
+
+/// How long a shared filesystem may take to show this rank what another sees: NFS keeps a folder's list for up to a minute.
+const SHOWN_AFTER: Duration = Duration::from_secs(90);
 
 /// What is gone on from.
 pub struct Found {
@@ -36,6 +41,24 @@ fn largest(world: &dyn Collectives, everyone: GroupId, number: i64) -> anyhow::R
     Ok(number.f_int64_value(&[0])?)
 }
 
+/// The checkpoint of a step that rank 0 has seen: a shared filesystem may show it to this rank a while later.
+fn seen(folder: &Path, step: u64) -> Result<Checkpoint, String> {
+    let until = Instant::now() + SHOWN_AFTER;
+    loop {
+        if let Some(one) = candidates(folder).into_iter().find(|one| one.step == step) {
+            return Ok(one);
+        }
+        if Instant::now() >= until {
+            return Err(format!(
+                "the checkpoint of step {step} in {} is seen by rank 0 and not here after {} s; is the folder shared by all nodes?",
+                folder.display(),
+                SHOWN_AFTER.as_secs()
+            ));
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 /// The newest whole checkpoint in `folder`, if there is one. Each rank reads some of the files whole, so that together they
 /// have seen every byte before any is believed.
 ///
@@ -48,8 +71,8 @@ pub fn find(
     everyone: GroupId,
 ) -> anyhow::Result<Option<Found>> {
     let (rank, ranks) = (world.rank(), world.size(everyone));
-    // A shared filesystem may show the folder to some ranks later than to others: rank 0's view counts.
-    let all = candidates(folder);
+    // Rank 0's view counts.
+    let all = if rank == 0 { candidates(folder) } else { Vec::new() };
     let mut passed_over = Vec::new();
     let mut tried = 0;
     loop {
@@ -59,11 +82,16 @@ pub fn find(
             break;
         }
         tried += 1;
-        let mine = all.iter().find(|one| one.step == step as u64).cloned();
-        let checked = mine.ok_or_else(|| format!("step {step} of {} is not seen here", folder.display()));
-        let opened = checked.and_then(|one| {
+        let folder = folder.to_owned();
+        let checking = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
+            let one = seen(&folder, step as u64)?;
             let index = one.index()?;
             index.files.iter().skip(rank).step_by(ranks.max(1)).try_for_each(|part| one.check(part))?;
+            Ok((one, index))
+        })?;
+        together(world, everyone, || !checking.is_finished())?;
+        let checked = checking.join().unwrap_or_else(|_| Err("a bug in shardplan-rank".to_owned()));
+        let opened = checked.and_then(|(one, index)| {
             CheckpointReader::open(one, index).map(Source::of).map_err(|error| format!("{error:#}"))
         });
         let bad = if opened.is_err() { rank as i64 + 1 } else { 0 };

@@ -13,8 +13,12 @@ pub use find::{Found, find};
 pub use load::Source;
 pub use save::Saver;
 
+use std::time::{Duration, Instant};
+
 use planner::wire::OptimizerKind;
-use tch::Kind;
+use tch::{Kind, Tensor};
+
+use crate::collectives::{Collectives, GroupId, Reduce};
 
 /// What is saved of a parameter: the weight as the optimizer updates it.
 const WEIGHT: &str = "weight";
@@ -40,4 +44,28 @@ const TYPES: [(safetensors::Dtype, Kind); 4] = [
 /// The name of a router's bias, from that of its weight.
 fn bias_name(weight: &str) -> String {
     weight.strip_suffix(".weight").unwrap_or(weight).to_owned()
+}
+
+/// How long a rank that has nothing to do waits before it asks the others again.
+const ROUND: Duration = Duration::from_millis(500);
+/// How often it looks meanwhile whether it is done itself.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Returns on all ranks once none is at work any more, as `works` says of this one. However long one takes, no other waits in a
+/// collective for longer than a round.
+///
+/// # Errors
+/// When a collective fails.
+fn together(world: &dyn Collectives, everyone: GroupId, works: impl Fn() -> bool) -> anyhow::Result<()> {
+    loop {
+        let until = Instant::now() + ROUND;
+        while works() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        let mut any = Tensor::f_from_slice(&[i64::from(works())])?;
+        world.all_reduce(everyone, Reduce::Max, &mut any)?;
+        if any.f_int64_value(&[0])? == 0 {
+            return Ok(());
+        }
+    }
 }

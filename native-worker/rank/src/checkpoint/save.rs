@@ -17,6 +17,7 @@ use safetensors::tensor::{View, serialize_to_file};
 use tch::{Device, Kind, Tensor};
 
 use super::elements::{Staged, stage};
+use super::together;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::train::Trainer;
 
@@ -208,6 +209,8 @@ impl<'a> Saver<'a> {
     /// When a collective fails.
     pub fn finish(&mut self) -> anyhow::Result<Option<String>> {
         while !matches!(self.underway, Underway::Nothing) {
+            // Nobody waits in a collective for a rank whose disk is slow: that would end the run when its time is up.
+            together(self.world, self.everyone, || self.is_underway())?;
             self.advance()?;
         }
         self.agree_on_failure()

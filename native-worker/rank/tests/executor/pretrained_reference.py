@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 import torch
+import torch.distributed.checkpoint
 import torch.nn.functional as F
 import transformers
 
@@ -88,6 +89,12 @@ def equal(one, other):
 
 
 def same(folder):
+    # As torch's own distributed checkpoints read such a folder, tensor by tensor.
+    held = tensors(folder)
+    state = {name: torch.zeros_like(value) for name, value in held.items()}
+    reader = torch.distributed.checkpoint.HuggingFaceStorageReader(folder)
+    torch.distributed.checkpoint.load(state, storage_reader=reader, no_dist=True)
+    assert all(torch.equal(state[name], held[name]) for name in held)
     assert os.path.exists(f"{folder}/model.safetensors.index.json")
     model = loaded(folder)
     with tempfile.TemporaryDirectory() as saved:
