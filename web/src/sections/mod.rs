@@ -1,6 +1,7 @@
 //! The inputs: model, cluster, layout, training. A closed section is one line that says what is in it.
 
 mod cluster;
+mod data;
 mod fsdp;
 mod layout;
 mod model;

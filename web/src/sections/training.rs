@@ -2,11 +2,12 @@
 
 use leptos::prelude::*;
 use planner::units::Dtype;
-use planner::wire::{DataFile, Granularity, LrSchedule, OptimizerKind, Precision, Runtime, TokenType};
+use planner::wire::{Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 
 use planner::plan::{Named, RECOMPUTE_MODULES};
 
 use super::Section;
+use super::data::{DataChoice, WeightsField};
 use super::training_more::TrainingMore;
 use crate::fields::{Choice, Decimal, FieldRow, Modules, Number, Select, Toggle, shown};
 use crate::format;
@@ -55,6 +56,7 @@ const SHOWN: &[&str] = &[
     "run.lr_decay_steps",
     "run.min_lr",
     "run.data",
+    "run.weights",
     "run.checkpoint.every_steps",
     "run.checkpoint.every_s",
     "run.checkpoint.keep",
@@ -116,6 +118,7 @@ pub fn TrainingSection() -> impl IntoView {
             <Decimal field=field!(training.optimizer.momentum) label="Momentum" hint="Of SGD and Muon"/>
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
+            <WeightsField/>
             <Number field=field!(run.checkpoint.every_steps) label="Save every steps"
                 hint="Data of your own is saved by time where this is empty; made-up data is not"/>
             <Decimal field=field!(run.checkpoint.every_s) label="Save every seconds"/>
@@ -182,95 +185,5 @@ fn FrameworkChoice() -> impl IntoView {
         <FieldRow path=PATH label="Framework" hint="What its recipe for this model, GPU, count and precision sets holds where the plan says nothing">
             <Select path=PATH hook=element_id(PATH) options=options current=current choose=Callback::new(choose)/>
         </FieldRow>
-    }
-}
-
-/// The word for a kind of data in a plan file.
-fn kind_of_data(data: &DataFile) -> &'static str {
-    match data {
-        DataFile::Synthetic => "synthetic",
-        DataFile::Text { .. } => "text",
-        DataFile::Tokens { .. } => "tokens",
-        DataFile::Megatron { .. } => "megatron",
-        DataFile::Blend { .. } => "blend",
-    }
-}
-
-/// The one path of data that has one.
-fn path_of_data(data: &DataFile) -> Option<String> {
-    match data {
-        DataFile::Text { path } | DataFile::Tokens { path, .. } | DataFile::Megatron { path } => {
-            Some(path.clone())
-        }
-        DataFile::Synthetic | DataFile::Blend { .. } => None,
-    }
-}
-
-/// Where tokens come from.
-#[component]
-fn DataChoice() -> impl IntoView {
-    const PATH: &str = "run.data";
-    let store = store();
-    let current =
-        Signal::derive(move || store.said().run.data.as_ref().map_or("synthetic", kind_of_data).to_owned());
-    let choose = move |kind: String| {
-        let path = store.said().run.data.as_ref().and_then(path_of_data).unwrap_or_default();
-        let data = match kind.as_str() {
-            "text" => DataFile::Text { path },
-            "tokens" => DataFile::Tokens { path, dtype: TokenType::default() },
-            "megatron" => DataFile::Megatron { path },
-            // A blend is written in the plan file.
-            "blend" => return,
-            _ => DataFile::Synthetic,
-        };
-        store.edit(PATH, |plan| plan.run.data = Some(data));
-    };
-    let options = move || {
-        let kinds = [
-            ("synthetic", "synthetic"),
-            ("text", "text file"),
-            ("tokens", "file of tokens, two bytes each"),
-            ("megatron", "Megatron's .bin and .idx"),
-            ("blend", "a blend, as the plan file says"),
-        ];
-        let shown = |kind: &&(&str, &str)| kind.0 != "blend" || current.get_untracked() == "blend";
-        kinds
-            .iter()
-            .filter(shown)
-            .map(|(kind, text)| ((*kind).to_owned(), (*text).to_owned()))
-            .collect::<Vec<_>>()
-    };
-    let options = options();
-    let file = move || {
-        let path = store.said().run.data.as_ref().and_then(path_of_data)?;
-        let id = element_id("run.data.path");
-        Some(view! {
-            <div class="field">
-                <label for=id.clone()>"Path, as the ranks see it"</label>
-                <div class="control">
-                    <input type="text" class="wide" id=id.clone() data-testid=id.clone() spellcheck="false" autocomplete="off"
-                        value=path
-                        on:change=move |event| {
-                            let path = event_target_value(&event);
-                            store.edit("run.data.path", |plan| {
-                                if let Some(
-                                    DataFile::Text { path: own }
-                                    | DataFile::Tokens { path: own, .. }
-                                    | DataFile::Megatron { path: own },
-                                ) = &mut plan.run.data
-                                {
-                                    *own = path;
-                                }
-                            });
-                        }/>
-                </div>
-            </div>
-        })
-    };
-    view! {
-        <FieldRow path=PATH label="Data">
-            <Select path=PATH hook=element_id(PATH) options=options current=current choose=Callback::new(choose)/>
-        </FieldRow>
-        {file}
     }
 }
