@@ -281,7 +281,8 @@ fn train(
     let mut trainer =
         Trainer::new(plan, world, &tracker, device, found.as_mut().map(|found| &mut found.source))?;
     // Another run's checkpoint is none of this one's.
-    let saved = found.as_ref().map(|found| &found.source).filter(|from| from.path().starts_with(own.folder()));
+    let saved =
+        found.as_ref().map(|found| &found.source).filter(|from| from.path().starts_with(own.folder()));
     let saved = saved.map(|from| from.index().step);
     let done = found.map_or(0, |found| {
         let Found { source, passed_over } = found;
@@ -300,9 +301,10 @@ fn train(
     if let Some(folder) = dump {
         dump::weights(folder, done, &trainer.state, world)?;
     }
-    let mut saver = plan.run.checkpoint.map(|settings| {
-        Saver::new(settings, own, world, everyone, plan.file.clone(), log, saved)
-    });
+    let mut saver = plan
+        .run
+        .checkpoint
+        .map(|settings| Saver::new(settings, own, world, everyone, plan.file.clone(), log, saved));
     lease::training();
     for step in done + 1..=plan.run.steps {
         world.note(&format!("at the start of step {step}"));

@@ -154,7 +154,7 @@ fn a_filled_plan_shows_every_training_field() {
         ),
         @"
     training: attention_backend attention_dropout attention_mask bf16_first_layers bf16_last_layers cross_entropy cuda_graph_modules cuda_graphs deterministic dtype fp8_attention fp8_output fp8_param_gather fused_gradient_accumulation fused_softmax global_batch_size grad_dtype hidden_dropout implementation micro_batch_size moe mtp_layers offload optimizer overlap recompute seq_len train_tokens
-    optimizer: distributed exp_avg_dtype exp_avg_sq_dtype instances kind master_dtype offload_fraction precision_aware
+    optimizer: beta1 beta2 distributed eps exp_avg_dtype exp_avg_sq_dtype instances kind master_dtype offload_fraction precision_aware
     offload: fraction layers modules
     overlap: delay_wgrad ep grad_reduce p2p param_gather tp
     moe: backend capacity_factor dispatcher force_balance fused_activation grouped_gemm load_imbalance load_may_grow pad_to_capacity permute_fusion shared_expert_overlap

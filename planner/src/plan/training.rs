@@ -107,6 +107,33 @@ pub struct Optimizer {
     pub momentum: f64,
 }
 
+impl Optimizer {
+    /// Constants of an update by their names in a plan file, where nobody says; none that the kind does not have.
+    pub fn usual(kind: OptimizerKind) -> [(&'static str, Option<f64>); 4] {
+        let adam = kind != OptimizerKind::Sgd;
+        let momentum = match kind {
+            OptimizerKind::Adam => None,
+            OptimizerKind::Sgd => Some(0.9),
+            OptimizerKind::Muon => Some(0.95),
+        };
+        [
+            ("beta1", adam.then_some(0.9)),
+            ("beta2", adam.then_some(0.95)),
+            ("eps", adam.then_some(1e-8)),
+            ("momentum", momentum),
+        ]
+    }
+
+    /// Whether a constant is the usual one, or none of this kind.
+    pub fn has_usual(&self, name: &str) -> bool {
+        let own = [self.beta1, self.beta2, self.eps, self.momentum];
+        Optimizer::usual(self.kind)
+            .into_iter()
+            .zip(own)
+            .all(|((known, usual), own)| known != name || usual.is_none_or(|usual| usual == own))
+    }
+}
+
 /// Saved activations that wait on the host between forward and backward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offload {

@@ -175,17 +175,12 @@ fn fill_optimizer(
     let exp_avg_dtype = dtype("exp_avg_dtype", &mut optimizer.exp_avg_dtype, moment, MOMENT);
     let exp_avg_sq_dtype = dtype("exp_avg_sq_dtype", &mut optimizer.exp_avg_sq_dtype, moment, MOMENT);
     let kind = fill.or("training.optimizer.kind", &mut optimizer.kind, OptimizerKind::Adam);
-    let adam = kind != OptimizerKind::Sgd;
-    let momentum = match kind {
-        OptimizerKind::Adam => None,
-        OptimizerKind::Sgd => Some(0.9),
-        OptimizerKind::Muon => Some(0.95),
-    };
+    let [beta1, beta2, eps, momentum] = Optimizer::usual(kind).map(|(_, usual)| usual);
     Optimizer {
         kind,
-        beta1: decay(fill, "beta1", &mut optimizer.beta1, adam.then_some(0.9)),
-        beta2: decay(fill, "beta2", &mut optimizer.beta2, adam.then_some(0.95)),
-        eps: constant(fill, "eps", &mut optimizer.eps, adam.then_some(1e-8)),
+        beta1: decay(fill, "beta1", &mut optimizer.beta1, beta1),
+        beta2: decay(fill, "beta2", &mut optimizer.beta2, beta2),
+        eps: constant(fill, "eps", &mut optimizer.eps, eps),
         momentum: decay(fill, "momentum", &mut optimizer.momentum, momentum),
         distributed: fill.or("training.optimizer.distributed", &mut optimizer.distributed, true),
         precision_aware: fill.or("training.optimizer.precision_aware", &mut optimizer.precision_aware, false),

@@ -12,12 +12,27 @@ const CONFIG: &str = "components/distributed/config.py";
 pub const COMMON: &[Gap] = &[
     gap("model", Elsewhere, "the recipe file names the model; it must be the plan's", RECIPE),
     gap("training.seq_len", Elsewhere, "the recipe file's data set decides the length of sequences", RECIPE),
-    gap("training.optimizer.beta1", Files, "constants of the optimizer stand in the configuration", RECIPE),
-    gap("training.optimizer.beta2", Files, "constants of the optimizer stand in the configuration", RECIPE),
-    gap("training.optimizer.eps", Files, "constants of the optimizer stand in the configuration", RECIPE),
+    gap(
+        "training.optimizer.beta1",
+        Where(|plan| !plan.training.optimizer.has_usual("beta1")),
+        "constants of the optimizer stand in the configuration",
+        RECIPE,
+    ),
+    gap(
+        "training.optimizer.beta2",
+        Where(|plan| !plan.training.optimizer.has_usual("beta2")),
+        "constants of the optimizer stand in the configuration",
+        RECIPE,
+    ),
+    gap(
+        "training.optimizer.eps",
+        Where(|plan| !plan.training.optimizer.has_usual("eps")),
+        "constants of the optimizer stand in the configuration",
+        RECIPE,
+    ),
     gap(
         "training.optimizer.momentum",
-        Files,
+        Where(|plan| !plan.training.optimizer.has_usual("momentum")),
         "constants of the optimizer stand in the configuration",
         RECIPE,
     ),

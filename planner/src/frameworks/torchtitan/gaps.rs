@@ -13,8 +13,26 @@ pub const COMMON: &[Gap] = &[
     gap("model", Nothing, "the configuration names the model", CONFIG),
     gap("runtime", Nothing, "it runs FSDP2", FSDP),
     gap(
+        "training.optimizer.beta1",
+        Where(|plan| !plan.training.optimizer.has_usual("beta1")),
+        "constants of the optimizer stand in the configuration",
+        CONFIG,
+    ),
+    gap(
+        "training.optimizer.beta2",
+        Where(|plan| !plan.training.optimizer.has_usual("beta2")),
+        "constants of the optimizer stand in the configuration",
+        CONFIG,
+    ),
+    gap(
+        "training.optimizer.eps",
+        Where(|plan| !plan.training.optimizer.has_usual("eps")),
+        "constants of the optimizer stand in the configuration",
+        CONFIG,
+    ),
+    gap(
         "training.optimizer.momentum",
-        Files,
+        Where(|plan| !plan.training.optimizer.has_usual("momentum")),
         "constants of the optimizer stand in the configuration",
         CONFIG,
     ),

@@ -54,10 +54,6 @@ fn has_tp(plan: &Plan) -> bool {
     plan.layout.tp > 1
 }
 
-fn has_adam(plan: &Plan) -> bool {
-    plan.training.optimizer.kind == OptimizerKind::Adam
-}
-
 fn has_pipeline(plan: &Plan) -> bool {
     plan.layout.pp > 1
 }
@@ -287,9 +283,6 @@ const RUN: &[Row] = &[
         },
         CLIP,
     ),
-    row("optimizer.beta1", "training.optimizer.beta1", Real, OPTIMIZER).when(has_adam),
-    row("optimizer.beta2", "training.optimizer.beta2", Real, OPTIMIZER).when(has_adam),
-    row("optimizer.eps", "training.optimizer.eps", Real, OPTIMIZER).when(has_adam),
     row("lr_scheduler.warmup_steps", "run.warmup_steps", Number, SCHEDULER),
     row("lr_scheduler.total_steps", "run.lr_decay_steps", Number, SCHEDULER),
     // The part of the steps in which the rate falls: none of them, or all after the warm-up.

@@ -57,6 +57,8 @@ fn value_of(field: &str) -> Value {
         | "model.hf_config" => json!({}),
         "training.recompute.modules" | "training.offload.modules" => json!(["mlp"]),
         "layout.fsdp.outer_strategy" => json!("no_shard"),
+        "run.weights" => json!("/models/one"),
+        "training.optimizer.beta1" | "training.optimizer.beta2" | "training.optimizer.momentum" => json!(0.5),
         "layout.fsdp.reshard_after_forward" => json!("always"),
         _ => {
             let candidates = [json!(1), json!(true), json!(0.5)];
