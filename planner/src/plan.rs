@@ -18,6 +18,7 @@ mod training_defaults;
 mod unambiguous;
 
 pub use batch::assumed_batch;
+pub use checkpoints::USUAL_SECONDS;
 pub(crate) use edit::place_of;
 pub use edit::{said, with_value, with_words};
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
@@ -112,12 +113,19 @@ pub struct RunSettings {
 pub struct Checkpoints {
     /// Steps between checkpoints.
     pub every_steps: Option<u64>,
-    /// Seconds between checkpoints.
+    /// Seconds between checkpoints, where plan or cluster say them.
     pub every_seconds: Option<f64>,
     /// The newest that are kept, 0 for all.
     pub keep: u64,
     /// Hours of which one is kept besides.
     pub keep_every_hours: Option<f64>,
+}
+
+impl Checkpoints {
+    /// Seconds between checkpoints of a worker that nobody tells how often to save; none where steps alone are said.
+    pub fn seconds(&self) -> Option<f64> {
+        self.every_seconds.or_else(|| self.every_steps.is_none().then_some(USUAL_SECONDS))
+    }
 }
 
 impl RunSettings {

@@ -8,11 +8,9 @@ use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
-use crate::plan::Plan;
+use crate::plan::{Plan, USUAL_SECONDS};
 use crate::time;
 
-/// Seconds between checkpoints where neither plan nor site say.
-const USUAL_SECONDS: f64 = 1800.0;
 /// Checkpoints that a job has at least before its time limit where neither plan nor site say how often.
 const FEWEST_BEFORE_LIMIT: f64 = 3.0;
 /// Checkpoints of a run whose steps have no predicted time.

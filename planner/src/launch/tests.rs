@@ -252,3 +252,23 @@ fn data_that_the_plan_names_is_the_frameworks_too() {
         assert!(findings.iter().any(|finding| finding.field == "run.data"), "{findings:?}");
     }
 }
+
+#[test]
+fn a_plan_that_does_not_say_how_often_is_saved_as_its_limit_asks() {
+    use crate::wire::DataFile;
+    let of = |data: Option<DataFile>, kind| {
+        let mut plan = tiny();
+        plan.file.run.data = data;
+        plan.file.run.steps = Some(1_000_000_000);
+        let plan = Plan::resolve(&plan.file).plan.unwrap();
+        script(&plan, &site(), &body(kind)).0
+    };
+    let line = |text: &str| text.lines().find(|line| line.starts_with("# Saves ")).map(str::to_owned);
+    let own = || Some(DataFile::Megatron { path: "/lustre/set".to_owned() });
+    // Data of one's own changes nothing in how often a framework saves, and the worker saves as its script says.
+    assert_eq!(line(&of(None, Body::Mlm)), line(&of(own(), Body::Mlm)));
+    let worker = of(own(), Body::Worker);
+    let said = line(&worker).unwrap();
+    let steps = said.split(' ').nth(3).unwrap();
+    assert!(worker.contains(&format!("\"every_steps\": {steps}")), "{said}");
+}

@@ -4,8 +4,8 @@ use super::Checkpoints;
 use super::defaults::Filler;
 use crate::wire::{CheckpointFile, ClusterFile};
 
-/// Seconds between checkpoints where nobody says.
-const SECONDS: f64 = 1800.0;
+/// Seconds between checkpoints where nobody says, and nothing tells how often a run should save.
+pub const USUAL_SECONDS: f64 = 1800.0;
 /// The newest checkpoints that are kept where nobody says (torchtitan's `keep_latest_k`).
 const KEPT: u64 = 10;
 /// The most steps, and checkpoints, that can be said.
@@ -27,13 +27,9 @@ pub fn fill_checkpoints(
         return None;
     }
     fill.or("run.checkpoint.save", &mut file.save, true);
-    if every_steps.is_none() && file.every_s.is_none() {
-        let given = cluster.checkpoint_interval_s.filter(|seconds| *seconds >= 1.0);
-        fill.or("run.checkpoint.every_s", &mut file.every_s, given.unwrap_or(SECONDS));
-    }
     Some(Checkpoints {
         every_steps,
-        every_seconds: file.every_s,
+        every_seconds: file.every_s.or(cluster.checkpoint_interval_s.filter(|seconds| *seconds >= 1.0)),
         keep: fill.number("run.checkpoint.keep", &mut file.keep, KEPT, 0, MOST),
         keep_every_hours: file.keep_every_hours,
     })

@@ -457,7 +457,7 @@ pub struct CheckpointFile {
     /// Steps between checkpoints; none but every so many seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every_steps: Option<u64>,
-    /// Seconds between checkpoints; `cluster.checkpoint_interval_s`, or 1,800 where no number of steps is said.
+    /// Seconds between checkpoints; `cluster.checkpoint_interval_s`, or 1,800 where no number of steps is said (in a script, what failures and the time limit ask for).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every_s: Option<f64>,
     /// The newest checkpoints that are kept, 0 for all; 10.

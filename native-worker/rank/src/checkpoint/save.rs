@@ -146,7 +146,7 @@ impl<'a> Saver<'a> {
         }
         let steps = self.settings.every_steps.is_some_and(|every| done.is_multiple_of(every));
         let passed = self.since.elapsed().as_secs_f64();
-        steps || self.settings.every_seconds.is_some_and(|every| passed >= every)
+        steps || self.settings.seconds().is_some_and(|every| passed >= every)
     }
 
     /// Whether this rank is still at one.

@@ -126,8 +126,14 @@ pub fn script(writer: &mut Writer<'_>) -> String {
 /// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
 fn plan_document(writer: &mut Writer<'_>) -> String {
     let mut file = writer.plan.native();
-    if let (Some(every), Some(_)) = (writer.site.save_every, writer.saving()) {
-        file.run.checkpoint.every_steps = Some(every);
+    // What the script says of it, where the plan leaves it open.
+    let said = writer
+        .plan
+        .run
+        .checkpoint
+        .is_some_and(|said| said.every_steps.or(said.every_seconds.map(|_| 1)).is_some());
+    if let Some(saving) = writer.saving().filter(|_| writer.site.save_every.is_some() || !said) {
+        file.run.checkpoint.every_steps = Some(saving.every);
     }
     let plan = serde_json::to_string_pretty(&file).unwrap_or_default();
     if plan.lines().any(|line| line == END_OF_PLAN) {
