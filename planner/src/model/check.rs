@@ -188,6 +188,7 @@ fn routing(moe: &Moe) -> Vec<Finding> {
     for (what, value) in [
         ("routing scale", routing.scale),
         ("aux_coefficient", routing.aux_coefficient),
+        ("z_coefficient", routing.z_coefficient),
         ("bias_update_rate", routing.bias_update_rate),
     ] {
         if !(value.is_finite() && value >= 0.0) {

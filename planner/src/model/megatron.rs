@@ -129,6 +129,7 @@ fn routing(config: &Map<String, Value>) -> Routing {
             _ => Balance::None,
         },
         aux_coefficient: real("moe_aux_loss_coeff", usual.aux_coefficient),
+        z_coefficient: real("moe_z_loss_coeff", usual.z_coefficient),
         bias_update_rate: real("moe_router_bias_update_rate", usual.bias_update_rate),
     }
 }

@@ -24,6 +24,8 @@ pub struct Routing {
     pub balance: Balance,
     /// Its coefficient.
     pub aux_coefficient: f64,
+    /// Coefficient of the loss on the size of logits: the mean over tokens of their squared log-sum-exp (z-loss).
+    pub z_coefficient: f64,
     /// What a step adds to, or takes from, the balancing bias of experts with few or many tokens.
     pub bias_update_rate: f64,
 }
@@ -38,6 +40,7 @@ impl Default for Routing {
             group_top_k: 1,
             balance: Balance::None,
             aux_coefficient: 0.0,
+            z_coefficient: 0.0,
             bias_update_rate: BIAS_UPDATE_RATE,
         }
     }

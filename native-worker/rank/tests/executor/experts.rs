@@ -107,6 +107,12 @@ fn balancing_losses() {
         set(plan, "training.micro_batch_size", 2);
     };
     check(4, 2, by_sequence, |plan| layout(plan, &[("ep", 2)]));
+    let by_size = |plan: &mut Value| {
+        moe(plan);
+        routing(plan, json!({"balance": "aux_loss", "aux_coefficient": 0.1, "z_coefficient": 0.05}));
+    };
+    check(4, 2, by_size, |plan| layout(plan, &[("ep", 2)]));
+    check(4, 1, by_size, |plan| layout(plan, &[("cp", 2), ("ep", 2)]));
     // Replicas dilute this loss, as Megatron-Core's do, so that there is one here.
     let global = |plan: &mut Value| {
         moe(plan);

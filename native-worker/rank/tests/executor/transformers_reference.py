@@ -326,6 +326,20 @@ def build(settings):
     return config, transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").double().eval()
 
 
+def router_losses(model, coefficient):
+    """The loss on the size of each router's logits, which forward fills in: transformers has none of its own."""
+    losses = []
+    def note(router, inputs):
+        logits = F.linear(inputs[0].reshape(-1, router.weight.shape[1]), router.weight)
+        losses.append(coefficient * logits.logsumexp(-1).square().mean())
+    if coefficient:
+        routers = [module for name, module in model.named_modules() if name.endswith("mlp.gate")]
+        assert routers
+        for router in routers:
+            router.register_forward_pre_hook(note)
+    return losses
+
+
 def check(family, folder, said):
     plan = json.load(open(f"{folder}/plan.json"))
     training = plan["training"]
@@ -341,10 +355,11 @@ def check(family, folder, said):
     seed = plan["run"].get("seed", 1234)
     batch = [sample(index, seed, words, length) for index in range(training["global_batch_size"])]
     tokens = torch.tensor(batch)
+    beside = router_losses(theirs, getattr(config, "router_z_loss_coef", 0.0))
     logits = theirs(tokens[:, :-1]).logits
     assert logits.dtype == torch.float64
     loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-    loss.backward()
+    sum(beside, loss).backward()
     off = abs(loss.item() - said) / said
     gradients = named(config, {k: v + (1 if k.endswith("norm.weight") and config.model_type in FROM_ZERO else 0)
                                for k, v in read(f"{folder}/dump/gradients-00001.rank-00000").items()})

@@ -74,6 +74,10 @@ pub(super) fn routing(reader: &mut Reader, score: Score, normalize: bool) -> Rou
         scale: reader.present("routed_scaling_factor").and_then(Value::as_f64).unwrap_or(1.0),
         groups: number(reader, "n_group"),
         group_top_k: number(reader, "topk_group"),
+        z_coefficient: ["router_z_loss_coef", "z_loss_coef"]
+            .into_iter()
+            .find_map(|name| reader.present(name).and_then(Value::as_f64))
+            .unwrap_or(0.0),
         ..Routing::default()
     }
 }

@@ -70,6 +70,11 @@ impl Balancer {
         }
     }
 
+    /// Ranks over which the tokens of a sequence are spread.
+    pub fn ranks_of_a_sequence(&self, world: &dyn Collectives) -> usize {
+        world.size(self.groups.tp) * world.size(self.groups.cp)
+    }
+
     /// The bias, as a tensor like `like`.
     ///
     /// # Errors

@@ -40,7 +40,7 @@ pub struct Tokens<'p> {
     pub positions: &'p [i64],
     /// Sequences.
     pub sequences: i64,
-    /// What the gradient of the balancing loss of one micro batch is multiplied by.
+    /// What the gradients of the router's losses of one micro batch are multiplied by.
     pub loss_scale: f64,
 }
 
@@ -144,6 +144,18 @@ impl Router {
         self.balancer.fractions(world, &map, &self.routing, tokens)
     }
 
+    /// The loss on the size of logits (Megatron-Core `z_loss_func`): over all ranks that share a sequence, the mean over its
+    /// tokens of their squared log-sum-exp, times its coefficient.
+    fn z_loss(&self, world: &dyn Collectives, logits: &Tensor) -> anyhow::Result<Option<Tensor>> {
+        let coefficient = self.routing.z_coefficient;
+        if coefficient == 0.0 {
+            return Ok(None);
+        }
+        let squares = logits.f_logsumexp([-1_i64].as_slice(), false)?.f_square()?;
+        let share = coefficient / self.balancer.ranks_of_a_sequence(world) as f64;
+        Ok(Some(squares.f_mean(logits.kind())?.f_mul_scalar(share)?))
+    }
+
     /// Routes the tokens of `normed`, `[s, b, hidden]`.
     ///
     /// # Errors
@@ -175,17 +187,18 @@ impl Router {
         let backward = move |gradient: Tensor| {
             let leaf = logits.f_detach()?.f_set_requires_grad(true)?;
             drop(logits);
-            let (shares, loss) = with_grad(|| {
+            let (shares, losses) = with_grad(|| {
                 let shares = router.weigh(&leaf, &picked)?;
                 let loss = fractions
                     .as_ref()
                     .map(|fractions| fractions.loss(&all_shares(&leaf, router.routing.score)?))
                     .transpose()?;
-                anyhow::Ok((shares, loss))
+                let losses: Vec<Tensor> = loss.into_iter().chain(router.z_loss(world, &leaf)?).collect();
+                anyhow::Ok((shares, losses))
             })?;
             let mut ends = vec![&shares];
             let mut seeds = vec![gradient.shallow_clone()];
-            if let Some(loss) = &loss {
+            for loss in &losses {
                 ends.push(loss);
                 seeds.push(Tensor::f_full_like(loss, loss_scale)?);
             }

@@ -125,7 +125,6 @@ pub const PARTS: &[Row] = &[
     part("apply-residual-connection-post-layernorm"),
     part("moe-apply-probs-on-input"),
     part("moe-input-jitter-eps"),
-    part("moe-z-loss-coeff"),
     part("qk-clip"),
     part("qk-l2-norm"),
     part("softmax-scale"),
