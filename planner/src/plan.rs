@@ -25,7 +25,7 @@ pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framewor
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
 pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
-pub use training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
+pub use training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
 use std::collections::BTreeSet;
 

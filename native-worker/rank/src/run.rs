@@ -319,7 +319,9 @@ fn train(
         let record = Step {
             step,
             loss: result.loss,
-            grad_norm: result.grad_norm,
+            grad_norm: result.grad_norm.unwrap_or(0.0),
+            loss_scale: result.loss_scale,
+            skipped: result.grad_norm.is_none(),
             lr: result.lr,
             tokens: result.tokens,
             seconds: result.seconds,

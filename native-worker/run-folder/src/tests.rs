@@ -19,6 +19,8 @@ fn step(step: u64) -> Event {
         step,
         loss: 1.0,
         grad_norm: 1.0,
+        loss_scale: None,
+        skipped: false,
         lr: 0.1,
         tokens: 8,
         seconds: 0.1,

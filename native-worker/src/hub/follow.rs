@@ -152,6 +152,8 @@ mod tests {
             step,
             loss: 1.0,
             grad_norm: 1.0,
+            loss_scale: None,
+            skipped: false,
             lr: 0.1,
             tokens: 8,
             seconds: 0.1,

@@ -118,8 +118,12 @@ fn kept(saved: &Saved) -> String {
 fn line(step: &Step, steps: u64) -> String {
     let rate = per_second(step.tokens, step.seconds).unwrap_or(0.0);
     let width = steps.to_string().len();
+    let norm = match step.loss_scale {
+        Some(scale) if step.skipped => format!("skipped: gradients overflow at loss scale {scale}"),
+        _ => format!("grad norm {:.3}", step.grad_norm),
+    };
     format!(
-        "step {:>width$}/{steps}  loss {:.4}  grad norm {:.3}  {:.3} s  {rate:.0} tok/s",
-        step.step, step.loss, step.grad_norm, step.seconds
+        "step {:>width$}/{steps}  loss {:.4}  {norm}  {:.3} s  {rate:.0} tok/s",
+        step.step, step.loss, step.seconds
     )
 }

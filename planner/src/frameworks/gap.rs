@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Missing, at, put};
-use crate::plan::Plan;
+use crate::plan::{LossScale, Plan};
 use crate::wire::PlanFile;
 
 /// A field without an option.
@@ -87,13 +87,45 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Fields of other frameworks, and of no job, where parameters are sharded by FSDP.
-pub(super) const UNDER_FSDP: &[Gap] = &[
+/// Fields that no framework has an option for.
+pub(super) const UNDER_ALL: &[Gap] = &[
     gap("cluster", Holds::Nothing, NO_PART_OF_A_JOB, ""),
     gap("name", Holds::Nothing, NO_PART_OF_A_JOB, ""),
     gap("version", Holds::Nothing, NO_PART_OF_A_JOB, ""),
-    gap("software", Holds::Nothing, "the environment of the job", ""),
     gap("training.train_tokens", Holds::Nothing, NO_PART_OF_A_JOB, ""),
+    gap(
+        "run.weights",
+        Holds::Where(|plan| plan.run.weights.is_some()),
+        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
+        "",
+    ),
+    gap("run.checkpoint", Holds::Nothing, "the script says how often it is saved, and where", ""),
+];
+
+/// Fields whose values stand in a framework's own files.
+pub(super) const IN_FILES: &[Gap] = &[
+    constant("training.optimizer.beta1", |plan| !plan.training.optimizer.has_usual("beta1")),
+    constant("training.optimizer.beta2", |plan| !plan.training.optimizer.has_usual("beta2")),
+    constant("training.optimizer.eps", |plan| !plan.training.optimizer.has_usual("eps")),
+    constant("training.optimizer.momentum", |plan| !plan.training.optimizer.has_usual("momentum")),
+    SCALE_IN_FILES,
+];
+
+/// The scale of losses where a framework's own files say it.
+pub(super) const SCALE_IN_FILES: Gap = gap(
+    "training.loss_scale",
+    Holds::Where(|plan| plan.training.loss_scale.is_some_and(|scale| scale != LossScale::USUAL)),
+    "what losses are multiplied by in fp16 stands in the framework's own files",
+    "",
+);
+
+const fn constant(field: &'static str, differs: fn(&Plan) -> bool) -> Gap {
+    gap(field, Holds::Where(differs), "constants of the optimizer stand in the framework's own files", "")
+}
+
+/// Fields of other frameworks where parameters are sharded by FSDP.
+pub(super) const UNDER_FSDP: &[Gap] = &[
+    gap("software", Holds::Nothing, "the environment of the job", ""),
     gap("layout.order", Holds::Nothing, "Megatron-Core's; refused under FSDP where it is another", ""),
     gap("layout.vocab_divisible_by", Holds::Nothing, "Megatron-Core's; nothing is padded", ""),
     gap("layout.account_for_embedding", Holds::Nothing, "in the layers of stages", ""),
@@ -137,4 +169,4 @@ pub(super) const UNDER_FSDP2: &[Gap] = &[
 ];
 
 /// What is to be said of fields that describe something else than a job.
-pub(super) const NO_PART_OF_A_JOB: &str = "no part of a job";
+const NO_PART_OF_A_JOB: &str = "no part of a job";

@@ -337,6 +337,7 @@ fn training_limits(training: &Training, has_experts: bool) -> Vec<Finding> {
         fp8_attention: _,
         fp8_output: _,
         grad_dtype: _,
+        loss_scale: _,
         optimizer:
             Optimizer {
                 kind: OptimizerKind::Adam | OptimizerKind::Sgd | OptimizerKind::Muon,
@@ -389,14 +390,9 @@ fn training_limits(training: &Training, has_experts: bool) -> Vec<Finding> {
     } = training;
     let mut limits = Vec::new();
     match dtype {
-        Dtype::Bf16 | Dtype::Fp32 | Dtype::Fp64 => {}
-        Dtype::Fp16 => limits.push(limit(
-            "training.dtype",
-            "fp16",
-            "the executor runs bf16, fp32 and fp64; fp16 needs loss scaling, which it does not have",
-        )),
+        Dtype::Bf16 | Dtype::Fp16 | Dtype::Fp32 | Dtype::Fp64 => {}
         Dtype::Fp8 => {
-            limits.push(limit("training.dtype", "fp8", "the executor runs bf16, fp32 and fp64"));
+            limits.push(limit("training.dtype", "fp8", "the executor runs bf16, fp16, fp32 and fp64"));
         }
     }
     if let Some(recipe) = low_precision {
@@ -601,6 +597,5 @@ mod tests {
         check("kimi-linear-48b-a3b", none(), none(), "no Kimi delta attention");
         check("gemma-3n-e4b", none(), none(), "no keys and values of an earlier layer");
         check("tiny-dense", none(), json!({"hidden_dropout": 0.1}), "no dropout");
-        check("tiny-dense", none(), json!({"dtype": "fp16"}), "loss scaling");
     }
 }

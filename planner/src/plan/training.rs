@@ -34,6 +34,8 @@ pub struct Training {
     pub grad_dtype: Dtype,
     /// Optimizer.
     pub optimizer: Optimizer,
+    /// What losses are multiplied by; none but for fp16.
+    pub loss_scale: Option<LossScale>,
     /// How much is recomputed.
     pub recompute: Granularity,
     /// Modules recomputed when selective.
@@ -132,6 +134,32 @@ impl Optimizer {
             .zip(own)
             .all(|((known, usual), own)| known != name || usual.is_none_or(|usual| usual == own))
     }
+}
+
+/// What losses are multiplied by, so that their gradients are not too small for fp16 (Megatron-Core `ConstantGradScaler` and
+/// `DynamicGradScaler`).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LossScale {
+    /// The same in every step.
+    Fixed(f64),
+    /// Halved after overflows, doubled after a while without.
+    Dynamic {
+        /// Of the first step.
+        initial: f64,
+        /// The smallest.
+        min: f64,
+        /// Steps without an overflow after which it doubles.
+        window: u64,
+        /// Overflows before it halves.
+        hysteresis: u64,
+    },
+}
+
+impl LossScale {
+    /// Where nobody says anything. The first scale is torch's `GradScaler`'s, since of Megatron's 2^32 a training finds its
+    /// own in some twenty steps that change nothing; the rest is Megatron's.
+    pub const USUAL: LossScale =
+        LossScale::Dynamic { initial: 65_536.0, min: 1.0, window: 1000, hysteresis: 2 };
 }
 
 /// Saved activations that wait on the host between forward and backward.

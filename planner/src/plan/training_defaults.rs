@@ -1,14 +1,14 @@
 //! Defaults and ranges of `training` and `software`.
 
 use super::defaults::{Filler, MAX_COUNT};
-use super::training::{MoeTraining, Offload, Optimizer, Overlap, Software, Training};
+use super::training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 use super::{MAX_LAYERS, MAX_WORLD, Named, WherePossible, clip};
 use crate::finding::Finding;
 use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, RecomputeFile, Runtime,
+    LossScaleFile, MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, RecomputeFile, Runtime,
     SoftwareFile, TrainingFile,
 };
 
@@ -18,6 +18,8 @@ const MASTER: &[Dtype] = &[Dtype::Fp32, Dtype::Fp16, Dtype::Fp64];
 const MOMENT: &[Dtype] = &[Dtype::Fp32, Dtype::Bf16, Dtype::Fp16, Dtype::Fp8, Dtype::Fp64];
 /// Most tokens of an expert over the mean; more than any model has experts.
 const MAX_RATIO: f64 = 1e6;
+/// The smallest number that a loss can be multiplied by.
+const LEAST_SCALE: f64 = 1e-6;
 /// Longest name of software, in bytes.
 const MAX_NAME: usize = 200;
 /// Most modules that a list may name; more than there are to name.
@@ -46,6 +48,7 @@ pub(super) fn fill_training(
     .map(|(field, slot)| fill.number(field, slot, 0, 0, MAX_LAYERS));
     let fp8_attention = fill.or("training.fp8_attention", &mut training.fp8_attention, false);
     let fp8_output = fill.or("training.fp8_output", &mut training.fp8_output, false);
+    let loss_scale = fill_loss_scale(fill, &mut training.loss_scale, dtype);
     let optimizer = fill_optimizer(fill, &mut training.optimizer, wide, grad_dtype);
     let recompute = &mut training.recompute;
     // What is said of modules or layers goes with a granularity that is said.
@@ -78,6 +81,7 @@ pub(super) fn fill_training(
         ));
     }
     Training {
+        loss_scale,
         seq_len,
         micro_batch_size,
         global_batch_size,
@@ -195,6 +199,42 @@ fn fill_optimizer(
         instances: fill.number("training.optimizer.instances", &mut optimizer.instances, 1, 1, MAX_WORLD),
         core_master: optimizer.core_master,
     }
+}
+
+/// In other types than fp16 nothing is scaled, whatever a file says.
+fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype) -> Option<LossScale> {
+    const FIELD: &str = "training.loss_scale";
+    if dtype != Dtype::Fp16 {
+        if !file.is_empty() {
+            let message = format!("losses are scaled in fp16 alone; with {} this changes nothing", dtype.name());
+            let value = serde_json::to_value(&*file).unwrap_or_default();
+            fill.findings.push(Finding::warning(FIELD, value, message).rule("loss scaling"));
+        }
+        return None;
+    }
+    let mut real = |name: &str, slot: &mut Option<f64>, usual: Option<f64>| {
+        let field = format!("{FIELD}.{name}");
+        let value = usual.map_or(*slot, |usual| Some(fill.or(&field, slot, usual)));
+        fill.real(&field, value, LEAST_SCALE);
+        value
+    };
+    let LossScale::Dynamic { initial, min, window, hysteresis } = LossScale::USUAL else { return None };
+    if let Some(fixed) = real("fixed", &mut file.fixed, None) {
+        return Some(LossScale::Fixed(fixed));
+    }
+    let initial = real("initial", &mut file.initial, Some(initial)).unwrap_or(initial);
+    let min = real("min", &mut file.min, Some(min)).unwrap_or(min);
+    if min > initial {
+        let message = format!("the smallest loss scale, {min}, is larger than the first, {initial}");
+        let finding = Finding::error("training.loss_scale.min", min, message);
+        fill.findings.push(finding.rule("loss scaling").nearest([initial]));
+    }
+    Some(LossScale::Dynamic {
+        initial,
+        min,
+        window: fill.number("training.loss_scale.window", &mut file.window, window, 1, MAX_COUNT),
+        hysteresis: fill.number("training.loss_scale.hysteresis", &mut file.hysteresis, hysteresis, 1, MAX_COUNT),
+    })
 }
 
 fn fill_offload(fill: &mut Filler<'_>, offload: &mut OffloadFile) -> Offload {

@@ -24,8 +24,22 @@ pub struct CheckpointIndex {
     pub unix_ms: u64,
     /// The plan that was trained.
     pub plan: PlanFile,
+    /// What losses are multiplied by, where that follows what overflows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScaleState>,
     /// The files beside it.
     pub files: Vec<CheckpointFilePart>,
+}
+
+/// What losses are multiplied by, between two steps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LossScaleState {
+    /// The factor.
+    pub scale: f64,
+    /// Steps without an overflow since it last changed, or since the last overflow.
+    pub clean_steps: u64,
+    /// Overflows that it stands before it halves.
+    pub overflows_left: u64,
 }
 
 /// A file of a checkpoint.

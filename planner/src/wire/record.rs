@@ -319,8 +319,14 @@ pub struct Step {
     pub step: u64,
     /// Mean loss per token over the global batch; the same on all ranks.
     pub loss: f64,
-    /// Norm of the whole model's gradient before clipping.
+    /// Norm of the whole model's gradient before clipping; 0 where it overflowed.
     pub grad_norm: f64,
+    /// What losses were multiplied by, in fp16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f64>,
+    /// Whether gradients overflowed fp16, so that the step changed no weight.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub skipped: bool,
     /// Learning rate used.
     pub lr: f64,
     /// Tokens of the global batch.

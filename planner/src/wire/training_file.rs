@@ -37,6 +37,9 @@ pub struct TrainingFile {
     pub fp8_output: Option<bool>,
     /// Optimizer.
     pub optimizer: OptimizerFile,
+    /// What losses are multiplied by before their gradients are made in fp16.
+    #[serde(skip_serializing_if = "LossScaleFile::is_empty")]
+    pub loss_scale: LossScaleFile,
     /// Recomputation.
     pub recompute: RecomputeFile,
     /// Activations that wait on the host.
@@ -239,6 +242,35 @@ impl OptimizerKind {
             OptimizerKind::Sgd => "sgd",
             OptimizerKind::Muon => "muon",
         }
+    }
+}
+
+/// What losses are multiplied by, so that their gradients are not too small for fp16. Where `fixed` is not said, the scale
+/// halves when gradients overflow, and such a step changes no weight.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LossScaleFile {
+    /// The scale of every step; none, and it follows what overflows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<f64>,
+    /// The first step's scale; 65,536.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub initial: Option<f64>,
+    /// The smallest; 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min: Option<f64>,
+    /// Steps without an overflow after which it doubles; 1,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u64>,
+    /// Overflows before it halves; 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hysteresis: Option<u64>,
+}
+
+impl LossScaleFile {
+    /// True when nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == LossScaleFile::default()
     }
 }
 

@@ -335,7 +335,7 @@ impl RunBook {
             loss: step.loss,
             seconds: step.seconds,
             tokens: step.tokens,
-            grad_norm: step.grad_norm,
+            grad_norm: if step.skipped { f64::NAN } else { step.grad_norm },
             model_tflops: step.model_tflops,
             mfu: step.mfu,
         };
@@ -366,6 +366,8 @@ mod tests {
             step: number,
             loss,
             grad_norm: 1.0,
+            loss_scale: None,
+            skipped: false,
             lr: 1e-3,
             tokens: 64,
             seconds: 0.5,

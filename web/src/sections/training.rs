@@ -50,6 +50,11 @@ const SHOWN: &[&str] = &[
     "training.optimizer.beta2",
     "training.optimizer.eps",
     "training.optimizer.momentum",
+    "training.loss_scale.fixed",
+    "training.loss_scale.initial",
+    "training.loss_scale.min",
+    "training.loss_scale.window",
+    "training.loss_scale.hysteresis",
     "run.clip_grad",
     "run.warmup_steps",
     "run.lr_schedule",
@@ -116,6 +121,7 @@ pub fn TrainingSection() -> impl IntoView {
             <Decimal field=field!(training.optimizer.beta2) label="Beta 2" hint="Decay of Adam's second moment"/>
             <Decimal field=field!(training.optimizer.eps) label="Epsilon" hint="What Adam adds to the root of the second moment"/>
             <Decimal field=field!(training.optimizer.momentum) label="Momentum" hint="Of SGD and Muon"/>
+            <LossScaleFields/>
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
             <WeightsField/>
@@ -135,6 +141,33 @@ fn unused(granularity: Option<Granularity>) -> &'static [&'static str] {
         Some(Granularity::None) | None => {
             &["training.recompute.modules", "training.recompute.method", "training.recompute.num_layers"]
         }
+    }
+}
+
+/// What losses are multiplied by, which fp16 alone needs.
+#[component]
+fn LossScaleFields() -> impl IntoView {
+    let store = store();
+    let dtype = Memo::new(move |_| shown(store, field!(training.dtype)).0);
+    let fixed = Memo::new(move |_| store.said().training.loss_scale.fixed.is_some());
+    let following = move || {
+        view! {
+            <Decimal field=field!(training.loss_scale.initial) label="First loss scale"/>
+            <Decimal field=field!(training.loss_scale.min) label="Smallest loss scale"/>
+            <Number field=field!(training.loss_scale.window) label="Loss scale grows after"
+                hint="Steps without an overflow after which it doubles"/>
+            <Number field=field!(training.loss_scale.hysteresis) label="Loss scale falls after"
+                hint="Overflows before it halves"/>
+        }
+    };
+    move || {
+        (dtype.get() == Some(Precision::Fp16)).then(|| {
+            view! {
+                <Decimal field=field!(training.loss_scale.fixed) label="Fixed loss scale"
+                    hint="Empty: it halves when gradients overflow"/>
+                {move || (!fixed.get()).then(following)}
+            }
+        })
     }
 }
 

@@ -181,6 +181,7 @@ impl<'a> Saver<'a> {
             samples: trainer.samples_after(done),
             unix_ms: run_folder::unix_ms(),
             plan: self.plan.clone(),
+            loss_scale: trainer.loss_scale(),
             files: Vec::new(),
         };
         let stall = began.elapsed().as_secs_f64();

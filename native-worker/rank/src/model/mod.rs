@@ -67,6 +67,15 @@ pub struct Model {
     prediction_scales: Vec<f64>,
 }
 
+/// What gradients of losses are multiplied by.
+#[derive(Debug, Clone, Copy)]
+pub struct GradientScale {
+    /// Of a token's: all tokens of a step share one mean.
+    pub of_token: f64,
+    /// Of all losses, so that fp16 holds their gradients.
+    pub all: f64,
+}
+
 /// One micro batch: token ids, `[s, b]` each, of the positions that a rank holds.
 pub struct Batch {
     /// What the model reads.
@@ -168,7 +177,7 @@ impl Model {
     }
 
     /// Forward of one chunk: records on the tape. `stream` is what the chunk before made, `batch` is there where the
-    /// chunk reads tokens. A loss leaves on the tape the gradient of the sum of losses times `scale`; `forward_done` is
+    /// chunk reads tokens. A loss leaves on the tape the gradient of the sum of losses, scaled; `forward_done` is
     /// called before it is computed, when all that is saved for backward is there.
     ///
     /// # Errors
@@ -179,7 +188,7 @@ impl Model {
         chunk: usize,
         stream: Option<Flow>,
         batch: Option<&Batch>,
-        scale: f64,
+        scale: GradientScale,
         forward_done: impl FnOnce(),
     ) -> anyhow::Result<Made> {
         let parts = self.parts.chunks.get(chunk).with_context(|| format!("there is no chunk {chunk}"))?;
@@ -189,7 +198,7 @@ impl Model {
             (None, Some(batch)) => batch.inputs.device(),
             (None, None) => bail!("a chunk got neither tokens nor a residual stream"),
         };
-        let pass = Rc::new(self.settings.pass(self.positions.clone(), device)?);
+        let pass = Rc::new(self.settings.pass(self.positions.clone(), device, scale.all)?);
         let mut stream = match (parts.embedding, stream) {
             (Some(embedding), _) => self.embed(tape, &pass, embedding, &tokens()?.inputs)?,
             (None, Some(stream)) => stream,
@@ -210,7 +219,7 @@ impl Model {
         }
         match &parts.head {
             Some(head) => {
-                Ok(Made::Loss(self.loss(tape, &pass, head, stream, tokens()?, scale, forward_done)?))
+                Ok(Made::Loss(self.loss(tape, &pass, head, stream, tokens()?, scale.of_token * scale.all, forward_done)?))
             }
             None => {
                 forward_done();

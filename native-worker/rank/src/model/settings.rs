@@ -69,18 +69,18 @@ impl Settings {
         }
     }
 
-    /// What is known of a micro batch before it is run, whose tokens are at `positions`.
+    /// What is known of a micro batch before it is run, whose tokens are at `positions` and whose losses are multiplied by `scale`.
     ///
     /// # Errors
     /// When libtorch fails, or a rotation lacks what its rule needs.
-    pub fn pass(&self, positions: Vec<i64>, device: Device) -> anyhow::Result<Pass> {
+    pub fn pass(&self, positions: Vec<i64>, device: Device, scale: f64) -> anyhow::Result<Pass> {
         let mut tables = Vec::with_capacity(self.rotations.len());
         for rotation in &self.rotations {
             let rotary = Rotary::new(rotation, self.seq_len)?;
             let (cos, sin) = rotary.tables(&positions, self.compute, device)?;
             tables.push(Tables { rotation: rotation.clone(), rotary, cos, sin });
         }
-        Ok(Pass { tables, positions, balance_scale: self.balance_scale })
+        Ok(Pass { tables, positions, balance_scale: self.balance_scale * scale })
     }
 }
 

@@ -211,7 +211,7 @@ impl<'r> Running<'r, '_> {
         let stream =
             self.arrived.remove(&(Payload::Activation, chunk, microbatch)).map(|data| tape.input(data));
         let input = stream.as_ref().map(crate::tape::Flow::place);
-        let scale = 1.0 / trainer.tokens() as f64;
+        let scale = trainer.gradient_scale();
         let mut activations = self.activations;
         let made = clock.time(world, "forward", || {
             let saved = || activations = activations.max(trainer.saved_bytes());

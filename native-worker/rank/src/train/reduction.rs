@@ -15,6 +15,14 @@ pub struct Reduction<'a> {
     everyone: GroupId,
 }
 
+/// A gradient that overflowed, or is no number.
+pub struct NotFinite {
+    /// The first rank of which this is so.
+    pub rank: usize,
+    /// The sum of its squares.
+    pub squares: f64,
+}
+
 impl<'a> Reduction<'a> {
     /// Over this world.
     ///
@@ -95,11 +103,12 @@ impl<'a> Reduction<'a> {
         Ok(())
     }
 
-    /// The norm of the whole model's gradient: every element counted by the one rank that speaks for it.
+    /// The norm of the whole model's gradient, every element counted by the one rank that speaks for it; or whose gradient is
+    /// not a number. All ranks get the same.
     ///
     /// # Errors
-    /// When a collective fails, or a gradient is not a number: then it says whose.
-    pub fn gradient_norm(&self, state: &State, step: u64) -> anyhow::Result<f64> {
+    /// When a collective fails.
+    pub fn gradient_norm(&self, state: &State) -> anyhow::Result<Result<f64, NotFinite>> {
         // Added up on the device and read once.
         let mut squares: Option<Tensor> = None;
         for parameter in &state.parameters {
@@ -118,13 +127,10 @@ impl<'a> Reduction<'a> {
         }
         let squares = squares.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
         let all = self.every_ranks(squares)?;
-        if let Some(rank) = all.iter().position(|squares| !squares.is_finite()) {
-            bail!(
-                "the gradient is {} in step {step} on rank {rank}; lower run.lr or look at the data",
-                all[rank]
-            );
-        }
-        Ok(all.iter().sum::<f64>().sqrt())
+        Ok(match all.iter().position(|squares| !squares.is_finite()) {
+            Some(rank) => Err(NotFinite { rank, squares: all[rank] }),
+            None => Ok(all.iter().sum::<f64>().sqrt()),
+        })
     }
 
     /// One number of every rank, in rank order.

@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::wire::{MeasuredMemory, Trace};
+use planner::wire::{LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::data::Data;
+use super::loss_scale::Scaler;
 use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
-use super::reduction::{Reduction, check_owned};
+use super::reduction::{NotFinite, Reduction, check_owned};
 use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::device::bring;
-use crate::model::{Ahead, Batch, Model};
+use crate::model::{Ahead, Batch, GradientScale, Model};
 use crate::state::{State, pretrained};
 use crate::sys::memory::{Category, Reading, Tracker};
 
@@ -26,8 +27,10 @@ use crate::sys::memory::{Category, Reading, Tracker};
 pub struct StepResult {
     /// Mean loss per token over the global batch.
     pub loss: f64,
-    /// Norm of the whole model's gradient before clipping.
-    pub grad_norm: f64,
+    /// Norm of the whole model's gradient before clipping; none where it overflowed fp16, and nothing was updated.
+    pub grad_norm: Option<f64>,
+    /// What losses were multiplied by, in fp16.
+    pub loss_scale: Option<f64>,
     /// Learning rate used.
     pub lr: f64,
     /// Tokens of the global batch.
@@ -58,6 +61,7 @@ pub struct Trainer<'a> {
     pub state: State,
     reduction: Reduction<'a>,
     dp_index: u64,
+    scaler: Scaler,
     /// Steps and sequences that were trained before this process.
     before: (u64, u64),
     /// Live bytes of the rank at rest, which every step must return to.
@@ -148,7 +152,9 @@ impl<'a> Trainer<'a> {
             pretrained::fill(&state, &model, &plan.model, Path::new(folder))?;
         }
         let mut before = (0, 0);
+        let mut scale = None;
         if let Some(source) = from {
+            scale = source.index().loss_scale;
             before = (source.index().step, source.index().samples);
             source.fill(&state, &model, &plan.parameter_names())?;
         }
@@ -176,6 +182,7 @@ impl<'a> Trainer<'a> {
             state,
             reduction,
             dp_index,
+            scaler: Scaler::new(plan.training.loss_scale, scale),
             before,
             at_rest,
             at_rest_on_gpu: None,
@@ -185,6 +192,16 @@ impl<'a> Trainer<'a> {
     /// The plan.
     pub fn plan(&self) -> &'a Plan {
         self.plan
+    }
+
+    /// What a checkpoint must keep of the loss's scale.
+    pub fn loss_scale(&self) -> Option<LossScaleState> {
+        self.scaler.state()
+    }
+
+    /// What the gradients of this step's losses are multiplied by.
+    pub(super) fn gradient_scale(&self) -> GradientScale {
+        GradientScale { of_token: 1.0 / self.tokens() as f64, all: self.scaler.scale() }
     }
 
     /// The ranks.
@@ -231,14 +248,24 @@ impl<'a> Trainer<'a> {
         world.note(&format!("updating weights in step {step}"));
         let run = &self.plan.run;
         let (lr, optimizer) = (run.learning_rate(step), &self.plan.training.optimizer);
+        let (scale, scales) = (self.scaler.scale(), self.scaler.scales());
         let grad_norm = clock.time(world, "optimizer", || {
-            let norm = self.reduction.gradient_norm(&self.state, step)?;
+            let norm = match self.reduction.gradient_norm(&self.state)? {
+                Ok(norm) => norm / scale,
+                Err(_) if scales => {
+                    self.model.end_step(world)?;
+                    return Ok(None);
+                }
+                Err(NotFinite { rank, squares }) => bail!(
+                    "the gradient is {squares} in step {step} on rank {rank}; lower run.lr or look at the data"
+                ),
+            };
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
             let settings = Update {
                 step,
                 lr,
                 weight_decay: run.weight_decay,
-                gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 },
+                gradient_scale: if clipped { run.clip_grad / norm } else { 1.0 } / scale,
                 beta1: optimizer.beta1,
                 beta2: optimizer.beta2,
                 eps: optimizer.eps,
@@ -247,13 +274,19 @@ impl<'a> Trainer<'a> {
             update(&self.state, settings, &self.plan.model, world)?;
             self.reduction.gather_weights(&self.state)?;
             self.model.end_step(world)?;
-            Ok(norm)
+            Ok(Some(norm))
         })?;
+        ensure!(
+            self.scaler.note(grad_norm.is_none()),
+            "gradients overflow fp16 in step {step}, and the loss scale of {scale} is the smallest that the plan allows; train in \
+             bf16, lower run.lr or training.loss_scale, or look at the data"
+        );
         clock.note_peak(None);
         let memory = self.measured(step, activations, &clock.peak)?;
         Ok(StepResult {
             loss,
             grad_norm,
+            loss_scale: scales.then_some(scale),
             lr,
             tokens: self.tokens(),
             seconds: start.elapsed().as_secs_f64(),

@@ -70,7 +70,7 @@ fn copy_folder(from: &Path, to: &Path) {
 }
 
 /// A run of `plan` whose folder has the checkpoints of another.
-fn gone_on(plan: &Value, from: &Run) -> Run {
+pub fn gone_on(plan: &Value, from: &Run) -> Run {
     let run = Run::prepare(plan);
     copy_folder(&from.folder().join("checkpoints"), &run.folder().join("checkpoints"));
     let world = plan["cluster"]["gpus_per_node"].as_u64().unwrap();

@@ -7,6 +7,7 @@ mod expert_activations;
 mod experts;
 mod failures;
 mod families;
+mod half;
 mod harness;
 mod kept;
 mod kills;

@@ -12,37 +12,6 @@ const CONFIG: &str = "components/distributed/config.py";
 pub const COMMON: &[Gap] = &[
     gap("model", Elsewhere, "the recipe file names the model; it must be the plan's", RECIPE),
     gap("training.seq_len", Elsewhere, "the recipe file's data set decides the length of sequences", RECIPE),
-    gap(
-        "training.optimizer.beta1",
-        Where(|plan| !plan.training.optimizer.has_usual("beta1")),
-        "constants of the optimizer stand in the configuration",
-        RECIPE,
-    ),
-    gap(
-        "training.optimizer.beta2",
-        Where(|plan| !plan.training.optimizer.has_usual("beta2")),
-        "constants of the optimizer stand in the configuration",
-        RECIPE,
-    ),
-    gap(
-        "training.optimizer.eps",
-        Where(|plan| !plan.training.optimizer.has_usual("eps")),
-        "constants of the optimizer stand in the configuration",
-        RECIPE,
-    ),
-    gap(
-        "training.optimizer.momentum",
-        Where(|plan| !plan.training.optimizer.has_usual("momentum")),
-        "constants of the optimizer stand in the configuration",
-        RECIPE,
-    ),
-    gap(
-        "run.weights",
-        Where(|plan| plan.run.weights.is_some()),
-        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
-        "",
-    ),
-    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the recipe file's data set is trained on", RECIPE),
     gap("training.mtp_layers", Files, "prediction modules stand in the recipe file's model", MODEL),
     gap(

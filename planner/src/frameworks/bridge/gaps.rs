@@ -1,7 +1,7 @@
 //! What of a plan Megatron Bridge has no override for.
 
 use crate::frameworks::Holds::{Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
+use crate::frameworks::gap::{Gap, SCALE_IN_FILES, gap};
 use crate::wire::{CudaGraphs, Runtime};
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
@@ -10,6 +10,7 @@ const MODEL: &str = "megatron/core/transformer/transformer_config.py";
 
 /// Of every plan.
 pub const GAPS: &[Gap] = &[
+    SCALE_IN_FILES,
     gap("model", Nothing, "the recipe names the model; one that is known to be another is said", RECIPE),
     gap(
         "training.attention_mask",
@@ -17,13 +18,6 @@ pub const GAPS: &[Gap] = &[
         "the recipe's data set decides whether masks are made",
         "src/megatron/bridge/training/config.py",
     ),
-    gap(
-        "run.weights",
-        Where(|plan| plan.run.weights.is_some()),
-        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
-        "",
-    ),
-    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the recipe's data set is trained on", RECIPE),
     gap(
         "runtime",
@@ -47,11 +41,7 @@ pub const GAPS: &[Gap] = &[
         "src/megatron/bridge/training/config.py",
     ),
     gap("cluster.failed", Nothing, "the script leaves the nodes out", ""),
-    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
     gap("software", Nothing, "the environment of the job", ""),
-    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
     gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
     gap("training.moe.load_may_grow", Nothing, "what the router does, not what it is told", ""),
     gap(

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::frameworks::Kind::{Follows, Number, Own, Partly, Real, Switch, Words};
+use crate::frameworks::gap::UNDER_ALL;
 use crate::frameworks::row::{NULL, STYLES};
 use crate::frameworks::{Kind, Row, Table};
 use crate::model::Balance;
@@ -25,7 +26,7 @@ const TYPE: &str = "src/megatron/bridge/utils/activation_map.py (str_to_dtype)";
 
 /// The table of every plan.
 pub fn table() -> Table {
-    Table { rows: &[LAYOUT, BATCH, RECOMPUTATION, KERNELS, EXPERTS, OVERLAPS, STATE, RUN], gaps: &[GAPS] }
+    Table { rows: &[LAYOUT, BATCH, RECOMPUTATION, KERNELS, EXPERTS, OVERLAPS, STATE, RUN], gaps: &[UNDER_ALL, GAPS] }
 }
 
 const fn row(option: &'static str, field: &'static str, kind: Kind, source: &'static str) -> Row {

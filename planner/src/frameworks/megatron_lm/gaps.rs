@@ -1,7 +1,7 @@
 //! What of a plan Megatron-LM has no flag for.
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
-use crate::frameworks::gap::{Gap, NO_PART_OF_A_JOB, gap};
+use crate::frameworks::gap::{Gap, gap};
 use crate::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
@@ -227,17 +227,6 @@ pub const GAPS: &[Gap] = &[
     never("cluster.failed", "options of an entry point of its own, or the script leaves the nodes out"),
     // The script says it, which knows the site's data.
     never("run.data", "a site's tokenized data, or data that Megatron-LM makes up"),
-    gap(
-        "run.weights",
-        Where(|plan| plan.run.weights.is_some()),
-        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
-        "",
-    ),
-    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
-    gap("cluster", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("name", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("version", Nothing, NO_PART_OF_A_JOB, ""),
-    gap("training.train_tokens", Nothing, NO_PART_OF_A_JOB, ""),
     never("software", "the environment of the job"),
     never("training.moe.force_balance", "the model's router, which an option of its own forces"),
     never("training.moe.load_may_grow", "what the router does, not what it is told"),

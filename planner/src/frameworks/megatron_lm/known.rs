@@ -83,8 +83,7 @@ pub const WITHOUT_EFFECT: &[Family] = &[
     Family {
         why: "scales of a loss, kept as single numbers",
         names: &[
-            "loss-scale", "loss-scale-window", "initial-loss-scale", "min-loss-scale", "hysteresis",
-            "calculate-per-token-loss", "fp16-lm-cross-entropy", "moe-aux-loss*", "moe-z-loss*",
+            "calculate-per-token-loss", "fp16-lm-cross-entropy", "moe-aux-loss*",
             "mtp-loss*", "mtp-detach*",
         ],
     },

@@ -12,37 +12,6 @@ const MODEL: &str = "torchtitan/models";
 pub const COMMON: &[Gap] = &[
     gap("model", Nothing, "the configuration names the model", CONFIG),
     gap("runtime", Nothing, "it runs FSDP2", FSDP),
-    gap(
-        "training.optimizer.beta1",
-        Where(|plan| !plan.training.optimizer.has_usual("beta1")),
-        "constants of the optimizer stand in the configuration",
-        CONFIG,
-    ),
-    gap(
-        "training.optimizer.beta2",
-        Where(|plan| !plan.training.optimizer.has_usual("beta2")),
-        "constants of the optimizer stand in the configuration",
-        CONFIG,
-    ),
-    gap(
-        "training.optimizer.eps",
-        Where(|plan| !plan.training.optimizer.has_usual("eps")),
-        "constants of the optimizer stand in the configuration",
-        CONFIG,
-    ),
-    gap(
-        "training.optimizer.momentum",
-        Where(|plan| !plan.training.optimizer.has_usual("momentum")),
-        "constants of the optimizer stand in the configuration",
-        CONFIG,
-    ),
-    gap(
-        "run.weights",
-        Where(|plan| plan.run.weights.is_some()),
-        "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
-        "",
-    ),
-    gap("run.checkpoint", Nothing, "the script says how often it is saved, and where", ""),
     gap("run.data", Nothing, "the configuration's data set is trained on", CONFIG),
     gap("layout.fsdp.reduce_dtype", Only("fp32"), "gradients are reduced in fp32", FSDP),
     gap("layout.fsdp.gradient_sync", Files, "when gradients are reduced follows from the pipeline", FSDP),

@@ -54,6 +54,7 @@ fn value_of(field: &str) -> Value {
         "cluster.gpu" => json!("h100-sxm"),
         "layout.pipeline_layout" => json!("Et*32L"),
         "training.recompute" | "layout" | "training" | "layout.fsdp" | "training.optimizer" | "cluster"
+        | "training.loss_scale"
         | "model.hf_config" => json!({}),
         "training.recompute.modules" | "training.offload.modules" => json!(["mlp"]),
         "layout.fsdp.outer_strategy" => json!("no_shard"),

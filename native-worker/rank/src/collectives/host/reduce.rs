@@ -1,12 +1,13 @@
 //! Element-wise reduction of little-endian tensor bytes.
 
 use anyhow::bail;
+use half::{bf16, f16};
 use tch::Kind;
 
 use crate::collectives::Reduce;
 
 /// A reduction under way. Contributions come in the order of the group's ranks, so the result does not depend on who
-/// was fast. bf16 is accumulated in fp32 and rounded at the end.
+/// was fast. bf16 and fp16 are accumulated in fp32 and rounded at the end, to nearest and to even, as libtorch does.
 pub enum Accumulator {
     /// fp64.
     Double(Vec<f64>),
@@ -14,6 +15,8 @@ pub enum Accumulator {
     Single(Vec<f32>),
     /// bf16.
     Brain(Vec<f32>),
+    /// fp16.
+    Half(Vec<f32>),
     /// 64-bit integers.
     Whole(Vec<i64>),
 }
@@ -27,17 +30,19 @@ fn numbers<const N: usize, T>(bytes: &[u8], from: impl Fn([u8; N]) -> T) -> impl
 }
 
 fn brain_to_single(bytes: [u8; 2]) -> f32 {
-    f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)
+    bf16::from_le_bytes(bytes).to_f32()
 }
 
-/// Rounds to nearest, ties to even, as libtorch does.
 fn single_to_brain(value: f32) -> [u8; 2] {
-    if value.is_nan() {
-        return 0x7fc0_u16.to_le_bytes();
-    }
-    let bits = value.to_bits();
-    let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1));
-    ((rounded >> 16) as u16).to_le_bytes()
+    bf16::from_f32(value).to_le_bytes()
+}
+
+fn half_to_single(bytes: [u8; 2]) -> f32 {
+    f16::from_le_bytes(bytes).to_f32()
+}
+
+fn single_to_half(value: f32) -> [u8; 2] {
+    f16::from_f32(value).to_le_bytes()
 }
 
 fn merge<T: Copy>(into: &mut [T], other: impl Iterator<Item = T>, merged: impl Fn(T, T) -> T) {
@@ -61,9 +66,10 @@ impl Accumulator {
             Kind::Double => Accumulator::Double(numbers(first, f64::from_le_bytes).collect()),
             Kind::Float => Accumulator::Single(numbers(first, f32::from_le_bytes).collect()),
             Kind::BFloat16 => Accumulator::Brain(numbers(first, brain_to_single).collect()),
+            Kind::Half => Accumulator::Half(numbers(first, half_to_single).collect()),
             Kind::Int64 => Accumulator::Whole(numbers(first, i64::from_le_bytes).collect()),
             other => bail!(
-                "tensors of {other:?} can't be reduced over ranks; use bf16, fp32, fp64 or 64-bit integers"
+                "tensors of {other:?} can't be reduced over ranks; use bf16, fp16, fp32, fp64 or 64-bit integers"
             ),
         })
     }
@@ -83,6 +89,8 @@ impl Accumulator {
                 merge(sum, numbers(bytes, brain_to_single), |a, b| a + b)
             }
             (Accumulator::Brain(sum), Reduce::Max) => merge(sum, numbers(bytes, brain_to_single), larger),
+            (Accumulator::Half(sum), Reduce::Sum) => merge(sum, numbers(bytes, half_to_single), |a, b| a + b),
+            (Accumulator::Half(sum), Reduce::Max) => merge(sum, numbers(bytes, half_to_single), larger),
             (Accumulator::Whole(sum), Reduce::Sum) => {
                 merge(sum, numbers(bytes, i64::from_le_bytes), i64::wrapping_add);
             }
@@ -96,6 +104,7 @@ impl Accumulator {
             Accumulator::Double(sum) => sum.into_iter().flat_map(f64::to_le_bytes).collect(),
             Accumulator::Single(sum) => sum.into_iter().flat_map(f32::to_le_bytes).collect(),
             Accumulator::Brain(sum) => sum.into_iter().flat_map(single_to_brain).collect(),
+            Accumulator::Half(sum) => sum.into_iter().flat_map(single_to_half).collect(),
             Accumulator::Whole(sum) => sum.into_iter().flat_map(i64::to_le_bytes).collect(),
         }
     }
@@ -130,7 +139,15 @@ mod tests {
     }
 
     #[test]
-    fn half_precision_is_refused() {
-        assert!(Accumulator::start(Kind::Half, &[]).is_err());
+    fn half_precision_overflows_where_it_ends() {
+        let half = |value: f32| single_to_half(value);
+        let mut sum = Accumulator::start(Kind::Half, &half(60_000.0)).unwrap();
+        sum.add(Reduce::Sum, &half(-1000.0));
+        sum.add(Reduce::Sum, &half(6000.0));
+        assert_eq!(half_to_single(sum.finish().try_into().unwrap()), 64_992.0);
+        let mut sum = Accumulator::start(Kind::Half, &half(60_000.0)).unwrap();
+        sum.add(Reduce::Sum, &half(6000.0));
+        assert!(half_to_single(sum.finish().try_into().unwrap()).is_infinite());
+        assert!(Accumulator::start(Kind::Int8, &[]).is_err());
     }
 }

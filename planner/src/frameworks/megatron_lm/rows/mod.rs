@@ -15,6 +15,7 @@ mod positions;
 mod recompute;
 mod routing;
 
+use crate::frameworks::gap::UNDER_ALL;
 use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row, Table};
 use crate::plan::Plan;
@@ -62,7 +63,7 @@ pub fn table() -> Table {
             optimizer::RUN,
             other::ENVIRONMENT,
         ],
-        gaps: &[GAPS],
+        gaps: &[UNDER_ALL, GAPS],
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::frameworks::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own, Partly, Real};
 use crate::frameworks::row::{Options, STYLES};
 use crate::frameworks::{Effect, Kind, Row};
-use crate::plan::Plan;
+use crate::plan::{LossScale, Plan};
 use crate::units::Dtype;
 use crate::wire::OptimizerKind;
 
@@ -152,6 +152,13 @@ fn has_adam(plan: &Plan) -> bool {
     plan.training.optimizer.kind != OptimizerKind::Sgd
 }
 
+/// Whether what losses are multiplied by follows what overflows.
+fn follows_overflows(plan: &Plan) -> bool {
+    matches!(plan.training.loss_scale, Some(LossScale::Dynamic { .. }))
+}
+
+const SCALE: &str = "what losses are multiplied by in fp16";
+
 /// A number of the run, which changes no byte and no second: what can't be read is left to the plan's default.
 const RUN_REAL: Kind = AtLeast(0.0, &Partly(&Real));
 
@@ -164,6 +171,25 @@ pub const RUN: &[Row] = &[
     row("lr-warmup-iters", "run.warmup_steps", Partly(&Number), TRAINING).no_bytes(RATE),
     row("weight-decay", "run.weight_decay", RUN_REAL, SOURCE).no_bytes(STEP),
     row("clip-grad", "run.clip_grad", RUN_REAL, SOURCE).no_bytes(STEP),
+    row("loss-scale", "training.loss_scale.fixed", RUN_REAL, ARGUMENTS)
+        .when(|plan| matches!(plan.training.loss_scale, Some(LossScale::Fixed(_))))
+        .no_bytes(SCALE),
+    row("initial-loss-scale", "training.loss_scale.initial", RUN_REAL, ARGUMENTS)
+        .when(follows_overflows)
+        .usual("4294967296")
+        .no_bytes(SCALE),
+    row("min-loss-scale", "training.loss_scale.min", RUN_REAL, ARGUMENTS)
+        .when(follows_overflows)
+        .usual("1.0")
+        .no_bytes(SCALE),
+    row("loss-scale-window", "training.loss_scale.window", AtLeast(1.0, &Partly(&Number)), ARGUMENTS)
+        .when(follows_overflows)
+        .usual("1000")
+        .no_bytes(SCALE),
+    row("hysteresis", "training.loss_scale.hysteresis", AtLeast(1.0, &Partly(&Number)), ARGUMENTS)
+        .when(follows_overflows)
+        .usual("2")
+        .no_bytes(SCALE),
     // A site's data stands before.
     row("seed", "run.seed", Partly(&Number), TRAINING).no_bytes("which numbers, not how many"),
     row("eval-iters", "", Follows(|_| Some("0".to_owned())), TRAINING)

@@ -147,6 +147,11 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("training.optimizer.beta1", "adam_beta1"),
     ("training.optimizer.beta2", "adam_beta2"),
     ("training.optimizer.eps", "adam_eps adam_epsilon epsilon"),
+    ("training.loss_scale.fixed", "static_loss_scale"),
+    ("training.loss_scale.initial", "initial_loss_scale init_scale"),
+    ("training.loss_scale.min", "min_loss_scale"),
+    ("training.loss_scale.window", "loss_scale_window growth_interval"),
+    ("training.loss_scale.hysteresis", "loss_scale_hysteresis"),
     ("training.optimizer.momentum", "sgd_momentum muon_momentum"),
     (
         "run.checkpoint.every_steps",
