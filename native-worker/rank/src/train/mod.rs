@@ -1,6 +1,7 @@
 //! Training: what a step is.
 
 pub mod data;
+mod extras;
 mod muon;
 pub mod optimizer;
 mod pipeline;
