@@ -82,7 +82,7 @@ fn nonuniform(case: &Case) -> Value {
         set(
             &mut plan,
             "training.recompute",
-            json!({"granularity": "full", "method": "uniform", "layers": 1}),
+            json!({"granularity": "full", "method": "uniform", "num_layers": 1}),
         );
     }
     plan
