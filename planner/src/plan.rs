@@ -270,7 +270,13 @@ impl Plan {
 
     /// Micro batches of a step.
     pub fn microbatches(&self) -> u64 {
-        self.training.global_batch_size / (self.training.micro_batch_size * self.layout.dp)
+        let training = &self.training;
+        match (self.role, &self.nonuniform) {
+            (Some(RankRole::Reduced), Some(nonuniform)) => {
+                nonuniform.reduced_batch / training.micro_batch_size
+            }
+            _ => training.global_batch_size / (training.micro_batch_size * self.layout.dp),
+        }
     }
 
     /// All process groups, in the order in which every rank creates them.

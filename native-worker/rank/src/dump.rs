@@ -7,11 +7,12 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use planner::shard::ParamShard;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::collectives::Collectives;
-use crate::state::{State, view};
+use crate::state::{Parameter, State, view};
 
 /// A rank's slice of a parameter in a dump.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,14 +36,19 @@ pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collective
     for buffer in &state.buffers {
         let mut whole = buffer.gradients.f_empty_like()?;
         whole.f_copy_(&buffer.gradients)?;
-        if buffer.is_split() {
+        if buffer.is_split() && buffer.keeps_state() {
             // Each member has summed only what it owns.
             let owned = buffer.owned(&buffer.gradients)?.f_contiguous()?;
             world.all_gather(world.mine(buffer.shard.group)?, &owned, &mut whole)?;
         }
         buffers.push(whole);
     }
-    write(folder, &format!("gradients-{step:05}"), state, world.rank(), &buffers)
+    // Those of extras of nonuniform tensor parallelism are summed by cores.
+    let summed = |parameter: &Parameter| match state.buffers[parameter.shard.buffer].keeps_state() {
+        true => vec![whole(&parameter.shard)],
+        false => Vec::new(),
+    };
+    write(folder, &format!("gradients-{step:05}"), state, world.rank(), &buffers, summed)
 }
 
 /// Writes the weights after step `step` (0: at the start).
@@ -51,28 +57,67 @@ pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collective
 /// When the disk fails.
 pub fn weights(folder: &Path, step: u64, state: &State, world: &dyn Collectives) -> anyhow::Result<()> {
     let buffers: Vec<Tensor> = state.buffers.iter().map(|buffer| buffer.weights.shallow_clone()).collect();
-    write(folder, &format!("weights-{step:05}"), state, world.rank(), &buffers)
+    let kept = |parameter: &Parameter| pieces(&parameter.shard);
+    write(folder, &format!("weights-{step:05}"), state, world.rank(), &buffers, kept)
 }
 
-fn write(folder: &Path, what: &str, state: &State, rank: usize, buffers: &[Tensor]) -> anyhow::Result<()> {
+/// A part of a slice: its place in the whole, and the dim, first row and rows that it is of the slice, where it is not all.
+type Piece = (Part, Option<(usize, u64, u64)>);
+
+fn whole(shard: &ParamShard) -> Piece {
+    let part = Part {
+        name: shard.name.clone(),
+        shape: shard.shape.clone(),
+        offset: shard.offset.clone(),
+        local_shape: shard.local_shape.clone(),
+    };
+    (part, None)
+}
+
+/// The boxes of the whole that a slice is: several where rows lie apart.
+fn pieces(shard: &ParamShard) -> Vec<Piece> {
+    let Some(slice) = shard.resharded.as_ref().filter(|_| shard.computed_rows().is_none()) else {
+        return vec![whole(shard)];
+    };
+    let mut done = 0;
+    let of_rows = |&[first, end]: &[u64; 2]| {
+        let (mut part, _) = whole(shard);
+        part.offset[slice.dim] = first;
+        part.local_shape[slice.dim] = end - first;
+        let rows = (slice.dim, done, end - first);
+        done += end - first;
+        (part, Some(rows))
+    };
+    slice.rows.iter().map(of_rows).collect()
+}
+
+fn write(
+    folder: &Path,
+    what: &str,
+    state: &State,
+    rank: usize,
+    buffers: &[Tensor],
+    of: impl Fn(&Parameter) -> Vec<Piece>,
+) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let path = folder.join(format!("{what}.rank-{rank:05}"));
     let mut file = BufWriter::new(File::create(&path).with_context(|| format!("making {}", path.display()))?);
-    let parts: Vec<Part> = state
+    let pieces: Vec<(&Parameter, Piece)> = state
         .parameters
         .iter()
-        .map(|parameter| Part {
-            name: parameter.shard.name.clone(),
-            shape: parameter.shard.shape.clone(),
-            offset: parameter.shard.offset.clone(),
-            local_shape: parameter.shard.local_shape.clone(),
-        })
+        .flat_map(|parameter| of(parameter).into_iter().map(move |piece| (parameter, piece)))
         .collect();
+    let parts: Vec<&Part> = pieces.iter().map(|(_, (part, _))| part).collect();
     serde_json::to_writer(&mut file, &parts)?;
     file.write_all(b"\n")?;
-    for parameter in &state.parameters {
+    for (parameter, (_, rows)) in &pieces {
         let shard = &parameter.shard;
-        let values = view(&buffers[shard.buffer], shard.buffer_offset, shard.elements())?;
+        let mut values = view(&buffers[shard.buffer], shard.buffer_offset, shard.elements())?;
+        if let &Some((dim, first, rows)) = rows {
+            let shape: Vec<i64> = shard.local_shape.iter().map(|&extent| extent as i64).collect();
+            let slice = values.f_view(shape.as_slice())?.f_narrow(dim as i64, first as i64, rows as i64)?;
+            values = slice.f_reshape([-1])?;
+        }
         let values: Vec<f64> = Vec::try_from(values.f_to_device(Device::Cpu)?.f_to_kind(Kind::Double)?)?;
         for value in values {
             file.write_all(&value.to_le_bytes())?;

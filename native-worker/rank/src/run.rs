@@ -10,6 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, anyhow, ensure};
 use planner::Plan;
 use planner::layout::{GroupKind, executor_limits};
+use planner::nonuniform::RankRole;
 use planner::shard::BufferShard;
 use planner::wire::{Event, Joined, Outcome, Resumed, Step};
 use planner::{Finding, Severity};
@@ -52,7 +53,12 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
     for warning in &environment.warnings {
         say(warning);
     }
-    let reading = read_plan(&arguments.plan, &environment)?;
+    let reading = read_plan(&arguments.plan)?;
+    let environment = seat(&reading.plan, environment)?;
+    if reading.plan.role_of(environment.rank as u64) == Some(RankRole::Inactive) {
+        say(&format!("rank {} is on a slot that the plan leaves out, so it ends here", environment.rank));
+        return Ok(());
+    }
     let device = device::take(arguments, &environment, cuda)?;
     check_torch()?;
     if device == Device::Cpu {
@@ -95,7 +101,7 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
 }
 
-fn read_plan(path: &Path, environment: &Environment) -> anyhow::Result<Reading> {
+fn read_plan(path: &Path) -> anyhow::Result<Reading> {
     let failed = || format!("reading the plan {}", path.display());
     let length = std::fs::metadata(path).with_context(failed)?.len();
     ensure!(
@@ -114,15 +120,27 @@ fn read_plan(path: &Path, environment: &Environment) -> anyhow::Result<Reading> 
     if !limits.is_empty() {
         return Err(refusal(path, &limits));
     }
+    Ok(Reading { plan, sha256 })
+}
+
+/// The environment with the rank's number in the whole world. Where GPUs failed, all ranks of the world may have been started,
+/// of which some end at once, or only those that go on, numbered without gaps.
+fn seat(plan: &Plan, environment: Environment) -> anyhow::Result<Environment> {
+    let (whole, started) = (plan.world_size(), environment.world_size as u64);
+    if started == whole {
+        return Ok(environment);
+    }
+    let active = if plan.nonuniform.is_some() { plan.active_ranks() } else { Vec::new() };
     ensure!(
-        plan.world_size() == environment.world_size as u64,
-        "the plan is for {} ranks ({} nodes of {} GPUs), but WORLD_SIZE is {}; start as many ranks as the plan has GPUs",
-        plan.world_size(),
+        started == active.len() as u64,
+        "the plan is for {whole} ranks ({} nodes of {} GPUs{}), but WORLD_SIZE is {started}; start as many ranks as the plan has GPUs{}",
         plan.cluster.nodes,
         plan.cluster.gpus_per_node,
-        environment.world_size
+        if active.is_empty() { String::new() } else { format!(", {} of which go on", active.len()) },
+        if active.is_empty() { "" } else { ", or as many as go on" }
     );
-    Ok(Reading { plan, sha256 })
+    let rank = active.get(environment.rank).copied().context("a rank beyond those that go on")?;
+    Ok(Environment { rank: usize::try_from(rank)?, world_size: usize::try_from(whole)?, ..environment })
 }
 
 fn refusal(path: &Path, findings: &[Finding]) -> anyhow::Error {
@@ -225,10 +243,13 @@ fn joined(
         torch: identity.torch.clone(),
         plan_sha256: identity.plan_sha256.clone(),
     };
+    let active = reading.plan.active_ranks();
+    let members: Vec<usize> = active.into_iter().map(usize::try_from).collect::<Result<_, _>>()?;
     let meeting = Meeting {
+        key: (members.len() > 1).then(|| Key::of_run(&arguments.run_dir)).transpose()?,
+        members,
         address: environment.master_addr.clone(),
         port: environment.master_port,
-        key: (environment.world_size > 1).then(|| Key::of_run(&arguments.run_dir)).transpose()?,
         timeout: arguments.timeout,
         last_resort: Some(last_resort(log)),
     };
@@ -271,15 +292,16 @@ fn train(
     let tracker = if arguments.unmeasured { Tracker::absent() } else { Tracker::install(device)? };
     let everyone = world.mine(GroupKind::World)?;
     let own = Checkpoints::of_run(&arguments.run_dir);
-    let held = plan.run.checkpoint.filter(|_| world.rank() == 0).map(|_| own.hold()).transpose()?;
+    let held = plan.run.checkpoint.filter(|_| world.leads()).map(|_| own.hold()).transpose()?;
     if held.is_some() {
         own.clean();
     }
     let mut found = resumed(arguments, world, everyone)?;
     world.note("allocating its state");
     let began = Instant::now();
+    let mine = plan.of_rank(world.rank() as u64);
     let mut trainer =
-        Trainer::new(plan, world, &tracker, device, found.as_mut().map(|found| &mut found.source))?;
+        Trainer::new(&mine, world, &tracker, device, found.as_mut().map(|found| &mut found.source))?;
     // Another run's checkpoint is none of this one's.
     let saved =
         found.as_ref().map(|found| &found.source).filter(|from| from.path().starts_with(own.folder()));

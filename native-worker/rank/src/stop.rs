@@ -40,13 +40,13 @@ const CONTROL: i64 = i64::MAX;
 pub struct Boundary {
     /// Why to stop now, if any rank was asked to.
     pub stop: Option<Stop>,
-    /// Whether a checkpoint is begun: what rank 0 wants, by its clock.
+    /// Whether a checkpoint is begun: what the first rank wants, by its clock.
     pub save: bool,
     /// Whether a rank is still at the one before.
     pub saving: bool,
 }
 
-/// Agrees on that with all ranks; `save` and `saving` are this rank's own. Rank 0 alone reads the control file, as a shared
+/// Agrees on that with all ranks; `save` and `saving` are this rank's own. The first rank alone reads the control file, as a shared
 /// filesystem may show it to some ranks later than to others.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub fn agree(
     saving: bool,
 ) -> anyhow::Result<Boundary> {
     let rank = world.rank() as i64;
-    let mine = if world.rank() == 0 && control_says_stop(folder) {
+    let mine = if world.leads() && control_says_stop(folder) {
         CONTROL
     } else if signals::asked().is_some() {
         SIGNAL + rank
@@ -68,7 +68,7 @@ pub fn agree(
     } else {
         NOTHING
     };
-    let save = save && world.rank() == 0;
+    let save = save && world.leads();
     let mut largest = Tensor::f_from_slice(&[mine, i64::from(save), i64::from(saving)])?;
     world.all_reduce(group, Reduce::Max, &mut largest)?;
     let stop = match largest.f_int64_value(&[0])? {

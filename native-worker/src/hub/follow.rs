@@ -1,7 +1,7 @@
 //! One viewer's look at one run: everything from disk first, then what is added.
 //!
 //! Each viewer reads for itself, at its own pace, so a slow one delays nobody, and the disk is the queue. Once a
-//! viewer that was caught up falls behind, steps of ranks other than 0 are left out of what it gets, and counted.
+//! viewer that was caught up falls behind, steps of ranks other than the first are left out of what it gets, and counted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +22,8 @@ const POLL: Duration = Duration::from_millis(200);
 
 /// Sends a run's records to `queue` until that closes.
 pub async fn follow(folder: RunFolder, run: String, queue: mpsc::Sender<ToPage>) {
+    let asked = folder.clone();
+    let first = tokio::task::spawn_blocking(move || asked.first_log()).await.unwrap_or_default();
     let mut follower = Follower { folder, readers: BTreeMap::new(), next: String::new() };
     let mut pending = Pending::default();
     let mut caught_up = false;
@@ -41,7 +43,7 @@ pub async fn follow(folder: RunFolder, run: String, queue: mpsc::Sender<ToPage>)
                 Err(mpsc::error::TrySendError::Closed(())) => return,
                 Err(mpsc::error::TrySendError::Full(())) => {
                     if caught_up && !first_catch {
-                        pending.thin();
+                        pending.thin(&first);
                         if pending.bytes < PENDING_BYTES {
                             tokio::time::sleep(POLL).await;
                             continue;
@@ -122,11 +124,11 @@ impl Pending {
         self.unreadable += looked.unreadable;
     }
 
-    /// Leaves out steps and traces of ranks other than 0.
-    fn thin(&mut self) {
+    /// Leaves out steps and traces of all logs but one.
+    fn thin(&mut self, first: &str) {
         let before = self.records.len();
         self.records.retain(|record| {
-            !matches!(record.record.event, Event::Step(_) | Event::Trace(_)) || record.log == "rank-00000.log"
+            !matches!(record.record.event, Event::Step(_) | Event::Trace(_)) || record.log == first
         });
         let left_out = before - self.records.len();
         if let Some(share) = (self.bytes * self.records.len()).checked_div(before) {

@@ -64,7 +64,7 @@ pub fn render(hub: &Hub) -> String {
 }
 
 fn last_step(folder: RunFolder) -> Option<Step> {
-    let mut reader = LogReader::near_end(folder.path().join("rank-00000.log"), 64 * 1024);
+    let mut reader = LogReader::near_end(folder.path().join(folder.first_log()), 64 * 1024);
     let records = reader.read().ok()?.records;
     records.into_iter().rev().find_map(|record| match record.event {
         Event::Step(step) => Some(step),

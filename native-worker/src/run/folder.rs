@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use planner::wire::{PlanFile, RunInfo};
+use planner::Plan;
+use planner::wire::{PlanFile, RunInfo, Runtime};
 
 pub use run_folder::unix_ms;
 
@@ -80,6 +81,14 @@ impl RunFolder {
     /// The plan; none while it is not there.
     pub fn plan(&self) -> Option<PlanFile> {
         serde_json::from_str(&read_bounded(&self.plan_path())?).ok()
+    }
+
+    /// The log of the run's first rank, which says what is said once: rank 0's, unless the worker's plan leaves that out.
+    pub fn first_log(&self) -> String {
+        let plan = self.plan().and_then(|file| Plan::resolve(&file).plan);
+        let left_out = plan.filter(|plan| plan.runtime == Runtime::Native && plan.nonuniform.is_some());
+        let first = left_out.and_then(|plan| plan.active_ranks().first().copied()).unwrap_or(0);
+        format!("rank-{first:05}.log")
     }
 
     /// Writes the plan.

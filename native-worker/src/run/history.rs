@@ -32,9 +32,9 @@ pub fn history(path: &Path) -> anyhow::Result<Measured> {
     let plan =
         folder.plan().ok_or_else(|| missing("there is no plan.json of this version in this folder"))?;
     let info = folder.info().ok_or_else(|| missing("there is no run.json of this version in this folder"))?;
-    let (device, steps) = first_rank(&path.join("rank-00000.log"));
-    let seconds =
-        typical_seconds(steps).ok_or_else(|| missing("rank 0 has recorded no step in this folder"))?;
+    let (device, steps) = first_rank(&path.join(folder.first_log()));
+    let seconds = typical_seconds(steps)
+        .ok_or_else(|| missing("the first rank has recorded no step in this folder"))?;
     let file = as_it_ran(&plan, &device, info.slurm_job.is_none());
     Ok(Measured { name: info.name, file, seconds })
 }

@@ -100,7 +100,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let native = asked.native();
     let mut resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan.take() else { return Err(Failure::Findings(resolved.findings).into()) };
-    let world_size = plan.world_size();
+    let (world_size, ranks) = (plan.world_size(), plan.active_ranks());
     let compared = compared_with(asked.runtime, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
@@ -127,13 +127,14 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     })?;
     folder.write_plan(&native)?;
     folder.write_info(&info)?;
-    say(&format!("run {id}: {world_size} ranks, torch {}, {}", torch.version, folder.path().display()));
+    say(&format!("run {id}: {} ranks, torch {}, {}", ranks.len(), torch.version, folder.path().display()));
 
     let command = RankCommand {
         binary: rank.path.clone(),
         torch_lib: torch.lib.clone(),
         folder: folder.path().to_owned(),
         world_size,
+        ranks,
         ranks_per_gpu: request.ranks_per_gpu,
         on_cpu: plan.cluster.gpu.capacity_bytes.is_none(),
         port: ranks::free_port()?,
@@ -192,7 +193,7 @@ fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
         launcher: Some(process::current()),
         slurm_job: None,
         slurm_cluster: None,
-        world_size: plan.world_size(),
+        world_size: plan.active_ranks().len() as u64,
         attempts: 1,
         source: None,
     }

@@ -1,4 +1,4 @@
-//! What a person sees of a run while it goes on: rank 0's steps, read from its log like any viewer does.
+//! What a person sees of a run while it goes on: its first rank's steps, read from its log like any viewer does.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::cli::say;
 /// Lines are printed at most this often.
 const EVERY: Duration = Duration::from_millis(500);
 
-/// Follows rank 0's log.
+/// Follows the log of the first rank.
 #[derive(Debug)]
 pub struct Progress {
     reader: LogReader,
@@ -27,7 +27,7 @@ impl Progress {
     /// Follows the run in `folder`, which has `steps` steps, from here on: what an earlier start has left is not of this one.
     pub fn new(folder: &RunFolder, steps: u64) -> Self {
         let mut progress = Progress {
-            reader: LogReader::new(folder.path().join("rank-00000.log")),
+            reader: LogReader::new(folder.path().join(folder.first_log())),
             steps,
             shown: None,
             last: None,
@@ -51,7 +51,7 @@ impl Progress {
                     }
                     Event::Resumed(resumed) => say(&gone_on(&resumed)),
                     Event::Saved(saved) => say(&kept(&saved)),
-                    Event::Gap(gap) => say(&format!("of rank 0's log, {}", gap.sentence())),
+                    Event::Gap(gap) => say(&format!("of the first rank's log, {}", gap.sentence())),
                     Event::Ended { outcome, .. } => self.outcome = Some(outcome),
                     _ => {}
                 }
@@ -73,8 +73,8 @@ impl Progress {
         }
     }
 
-    /// How rank 0's log ended; none when it did not.
-    pub fn rank_zero_outcome(&self) -> Option<Outcome> {
+    /// How the first rank's log ended; none when it did not.
+    pub fn first_rank_outcome(&self) -> Option<Outcome> {
         self.outcome
     }
 

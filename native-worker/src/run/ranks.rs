@@ -45,8 +45,10 @@ pub struct RankCommand {
     pub torch_lib: PathBuf,
     /// The run's folder.
     pub folder: PathBuf,
-    /// Ranks in all.
+    /// Ranks in all, those of failed GPUs too.
     pub world_size: u64,
+    /// Those that are started: all but what a plan with failed GPUs leaves out.
+    pub ranks: Vec<u64>,
     /// Ranks that share a GPU.
     pub ranks_per_gpu: u64,
     /// Whether the plan is for the CPU, whatever GPUs there are.
@@ -72,7 +74,7 @@ impl RankCommand {
             .env("RANK", rank.to_string())
             .env("LOCAL_RANK", rank.to_string())
             .env("WORLD_SIZE", self.world_size.to_string())
-            .env("LOCAL_WORLD_SIZE", self.world_size.to_string())
+            .env("LOCAL_WORLD_SIZE", self.ranks.len().to_string())
             .env("MASTER_ADDR", "127.0.0.1")
             .env("MASTER_PORT", self.port.to_string())
             .env("LD_LIBRARY_PATH", library_path(&self.torch_lib))
@@ -97,7 +99,7 @@ impl RankCommand {
         }
         if std::env::var_os("OMP_NUM_THREADS").is_none() {
             let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-            command.env("OMP_NUM_THREADS", (cores / self.world_size).max(1).to_string());
+            command.env("OMP_NUM_THREADS", (cores / (self.ranks.len() as u64).max(1)).max(1).to_string());
         }
         command
     }

@@ -66,7 +66,7 @@ pub async fn supervise(
     let mut watch = Watch::new(folder.clone(), log, command.saves);
     let (sender, mut events) = mpsc::channel(1024);
     let mut stops = StopSignals::new()?;
-    for rank in 0..command.world_size {
+    for &rank in &command.ranks {
         match command.start(rank, sender.clone()) {
             Ok(pid) => {
                 watch.running.insert(rank, pid);
@@ -96,7 +96,7 @@ pub async fn supervise(
         }
     }
     progress.look();
-    Ok(watch.finish(command.world_size, progress.rank_zero_outcome()))
+    Ok(watch.finish(&command.ranks, progress.first_rank_outcome()))
 }
 
 struct Watch {
@@ -236,14 +236,16 @@ impl Watch {
         }
     }
 
-    fn finish(mut self, ranks: u64, rank_zero: Option<Outcome>) -> Ended {
-        let of_rank = |rank: u64| gaps(&self.folder.path().join(format!("rank-{rank:05}.log")));
-        let last = match rank_zero {
+    fn finish(mut self, ranks: &[u64], of_first: Option<Outcome>) -> Ended {
+        let of_rank = |&rank: &u64| gaps(&self.folder.path().join(format!("rank-{rank:05}.log")));
+        let last = match of_first {
             Some(outcome) => Last::Recorded(outcome),
-            None if self.log.lost().is_some() || of_rank(0).is_some() => Last::Unwritable,
+            None if self.log.lost().is_some() || ranks.first().and_then(of_rank).is_some() => {
+                Last::Unwritable
+            }
             None => Last::Absent,
         };
-        let mut missing = (0..ranks).filter_map(of_rank).reduce(with);
+        let mut missing = ranks.iter().filter_map(of_rank).reduce(with);
         let (outcome, reason) = match self.unstartable.take() {
             Some(error) => (Outcome::Failed, error),
             None => verdict(&self.ends, self.stop_asked, last),

@@ -24,11 +24,11 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
         limits.extend(expert_limits(plan, moe));
     }
     limits.extend(training_limits(&plan.training, plan.model.moe.is_some()));
-    if plan.nonuniform.is_some() {
+    if plan.nonuniform.is_some() && plan.training.optimizer.kind == OptimizerKind::Muon {
         limits.push(limit(
-            "cluster.failed",
-            plan.cluster.failed.len() as u64,
-            "the executor does not run replicas of reduced tensor parallelism yet; plan without the failed GPUs' nodes",
+            "training.optimizer.kind",
+            "muon",
+            "the executor has no Muon where replicas run with fewer tensor-parallel slots; take adam or sgd, or plan without the failed GPUs' nodes",
         ));
     }
     limits

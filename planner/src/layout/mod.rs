@@ -110,7 +110,7 @@ pub use grid::{
 };
 pub use mesh::{Mesh, mesh_groups};
 pub use placement::{Link, Place, link, place};
-pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken};
+pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken, most_in_groups};
 pub use split::{Split, Splitter, automodel, layout_string, torchtitan};
 pub use stages::{Chunk, chunks_of_stage, embedding_group, embedding_stages, layers_of_stage, stage_layers};
 pub use string::{mtp_of_layout_string, parse_layout_string};

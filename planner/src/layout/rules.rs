@@ -354,6 +354,12 @@ fn describe_extra(layout: &Layout) -> String {
     text
 }
 
+/// The most micro batches, up to so many, that the interleaved schedule takes in groups of `group`; 0 where it takes none.
+pub(crate) fn most_in_groups(group: u64, stages: u64, microbatches: u64) -> u64 {
+    let whole = microbatches - microbatches.checked_rem(group).unwrap_or(0);
+    [microbatches, whole].into_iter().find(|&count| groups_fit(group, stages, count)).unwrap_or(0)
+}
+
 /// Whether the interleaved schedule takes so many micro batches in groups of `group`.
 fn groups_fit(group: u64, stages: u64, microbatches: u64) -> bool {
     let rest = microbatches.checked_rem(group).unwrap_or(0);

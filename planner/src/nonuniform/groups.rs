@@ -63,6 +63,16 @@ impl Shrunk {
         }
     }
 
+    /// Slots with which a slot of a healthy replica shares the weights of parameters that are not cut, which cores update: the
+    /// core that an extra gets them from, the extras that a core gives them to.
+    pub fn copied_between(&self, slot: u64) -> Vec<u64> {
+        let core_of = |extra: u64| (extra - self.reduced) % self.reduced.max(1);
+        match slot < self.reduced {
+            true => (self.reduced..self.base).filter(|&extra| core_of(extra) == slot).collect(),
+            false => vec![core_of(slot)],
+        }
+    }
+
     /// Its number among the slots that go on in its group.
     pub fn place(&self, at: &Coordinates) -> u64 {
         at.tp - self.inactive(at).iter().filter(|&&slot| slot < at.tp).count() as u64

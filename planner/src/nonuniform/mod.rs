@@ -6,6 +6,7 @@
 //! rows that a reduced rank holds; afterwards cores send them back. After Megatron-LM's pull requests 2149 and 4585
 //! and arXiv 2504.06095.
 
+mod carried_out;
 mod degrees;
 mod groups;
 mod pack;

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 
 use super::pack::{Domain, failed_slots, pack, reduced_batch};
 use super::slots::fill_up;
-use super::{RankRole, Refusal, Shrunk, Study, allowed_degrees, check_degree, degree_limits, losses};
+use super::{
+    RankRole, Refusal, Sharded, Shrunk, Study, allowed_degrees, check_degree, degree_limits, losses,
+};
 use crate::finding::Finding;
-use crate::layout::{coordinates, first_rank_of_stage};
+use crate::layout::{coordinates, first_rank_of_stage, most_in_groups};
 use crate::plan::Plan;
 use crate::shard::padded_vocabulary;
-use crate::wire::{FailedGpu, Runtime};
+use crate::wire::{FailedGpu, Runtime, Schedule};
 
 const FIELD: &str = "cluster.failed";
 const RULE: &str = "nonuniform tensor parallelism (Megatron-LM #2149, #4585)";
@@ -85,11 +87,16 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
     }
     let slots = failed_slots(layout, &plan.cluster, failed).map_err(refuse)?;
     let vocabulary = padded_vocabulary(plan);
-    let Some(limits) = degree_limits(&plan.model, vocabulary) else {
+    let Some(mut limits) = degree_limits(&plan.model, vocabulary) else {
         return Err(refuse(
             "nonuniform tensor parallelism is known for dense models of attention and feed-forward layers only; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
         ));
     };
+    // Sequence parallelism cuts what a context-parallel slice has of a sequence.
+    if layout.sp {
+        let count = plan.training.seq_len / layout.cp;
+        limits.push(Sharded { what: "a sequence's tokens", count });
+    }
     let refuse = |refusal: Refusal| refuse(refusal.to_string());
     let allowed = allowed_degrees(layout.tp, &limits);
     let lost = lost_slots(failed, &slots).map_err(refuse)?;
@@ -107,7 +114,22 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
         return Err(refuse(Refusal::AllReduced { replicas: layout.dp, reduced }));
     }
     let local_batch = plan.training.global_batch_size / layout.dp;
-    let smaller = reduced_batch(local_batch, plan.training.micro_batch_size, layout.tp, reduced);
+    let micro = plan.training.micro_batch_size;
+    let mut smaller = reduced_batch(local_batch, micro, layout.tp, reduced);
+    if smaller > 0 && layout.schedule == Schedule::Interleaved && layout.vpp > 1 {
+        let group = layout.microbatch_group_size;
+        smaller = most_in_groups(group, layout.pp, smaller / micro) * micro;
+        if smaller == 0 {
+            let said = format!(
+                "a replica with {reduced} of {} slots should take {reduced}/{} of {local_batch} sequences, which are too few micro batches for groups of {group} on {} stages; make the global batch larger, or micro batches smaller",
+                layout.tp, layout.tp, layout.pp
+            );
+            return Err(Box::new(
+                Finding::error("training.global_batch_size", plan.training.global_batch_size, said)
+                    .rule(RULE),
+            ));
+        }
+    }
     if smaller == 0 {
         return Err(Box::new(
             Finding::error(

@@ -16,14 +16,18 @@ pub struct SlotRows {
     pub rows: u64,
 }
 
-/// One rank's slice of one parameter that is cut to serve two degrees. Rows are extents of the dim that is cut.
+/// One rank's slice of one parameter that is cut to serve two degrees. Rows are extents of the dim that is cut. A core's
+/// own rows and then those that it receives are the slice of the reduced rank of its number; the worker's cores keep weights
+/// and optimizer state of that whole slice, and its extras get updated weights back, not gradients.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReshardedSlice {
+    /// The dim that is cut.
+    pub dim: usize,
     /// Pieces of the whole parameter that are never cut, such as key-value heads.
     pub shards: u64,
     /// Rows of such a piece.
     pub shard_rows: u64,
-    /// The rows that are held, as ranges `[first, end)`, in the order in which they lie in memory.
+    /// The rows that are computed with, as ranges `[first, end)`, in the order in which they lie in memory.
     pub rows: Vec<[u64; 2]>,
     /// What an extra sends to cores before gradients are reduced, and gets back afterwards.
     pub sends: Vec<SlotRows>,
@@ -33,11 +37,11 @@ pub struct ReshardedSlice {
 
 impl ReshardedSlice {
     /// The slice of `slot` of a healthy replica; nothing for ranks that hold plain slices. `extent` is the whole
-    /// parameter's along the dim that is cut.
+    /// parameter's along `dim`, which is cut.
     pub fn of(
         model: &Architecture,
         module: Module,
-        extent: u64,
+        (dim, extent): (usize, u64),
         (shrunk, role, slot): (&Shrunk, RankRole, u64),
     ) -> Option<ReshardedSlice> {
         if !matches!(role, RankRole::Core | RankRole::Extra) {
@@ -53,6 +57,7 @@ impl ReshardedSlice {
             some.map(|(&rows, slot)| SlotRows { slot, rows }).collect::<Vec<_>>()
         };
         Some(ReshardedSlice {
+            dim,
             shards,
             shard_rows: split.shard_rows,
             rows: ranges(held.get(mine)?, split.shard_rows),
@@ -62,16 +67,23 @@ impl ReshardedSlice {
     }
 }
 
-/// Pieces of a parameter of this module that must stay whole: groups of heads that share a key, else single rows.
+/// Pieces of a parameter of this module that must stay whole: groups of heads that share a key, else single rows. Where
+/// layers differ in heads, each is cut in as many pieces as all can be.
 fn pieces(model: &Architecture, module: Module, extent: u64) -> Option<u64> {
+    let of_mixer = |mixer| match mixer {
+        MixerRef::Attention(&Attention::Gqa { kv_heads, .. }) => Some(kv_heads),
+        MixerRef::Attention(&Attention::Mla { heads, .. }) => Some(heads),
+        _ => None,
+    };
     match module {
-        Module::Attention => model.mixers().into_iter().find_map(|mixer| match mixer {
-            MixerRef::Attention(&Attention::Gqa { kv_heads, .. }) => Some(kv_heads),
-            MixerRef::Attention(&Attention::Mla { heads, .. }) => Some(heads),
-            _ => None,
-        }),
+        Module::Attention => model.mixers().into_iter().filter_map(of_mixer).reduce(common_divisor),
         _ => Some(extent),
     }
+}
+
+/// The greatest number that divides both.
+fn common_divisor(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { common_divisor(other, one % other) }
 }
 
 /// Whole pieces as ranges of rows, neighbours joined.

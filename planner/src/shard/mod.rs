@@ -160,7 +160,8 @@ pub struct ParamShard {
     pub shape: Vec<u64>,
     /// First index of the slice in each dim.
     pub offset: Vec<u64>,
-    /// Extent of the slice in each dim.
+    /// Extent of the slice in each dim. Rows of an extra of nonuniform tensor parallelism lie apart in the whole: `resharded`
+    /// has them.
     pub local_shape: Vec<u64>,
     /// Rows of dim 0 that are real; beyond it is vocabulary padding. Whole extent for all but embedding and head.
     pub unpadded_rows: u64,
@@ -192,6 +193,23 @@ impl ParamShard {
     /// Elements of the slice.
     pub fn elements(&self) -> u64 {
         self.local_shape.iter().product()
+    }
+
+    /// Of a core of the worker's nonuniform tensor parallelism, which keeps what a reduced rank keeps: the dim that is cut,
+    /// and with how many of its first rows it computes. None where a rank computes with all that it keeps.
+    pub fn computed_rows(&self) -> Option<(usize, u64)> {
+        let slice = self.resharded.as_ref()?;
+        let rows = slice.rows.iter().map(|[first, end]| end - first).sum();
+        (self.local_shape.get(slice.dim).copied()? > rows).then_some((slice.dim, rows))
+    }
+
+    /// The shape of what the rank computes with.
+    pub fn computed_shape(&self) -> Vec<u64> {
+        let mut shape = self.local_shape.clone();
+        if let Some((dim, rows)) = self.computed_rows() {
+            shape[dim] = rows;
+        }
+        shape
     }
 }
 

@@ -70,13 +70,13 @@ pub fn find(
     world: &dyn Collectives,
     everyone: GroupId,
 ) -> anyhow::Result<Option<Found>> {
-    let (rank, ranks) = (world.rank(), world.size(everyone));
-    // Rank 0's view counts.
-    let all = if rank == 0 { candidates(folder) } else { Vec::new() };
+    let (number, ranks) = (world.index(everyone)?, world.size(everyone));
+    // The first rank's view counts.
+    let all = if world.leads() { candidates(folder) } else { Vec::new() };
     let mut passed_over = Vec::new();
     let mut tried = 0;
     loop {
-        let next = if rank == 0 { all.get(tried).map_or(-1, |one| one.step as i64) } else { -1 };
+        let next = if world.leads() { all.get(tried).map_or(-1, |one| one.step as i64) } else { -1 };
         let step = largest(world, everyone, next)?;
         if step < 0 {
             break;
@@ -86,7 +86,7 @@ pub fn find(
         let checking = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
             let one = seen(&folder, step as u64)?;
             let index = one.index()?;
-            index.files.iter().skip(rank).step_by(ranks.max(1)).try_for_each(|part| one.check(part))?;
+            index.files.iter().skip(number).step_by(ranks.max(1)).try_for_each(|part| one.check(part))?;
             Ok((one, index))
         })?;
         together(world, everyone, || !checking.is_finished())?;
@@ -94,7 +94,7 @@ pub fn find(
         let opened = checked.and_then(|(one, index)| {
             CheckpointReader::open(one, index).map(Source::of).map_err(|error| format!("{error:#}"))
         });
-        let bad = if opened.is_err() { rank as i64 + 1 } else { 0 };
+        let bad = if opened.is_err() { world.rank() as i64 + 1 } else { 0 };
         let worst = largest(world, everyone, bad)?;
         match opened {
             Ok(source) if worst == 0 => return Ok(Some(Found { source, passed_over })),

@@ -48,6 +48,9 @@ impl Source {
         for parameter in &state.parameters {
             let shard = &parameter.shard;
             let buffer = &state.buffers[shard.buffer];
+            if !buffer.keeps_state() {
+                continue;
+            }
             let weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
             self.read(WEIGHT, parameter, 0, weights)?;
             let Some((start, elements)) = owned_part(parameter, buffer) else { continue };

@@ -30,7 +30,7 @@ enum Underway {
     Nothing,
     /// This rank's file is being written, or waits for the others'.
     Writing(Box<Writing>),
-    /// Every file is there, and rank 0 makes them a checkpoint.
+    /// Every file is there, and the first rank makes them a checkpoint.
     Completing(Completing),
 }
 
@@ -45,7 +45,7 @@ struct Writing {
 struct Completing {
     saved: Saved,
     began: Instant,
-    /// On rank 0 alone.
+    /// On the first rank alone.
     thread: Option<JoinHandle<Result<(), String>>>,
 }
 
@@ -55,6 +55,8 @@ pub struct Saver<'a> {
     checkpoints: Checkpoints,
     world: &'a dyn Collectives,
     everyone: GroupId,
+    /// Their numbers, in the order of the group.
+    ranks: Vec<u64>,
     plan: PlanFile,
     log: Arc<Log>,
     underway: Underway,
@@ -87,12 +89,12 @@ impl View for &Staged {
 }
 
 /// The name of a rank's file.
-fn file_name(rank: usize) -> String {
+fn file_name(rank: u64) -> String {
     format!("rank-{rank:05}.safetensors")
 }
 
 /// Writes a rank's file and has it on the disk; length and checksum as they are read back.
-fn write(folder: &Path, rank: usize, staged: &[Staged]) -> anyhow::Result<(u64, String)> {
+fn write(folder: &Path, rank: u64, staged: &[Staged]) -> anyhow::Result<(u64, String)> {
     let path = folder.join(file_name(rank));
     let pieces: Vec<_> = staged.iter().map(|one| &one.saved).collect();
     let about = HashMap::from([(PIECES.to_owned(), serde_json::to_string(&pieces)?)]);
@@ -129,6 +131,7 @@ impl<'a> Saver<'a> {
             checkpoints,
             world,
             everyone,
+            ranks: world.groups().get(everyone.0).map(|group| group.ranks.clone()).unwrap_or_default(),
             plan,
             log: log.clone(),
             underway: Underway::Nothing,
@@ -139,7 +142,7 @@ impl<'a> Saver<'a> {
         }
     }
 
-    /// Whether a checkpoint is due after `done` steps. Rank 0's word counts, as clocks differ.
+    /// Whether a checkpoint is due after `done` steps. The first rank's word counts, as clocks differ.
     pub fn is_due(&self, done: u64) -> bool {
         if self.last == Some(done) || done == 0 || !matches!(self.underway, Underway::Nothing) {
             return false;
@@ -169,7 +172,7 @@ impl<'a> Saver<'a> {
         let spare = std::mem::take(&mut self.spare);
         let staged = stage(&trainer.state, &trainer.model, self.world, spare)?;
         let bytes = staged.iter().map(|one| one.bytes.len() as u64).sum();
-        let (checkpoints, rank) = (self.checkpoints.clone(), self.world.rank());
+        let (checkpoints, rank) = (self.checkpoints.clone(), self.world.rank() as u64);
         let thread = on_a_thread(move || {
             let folder = checkpoints.stage(done).map_err(anyhow::Error::from);
             let written = folder.and_then(|folder| write(&folder, rank, &staged));
@@ -230,7 +233,7 @@ impl<'a> Saver<'a> {
         self.finish()
     }
 
-    /// Tells the others what became of this rank's file. With all of them, rank 0 has them made a checkpoint.
+    /// Tells the others what became of this rank's file. With all of them, the first rank has them made a checkpoint.
     fn complete(&mut self, writing: Writing) -> anyhow::Result<()> {
         let Writing { mut index, bytes, stall, began, thread } = writing;
         let step = index.step;
@@ -245,12 +248,12 @@ impl<'a> Saver<'a> {
             Ok((bytes, crc32)) => [1, i64::try_from(*bytes)?, i64::from_str_radix(crc32, 16)?],
             Err(_) => [0; 3],
         };
-        let ranks = self.world.size(self.everyone);
-        let mut all = Tensor::f_zeros([ranks as i64, 3], (Kind::Int64, Device::Cpu))?;
+        let mut all = Tensor::f_zeros([self.ranks.len() as i64, 3], (Kind::Int64, Device::Cpu))?;
         self.world.all_gather(self.everyone, &Tensor::f_from_slice(&mine)?, &mut all)?;
         let all: Vec<i64> = Vec::try_from(all.f_view([-1])?)?;
         let all_bytes = all.chunks_exact(3).map(|one| one[1] as u64).sum();
-        let without = all.chunks_exact(3).position(|one| one[0] == 0);
+        let parts = || self.ranks.iter().zip(all.chunks_exact(3));
+        let without = parts().find(|(_, one)| one[0] == 0).map(|(rank, _)| *rank);
         let failed = match (&own, without) {
             (Err(reason), _) => Some(reason.clone()),
             (Ok(_), Some(rank)) => Some(format!("rank {rank} could not write its part; its log says why")),
@@ -258,17 +261,17 @@ impl<'a> Saver<'a> {
         };
         let saved = Saved { step, bytes, all_bytes, stall_seconds: stall, seconds: 0.0, failed };
         let mut thread = None;
-        if self.world.rank() == 0 {
+        if self.world.leads() {
             let (checkpoints, settings) = (self.checkpoints.clone(), self.settings);
             if saved.failed.is_some() {
                 checkpoints.discard(step);
             } else {
-                let part = |(rank, one): (usize, &[i64])| CheckpointFilePart {
+                let part = |(&rank, one): (&u64, &[i64])| CheckpointFilePart {
                     name: file_name(rank),
                     bytes: one[1] as u64,
                     crc32: format!("{:08x}", one[2]),
                 };
-                index.files = all.chunks_exact(3).enumerate().map(part).collect();
+                index.files = parts().map(part).collect();
                 thread = Some(on_a_thread(move || {
                     checkpoints.commit(&index).map_err(|error| error.to_string())?;
                     checkpoints.prune(settings.keep, settings.keep_every_hours);
@@ -310,7 +313,7 @@ impl<'a> Saver<'a> {
         Ok(Some(
             self.failed
                 .clone()
-                .unwrap_or_else(|| "rank 0 could not complete it; its log says why".to_owned()),
+                .unwrap_or_else(|| "the first rank could not complete it; its log says why".to_owned()),
         ))
     }
 }

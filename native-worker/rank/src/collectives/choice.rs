@@ -29,7 +29,7 @@ pub fn choose(
     let chosen =
         by_nccl(arguments, &host, name, device).inspect_err(|error| host.abort(&format!("{error:#}")))?;
     // On CPUs there is nothing to choose, so nothing is said.
-    let first = host.rank() == 0 && host.size(host.mine(GroupKind::World)?) > 1 && device != Device::Cpu;
+    let first = host.leads() && host.size(host.mine(GroupKind::World)?) > 1 && device != Device::Cpu;
     match chosen {
         Ok(nccl) => {
             if first {

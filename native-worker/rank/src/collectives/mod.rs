@@ -152,6 +152,12 @@ pub trait Collectives {
     /// Tells all ranks that this one fails, and why.
     fn abort(&self, reason: &str);
 
+    /// Whether this is the first rank of all: the one that does what is done once.
+    fn leads(&self) -> bool {
+        let all = self.groups().iter().find(|group| group.kind == GroupKind::World);
+        all.and_then(|all| all.ranks.first()).is_some_and(|&first| first == self.rank() as u64)
+    }
+
     /// The group of `kind` that this rank is in.
     ///
     /// # Errors

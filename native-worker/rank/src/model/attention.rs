@@ -4,7 +4,6 @@ use std::rc::Rc;
 
 use anyhow::{Context, ensure};
 use planner::Plan;
-use planner::layout::coordinates;
 use planner::model::{Attention, Rotation};
 use tch::Tensor;
 
@@ -132,14 +131,15 @@ impl Grouped {
         let part = |part: &str| format!("{name}.{part}");
         let matrix = names.take(&part("qkv.weight"))?;
         let shard = names.shard(matrix);
-        let (tp, index) = (plan.layout.tp, coordinates(&plan.layout, world.rank() as u64).tp);
+        let (tp, index) = (plan.layout.tp, plan.place_of(world.rank() as u64).tp);
         let queries = heads / kv_heads;
         // The planner cuts whole kv heads, or a plain matrix of rows where there are fewer of them than ranks.
         let own = (shard.shape.len() == 2).then(|| {
             let ranks = tp / kv_heads;
             [index / ranks, index % ranks * (heads / tp), heads / tp].map(|number| number as i64)
         });
-        let local = if own.is_some() { kv_heads } else { *shard.local_shape.first().context("a shape")? };
+        let local =
+            if own.is_some() { kv_heads } else { *shard.computed_shape().first().context("a shape")? };
         Ok(Grouped {
             mixed: [Some(matrix), names.optional(qkv_bias, &part("qkv.bias"))?]
                 .into_iter()

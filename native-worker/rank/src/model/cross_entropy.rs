@@ -9,21 +9,31 @@ use crate::collectives::{Collectives, GroupId, Reduce};
 
 /// The rows of the vocabulary that a rank holds.
 pub struct VocabularySlice {
-    start: i64,
+    /// First word and how many, in the order of the rows.
+    ranges: Vec<[i64; 2]>,
     rows: i64,
-    /// Of these, rows that are words; the rest is padding.
-    words: i64,
+    /// Rows that are padding: first row and how many.
+    padding: Vec<[i64; 2]>,
 }
 
 impl VocabularySlice {
-    /// `rows` rows from `start`, of a vocabulary of `words` words before padding.
+    /// The rows of these ranges `[first, end)`, of a vocabulary of `words` words before padding.
     ///
     /// # Errors
     /// When sizes are absurd.
-    pub fn new(start: u64, rows: u64, words: u64) -> anyhow::Result<VocabularySlice> {
+    pub fn new(held: &[[u64; 2]], words: u64) -> anyhow::Result<VocabularySlice> {
         let signed = |number: u64| i64::try_from(number).context("vocabulary size");
-        let here = words.saturating_sub(start).min(rows);
-        Ok(VocabularySlice { start: signed(start)?, rows: signed(rows)?, words: signed(here)? })
+        let (mut ranges, mut padding, mut rows) = (Vec::new(), Vec::new(), 0);
+        for &[first, end] in held {
+            let count = end.saturating_sub(first);
+            let here = words.saturating_sub(first).min(count);
+            if here < count {
+                padding.push([rows + signed(here)?, signed(count - here)?]);
+            }
+            ranges.push([signed(first)?, signed(count)?]);
+            rows += signed(count)?;
+        }
+        Ok(VocabularySlice { ranges, rows, padding })
     }
 
     /// Whether each word is in this slice, and its row in it (0 for words elsewhere).
@@ -31,10 +41,19 @@ impl VocabularySlice {
     /// # Errors
     /// When libtorch fails.
     pub fn localize(&self, words: &Tensor) -> anyhow::Result<(Tensor, Tensor)> {
-        let local = words.f_sub_scalar(self.start)?;
-        let inside = local.f_ge(0)?.f_logical_and(&local.f_lt(self.rows)?)?;
-        let local = local.f_mul(&inside.f_to_kind(Kind::Int64)?)?;
-        Ok((inside, local))
+        let mut found: Option<(Tensor, Tensor)> = None;
+        let mut row = 0;
+        for &[first, count] in &self.ranges {
+            let local = words.f_sub_scalar(first)?;
+            let inside = local.f_ge(0)?.f_logical_and(&local.f_lt(count)?)?;
+            let local = local.f_add_scalar(row)?.f_mul(&inside.f_to_kind(Kind::Int64)?)?;
+            found = Some(match found {
+                None => (inside, local),
+                Some((before, rows)) => (before.f_logical_or(&inside)?, rows.f_add(&local)?),
+            });
+            row += count;
+        }
+        found.context("a rank with no rows of the vocabulary")
     }
 
     /// The sum of the losses of all tokens (one fp64 number, still on the device), and the gradient of that sum times
@@ -56,8 +75,8 @@ impl VocabularySlice {
         let mut work = logits.f_reshape([-1, self.rows])?.f_to_kind(exact)?;
         // In fp32 and fp64 these are the logits themselves, worked on in place.
         drop(logits);
-        if self.words < self.rows {
-            let mut padding = work.f_narrow(1, self.words, self.rows - self.words)?;
+        for &[first, count] in &self.padding {
+            let mut padding = work.f_narrow(1, first, count)?;
             let _ = padding.f_fill_(f64::NEG_INFINITY)?;
         }
         let mut largest = work.f_amax([1_i64].as_slice(), true)?;

@@ -97,11 +97,12 @@ pub fn column_linear(
     let whole = move |slice: Tensor| if sequence_parallel { group.gather(&slice) } else { anyhow::Ok(slice) };
     let width = input.data().size().last().copied().unwrap_or(1);
     let shapes: Vec<Vec<i64>> = parameters.iter().map(|&parameter| tape.weight(parameter).size()).collect();
-    let weight = matrix(&tape.weight(parameters[0]), width)?;
+    let weight = tape.weight(parameters[0]);
     let bias = parameters.get(1).map(|&bias| tape.weight(bias).f_detach()?.f_reshape([-1])).transpose()?;
-    let data = whole(input.data().shallow_clone())?.f_linear(&weight, bias.as_ref())?;
+    let data = whole(input.data().shallow_clone())?.f_linear(&matrix(&weight, width)?, bias.as_ref())?;
     let backward = move |gradient: Tensor| {
-        let of_input = gradient.f_matmul(&weight)?;
+        // Made again: of rows that don't lie together it is a copy, which nobody should keep.
+        let of_input = gradient.f_matmul(&matrix(&weight, width)?)?;
         let of_input = match group.size() {
             1 => of_input,
             _ if sequence_parallel => group.sum_scatter(&of_input)?,

@@ -34,7 +34,7 @@ use std::rc::Rc;
 use anyhow::{Context, bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::shard::{RankShards, padded_vocabulary};
+use planner::shard::RankShards;
 use tch::{Device, Tensor};
 
 use crate::collectives::{Collectives, Form, GroupId};
@@ -112,8 +112,7 @@ impl Model {
     pub fn new(plan: &Plan, shards: &RankShards, world: &dyn Collectives) -> anyhow::Result<Model> {
         let (architecture, training) = (&plan.model, &plan.training);
         let tp = world.mine(GroupKind::Tp)?;
-        let rows = padded_vocabulary(plan) / plan.layout.tp;
-        let start = world.index(tp)? as u64 * rows;
+        let words = plan.vocabulary_rows(world.rank() as u64);
         let settings = Settings::new(plan, world)?;
         let length = i64::try_from(training.seq_len)?;
         if let Some(positions) = architecture.learned_positions {
@@ -140,7 +139,7 @@ impl Model {
         Ok(Model {
             tp,
             settings,
-            vocabulary: VocabularySlice::new(start, rows, architecture.vocab_size)?,
+            vocabulary: VocabularySlice::new(&words, architecture.vocab_size)?,
             parts: Parts::find(plan, shards, world)?,
             sizes: [
                 positions.len() as i64,

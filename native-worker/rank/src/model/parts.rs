@@ -3,7 +3,7 @@
 
 use anyhow::{Context, ensure};
 use planner::Plan;
-use planner::layout::{chunks_of_stage, coordinates};
+use planner::layout::chunks_of_stage;
 use planner::shard::RankShards;
 
 use super::layer::Layer;
@@ -70,7 +70,7 @@ impl Parts {
             }
             words.context("the embedding")
         };
-        let stage = coordinates(&plan.layout, shards.rank).pp;
+        let stage = plan.place_of(shards.rank).pp;
         let held = chunks_of_stage(&plan.layout, model.num_layers, stage)
             .with_context(|| format!("the planner gives stage {stage} no layers"))?;
         let mut chunks = Vec::with_capacity(held.len());

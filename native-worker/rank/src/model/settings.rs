@@ -43,7 +43,7 @@ impl Settings {
             seq_len: training.seq_len,
             rotations: plan.model.rotations(),
             // The balancing loss is a mean over the micro batches of all replicas.
-            balance_scale: training.micro_batch_size as f64 / training.global_batch_size as f64,
+            balance_scale: training.micro_batch_size as f64 / plan.sequences() as f64,
         })
     }
 

@@ -49,7 +49,7 @@ pub struct Parameter {
     /// The planner's description.
     pub shard: ParamShard,
     leaf: Tensor,
-    /// Its part of the main gradient buffer, in its own shape.
+    /// Its part of the main gradient buffer, in its own shape; of a core of nonuniform tensor parallelism, what that computes.
     pub gradient: Tensor,
 }
 
@@ -132,6 +132,11 @@ impl Buffer {
         view(whole, self.kept.start, self.kept.elements)
     }
 
+    /// Whether this rank updates any of it. An extra of nonuniform tensor parallelism does not: it gets weights from cores.
+    pub fn keeps_state(&self) -> bool {
+        self.kept.elements > 0
+    }
+
     /// Whether other ranks keep state of it too.
     pub fn is_split(&self) -> bool {
         self.kept.elements < self.shard.elements
@@ -178,7 +183,7 @@ fn start(buffer: &Buffer, shard: &ParamShard, seed: u64) -> anyhow::Result<()> {
 }
 
 impl State {
-    /// Allocates the planner's buffers, and starts every parameter from a seed; without one all is 0, for somebody to fill.
+    /// Allocates the planner's buffers, and starts from a seed every parameter that this rank updates; without one all is 0, for somebody to fill.
     ///
     /// # Errors
     /// When memory runs out, or the planner's description does not hold together.
@@ -200,9 +205,13 @@ impl State {
             let shape: Vec<i64> =
                 shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
             let slice = |whole: &Tensor| -> anyhow::Result<Tensor> {
-                Ok(view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?)
+                let kept = view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?;
+                Ok(match shard.computed_rows() {
+                    Some((dim, rows)) => kept.f_narrow(length(dim as u64)?, 0, length(rows)?)?,
+                    None => kept,
+                })
             };
-            if let Some(seed) = seed {
+            if let Some(seed) = seed.filter(|_| buffer.keeps_state()) {
                 start(buffer, shard, seed)?;
             }
             let leaf = slice(&buffer.weights)?.f_detach()?.f_set_requires_grad(true)?;

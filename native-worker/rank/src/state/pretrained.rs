@@ -25,6 +25,9 @@ pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &
         map.parameters.iter().map(|mapped| (mapped.name.as_str(), mapped)).collect();
     for parameter in &state.parameters {
         let shard = &parameter.shard;
+        if !state.buffers[shard.buffer].keeps_state() {
+            continue;
+        }
         let mapped = by_name
             .get(shard.name.as_str())
             .with_context(|| format!("{} has nothing for {}", folder.path().display(), shard.name))?;

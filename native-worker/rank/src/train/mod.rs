@@ -1,6 +1,7 @@
 //! Training: what a step is.
 
 pub mod data;
+mod extras;
 mod loss_scale;
 mod muon;
 pub mod optimizer;

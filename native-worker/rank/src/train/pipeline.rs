@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use planner::Plan;
-use planner::layout::{GroupKind, coordinates};
+use planner::layout::GroupKind;
 use planner::schedule::{self, Action, ActionKind, Payload, Pipeline, Step, Transfer};
 use planner::wire::{Trace, TracedStep};
 use tch::Tensor;
@@ -71,7 +71,7 @@ impl Stage {
     /// When the planner made no pipeline group with this rank.
     pub(super) fn new(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Stage> {
         let pipeline = Pipeline::of(plan);
-        let stage = coordinates(&plan.layout, world.rank() as u64).pp;
+        let stage = plan.place_of(world.rank() as u64).pp;
         let group = world.mine(GroupKind::Pp)?;
         ensure!(
             world.index(group)? as u64 == stage,

@@ -1,10 +1,14 @@
 //! What ranks add up in a step: losses, gradients, norms; and how updated weights come back.
 
+use std::collections::BTreeMap;
+
 use anyhow::{bail, ensure};
+use planner::Plan;
 use planner::layout::{Group, GroupKind};
 use planner::shard::{BufferShard, ParamShard};
 use tch::{Device, Kind, Tensor};
 
+use super::extras::Extras;
 use super::optimizer::owned_part;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Kept, State, view};
@@ -13,12 +17,13 @@ use crate::state::{Kept, State, view};
 pub struct Reduction<'a> {
     world: &'a dyn Collectives,
     everyone: GroupId,
+    extras: Extras<'a>,
 }
 
 /// A gradient that overflowed, or is no number.
 pub struct NotFinite {
     /// The first rank of which this is so.
-    pub rank: usize,
+    pub rank: u64,
     /// The sum of its squares.
     pub squares: f64,
 }
@@ -27,9 +32,10 @@ impl<'a> Reduction<'a> {
     /// Over this world.
     ///
     /// # Errors
-    /// When the planner made no group of all ranks.
-    pub fn new(world: &'a dyn Collectives) -> anyhow::Result<Reduction<'a>> {
-        Ok(Reduction { world, everyone: world.mine(GroupKind::World)? })
+    /// When the planner made no group of all ranks, or does not say what extras give to cores.
+    pub fn new(plan: &Plan, state: &State, world: &'a dyn Collectives) -> anyhow::Result<Reduction<'a>> {
+        let extras = Extras::new(plan, state, world)?;
+        Ok(Reduction { world, everyone: world.mine(GroupKind::World)?, extras })
     }
 
     /// The mean loss, from one rank of each tensor-parallel group; which rank's is not a number, if one's is not.
@@ -38,15 +44,12 @@ impl<'a> Reduction<'a> {
     /// When the collective fails, or a loss is not a number.
     pub fn global_loss(&self, step: u64, loss_sum: f64, tokens: u64) -> anyhow::Result<f64> {
         let all = self.every_ranks(loss_sum)?;
-        if let Some(rank) = all.iter().position(|loss| !loss.is_finite()) {
-            bail!(
-                "the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data",
-                all[rank]
-            );
+        if let Some((rank, loss)) = all.iter().find(|(_, loss)| !loss.is_finite()) {
+            bail!("the loss is {loss} in step {step} on rank {rank}; lower run.lr or look at the data");
         }
         let counted = |group: &&Group| group.kind == GroupKind::Tp;
         let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
-        let sum: f64 = firsts.filter_map(|&rank| all.get(rank as usize)).sum();
+        let sum: f64 = firsts.filter_map(|rank| all.get(rank)).sum();
         Ok(sum / tokens as f64)
     }
 
@@ -56,6 +59,7 @@ impl<'a> Reduction<'a> {
     /// When a collective fails.
     pub fn reduce_gradients(&self, state: &State) -> anyhow::Result<()> {
         self.sum_partial_gradients(state)?;
+        self.extras.gather_gradients(state)?;
         for buffer in &state.buffers {
             let group = self.world.mine(buffer.shard.group)?;
             if self.world.size(group) == 1 {
@@ -127,19 +131,20 @@ impl<'a> Reduction<'a> {
         }
         let squares = squares.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
         let all = self.every_ranks(squares)?;
-        Ok(match all.iter().position(|squares| !squares.is_finite()) {
-            Some(rank) => Err(NotFinite { rank, squares: all[rank] }),
-            None => Ok(all.iter().sum::<f64>().sqrt()),
+        Ok(match all.iter().find(|(_, squares)| !squares.is_finite()) {
+            Some((&rank, &squares)) => Err(NotFinite { rank, squares }),
+            None => Ok(all.values().sum::<f64>().sqrt()),
         })
     }
 
-    /// One number of every rank, in rank order.
-    fn every_ranks(&self, number: f64) -> anyhow::Result<Vec<f64>> {
-        let ranks = self.world.size(self.everyone);
+    /// One number of every rank.
+    fn every_ranks(&self, number: f64) -> anyhow::Result<BTreeMap<u64, f64>> {
+        let ranks = self.world.groups().get(self.everyone.0).map(|group| group.ranks.as_slice());
+        let ranks = ranks.unwrap_or_default();
         let mine = Tensor::f_from_slice(&[number])?;
-        let mut all = Tensor::f_zeros([ranks as i64], (Kind::Double, Device::Cpu))?;
+        let mut all = Tensor::f_zeros([ranks.len() as i64], (Kind::Double, Device::Cpu))?;
         self.world.all_gather(self.everyone, &mine, &mut all)?;
-        Ok(Vec::try_from(&all)?)
+        Ok(ranks.iter().copied().zip(Vec::<f64>::try_from(&all)?).collect())
     }
 
     /// Hands updated weights to the ranks that hold the same slices.
@@ -148,18 +153,27 @@ impl<'a> Reduction<'a> {
     /// When a collective fails.
     pub fn gather_weights(&self, state: &State) -> anyhow::Result<()> {
         for buffer in &state.buffers {
-            if buffer.is_split() {
+            if buffer.is_split() && buffer.keeps_state() {
                 let group = self.world.mine(buffer.shard.group)?;
                 let mut weights = buffer.weights.shallow_clone();
                 let owned = buffer.owned(&weights)?;
                 self.world.all_gather(group, &owned, &mut weights)?;
             }
         }
-        Ok(())
+        self.hand_out_weights(state)
+    }
+
+    /// Hands weights from cores of nonuniform tensor parallelism to extras, which keep no state of their own.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn hand_out_weights(&self, state: &State) -> anyhow::Result<()> {
+        self.extras.hand_out_weights(state)
     }
 }
 
-/// Members of a group own equal parts in the order of the group, or each the whole: what the collectives do.
+/// Members of a group own equal parts in the order of the group, or each the whole, or a rank that sums nothing owns nothing:
+/// what the collectives do.
 ///
 /// # Errors
 /// When the planner says otherwise.
@@ -169,8 +183,9 @@ pub fn check_owned(shard: &BufferShard, world: &dyn Collectives) -> anyhow::Resu
     let (kept, _) = Kept::of(shard)?;
     let whole = kept.elements == shard.elements && kept.start == 0;
     let part = kept.elements * members == shard.elements && kept.start == index * kept.elements;
+    let none = kept.elements == 0 && members == 1;
     ensure!(
-        whole || part,
+        whole || part || none,
         "the planner gives member {index} of {members} the elements {} to {} of {}, which is no equal part",
         kept.start,
         kept.end(),

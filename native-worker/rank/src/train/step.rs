@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use planner::Plan;
-use planner::layout::GroupKind;
 use planner::wire::{LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
 
@@ -60,8 +59,8 @@ pub struct Trainer<'a> {
     /// What the rank keeps.
     pub state: State,
     reduction: Reduction<'a>,
-    dp_index: u64,
     scaler: Scaler,
+    replica: u64,
     /// Steps and sequences that were trained before this process.
     before: (u64, u64),
     /// Live bytes of the rank at rest, which every step must return to.
@@ -158,10 +157,12 @@ impl<'a> Trainer<'a> {
             before = (source.index().step, source.index().samples);
             source.fill(&state, &model, &plan.parameter_names())?;
         }
-        let dp_index = world.index(world.mine(GroupKind::Dp)?)? as u64;
+        let replica = plan.place_of(world.rank() as u64).dp;
         for buffer in &state.buffers {
             check_owned(&buffer.shard, world)?;
         }
+        let reduction = Reduction::new(plan, &state, world)?;
+        reduction.hand_out_weights(&state)?;
         let live = tracker.read().live;
         ensure!(
             live.of(Category::Step) == 0,
@@ -169,7 +170,6 @@ impl<'a> Trainer<'a> {
             live.of(Category::Step)
         );
         let at_rest = live.total();
-        let reduction = Reduction::new(world)?;
         let stage = Stage::new(plan, world)?;
         Ok(Trainer {
             plan,
@@ -181,8 +181,8 @@ impl<'a> Trainer<'a> {
             stage,
             state,
             reduction,
-            dp_index,
             scaler: Scaler::new(plan.training.loss_scale, scale),
+            replica,
             before,
             at_rest,
             at_rest_on_gpu: None,
@@ -300,19 +300,19 @@ impl<'a> Trainer<'a> {
     /// Sequences that `step` steps have read.
     pub fn samples_after(&self, step: u64) -> u64 {
         let (steps, samples) = self.before;
-        samples + step.saturating_sub(steps) * self.plan.training.global_batch_size
+        samples + step.saturating_sub(steps) * self.plan.sequences()
     }
 
     pub(super) fn tokens(&self) -> u64 {
-        self.plan.training.global_batch_size * self.plan.training.seq_len
+        self.plan.sequences() * self.plan.training.seq_len
     }
 
-    /// Which samples a micro batch of this rank holds depends on its data-parallel index alone; all together, a step's
+    /// Which samples a micro batch of this rank holds depends on its replica alone; all together, a step's
     /// micro batches hold the same samples in every layout.
     pub(super) fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
         let training = &self.plan.training;
         let (sequence, rows) = (training.seq_len, training.micro_batch_size);
-        let first = self.samples_after(step - 1) + (microbatch * self.plan.layout.dp + self.dp_index) * rows;
+        let first = self.samples_after(step - 1) + self.plan.first_sequence(self.replica, microbatch);
         let mut tokens = Vec::new();
         for row in 0..rows {
             tokens.extend(self.data.sample(first + row, sequence)?);

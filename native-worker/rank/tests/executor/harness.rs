@@ -167,9 +167,17 @@ impl Run {
         Run::on_kept_ranks(plan, true)
     }
 
+    /// The same on so many ranks, of a plan that leaves some out.
+    pub fn complete_with_dumps_on(plan: &Value, ranks: u64) -> Run {
+        Run::on_ranks(plan, ranks, true)
+    }
+
     fn on_kept_ranks(plan: &Value, dumps: bool) -> Run {
+        Run::on_ranks(plan, plan["cluster"]["gpus_per_node"].as_u64().unwrap(), dumps)
+    }
+
+    fn on_ranks(plan: &Value, world: u64, dumps: bool) -> Run {
         let run = Run::prepare(plan);
-        let world = plan["cluster"]["gpus_per_node"].as_u64().unwrap();
         kept::carry_out(&run, world, dumps).unwrap_or_else(|failed| panic!("{failed}: {plan}"));
         run
     }

@@ -15,6 +15,7 @@ mod layouts;
 mod life;
 mod memory;
 mod nccl;
+mod nonuniform;
 mod optimizers;
 mod parity;
 mod pipeline;

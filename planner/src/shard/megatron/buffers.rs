@@ -161,19 +161,22 @@ pub(super) fn buffer(plan: &Plan, kind: BufferKind, held: &StageElements, slot: 
     if elements == 0 {
         return None;
     }
-    let core = plan.role == Some(RankRole::Core) && plan.nonuniform.is_some();
+    let native = plan.runtime == Runtime::Native;
+    let core = plan.role == Some(RankRole::Core) && plan.nonuniform.is_some() && !native;
     let gradients = || allocated(plan, group, sizes.gradients_padded, sizes.gradients_exact);
     let quantised =
         |elements| LowPrecisionWeights { elements, bytes: quantised_bytes(plan, elements).into() };
     let state = |optimizer, offset, elements| {
         let mut state = StateShard::new(optimizer, &state_types(plan, optimizer), offset, elements);
         // The worker keeps all of it where its weights are.
-        if plan.runtime != Runtime::Native {
+        if !native {
             state.host_fraction = training.optimizer.offload_fraction.clamp(0.0, 1.0);
         }
         state
     };
     let states = match kind.rule {
+        // The worker's cores update for extras, too.
+        Some(rule) if native && plan.role == Some(RankRole::Extra) => vec![state(rule, Some(0), 0)],
         Some(rule) => {
             let part = elements / owners;
             vec![state(rule, Some(number * part), part)]

@@ -9,9 +9,9 @@ use crate::layout::Chunk;
 use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::shard::{Family, Module};
-use crate::wire::OptimizerKind;
+use crate::wire::{OptimizerKind, Runtime};
 
-/// Elements of one kind (dense or routed experts) on one rank.
+/// Elements of one kind (dense or routed experts) that one rank keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Elements {
     /// All of them.
@@ -30,10 +30,12 @@ impl Elements {
     fn of(plan: &Plan, family: &Family) -> Elements {
         let (size, count) = (family.local_elements(), family.count);
         let gradients = with_rows_of_extras(plan, size, family.cut.map(|cut| cut.0));
-        let exact = size * count;
+        // The worker's cores keep weights and state of those rows, too.
+        let kept = if plan.runtime == Runtime::Native { gradients } else { size };
+        let exact = kept * count;
         Elements {
             exact,
-            padded: size.next_multiple_of(PARAM_ALIGNMENT) * count,
+            padded: kept.next_multiple_of(PARAM_ALIGNMENT) * count,
             gradients_exact: gradients * count,
             gradients_padded: gradients.next_multiple_of(PARAM_ALIGNMENT) * count,
             quantised: if is_quantised(family) { exact } else { 0 },

@@ -10,15 +10,14 @@ use crate::model::Role;
 use crate::nonuniform::{RankRole, ReshardedSlice};
 use crate::plan::Plan;
 use crate::shard::{Family, Module, ParamShard, RankShards};
+use crate::wire::Runtime;
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
-    let at = coordinates(&plan.layout, rank);
-    let Some(nonuniform) = &plan.nonuniform else { return shards_at(plan, rank, at) };
-    let role = nonuniform.shrunk.role(&at);
-    match role {
-        RankRole::Inactive => RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None },
-        _ => shards_at(&plan.of_role(role), rank, Coordinates { tp: nonuniform.shrunk.place(&at), ..at }),
+    match plan.role_of(rank) {
+        None => shards_at(plan, rank, coordinates(&plan.layout, rank)),
+        Some(RankRole::Inactive) => RankShards { rank, params: Vec::new(), buffers: Vec::new(), fsdp: None },
+        Some(role) => shards_at(&plan.of_role(role), rank, plan.place_of(rank)),
     }
 }
 
@@ -70,6 +69,7 @@ fn shards_at(plan: &Plan, rank: u64, at: Coordinates) -> RankShards {
     let held = StageElements::of(plan, at.pp);
     let slot = match plan.role {
         Some(RankRole::Extra) => Slot::FIRST,
+        Some(_) => Slot { dense: at.cp + plan.layout.cp * at.dp, expert: at.edp },
         _ => Slot { dense: place_in_group(&plan.layout, rank, GroupKind::DpCp), expert: at.edp },
     };
     let mut buffers = Vec::new();
@@ -100,16 +100,21 @@ fn shard_of(
     let parameter = &family.parameter;
     let name = name_of(family, layer, expert);
     let mut offset = vec![0; parameter.shape.len()];
+    let mut local_shape = family.local_shape.clone();
     let mut resharded = None;
     if let Some((group, dim)) = family.cut {
         let slot = if group == GroupKind::Etp { at.etp } else { at.tp };
         if let (GroupKind::Tp, Some(role), Some(nonuniform)) = (group, plan.role, &plan.nonuniform) {
             let rank = (&nonuniform.shrunk, role, slot);
-            resharded = ReshardedSlice::of(&plan.model, parameter.module, parameter.shape[dim], rank);
+            resharded = ReshardedSlice::of(&plan.model, parameter.module, (dim, parameter.shape[dim]), rank);
+            // The worker's cores keep the slice of a reduced rank.
+            if plan.runtime == Runtime::Native && role == RankRole::Core {
+                local_shape[dim] = parameter.shape[dim] / nonuniform.shrunk.reduced;
+            }
         }
         offset[dim] = match &resharded {
             Some(slice) => slice.rows.first().map_or(0, |rows| rows[0]),
-            None => slot * family.local_shape[dim],
+            None => slot * local_shape[dim],
         };
     }
     ParamShard {
@@ -118,7 +123,7 @@ fn shard_of(
         layer: layer.filter(|_| name.starts_with("layers.")),
         name,
         offset,
-        local_shape: family.local_shape.clone(),
+        local_shape,
         unpadded_rows: match parameter.role {
             Role::Vocabulary => plan.model.vocab_size,
             _ => parameter.shape[0],

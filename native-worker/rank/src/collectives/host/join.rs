@@ -1,5 +1,5 @@
-//! How ranks find each other. Rank 0 listens at MASTER_ADDR:MASTER_PORT; the others tell it who they are and get
-//! everybody's address; then each connects to all lower ranks. Both ends of a link prove the run's key first. A stranger
+//! How ranks find each other. The first that takes part, rank 0 unless its GPU failed, listens at MASTER_ADDR:MASTER_PORT;
+//! the others tell it who they are and get everybody's address; then each connects to all lower ranks. Both ends of a link prove the run's key first. A stranger
 //! on the port, or a rank of another run, is turned away without harm; a rank of this run with another plan or version
 //! ends the run with both named.
 
@@ -122,9 +122,11 @@ fn mismatch(ours: &Identity, theirs: &Identity) -> Option<String> {
 
 /// Where and how to meet.
 pub struct Meeting {
-    /// Host of rank 0.
+    /// The ranks that take part, ascending.
+    pub members: Vec<usize>,
+    /// Host of the first of them.
     pub address: String,
-    /// Port of rank 0.
+    /// Its port.
     pub port: u16,
     /// The run's key; a world of one rank needs none.
     pub key: Option<Key>,
@@ -137,31 +139,36 @@ pub struct Meeting {
 /// Links this rank with all others.
 ///
 /// # Errors
-/// When rank 0 can't listen, somebody is missing at the deadline or gone before, or ranks don't match.
+/// When the first can't listen, somebody is missing at the deadline or gone before, or ranks don't match.
 pub fn join(mut me: Identity, meeting: &Meeting, links: &mut dyn Linking) -> anyhow::Result<()> {
     let timeout = meeting.timeout;
     let deadline = Instant::now() + timeout;
-    if me.world_size == 1 {
+    let members = meeting.members.as_slice();
+    let mine = members.iter().position(|&member| member == me.rank);
+    let mine = mine.with_context(|| format!("rank {} takes no part in the run", me.rank))?;
+    if members.len() == 1 {
         return Ok(());
     }
     let key = meeting.key.as_ref().context("ranks of one world need the run's key")?;
-    if me.rank == 0 {
+    if mine == 0 {
         return gather(&me, meeting, key, deadline, links);
     }
     let (mut first, listener) = reach(&mut me, meeting, key, deadline)?;
     // From now on, so that no higher rank has to wait until this one has linked with all lower ones.
     let arriving = Greetings::begin(listener, key.clone(), &me)?;
-    let peers = welcome(&mut first, &me, deadline, timeout)?;
-    ensure!(peers.len() == me.world_size, "rank 0 named {} ranks, not {}", peers.len(), me.world_size);
-    // First, so that rank 0 can tell of a failure while the others link.
+    let peers = welcome(&mut first, &me, members[0], deadline, timeout)?;
+    let named: Vec<usize> = peers.iter().map(|(_, identity)| identity.rank).collect();
+    ensure!(named == members, "rank {} named ranks {named:?}, not {members:?}", members[0]);
+    // First, so that the first rank can tell of a failure while the others link.
     links.link(Peer { identity: peers[0].1.clone(), stream: first })?;
-    for (rank, (address, identity)) in peers.iter().enumerate().take(me.rank).skip(1) {
+    for (address, identity) in peers.iter().take(mine).skip(1) {
+        let rank = identity.rank;
         let stream = reach_peer(&me, *address, identity, key, deadline)
             .with_context(|| format!("rank {rank} (process {} on {})", identity.pid, identity.host))?;
         links.link(Peer { identity: identity.clone(), stream })?;
     }
     let missing = |links: &dyn Linking| -> Vec<usize> {
-        (me.rank + 1..me.world_size).filter(|&rank| !links.linked(rank)).collect()
+        members[mine + 1..].iter().copied().filter(|&rank| !links.linked(rank)).collect()
     };
     while !missing(links).is_empty() {
         let Some((stream, identity)) = arriving.next(deadline, || links.failure())? else {
@@ -172,7 +179,7 @@ pub fn join(mut me: Identity, meeting: &Meeting, links: &mut dyn Linking) -> any
                 missing(links)
             );
         };
-        let known = identity.run == me.run && identity.rank > me.rank && identity.rank < me.world_size;
+        let known = identity.run == me.run && members[mine + 1..].contains(&identity.rank);
         if known && !links.linked(identity.rank) {
             links.link(Peer { identity, stream })?;
         }
@@ -184,7 +191,7 @@ fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
 }
 
-/// Rank 0's side.
+/// The first rank's side.
 fn gather(
     me: &Identity,
     meeting: &Meeting,
@@ -192,12 +199,16 @@ fn gather(
     deadline: Instant,
     links: &mut dyn Linking,
 ) -> anyhow::Result<()> {
-    let Meeting { address, port, timeout, .. } = meeting;
+    let Meeting { members, address, port, timeout, .. } = meeting;
     let listener = TcpListener::bind((address.as_str(), *port)).with_context(|| {
-        format!("rank 0 can't listen on MASTER_ADDR:MASTER_PORT {address}:{port}; set MASTER_PORT to a free port of rank 0's host")
+        format!(
+            "rank {0} can't listen on MASTER_ADDR:MASTER_PORT {address}:{port}; set MASTER_PORT to a free port of rank {0}'s host",
+            me.rank
+        )
     })?;
     let arriving = Greetings::begin(listener, key.clone(), me)?;
-    let mut joined: Vec<Option<Peer>> = (0..me.world_size).map(|_| None).collect();
+    // In the order of the members, this rank's own place empty.
+    let mut joined: Vec<Option<Peer>> = members.iter().map(|_| None).collect();
     while joined.iter().skip(1).any(Option::is_none) {
         let gone = || {
             let peer = joined.iter().flatten().find(|peer| closed(&peer.stream))?;
@@ -214,11 +225,12 @@ fn gather(
             }
         };
         let Some((mut stream, identity)) = next else {
-            let missing: Vec<usize> = (1..me.world_size).filter(|&rank| joined[rank].is_none()).collect();
+            let absent = members.iter().zip(&joined).skip(1).filter(|(_, peer)| peer.is_none());
+            let missing: Vec<usize> = absent.map(|(&rank, _)| rank).collect();
             let reason = format!(
                 "{} of {} ranks joined within {} s; missing are ranks {missing:?}",
-                me.world_size - missing.len(),
-                me.world_size,
+                members.len() - missing.len(),
+                members.len(),
                 timeout.as_secs()
             );
             refuse_all(&arriving, &mut joined, &reason);
@@ -232,11 +244,15 @@ fn gather(
             let _ = send(&mut stream, &Reply::Refused { reason });
             continue;
         }
+        let place = members.iter().skip(1).position(|&member| member == identity.rank);
+        let free = place.map(|place| place + 1).filter(|&place| joined[place].is_none());
         let twice = || {
-            joined.get(identity.rank).is_none_or(Option::is_some).then(|| {
+            free.is_none().then(|| {
                 format!(
                     "rank {} on {} joined twice or is not of this world of {} ranks",
-                    identity.rank, identity.host, me.world_size
+                    identity.rank,
+                    identity.host,
+                    members.len()
                 )
             })
         };
@@ -246,8 +262,9 @@ fn gather(
             refuse_all(&arriving, &mut joined, &reason);
             bail!(reason);
         }
-        let rank = identity.rank;
-        joined[rank] = Some(Peer { identity, stream });
+        if let Some(joined) = free.and_then(|place| joined.get_mut(place)) {
+            *joined = Some(Peer { identity, stream });
+        }
     }
     let mut peers = vec![(SocketAddr::from(([0, 0, 0, 0], *port)), me.clone())];
     for peer in joined.iter().flatten() {
@@ -263,7 +280,7 @@ fn gather(
     Ok(())
 }
 
-/// How long rank 0 still tells newcomers why the run can't start.
+/// How long the first rank still tells newcomers why the run can't start.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Tells all why the run can't start: those who have joined, and those who come soon after.
@@ -282,15 +299,16 @@ fn refuse_all(arriving: &Greetings, joined: &mut [Option<Peer>], reason: &str) {
     }
 }
 
-/// Connects to rank 0, which may start later, and gives the link and a listener for higher ranks. What has rank 0's port
-/// but not its key is not spoken to: rank 0 may be at another address of the same name, or still come.
+/// Connects to the first rank, which may start later, and gives the link and a listener for higher ranks. What has its port
+/// but not its key is not spoken to: the rank may be at another address of the same name, or still come.
 fn reach(
     me: &mut Identity,
     meeting: &Meeting,
     key: &Key,
     deadline: Instant,
 ) -> anyhow::Result<(TcpStream, TcpListener)> {
-    let Meeting { address, port, timeout, .. } = meeting;
+    let Meeting { members, address, port, timeout, .. } = meeting;
+    let first = members.first().copied().unwrap_or_default();
     let mut last = String::new();
     let mut pause = Duration::from_millis(10);
     let mut stranger: Option<String> = None;
@@ -299,7 +317,7 @@ fn reach(
             Err(error) => last = format!("its name can't be resolved: {error}"),
             Ok(found) => {
                 for candidate in found {
-                    match reach_candidate(me, candidate, key, deadline) {
+                    match reach_candidate(me, (first, candidate), key, deadline) {
                         Ok(reached) => return Ok(reached),
                         Err(Unreached::NoConnection(error)) => last = error.to_string(),
                         Err(Unreached::Stranger(error)) if stranger.is_none() => {
@@ -319,7 +337,7 @@ fn reach(
         pause = (pause * 2).min(Duration::from_millis(100));
     }
     bail!(
-        "rank {} could not reach rank 0 at MASTER_ADDR:MASTER_PORT {address}:{port} within {} s: {}",
+        "rank {} could not reach rank {first} at MASTER_ADDR:MASTER_PORT {address}:{port} within {} s: {}",
         me.rank,
         timeout.as_secs(),
         stranger.unwrap_or(last)
@@ -338,11 +356,11 @@ enum Unreached {
 
 fn reach_candidate(
     me: &mut Identity,
-    candidate: SocketAddr,
+    (first, candidate): (usize, SocketAddr),
     key: &Key,
     deadline: Instant,
 ) -> Result<(TcpStream, TcpListener), Unreached> {
-    let (mut stream, reached) = prove(candidate, key, 0, deadline)?;
+    let (mut stream, reached) = prove(candidate, key, first, deadline)?;
     let listening = stream.local_addr().and_then(|local| listen(local.ip()));
     let (listener, port) = listening.context("listening for higher ranks").map_err(Unreached::Broken)?;
     me.port = port;
@@ -374,7 +392,7 @@ fn soon(deadline: Instant) -> Instant {
     deadline.min(Instant::now() + PROOF_PATIENCE)
 }
 
-/// Links with a lower rank, which listens since before rank 0 named it.
+/// Links with a lower rank, which listens since before the first rank named it.
 fn reach_peer(
     me: &Identity,
     address: SocketAddr,
@@ -407,14 +425,15 @@ fn reach_peer(
 fn welcome(
     stream: &mut TcpStream,
     me: &Identity,
+    first: usize,
     deadline: Instant,
     timeout: Duration,
 ) -> anyhow::Result<Vec<(SocketAddr, Identity)>> {
     let reply: Reply = receive(stream, left(deadline)).with_context(|| {
         format!(
-            "rank {} reached {} but got no welcome within {} s; is that rank 0, and have all ranks started?",
+            "rank {} reached {} but got no welcome within {} s; is that rank {first}, and have all ranks started?",
             me.rank,
-            stream.peer_addr().map_or_else(|_| "rank 0".to_owned(), |address| address.to_string()),
+            stream.peer_addr().map_or_else(|_| format!("rank {first}"), |address| address.to_string()),
             timeout.as_secs()
         )
     })?;

@@ -135,12 +135,15 @@ impl HostCollectives {
     pub fn join(identity: Identity, meeting: Meeting, groups: Vec<Group>) -> anyhow::Result<HostCollectives> {
         let (rank, world) = (identity.rank, identity.world_size);
         for group in &groups {
-            let outside = group.ranks.iter().find(|&&member| member >= world as u64);
+            let part =
+                |member: u64| meeting.members.iter().any(|&rank| rank as u64 == member && rank < world);
+            let outside = group.ranks.iter().find(|&&member| !part(member));
             ensure!(
                 outside.is_none(),
-                "{:?} group {} has rank {outside:?} in it, but the world has {world} ranks",
+                "{:?} group {} has rank {outside:?} in it, but the world has {world} ranks, of which {} take part",
                 group.kind,
-                group.index
+                group.index,
+                meeting.members.len()
             );
         }
         let board = Arc::new(Board::new(world));

@@ -52,7 +52,14 @@ fn join_at(
     timeout: Duration,
 ) -> anyhow::Result<HostCollectives> {
     let groups = groups(identity.world_size);
-    let meeting = Meeting { address: address.to_owned(), port, key: Some(key), timeout, last_resort: None };
+    let meeting = Meeting {
+        members: (0..identity.world_size).collect(),
+        address: address.to_owned(),
+        port,
+        key: Some(key),
+        timeout,
+        last_resort: None,
+    };
     HostCollectives::join(identity, meeting, groups)
 }
 

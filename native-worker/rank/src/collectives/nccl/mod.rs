@@ -205,10 +205,10 @@ fn connect(host: &HostCollectives, nccl: &Arc<Nccl>) -> anyhow::Result<Connected
     let (control, me) = (host.control(), host.rank() as u64);
     host.note("connecting all ranks by NCCL");
     let world = host.mine(GroupKind::World)?;
-    let (parts, of_groups, of_lanes) = parts::of(host.groups(), host.size(world) as u64);
-    let mut id = identifier(nccl, host.rank() == 0)?;
+    let (parts, of_groups, of_lanes) = parts::of(host.groups());
+    let mut id = identifier(nccl, host.leads())?;
     host.broadcast(world, 0, &mut id)?;
-    let whole = nccl.connect(bytes_of(&id)?, host.rank(), host.size(world), &control.patience())?;
+    let whole = nccl.connect(bytes_of(&id)?, host.index(world)?, host.size(world), &control.patience())?;
     let mut made: Vec<Option<Arc<Communicator>>> = vec![None; parts.len()];
     for (made, _) in made.iter_mut().zip(&parts).filter(|(_, part)| part.round.is_none()) {
         *made = Some(whole.clone());

@@ -24,15 +24,16 @@ pub struct LanePart {
     pub part: usize,
 }
 
-/// The parts of a world of `world` ranks, for each group its part, and the lanes: the same on every rank. Groups of the same
+/// The parts of a world, for each group its part, and the lanes: the same on every rank. Groups of the same
 /// ranks in the same order share a part. Lanes have their own, as messages run beside collectives. Groups of one rank have
 /// none.
-pub fn of(groups: &[Group], world: u64) -> (Vec<Part>, Vec<Option<usize>>, Vec<LanePart>) {
+pub fn of(groups: &[Group]) -> (Vec<Part>, Vec<Option<usize>>, Vec<LanePart>) {
     let mut parts = Parts::default();
     let mut by_ranks: BTreeMap<&[u64], usize> = BTreeMap::new();
+    let all = groups.iter().find(|group| group.kind == GroupKind::World).map(|group| &group.ranks);
     let mut of_groups = Vec::with_capacity(groups.len());
     for group in groups {
-        let whole = group.ranks.iter().copied().eq(0..world);
+        let whole = Some(&group.ranks) == all;
         let shared = (group.ranks.len() > 1)
             .then(|| *by_ranks.entry(&group.ranks).or_insert_with(|| parts.add(group.ranks.clone(), !whole)));
         of_groups.push(shared);
@@ -101,7 +102,7 @@ mod tests {
             group(GroupKind::Dp, &[2, 3]),
             group(GroupKind::Cp, &[0, 1]),
         ];
-        let (parts, of_groups, lanes) = of(&groups, 4);
+        let (parts, of_groups, lanes) = of(&groups);
         assert_eq!(of_groups, [Some(0), None, Some(0), Some(1), Some(2), Some(1)]);
         assert_eq!((parts[0].round, parts[1].round, parts[2].round), (None, Some(0), Some(0)));
         // Pairs of a ring of four: two splits, as each rank is in two of them.
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_two_is_one_lane() {
-        let (parts, _, lanes) = of(&[group(GroupKind::Pp, &[4, 6]), group(GroupKind::Pp, &[5, 7])], 8);
+        let (parts, _, lanes) = of(&[group(GroupKind::Pp, &[4, 6]), group(GroupKind::Pp, &[5, 7])]);
         assert_eq!(lanes.len(), 2);
         assert_eq!(rounds(&parts), 2);
     }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use anyhow::Context;
 use planner::Plan;
-use planner::layout::{GroupKind, coordinates};
+use planner::layout::GroupKind;
 use planner::model::Moe;
 
 use super::activation::Unit;
@@ -59,7 +59,7 @@ impl Mixture {
         let optional = |wanted: bool, part: &str| wanted.then(|| named(part)).transpose();
         let bias = plan.model.mlp_bias;
         let local = moe.experts / plan.layout.ep;
-        let first = coordinates(&plan.layout, world.rank() as u64).ep * local;
+        let first = plan.place_of(world.rank() as u64).ep * local;
         let experts = (first..first + local)
             .map(|expert| {
                 let part = |part: &str| format!("experts.{expert}.{part}");

@@ -1,0 +1,154 @@
+//! What each rank of a plan with failed GPUs carries out: its part of the plan, its slot, its sequences. The same questions of
+//! a plan without failures have the usual answers.
+
+use super::{RankRole, ReshardedSlice};
+use crate::layout::{Coordinates, Layout, coordinates};
+use crate::plan::Plan;
+use crate::shard::{Module, padded_vocabulary};
+
+impl Plan {
+    /// What a rank is where some replicas run reduced; none where none does.
+    pub fn role_of(&self, rank: u64) -> Option<RankRole> {
+        let nonuniform = self.nonuniform.as_ref()?;
+        Some(nonuniform.shrunk.role(&self.whole_coordinates(rank)))
+    }
+
+    /// The plan as this rank carries it out: with the tensor-parallel slots and micro batches of its replica.
+    pub fn of_rank(&self, rank: u64) -> Plan {
+        self.role_of(rank).map_or_else(|| self.clone(), |role| self.of_role(role))
+    }
+
+    /// Where a rank stands. Its tensor-parallel slot is its number among those of its group that go on. The same of the whole
+    /// plan and of each view that [`Plan::of_role`] makes.
+    pub fn place_of(&self, rank: u64) -> Coordinates {
+        let at = self.whole_coordinates(rank);
+        match &self.nonuniform {
+            Some(nonuniform) => Coordinates { tp: nonuniform.shrunk.place(&at), ..at },
+            None => at,
+        }
+    }
+
+    /// The ranks that go on, ascending, by their numbers in the whole world.
+    pub fn active_ranks(&self) -> Vec<u64> {
+        let goes_on = |&rank: &u64| self.role_of(rank) != Some(RankRole::Inactive);
+        (0..self.world_size()).filter(goes_on).collect()
+    }
+
+    /// Rows of the padded vocabulary that a rank computes with, as ranges `[first, end)`, in the order in which they lie in
+    /// embedding and output layer.
+    pub fn vocabulary_rows(&self, rank: u64) -> Vec<[u64; 2]> {
+        let (all, slot, role) = (padded_vocabulary(self), self.place_of(rank).tp, self.role_of(rank));
+        if let (Some(role), Some(nonuniform)) = (role, &self.nonuniform) {
+            let rank = (&nonuniform.shrunk, role, slot);
+            if let Some(slice) = ReshardedSlice::of(&self.model, Module::Embedding, (0, all), rank) {
+                return slice.rows;
+            }
+        }
+        let slots = match (role, &self.nonuniform) {
+            (Some(RankRole::Reduced), Some(nonuniform)) => nonuniform.shrunk.reduced,
+            _ => self.layout.tp,
+        };
+        let rows = all / slots;
+        vec![[slot * rows, (slot + 1) * rows]]
+    }
+
+    /// Sequences of a step, over all replicas.
+    pub fn sequences(&self) -> u64 {
+        let whole = self.training.global_batch_size;
+        self.nonuniform.as_ref().map_or(whole, |nonuniform| nonuniform.sequences(self.layout.dp))
+    }
+
+    /// The number in its step of the first sequence of a replica's micro batch. Micro batches are dealt in turn, to healthy
+    /// replicas alone where reduced ones have no further ones, so that a step reads the sequences that a uniform one of as
+    /// many reads.
+    pub fn first_sequence(&self, replica: u64, microbatch: u64) -> u64 {
+        let (rows, replicas) = (self.training.micro_batch_size, self.layout.dp);
+        let turn = match &self.nonuniform {
+            Some(nonuniform) if microbatch >= nonuniform.reduced_batch / rows => {
+                let (all, reduced) = (nonuniform.reduced_batch / rows, nonuniform.reduced_replicas());
+                let before = reduced.iter().filter(|&&other| other < replica).count() as u64;
+                let healthy = replicas - reduced.len() as u64;
+                all * replicas + (microbatch - all) * healthy + replica - before
+            }
+            _ => microbatch * replicas + replica,
+        };
+        turn * rows
+    }
+
+    /// Coordinates in the world with all slots, of which a view of a reduced replica has fewer.
+    fn whole_coordinates(&self, rank: u64) -> Coordinates {
+        match &self.nonuniform {
+            Some(nonuniform) => {
+                coordinates(&Layout { tp: nonuniform.shrunk.base, ..self.layout.clone() }, rank)
+            }
+            None => coordinates(&self.layout, rank),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::parse_plan;
+
+    /// Tensor parallelism of 4 on nodes of 4, with failed GPUs as (node, GPU).
+    fn plan(nodes: u64, failed: &[(u64, u64)], distributed: bool) -> Plan {
+        let failed: Vec<_> = failed.iter().map(|(node, gpu)| json!({"node": node, "gpu": gpu})).collect();
+        let file = json!({"version": 1,
+            "model": {"architecture": {"num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 96, "vocab_size": 256,
+                "attention": {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8}}},
+            "cluster": {"gpu": "cpu", "nodes": nodes, "gpus_per_node": 4, "failed": failed}, "runtime": "native",
+            "layout": {"tp": 4}, "training": {"seq_len": 16, "micro_batch_size": 1, "global_batch_size": 4 * nodes,
+                "optimizer": {"distributed": distributed}}});
+        let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+        resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+    }
+
+    #[test]
+    fn each_sequence_of_a_step_is_one_replicas() {
+        for failed in [&[][..], &[(0, 3)], &[(1, 0)], &[(0, 1), (2, 2), (2, 3)]] {
+            let plan = plan(3, failed, true);
+            let mut read = BTreeSet::new();
+            for rank in plan.active_ranks().into_iter().filter(|&rank| plan.place_of(rank).tp == 0) {
+                let replica = plan.place_of(rank).dp;
+                for microbatch in 0..plan.of_rank(rank).microbatches() {
+                    assert!(read.insert(plan.first_sequence(replica, microbatch)), "{failed:?}");
+                }
+            }
+            assert_eq!(read, (0..plan.sequences()).collect(), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn cores_keep_what_the_reduced_rank_of_their_number_keeps() {
+        for distributed in [false, true] {
+            let plan = plan(2, &[(0, 0), (0, 2)], distributed);
+            // Slots 1 and 3 of replica 0 go on beside slots 0 and 1 of replica 1.
+            for (reduced, core) in [(1, 4), (3, 5)] {
+                let [reduced, core] = [reduced, core].map(|rank| plan.rank_shards(rank));
+                for (reduced, core) in reduced.params.iter().zip(&core.params) {
+                    let same = |one: &crate::shard::ParamShard| {
+                        (one.offset.clone(), one.local_shape.clone(), one.buffer, one.buffer_offset)
+                    };
+                    assert_eq!(same(reduced), same(core), "{}", core.name);
+                }
+                for (reduced, core) in reduced.buffers.iter().zip(&core.buffers) {
+                    assert_eq!((reduced.elements, core.gradient_elements), (core.elements, None));
+                    let [of_reduced, of_core] = [&reduced.states[0], &core.states[0]];
+                    let part = of_reduced.elements;
+                    assert_eq!(of_reduced.offset, Some(0));
+                    assert_eq!(
+                        (of_core.offset, of_core.elements),
+                        (Some(if distributed { part } else { 0 }), part)
+                    );
+                }
+            }
+            let extra = plan.rank_shards(7);
+            assert!(extra.buffers.iter().all(|buffer| buffer.state_elements() == 0));
+        }
+    }
+}
