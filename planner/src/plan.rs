@@ -4,6 +4,7 @@ mod batch;
 mod checkpoints;
 mod defaults;
 mod edit;
+mod evaluation;
 mod framework;
 mod fsdp_defaults;
 mod parse;
@@ -106,6 +107,26 @@ pub struct RunSettings {
     pub weights: Option<String>,
     /// When the worker saves; none when it does not.
     pub checkpoint: Option<Checkpoints>,
+    /// How the loss on data that is held out is measured; none, and it is not.
+    pub evaluation: Option<Evaluation>,
+}
+
+/// How the loss on data that is not trained on is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// The data.
+    pub data: DataFile,
+    /// Steps between evaluations.
+    pub every_steps: u64,
+    /// Sequences of one, at least.
+    pub sequences: u64,
+}
+
+impl Evaluation {
+    /// Whether there is one after this step of so many.
+    pub fn is_due(&self, step: u64, of: u64) -> bool {
+        step == of || step.is_multiple_of(self.every_steps)
+    }
 }
 
 /// When the worker saves what it trains, and what of that it keeps. It saves at the end and when it is stopped, too.

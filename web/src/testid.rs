@@ -279,6 +279,7 @@ pub const RUN_RESUME: &str = "run-resume";
 pub const RUN_RESUMED: &str = "run-resumed";
 /// What the shown run has saved.
 pub const RUN_SAVED: &str = "run-saved";
+pub const HELD_OUT_LOSS: &str = "held-out-loss";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.

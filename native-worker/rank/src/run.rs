@@ -354,6 +354,11 @@ fn train(
             memory: result.memory,
         };
         log.append(Event::Step(record));
+        if let Some(evaluated) = trainer.evaluate(step)?
+            && world.index(everyone)? == 0
+        {
+            log.append(Event::Evaluated(evaluated));
+        }
         if step <= done + TRACED_STEPS {
             log.append(Event::Trace(result.trace));
         }

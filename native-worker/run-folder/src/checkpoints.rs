@@ -266,7 +266,15 @@ mod tests {
     fn index(step: u64, unix_ms: u64) -> CheckpointIndex {
         let text = r#"{"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}}"#;
         let plan = planner::parse_plan(text).unwrap();
-        CheckpointIndex { version: 1, step, samples: 4 * step, unix_ms, plan, loss_scale: None, files: Vec::new() }
+        CheckpointIndex {
+            version: 1,
+            step,
+            samples: 4 * step,
+            unix_ms,
+            plan,
+            loss_scale: None,
+            files: Vec::new(),
+        }
     }
 
     fn write(checkpoints: &Checkpoints, step: u64, unix_ms: u64, content: &[u8]) -> Checkpoint {

@@ -51,6 +51,10 @@ impl Progress {
                     }
                     Event::Resumed(resumed) => say(&gone_on(&resumed)),
                     Event::Saved(saved) => say(&kept(&saved)),
+                    Event::Evaluated(evaluated) => say(&format!(
+                        "after step {} the loss on held-out data is {:.4} ({} tokens, {:.3} s)",
+                        evaluated.step, evaluated.loss, evaluated.tokens, evaluated.seconds
+                    )),
                     Event::Gap(gap) => say(&format!("of the first rank's log, {}", gap.sentence())),
                     Event::Ended { outcome, .. } => self.outcome = Some(outcome),
                     _ => {}

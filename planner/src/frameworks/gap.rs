@@ -100,6 +100,12 @@ pub(super) const UNDER_ALL: &[Gap] = &[
         "",
     ),
     gap("run.checkpoint", Holds::Nothing, "the script says how often it is saved, and where", ""),
+    gap(
+        "run.evaluation",
+        Holds::Where(|plan| plan.run.evaluation.is_some()),
+        "when a framework evaluates, and on what, its own options say",
+        "",
+    ),
 ];
 
 /// Fields whose values stand in a framework's own files.

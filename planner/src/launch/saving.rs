@@ -73,7 +73,7 @@ impl Writer<'_> {
             (None, None) => steps.div_ceil(WITHOUT_TIME),
         };
         let every = every.clamp(1, steps);
-        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::checkpoint_seconds(plan));
+        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(plan).seconds);
         let minutes = (needed / 60.0).ceil().min((limit / 240.0).floor()).max(1.0);
         let margin = (minutes * 60.0).min(limit / 2.0) as u64;
         Some(Saving { every, seconds: step.map(|step| step * every as f64), margin })

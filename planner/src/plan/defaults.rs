@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::checkpoints::fill_checkpoints;
+use super::evaluation::fill_evaluation;
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::recipe::Taken;
 use super::training_defaults::{fill_software, fill_training};
@@ -560,10 +561,13 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
         weights: run.weights.clone().filter(|folder| !folder.trim().is_empty()),
         checkpoint: None,
+        evaluation: None,
     };
     let own = settings.data != DataFile::Synthetic || settings.weights.is_some();
     let checkpoint = fill_checkpoints(fill, own, &file.cluster, &mut run.checkpoint);
-    let settings = RunSettings { checkpoint, ..settings };
+    let batch = file.training.global_batch_size.unwrap_or(1);
+    let evaluation = fill_evaluation(fill, &settings.data, batch, &mut run.evaluation);
+    let settings = RunSettings { checkpoint, evaluation, ..settings };
     for (field, value) in [
         ("run.lr", settings.lr),
         ("run.weight_decay", settings.weight_decay),

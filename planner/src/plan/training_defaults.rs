@@ -8,8 +8,8 @@ use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    LossScaleFile, MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, RecomputeFile, Runtime,
-    SoftwareFile, TrainingFile,
+    LossScaleFile, MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, RecomputeFile,
+    Runtime, SoftwareFile, TrainingFile,
 };
 
 /// Types of whole values: what a GEMM computes and gradients are summed in.
@@ -206,7 +206,8 @@ fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype
     const FIELD: &str = "training.loss_scale";
     if dtype != Dtype::Fp16 {
         if !file.is_empty() {
-            let message = format!("losses are scaled in fp16 alone; with {} this changes nothing", dtype.name());
+            let message =
+                format!("losses are scaled in fp16 alone; with {} this changes nothing", dtype.name());
             let value = serde_json::to_value(&*file).unwrap_or_default();
             fill.findings.push(Finding::warning(FIELD, value, message).rule("loss scaling"));
         }
@@ -233,7 +234,13 @@ fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype
         initial,
         min,
         window: fill.number("training.loss_scale.window", &mut file.window, window, 1, MAX_COUNT),
-        hysteresis: fill.number("training.loss_scale.hysteresis", &mut file.hysteresis, hysteresis, 1, MAX_COUNT),
+        hysteresis: fill.number(
+            "training.loss_scale.hysteresis",
+            &mut file.hysteresis,
+            hysteresis,
+            1,
+            MAX_COUNT,
+        ),
     })
 }
 

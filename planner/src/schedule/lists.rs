@@ -12,6 +12,21 @@ pub fn actions(pipeline: &Pipeline, stage: u64) -> Vec<Action> {
     (pipeline.schedule.kind().list)(pipeline, stage)
 }
 
+/// Forwards alone: as many micro batches as there are stages go through one chunk after the other, so that no stage waits for
+/// what comes around.
+pub fn forwards(pipeline: &Pipeline) -> Vec<Action> {
+    let mut list = Vec::new();
+    let mut first = 0;
+    while first < pipeline.microbatches {
+        let end = pipeline.microbatches.min(first + pipeline.stages.max(1));
+        for chunk in 0..pipeline.chunks.max(1) {
+            list.extend((first..end).map(|microbatch| action(ActionKind::Forward, (microbatch, chunk))));
+        }
+        first = end;
+    }
+    list
+}
+
 /// Stages behind a stage.
 fn behind(pipeline: &Pipeline, stage: u64) -> u64 {
     pipeline.stages.saturating_sub(stage + 1)

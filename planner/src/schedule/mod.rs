@@ -17,7 +17,7 @@ mod transfers;
 pub use kinds::{Chunks, Kind};
 pub use lists::actions;
 pub use live::{ChunkBytes, live_chunks, live_heads, peak_bytes, peak_live};
-pub use transfers::{Payload, Step, Transfer, steps};
+pub use transfers::{Payload, Step, Transfer, forward_steps, steps};
 
 use serde::{Deserialize, Serialize};
 

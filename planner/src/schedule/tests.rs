@@ -136,8 +136,8 @@ fn run(pipeline: &Pipeline, takes: impl Fn(&Action) -> u64) -> u64 {
 /// Runs all stages where a message goes over only while its sender sends it and its receiver expects it: both wait there,
 /// and each does one thing at a time. Fails when they wait for each other, or when something is needed that was not
 /// expected. Gives the most messages that a stage has expected and not yet needed.
-fn both_ends_meet(pipeline: &Pipeline) -> usize {
-    let lists: Vec<Vec<Step>> = (0..pipeline.stages).map(|stage| steps(pipeline, stage)).collect();
+fn both_ends_meet(pipeline: &Pipeline, list: fn(&Pipeline, u64) -> Vec<Step>) -> usize {
+    let lists: Vec<Vec<Step>> = (0..pipeline.stages).map(|stage| list(pipeline, stage)).collect();
     let mut at = vec![0; lists.len()];
     let mut taken: Vec<BTreeSet<(Payload, u64, u64)>> = vec![BTreeSet::new(); lists.len()];
     let mut most = 0;
@@ -261,7 +261,23 @@ proptest! {
 
     #[test]
     fn no_schedule_deadlocks_where_both_ends_of_a_message_must_meet(pipeline in shapes()) {
-        both_ends_meet(&pipeline);
+        both_ends_meet(&pipeline, steps);
+    }
+
+    #[test]
+    fn forwards_alone_are_complete_and_free_of_deadlock(pipeline in shapes()) {
+        both_ends_meet(&pipeline, forward_steps);
+        for stage in 0..pipeline.stages {
+            let list = forward_steps(&pipeline, stage);
+            let computed = list.iter().filter_map(|step| if let Step::Compute(action) = step { Some(*action) } else { None });
+            let computed: BTreeSet<(u64, u64)> = computed
+                .map(|action| {
+                    assert_eq!(action.kind, ActionKind::Forward);
+                    (action.microbatch, action.chunk)
+                })
+                .collect();
+            prop_assert_eq!(computed.len() as u64, pipeline.microbatches * pipeline.chunks);
+        }
     }
 
     #[test]
@@ -324,6 +340,6 @@ fn large_lists_are_quick() {
     let large = pipeline(Schedule::Interleaved, 16, 2, 512, 16);
     assert_eq!(actions(&large, 0).len(), 2048);
     run(&large, |_| 1);
-    both_ends_meet(&large);
+    both_ends_meet(&large, steps);
     assert!(large.shortened().microbatches < 128);
 }

@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::lists::actions;
+use super::lists::{actions, forwards};
 use super::{Action, ActionKind, Pipeline};
 
 /// What travels between stages.
@@ -56,7 +56,20 @@ pub enum Step {
 
 /// What `stage` does in a step, in order: its actions with the transfers that belong to them.
 pub fn steps(pipeline: &Pipeline, stage: u64) -> Vec<Step> {
-    let timetable = Timetable::of(pipeline);
+    with_transfers(pipeline, stage, actions)
+}
+
+/// What `stage` does to evaluate, in order: forwards alone.
+pub fn forward_steps(pipeline: &Pipeline, stage: u64) -> Vec<Step> {
+    with_transfers(pipeline, stage, |pipeline, _| forwards(pipeline))
+}
+
+fn with_transfers(
+    pipeline: &Pipeline,
+    stage: u64,
+    list: impl Fn(&Pipeline, u64) -> Vec<Action>,
+) -> Vec<Step> {
+    let timetable = Timetable::of(pipeline, list);
     let mut expected = Vec::new();
     for (action, _) in timetable.of_stage(stage) {
         if let (Some(transfer), Some(product)) =
@@ -93,9 +106,9 @@ struct Timetable<'a> {
 
 impl<'a> Timetable<'a> {
     /// Every action as early as its stage's list and what it needs allow.
-    fn of(pipeline: &'a Pipeline) -> Timetable<'a> {
+    fn of(pipeline: &'a Pipeline, list: impl Fn(&Pipeline, u64) -> Vec<Action>) -> Timetable<'a> {
         let products = 2 * pipeline.virtual_stages() * pipeline.microbatches;
-        let lists: Vec<Vec<Action>> = (0..pipeline.stages).map(|stage| actions(pipeline, stage)).collect();
+        let lists: Vec<Vec<Action>> = (0..pipeline.stages).map(|stage| list(pipeline, stage)).collect();
         let mut timetable = Timetable {
             pipeline,
             stages: lists.iter().map(|list| Vec::with_capacity(list.len())).collect(),

@@ -46,7 +46,7 @@ pub use chunk_costs::stage_costs;
 pub use collectives::Group;
 pub use from_plan::{default_profile, profile, select, setup};
 pub(crate) use from_plan::{inputs, recompute};
-pub use goodput::{checkpoint_bytes, checkpoint_seconds, goodput, optimal_interval};
+pub use goodput::{Saving, checkpoint_bytes, goodput, optimal_interval, saving};
 pub use host_copies::HostBytes;
 pub use layer::{LayerTime, Manner, Recompute, Split};
 pub use machine::{Hardware, Machine, Numbers};

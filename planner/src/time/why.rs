@@ -126,7 +126,7 @@ pub fn explain(plan: &Plan, time: &TimeAnswer, name: &str) -> Option<Why> {
                 ("seconds between failures of any GPU", goodput.cluster_mtbf_s.to_string()),
                 ("cluster.checkpoint_interval_s", goodput.checkpoint_interval_s.to_string()),
                 ("best interval", goodput.optimal_interval_s.to_string()),
-                ("seconds to write a checkpoint", goodput.checkpoint_write_s.to_string()),
+                ("seconds that training waits for a checkpoint", goodput.checkpoint_write_s.to_string()),
                 ("cluster.restart_s", goodput.restart_s.to_string()),
             ];
             (

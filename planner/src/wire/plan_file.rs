@@ -444,6 +444,31 @@ pub struct RunFile {
     /// Checkpoints of the worker.
     #[serde(skip_serializing_if = "CheckpointFile::is_silent")]
     pub checkpoint: CheckpointFile,
+    /// Evaluation on data that is held out.
+    #[serde(skip_serializing_if = "EvaluationFile::is_silent")]
+    pub evaluation: EvaluationFile,
+}
+
+/// How the worker measures the loss on data that it does not train on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvaluationFile {
+    /// The data; none, and nothing is evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataFile>,
+    /// Steps between evaluations; 100. After the last step there is one too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every_steps: Option<u64>,
+    /// Sequences of an evaluation, the same ones each time; those of a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<u64>,
+}
+
+impl EvaluationFile {
+    /// Whether nothing is said.
+    fn is_silent(&self) -> bool {
+        *self == EvaluationFile::default()
+    }
 }
 
 /// When the worker saves what it trains, and what of that it keeps.

@@ -117,6 +117,8 @@ pub enum Event {
     Resumed(Resumed),
     /// A checkpoint is complete, or could not be written.
     Saved(Saved),
+    /// The loss on data that is held out: told by the first rank.
+    Evaluated(Evaluated),
     /// A line that a rank printed to stdout or stderr, kept by its launcher.
     Output {
         /// The rank that printed it.
@@ -174,6 +176,7 @@ impl Event {
             Event::Trace(trace) => Some(trace.step),
             Event::Iteration(iteration) => Some(iteration.step),
             Event::Saved(saved) => Some(saved.step),
+            Event::Evaluated(evaluated) => Some(evaluated.step),
             _ => None,
         }
     }
@@ -193,6 +196,19 @@ pub struct Resumed {
     /// Checkpoints that are newer and damaged, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
+}
+
+/// An evaluation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Evaluated {
+    /// Steps that were trained before it.
+    pub step: u64,
+    /// Mean loss per token.
+    pub loss: f64,
+    /// Tokens that it is the mean of.
+    pub tokens: u64,
+    /// How long it took.
+    pub seconds: f64,
 }
 
 /// What a rank wrote of a checkpoint.

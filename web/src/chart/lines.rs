@@ -13,6 +13,8 @@ use crate::format;
 pub struct Lines {
     /// Points in the order of x.
     pub points: Vec<(f64, f64)>,
+    /// Other values at some of these places, as rings.
+    pub beside: Vec<(f64, f64)>,
     /// Text below the x axis.
     pub axis: String,
     /// Whether the y axis starts at zero.
@@ -31,7 +33,7 @@ impl Lines {
         const RIGHT: u32 = 12;
         let finite: Vec<(f64, f64)> =
             self.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
-        let (x, y) = (steps(&finite), extent(finite.iter().map(|p| p.1), self.from_zero));
+        let (x, y) = (steps(&finite), extent(finite.iter().chain(&self.beside).map(|p| p.1), self.from_zero));
         let columns = width.saturating_sub(GUTTER + RIGHT).max(1);
         let mut chart = ChartBuilder::on(area)
             .margin_top(10)
@@ -61,6 +63,10 @@ impl Lines {
             let dot = plotters::element::Circle::new(last, 3, Ink::Curve.marker().filled());
             chart.draw_series(std::iter::once(dot))?;
         }
+        let within = self.beside.iter().copied().filter(|(at, value)| *at <= x.1 && value.is_finite());
+        let rings =
+            within.map(|at| plotters::element::Circle::new(at, 4, Ink::Measured.marker().stroke_width(2)));
+        chart.draw_series(rings)?;
         Ok(Vec::new())
     }
 }

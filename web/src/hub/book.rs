@@ -28,6 +28,8 @@ pub struct RunBook {
     pub attempt: u64,
     /// An attempt has joined of which no step is known yet.
     begins: bool,
+    /// The loss on data that is held out, by step.
+    pub evaluations: BTreeMap<u64, f64>,
     /// What rank 0 says of checkpoints.
     pub checkpoints: Checkpoints,
     /// Everything that was on disk when the watch began is here.
@@ -249,6 +251,9 @@ impl RunBook {
             Event::Resumed(resumed) if writer == Some(0) => self.checkpoints.resumed = Some(resumed),
             Event::Saved(saved) if writer == Some(0) => self.checkpoints.take(saved),
             Event::Resumed(_) | Event::Saved(_) => {}
+            Event::Evaluated(evaluated) => {
+                self.evaluations.insert(evaluated.step, evaluated.loss);
+            }
             Event::Output { rank, stream, text } => {
                 self.output.push_back((rank, stream, text));
                 if self.output.len() > OUTPUT_LINES {

@@ -3,8 +3,8 @@
 use leptos::prelude::*;
 use planner::wire::{DataFile, DataPart, TokenType};
 
-use crate::fields::{FieldRow, Select};
-use crate::state::paths::element_id;
+use crate::fields::{FieldRow, Number, Select};
+use crate::state::paths::{element_id, field};
 use crate::state::store;
 
 /// The word for a kind of data in a plan file.
@@ -59,6 +59,39 @@ pub fn WeightsField() -> impl IntoView {
     move || {
         let folder = store.said().run.weights.clone().unwrap_or_default();
         view! { <PathField field="run.weights" label="Weights: a Hugging Face folder, or made up" value=folder edit=edit/> }
+    }
+}
+
+/// The data that is held out: a file of the kind that is trained on.
+#[component]
+pub fn HeldOutFields() -> impl IntoView {
+    const PATH: &str = "run.evaluation.data";
+    let store = store();
+    let edit = Callback::new(move |path: String| {
+        let data = match &store.said().run.data {
+            _ if path.trim().is_empty() => None,
+            Some(DataFile::Text { .. }) => Some(DataFile::Text { path }),
+            Some(DataFile::Tokens { dtype, .. }) => Some(DataFile::Tokens { path, dtype: *dtype }),
+            _ => Some(DataFile::Megatron { path }),
+        };
+        store.edit(PATH, |plan| plan.run.evaluation.data = data);
+    });
+    let said = Memo::new(move |_| store.said().run.evaluation.data.clone());
+    let path = move || {
+        let path = said.get().as_ref().and_then(path_of_data).unwrap_or_default();
+        view! { <PathField field=PATH label="Held-out data: a file of the same kind, or none" value=path edit=edit/> }
+    };
+    let settings = move || {
+        said.get().is_some().then(|| {
+            view! {
+                <Number field=field!(run.evaluation.every_steps) label="Evaluate every steps"/>
+                <Number field=field!(run.evaluation.sequences) label="Sequences of an evaluation"/>
+            }
+        })
+    };
+    view! {
+        {path}
+        {settings}
     }
 }
 

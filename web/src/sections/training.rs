@@ -7,7 +7,7 @@ use planner::wire::{Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 use planner::plan::{Named, RECOMPUTE_MODULES};
 
 use super::Section;
-use super::data::{DataChoice, WeightsField};
+use super::data::{DataChoice, HeldOutFields, WeightsField};
 use super::training_more::TrainingMore;
 use crate::fields::{Choice, Decimal, FieldRow, Modules, Number, Select, Toggle, shown};
 use crate::format;
@@ -62,6 +62,9 @@ const SHOWN: &[&str] = &[
     "run.min_lr",
     "run.data",
     "run.weights",
+    "run.evaluation.data",
+    "run.evaluation.every_steps",
+    "run.evaluation.sequences",
     "run.checkpoint.every_steps",
     "run.checkpoint.every_s",
     "run.checkpoint.keep",
@@ -125,6 +128,7 @@ pub fn TrainingSection() -> impl IntoView {
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
             <WeightsField/>
+            <HeldOutFields/>
             <Number field=field!(run.checkpoint.every_steps) label="Save every steps"
                 hint="Data of your own is saved by time where this is empty; made-up data is not"/>
             <Decimal field=field!(run.checkpoint.every_s) label="Save every seconds"/>

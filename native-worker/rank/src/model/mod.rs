@@ -217,9 +217,15 @@ impl Model {
             };
         }
         match &parts.head {
-            Some(head) => {
-                Ok(Made::Loss(self.loss(tape, &pass, head, stream, tokens()?, scale.of_token * scale.all, forward_done)?))
-            }
+            Some(head) => Ok(Made::Loss(self.loss(
+                tape,
+                &pass,
+                head,
+                stream,
+                tokens()?,
+                scale.of_token * scale.all,
+                forward_done,
+            )?)),
             None => {
                 forward_done();
                 Ok(Made::Stream(stream))
@@ -304,7 +310,9 @@ impl Model {
         let mut hidden = head.norm.forward(tape, &stream)?;
         drop(stream);
         let mut outputs = vec![column_linear(tape, &hidden, &head.output(), parallel)?.split()];
-        for (module, ahead) in head.predictions.iter().zip(&batch.ahead) {
+        // What they predict is no part of the loss that is told.
+        let predictions = if tape.evaluates() { &[] } else { head.predictions.as_slice() };
+        for (module, ahead) in predictions.iter().zip(&batch.ahead) {
             let embedding = Embedding { words: module.words, positions: None };
             let words = self.embed(tape, pass, embedding, &ahead.inputs)?;
             hidden = module.forward(tape, &self.settings, pass, words, &hidden)?;

@@ -161,6 +161,8 @@ enum Mode {
     Forget,
     /// Forward again, in backward.
     Replay,
+    /// Forward without a backward, for the loss alone.
+    Evaluate,
 }
 
 /// The tape of one micro batch on one model chunk.
@@ -179,6 +181,11 @@ impl<'a> Tape<'a> {
         Tape::with_mode(group, weights, Mode::Record)
     }
 
+    /// A tape that keeps nothing: for a loss that nobody trains on.
+    pub fn evaluating(group: TensorParallel<'a>, weights: &'a dyn Weights) -> Tape<'a> {
+        Tape::with_mode(group, weights, Mode::Evaluate)
+    }
+
     fn with_mode(group: TensorParallel<'a>, weights: &'a dyn Weights, mode: Mode) -> Tape<'a> {
         Tape { group, weights, nodes: Vec::new(), gradients: Vec::new(), forgotten: BTreeMap::new(), mode }
     }
@@ -188,8 +195,13 @@ impl<'a> Tape<'a> {
         Flow { id: self.gradients.len() - 1, data }
     }
 
+    /// Whether a backward follows, for which something must be kept.
+    fn keeps(&self) -> bool {
+        matches!(self.mode, Mode::Record | Mode::Replay)
+    }
+
     fn push(&mut self, node: Node<'a>) {
-        if self.mode != Mode::Forget {
+        if self.keeps() {
             self.nodes.push(node);
         }
     }
@@ -204,6 +216,11 @@ impl<'a> Tape<'a> {
         self.mode == Mode::Replay
     }
 
+    /// Whether nobody trains on this forward: what follows the tokens must not follow these.
+    pub fn evaluates(&self) -> bool {
+        self.mode == Mode::Evaluate
+    }
+
     /// Runs `compute` on detached inputs and the named weights, recorded by libtorch.
     ///
     /// # Errors
@@ -215,7 +232,7 @@ impl<'a> Tape<'a> {
         compute: impl FnOnce(&[Tensor], &[Tensor]) -> anyhow::Result<Tensor>,
     ) -> anyhow::Result<Flow> {
         let parameters: Vec<Tensor> = weights.iter().map(|&weight| self.weights.leaf(weight)).collect();
-        if self.mode == Mode::Forget {
+        if !self.keeps() {
             let views = inputs
                 .iter()
                 .map(|input| input.data.f_view_as(&input.data))
@@ -263,7 +280,7 @@ impl<'a> Tape<'a> {
 
     /// Lets those who keep `value` from now on keep `again` instead, which makes it when backward needs it.
     pub fn forget(&mut self, value: &Flow, again: impl Fn() -> anyhow::Result<Tensor> + 'a) {
-        if self.mode != Mode::Forget {
+        if self.keeps() {
             self.forgotten.insert(value.id, Rc::new(again));
         }
     }
@@ -292,7 +309,8 @@ impl<'a> Tape<'a> {
         run: impl Fn(&mut Tape<'a>, Vec<Flow>) -> anyhow::Result<Flow> + 'a,
     ) -> anyhow::Result<Flow> {
         let kept = inputs.iter().map(|input| (input.id, self.keep(input))).collect();
-        let mut scratch = Tape::with_mode(self.group, self.weights, Mode::Forget);
+        let mode = if self.evaluates() { Mode::Evaluate } else { Mode::Forget };
+        let mut scratch = Tape::with_mode(self.group, self.weights, mode);
         let starts = inputs.iter().map(|input| scratch.flow(input.data.shallow_clone())).collect();
         let result = run(&mut scratch, starts)?;
         let output = self.flow(result.data);

@@ -46,11 +46,8 @@ impl Scaler {
         if !overflowed {
             state.clean_steps += 1;
             if state.clean_steps >= window {
-                *state = LossScaleState {
-                    scale: state.scale * 2.0,
-                    clean_steps: 0,
-                    overflows_left: hysteresis,
-                };
+                *state =
+                    LossScaleState { scale: state.scale * 2.0, clean_steps: 0, overflows_left: hysteresis };
             }
             return true;
         }

@@ -24,6 +24,8 @@ pub(super) struct Stage {
     stage: u64,
     group: GroupId,
     steps: Vec<Step>,
+    /// Whether there are forwards alone, of data that is held out.
+    evaluates: bool,
 }
 
 /// What came of one step's schedule.
@@ -70,7 +72,27 @@ impl Stage {
     /// # Errors
     /// When the planner made no pipeline group with this rank.
     pub(super) fn new(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Stage> {
-        let pipeline = Pipeline::of(plan);
+        Stage::of(Pipeline::of(plan), false, plan, world)
+    }
+
+    /// What it does to evaluate, with so many micro batches.
+    ///
+    /// # Errors
+    /// When the planner made no pipeline group with this rank.
+    pub(super) fn evaluating(
+        plan: &Plan,
+        world: &dyn Collectives,
+        microbatches: u64,
+    ) -> anyhow::Result<Stage> {
+        Stage::of(Pipeline { microbatches, ..Pipeline::of(plan) }, true, plan, world)
+    }
+
+    fn of(
+        pipeline: Pipeline,
+        evaluates: bool,
+        plan: &Plan,
+        world: &dyn Collectives,
+    ) -> anyhow::Result<Stage> {
         let stage = plan.place_of(world.rank() as u64).pp;
         let group = world.mine(GroupKind::Pp)?;
         ensure!(
@@ -78,10 +100,11 @@ impl Stage {
             "the planner puts rank {} on stage {stage}, but not there in its pipeline group",
             world.rank()
         );
-        Ok(Stage { pipeline, stage, group, steps: schedule::steps(&pipeline, stage) })
+        let steps = if evaluates { schedule::forward_steps } else { schedule::steps };
+        Ok(Stage { pipeline, stage, group, steps: steps(&pipeline, stage), evaluates })
     }
 
-    /// Forward and backward of all micro batches.
+    /// Forward, and backward where it trains, of all micro batches.
     ///
     /// # Errors
     /// When anything fails.
@@ -203,11 +226,13 @@ impl<'r> Running<'r, '_> {
         let world = trainer.world;
         let place = usize::try_from(chunk)?;
         let batch = match trainer.model.reads_tokens(place) {
+            true if self.stage.evaluates => Some(trainer.held_out(microbatch)?),
             true => Some(clock.time(world, "data", || trainer.batch(step, microbatch))?),
             false => None,
         };
         let group = TensorParallel { world, group: world.mine(GroupKind::Tp)? };
-        let mut tape = Tape::new(group, &trainer.state);
+        let new = if self.stage.evaluates { Tape::evaluating } else { Tape::new };
+        let mut tape = new(group, &trainer.state);
         let stream =
             self.arrived.remove(&(Payload::Activation, chunk, microbatch)).map(|data| tape.input(data));
         let input = stream.as_ref().map(crate::tape::Flow::place);
@@ -233,7 +258,9 @@ impl<'r> Running<'r, '_> {
                 (Some(place), Some(data))
             }
         };
-        self.in_flight.insert((chunk, microbatch), InFlight { tape, input, output });
+        if !self.stage.evaluates {
+            self.in_flight.insert((chunk, microbatch), InFlight { tape, input, output });
+        }
         Ok(data)
     }
 

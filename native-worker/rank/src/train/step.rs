@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use planner::Plan;
-use planner::wire::{LossScaleState, MeasuredMemory, Trace};
+use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::data::Data;
@@ -53,6 +53,7 @@ pub struct Trainer<'a> {
     pub(super) tracker: &'a Tracker,
     pub(super) device: Device,
     data: Data,
+    held_out: Option<HeldOut>,
     /// The model, over the state.
     pub model: Model,
     stage: Stage,
@@ -76,6 +77,39 @@ fn check_leaks(step: u64, live: u64, at_rest: u64) -> anyhow::Result<()> {
         i128::from(live) - i128::from(at_rest)
     );
     Ok(())
+}
+
+/// Data that is not trained on, and what is done with it.
+struct HeldOut {
+    data: Data,
+    /// Sequences of an evaluation, over all replicas.
+    sequences: u64,
+    stage: Stage,
+}
+
+impl HeldOut {
+    /// What the plan holds out, in whole micro batches of all replicas: at least as many sequences as it asks for, but none
+    /// twice.
+    fn open(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Option<HeldOut>> {
+        let Some(evaluation) = &plan.run.evaluation else { return Ok(None) };
+        let training = &plan.training;
+        // Made-up sequences are others than those that are trained on.
+        let seed = plan.run.seed.wrapping_add(1);
+        let data = Data::open(&evaluation.data, seed, plan.model.vocab_size, training.seq_len)
+            .context("opening run.evaluation.data")?;
+        let at_once = training.micro_batch_size * plan.layout.dp;
+        let asked = evaluation.sequences.div_ceil(at_once);
+        let microbatches = data.sequences().map_or(asked, |all| asked.min(all / at_once));
+        ensure!(
+            microbatches > 0,
+            "run.evaluation.data has {} sequences of {} tokens, and the replicas take {at_once} at once; hold out more, or train \
+             with fewer replicas or smaller micro batches",
+            data.sequences().unwrap_or(0),
+            training.seq_len
+        );
+        let stage = Stage::evaluating(plan, world, microbatches)?;
+        Ok(Some(HeldOut { data, sequences: microbatches * at_once, stage }))
+    }
 }
 
 /// Seconds and peaks by phase.
@@ -142,6 +176,7 @@ impl<'a> Trainer<'a> {
         from: Option<&mut Source>,
     ) -> anyhow::Result<Trainer<'a>> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
+        let held_out = HeldOut::open(plan, world)?;
         let shards = plan.rank_shards(world.rank() as u64);
         let model = Model::new(plan, &shards, world)?;
         let given = plan.run.weights.as_deref().filter(|_| from.is_none());
@@ -177,6 +212,7 @@ impl<'a> Trainer<'a> {
             tracker,
             device,
             data,
+            held_out,
             model,
             stage,
             state,
@@ -297,6 +333,23 @@ impl<'a> Trainer<'a> {
         })
     }
 
+    /// The loss on data that is held out, where the plan asks for one after this step.
+    ///
+    /// # Errors
+    /// When anything fails, or the loss is not a number.
+    pub fn evaluate(&self, step: u64) -> anyhow::Result<Option<Evaluated>> {
+        let due = self.plan.run.evaluation.as_ref().is_some_and(|one| one.is_due(step, self.plan.run.steps));
+        let Some(held_out) = self.held_out.as_ref().filter(|_| due) else { return Ok(None) };
+        let start = Instant::now();
+        self.world.note(&format!("evaluating after step {step}"));
+        let mut clock = Clock::new(self.tracker);
+        let ran = held_out.stage.run(self, step, &mut clock)?;
+        let loss_sum = ran.loss_sum.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
+        let tokens = held_out.sequences * self.plan.training.seq_len;
+        let loss = self.reduction.global_loss(step, loss_sum, tokens)?;
+        Ok(Some(Evaluated { step, loss, tokens, seconds: start.elapsed().as_secs_f64() }))
+    }
+
     /// Sequences that `step` steps have read.
     pub fn samples_after(&self, step: u64) -> u64 {
         let (steps, samples) = self.before;
@@ -310,12 +363,24 @@ impl<'a> Trainer<'a> {
     /// Which samples a micro batch of this rank holds depends on its replica alone; all together, a step's
     /// micro batches hold the same samples in every layout.
     pub(super) fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
+        let first = self.samples_after(step - 1) + self.plan.first_sequence(self.replica, microbatch);
+        self.batch_of(&self.data, first)
+    }
+
+    /// A micro batch of an evaluation.
+    pub(super) fn held_out(&self, microbatch: u64) -> anyhow::Result<Batch> {
+        let held_out = self.held_out.as_ref().context("an evaluation without data")?;
+        let rows = self.plan.training.micro_batch_size;
+        self.batch_of(&held_out.data, (microbatch * self.plan.layout.dp + self.replica) * rows)
+    }
+
+    /// The micro batch that begins with sequence `first` of some data.
+    fn batch_of(&self, data: &Data, first: u64) -> anyhow::Result<Batch> {
         let training = &self.plan.training;
         let (sequence, rows) = (training.seq_len, training.micro_batch_size);
-        let first = self.samples_after(step - 1) + self.plan.first_sequence(self.replica, microbatch);
         let mut tokens = Vec::new();
         for row in 0..rows {
-            tokens.extend(self.data.sample(first + row, sequence)?);
+            tokens.extend(data.sample(first + row, sequence)?);
         }
         let (s, b) = (i64::try_from(sequence)?, i64::try_from(rows)?);
         let tokens = Tensor::f_from_slice(&tokens)?.f_view([b, s + 1])?.f_transpose(0, 1)?;

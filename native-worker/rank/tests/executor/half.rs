@@ -35,7 +35,11 @@ fn half_precision_trains_as_full_does() {
 fn a_step_that_overflows_changes_nothing_and_halves_the_scale() {
     let mut overflows = plan(2, 1, "fp16");
     // Too large for the gradient of any logit, by so much that it takes two halvings.
-    set(&mut overflows, "training.loss_scale", json!({"initial": 2_f64.powi(24), "hysteresis": 1, "window": 2}));
+    set(
+        &mut overflows,
+        "training.loss_scale",
+        json!({"initial": 2_f64.powi(24), "hysteresis": 1, "window": 2}),
+    );
     let run = Run::complete(&overflows);
     let steps = run.steps(0);
     let skipped: Vec<bool> = steps.iter().map(|step| step.skipped).collect();

@@ -26,7 +26,10 @@ const TYPE: &str = "src/megatron/bridge/utils/activation_map.py (str_to_dtype)";
 
 /// The table of every plan.
 pub fn table() -> Table {
-    Table { rows: &[LAYOUT, BATCH, RECOMPUTATION, KERNELS, EXPERTS, OVERLAPS, STATE, RUN], gaps: &[UNDER_ALL, GAPS] }
+    Table {
+        rows: &[LAYOUT, BATCH, RECOMPUTATION, KERNELS, EXPERTS, OVERLAPS, STATE, RUN],
+        gaps: &[UNDER_ALL, GAPS],
+    }
 }
 
 const fn row(option: &'static str, field: &'static str, kind: Kind, source: &'static str) -> Row {

@@ -53,7 +53,12 @@ fn value_of(field: &str) -> Value {
         "model.preset" => json!("llama-3-8b"),
         "cluster.gpu" => json!("h100-sxm"),
         "layout.pipeline_layout" => json!("Et*32L"),
-        "training.recompute" | "layout" | "training" | "layout.fsdp" | "training.optimizer" | "cluster"
+        "training.recompute"
+        | "layout"
+        | "training"
+        | "layout.fsdp"
+        | "training.optimizer"
+        | "cluster"
         | "training.loss_scale"
         | "model.hf_config" => json!({}),
         "training.recompute.modules" | "training.offload.modules" => json!(["mlp"]),

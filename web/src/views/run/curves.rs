@@ -23,9 +23,12 @@ struct Curve {
     show: fn(f64) -> String,
 }
 
+/// The id of the first.
+const LOSS: &str = "loss-chart";
+
 const CURVES: &[Curve] = &[
     Curve {
-        id: "loss-chart",
+        id: LOSS,
         name: "Loss",
         axis: "Loss by step",
         from_zero: false,
@@ -93,8 +96,20 @@ fn CurveView(curve: &'static Curve) -> impl IntoView {
     });
     let alternative =
         Signal::derive(move || format!("Curve over {} steps. {}", points.with(Vec::len), title.get()));
+    // Of the loss there may be one on held-out data, too.
+    let beside = Memo::new(move |_| match curve.id {
+        LOSS => hub.book.with(|book| {
+            book.evaluations.iter().map(|(step, loss)| (*step as f64, *loss)).collect::<Vec<_>>()
+        }),
+        _ => Vec::new(),
+    });
     let draw = Signal::derive(move || {
-        let lines = Lines { points: points.get(), axis: curve.axis.to_owned(), from_zero: curve.from_zero };
+        let lines = Lines {
+            points: points.get(),
+            beside: beside.get(),
+            axis: curve.axis.to_owned(),
+            from_zero: curve.from_zero,
+        };
         Arc::new(move |width| lines.draw(width, HEIGHT)) as Arc<dyn Fn(u32) -> Drawing + Send + Sync>
     });
     let save = move |_| {

@@ -222,6 +222,10 @@ fn LatestFigures() -> impl IntoView {
     let raw = move |read: fn(u64, crate::hub::StepPoint) -> String| {
         move || latest.get().map(|(step, point)| read(step, point))
     };
+    let held_out = move || {
+        let last = hub.book.with(|book| book.evaluations.last_key_value().map(|(step, loss)| (*step, *loss)));
+        last.map(|(step, loss)| format!("{loss:.4} after step {}", format::exact(step)))
+    };
     let merged = move || {
         hub.book.with(|book| book.merged).checked_sub(1).map(|_| {
             view! { <p class="note">"This page reads slower than the run writes; the run folder has every record"</p> }
@@ -234,6 +238,10 @@ fn LatestFigures() -> impl IntoView {
             <div class="fact"><span class="fact-label">"Loss"</span>
                 <span class="fact-value" data-testid=testid::LOSS_VALUE data-value=raw(|_, point| point.loss.to_string())
                     data-first=move || first.get().map(|loss| loss.to_string())>{shown(|_, point| format!("{:.4}", point.loss))}</span></div>
+            {move || held_out().map(|text| view! {
+                <div class="fact"><span class="fact-label">"Loss on held-out data"</span>
+                    <span class="fact-value" data-testid=testid::HELD_OUT_LOSS>{text}</span></div>
+            })}
             <div class="fact"><span class="fact-label">"Step time"</span>
                 <span class="fact-value">{shown(|_, point| format::seconds(point.seconds))}</span></div>
             <div class="fact"><span class="fact-label">"Tokens per second"</span>

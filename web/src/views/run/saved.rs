@@ -1,6 +1,7 @@
 //! What a run has saved, measured beside predicted, and what it went on from.
 
 use leptos::prelude::*;
+use planner::time::Saving;
 use planner::wire::RunSummary;
 
 use crate::format;
@@ -14,7 +15,7 @@ pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let checkpoints = Memo::new(move |_| hub.book.with(|book| book.checkpoints.clone()));
     let predicted = Memo::new(move |_| {
         let plan = summary.with(|summary| planner::Plan::resolve(&summary.as_ref()?.plan).plan)?;
-        Some(planner::time::checkpoint_bytes(&plan))
+        Some(planner::time::saving(&plan))
     });
     let resumed = move || {
         checkpoints.with(|known| {
@@ -33,16 +34,24 @@ pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let saved = move || {
         checkpoints.with(|known| {
             let saved = known.saved.as_ref()?;
-            let beside = predicted.get().filter(|bytes| *bytes > 0.0).map_or(String::new(), |bytes| {
-                format!(" (predicted {}, {})", format::bytes(bytes as u64), format::signed_percent(saved.all_bytes as f64 / bytes - 1.0))
-            });
+            let predicted = predicted.get().filter(|predicted| predicted.bytes > 0.0);
+            let beside = |measured: f64, of: fn(Saving) -> f64, text: fn(f64) -> String| match predicted.map(of) {
+                Some(predicted) => format!(
+                    "{} (predicted {}, {})",
+                    text(measured),
+                    text(predicted),
+                    format::signed_percent(measured / predicted - 1.0)
+                ),
+                None => text(measured),
+            };
+            let bytes = |bytes: f64| format::bytes(bytes as u64);
             Some(format!(
-                "Step {} is saved: {}{beside} in {}; training waited {}, and each rank kept up to {} on the host",
+                "Step {} is saved: {} in {}; training waited {}, and each rank kept up to {} on the host",
                 saved.step,
-                format::bytes(saved.all_bytes),
-                format::seconds(saved.seconds),
-                format::seconds(saved.stall_seconds),
-                format::bytes(saved.bytes)
+                beside(saved.all_bytes as f64, |saving| saving.bytes, bytes),
+                beside(saved.seconds, |saving| saving.seconds, format::seconds),
+                beside(saved.stall_seconds, |saving| saving.waits_s, format::seconds),
+                beside(saved.bytes as f64, |saving| saving.rank_bytes, bytes)
             ))
         })
     };

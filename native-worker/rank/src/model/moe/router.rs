@@ -177,8 +177,8 @@ impl Router {
         let logits = input.f_to_kind(exact)?.f_linear(&weight.f_to_kind(exact)?, bias.as_ref())?;
         let chosen = self.choose(&logits, tokens)?;
         let shares = self.weigh(&logits, &chosen)?;
-        let fractions = self.fractions(world, &logits, tokens)?;
-        if !tape.is_replay() {
+        let fractions = if tape.evaluates() { None } else { self.fractions(world, &logits, tokens)? };
+        if !tape.is_replay() && !tape.evaluates() {
             self.balancer.count(&chosen)?;
         }
         drop(input);

@@ -56,6 +56,14 @@ impl Data {
         })
     }
 
+    /// Sequences of an epoch: of as many none is another one again. None where that is not known.
+    pub fn sequences(&self) -> Option<u64> {
+        match self {
+            Data::Tokens(file) => Some(file.sequences()),
+            Data::Synthetic { .. } | Data::Blend(_) => None,
+        }
+    }
+
     /// The tokens of sequence `index`, `sequence` + 1 of them.
     ///
     /// # Errors

@@ -108,6 +108,11 @@ impl TokenFile {
         Ok(TokenFile { file, path: path.to_owned(), width, windows, vocabulary, key })
     }
 
+    /// Windows of an epoch.
+    pub fn sequences(&self) -> u64 {
+        self.windows
+    }
+
     /// The tokens of sequence `index`: an epoch after the other, each in an order of its own.
     ///
     /// # Errors
