@@ -1,6 +1,8 @@
 //! Replicas that lost GPUs go on with fewer tensor-parallel slots and train what a uniform run of as many sequences trains.
 
 mod cases;
+mod goes_on;
+mod refused;
 
 use serde_json::{Value, json};
 
