@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cases::{Case, MODELS, SLOTS, STAGED};
+use super::cases::{Case, EXPERTS, MODELS, SLOTS, STAGED};
 use super::{nonuniform, uniform};
 use crate::checkpoints::{ALL, HALF, gone_on, losses, saving};
 use crate::harness::{Run, set};
@@ -51,5 +51,6 @@ fn with_fewer_gpus_and_with_all_again() {
     let padded = MODELS.iter().find(|case| case.model == super::Model::Padded).unwrap();
     let whole = MODELS.iter().find(|case| !case.distributed && case.slots == (4, 2)).unwrap();
     let tied = STAGED.iter().find(|case| case.model == super::Model::Tied && !case.distributed).unwrap();
-    [first_slot, padded, whole, tied].into_iter().for_each(check);
+    let biased = EXPERTS.iter().find(|case| case.model == super::Model::Biased && case.ep == 2).unwrap();
+    [first_slot, padded, whole, tied, biased].into_iter().for_each(check);
 }

@@ -6,7 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::cases::SLOTS;
+use super::cases::{EXPERTS, SLOTS};
 use super::nonuniform;
 use crate::harness::{Run, free_port, set};
 
@@ -35,6 +35,14 @@ fn what_is_lost_is_said() {
     let mut muon = failed(json!([gpu(0)]));
     set(&mut muon, "training.optimizer.kind", "muon");
     refused(&muon, 2, "the executor has no Muon");
+    let mut experts = super::uniform(&EXPERTS[0]);
+    for (path, value) in [("cluster", &muon["cluster"]), ("layout", &muon["layout"])] {
+        set(&mut experts, path, value.clone());
+    }
+    set(&mut experts, "model.architecture.moe.routing.balance", "global_aux_loss");
+    refused(&experts, 2, "can't balance experts over the micro batches of all replicas");
+    set(&mut experts, "layout.ep", 2);
+    refused(&experts, 2, "no whole group of ep 2 experts");
     let mut large = failed(json!([gpu(0)]));
     set(&mut large, "training.micro_batch_size", 4);
     refused(&large, 2, "less than one micro batch");
