@@ -140,7 +140,7 @@ impl HostCollectives {
             let outside = group.ranks.iter().find(|&&member| !part(member));
             ensure!(
                 outside.is_none(),
-                "{:?} group {} has rank {outside:?} in it, but the world has {world} ranks, of which {} take part",
+                "{:?} group {} has rank {outside:?} in it, but of {world} ranks {} take part",
                 group.kind,
                 group.index,
                 meeting.members.len()
