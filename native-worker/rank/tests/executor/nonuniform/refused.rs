@@ -87,7 +87,8 @@ fn a_rank_that_goes_on_and_does_not_come_is_named() {
             rank,
             world: 4,
             port,
-            arguments: &["--timeout-s", "3"],
+            // The first that goes on gives up first, and tells the others.
+            arguments: if rank == 3 { &["--timeout-s", "20"] } else { &["--timeout-s", "3"] },
             program: None,
             plan: None,
             variables: &[],
