@@ -315,7 +315,9 @@ impl Plan {
                     None => {
                         layout::groups(&self.layout, Besides { experts, megatron, instances }, &embedding)
                     }
-                    Some(nonuniform) => nonuniform_groups(&self.layout, &nonuniform.shrunk, &embedding),
+                    Some(nonuniform) => {
+                        nonuniform_groups(&self.layout, &nonuniform.shrunk, experts, &embedding)
+                    }
                 }
             }
         }
@@ -337,6 +339,7 @@ impl Plan {
         match kind {
             // Their gradients travel through cores.
             GroupKind::Dp | GroupKind::DpCp if self.role == Some(RankRole::Extra) => 1,
+            GroupKind::Edp if self.nonuniform.is_some() => self.replicas_of_experts(),
             GroupKind::World => self.world_size(),
             GroupKind::Embedding => layout::embedding_group(layout, &self.model).len() as u64,
             GroupKind::DpCpOfInstance => self.group_size(GroupKind::DpCp) / self.instances(),

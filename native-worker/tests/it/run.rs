@@ -42,6 +42,30 @@ fn a_run_that_completes_leaves_a_whole_record() {
     ));
 }
 
+#[test]
+fn ranks_of_failed_gpus_are_not_started_and_the_first_that_goes_on_is_followed() {
+    let shop = Workshop::new();
+    let failed = crate::support::TINY
+        .replace(r#""gpus_per_node": 4}"#, r#""gpus_per_node": 4, "failed": [{"rank": 0}]}"#);
+    shop.write("tiny.json", &failed);
+    let answer = shop.run("echo rank $RANK of $WORLD_SIZE on GPU $LOCAL_RANK; finish completed");
+    assert_eq!(answer.code, Some(0), "{answer:?}");
+    let json = answer.json();
+    assert_eq!((&json["outcome"], &json["figures"]["steps"]), (&"completed".into(), &3.into()));
+    let folder = shop.run_folder();
+    assert!(!folder.join("rank-00000.log").exists() && folder.join("rank-00001.log").exists());
+    let info: RunInfo =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("run.json")).expect("read")).expect("info");
+    assert_eq!(info.world_size, 3);
+    let said = |event: &Event| match event {
+        Event::Output { text, .. } => Some(text.clone()),
+        _ => None,
+    };
+    let mut said: Vec<String> = shop.launcher_log().iter().filter_map(said).collect();
+    said.sort();
+    assert_eq!(said, ["rank 1 of 4 on GPU 1", "rank 2 of 4 on GPU 2", "rank 3 of 4 on GPU 3"]);
+}
+
 /// Runs ranks of which one misbehaves; the run must fail and name it.
 fn failure(fake: &str, expected: &[&str], within: Duration) -> (Workshop, String) {
     let shop = Workshop::new();

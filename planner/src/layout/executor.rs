@@ -24,6 +24,14 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
         limits.extend(expert_limits(plan, moe));
     }
     limits.extend(training_limits(&plan.training, plan.model.moe.is_some()));
+    let over_steps = plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::GlobalAuxLoss);
+    if plan.nonuniform.is_some() && over_steps {
+        limits.push(limit(
+            "model",
+            "global_aux_loss",
+            "the executor can't balance experts over the micro batches of all replicas where these have different numbers of them; balance with aux_loss or seq_aux_loss, or plan without the failed GPUs' nodes",
+        ));
+    }
     if plan.nonuniform.is_some() && plan.training.optimizer.kind == OptimizerKind::Muon {
         limits.push(limit(
             "training.optimizer.kind",

@@ -22,10 +22,27 @@ impl Plan {
     /// plan and of each view that [`Plan::of_role`] makes.
     pub fn place_of(&self, rank: u64) -> Coordinates {
         let at = self.whole_coordinates(rank);
-        match &self.nonuniform {
-            Some(nonuniform) => Coordinates { tp: nonuniform.shrunk.place(&at), ..at },
-            None => at,
+        let Some(nonuniform) = &self.nonuniform else { return at };
+        let at = Coordinates { tp: nonuniform.shrunk.place(&at), ..at };
+        if self.model.moe.is_none() {
+            return at;
         }
+        let ep = self.layout.ep.max(1);
+        let before = (0..rank).filter(|&other| {
+            let there = self.whole_coordinates(other);
+            let goes_on = nonuniform.shrunk.role(&there) != RankRole::Inactive;
+            goes_on && there.pp == at.pp && nonuniform.shrunk.place(&there) % ep == at.tp % ep
+        });
+        Coordinates { etp: 0, ep: at.tp % ep, edp: before.count() as u64, ..at }
+    }
+
+    /// Ranks that hold the same experts where some replicas run reduced: all of a stage that go on have some.
+    pub(crate) fn replicas_of_experts(&self) -> u64 {
+        let Some(nonuniform) = &self.nonuniform else { return self.layout.edp };
+        let (shrunk, layout) = (&nonuniform.shrunk, &self.layout);
+        let reduced = nonuniform.reduced_replicas().len() as u64;
+        let slots = (layout.dp - reduced) * shrunk.base + reduced * shrunk.reduced;
+        slots * layout.cp / layout.ep.max(1)
     }
 
     /// The ranks that go on, ascending, by their numbers in the whole world.

@@ -12,13 +12,19 @@ pub struct Sharded {
     pub count: u64,
 }
 
-/// All that tensor parallelism cuts of a dense model, with its vocabulary as padded for the base degree; `None` for a
-/// model with something that nonuniform tensor parallelism does not know: routed experts, recurrences.
-pub fn degree_limits(model: &Architecture, padded_vocabulary: u64) -> Option<Vec<Sharded>> {
-    if model.moe.is_some() {
-        return None;
-    }
+/// All that tensor parallelism cuts of a model, with its vocabulary as padded for the base degree; `None` for a model with
+/// something that nonuniform tensor parallelism does not know: recurrences, and routed experts but where `experts` says that
+/// tensor parallelism does not cut them.
+pub fn degree_limits(model: &Architecture, padded_vocabulary: u64, experts: bool) -> Option<Vec<Sharded>> {
     let mut found = Vec::new();
+    if let Some(moe) = &model.moe {
+        if !experts {
+            return None;
+        }
+        if moe.shared_ffn_hidden_size > 0 {
+            found.push(Sharded { what: "a shared expert's width", count: moe.shared_ffn_hidden_size });
+        }
+    }
     for mixer in model.mixers() {
         match mixer {
             MixerRef::Attention(&Attention::Gqa { heads, kv_heads, .. }) => {

@@ -80,10 +80,12 @@ impl Shrunk {
 }
 
 /// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
-/// their order. Dense models only. `embedding`: stages of the embedding groups.
-pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk, embedding: &[u64]) -> Vec<Group> {
-    let whole = groups(layout, Besides::worker(false), embedding);
+/// their order. `experts`: whether there are routed ones, which tensor parallelism does not cut and which are spread over
+/// neighbouring slots. `embedding`: stages of the embedding groups.
+pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk, experts: bool, embedding: &[u64]) -> Vec<Group> {
+    let whole = groups(layout, Besides::worker(experts), embedding);
     let seats = Seats::new(layout, shrunk);
+    let all: Vec<u64> = (0..world_of(layout)).collect();
     let mut found: Vec<Group> = Vec::with_capacity(whole.len());
     for of_kind in whole.chunk_by(|a, b| a.kind == b.kind) {
         let kind = of_kind[0].kind;
@@ -91,6 +93,11 @@ pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk, embedding: &[u64]) ->
             GroupKind::World | GroupKind::Tp | GroupKind::Cp | GroupKind::Model => {
                 of_kind.iter().map(|group| seats.going_on(&group.ranks)).collect()
             }
+            GroupKind::Etp => seats.going_on(&all).into_iter().map(|rank| vec![rank]).collect(),
+            GroupKind::Ep | GroupKind::EtpEp => {
+                seats.alike(&all, |at, place| [at.pp, at.dp, at.cp, place / layout.ep.max(1)])
+            }
+            GroupKind::Edp => seats.alike(&all, |at, place| [at.pp, place % layout.ep.max(1), 0, 0]),
             _ => seats.across(kind, of_kind),
         };
         let full = lists.into_iter().filter(|ranks: &Vec<u64>| !ranks.is_empty());
@@ -118,6 +125,16 @@ impl Seats<'_> {
     fn going_on(&self, ranks: &[u64]) -> Vec<u64> {
         let goes_on = |rank: &u64| self.of[*rank as usize].1 != RankRole::Inactive;
         ranks.iter().copied().filter(goes_on).collect()
+    }
+
+    /// Ranks that go on, together where they are alike in this, of coordinates and number among the slots that go on.
+    fn alike(&self, ranks: &[u64], of: impl Fn(&Coordinates, u64) -> [u64; 4]) -> Vec<Vec<u64>> {
+        let mut joined: BTreeMap<[u64; 4], Vec<u64>> = BTreeMap::new();
+        for rank in self.going_on(ranks) {
+            let (at, _, place) = &self.of[rank as usize];
+            joined.entry(of(at, *place)).or_default().push(rank);
+        }
+        joined.into_values().collect()
     }
 
     /// Groups across replicas or stages: the like of a slot is the one of its number among those that go on. Extras
@@ -185,7 +202,7 @@ mod tests {
     }
 
     fn of_kind(layout: &Layout, shrunk: &Shrunk, kind: GroupKind) -> Vec<Vec<u64>> {
-        let groups = nonuniform_groups(layout, shrunk, &[0]).into_iter();
+        let groups = nonuniform_groups(layout, shrunk, false, &[0]).into_iter();
         groups.filter(|group| group.kind == kind).map(|group| group.ranks).collect()
     }
 
@@ -235,7 +252,7 @@ mod tests {
             groups.into_iter().map(|group| (group.kind, group.ranks)).collect::<Vec<_>>()
         };
         assert_eq!(
-            sorted(nonuniform_groups(&layout, &none, &[0, 1])),
+            sorted(nonuniform_groups(&layout, &none, false, &[0, 1])),
             sorted(groups(&layout, Besides::worker(false), &[0, 1]))
         );
     }
@@ -257,7 +274,7 @@ mod tests {
             let shrunk = Shrunk { base, reduced: base - spares, inactive };
             let active = packed_ranks(&layout, &shrunk);
             proptest::prop_assert_eq!(active.len() as u64, (base * dp - spares * hit) * cp * pp);
-            let all = nonuniform_groups(&layout, &shrunk, &[0]);
+            let all = nonuniform_groups(&layout, &shrunk, true, &[0]);
             for of_kind in all.chunk_by(|a, b| a.kind == b.kind) {
                 if of_kind[0].kind == GroupKind::Embedding && pp > 1 {
                     continue;

@@ -110,6 +110,16 @@ pub enum Refusal {
         /// Degrees below the base that can be.
         allowed: Vec<u64>,
     },
+    /// Fewer slots than a group of experts has.
+    #[error(
+        "{left} slots are left, which are no whole group of ep {ep} experts; leave out that replica instead"
+    )]
+    NoGroupOfExperts {
+        /// Expert parallelism.
+        ep: u64,
+        /// Slots that are left.
+        left: u64,
+    },
     /// Extents that are no whole number of shards.
     #[error("a rank's {local} rows on {base} ranks are not whole shards of {shards}")]
     Uneven {

@@ -87,9 +87,9 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
     }
     let slots = failed_slots(layout, &plan.cluster, failed).map_err(refuse)?;
     let vocabulary = padded_vocabulary(plan);
-    let Some(mut limits) = degree_limits(&plan.model, vocabulary) else {
+    let Some(mut limits) = degree_limits(&plan.model, vocabulary, carries_experts(plan)) else {
         return Err(refuse(
-            "nonuniform tensor parallelism is known for dense models of attention and feed-forward layers only; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
+            "nonuniform tensor parallelism is known for models of attention and feed-forward layers only, and with routed experts for runtime native where etp is 1 and ep divides tp; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
         ));
     };
     // Sequence parallelism cuts what a context-parallel slice has of a sequence.
@@ -98,13 +98,18 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
         limits.push(Sharded { what: "a sequence's tokens", count });
     }
     let refuse = |refusal: Refusal| refuse(refusal.to_string());
-    let allowed = allowed_degrees(layout.tp, &limits);
+    // Groups of experts stay within what goes on of a tensor-parallel group.
+    let whole_groups = |degree: &u64| plan.model.moe.is_none() || degree.is_multiple_of(layout.ep);
+    let allowed: Vec<u64> = allowed_degrees(layout.tp, &limits).into_iter().filter(whole_groups).collect();
     let lost = lost_slots(failed, &slots).map_err(refuse)?;
     let spares = most_lost(layout.tp, &lost).map_err(refuse)?;
     let Some(&reduced) = allowed.iter().find(|&&degree| degree <= layout.tp - spares) else {
         let most = check_degree(layout.tp, layout.tp - spares, &limits);
         return Err(match most {
             Err(refusal) => refuse(refusal),
+            Ok(()) if plan.model.moe.is_some() && spares < layout.tp => {
+                refuse(Refusal::NoGroupOfExperts { ep: layout.ep, left: layout.tp - spares })
+            }
             Ok(()) => refuse(Refusal::NothingLeft { replica: 0, failed: spares, base: layout.tp }),
         });
     };
@@ -151,6 +156,13 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
         reduced_batch: smaller,
         failures: slots.iter().map(|(&domain, slots)| (domain, slots.len() as u64)).collect(),
     }))
+}
+
+/// Whether experts are such that replicas may differ in tensor parallelism: the worker's, not cut by it, in groups of
+/// neighbouring slots.
+pub(super) fn carries_experts(plan: &Plan) -> bool {
+    let layout = &plan.layout;
+    plan.runtime == Runtime::Native && layout.etp == 1 && layout.tp.is_multiple_of(layout.ep.max(1))
 }
 
 /// Slots that each stage of a replica loses, over its context-parallel slices. Slices must lose the same slots: where

@@ -30,7 +30,7 @@ pub struct RunBook {
     begins: bool,
     /// The loss on data that is held out, by step.
     pub evaluations: BTreeMap<u64, f64>,
-    /// What rank 0 says of checkpoints.
+    /// What the first rank says of checkpoints.
     pub checkpoints: Checkpoints,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
@@ -248,8 +248,8 @@ impl RunBook {
                     self.take_trace(rank, trace);
                 }
             }
-            Event::Resumed(resumed) if writer == Some(0) => self.checkpoints.resumed = Some(resumed),
-            Event::Saved(saved) if writer == Some(0) => self.checkpoints.take(saved),
+            Event::Resumed(resumed) if self.is_first(writer) => self.checkpoints.resumed = Some(resumed),
+            Event::Saved(saved) if self.is_first(writer) => self.checkpoints.take(saved),
             Event::Resumed(_) | Event::Saved(_) => {}
             Event::Evaluated(evaluated) => {
                 self.evaluations.insert(evaluated.step, evaluated.loss);
@@ -315,6 +315,12 @@ impl RunBook {
             };
             self.steps.insert(step, point);
         }
+    }
+
+    /// Whether no lower rank is known of the latest attempt: rank 0, unless a plan with failed GPUs leaves that out.
+    fn is_first(&self, writer: Option<u64>) -> bool {
+        let first = self.ranks.iter().find(|(_, book)| book.attempt >= self.attempt);
+        writer.is_some_and(|rank| first.is_none_or(|(&first, _)| rank <= first))
     }
 
     fn take_step(&mut self, rank: u64, step: Step) {

@@ -52,6 +52,10 @@ impl<'a> Extras<'a> {
         let (mut round, mut elements) = (Vec::new(), 0_u64);
         for (number, parameter) in state.parameters.iter().enumerate() {
             let shard = &parameter.shard;
+            if state.buffers[shard.buffer].shard.expert {
+                // Every rank has experts of its own, and sums and updates them with those that have the same.
+                continue;
+            }
             if shard.cut_by.is_some() {
                 round.extend(blocks(number, shard)?);
             } else {

@@ -15,12 +15,12 @@ use crate::kills::{asked, random};
 use crate::survive::limit_files;
 
 /// Steps before the checkpoint, and in all.
-const HALF: u64 = 3;
-const ALL: u64 = 6;
+pub const HALF: u64 = 3;
+pub const ALL: u64 = 6;
 /// How far losses in fp64 may be apart in another layout.
 const APART: f64 = 1e-10;
 
-fn saving(plan: &Value, steps: u64) -> Value {
+pub fn saving(plan: &Value, steps: u64) -> Value {
     let mut plan = plan.clone();
     set(&mut plan, "run.steps", steps);
     // A falling rate, so that it matters which step is the next.
@@ -30,8 +30,8 @@ fn saving(plan: &Value, steps: u64) -> Value {
     plan
 }
 
-fn losses(run: &Run) -> Vec<(u64, f64)> {
-    run.steps(0).iter().map(|step| (step.step, step.loss)).collect()
+pub fn losses(run: &Run) -> Vec<(u64, f64)> {
+    run.first_steps().iter().map(|step| (step.step, step.loss)).collect()
 }
 
 fn checkpoints(run: &Run) -> Vec<PathBuf> {

@@ -46,7 +46,6 @@ fn every_layout_measures_the_same_and_trains_as_without_it() {
         let mut layouts = vec![(2, 2, json!({"pp": 1})), (2, 1, json!({"cp": 2})), (4, 2, json!({"pp": 2}))];
         if make == tiny as fn(u64, u64) -> Value {
             layouts.push((4, 1, json!({"pp": 2, "vpp": 1, "schedule": "zb-h1"})));
-            layouts.push((2, 1, json!({"pp": 2, "vpp": 2, "schedule": "zbv"})));
         }
         for (world, tp, more) in layouts {
             let mut plan = evaluating(&make(world, tp));

@@ -246,6 +246,14 @@ impl Run {
             .collect()
     }
 
+    /// The steps of the first rank that has some: of rank 0, unless the plan leaves that out.
+    pub fn first_steps(&self) -> Vec<Step> {
+        let names = std::fs::read_dir(self.folder()).unwrap().flatten().map(|entry| entry.file_name());
+        let rank = |name: &str| name.strip_prefix("rank-")?.strip_suffix(".log")?.parse::<usize>().ok();
+        let first = names.filter_map(|name| rank(name.to_str()?)).min();
+        first.map(|first| self.steps(first)).unwrap_or_default()
+    }
+
     /// Waits until rank 0 has done `count` steps.
     pub fn wait_for_steps(&self, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(60);

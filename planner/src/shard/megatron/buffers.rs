@@ -176,7 +176,9 @@ pub(super) fn buffer(plan: &Plan, kind: BufferKind, held: &StageElements, slot: 
     };
     let states = match kind.rule {
         // The worker's cores update for extras, too.
-        Some(rule) if native && plan.role == Some(RankRole::Extra) => vec![state(rule, Some(0), 0)],
+        Some(rule) if native && plan.role == Some(RankRole::Extra) && !kind.expert => {
+            vec![state(rule, Some(0), 0)]
+        }
         Some(rule) => {
             let part = elements / owners;
             vec![state(rule, Some(number * part), part)]

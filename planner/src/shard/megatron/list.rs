@@ -68,7 +68,7 @@ fn shards_at(plan: &Plan, rank: u64, at: Coordinates) -> RankShards {
     }
     let held = StageElements::of(plan, at.pp);
     let slot = match plan.role {
-        Some(RankRole::Extra) => Slot::FIRST,
+        Some(RankRole::Extra) => Slot { expert: at.edp, ..Slot::FIRST },
         Some(_) => Slot { dense: at.cp + plan.layout.cp * at.dp, expert: at.edp },
         _ => Slot { dense: place_in_group(&plan.layout, rank, GroupKind::DpCp), expert: at.edp },
     };

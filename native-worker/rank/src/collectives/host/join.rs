@@ -144,9 +144,10 @@ pub fn join(mut me: Identity, meeting: &Meeting, links: &mut dyn Linking) -> any
     let timeout = meeting.timeout;
     let deadline = Instant::now() + timeout;
     let members = meeting.members.as_slice();
-    let mine = members.iter().position(|&member| member == me.rank);
-    let mine = mine.with_context(|| format!("rank {} takes no part in the run", me.rank))?;
-    if members.len() == 1 {
+    // One that takes no part is told so by the first.
+    let mine = members.iter().position(|&member| member == me.rank).unwrap_or(members.len());
+    let higher = members.get(mine + 1..).unwrap_or_default();
+    if members == [me.rank] {
         return Ok(());
     }
     let key = meeting.key.as_ref().context("ranks of one world need the run's key")?;
@@ -168,7 +169,7 @@ pub fn join(mut me: Identity, meeting: &Meeting, links: &mut dyn Linking) -> any
         links.link(Peer { identity: identity.clone(), stream })?;
     }
     let missing = |links: &dyn Linking| -> Vec<usize> {
-        members[mine + 1..].iter().copied().filter(|&rank| !links.linked(rank)).collect()
+        higher.iter().copied().filter(|&rank| !links.linked(rank)).collect()
     };
     while !missing(links).is_empty() {
         let Some((stream, identity)) = arriving.next(deadline, || links.failure())? else {
@@ -179,7 +180,7 @@ pub fn join(mut me: Identity, meeting: &Meeting, links: &mut dyn Linking) -> any
                 missing(links)
             );
         };
-        let known = identity.run == me.run && members[mine + 1..].contains(&identity.rank);
+        let known = identity.run == me.run && higher.contains(&identity.rank);
         if known && !links.linked(identity.rank) {
             links.link(Peer { identity, stream })?;
         }

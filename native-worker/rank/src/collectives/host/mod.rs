@@ -135,12 +135,11 @@ impl HostCollectives {
     pub fn join(identity: Identity, meeting: Meeting, groups: Vec<Group>) -> anyhow::Result<HostCollectives> {
         let (rank, world) = (identity.rank, identity.world_size);
         for group in &groups {
-            let part =
-                |member: u64| meeting.members.iter().any(|&rank| rank as u64 == member && rank < world);
+            let part = |rank: u64| rank < world as u64 && meeting.members.contains(&(rank as usize));
             let outside = group.ranks.iter().find(|&&member| !part(member));
             ensure!(
                 outside.is_none(),
-                "{:?} group {} has rank {outside:?} in it, but the world has {world} ranks, of which {} take part",
+                "{:?} group {} has rank {outside:?} in it, but of {world} ranks {} take part",
                 group.kind,
                 group.index,
                 meeting.members.len()

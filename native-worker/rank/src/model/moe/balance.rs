@@ -17,6 +17,8 @@ pub struct TokenGroups {
     pub cp: GroupId,
     /// Replicas and context parallelism together.
     pub dp_cp: GroupId,
+    /// The grid of experts, which has each rank of a stage once.
+    pub experts: [GroupId; 3],
 }
 
 /// Counts of one layer, kept on the host: the planner counts no bytes for them.
@@ -173,7 +175,7 @@ impl Balancer {
         let (mut bias, mut tokens) = (self.bias.borrow_mut(), self.tokens.borrow_mut());
         let Some(bias) = bias.as_mut() else { return Ok(()) };
         let mut counts = Tensor::f_from_slice(&tokens)?;
-        for group in [self.groups.tp, self.groups.dp_cp] {
+        for group in self.groups.experts {
             world.all_reduce(group, Reduce::Sum, &mut counts)?;
         }
         let counts: Vec<f64> = Vec::try_from(counts)?;

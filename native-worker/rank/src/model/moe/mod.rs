@@ -75,6 +75,7 @@ impl Mixture {
             tp: world.mine(GroupKind::Tp)?,
             cp: world.mine(GroupKind::Cp)?,
             dp_cp: world.mine(GroupKind::DpCp)?,
+            experts: [world.mine(GroupKind::Etp)?, world.mine(GroupKind::Ep)?, world.mine(GroupKind::Edp)?],
         };
         let latent = moe.latent_size.is_some();
         let epsilon = plan.model.norm_eps;

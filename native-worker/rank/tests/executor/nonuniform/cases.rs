@@ -22,6 +22,10 @@ pub enum Model {
     Thirds,
     /// A module that predicts a further token.
     Predicting,
+    /// Eight experts and a shared one, and a loss that balances them.
+    Experts,
+    /// The same, balanced by a bias on their choice.
+    Biased,
 }
 
 /// Which ranks are started.
@@ -48,6 +52,7 @@ pub struct Case {
     pub vpp: u64,
     pub schedule: &'static str,
     pub cp: u64,
+    pub ep: u64,
     pub sp: bool,
     pub distributed: bool,
     pub optimizer: &'static str,
@@ -66,6 +71,7 @@ const CASE: Case = Case {
     vpp: 1,
     schedule: "1f1b",
     cp: 1,
+    ep: 1,
     sp: true,
     distributed: true,
     optimizer: "adam",
@@ -147,4 +153,17 @@ pub const STAGED: &[Case] = &[
     Case { schedule: "zbv", vpp: 2, failed: &[(1, 0, 1)], ..STAGES },
     Case { cp: 2, ..CASE },
     Case { cp: 2, failed: &[(1, 0, 0)], sp: false, ..WHOLE },
+];
+
+/// Routed experts, which tensor parallelism does not cut.
+pub const EXPERTS: &[Case] = &[
+    Case { model: Model::Experts, ..CASE },
+    Case { model: Model::Experts, failed: &[(0, 0, 0)], ..WHOLE },
+    Case { model: Model::Experts, ep: 2, failed: &[(0, 0, 0)], ..FOUR },
+    Case { model: Model::Experts, ep: 2, failed: &[(1, 0, 1), (1, 0, 2)], distributed: false, ..FOUR },
+    Case { model: Model::Experts, replicas: (3, 2), failed: &[(0, 0, 1), (2, 0, 0)], ..CASE },
+    Case { model: Model::Experts, start: Start::Packed, failed: &[(0, 0, 1), (0, 1, 0)], ..STAGES },
+    Case { model: Model::Experts, cp: 2, ..CASE },
+    Case { model: Model::Biased, failed: &[(1, 0, 0)], ..CASE },
+    Case { model: Model::Biased, ep: 2, ..FOUR },
 ];

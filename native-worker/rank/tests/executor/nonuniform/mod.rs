@@ -1,7 +1,11 @@
 //! Replicas that lost GPUs go on with fewer tensor-parallel slots and train what a uniform run of as many sequences trains.
 
 mod cases;
+mod goes_on;
+mod refused;
 
+use planner::Plan;
+use planner::shard::BufferShard;
 use serde_json::{Value, json};
 
 use crate::harness::{Run, set, tiny};
@@ -38,6 +42,11 @@ fn uniform(case: &Case) -> Value {
             model(json!({"attention": {"kind": "gqa", "heads": 24, "kv_heads": 12, "head_dim": 4}}));
             set(&mut plan, "training.seq_len", 24);
         }
+        Model::Experts => model(json!({"moe": {"experts": 8, "top_k": 2, "ffn_hidden_size": 32,
+            "shared_ffn_hidden_size": 32, "routing": {"balance": "aux_loss", "aux_coefficient": 0.01}}})),
+        Model::Biased => model(json!({"moe": {"experts": 8, "top_k": 4, "ffn_hidden_size": 16,
+            "shared_ffn_hidden_size": 16, "router_bias_buffer": 8,
+            "routing": {"score": "sigmoid", "scale": 2.5, "bias_update_rate": 0.01}}})),
         Model::Predicting => model(json!({"mtp_layers": 1})),
     }
     if case.vpp > 1 {
@@ -71,6 +80,9 @@ fn nonuniform(case: &Case) -> Value {
     );
     if case.vpp > 1 {
         set(&mut plan, "layout.vpp", case.vpp);
+    }
+    if case.ep > 1 {
+        set(&mut plan, "layout.ep", case.ep);
     }
     if case.model == Model::Thirds {
         set(&mut plan, "layout.vocab_divisible_by", 96);
@@ -108,6 +120,16 @@ fn check(case: &Case) {
         eprintln!("{case:?}");
         std::panic::resume_unwind(panic);
     }
+    // What ranks keep is planner's, to the byte.
+    let planned = Plan::resolve(&planner::parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
+    for rank in planned.active_ranks() {
+        let (kept, buffers) = (run.allocated(rank as usize), planned.rank_shards(rank).buffers);
+        let sum = |of: fn(&BufferShard) -> u64| buffers.iter().map(of).sum::<u64>();
+        let bytes = [kept.weights_bytes, kept.gradients_bytes, kept.optimizer_bytes];
+        let expected =
+            [BufferShard::weights_bytes, BufferShard::gradients_bytes, BufferShard::optimizer_bytes].map(sum);
+        assert_eq!(bytes, expected, "rank {rank}: {case:?}");
+    }
     // Every copy of a weight is the same, to the bit.
     assert!(!run.dumped("weights", STEPS).is_empty());
 }
@@ -125,6 +147,11 @@ fn ranks_that_stop_need_not_be_started() {
 #[test]
 fn models_and_optimizers() {
     cases::MODELS.iter().for_each(check);
+}
+
+#[test]
+fn experts() {
+    cases::EXPERTS.iter().for_each(check);
 }
 
 #[test]
