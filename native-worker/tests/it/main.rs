@@ -3,6 +3,7 @@
 
 mod cli;
 mod diagnose;
+mod export;
 mod hub;
 mod hub_runs;
 mod launch;
