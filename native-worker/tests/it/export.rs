@@ -22,9 +22,7 @@ fn checkpoint(shop: &Workshop) -> PathBuf {
     let mut files = Vec::new();
     for rank in 0..2 {
         let piece = json!({"offset": [0, 0], "extent": [2, 3], "start": 3 * rank, "elements": 3});
-        let saved = |kind: &str| {
-            json!({"tensor": format!("{kind}/one"), "parameter": "one", "kind": kind, "shape": [2, 3], "piece": piece})
-        };
+        let saved = |kind: &str| json!({"tensor": format!("{kind}/one"), "parameter": "one", "kind": kind, "shape": [2, 3], "piece": piece});
         let pieces = json!([saved("weight"), saved("exp_avg")]).to_string();
         let header = json!({
             "__metadata__": {"shardplan.pieces": pieces},
@@ -40,8 +38,8 @@ fn checkpoint(shop: &Workshop) -> PathBuf {
         let (bytes, crc32) = run_folder::measure(&folder.join(&name)).expect("a length");
         files.push(json!({"name": name, "bytes": bytes, "crc32": crc32}));
     }
-    let index =
-        json!({"version": 1, "step": 7, "samples": 28, "unix_ms": 0, "plan": plan, "files": files}).to_string();
+    let index = json!({"version": 1, "step": 7, "samples": 28, "unix_ms": 0, "plan": plan, "files": files})
+        .to_string();
     std::fs::write(folder.join("checkpoint.json"), index).expect("a file");
     folder
 }

@@ -12,4 +12,5 @@ mod plan;
 mod run;
 mod script;
 mod support;
+mod tokenize;
 mod wrap;
