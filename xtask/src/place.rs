@@ -100,7 +100,7 @@ impl Place {
 }
 
 /// The workspace's own packages.
-const MEMBERS: [&str; 10] = [
+const MEMBERS: [&str; 11] = [
     "planner",
     "web",
     "searcher",
@@ -108,6 +108,7 @@ const MEMBERS: [&str; 10] = [
     "shardplan-rank",
     "run-folder",
     "tensor-files",
+    "token-files",
     "system-tests",
     "xtask",
     "page-builder",

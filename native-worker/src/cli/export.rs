@@ -3,12 +3,16 @@
 use std::path::PathBuf;
 
 use serde_json::json;
-use tensor_files::CheckpointReader;
+use tensor_files::{CheckpointReader, DcpExport};
 
 use super::{Exit, Failure, exit, say};
 use crate::run::Origin;
 
-/// Write a run's newest checkpoint as a Hugging Face model folder, which transformers loads
+/// Write a run's newest checkpoint for others: as a Hugging Face model folder, or as torch's distributed checkpoint
+///
+/// `hf` is what transformers loads: the weights. `dcp` is what torch.distributed.checkpoint loads: weights as the optimizer
+/// keeps them (`model.NAME`), its moments (`optim.state.NAME.exp_avg` and so on), `step` and `samples`, all in the types that
+/// the checkpoint has. Names are those of the Hugging Face folder, or of the plan's parameters where the model has no such.
 #[derive(Debug, clap::Args)]
 pub struct Export {
     /// The run, by its id or folder, or a folder of checkpoints, or one checkpoint
@@ -16,50 +20,93 @@ pub struct Export {
     /// The folder to write; it must not be there yet
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
-    /// Type of the weights
-    #[arg(long, default_value = "bf16", value_parser = ["bf16", "fp16", "fp32", "fp64"])]
-    dtype: String,
+    /// What is written
+    #[arg(long, value_enum, default_value = "hf")]
+    format: Format,
+    /// Type of the weights of a Hugging Face folder [default: bf16]
+    #[arg(long, value_parser = ["bf16", "fp16", "fp32", "fp64"])]
+    dtype: Option<String>,
     /// Folder of run folders
     #[arg(long, value_name = "DIR", default_value = "runs", env = "SHARDPLAN_RUNS", hide_env_values = true)]
     runs: PathBuf,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// A Hugging Face model folder
+    Hf,
+    /// A distributed checkpoint of torch
+    Dcp,
+}
+
 impl Export {
     /// Writes the folder.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        if self.format == Format::Dcp && self.dtype.is_some() {
+            return Err(Failure::usage(
+                "--dtype is the type of a Hugging Face folder's weights; --format dcp keeps the types that the checkpoint has",
+            ));
+        }
         let (checkpoint, index) = Origin::find(&self.runs, &self.run)?.newest_whole()?;
         let (path, step) = (checkpoint.path.clone(), checkpoint.step);
         let failed = |error: anyhow::Error| Failure::environment(format!("{error:#}"));
         let reader = CheckpointReader::open(checkpoint, index).map_err(failed)?;
-        let dtype = match self.dtype.as_str() {
+        let (tensors, bytes, files, more) = match self.format {
+            Format::Hf => self.hugging_face(reader),
+            Format::Dcp => self.dcp(reader),
+        }
+        .map_err(failed)?;
+        say(&format!(
+            "step {step} of {}: {tensors} tensors, {:.3} GB in {files} files",
+            path.display(),
+            bytes as f64 / 1e9,
+        ));
+        if json {
+            let mut answer = json!({
+                "version": planner::wire::VERSION,
+                "folder": self.to,
+                "checkpoint": path,
+                "step": step,
+                "tensors": tensors,
+                "bytes": bytes,
+                "files": files,
+            });
+            if let Some(answer) = answer.as_object_mut() {
+                answer.insert(more.0.to_owned(), more.1.into());
+            }
+            exit::print_json(&answer)?;
+        } else {
+            exit::print(&format!("{}\n", self.to.display()))?;
+        }
+        Ok(Exit::Yes)
+    }
+
+    fn hugging_face(&self, reader: CheckpointReader) -> anyhow::Result<Written> {
+        let name = self.dtype.as_deref().unwrap_or("bf16");
+        let dtype = match name {
             "fp16" => "F16",
             "fp32" => "F32",
             "fp64" => "F64",
             _ => "BF16",
         };
         let wanted = tensor_files::Export { to: &self.to, dtype, file_bytes: None };
-        let exported = tensor_files::export(reader, &wanted).map_err(failed)?;
-        say(&format!(
-            "step {step} of {}: {} tensors, {:.3} GB in {} files",
-            path.display(),
-            exported.tensors,
-            exported.bytes as f64 / 1e9,
-            exported.files
-        ));
-        if json {
-            exit::print_json(&json!({
-                "version": planner::wire::VERSION,
-                "folder": self.to,
-                "checkpoint": path,
-                "step": step,
-                "dtype": self.dtype,
-                "tensors": exported.tensors,
-                "bytes": exported.bytes,
-                "files": exported.files,
-            }))?;
-        } else {
-            exit::print(&format!("{}\n", self.to.display()))?;
-        }
-        Ok(Exit::Yes)
+        let exported = tensor_files::export(reader, &wanted)?;
+        Ok((exported.tensors, exported.bytes, exported.files, ("dtype", name.to_owned())))
+    }
+
+    fn dcp(&self, reader: CheckpointReader) -> anyhow::Result<Written> {
+        let wanted = DcpExport { to: &self.to, part_bytes: None, file_bytes: None };
+        let exported = tensor_files::export_dcp(reader, &wanted)?;
+        let names = match exported.own_names {
+            Some(reason) => {
+                say(&format!("tensors have the names of the plan's parameters: {reason}"));
+                "plan"
+            }
+            None => "hugging_face",
+        };
+        Ok((exported.tensors, exported.bytes, exported.files, ("names", names.to_owned())))
     }
 }
+
+/// Tensors, bytes and files that were written, and what else is said of them.
+type Written = (u64, u64, u64, (&'static str, String));

@@ -26,6 +26,7 @@ mod shards;
 mod site;
 mod source;
 pub mod text;
+mod tokenize;
 mod verify;
 mod weights;
 mod wrap;
@@ -64,6 +65,7 @@ enum Command {
     Serve(serve::Serve),
     Run(Box<run::Run>),
     Export(export::Export),
+    Tokenize(tokenize::TokenizeCommand),
     Verify(verify::Verify),
     Launch(launch::Launch),
     Diagnose(diagnose::Diagnose),
@@ -96,6 +98,7 @@ pub fn main() -> ExitCode {
         Command::Serve(command) => command.run(json),
         Command::Run(command) => command.run(json),
         Command::Export(command) => command.run(json),
+        Command::Tokenize(command) => command.run(json),
         Command::Verify(command) => command.run(json),
         Command::Launch(command) => command.run(json),
         Command::Diagnose(command) => command.run(json),

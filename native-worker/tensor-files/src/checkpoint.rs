@@ -77,6 +77,12 @@ impl CheckpointReader {
         self.pieces.contains_key(&(kind.to_owned(), parameter.to_owned()))
     }
 
+    /// Shape of a whole parameter, and the type that its elements have here; none where it is not there.
+    pub fn about(&self, kind: &str, parameter: &str) -> Option<(&[u64], Dtype)> {
+        let first = self.pieces.get(&(kind.to_owned(), parameter.to_owned()))?.first()?;
+        Some((&first.saved.shape, first.dtype))
+    }
+
     /// Reads a piece of a parameter of this shape. `take` gets its elements run by run: the first, counted in the piece, and
     /// their bytes in this type, little-endian.
     ///

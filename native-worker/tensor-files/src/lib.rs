@@ -1,5 +1,5 @@
 //! Files of tensors: a run's checkpoints and Hugging Face model folders, read slice by slice and never whole, and such folders
-//! written from checkpoints.
+//! and distributed checkpoints of torch, written from checkpoints.
 //!
 //! What lies where is planner's: `shard::Piece` of a checkpoint, `model::weights::map` of a model folder. Here are files alone.
 #![warn(missing_docs)]
@@ -10,6 +10,6 @@ mod folder;
 mod header;
 
 pub use checkpoint::CheckpointReader;
-pub use export::{Export, Exported, export};
+pub use export::{DcpExport, DcpExported, Export, Exported, export, export_dcp};
 pub use folder::ModelFolder;
 pub use header::{Place, TensorFile};

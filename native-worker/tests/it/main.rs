@@ -3,6 +3,7 @@
 
 mod cli;
 mod diagnose;
+mod export;
 mod hub;
 mod hub_runs;
 mod launch;
@@ -11,4 +12,5 @@ mod plan;
 mod run;
 mod script;
 mod support;
+mod tokenize;
 mod wrap;

@@ -7,6 +7,7 @@ mod memory;
 mod resume;
 mod scripts;
 mod survive;
+mod tokenize;
 mod types;
 mod verify;
 mod weights;

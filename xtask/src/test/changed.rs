@@ -8,11 +8,12 @@ use crate::place::Place;
 use crate::process;
 
 /// Folders of the packages whose unit tests need nothing but Rust; of two that hold a file the deeper one counts.
-const PACKAGES: [(&str, &str); 9] = [
+const PACKAGES: [(&str, &str); 10] = [
     ("planner/", "planner"),
     ("native-worker/", "shardplan"),
     ("native-worker/run-folder/", "run-folder"),
     ("native-worker/tensor-files/", "tensor-files"),
+    ("native-worker/token-files/", "token-files"),
     ("native-worker/rank/", ""),
     ("web/", "web"),
     ("web/searcher/", ""),

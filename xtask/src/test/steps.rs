@@ -46,7 +46,9 @@ impl Step {
     pub const fn title(self) -> &'static str {
         match self {
             Step::Format => "cargo fmt",
-            Step::Lint => "clippy of planner, run-folder, tensor-files, shardplan, xtask, system-tests",
+            Step::Lint => {
+                "clippy of planner, run-folder, tensor-files, token-files, shardplan, xtask, system-tests"
+            }
             Step::LintWasm => "clippy of web and planner for wasm32, and of page-builder",
             Step::LintRank => "clippy of shardplan-rank",
             Step::Unit => "cargo test, with doc tests",
@@ -77,8 +79,15 @@ impl Step {
                 .context("these files are not formatted: run `cargo fmt`")
             }
             Step::Lint => {
-                let packages =
-                    ["planner", "run-folder", "tensor-files", "shardplan", "xtask", "system-tests"];
+                let packages = [
+                    "planner",
+                    "run-folder",
+                    "tensor-files",
+                    "token-files",
+                    "shardplan",
+                    "xtask",
+                    "system-tests",
+                ];
                 lint(
                     place,
                     Target::Native,
@@ -151,7 +160,7 @@ pub fn unit_of(place: &Place, packages: &[&str]) -> Result<Count> {
 fn unit(place: &Place) -> Command {
     let mut cargo = build::cargo(place, Target::Native);
     cargo.arg("test");
-    for package in ["planner", "run-folder", "tensor-files", "shardplan", "xtask", "web"] {
+    for package in ["planner", "run-folder", "tensor-files", "token-files", "shardplan", "xtask", "web"] {
         cargo.args(["--package", package]);
     }
     cargo

@@ -3,6 +3,7 @@
 mod activations;
 mod attention;
 mod checkpoints;
+mod dcp;
 mod evaluation;
 mod expert_activations;
 mod experts;

@@ -16,7 +16,7 @@ use crate::harness::{Run, set, tiny};
 use crate::reference::python;
 
 /// Runs the reference with these arguments; what it prints as JSON.
-fn reference(arguments: &[&str]) -> Value {
+pub fn reference(arguments: &[&str]) -> Value {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/executor/pretrained_reference.py");
     let output =
         Command::new(python()).arg(script).args(arguments).env("TRANSFORMERS_OFFLINE", "1").output().unwrap();
@@ -24,7 +24,7 @@ fn reference(arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn config(folder: &Path) -> Map<String, Value> {
+pub fn config(folder: &Path) -> Map<String, Value> {
     serde_json::from_slice(&std::fs::read(folder.join("config.json")).unwrap()).unwrap()
 }
 

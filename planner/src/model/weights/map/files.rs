@@ -253,9 +253,7 @@ impl<'a> Names<'a> {
                 used.insert(scales);
             }
         }
-        let heads = self.chain.ways("head", "weight").unwrap_or_default();
-        let heads: Vec<String> =
-            heads.iter().flatten().map(|source| self.name(source, Place::Outside, None, "weight")).collect();
+        let heads = self.heads();
         let tied = |name: &String| self.model.tied_embeddings && heads.contains(name);
         present
             .keys()
@@ -263,5 +261,18 @@ impl<'a> Names<'a> {
             .filter(|name| compare::belongs(name, self.model, self.prediction.is_some()))
             .cloned()
             .collect()
+    }
+
+    /// What the output layer may be called.
+    fn heads(&self) -> Vec<String> {
+        let ways = self.chain.ways("head", "weight").unwrap_or_default();
+        ways.iter().flatten().map(|source| self.name(source, Place::Outside, None, "weight")).collect()
+    }
+
+    /// The embedding's tensor and the output layer's name, where they are one.
+    pub fn tied(&self, parameters: &[Mapped]) -> Option<(String, String)> {
+        let embedding = parameters.iter().find(|mapped| mapped.name == "embedding.weight")?.parts.first()?;
+        let head = self.heads().into_iter().next().filter(|_| self.model.tied_embeddings)?;
+        Some((embedding.tensor.clone(), head))
     }
 }

@@ -39,6 +39,9 @@ pub struct WeightMap {
     /// Tensors of the files' decoder that belong to nothing planned. What reads images or sound, prediction modules that are
     /// not planned, and copies of tied embeddings are left out.
     pub unused: Vec<String>,
+    /// Where embeddings are tied: the tensor of the embedding, and the name of the output layer, which is the same tensor in a
+    /// model's state and has no copy in its files.
+    pub tied: Option<(String, String)>,
 }
 
 impl WeightMap {
@@ -129,5 +132,6 @@ pub fn hf_tensors(
     }
     let router_biases = names.router_biases()?;
     let unused = names.unused(&parameters, &router_biases);
-    Ok(WeightMap { parameters, router_biases, unused })
+    let tied = names.tied(&parameters);
+    Ok(WeightMap { parameters, router_biases, unused, tied })
 }

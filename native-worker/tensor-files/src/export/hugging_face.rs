@@ -2,24 +2,19 @@
 
 use std::borrow::Cow;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, ensure};
-use planner::Plan;
-use planner::model::presets;
+use anyhow::Context;
 use planner::model::weights::decode::{Format, decode, encode};
-use planner::model::weights::map::{Mapped, WeightMap, hf_tensors, runs};
-use planner::shard::Piece;
-use planner::wire::ModelFile;
 use safetensors::Dtype;
 use safetensors::tensor::{View, serialize_to_file};
 use serde_json::{Map, Value, json};
 
+use super::elements::{Content, EXPERT_BIAS, Elements, Tensor, WEIGHT, tensors_of};
+use super::{Named, plan_of, source, whole_or_not};
 use crate::checkpoint::CheckpointReader;
-use crate::folder::config_of;
 
 /// Bytes of a file of weights at the most, where one tensor does not have more.
 const FILE_BYTES: u64 = 5_000_000_000;
@@ -56,14 +51,6 @@ pub struct Exported {
     pub files: u64,
 }
 
-/// A tensor to write: which parameters have elements of it.
-struct Tensor {
-    name: String,
-    shape: Vec<usize>,
-    /// Parameters by their places in the map.
-    from: Vec<usize>,
-}
-
 /// Writes the weights of a checkpoint.
 ///
 /// # Errors
@@ -74,103 +61,49 @@ pub fn export(reader: CheckpointReader, wanted: &Export<'_>) -> anyhow::Result<E
         .find(|dtype| format!("{dtype:?}") == wanted.dtype)
         .with_context(|| format!("weights are written as BF16, F16, F32 or F64, not {}", wanted.dtype))?;
     let format = Format::of(wanted.dtype).context("a type of floats")?;
-    ensure!(!wanted.to.exists(), "{} is there already; name another folder", wanted.to.display());
-    let plan = Plan::resolve(&reader.index.plan)
-        .plan
-        .context("the checkpoint's plan can't be read by this version")?;
-    let source = plan.run.weights.as_deref().map(Path::new);
-    let config = config(&plan, source)?;
-    let map = hf_tensors(&plan.model, &config, None).map_err(|finding| anyhow!(finding.message.clone()))?;
-    let mut tensors = tensors(&map)?;
-    tensors.extend(map.router_biases.iter().map(|(_, name)| Tensor {
+    let plan = plan_of(&reader.index)?;
+    let Named { config, map } = Named::of(&plan)?;
+    let mut tensors = tensors_of(&map);
+    tensors.extend(map.router_biases.iter().map(|(router, name)| Tensor {
         name: name.clone(),
-        shape: vec![plan.model.moe.as_ref().map_or(0, |moe| moe.experts as usize)],
-        from: Vec::new(),
+        shape: vec![plan.model.moe.as_ref().map_or(0, |moe| moe.experts)],
+        content: Content::Parameter(router.clone()),
     }));
-    let parent = match wanted.to.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    // Whole or not at all.
-    let staged = tempfile::Builder::new()
-        .prefix(".export-")
-        .tempdir_in(parent)
-        .with_context(|| format!("writing beside {}", wanted.to.display()))?;
-    let writer = Writer { reader: RefCell::new(reader), map: &map, format, failed: RefCell::new(None) };
-    let exported = writer.files(staged.path(), &tensors, dtype, wanted.file_bytes.unwrap_or(FILE_BYTES))?;
-    write_config(staged.path(), config, wanted.dtype)?;
-    if let Some(source) = source {
-        copy_beside(source, staged.path())?;
-    }
-    File::open(staged.path())?.sync_all()?;
-    std::fs::rename(staged.path(), wanted.to).with_context(|| format!("naming {}", wanted.to.display()))?;
-    std::mem::forget(staged);
-    Ok(exported)
-}
-
-/// The config.json of the plan's model.
-fn config(plan: &Plan, source: Option<&Path>) -> anyhow::Result<Map<String, Value>> {
-    if let Some(source) = source
-        && let Ok(config) = config_of(source)
-    {
-        return Ok(config);
-    }
-    let file: &ModelFile = &plan.file.model;
-    ensure!(
-        file.num_layers.is_none(),
-        "the plan gives the model another number of layers than its config.json says; train it by a config.json of its own"
-    );
-    let of_preset = || {
-        let id = file.preset.as_deref()?;
-        presets().iter().find(|preset| preset.id == id)?.hf_config.clone()
-    };
-    file.hf_config.clone().or_else(of_preset).context(
-        "the plan's model has no config.json, so there are no names to write it by; train a model by its config.json or a preset",
-    )
-}
-
-/// All tensors in the order of the model, each with the parameters that have elements of it.
-fn tensors(map: &WeightMap) -> anyhow::Result<Vec<Tensor>> {
-    let mut order: Vec<Tensor> = Vec::new();
-    let mut known: BTreeMap<&str, usize> = BTreeMap::new();
-    for (number, mapped) in map.parameters.iter().enumerate() {
-        for part in &mapped.parts {
-            let place = *known.entry(part.tensor.as_str()).or_insert_with(|| {
-                let shape = part.hf_shape.iter().map(|&extent| extent as usize).collect();
-                order.push(Tensor { name: part.tensor.clone(), shape, from: Vec::new() });
-                order.len() - 1
-            });
-            let from = &mut order[place].from;
-            if from.last() != Some(&number) {
-                from.push(number);
-            }
+    whole_or_not(wanted.to, |folder| {
+        let elements = Elements { reader, parameters: &map.parameters };
+        let writer = Writer { elements: RefCell::new(elements), format, failed: RefCell::new(None) };
+        let most = wanted.file_bytes.unwrap_or(FILE_BYTES);
+        let exported = writer.files(folder, &tensors, dtype, most)?;
+        write_config(folder, config, wanted.dtype)?;
+        if let Some(source) = source(&plan) {
+            copy_beside(source, folder)?;
         }
-    }
-    Ok(order)
+        Ok(exported)
+    })
 }
 
 struct Writer<'a> {
-    reader: RefCell<CheckpointReader>,
-    map: &'a WeightMap,
+    elements: RefCell<Elements<'a>>,
     format: Format,
     /// What went wrong while a file was written, whose writer knows no errors.
     failed: RefCell<Option<anyhow::Error>>,
 }
 
 /// A tensor that is made when it is written.
-struct Made<'a> {
-    writer: &'a Writer<'a>,
+struct Made<'a, 'b> {
+    writer: &'a Writer<'b>,
     tensor: &'a Tensor,
+    shape: Vec<usize>,
     dtype: Dtype,
 }
 
-impl View for Made<'_> {
+impl View for Made<'_, '_> {
     fn dtype(&self) -> Dtype {
         self.dtype
     }
 
     fn shape(&self) -> &[usize] {
-        &self.tensor.shape
+        &self.shape
     }
 
     fn data(&self) -> Cow<'_, [u8]> {
@@ -182,15 +115,17 @@ impl View for Made<'_> {
     }
 
     fn data_len(&self) -> usize {
-        self.tensor.shape.iter().product::<usize>() * self.writer.format.bytes() as usize
+        self.shape.iter().product::<usize>() * self.writer.format.bytes() as usize
     }
 }
 
 impl Writer<'_> {
     /// Writes all tensors into files of this size, and the index where there are several.
     fn files(&self, folder: &Path, tensors: &[Tensor], dtype: Dtype, most: u64) -> anyhow::Result<Exported> {
-        let made: Vec<Made<'_>> = tensors.iter().map(|tensor| Made { writer: self, tensor, dtype }).collect();
-        let mut groups: Vec<Vec<&Made<'_>>> = vec![Vec::new()];
+        let shape = |tensor: &Tensor| tensor.shape.iter().map(|&extent| extent as usize).collect();
+        let made = |tensor| Made { writer: self, tensor, shape: shape(tensor), dtype };
+        let made: Vec<Made<'_, '_>> = tensors.iter().map(made).collect();
+        let mut groups: Vec<Vec<&Made<'_, '_>>> = vec![Vec::new()];
         let (mut room, mut total) = (most, 0);
         for one in &made {
             let bytes = one.data_len() as u64;
@@ -231,57 +166,31 @@ impl Writer<'_> {
 
     /// A whole tensor.
     fn bytes(&self, tensor: &Tensor) -> anyhow::Result<Vec<u8>> {
-        let count: usize = tensor.shape.iter().product();
-        let mut bytes = vec![0; count * self.format.bytes() as usize];
-        for &number in &tensor.from {
-            let mapped = &self.map.parameters[number];
-            let values = self.values(mapped)?;
-            let offset = vec![0; mapped.shape.len()];
-            for run in runs(mapped, &offset, &mapped.shape, 0, values.len() as u64) {
-                let part = &mapped.parts[run.part];
-                if part.tensor != tensor.name {
-                    continue;
-                }
-                let from = usize::try_from(run.target)?;
-                let values = &values[from..from + usize::try_from(run.count)?];
-                let put = if part.add == 0.0 {
-                    encode(self.format, values, run.first, run.stride, &mut bytes)
-                } else {
-                    let less: Vec<f32> = values.iter().map(|value| value - part.add as f32).collect();
-                    encode(self.format, &less, run.first, run.stride, &mut bytes)
-                };
-                put.with_context(|| format!("{} does not fit {}", mapped.name, tensor.name))?;
-            }
+        let kind = match tensor.content {
+            Content::Mapped(_) => WEIGHT,
+            Content::Parameter(_) => EXPERT_BIAS,
+        };
+        let mut elements = self.elements.borrow_mut();
+        let kept = elements.dtype(kind, tensor);
+        let kept = kept.with_context(|| format!("the checkpoint has no {kind} of {}", tensor.name))?;
+        let from = Format::of(&format!("{kept:?}")).context("a type that is no float")?;
+        let count: u64 = tensor.shape.iter().product();
+        let bytes = elements.read(kind, tensor, 0..count)?;
+        if from == self.format {
+            return Ok(bytes);
         }
-        if let Some((router, _)) = self.map.router_biases.iter().find(|(_, name)| *name == tensor.name) {
-            let values = self.read(("expert_bias", router), &[count as u64])?;
-            encode(self.format, &values, 0, 1, &mut bytes).context("a bias does not fit")?;
-        }
-        Ok(bytes)
-    }
-
-    fn values(&self, mapped: &Mapped) -> anyhow::Result<Vec<f32>> {
-        self.read(("weight", &mapped.name), &mapped.shape)
-    }
-
-    fn read(&self, name: (&str, &str), shape: &[u64]) -> anyhow::Result<Vec<f32>> {
-        let elements: u64 = shape.iter().product();
-        let mut values = vec![0.0; usize::try_from(elements)?];
-        let want = Piece { offset: vec![0; shape.len()], extent: shape.to_vec(), start: 0, elements };
-        self.reader.borrow_mut().read(name, shape, &want, |first, dtype, bytes| {
-            let format = Format::of(&format!("{dtype:?}")).context("a type that is no float")?;
-            let first = usize::try_from(first)?;
-            let count = bytes.len() / format.bytes() as usize;
-            decode(format, bytes, 0, 1, &mut values[first..first + count]).context("bytes are too few")
-        })?;
-        Ok(values)
+        let mut values = vec![0.0; usize::try_from(count)?];
+        let mut out = vec![0; values.len() * usize::try_from(self.format.bytes())?];
+        decode(from, &bytes, 0, 1, &mut values).context("bytes are too few")?;
+        encode(self.format, &values, 0, 1, &mut out).context("bytes are too few")?;
+        Ok(out)
     }
 }
 
 /// A view of one that is elsewhere.
-struct Shared<'a>(&'a Made<'a>);
+struct Shared<'a, 'b>(&'a Made<'a, 'b>);
 
-impl View for Shared<'_> {
+impl View for Shared<'_, '_> {
     fn dtype(&self) -> Dtype {
         self.0.dtype()
     }

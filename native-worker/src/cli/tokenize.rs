@@ -1,0 +1,152 @@
+//! `shardplan tokenize IN... --tokenizer FILE --to PREFIX`.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use token_files::{Input, Summary, Tokenize, Vocabulary};
+
+use super::{Exit, Failure, exit, say, text};
+
+/// Turn text into files of tokens: a Megatron data set, which the worker, Megatron-LM and Megatron Bridge train on
+///
+/// Writes PREFIX.bin and PREFIX.idx, a document after the other in the order of the text, which need no more memory the longer
+/// it is. Both get their names when they are whole. Tokens have two bytes where the tokenizer knows fewer than 65,500, else four.
+#[derive(Debug, clap::Args)]
+pub struct TokenizeCommand {
+    /// JSON lines, each a document; a file whose name ends in .txt is one document; `-` is JSON lines of standard input
+    #[arg(required = true, value_name = "IN")]
+    inputs: Vec<PathBuf>,
+    /// The model's tokenizer.json, or the folder that it is in
+    #[arg(long, value_name = "FILE")]
+    tokenizer: PathBuf,
+    /// Beginning of the files' names, such as data/web: run.data.path of a plan
+    #[arg(long, value_name = "PREFIX")]
+    to: PathBuf,
+    /// The field of a JSON line that has the text
+    #[arg(long, value_name = "NAME", default_value = "text")]
+    field: String,
+    /// A token behind each document, by its number or text, such as 2 or "<|endoftext|>"
+    #[arg(long, value_name = "TOKEN")]
+    append_eod: Option<String>,
+    /// Add the tokens that the tokenizer itself puts around a text
+    #[arg(long)]
+    special_tokens: bool,
+    /// Count lines that are no documents and go on, rather than end at the first
+    #[arg(long)]
+    skip_bad: bool,
+    /// Threads that make tokens; one for each core
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+}
+
+impl TokenizeCommand {
+    /// Writes the files.
+    pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        let failed = |error: anyhow::Error| Failure::environment(format!("{error:#}"));
+        let vocabulary = Vocabulary::open(&self.tokenizer).map_err(failed)?;
+        let end = self.append_eod.as_deref().map(|named| vocabulary.token(named)).transpose();
+        let end = end.map_err(|reason| Failure::usage(format!("--append-eod: {reason}")))?;
+        let input = |path: &PathBuf| {
+            if path == Path::new("-") { Input::Stdin } else { Input::File(path.clone()) }
+        };
+        let inputs: Vec<Input> = self.inputs.iter().map(input).collect();
+        let wanted = Tokenize {
+            inputs: &inputs,
+            vocabulary: &vocabulary,
+            to: &self.to,
+            field: &self.field,
+            end,
+            special_tokens: self.special_tokens,
+            skip_bad: self.skip_bad,
+            threads: self.threads.map(usize::from),
+        };
+        let mut line = Line::new(self.sizes());
+        let summary = token_files::tokenize(&wanted, |summary| line.show(summary));
+        line.end();
+        let summary = summary.map_err(failed)?;
+        say(&sentence(&summary));
+        if json {
+            exit::print_json(&json!({
+                "version": planner::wire::VERSION,
+                "prefix": self.to,
+                "dtype": if vocabulary.is_narrow() { "uint16" } else { "int32" },
+                "vocabulary": vocabulary.words(),
+                "documents": summary.documents,
+                "tokens": summary.tokens,
+                "largest": summary.largest,
+                "bytes": summary.bytes,
+                "read": summary.read,
+                "empty": summary.empty,
+                "skipped": summary.skipped,
+                "seconds": summary.seconds,
+                "tokens_per_second": summary.speed(),
+            }))?;
+        } else {
+            exit::print(&format!("{}\n", self.to.display()))?;
+        }
+        Ok(Exit::Yes)
+    }
+
+    /// Bytes of all inputs, where that is known.
+    fn sizes(&self) -> Option<u64> {
+        let size =
+            |path: &PathBuf| path.metadata().ok().filter(|about| about.is_file()).map(|about| about.len());
+        self.inputs.iter().map(size).sum()
+    }
+}
+
+fn sentence(summary: &Summary) -> String {
+    let more = |count: u64, what: &str| match count {
+        0 => String::new(),
+        count => format!(", {} {what}", text::thousands(count)),
+    };
+    format!(
+        "{} documents, {} tokens (the largest is {}), {:.3} GB in {:.1} s: {} tokens/s{}{}",
+        text::thousands(summary.documents),
+        text::thousands(summary.tokens),
+        summary.largest,
+        summary.bytes as f64 / 1e9,
+        summary.seconds,
+        text::thousands(summary.speed() as u64),
+        more(summary.empty, "empty ones left out"),
+        more(summary.skipped, "lines skipped"),
+    )
+}
+
+/// A line that is written over and over, for a person who looks on.
+struct Line {
+    all: Option<u64>,
+    seen: bool,
+    shown: bool,
+}
+
+impl Line {
+    fn new(all: Option<u64>) -> Line {
+        Line { all, seen: std::io::stderr().is_terminal(), shown: false }
+    }
+
+    fn show(&mut self, summary: &Summary) {
+        if !self.seen {
+            return;
+        }
+        self.shown = true;
+        let share = self.all.filter(|all| *all > 0);
+        let share = share.map(|all| format!(", {:.0} %", 100.0 * summary.read as f64 / all as f64));
+        let _ = write!(
+            std::io::stderr().lock(),
+            "\r{} documents, {} tokens, {} tokens/s{}\x1b[K",
+            text::thousands(summary.documents),
+            text::thousands(summary.tokens),
+            text::thousands(summary.speed() as u64),
+            share.unwrap_or_default()
+        );
+    }
+
+    /// Lets what is said next have a line of its own.
+    fn end(&self) {
+        if self.shown {
+            let _ = writeln!(std::io::stderr().lock());
+        }
+    }
+}
