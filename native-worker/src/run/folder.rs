@@ -10,6 +10,9 @@ pub use run_folder::unix_ms;
 /// The word in the `control` file that asks for an end at the next step.
 pub const STOP: &str = "stop";
 
+/// The plan that was asked for, in the folder of a run that goes on with another.
+const WHOLE: &str = "plan-whole.json";
+
 /// The largest `run.json` or `plan.json` that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -88,6 +91,26 @@ impl RunFolder {
     /// When the file can't be written.
     pub fn write_plan(&self, plan: &PlanFile) -> anyhow::Result<()> {
         self.write("plan.json", &(serde_json::to_string_pretty(plan)? + "\n"))
+    }
+
+    /// The plan that was asked for, where a failure had the run go on with another; none where none has.
+    pub fn whole_plan(&self) -> Option<PlanFile> {
+        serde_json::from_str(&read_bounded(&self.path.join(WHOLE))?).ok()
+    }
+
+    /// Writes the plan that an attempt after a failure has, beside the one that was asked for.
+    ///
+    /// # Errors
+    /// When a file can't be written.
+    pub fn write_plan_after_failure(
+        &self,
+        attempt: u64,
+        plan: &PlanFile,
+        whole: &PlanFile,
+    ) -> anyhow::Result<()> {
+        self.write(WHOLE, &(serde_json::to_string_pretty(whole)? + "\n"))?;
+        self.write(&format!("plan-attempt-{attempt}.json"), &(serde_json::to_string_pretty(plan)? + "\n"))?;
+        self.write_plan(plan)
     }
 
     /// Who started it, when, with what; none while it is not there.

@@ -23,12 +23,15 @@ mod programs;
 mod progress;
 mod ranks;
 mod supervise;
+mod survivors;
 mod verdict;
 
 use compared::compared_with;
 use folder::RunFolder;
 use progress::Progress;
 use ranks::RankCommand;
+use supervise::{Ended, Supervisor};
+use survivors::Survivors;
 
 pub use compared::Compared;
 pub use history::history;
@@ -38,6 +41,7 @@ pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
 pub use ranks::library_path;
 pub use supervise::stop_grace;
+pub use survivors::{Asked, Recovery};
 
 /// What a person asks of `shardplan run`.
 #[derive(Debug, Clone)]
@@ -50,6 +54,8 @@ pub struct Request {
     pub place: Place,
     /// Ranks that may share a GPU.
     pub ranks_per_gpu: u64,
+    /// What becomes of it when ranks die.
+    pub on_failure: Asked,
 }
 
 /// Where a run is recorded.
@@ -86,6 +92,8 @@ pub struct Finished {
     pub missing: Option<Gap>,
     /// The prediction that it is compared with.
     pub compared: Compared,
+    /// How it went on after failures.
+    pub recoveries: Vec<Recovery>,
     /// Steps, loss, speed.
     pub figures: serde_json::Value,
 }
@@ -101,6 +109,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let mut resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan.take() else { return Err(Failure::Findings(resolved.findings).into()) };
     let world_size = plan.world_size();
+    let survivors = Survivors::new(request.on_failure, &plan, request.ranks_per_gpu)?;
     let compared = compared_with(asked.runtime, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
@@ -140,19 +149,63 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         attempt: info.attempts,
         resume,
         saves: plan.run.checkpoint.is_some(),
+        gpus: None,
     };
     let mut progress = Progress::new(&folder, plan.run.steps);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(supervise::supervise(&command, &folder, log, &mut progress))?;
+    let ended = runtime.block_on(train((command, survivors), (&folder, info), log, &mut progress))?;
     Ok(Finished {
         id,
         folder: folder.path().to_owned(),
         outcome: ended.outcome,
         reason: ended.reason,
         missing: ended.missing,
+        recoveries: ended.recoveries,
         compared,
         figures: progress.summary(),
     })
+}
+
+/// Starts the ranks, and again what is left of them where that goes on after a failure, until the run ends.
+async fn train(
+    (mut command, mut survivors): (RankCommand, Option<Survivors>),
+    (folder, mut info): (&RunFolder, RunInfo),
+    log: Log,
+    progress: &mut Progress,
+) -> anyhow::Result<Ended> {
+    let mut supervisor = Supervisor::new(folder.clone(), log)?;
+    loop {
+        let attempt = supervisor.attempt(&command, survivors.is_some(), progress).await;
+        let failed = attempt.outcome == Outcome::Failed && !attempt.stopped && !attempt.ends.is_empty();
+        let Some(survivors) = survivors.as_mut().filter(|_| failed) else {
+            return Ok(supervisor.finish(attempt.outcome, attempt.reason));
+        };
+        let next = survivors.next(&attempt, progress.highest(), info.attempts.saturating_add(1), folder);
+        let next = next.and_then(|next| {
+            info.attempts = next.recovering.attempt;
+            info.world_size = next.world_size;
+            let written = folder.write_plan_after_failure(info.attempts, &next.file, &survivors.whole());
+            // Readers look for the plan when this is new.
+            let written = written.and_then(|()| folder.write_info(&info));
+            command.port = written.and_then(|()| ranks::free_port()).map_err(|error| format!("{error:#}"))?;
+            (command.attempt, command.world_size, command.gpus) =
+                (info.attempts, next.world_size, next.gpus.clone());
+            Ok(next)
+        });
+        match next {
+            Err(why) => return Ok(supervisor.finish(Outcome::Failed, format!("{}. {why}", attempt.reason))),
+            Ok(next) => {
+                let began = next.recovering;
+                let from = match began.from_step {
+                    Some(step) => format!("from step {step}"),
+                    None => "from the beginning, as nothing was saved yet".to_owned(),
+                };
+                say(&format!("{}. {} ({from})", attempt.reason, began.change));
+                supervisor.begin_recovery(began);
+                progress.begin_again();
+            }
+        }
+    }
 }
 
 fn resolve(file: &PlanFile) -> anyhow::Result<Plan> {

@@ -21,6 +21,10 @@ pub struct Progress {
     seconds: f64,
     tokens: u64,
     outcome: Option<Outcome>,
+    /// The last step that was ever done here.
+    highest: u64,
+    /// The first step of this start, and when it was recorded.
+    first: Option<(u64, u64)>,
 }
 
 impl Progress {
@@ -34,6 +38,8 @@ impl Progress {
             seconds: 0.0,
             tokens: 0,
             outcome: None,
+            highest: 0,
+            first: None,
         };
         while progress.reader.read().is_ok_and(|chunk| chunk.more) {}
         progress
@@ -45,6 +51,8 @@ impl Progress {
             for record in chunk.records {
                 match record.event {
                     Event::Step(step) => {
+                        self.first.get_or_insert((step.step, record.unix_ms));
+                        self.highest = self.highest.max(step.step);
                         self.seconds += step.seconds;
                         self.tokens += step.tokens;
                         self.last = Some(step);
@@ -71,6 +79,22 @@ impl Progress {
             say(&line(step, self.steps));
             self.shown = Some((step.step, Instant::now()));
         }
+    }
+
+    /// The ranks are started again: what follows is of that start.
+    pub fn begin_again(&mut self) {
+        self.look();
+        (self.outcome, self.first) = (None, None);
+    }
+
+    /// The last step that any start has done; 0 for none.
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The first step of this start, and when it was recorded, in milliseconds since 1970.
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.first
     }
 
     /// How rank 0's log ended; none when it did not.

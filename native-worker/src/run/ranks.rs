@@ -59,6 +59,8 @@ pub struct RankCommand {
     pub resume: Option<PathBuf>,
     /// Whether the ranks save when they are stopped.
     pub saves: bool,
+    /// The GPUs that are left, as CUDA is told them, where some are not.
+    pub gpus: Option<String>,
 }
 
 impl RankCommand {
@@ -89,6 +91,9 @@ impl RankCommand {
         }
         if let Some(resume) = &self.resume {
             command.arg("--resume").arg(resume);
+        }
+        if let Some(gpus) = &self.gpus {
+            command.env("CUDA_VISIBLE_DEVICES", gpus);
         }
         if self.on_cpu {
             command.args(["--device", "cpu"]);

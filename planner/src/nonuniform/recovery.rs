@@ -267,7 +267,7 @@ impl Standing {
             format!(", in micro batches of {micro} instead of {before}")
         };
         let how = format!(
-            "{replicas} on {} ranks, {}{in_micro}",
+            "{replicas} with {} ranks and {}{in_micro}",
             plan.world_size(),
             batch_words(plan.training.global_batch_size, whole)
         );
@@ -295,7 +295,7 @@ impl Standing {
         let replicas = nonuniform.reduced_replicas();
         let (noun, go) = if replicas.len() == 1 { ("replica", "goes") } else { ("replicas", "go") };
         let how = format!(
-            "{noun} {} {go} on with {} of {} tensor-parallel slots, {} ranks in all, {}",
+            "{noun} {} {go} on with {} of {} tensor-parallel slots, {} ranks in all, and {}",
             list(&replicas),
             nonuniform.shrunk.reduced,
             nonuniform.shrunk.base,
@@ -315,9 +315,9 @@ fn lost_words(dead: &[u64]) -> String {
 
 fn batch_words(sequences: u64, whole: &Plan) -> String {
     match whole.training.global_batch_size {
-        batch if batch == sequences => format!("with the same {batch} sequences a step"),
+        batch if batch == sequences => format!("the same {batch} sequences a step"),
         batch => {
-            format!("with {sequences} sequences a step instead of {batch}, which can't be divided among them")
+            format!("{sequences} sequences a step instead of {batch}, which can't be divided among them")
         }
     }
 }

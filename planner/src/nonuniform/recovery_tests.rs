@@ -59,7 +59,7 @@ fn a_replica_less_does_the_same_batch() {
     let found = machine(&whole, 0).after(&whole, &[1], OnFailure::Drop).unwrap();
     assert_eq!(
         found.change,
-        "rank 1 is lost: 1 of 2 replicas goes on on 2 ranks, with the same 4 sequences a step"
+        "rank 1 is lost: 1 of 2 replicas goes on with 2 ranks and the same 4 sequences a step"
     );
     assert_eq!((found.standing.plan.layout.dp, slots(&found)), (1, vec![0, 2]));
     assert_eq!(found.standing.free(), [Seat { node: 0, slot: 3 }]);
@@ -80,7 +80,9 @@ fn a_batch_that_can_not_be_divided_is_the_nearest_and_said() {
     let found = machine(&whole, 0).after(&whole, &[7], OnFailure::Drop).unwrap();
     assert_eq!((found.standing.plan.layout.dp, found.standing.sequences()), (3, 9));
     assert!(
-        found.change.ends_with("with 9 sequences a step instead of 8, which can't be divided among them"),
+        found
+            .change
+            .ends_with("with 6 ranks and 9 sequences a step instead of 8, which can't be divided among them"),
         "{}",
         found.change
     );
@@ -93,7 +95,7 @@ fn a_batch_that_can_not_be_divided_is_the_nearest_and_said() {
     let training = &found.standing.plan.training;
     assert_eq!((training.global_batch_size, training.micro_batch_size), (24, 1));
     assert!(
-        found.change.ends_with("with the same 24 sequences a step, in micro batches of 1 instead of 3"),
+        found.change.ends_with("and the same 24 sequences a step, in micro batches of 1 instead of 3"),
         "{}",
         found.change
     );
@@ -140,9 +142,9 @@ fn replicas_go_on_with_fewer_slots_and_the_others_do_what_they_leave() {
     assert_eq!(found.standing.plan.cluster.failed, [FailedGpu::Rank { rank: 3 }]);
     assert_eq!((slots(&found), found.standing.sequences()), (vec![0, 1, 2, 4, 5], 12));
     assert!(
-        found.change.contains(
-            "replica 1 goes on with 1 of 2 tensor-parallel slots, 5 ranks in all, with the same 12"
-        ),
+        found
+            .change
+            .contains("replica 1 goes on with 1 of 2 tensor-parallel slots, 5 ranks in all, and the same 12"),
         "{}",
         found.change
     );
