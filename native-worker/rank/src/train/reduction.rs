@@ -1,13 +1,20 @@
 //! What ranks add up in a step: losses, gradients, norms; and how updated weights come back.
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use planner::layout::{Group, GroupKind};
 use planner::shard::{BufferShard, ParamShard};
 use tch::{Device, Kind, Tensor};
 
 use super::optimizer::owned_part;
+use crate::WouldRepeat;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Kept, State, view};
+
+fn not_finite(what: &str, value: f64, step: u64, rank: usize) -> WouldRepeat {
+    WouldRepeat(format!(
+        "the {what} is {value} in step {step} on rank {rank}; lower run.lr or look at the data"
+    ))
+}
 
 /// The world, as a step needs it.
 pub struct Reduction<'a> {
@@ -31,10 +38,7 @@ impl<'a> Reduction<'a> {
     pub fn global_loss(&self, step: u64, loss_sum: f64, tokens: u64) -> anyhow::Result<f64> {
         let all = self.every_ranks(loss_sum)?;
         if let Some(rank) = all.iter().position(|loss| !loss.is_finite()) {
-            bail!(
-                "the loss is {} in step {step} on rank {rank}; lower run.lr or look at the data",
-                all[rank]
-            );
+            return Err(not_finite("loss", all[rank], step, rank).into());
         }
         let counted = |group: &&Group| group.kind == GroupKind::Tp;
         let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());
@@ -119,10 +123,7 @@ impl<'a> Reduction<'a> {
         let squares = squares.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
         let all = self.every_ranks(squares)?;
         if let Some(rank) = all.iter().position(|squares| !squares.is_finite()) {
-            bail!(
-                "the gradient is {} in step {step} on rank {rank}; lower run.lr or look at the data",
-                all[rank]
-            );
+            return Err(not_finite("gradient", all[rank], step, rank).into());
         }
         Ok(all.iter().sum::<f64>().sqrt())
     }
