@@ -153,6 +153,7 @@ impl Calibrate {
                 place: Place::New { id: None, resume: None },
                 ranks_per_gpu: 1,
                 on_failure: Asked::STOP,
+                slurm: false,
             };
             let finished = run(request, &programs)?;
             if finished.outcome != Outcome::Completed {

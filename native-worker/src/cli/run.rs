@@ -31,8 +31,11 @@ pub struct Run {
     /// plan.
     #[arg(long, value_name = "HOW", default_value = "stop", value_parser = policies())]
     on_failure: OnFailure,
+    /// Start ranks by srun on the nodes of the Slurm allocation that this is called in; nodes beside the plan's stand by
+    #[arg(long)]
+    slurm: bool,
     /// GPUs of this machine beside the plan's that stand by; on a CPU, processes
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=64))]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=64))]
     spares: u64,
     /// How often it goes on without having done a new step since
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
@@ -94,7 +97,14 @@ impl Run {
             None => (self.source.plan()?.file, Place::New { id: self.id, resume: None }),
         };
         let on_failure = Asked { policy: self.on_failure, spares: self.spares, most: self.max_recoveries };
-        let request = Request { plan, runs: self.runs, place, ranks_per_gpu: self.ranks_per_gpu, on_failure };
+        let request = Request {
+            plan,
+            runs: self.runs,
+            place,
+            ranks_per_gpu: self.ranks_per_gpu,
+            on_failure,
+            slurm: self.slurm,
+        };
         let finished = run(request, &programs)?;
         say(&finished.reason);
         let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();

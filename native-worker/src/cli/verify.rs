@@ -139,6 +139,7 @@ impl Verify {
             place: Place::New { id: None, resume: None },
             ranks_per_gpu: self.ranks_per_gpu,
             on_failure: Asked::STOP,
+            slurm: false,
         };
         let finished = run(request, &programs)?;
         let mut verified = compare(&small, file, &finished.folder, finished.outcome, finished.reason)?;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use planner::layout::executor_limits;
+use planner::nonuniform::Standing;
 use planner::startable::startable;
 use planner::wire::{Gap, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
@@ -14,6 +16,7 @@ use crate::probe::{self, RankBinary, Torch};
 
 mod compared;
 pub mod folder;
+mod ground;
 mod history;
 pub mod holding;
 mod measured;
@@ -28,6 +31,7 @@ mod verdict;
 
 use compared::compared_with;
 use folder::RunFolder;
+use ground::Ground;
 use progress::Progress;
 use ranks::RankCommand;
 use supervise::{Ended, Supervisor};
@@ -56,6 +60,8 @@ pub struct Request {
     pub ranks_per_gpu: u64,
     /// What becomes of it when ranks die.
     pub on_failure: Asked,
+    /// Whether ranks are started on the nodes of the Slurm allocation that this process is in.
+    pub slurm: bool,
 }
 
 /// Where a run is recorded.
@@ -104,12 +110,21 @@ pub struct Finished {
 /// When the plan is wrong or too large for this machine, something is missing, or the folder can't be written.
 pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let asked = resolve(&request.plan)?;
-    refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
+    if !request.slurm {
+        refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
+    }
     let native = asked.native();
     let mut resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan.take() else { return Err(Failure::Findings(resolved.findings).into()) };
-    let world_size = plan.world_size();
-    let survivors = Survivors::new(request.on_failure, &plan, request.ranks_per_gpu)?;
+    let limits = executor_limits(&plan);
+    if !limits.is_empty() {
+        return Err(Failure::Findings(limits).into());
+    }
+    let ground = if request.slurm { Ground::slurm(&plan)? } else { Ground::here(&plan) };
+    let (seats, spares) = ground.seats(&plan, request.on_failure.spares);
+    let standing = Standing::new(plan.clone(), &seats, spares);
+    let (world_size, seats) = (standing.ranks().len() as u64, standing.seats());
+    let survivors = Survivors::new(request.on_failure, standing, &ground, request.ranks_per_gpu)?;
     let compared = compared_with(asked.runtime, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
@@ -119,16 +134,17 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
             let id = id.map_or_else(folder::new_id, Ok)?;
             let folder = RunFolder::create(&request.runs, &id)
                 .map_err(|error| Failure::environment(format!("{error:#}")))?;
-            (folder, info(&id, &plan, torch, rank), resume)
+            (folder, info(&id, (&plan, world_size), torch, rank), resume)
         }
         Place::Own { folder, info: earlier } => {
             folder.allow().map_err(|error| Failure::environment(format!("{error:#}")))?;
             let RunInfo { id, started_unix_ms, attempts, .. } = *earlier;
             let attempts = attempts.saturating_add(1);
-            let info = RunInfo { started_unix_ms, attempts, ..info(&id, &plan, torch, rank) };
+            let info = RunInfo { started_unix_ms, attempts, ..info(&id, (&plan, world_size), torch, rank) };
             (folder, info, None)
         }
     };
+    let info = if let Ground::Slurm { job, .. } = &ground { of_job(info, job) } else { info };
     let id = info.id.clone();
     let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
     let log = Log::open(&log_path).map_err(|error| {
@@ -145,11 +161,10 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         world_size,
         ranks_per_gpu: request.ranks_per_gpu,
         on_cpu: plan.cluster.gpu.capacity_bytes.is_none(),
-        port: ranks::free_port()?,
+        put: ground.put(&seats, request.ranks_per_gpu, info.attempts)?,
         attempt: info.attempts,
         resume,
         saves: plan.run.checkpoint.is_some(),
-        gpus: None,
     };
     let mut progress = Progress::new(&folder, plan.run.steps);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -186,10 +201,9 @@ async fn train(
             info.world_size = next.world_size;
             let written = folder.write_plan_after_failure(info.attempts, &next.file, &survivors.whole());
             // Readers look for the plan when this is new.
-            let written = written.and_then(|()| folder.write_info(&info));
-            command.port = written.and_then(|()| ranks::free_port()).map_err(|error| format!("{error:#}"))?;
-            (command.attempt, command.world_size, command.gpus) =
-                (info.attempts, next.world_size, next.gpus.clone());
+            written.and_then(|()| folder.write_info(&info)).map_err(|error| format!("{error:#}"))?;
+            (command.attempt, command.world_size, command.put) =
+                (info.attempts, next.world_size, next.put.clone());
             Ok(next)
         });
         match next {
@@ -227,7 +241,13 @@ fn refuse_what_can_not_start(plan: &Plan, ranks_per_gpu: u64) -> anyhow::Result<
     Err(Failure::Findings(found.findings).into())
 }
 
-fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
+/// A run whose ranks Slurm has started is its job's: whether it lives, Slurm tells, and who stops it asks Slurm.
+fn of_job(info: RunInfo, job: &str) -> RunInfo {
+    let cluster = std::env::var("SLURM_CLUSTER_NAME").ok().filter(|name| !name.is_empty());
+    RunInfo { launcher: None, slurm_job: Some(job.to_owned()), slurm_cluster: cluster, ..info }
+}
+
+fn info(id: &str, (plan, world_size): (&Plan, u64), torch: &Torch, rank: &RankBinary) -> RunInfo {
     let versions = [
         ("shardplan", env!("CARGO_PKG_VERSION").to_owned()),
         ("shardplan-rank", rank.version().to_owned()),
@@ -245,7 +265,7 @@ fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
         launcher: Some(process::current()),
         slurm_job: None,
         slurm_cluster: None,
-        world_size: plan.world_size(),
+        world_size,
         attempts: 1,
         source: None,
     }

@@ -96,6 +96,8 @@ struct Watch {
     deadline: Option<(Instant, [Duration; 2])>,
     signals_sent: usize,
     began_unix_ms: u64,
+    /// What ends is srun, which tells of a signal by its exit code, as a shell does.
+    by_srun: bool,
 }
 
 impl Supervisor {
@@ -126,7 +128,13 @@ impl Supervisor {
         goes_on: bool,
         progress: &mut Progress,
     ) -> Attempt {
-        self.watch = Watch { saves: command.saves, goes_on, began_unix_ms: unix_ms(), ..Watch::default() };
+        self.watch = Watch {
+            saves: command.saves,
+            goes_on,
+            began_unix_ms: unix_ms(),
+            by_srun: !command.put.on_nodes.is_empty(),
+            ..Watch::default()
+        };
         self.most_ranks = self.most_ranks.max(command.world_size);
         let (sender, mut events) = mpsc::channel(1024);
         for rank in 0..command.world_size {
@@ -254,13 +262,15 @@ impl Supervisor {
             RankEvent::Exited { rank, status } => {
                 use std::os::unix::process::ExitStatusExt;
                 self.watch.running.remove(&rank);
+                let last_lines: Vec<String> = self.watch.last_lines.remove(&rank).unwrap_or_default().into();
+                let told = if self.watch.by_srun { told_by_srun(status.code(), &last_lines) } else { None };
                 let end = RankEnd {
                     rank,
                     unix_ms: unix_ms(),
-                    code: status.code(),
-                    signal: status.signal(),
+                    code: status.code().filter(|_| told.is_none()),
+                    signal: status.signal().or(told),
                     signalled_by_launcher: self.watch.signals_sent > 0,
-                    last_lines: self.watch.last_lines.remove(&rank).unwrap_or_default().into(),
+                    last_lines,
                 };
                 self.record(Event::Exited {
                     rank,
@@ -329,6 +339,12 @@ impl Supervisor {
         missing = missing.into_iter().chain(self.log.lost()).reduce(with);
         Ended { outcome, reason, missing, recoveries: self.recoveries }
     }
+}
+
+/// The signal that ended the task of an srun, as it tells it: a shell's code, or that its node is gone.
+fn told_by_srun(code: Option<i32>, last_lines: &[String]) -> Option<i32> {
+    let gone = last_lines.iter().any(|line| line.contains("srun: error: Node failure on"));
+    if gone { Some(Signal::SIGKILL as i32) } else { code.map(|code| code - 128).filter(|signal| *signal > 0) }
 }
 
 fn with(mut sum: Gap, gap: Gap) -> Gap {

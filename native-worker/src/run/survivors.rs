@@ -1,14 +1,15 @@
 //! How a run goes on when ranks of it have died: whether it is worth it, and what is started again. The plan of the survivors
 //! is planner's (`nonuniform::Standing`).
 
-use planner::Plan;
-use planner::nonuniform::{Seat, Standing};
+use planner::nonuniform::Standing;
 use planner::startable::startable;
-use planner::wire::{Machine, OnFailure, PlanFile, Recovered, Recovering};
+use planner::wire::{Machine, OnFailure, PlanFile, Recovered, Recovering, Verdict};
+use planner::{Plan, Severity};
 use run_folder::Checkpoints;
 use serde::Serialize;
 
 use super::folder::{RunFolder, unix_ms};
+use super::ground::{Ground, Put};
 use super::supervise::Attempt;
 use super::verdict::{RankEnd, killed, lost};
 use crate::cli::Failure;
@@ -49,8 +50,8 @@ pub struct Next {
     pub file: PlanFile,
     /// Its ranks.
     pub world_size: u64,
-    /// `CUDA_VISIBLE_DEVICES` of all ranks; none on the CPU.
-    pub gpus: Option<String>,
+    /// Where they are started.
+    pub put: Put,
     /// What is recorded of it.
     pub recovering: Recovering,
 }
@@ -60,10 +61,9 @@ pub struct Survivors {
     asked: Asked,
     whole: Plan,
     standing: Standing,
+    ground: Ground,
     machine: Machine,
     ranks_per_gpu: u64,
-    /// What CUDA knows the machine's GPUs by: their numbers may change when one is gone.
-    gpus: Vec<String>,
     /// Recoveries since a step was done that never was before.
     in_vain: u64,
     /// The last step that was ever done.
@@ -73,11 +73,17 @@ pub struct Survivors {
 }
 
 impl Survivors {
-    /// Those of a run of `plan`, which is under the worker's rules; none where a failure ends it.
+    /// Those of a run that stands so, its plan under the worker's rules; none where a failure ends it.
     ///
     /// # Errors
     /// When nothing could go on as it is asked for: it is better said now than after the first failure.
-    pub fn new(asked: Asked, plan: &Plan, ranks_per_gpu: u64) -> anyhow::Result<Option<Survivors>> {
+    pub fn new(
+        asked: Asked,
+        standing: Standing,
+        ground: &Ground,
+        ranks_per_gpu: u64,
+    ) -> anyhow::Result<Option<Survivors>> {
+        let plan = &standing.plan;
         let word = asked.policy.name();
         match (asked.policy, asked.spares) {
             (OnFailure::Stop, 0) => return Ok(None),
@@ -86,7 +92,7 @@ impl Survivors {
                     "--spares are for a run that goes on after a failure; say --on-failure spare, drop or ntp too",
                 ));
             }
-            (OnFailure::Spare, 0) => {
+            (OnFailure::Spare, 0) if standing.free().is_empty() => {
                 return Err(Failure::usage(
                     "--on-failure spare needs spares: say how many GPUs beside the plan's stand by, as --spares 1",
                 ));
@@ -101,7 +107,7 @@ impl Survivors {
         let machine = probe::machine();
         let world = plan.world_size();
         let on_gpus = plan.cluster.gpu.capacity_bytes.is_some();
-        if on_gpus && world + asked.spares > machine.gpus.saturating_mul(ranks_per_gpu) {
+        if ground.is_here() && on_gpus && world + asked.spares > machine.gpus.saturating_mul(ranks_per_gpu) {
             return Err(Failure::environment(format!(
                 "the plan has {world} ranks, and with --spares {} more there would have to be {} GPUs; this machine has {}",
                 asked.spares,
@@ -109,11 +115,6 @@ impl Survivors {
                 machine.gpus
             )));
         }
-        // All GPUs of a launcher are of one machine, however many nodes the plan has.
-        let seat = |slot| Seat { node: 0, slot };
-        let seats: Vec<Seat> = (0..world).map(seat).collect();
-        let spares = (world..world + asked.spares).map(seat).collect();
-        let standing = Standing::new(plan.clone(), &seats, spares);
         if let Err(why) = standing.after(plan, &[standing.ranks().len() as u64 - 1], asked.policy) {
             return Err(Failure::usage(format!(
                 "--on-failure {word} could not go on after any failure: if {why}"
@@ -121,11 +122,11 @@ impl Survivors {
         }
         Ok(Some(Survivors {
             asked,
-            whole: plan.clone(),
+            whole: standing.plan.clone(),
             standing,
+            ground: ground.clone(),
             machine,
             ranks_per_gpu,
-            gpus: if on_gpus { cuda_names() } else { Vec::new() },
             in_vain: 0,
             highest: 0,
             was_an_error: false,
@@ -165,11 +166,12 @@ impl Survivors {
         let dead = lost(&failed.ends);
         let found = self.standing.after(&self.whole, &dead, self.asked.policy).map_err(capital)?;
         let plan = &found.standing.plan;
-        let refusal = startable(plan, &self.machine, self.ranks_per_gpu).findings.into_iter();
-        if let Some(error) = refusal.into_iter().find(|finding| finding.severity == planner::Severity::Error)
-        {
-            return Err(format!("{}, but {}", capital(found.change), error.message));
+        if let Some(why) = self.refusal(plan) {
+            return Err(format!("{}, but {why}", capital(found.change)));
         }
+        let seats = found.standing.seats();
+        let put =
+            self.ground.put(&seats, self.ranks_per_gpu, number).map_err(|error| format!("{error:#}"))?;
         let sequences = found.standing.sequences();
         let asked_for = self.whole.training.global_batch_size;
         let recovering = Recovering {
@@ -192,11 +194,22 @@ impl Survivors {
                 .unwrap_or_else(unix_ms),
         };
         self.standing = found.standing;
-        Ok(Next {
-            file: self.standing.plan.native(),
-            world_size: recovering.world_size,
-            gpus: self.visible(),
-            recovering,
+        Ok(Next { file: self.standing.plan.native(), world_size: recovering.world_size, put, recovering })
+    }
+
+    /// Why fewer GPUs can't hold what more could, if they can't.
+    fn refusal(&self, plan: &Plan) -> Option<String> {
+        if self.ground.is_here() {
+            let findings = startable(plan, &self.machine, self.ranks_per_gpu).findings;
+            return findings
+                .into_iter()
+                .find(|finding| finding.severity == Severity::Error)
+                .map(|error| error.message);
+        }
+        let memory = planner::estimate(&plan.native()).memory?;
+        (memory.verdict == Verdict::No).then(|| {
+            let gib = planner::units::Bytes(memory.peak_bytes).gib();
+            format!("that takes {gib:.2} GiB of a GPU, which it does not have")
         })
     }
 
@@ -204,33 +217,11 @@ impl Survivors {
     pub fn whole(&self) -> PlanFile {
         self.whole.native()
     }
-
-    /// The GPUs of the ranks that are started, as CUDA is told them.
-    fn visible(&self) -> Option<String> {
-        let mut names: Vec<&str> = Vec::new();
-        for seat in self.standing.seats() {
-            let gpu = usize::try_from(seat.slot / self.ranks_per_gpu.max(1)).ok()?;
-            let name = self.gpus.get(gpu)?;
-            if !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-        Some(names.join(",")).filter(|names| !names.is_empty())
-    }
 }
 
 fn capital(text: String) -> String {
     let mut rest = text.chars();
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
-}
-
-/// What CUDA knows the GPUs by that are visible here, in its order.
-fn cuda_names() -> Vec<String> {
-    match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Ok(named) => named.split(',').map(|name| name.trim().to_owned()).collect(),
-        Err(_) => probe::gpu::visible_here()
-            .map_or_else(Vec::new, |(gpus, _)| gpus.into_iter().map(|gpu| gpu.uuid).collect()),
-    }
 }
 
 /// Why another start would fail as this one did, where that is known. `highest` is the last step that any attempt has done.
@@ -279,7 +270,11 @@ mod tests {
     fn what_could_never_go_on_is_refused_at_the_start() {
         let refused = |policy, spares, plan: &Plan| {
             let asked = Asked { policy, spares, most: 3 };
-            Survivors::new(asked, plan, 1).map(|some| some.is_some()).map_err(|error| error.to_string())
+            let ground = Ground::Here { gpus: Vec::new() };
+            let (seats, spares) = ground.seats(plan, asked.spares);
+            Survivors::new(asked, Standing::new(plan.clone(), &seats, spares), &ground, 1)
+                .map(|some| some.is_some())
+                .map_err(|error| error.to_string())
         };
         let (saves, two) = (r#"{"every_steps": 2}"#, r#"{"tp": 2}"#);
         let good = plan(saves, two);

@@ -258,3 +258,16 @@ async fn a_kill_amid_a_save_costs_that_checkpoint_alone() -> Result<()> {
     going.ends(0)?;
     check_losses(&plan, &going.run()?)
 }
+
+#[tokio::test]
+async fn what_follows_from_plan_and_data_is_not_gone_on_with() -> Result<()> {
+    let mut plan = plan(24, 1);
+    plan["run"]["lr"] = 1e300.into();
+    plan["run"]["clip_grad"] = 0.into();
+    let mut going = Going::start(&plan, &["--on-failure", "drop"])?;
+    going.ends(1)?;
+    let said = going.said();
+    ensure!(said.contains("look at the data") && said.contains("That follows from plan and data"), "{said}");
+    ensure!(began(&going.run()?)?.is_empty(), "{:?}", began(&going.run()?)?);
+    Ok(())
+}
