@@ -10,6 +10,9 @@ pub use run_folder::unix_ms;
 /// The word in the `control` file that asks for an end at the next step.
 pub const STOP: &str = "stop";
 
+/// The word in the `control` file that asks to return to the whole plan, as lost GPUs are back.
+pub const WHOLE_AGAIN: &str = "whole";
+
 /// The plan that was asked for, in the folder of a run that goes on with another.
 const WHOLE: &str = "plan-whole.json";
 
@@ -150,10 +153,19 @@ impl RunFolder {
 
     /// Whether somebody asked the ranks to stop.
     pub fn stop_asked(&self) -> bool {
+        self.control_says(STOP)
+    }
+
+    /// Whether somebody asked to return to the whole plan.
+    pub fn whole_asked(&self) -> bool {
+        self.control_says(WHOLE_AGAIN)
+    }
+
+    fn control_says(&self, word: &str) -> bool {
         use std::io::Read;
         let Ok(file) = run_folder::open(&self.path.join("control")) else { return false };
         let mut text = String::new();
-        file.take(64).read_to_string(&mut text).is_ok() && text.trim() == STOP
+        file.take(64).read_to_string(&mut text).is_ok() && text.trim() == word
     }
 
     /// File names of the logs, sorted.

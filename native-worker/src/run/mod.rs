@@ -190,12 +190,21 @@ async fn train(
 ) -> anyhow::Result<Ended> {
     let mut supervisor = Supervisor::new(folder.clone(), log)?;
     loop {
-        let attempt = supervisor.attempt(&command, survivors.is_some(), progress).await;
-        let failed = attempt.outcome == Outcome::Failed && !attempt.stopped && !attempt.ends.is_empty();
-        let Some(survivors) = survivors.as_mut().filter(|_| failed) else {
+        let lack = survivors.as_ref().is_some_and(Survivors::lack);
+        let attempt = supervisor.attempt(&command, (survivors.is_some(), lack), progress).await;
+        let failed = attempt.outcome == Outcome::Failed && !attempt.ends.is_empty();
+        let whole_again = attempt.whole_again && attempt.outcome == Outcome::Stopped;
+        let goes_on = (failed || whole_again) && !attempt.stopped;
+        let Some(survivors) = survivors.as_mut().filter(|_| goes_on) else {
             return Ok(supervisor.finish(attempt.outcome, attempt.reason));
         };
-        let next = survivors.next(&attempt, progress.highest(), info.attempts.saturating_add(1), folder);
+        let number = info.attempts.saturating_add(1);
+        // A stop for the sake of the whole plan is none of what follows.
+        let allowed = if attempt.whole_again { folder.allow() } else { Ok(()) };
+        let next = allowed.map_err(|error| format!("{error:#}")).and_then(|()| match whole_again {
+            true => survivors.whole_again(number, folder),
+            false => survivors.next(&attempt, progress.highest(), number, folder),
+        });
         let next = next.and_then(|next| {
             info.attempts = next.recovering.attempt;
             info.world_size = next.world_size;
@@ -214,7 +223,7 @@ async fn train(
                     Some(step) => format!("from step {step}"),
                     None => "from the beginning, as nothing was saved yet".to_owned(),
                 };
-                say(&format!("{}. {} ({from})", attempt.reason, began.change));
+                say(&format!("{}. {} ({from})", began.reason, began.change));
                 supervisor.begin_recovery(began);
                 progress.begin_again();
             }

@@ -66,6 +66,8 @@ pub struct Attempt {
     pub ends: Vec<RankEnd>,
     /// Somebody asked for an end.
     pub stopped: bool,
+    /// Somebody asked for the whole plan again, and the ranks were stopped for it.
+    pub whole_again: bool,
 }
 
 /// Watches the ranks of a run, over all of its starts, and records them in the launcher's log.
@@ -96,6 +98,10 @@ struct Watch {
     deadline: Option<(Instant, [Duration; 2])>,
     signals_sent: usize,
     began_unix_ms: u64,
+    /// The run could return to a whole plan.
+    lacks: bool,
+    /// Somebody asked for that.
+    whole_again: bool,
     /// What ends is srun, which tells of a signal by its exit code, as a shell does.
     by_srun: bool,
 }
@@ -121,16 +127,18 @@ impl Supervisor {
         })
     }
 
-    /// Starts the ranks and waits until all have ended. `goes_on` says that a failure is not the run's end.
+    /// Starts the ranks and waits until all have ended. `goes_on` says that a failure is not the run's end, `lacks` that it goes on
+    /// after one with less than the whole plan.
     pub async fn attempt(
         &mut self,
         command: &RankCommand,
-        goes_on: bool,
+        (goes_on, lacks): (bool, bool),
         progress: &mut Progress,
     ) -> Attempt {
         self.watch = Watch {
             saves: command.saves,
             goes_on,
+            lacks,
             began_unix_ms: unix_ms(),
             by_srun: !command.put.on_nodes.is_empty(),
             ..Watch::default()
@@ -157,9 +165,7 @@ impl Supervisor {
                 Some(event) = events.recv() => self.hear(event),
                 () = self.stops.next() => self.stop(),
                 _ = tick.tick() => {
-                    if self.folder.stop_asked() && !self.stop_asked {
-                        self.stop();
-                    }
+                    self.look_at_control();
                     self.enforce();
                     self.tell();
                     progress.look();
@@ -169,7 +175,7 @@ impl Supervisor {
         }
         progress.look();
         self.see_recovery(progress);
-        let Watch { unstartable, ends, .. } = std::mem::take(&mut self.watch);
+        let Watch { unstartable, ends, whole_again, .. } = std::mem::take(&mut self.watch);
         let (outcome, reason) = match unstartable {
             Some(error) => {
                 return Attempt {
@@ -177,11 +183,25 @@ impl Supervisor {
                     reason: error,
                     ends: Vec::new(),
                     stopped: self.stop_asked,
+                    whole_again,
                 };
             }
-            None => verdict(&ends, self.stop_asked, self.last_of_rank_zero(progress)),
+            None => verdict(&ends, self.stop_asked || whole_again, self.last_of_rank_zero(progress)),
         };
-        Attempt { outcome, reason, ends, stopped: self.stop_asked }
+        Attempt { outcome, reason, ends, stopped: self.stop_asked, whole_again }
+    }
+
+    /// Hears what is asked for by the control file. For the whole plan the ranks are stopped, too: they save what they have.
+    fn look_at_control(&mut self) {
+        if self.watch.lacks && !self.watch.whole_again && self.folder.whole_asked() {
+            self.watch.whole_again = self.folder.ask_to_stop().is_ok();
+            if self.watch.whole_again {
+                say("returning to the whole plan after this step; what was trained is saved first");
+                self.limit(after_stop(self.watch.saves));
+            }
+        } else if self.folder.stop_asked() && !self.stop_asked && !self.watch.whole_again {
+            self.stop();
+        }
     }
 
     fn last_of_rank_zero(&self, progress: &Progress) -> Last {
@@ -211,8 +231,9 @@ impl Supervisor {
             restart_seconds: since(self.watch.began_unix_ms),
             seconds: since(at),
         };
+        let what = if recovery.began.dead.is_empty() { "stop" } else { "failure" };
         say(&format!(
-            "step {step} is done {:.1} s after the failure; the ranks were started again after {:.1} s",
+            "step {step} is done {:.1} s after the {what}; the ranks were started again after {:.1} s",
             done.seconds, done.restart_seconds
         ));
         recovery.first_step = Some(done.clone());

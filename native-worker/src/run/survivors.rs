@@ -60,6 +60,7 @@ pub struct Next {
 pub struct Survivors {
     asked: Asked,
     whole: Plan,
+    beginning: Standing,
     standing: Standing,
     ground: Ground,
     machine: Machine,
@@ -123,6 +124,7 @@ impl Survivors {
         Ok(Some(Survivors {
             asked,
             whole: standing.plan.clone(),
+            beginning: standing.clone(),
             standing,
             ground: ground.clone(),
             machine,
@@ -172,29 +174,58 @@ impl Survivors {
         let seats = found.standing.seats();
         let put =
             self.ground.put(&seats, self.ranks_per_gpu, number).map_err(|error| format!("{error:#}"))?;
-        let sequences = found.standing.sequences();
-        let asked_for = self.whole.training.global_batch_size;
-        let recovering = Recovering {
+        let failed_at = failed.ends.iter().filter(|end| end.failed()).map(|end| end.unix_ms).min();
+        let mut recovering = self.recorded(&found.standing, number, folder);
+        recovering.policy = found.policy;
+        (recovering.dead, recovering.change) = (dead, found.change);
+        recovering.reason.clone_from(&failed.reason);
+        recovering.failed_unix_ms = failed_at.unwrap_or(recovering.failed_unix_ms);
+        self.standing = found.standing;
+        Ok(self.start(recovering, put))
+    }
+
+    /// What is recorded of a standing that is started as the attempt of this number, from the newest checkpoint.
+    fn recorded(&self, standing: &Standing, number: u64, folder: &RunFolder) -> Recovering {
+        let (sequences, asked_for) = (standing.sequences(), self.whole.training.global_batch_size);
+        let time = planner::estimate(&standing.plan.native()).time;
+        Recovering {
             attempt: number,
-            policy: found.policy,
-            dead,
-            reason: failed.reason.clone(),
-            change: found.change.clone(),
-            world_size: found.standing.ranks().len() as u64,
-            dp: plan.layout.dp,
+            policy: self.asked.policy,
+            dead: Vec::new(),
+            reason: String::new(),
+            change: String::new(),
+            world_size: standing.ranks().len() as u64,
+            dp: standing.plan.layout.dp,
             global_batch: sequences,
             instead_of: (sequences != asked_for).then_some(asked_for),
             from_step: Checkpoints::of_run(folder.path()).all().first().map(|newest| newest.step),
-            failed_unix_ms: failed
-                .ends
-                .iter()
-                .filter(|end| end.failed())
-                .map(|end| end.unix_ms)
-                .min()
-                .unwrap_or_else(unix_ms),
-        };
-        self.standing = found.standing;
-        Ok(Next { file: self.standing.plan.native(), world_size: recovering.world_size, put, recovering })
+            predicted_step_seconds: time.map(|time| time.step_seconds),
+            failed_unix_ms: unix_ms(),
+        }
+    }
+
+    fn start(&self, recovering: Recovering, put: Put) -> Next {
+        Next { file: self.standing.plan.native(), world_size: recovering.world_size, put, recovering }
+    }
+
+    /// Whether the run goes on with other than it began with.
+    pub fn lack(&self) -> bool {
+        self.standing != self.beginning
+    }
+
+    /// What is started where somebody says that all GPUs are back.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub fn whole_again(&mut self, number: u64, folder: &RunFolder) -> Result<Next, String> {
+        self.standing = self.beginning.clone();
+        let seats = self.standing.seats();
+        let put =
+            self.ground.put(&seats, self.ranks_per_gpu, number).map_err(|error| format!("{error:#}"))?;
+        let mut recovering = self.recorded(&self.standing, number, folder);
+        "The whole plan was asked for again".clone_into(&mut recovering.reason);
+        recovering.change = format!("the whole plan goes on, with {} ranks", recovering.world_size);
+        Ok(self.start(recovering, put))
     }
 
     /// Why fewer GPUs can't hold what more could, if they can't.

@@ -32,14 +32,14 @@ impl OnFailure {
     }
 }
 
-/// A launcher goes on after ranks have died: what it starts.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A launcher goes on after ranks have died, or with all of them again: what it starts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recovering {
     /// The attempt that it starts.
     pub attempt: u64,
     /// How the survivors go on: spares step in first, whatever is asked for besides.
     pub policy: OnFailure,
-    /// Ranks of the attempt before that are lost, ascending.
+    /// Ranks of the attempt before that are lost, ascending; none where the whole plan is returned to.
     pub dead: Vec<u64>,
     /// How they died, in a sentence.
     pub reason: String,
@@ -57,7 +57,10 @@ pub struct Recovering {
     /// Steps of the newest checkpoint; none where the run begins anew, or from another run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_step: Option<u64>,
-    /// When the launcher saw the first of the ranks' ends, in milliseconds since 1970.
+    /// Seconds of a step as they are predicted for what goes on; none where nothing is predicted for the device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_step_seconds: Option<f64>,
+    /// When the launcher saw the first of the ranks' ends that it goes on after, in milliseconds since 1970.
     pub failed_unix_ms: u64,
 }
 

@@ -260,6 +260,24 @@ async fn a_kill_amid_a_save_costs_that_checkpoint_alone() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_run_returns_to_its_whole_plan_when_it_is_told_that_the_gpu_is_back() -> Result<()> {
+    let plan = plan(40, 4);
+    let mut going = Going::start(&plan, &["--on-failure", "drop"])?;
+    going.trained(8).await?;
+    let killed = going.kill(&[3])?;
+    going.recovered(1, killed, "drop, rank 3 of 4 killed").await?;
+    let run = going.run()?;
+    std::fs::write(run.join("control"), "whole\n")?;
+    going.recovered(2, Instant::now(), "the whole plan again").await?;
+    going.ends(0)?;
+    let began = began(&run)?;
+    ensure!(began.len() == 2 && began[1].dead.is_empty() && began[1].world_size == 4, "{began:?}");
+    let now: Value = serde_json::from_str(&std::fs::read_to_string(run.join("plan.json"))?)?;
+    ensure!(now["cluster"]["gpus_per_node"] == 4, "{now}");
+    check_losses(&plan, &run)
+}
+
+#[tokio::test]
 async fn what_follows_from_plan_and_data_is_not_gone_on_with() -> Result<()> {
     let mut plan = plan(24, 1);
     plan["run"]["lr"] = 1e300.into();

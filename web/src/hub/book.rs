@@ -533,6 +533,7 @@ mod tests {
             global_batch: 4,
             instead_of: None,
             from_step: Some(4),
+            predicted_step_seconds: None,
             failed_unix_ms: 0,
         };
         let done = Recovered { attempt: 2, step: 5, restart_seconds: 0.5, seconds: 2.0 };

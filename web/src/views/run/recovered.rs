@@ -32,9 +32,13 @@ fn sentence(began: &Recovering, first: Option<&Recovered>) -> String {
         Some(step) => format!("after step {step}"),
         None => "from the beginning".to_owned(),
     };
+    let what = if began.dead.is_empty() { "stop" } else { "failure" };
     let done = first.map_or_else(
         || "no step is done since".to_owned(),
-        |done| format!("step {} was done {} after the failure", done.step, format::seconds(done.seconds)),
+        |done| format!("step {} was done {} after the {what}", done.step, format::seconds(done.seconds)),
     );
-    format!("Attempt {}, {from}: {}; {done}", began.attempt, began.change)
+    let predicted = began.predicted_step_seconds.map_or_else(String::new, |seconds| {
+        format!("; a step is predicted to take {}", format::seconds(seconds))
+    });
+    format!("Attempt {}, {from}: {}; {done}{predicted}", began.attempt, began.change)
 }
