@@ -279,7 +279,10 @@ pub const RUN_RESUME: &str = "run-resume";
 pub const RUN_RESUMED: &str = "run-resumed";
 /// What the shown run has saved.
 pub const RUN_SAVED: &str = "run-saved";
+/// The loss on data that is held out.
 pub const HELD_OUT_LOSS: &str = "held-out-loss";
+/// How the shown run went on after ranks had died.
+pub const RUN_RECOVERED: &str = "run-recovered";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.

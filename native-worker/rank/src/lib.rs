@@ -20,7 +20,20 @@ pub mod sys;
 pub mod tape;
 pub mod train;
 
+use std::fmt;
 use std::io::Write;
+
+/// A failure that follows from plan and data: whoever starts the ranks again would see it again.
+#[derive(Debug)]
+pub struct WouldRepeat(pub String);
+
+impl fmt::Display for WouldRepeat {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WouldRepeat {}
 
 /// Says a line on standard error. Nobody listening, or a full disk behind it, is no error: `eprintln` would end the rank.
 pub fn say(text: &str) {

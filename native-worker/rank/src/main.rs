@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use shardplan_rank::arguments::{Arguments, Request, USAGE, parse};
-use shardplan_rank::{check_kernels, run, say, sys};
+use shardplan_rank::{WouldRepeat, check_kernels, run, say, sys};
 
 fn main() -> ExitCode {
     // Before anything else touches libtorch.
@@ -48,7 +48,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say(&sys::first_lines(&format!("{error:#}")));
-            ExitCode::FAILURE
+            match error.downcast_ref::<WouldRepeat>() {
+                Some(_) => ExitCode::from(run_folder::WOULD_REPEAT),
+                None => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -30,6 +30,9 @@ use nix::sys::signal::{SigSet, Signal};
 /// How long ranks whose launcher is gone may go on, to end the step that they are in.
 pub const LEASE: Duration = Duration::from_secs(30);
 
+/// Exit code of a rank that failed by what follows from plan and data: it would fail so again.
+pub const WOULD_REPEAT: u8 = 3;
+
 /// Makes a write beyond the limit of a file's size (`ulimit -f`) an error, as on a full disk, where it would end the
 /// process: for this thread, and the threads and processes that it starts.
 pub fn survive_size_limits() {

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use planner::wire::Outcome;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use planner::wire::{OnFailure, Outcome};
 
 use super::source::Source;
 use super::{Exit, Failure, exit, say};
-use crate::run::{Origin, Place, Programs, Request, run};
+use crate::run::{Asked, Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -22,6 +23,23 @@ pub struct Run {
     /// checkpoint, in any layout.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
+    /// What the run does when ranks die: ntp, drop, spare or stop
+    ///
+    /// It goes on from its newest checkpoint. `spare` puts spare GPUs in the places of those that are lost; `drop` trains with
+    /// fewer replicas and `ntp` with fewer tensor-parallel slots in the replicas that lost some, once no spare is left. Both keep
+    /// the global batch, and say and record another where it can't be divided. `shardplan run --resume` returns to the whole
+    /// plan.
+    #[arg(long, value_name = "HOW", default_value = "stop", value_parser = policies())]
+    on_failure: OnFailure,
+    /// Start ranks by srun on the nodes of the Slurm allocation that this is called in; nodes beside the plan's stand by
+    #[arg(long)]
+    slurm: bool,
+    /// GPUs of this machine beside the plan's that stand by; on a CPU, processes
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=64))]
+    spares: u64,
+    /// How often it goes on without having done a new step since
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    max_recoveries: u64,
     /// Ranks that may share a GPU, where there is one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     ranks_per_gpu: u64,
@@ -37,6 +55,13 @@ pub struct Run {
     /// Leave the caller's session, so that the run outlives it
     #[arg(long, hide = true)]
     detached: bool,
+}
+
+/// The words of `--on-failure`.
+fn policies() -> impl TypedValueParser<Value = OnFailure> {
+    let named = |word: String| OnFailure::ALL.into_iter().find(|policy| policy.name() == word);
+    PossibleValuesParser::new(OnFailure::ALL.map(OnFailure::name))
+        .try_map(move |word| named(word).ok_or("this is no way to go on"))
 }
 
 impl Run {
@@ -71,7 +96,15 @@ impl Run {
             }
             None => (self.source.plan()?.file, Place::New { id: self.id, resume: None }),
         };
-        let request = Request { plan, runs: self.runs, place, ranks_per_gpu: self.ranks_per_gpu };
+        let on_failure = Asked { policy: self.on_failure, spares: self.spares, most: self.max_recoveries };
+        let request = Request {
+            plan,
+            runs: self.runs,
+            place,
+            ranks_per_gpu: self.ranks_per_gpu,
+            on_failure,
+            slurm: self.slurm,
+        };
         let finished = run(request, &programs)?;
         say(&finished.reason);
         let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
@@ -93,6 +126,7 @@ impl Run {
                 "outcome": finished.outcome,
                 "reason": finished.reason,
                 "missing": finished.missing,
+                "recoveries": finished.recoveries,
                 "checkpoint": newest.map(|newest| newest.step),
                 "compared_with": finished.compared,
                 "figures": finished.figures,

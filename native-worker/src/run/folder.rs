@@ -11,6 +11,12 @@ pub use run_folder::unix_ms;
 /// The word in the `control` file that asks for an end at the next step.
 pub const STOP: &str = "stop";
 
+/// The word in the `control` file that asks to return to the whole plan, as lost GPUs are back.
+pub const WHOLE_AGAIN: &str = "whole";
+
+/// The plan that was asked for, in the folder of a run that goes on with another.
+const WHOLE: &str = "plan-whole.json";
+
 /// The largest `run.json` or `plan.json` that is read.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
@@ -99,6 +105,26 @@ impl RunFolder {
         self.write("plan.json", &(serde_json::to_string_pretty(plan)? + "\n"))
     }
 
+    /// The plan that was asked for, where a failure had the run go on with another; none where none has.
+    pub fn whole_plan(&self) -> Option<PlanFile> {
+        serde_json::from_str(&read_bounded(&self.path.join(WHOLE))?).ok()
+    }
+
+    /// Writes the plan that an attempt after a failure has, beside the one that was asked for.
+    ///
+    /// # Errors
+    /// When a file can't be written.
+    pub fn write_plan_after_failure(
+        &self,
+        attempt: u64,
+        plan: &PlanFile,
+        whole: &PlanFile,
+    ) -> anyhow::Result<()> {
+        self.write(WHOLE, &(serde_json::to_string_pretty(whole)? + "\n"))?;
+        self.write(&format!("plan-attempt-{attempt}.json"), &(serde_json::to_string_pretty(plan)? + "\n"))?;
+        self.write_plan(plan)
+    }
+
     /// Who started it, when, with what; none while it is not there.
     pub fn info(&self) -> Option<RunInfo> {
         serde_json::from_str(&read_bounded(&self.path.join("run.json"))?).ok()
@@ -136,10 +162,19 @@ impl RunFolder {
 
     /// Whether somebody asked the ranks to stop.
     pub fn stop_asked(&self) -> bool {
+        self.control_says(STOP)
+    }
+
+    /// Whether somebody asked to return to the whole plan.
+    pub fn whole_asked(&self) -> bool {
+        self.control_says(WHOLE_AGAIN)
+    }
+
+    fn control_says(&self, word: &str) -> bool {
         use std::io::Read;
         let Ok(file) = run_folder::open(&self.path.join("control")) else { return false };
         let mut text = String::new();
-        file.take(64).read_to_string(&mut text).is_ok() && text.trim() == STOP
+        file.take(64).read_to_string(&mut text).is_ok() && text.trim() == word
     }
 
     /// File names of the logs, sorted.

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use planner::layout::executor_limits;
+use planner::nonuniform::Standing;
 use planner::startable::startable;
 use planner::wire::{Gap, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
@@ -14,6 +16,7 @@ use crate::probe::{self, RankBinary, Torch};
 
 mod compared;
 pub mod folder;
+mod ground;
 mod history;
 pub mod holding;
 mod measured;
@@ -23,12 +26,16 @@ mod programs;
 mod progress;
 mod ranks;
 mod supervise;
+mod survivors;
 mod verdict;
 
 use compared::compared_with;
 use folder::RunFolder;
+use ground::Ground;
 use progress::Progress;
 use ranks::RankCommand;
+use supervise::{Ended, Supervisor};
+use survivors::Survivors;
 
 pub use compared::Compared;
 pub use history::history;
@@ -38,6 +45,7 @@ pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
 pub use ranks::library_path;
 pub use supervise::stop_grace;
+pub use survivors::{Asked, Recovery};
 
 /// What a person asks of `shardplan run`.
 #[derive(Debug, Clone)]
@@ -50,6 +58,10 @@ pub struct Request {
     pub place: Place,
     /// Ranks that may share a GPU.
     pub ranks_per_gpu: u64,
+    /// What becomes of it when ranks die.
+    pub on_failure: Asked,
+    /// Whether ranks are started on the nodes of the Slurm allocation that this process is in.
+    pub slurm: bool,
 }
 
 /// Where a run is recorded.
@@ -86,6 +98,8 @@ pub struct Finished {
     pub missing: Option<Gap>,
     /// The prediction that it is compared with.
     pub compared: Compared,
+    /// How it went on after failures.
+    pub recoveries: Vec<Recovery>,
     /// Steps, loss, speed.
     pub figures: serde_json::Value,
 }
@@ -96,11 +110,21 @@ pub struct Finished {
 /// When the plan is wrong or too large for this machine, something is missing, or the folder can't be written.
 pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let asked = resolve(&request.plan)?;
-    refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
+    if !request.slurm {
+        refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
+    }
     let native = asked.native();
     let mut resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan.take() else { return Err(Failure::Findings(resolved.findings).into()) };
-    let (world_size, ranks) = (plan.world_size(), plan.active_ranks());
+    let limits = executor_limits(&plan);
+    if !limits.is_empty() {
+        return Err(Failure::Findings(limits).into());
+    }
+    let ground = if request.slurm { Ground::slurm(&plan)? } else { Ground::here(&plan) };
+    let (seats, spares) = ground.seats(&plan, request.on_failure.spares);
+    let standing = Standing::new(plan.clone(), &seats, spares);
+    let (ranks, seats) = (standing.ranks(), standing.seats());
+    let survivors = Survivors::new(request.on_failure, standing, &ground, request.ranks_per_gpu)?;
     let compared = compared_with(asked.runtime, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
@@ -110,16 +134,18 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
             let id = id.map_or_else(folder::new_id, Ok)?;
             let folder = RunFolder::create(&request.runs, &id)
                 .map_err(|error| Failure::environment(format!("{error:#}")))?;
-            (folder, info(&id, &plan, torch, rank), resume)
+            (folder, info(&id, (&plan, ranks.len() as u64), torch, rank), resume)
         }
         Place::Own { folder, info: earlier } => {
             folder.allow().map_err(|error| Failure::environment(format!("{error:#}")))?;
             let RunInfo { id, started_unix_ms, attempts, .. } = *earlier;
             let attempts = attempts.saturating_add(1);
-            let info = RunInfo { started_unix_ms, attempts, ..info(&id, &plan, torch, rank) };
+            let info =
+                RunInfo { started_unix_ms, attempts, ..info(&id, (&plan, ranks.len() as u64), torch, rank) };
             (folder, info, None)
         }
     };
+    let info = if let Ground::Slurm { job, .. } = &ground { of_job(info, job) } else { info };
     let id = info.id.clone();
     let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
     let log = Log::open(&log_path).map_err(|error| {
@@ -133,27 +159,79 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         binary: rank.path.clone(),
         torch_lib: torch.lib.clone(),
         folder: folder.path().to_owned(),
-        world_size,
+        world_size: plan.world_size(),
         ranks,
         ranks_per_gpu: request.ranks_per_gpu,
         on_cpu: plan.cluster.gpu.capacity_bytes.is_none(),
-        port: ranks::free_port()?,
+        put: ground.put(&seats, request.ranks_per_gpu, info.attempts)?,
         attempt: info.attempts,
         resume,
         saves: plan.run.checkpoint.is_some(),
     };
     let mut progress = Progress::new(&folder, plan.run.steps);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let ended = runtime.block_on(supervise::supervise(&command, &folder, log, &mut progress))?;
+    let ended = runtime.block_on(train((command, survivors), (&folder, info), log, &mut progress))?;
     Ok(Finished {
         id,
         folder: folder.path().to_owned(),
         outcome: ended.outcome,
         reason: ended.reason,
         missing: ended.missing,
+        recoveries: ended.recoveries,
         compared,
         figures: progress.summary(),
     })
+}
+
+/// Starts the ranks, and again what is left of them where that goes on after a failure, until the run ends.
+async fn train(
+    (mut command, mut survivors): (RankCommand, Option<Survivors>),
+    (folder, mut info): (&RunFolder, RunInfo),
+    log: Log,
+    progress: &mut Progress,
+) -> anyhow::Result<Ended> {
+    let mut supervisor = Supervisor::new(folder.clone(), log)?;
+    loop {
+        let lack = survivors.as_ref().is_some_and(Survivors::lack);
+        let attempt = supervisor.attempt(&command, (survivors.is_some(), lack), progress).await;
+        let failed = attempt.outcome == Outcome::Failed && !attempt.ends.is_empty();
+        let whole_again = attempt.whole_again && attempt.outcome == Outcome::Stopped;
+        let goes_on = (failed || whole_again) && !attempt.stopped;
+        let Some(survivors) = survivors.as_mut().filter(|_| goes_on) else {
+            return Ok(supervisor.finish(attempt.outcome, attempt.reason));
+        };
+        let number = info.attempts.saturating_add(1);
+        // A stop for the sake of the whole plan is none of what follows.
+        let allowed = if attempt.whole_again { folder.allow() } else { Ok(()) };
+        let next = allowed.map_err(|error| format!("{error:#}")).and_then(|()| match whole_again {
+            true => survivors.whole_again(number, folder),
+            false => survivors.next(&attempt, progress.highest(), number, folder),
+        });
+        let next = next.and_then(|next| {
+            info.attempts = next.recovering.attempt;
+            info.world_size = next.ranks.len() as u64;
+            let written = folder.write_plan_after_failure(info.attempts, &next.file, &survivors.whole());
+            // Readers look for the plan when this is new.
+            written.and_then(|()| folder.write_info(&info)).map_err(|error| format!("{error:#}"))?;
+            (command.attempt, command.world_size, command.put) =
+                (info.attempts, next.world_size, next.put.clone());
+            command.ranks.clone_from(&next.ranks);
+            Ok(next)
+        });
+        match next {
+            Err(why) => return Ok(supervisor.finish(Outcome::Failed, format!("{}. {why}", attempt.reason))),
+            Ok(next) => {
+                let began = next.recovering;
+                let from = match began.from_step {
+                    Some(step) => format!("from step {step}"),
+                    None => "from the beginning, as nothing was saved yet".to_owned(),
+                };
+                say(&format!("{}. {} ({from})", began.reason, began.change));
+                supervisor.begin_recovery(began);
+                progress.begin_again(folder);
+            }
+        }
+    }
 }
 
 fn resolve(file: &PlanFile) -> anyhow::Result<Plan> {
@@ -175,7 +253,13 @@ fn refuse_what_can_not_start(plan: &Plan, ranks_per_gpu: u64) -> anyhow::Result<
     Err(Failure::Findings(found.findings).into())
 }
 
-fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
+/// A run whose ranks Slurm has started is its job's: whether it lives, Slurm tells, and who stops it asks Slurm.
+fn of_job(info: RunInfo, job: &str) -> RunInfo {
+    let cluster = std::env::var("SLURM_CLUSTER_NAME").ok().filter(|name| !name.is_empty());
+    RunInfo { launcher: None, slurm_job: Some(job.to_owned()), slurm_cluster: cluster, ..info }
+}
+
+fn info(id: &str, (plan, world_size): (&Plan, u64), torch: &Torch, rank: &RankBinary) -> RunInfo {
     let versions = [
         ("shardplan", env!("CARGO_PKG_VERSION").to_owned()),
         ("shardplan-rank", rank.version().to_owned()),
@@ -193,7 +277,7 @@ fn info(id: &str, plan: &Plan, torch: &Torch, rank: &RankBinary) -> RunInfo {
         launcher: Some(process::current()),
         slurm_job: None,
         slurm_cluster: None,
-        world_size: plan.active_ranks().len() as u64,
+        world_size,
         attempts: 1,
         source: None,
     }

@@ -83,13 +83,17 @@ impl Origin {
         Err(Failure::environment(format!("no checkpoint in {} is whole: {last}", self.folder.display())))
     }
 
-    /// The plan of its newest checkpoint, or of the run.
+    /// The plan of the run, the whole one where failures have left it with less; else that of its newest checkpoint.
     ///
     /// # Errors
     /// When there is none.
     pub fn plan(&self) -> anyhow::Result<PlanFile> {
         self.checkpoints()?;
-        let of_run = self.one.is_none().then(|| self.run_folder()?.plan()).flatten();
+        let of_run = self
+            .one
+            .is_none()
+            .then(|| self.run_folder().and_then(|run| run.whole_plan().or_else(|| run.plan())))
+            .flatten();
         let newest = self.one.clone().or_else(|| self.checkpoints.all().into_iter().next());
         match (of_run, newest.map(|one| one.index())) {
             (Some(plan), _) => Ok(plan),

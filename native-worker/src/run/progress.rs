@@ -1,5 +1,6 @@
 //! What a person sees of a run while it goes on: its first rank's steps, read from its log like any viewer does.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use planner::wire::{Event, Outcome, Resumed, Saved, Step};
@@ -14,6 +15,7 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Follows the log of the first rank.
 #[derive(Debug)]
 pub struct Progress {
+    log: PathBuf,
     reader: LogReader,
     steps: u64,
     shown: Option<(u64, Instant)>,
@@ -21,19 +23,27 @@ pub struct Progress {
     seconds: f64,
     tokens: u64,
     outcome: Option<Outcome>,
+    /// The last step that was ever done here.
+    highest: u64,
+    /// The first step of this start, and when it was recorded.
+    first: Option<(u64, u64)>,
 }
 
 impl Progress {
     /// Follows the run in `folder`, which has `steps` steps, from here on: what an earlier start has left is not of this one.
     pub fn new(folder: &RunFolder, steps: u64) -> Self {
+        let log = folder.path().join(folder.first_log());
         let mut progress = Progress {
-            reader: LogReader::new(folder.path().join(folder.first_log())),
+            reader: LogReader::new(log.clone()),
+            log,
             steps,
             shown: None,
             last: None,
             seconds: 0.0,
             tokens: 0,
             outcome: None,
+            highest: 0,
+            first: None,
         };
         while progress.reader.read().is_ok_and(|chunk| chunk.more) {}
         progress
@@ -45,6 +55,8 @@ impl Progress {
             for record in chunk.records {
                 match record.event {
                     Event::Step(step) => {
+                        self.first.get_or_insert((step.step, record.unix_ms));
+                        self.highest = self.highest.max(step.step);
                         self.seconds += step.seconds;
                         self.tokens += step.tokens;
                         self.last = Some(step);
@@ -75,6 +87,28 @@ impl Progress {
             say(&line(step, self.steps));
             self.shown = Some((step.step, Instant::now()));
         }
+    }
+
+    /// The ranks are started again: what follows is of that start, whose first rank may be another.
+    pub fn begin_again(&mut self, folder: &RunFolder) {
+        self.look();
+        (self.outcome, self.first) = (None, None);
+        let log = folder.path().join(folder.first_log());
+        if log != self.log {
+            self.reader = LogReader::new(log.clone());
+            self.log = log;
+            while self.reader.read().is_ok_and(|chunk| chunk.more) {}
+        }
+    }
+
+    /// The last step that any start has done; 0 for none.
+    pub fn highest(&self) -> u64 {
+        self.highest
+    }
+
+    /// The first step of this start, and when it was recorded, in milliseconds since 1970.
+    pub fn first(&self) -> Option<(u64, u64)> {
+        self.first
     }
 
     /// How the first rank's log ended; none when it did not.

@@ -12,6 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use super::ground::Put;
+
 /// The longest line that is kept of a rank's output, in bytes.
 pub const MAX_LINE_BYTES: usize = 4096;
 
@@ -36,6 +38,31 @@ pub enum RankEvent {
     },
 }
 
+/// Where a rank is started that is on another machine, by srun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnNode {
+    /// The node's name.
+    pub node: String,
+    /// The rank's number among those of the node.
+    pub local_rank: u64,
+    /// How many those are.
+    pub local_size: u64,
+    /// `CUDA_VISIBLE_DEVICES` there, where some GPUs are left out.
+    pub gpus: Option<String>,
+}
+
+/// How a step of one rank is started: on a node whose other steps have the same cores, memory and GPUs, and each its own.
+const SRUN: [&str; 8] = [
+    "--overlap",
+    "--nodes=1",
+    "--ntasks=1",
+    "--ntasks-per-node=1",
+    "--mem=0",
+    "--cpu-bind=none",
+    "--mpi=none",
+    "--wait=0",
+];
+
 /// What is needed to start the ranks of a run.
 #[derive(Debug, Clone)]
 pub struct RankCommand {
@@ -53,8 +80,8 @@ pub struct RankCommand {
     pub ranks_per_gpu: u64,
     /// Whether the plan is for the CPU, whatever GPUs there are.
     pub on_cpu: bool,
-    /// Port on which rank 0 waits for the others.
-    pub port: u16,
+    /// Where.
+    pub put: Put,
     /// Which start of the run this is, from 1.
     pub attempt: u64,
     /// Checkpoints to go on from, if the run has none of its own.
@@ -65,19 +92,34 @@ pub struct RankCommand {
 
 impl RankCommand {
     fn command(&self, rank: u64) -> Command {
-        let mut command = Command::new(&self.binary);
+        let place = self.ranks.iter().position(|started| *started == rank).unwrap_or(0);
+        let on = self.put.on_nodes.get(place);
+        let (local_rank, local_size) =
+            on.map_or((place as u64, self.ranks.len() as u64), |on| (on.local_rank, on.local_size));
+        let mut libraries = OsString::from("LD_LIBRARY_PATH=");
+        libraries.push(library_path(&self.torch_lib));
+        let mut command = match on {
+            None => Command::new(&self.binary),
+            Some(on) => {
+                let mut command = Command::new("srun");
+                command.args(SRUN).arg(format!("--nodelist={}", on.node)).arg("env").arg(libraries);
+                // Slurm sets its own for the step.
+                command.args(on.gpus.as_ref().map(|gpus| format!("CUDA_VISIBLE_DEVICES={gpus}")));
+                command.arg(&self.binary);
+                command
+            }
+        };
         command
             .arg("--plan")
             .arg(self.folder.join("plan.json"))
             .arg("--run-dir")
             .arg(&self.folder)
             .env("RANK", rank.to_string())
-            .env("LOCAL_RANK", rank.to_string())
+            .env("LOCAL_RANK", local_rank.to_string())
             .env("WORLD_SIZE", self.world_size.to_string())
-            .env("LOCAL_WORLD_SIZE", self.ranks.len().to_string())
-            .env("MASTER_ADDR", "127.0.0.1")
-            .env("MASTER_PORT", self.port.to_string())
-            .env("LD_LIBRARY_PATH", library_path(&self.torch_lib))
+            .env("LOCAL_WORLD_SIZE", local_size.to_string())
+            .env("MASTER_ADDR", &self.put.address)
+            .env("MASTER_PORT", self.put.port.to_string())
             .arg("--launcher")
             .arg(std::process::id().to_string())
             // Nothing is ever written to it: its end tells the rank that the launcher is gone, however that went.
@@ -86,11 +128,17 @@ impl RankCommand {
             .stderr(Stdio::piped())
             // A group of its own, so that Ctrl-C reaches the launcher alone, which then stops the ranks in order.
             .process_group(0);
+        if on.is_none() {
+            command.env("LD_LIBRARY_PATH", library_path(&self.torch_lib));
+        }
         if self.attempt > 1 {
             command.env("TORCHELASTIC_RESTART_COUNT", (self.attempt - 1).to_string());
         }
         if let Some(resume) = &self.resume {
             command.arg("--resume").arg(resume);
+        }
+        if let Some(gpus) = &self.put.gpus {
+            command.env("CUDA_VISIBLE_DEVICES", gpus);
         }
         if self.on_cpu {
             command.args(["--device", "cpu"]);
@@ -99,7 +147,7 @@ impl RankCommand {
         }
         if std::env::var_os("OMP_NUM_THREADS").is_none() {
             let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-            command.env("OMP_NUM_THREADS", (cores / (self.ranks.len() as u64).max(1)).max(1).to_string());
+            command.env("OMP_NUM_THREADS", (cores / local_size.max(1)).max(1).to_string());
         }
         command
     }

@@ -9,6 +9,9 @@ const SAME_MOMENT_MS: u64 = 1000;
 /// Exit code of a process that a shell saw ended by SIGTERM.
 const TERMINATED_CODE: i32 = 143;
 const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+/// What a program ends itself by when it meets what it can't go on from, such as a peer that is gone.
+const SIGABRT: i32 = 6;
 
 /// How one rank ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +34,11 @@ impl RankEnd {
     /// Whether it ended otherwise than with code 0.
     pub fn failed(&self) -> bool {
         self.code != Some(0)
+    }
+
+    /// Whether the launcher had to end it.
+    pub fn hung(&self) -> bool {
+        self.signalled_by_launcher && self.signal == Some(SIGKILL)
     }
 
     /// Smaller is more to blame: killed, then ended by itself with an error, then told to end.
@@ -58,6 +66,31 @@ pub fn culprit(ends: &[RankEnd]) -> Option<&RankEnd> {
     failed()
         .filter(|end| end.unix_ms <= first + SAME_MOMENT_MS)
         .min_by_key(|end| (end.blame(), end.unix_ms, end.rank))
+}
+
+/// Ranks that were killed, by whomever but the launcher, ascending.
+pub fn killed(ends: &[RankEnd]) -> Vec<u64> {
+    let by_others = |end: &&RankEnd| end.signal.is_some() && !end.signalled_by_launcher;
+    let mut ranks: Vec<u64> =
+        ends.iter().filter(by_others).filter(|end| end.signal != Some(SIGABRT)).map(|end| end.rank).collect();
+    ranks.sort_unstable();
+    ranks
+}
+
+/// Ranks that are lost, ascending: those that were killed; where none was, those that hung; where none did, the one that failed
+/// first. The others ended because of them.
+pub fn lost(ends: &[RankEnd]) -> Vec<u64> {
+    let killed = killed(ends);
+    if !killed.is_empty() {
+        return killed;
+    }
+    let mut hung: Vec<u64> = ends.iter().filter(|end| end.hung()).map(|end| end.rank).collect();
+    hung.sort_unstable();
+    // Where several hang and all but one, it is that one which they hang for.
+    if hung.len() == 1 || (!hung.is_empty() && hung.len() + 1 < ends.len()) {
+        return hung;
+    }
+    culprit(ends).map(|end| end.rank).into_iter().collect()
 }
 
 /// What rank 0 recorded last.
@@ -173,6 +206,21 @@ mod tests {
         );
         told.signalled_by_launcher = true;
         assert_eq!(culprit(&[told]), None);
+    }
+
+    #[test]
+    fn the_lost_are_those_that_others_ended_for() {
+        let by_launcher =
+            |rank, signal| RankEnd { signalled_by_launcher: true, ..end(rank, 900, None, Some(signal)) };
+        let error = |rank, at| end(rank, at, Some(1), None);
+        let kill = |rank| end(rank, 103, None, Some(9));
+        assert_eq!(lost(&[error(0, 100), kill(3), kill(1), error(2, 101)]), [1, 3]);
+        assert_eq!(lost(&[error(0, 100), end(1, 101, None, Some(6)), kill(2)]), [2]);
+        assert_eq!(lost(&[error(0, 100), error(1, 101), by_launcher(2, 9), error(3, 102)]), [2]);
+        assert_eq!(lost(&[error(0, 101), error(1, 100), by_launcher(2, 15), error(3, 102)]), [1]);
+        assert_eq!(lost(&[error(1, 100), by_launcher(0, 9), by_launcher(2, 9), by_launcher(3, 9)]), [1]);
+        assert_eq!(lost(&[kill(0), kill(1)]), [0, 1]);
+        assert_eq!(lost(&[]), [0u64; 0]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod hub_runs;
 mod launch;
 mod lint;
 mod plan;
+mod recover;
 mod run;
 mod script;
 mod support;

@@ -121,7 +121,7 @@ fn a_rank_that_records_nothing_is_no_success() {
     failure("exit 0", &["recorded no end"], Duration::from_secs(5));
 }
 
-fn stop(fake: &str, signals: usize, within: Duration) -> Answer {
+fn stop(fake: &str, signals: usize, apart: Duration, within: Duration) -> Answer {
     let shop = Workshop::new();
     let mut child = Ended(
         shop.shardplan().args(["run", "tiny.json", "--json"]).env("FAKE", fake).spawn().expect("started"),
@@ -132,7 +132,7 @@ fn stop(fake: &str, signals: usize, within: Duration) -> Answer {
     let pid = Pid::from_raw(child.0.id().try_into().expect("a pid"));
     for _ in 0..signals {
         kill(pid, Signal::SIGTERM).expect("signalled");
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(apart);
     }
     wait_for("the end", || child.0.try_wait().expect("asked"));
     assert!(start.elapsed() < within, "took {:?}", start.elapsed());
@@ -146,7 +146,7 @@ fn stop(fake: &str, signals: usize, within: Duration) -> Answer {
 #[test]
 fn a_stop_lets_the_ranks_finish_their_step() {
     let fake = "touch \"$RUN_DIR/up-$RANK\"; until grep -qs stop \"$RUN_DIR/control\"; do sleep 0.1; done; finish stopped";
-    let answer = stop(fake, 1, Duration::from_secs(5));
+    let answer = stop(fake, 1, Duration::ZERO, Duration::from_secs(5));
     assert_eq!(answer.code, Some(1));
     assert_eq!(answer.json()["reason"], "Stopped on request");
 }
@@ -154,8 +154,16 @@ fn a_stop_lets_the_ranks_finish_their_step() {
 #[test]
 fn a_second_signal_does_not_wait() {
     let fake = "touch \"$RUN_DIR/up-$RANK\"; trap '' TERM; while :; do sleep 0.2; done";
-    let answer = stop(fake, 2, Duration::from_secs(5));
+    let answer = stop(fake, 2, Duration::from_millis(1200), Duration::from_secs(5));
     assert!(answer.json()["reason"].as_str().expect("a reason").contains("had to be ended"), "{answer:?}");
+}
+
+/// As `timeout` sends its signal to the program and to its process group.
+#[test]
+fn signals_at_once_are_one_stop() {
+    let fake = "touch \"$RUN_DIR/up-$RANK\"; until grep -qs stop \"$RUN_DIR/control\"; do sleep 0.1; done; sleep 2; finish stopped";
+    let answer = stop(fake, 2, Duration::from_millis(20), Duration::from_secs(8));
+    assert_eq!(answer.json()["reason"], "Stopped on request");
 }
 
 /// Sets how large a file a process may make. A file that is that large takes no byte more, as on a full disk.

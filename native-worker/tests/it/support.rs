@@ -159,6 +159,8 @@ pub fn step(step: u64) -> Event {
         step,
         loss: 6.0 / step as f64,
         grad_norm: 1.0,
+        loss_scale: None,
+        skipped: false,
         lr: 3e-4,
         tokens: 128,
         seconds: 0.5,

@@ -11,6 +11,9 @@ mod degrees;
 mod groups;
 mod pack;
 mod planned;
+mod recovery;
+#[cfg(test)]
+mod recovery_tests;
 mod reshard;
 mod slice;
 mod slots;
@@ -22,6 +25,7 @@ pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
 pub use groups::{RankRole, Shrunk, nonuniform_groups, packed_ranks, tp_cp_groups};
 pub use pack::{Domain, Packing, failed_ranks, failed_slots, pack, reduced_batch};
 pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failures, remarks};
+pub use recovery::{Recovery, Seat, Standing};
 pub use reshard::{Reshard, canonical_rows, reshard};
 pub use slice::{ReshardedSlice, SlotRows};
 pub use slots::{active_slots, spares_with_parity};

@@ -12,6 +12,7 @@ mod link;
 mod located;
 mod plan_file;
 mod record;
+mod recovery;
 mod software_file;
 mod training_file;
 
@@ -25,6 +26,7 @@ pub use link::{LinkError, decode_link, encode_link};
 pub use located::{Located, read_json, read_value};
 pub use plan_file::*;
 pub use record::*;
+pub use recovery::*;
 pub use software_file::*;
 pub use training_file::*;
 

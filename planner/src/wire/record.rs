@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Recovered, Recovering};
 use crate::schedule;
 
 /// `run.json`: who started a run, when, with what.
@@ -146,6 +147,10 @@ pub enum Event {
         /// Its last lines, oldest first.
         last_lines: Vec<String>,
     },
+    /// A launcher goes on after ranks have died.
+    Recovering(Recovering),
+    /// That has done its first step.
+    Recovered(Recovered),
     /// What a training framework printed about its iterations.
     Iteration(Iteration),
     /// What a GPU did at a moment.

@@ -4,6 +4,7 @@ mod fsdp;
 mod hub;
 mod launch;
 mod memory;
+mod recover;
 mod resume;
 mod scripts;
 mod survive;

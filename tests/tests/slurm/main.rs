@@ -7,6 +7,7 @@ mod goes_on;
 mod measured;
 mod node_lists;
 mod payloads;
+mod recover;
 mod resumes;
 mod site;
 mod test_only;

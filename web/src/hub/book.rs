@@ -3,7 +3,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use planner::wire::{Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Resumed, Saved, Step, Trace};
+use planner::wire::{
+    Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Recovered, Recovering, Resumed, Saved, Step,
+    Trace,
+};
 
 use super::watched::Watched;
 
@@ -32,6 +35,8 @@ pub struct RunBook {
     pub evaluations: BTreeMap<u64, f64>,
     /// What the first rank says of checkpoints.
     pub checkpoints: Checkpoints,
+    /// How the run went on after ranks had died, by the attempt that began so, with its first step.
+    pub recoveries: BTreeMap<u64, (Recovering, Option<Recovered>)>,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
@@ -274,6 +279,14 @@ impl RunBook {
                 }
                 book.last_words = Some(LastWords { how, lines: last_lines });
             }
+            Event::Recovering(began) => {
+                self.recoveries.insert(began.attempt, (began, None));
+            }
+            Event::Recovered(done) => {
+                if let Some((_, first)) = self.recoveries.get_mut(&done.attempt) {
+                    *first = Some(done);
+                }
+            }
             Event::Iteration(iteration) => self.take_iteration(iteration),
             Event::Gpu(sample) => self.watched.take_gpu(sample),
             Event::Host(sample) => {
@@ -354,6 +367,13 @@ impl RunBook {
         if rank <= kept.rank {
             *kept = point;
         }
+    }
+
+    /// The ranks of the latest attempt: after a failure there may be fewer than before.
+    pub fn present(&self) -> BTreeMap<u64, RankBook> {
+        let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt >= self.attempt);
+        let count = latest.map_or(u64::MAX, |(_, (began, _))| began.world_size);
+        self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())).collect()
     }
 
     /// The latest step.
@@ -506,6 +526,38 @@ mod tests {
         again.record.unix_ms = 30;
         book.add(vec![again], true, 0);
         assert_eq!(book.latest().map(|(number, _)| number), Some(7));
+    }
+
+    #[test]
+    fn ranks_that_are_lost_are_shown_no_more_until_they_are_back() {
+        let mut book = RunBook::default();
+        let record = |seq, event| LogRecord {
+            log: "launcher-node.log".into(),
+            record: Record { seq, unix_ms: 0, event },
+        };
+        let began = Recovering {
+            attempt: 2,
+            policy: planner::wire::OnFailure::Drop,
+            dead: vec![2],
+            reason: "Rank 2 was killed".into(),
+            change: "rank 2 is lost".into(),
+            world_size: 2,
+            dp: 1,
+            global_batch: 4,
+            instead_of: None,
+            from_step: Some(4),
+            predicted_step_seconds: None,
+            failed_unix_ms: 0,
+        };
+        let done = Recovered { attempt: 2, step: 5, restart_seconds: 0.5, seconds: 2.0 };
+        let started = (0..4).map(|rank| record(rank, Event::Started { rank, pid: 1 }));
+        book.add(started.collect(), true, 0);
+        assert_eq!(book.present().len(), 4);
+        book.add(vec![record(4, Event::Recovering(began)), record(5, Event::Recovered(done))], true, 0);
+        assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 1]);
+        assert!(book.recoveries[&2].1.is_some());
+        book.attempt = 3;
+        assert_eq!(book.present().len(), 4);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use planner::Plan;
 use planner::layout::{Group, GroupKind};
 use planner::shard::{BufferShard, ParamShard};
@@ -10,8 +10,15 @@ use tch::{Device, Kind, Tensor};
 
 use super::extras::Extras;
 use super::optimizer::owned_part;
+use crate::WouldRepeat;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Kept, State, view};
+
+pub(super) fn not_finite(what: &str, value: f64, step: u64, rank: u64) -> WouldRepeat {
+    WouldRepeat(format!(
+        "the {what} is {value} in step {step} on rank {rank}; lower run.lr or look at the data"
+    ))
+}
 
 /// The world, as a step needs it.
 pub struct Reduction<'a> {
@@ -44,8 +51,8 @@ impl<'a> Reduction<'a> {
     /// When the collective fails, or a loss is not a number.
     pub fn global_loss(&self, step: u64, loss_sum: f64, tokens: u64) -> anyhow::Result<f64> {
         let all = self.every_ranks(loss_sum)?;
-        if let Some((rank, loss)) = all.iter().find(|(_, loss)| !loss.is_finite()) {
-            bail!("the loss is {loss} in step {step} on rank {rank}; lower run.lr or look at the data");
+        if let Some((&rank, &loss)) = all.iter().find(|(_, loss)| !loss.is_finite()) {
+            return Err(not_finite("loss", loss, step, rank).into());
         }
         let counted = |group: &&Group| group.kind == GroupKind::Tp;
         let firsts = self.world.groups().iter().filter(counted).filter_map(|group| group.ranks.first());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
@@ -13,7 +13,8 @@ use super::data::Data;
 use super::loss_scale::Scaler;
 use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
-use super::reduction::{NotFinite, Reduction, check_owned};
+use super::reduction::{NotFinite, Reduction, check_owned, not_finite};
+use crate::WouldRepeat;
 use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::device::bring;
@@ -292,9 +293,9 @@ impl<'a> Trainer<'a> {
                     self.model.end_step(world)?;
                     return Ok(None);
                 }
-                Err(NotFinite { rank, squares }) => bail!(
-                    "the gradient is {squares} in step {step} on rank {rank}; lower run.lr or look at the data"
-                ),
+                Err(NotFinite { rank, squares }) => {
+                    return Err(not_finite("gradient", squares, step, rank).into());
+                }
             };
             let clipped = run.clip_grad > 0.0 && norm > run.clip_grad;
             let settings = Update {
@@ -312,11 +313,13 @@ impl<'a> Trainer<'a> {
             self.model.end_step(world)?;
             Ok(Some(norm))
         })?;
-        ensure!(
-            self.scaler.note(grad_norm.is_none()),
-            "gradients overflow fp16 in step {step}, and the loss scale of {scale} is the smallest that the plan allows; train in \
+        if !self.scaler.note(grad_norm.is_none()) {
+            let why = format!(
+                "gradients overflow fp16 in step {step}, and the loss scale of {scale} is the smallest that the plan allows; train in \
              bf16, lower run.lr or training.loss_scale, or look at the data"
-        );
+            );
+            return Err(WouldRepeat(why).into());
+        }
         clock.note_peak(None);
         let memory = self.measured(step, activations, &clock.peak)?;
         Ok(StepResult {

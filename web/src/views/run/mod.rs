@@ -7,6 +7,7 @@ mod curves_table;
 mod list;
 mod phases;
 mod ranks;
+mod recovered;
 mod saved;
 mod start;
 mod twin;
@@ -24,6 +25,7 @@ use curves::Curves;
 use list::RunList;
 use phases::PhaseTable;
 use ranks::{Output, RankStates};
+use recovered::RecoveredLines;
 use saved::SavedLine;
 use start::StartCard;
 use twin::TwinCard;
@@ -156,6 +158,7 @@ fn RunDetail() -> impl IntoView {
                     </div>
                 </div>
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
+                <RecoveredLines/>
                 <SavedLine summary=summary/>
                 <MissingRecords/>
                 <LatestFigures/>

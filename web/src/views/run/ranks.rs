@@ -11,7 +11,7 @@ const LISTED: usize = 64;
 #[component]
 pub fn RankStates() -> impl IntoView {
     let hub = hub();
-    let ranks = Memo::new(move |_| hub.book.with(|book| book.ranks.clone()));
+    let ranks = Memo::new(move |_| hub.book.with(|book| book.present()));
     let cells = move || {
         ranks.with(|ranks| {
             ranks

@@ -35,15 +35,16 @@ pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         checkpoints.with(|known| {
             let saved = known.saved.as_ref()?;
             let predicted = predicted.get().filter(|predicted| predicted.bytes > 0.0);
-            let beside = |measured: f64, of: fn(Saving) -> f64, text: fn(f64) -> String| match predicted.map(of) {
-                Some(predicted) => format!(
-                    "{} (predicted {}, {})",
-                    text(measured),
-                    text(predicted),
-                    format::signed_percent(measured / predicted - 1.0)
-                ),
-                None => text(measured),
-            };
+            let beside =
+                |measured: f64, of: fn(Saving) -> f64, text: fn(f64) -> String| match predicted.map(of) {
+                    Some(predicted) => format!(
+                        "{} (predicted {}, {})",
+                        text(measured),
+                        text(predicted),
+                        format::signed_percent(measured / predicted - 1.0)
+                    ),
+                    None => text(measured),
+                };
             let bytes = |bytes: f64| format::bytes(bytes as u64);
             Some(format!(
                 "Step {} is saved: {} in {}; training waited {}, and each rank kept up to {} on the host",
