@@ -113,7 +113,9 @@ pub const ROUTING: &[Row] = &[
     .usual("aux_loss")
     .no_bytes("which loss balances experts"),
     row("moe-aux-loss-coeff", "model.moe.routing.aux_coefficient", Real, MODEL).no_bytes(LOSS),
-    row("moe-z-loss-coeff", "model.moe.routing.z_coefficient", Real, MODEL).usual("0").no_bytes(LOSS),
+    row("moe-z-loss-coeff", "model.moe.routing.z_coefficient", Real, MODEL)
+        .when(|plan| plan.model.moe.as_ref().is_some_and(|moe| moe.routing.z_coefficient > 0.0))
+        .no_bytes(LOSS),
     row("moe-router-bias-update-rate", "model.moe.routing.bias_update_rate", Real, MODEL)
         .no_bytes("a step of the balancing bias"),
 ];
