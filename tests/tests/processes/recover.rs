@@ -33,10 +33,10 @@ fn plan(steps: u64, every: u64) -> Value {
 }
 
 /// Losses by step, the last that were recorded of each.
-fn losses(run: &Path) -> Result<Vec<(u64, f64)>> {
+fn losses(run: &Path, rank: u64) -> Result<Vec<(u64, f64)>> {
     let all = all_records(run)?;
     let last: std::collections::BTreeMap<u64, f64> =
-        steps(&all, 0).iter().map(|step| (step.step, step.loss)).collect();
+        steps(&all, rank).iter().map(|step| (step.step, step.loss)).collect();
     Ok(last.into_iter().collect())
 }
 
@@ -44,11 +44,16 @@ fn losses(run: &Path) -> Result<Vec<(u64, f64)>> {
 fn undisturbed(plan: &Value) -> Result<Vec<(u64, f64)>> {
     let runs = Runs::new()?;
     expect_code(&mut run_command(plan, &runs)?, 0)?;
-    losses(&only_run(runs.path())?)
+    losses(&only_run(runs.path())?, 0)
 }
 
 fn check_losses(plan: &Value, run: &Path) -> Result<()> {
-    let (expected, found) = (undisturbed(plan)?, losses(run)?);
+    check_losses_of(plan, run, 0)
+}
+
+/// As a rank that was never lost has recorded them.
+fn check_losses_of(plan: &Value, run: &Path, rank: u64) -> Result<()> {
+    let (expected, found) = (undisturbed(plan)?, losses(run, rank)?);
     ensure!(expected.len() == found.len(), "{} steps instead of {}", found.len(), expected.len());
     for ((step, expected), (also, found)) in expected.into_iter().zip(found) {
         ensure!(
@@ -102,13 +107,14 @@ impl Going {
         let mut pids = Vec::new();
         for event in launcher_events(&self.run()?)? {
             if let Event::Started { rank, pid } = event {
-                if rank == 0 {
+                // Another start begins with its first rank.
+                if pids.last().is_some_and(|(before, _)| *before >= rank) {
                     pids.clear();
                 }
-                pids.push(Pid::from_raw(i32::try_from(pid)?));
+                pids.push((rank, Pid::from_raw(i32::try_from(pid)?)));
             }
         }
-        Ok(pids)
+        Ok(pids.into_iter().map(|(_, pid)| pid).collect())
     }
 
     /// Kills ranks of the latest start, at once.
@@ -183,6 +189,25 @@ async fn a_replica_is_lost_and_the_losses_are_those_of_a_run_that_never_failed()
 }
 
 #[tokio::test]
+async fn a_replica_goes_on_with_fewer_slots_and_the_losses_are_those_of_a_run_that_never_failed() -> Result<()> {
+    let plan = plan(24, 4);
+    for lost in [1, 0] {
+        let mut going = Going::start(&plan, &["--on-failure", "ntp"])?;
+        going.trained(10).await?;
+        let killed = going.kill(&[lost])?;
+        let done = going.recovered(1, killed, &format!("ntp, rank {lost} of 4 killed")).await?;
+        going.ends(0)?;
+        let run = going.run()?;
+        let began = began(&run)?;
+        ensure!(began.len() == 1 && began[0].dead == [lost as u64] && began[0].world_size == 3, "{began:?}");
+        ensure!((began[0].dp, began[0].global_batch, began[0].instead_of) == (2, 4, None), "{began:?}");
+        ensure!(began[0].from_step.is_some_and(|step| step + 1 == done.step), "{began:?} {done:?}");
+        check_losses_of(&plan, &run, 3)?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_spare_stands_in_for_rank_zero_to_the_bit() -> Result<()> {
     let plan = plan(24, 4);
     let mut going = Going::start(&plan, &["--on-failure", "spare", "--spares", "1"])?;
@@ -193,7 +218,7 @@ async fn a_spare_stands_in_for_rank_zero_to_the_bit() -> Result<()> {
     going.ends(0)?;
     let run = going.run()?;
     ensure!(began(&run)?.iter().all(|one| one.world_size == 4), "{:?}", began(&run)?);
-    ensure!(undisturbed(&plan)? == losses(&run)?, "the losses are not the same");
+    ensure!(undisturbed(&plan)? == losses(&run, 0)?, "the losses are not the same");
     Ok(())
 }
 
@@ -217,7 +242,7 @@ async fn ranks_are_killed_again_while_the_run_recovers() -> Result<()> {
     let run = going.run()?;
     let began = began(&run)?;
     ensure!(began.len() == 3, "{began:?}");
-    ensure!(undisturbed(&plan)? == losses(&run)?, "the losses are not the same");
+    ensure!(undisturbed(&plan)? == losses(&run, 0)?, "the losses are not the same");
     Ok(())
 }
 
