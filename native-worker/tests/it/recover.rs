@@ -168,7 +168,7 @@ fn what_can_not_go_on_is_refused_before_anything_is_made() {
     for (arguments, expected) in [
         (&["--on-failure", "spare"][..], "--spares 1"),
         (&["--spares", "1"], "--spares are for"),
-        (&["--on-failure", "ntp"], "does not run replicas of reduced tensor parallelism"),
+        (&["--on-failure", "ntp", "--set", "layout.tp=4"], "could not go on after any failure"),
         (&["--on-failure", "drop", "--set", "run.checkpoint.save=false"], "saves none"),
     ] {
         let shop = Workshop::new();

@@ -94,7 +94,7 @@ impl Standing {
         let by = |policy| self.executable(whole, dead, policy);
         by(policy).map_err(|why| {
             let could = |other: &OnFailure| *other != policy && by(*other).is_ok();
-            let other = [OnFailure::Spare, OnFailure::Ntp, OnFailure::Drop].into_iter().find(could);
+            let other = [OnFailure::Spare, OnFailure::Drop, OnFailure::Ntp].into_iter().find(could);
             let instead = other
                 .map_or_else(String::new, |other| format!("; --on-failure {} could go on", other.name()));
             format!("{}, and {why}{instead}", lost_words(dead))
