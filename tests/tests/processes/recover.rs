@@ -132,7 +132,7 @@ impl Going {
             })
             .await?;
         let took = killed.elapsed();
-        println!(
+        eprintln!(
             "{what}: step {} is done {:.2} s after the kill (the launcher counts {:.2} s, of which {:.2} s to the start)",
             done.step,
             took.as_secs_f64(),

@@ -84,7 +84,7 @@ async fn a_killed_rank_of_another_node_is_gone_on_without() -> Result<()> {
     // Each rank is a step of its own, numbered as they happen to start.
     succeeded(job.slurm.command("scancel")?.args(["--signal=KILL", &format!("{}.3", job.number)]))?;
     let (began, done) = job.recovered().await?;
-    println!(
+    eprintln!(
         "under Slurm: step {} is done {:.2} s after the launcher saw the failure",
         done.step, done.seconds
     );
@@ -129,7 +129,7 @@ async fn a_node_that_is_gone_without_a_word_is_gone_on_without() -> Result<()> {
     let lost = std::time::Instant::now();
     job.slurm.lose_node(NODES[1])?;
     let (began, done) = job.recovered().await?;
-    println!(
+    eprintln!(
         "a lost node: step {} is done {:.1} s after it was lost, {:.2} s after the launcher saw the failure",
         done.step,
         lost.elapsed().as_secs_f64(),
