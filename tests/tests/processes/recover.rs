@@ -189,7 +189,8 @@ async fn a_replica_is_lost_and_the_losses_are_those_of_a_run_that_never_failed()
 }
 
 #[tokio::test]
-async fn a_replica_goes_on_with_fewer_slots_and_the_losses_are_those_of_a_run_that_never_failed() -> Result<()> {
+async fn a_replica_goes_on_with_fewer_slots_and_the_losses_are_those_of_a_run_that_never_failed() -> Result<()>
+{
     let plan = plan(24, 4);
     for lost in [1, 0] {
         let mut going = Going::start(&plan, &["--on-failure", "ntp"])?;
