@@ -72,9 +72,6 @@ fn plans_beyond_the_executor_are_refused_before_anything_is_allocated() {
     let mut plan = tiny(1, 1);
     set(&mut plan, "model", json!({"preset": "deepseek-v3.2"}));
     check_refused(&plan, &["model", "indexer"]);
-    let mut plan = tiny(1, 1);
-    set(&mut plan, "training.dtype", "fp16");
-    check_refused(&plan, &["training.dtype", "loss scaling"]);
 }
 
 #[test]
