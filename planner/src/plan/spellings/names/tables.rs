@@ -169,6 +169,7 @@ pub(super) const IN_SECTION: &[(&str, &str, &str)] = &[
     ("training.optimizer", "training.optimizer.distributed", "sharded shard zero1"),
     ("training.optimizer", "training.optimizer.offload_fraction", "offload cpu_offload offload_ratio"),
     ("training.recompute", "training.recompute.granularity", "mode type kind"),
+    ("training.recompute", "training.recompute.num_layers", "layers"),
     ("training.moe", "training.moe.dispatcher", "token_dispatcher kind"),
     ("layout.fsdp", "layout.fsdp.strategy", "sharding mode"),
     ("layout.fsdp", "layout.fsdp.reshard_after_forward", "reshard"),
