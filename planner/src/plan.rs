@@ -22,6 +22,7 @@ pub use batch::assumed_batch;
 pub use checkpoints::USUAL_SECONDS;
 pub(crate) use edit::place_of;
 pub use edit::{said, with_value, with_words};
+pub use evaluation::Evaluation;
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
@@ -109,24 +110,6 @@ pub struct RunSettings {
     pub checkpoint: Option<Checkpoints>,
     /// How the loss on data that is held out is measured; none, and it is not.
     pub evaluation: Option<Evaluation>,
-}
-
-/// How the loss on data that is not trained on is measured.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Evaluation {
-    /// The data.
-    pub data: DataFile,
-    /// Steps between evaluations.
-    pub every_steps: u64,
-    /// Sequences of one, at least.
-    pub sequences: u64,
-}
-
-impl Evaluation {
-    /// Whether there is one after this step of so many.
-    pub fn is_due(&self, step: u64, of: u64) -> bool {
-        step == of || step.is_multiple_of(self.every_steps)
-    }
 }
 
 /// When the worker saves what it trains, and what of that it keeps. It saves at the end and when it is stopped, too.

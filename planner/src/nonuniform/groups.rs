@@ -1,7 +1,7 @@
 //! Process groups of a world in which some replicas run with fewer tensor-parallel slots.
 //!
 //! Ranks keep the numbers that they have in the whole world; those of inactive slots are in no group and leave after
-//! the groups are made. `packed_ranks` gives the numbering without them.
+//! the groups are made. `Plan::active_ranks` lists the others.
 
 use std::collections::BTreeMap;
 
@@ -185,12 +185,6 @@ pub fn tp_cp_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Vec<u64>> {
     joined.into_values().collect()
 }
 
-/// The ranks that go on, ascending: the place of a rank in this list is its number in a world started without the
-/// inactive ones.
-pub fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
-    Seats::new(layout, shrunk).going_on(&(0..world_of(layout)).collect::<Vec<u64>>())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,6 +193,11 @@ mod tests {
     fn shrunk(base: u64, reduced: u64, inactive: &[(u64, u64, &[u64])]) -> Shrunk {
         let inactive = inactive.iter().map(|&(dp, pp, slots)| ((dp, pp), slots.to_vec())).collect();
         Shrunk { base, reduced, inactive }
+    }
+
+    /// The ranks that go on, ascending.
+    fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
+        Seats::new(layout, shrunk).going_on(&(0..world_of(layout)).collect::<Vec<u64>>())
     }
 
     fn of_kind(layout: &Layout, shrunk: &Shrunk, kind: GroupKind) -> Vec<Vec<u64>> {

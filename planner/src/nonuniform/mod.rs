@@ -22,7 +22,7 @@ mod study;
 mod tests;
 
 pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
-pub use groups::{RankRole, Shrunk, nonuniform_groups, packed_ranks, tp_cp_groups};
+pub use groups::{RankRole, Shrunk, nonuniform_groups, tp_cp_groups};
 pub use pack::{Domain, Packing, failed_ranks, failed_slots, pack, reduced_batch};
 pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failures, remarks};
 pub use recovery::{Recovery, Seat, Standing};

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use super::list;
 use super::pack::{failed_ranks, reduced_batch};
-use super::{list, packed_ranks};
 use crate::finding::Severity;
 use crate::layout::executor_limits;
 use crate::plan::Plan;
@@ -63,10 +63,7 @@ impl Standing {
 
     /// Ranks that are started, by their numbers in the plan's grid.
     pub fn ranks(&self) -> Vec<u64> {
-        match &self.plan.nonuniform {
-            Some(nonuniform) => packed_ranks(&self.plan.layout, &nonuniform.shrunk),
-            None => (0..self.plan.world_size()).collect(),
-        }
+        self.plan.active_ranks()
     }
 
     /// The GPUs of the ranks that are started, in their order.

@@ -1,6 +1,5 @@
-//! How the worker evaluates, where a plan file leaves that open.
+//! How the worker evaluates, and what of that is filled where a plan file leaves it open.
 
-use super::Evaluation;
 use super::defaults::Filler;
 use crate::finding::Finding;
 use crate::wire::{DataFile, EvaluationFile};
@@ -11,6 +10,24 @@ const USUAL_STEPS: u64 = 100;
 const MOST: u64 = 1_000_000_000;
 const DATA: &str = "run.evaluation.data";
 const RULE: &str = "evaluation on data that is held out";
+
+/// How the loss on data that is not trained on is measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Evaluation {
+    /// The data.
+    pub data: DataFile,
+    /// Steps between evaluations.
+    pub every_steps: u64,
+    /// Sequences of one, at least.
+    pub sequences: u64,
+}
+
+impl Evaluation {
+    /// Whether there is one after this step of so many.
+    pub fn is_due(&self, step: u64, of: u64) -> bool {
+        step == of || step.is_multiple_of(self.every_steps)
+    }
+}
 
 /// Nothing is evaluated without data; of an evaluation there are as many sequences as of a step, a `batch`.
 pub fn fill_evaluation(

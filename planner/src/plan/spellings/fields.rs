@@ -9,7 +9,7 @@ use super::place::put;
 use crate::wire::PlanFile;
 
 /// The sections, outer ones first.
-pub(super) const SECTIONS: [&str; 13] = [
+pub(super) const SECTIONS: [&str; 16] = [
     "",
     "model",
     "cluster",
@@ -23,6 +23,9 @@ pub(super) const SECTIONS: [&str; 13] = [
     "training.offload",
     "training.overlap",
     "training.moe",
+    "training.loss_scale",
+    "run.checkpoint",
+    "run.evaluation",
 ];
 
 /// A name that no field has.

@@ -29,15 +29,26 @@ pub(super) fn whole_sections(spelled: &mut Spelled) {
         let path_of_file = section == "model" && word.to_ascii_lowercase().ends_with(".json");
         open(spelled, section, if path_of_file { "hf_config_path" } else { field }, word.into());
     }
-    if let Some(Value::String(word)) = at(&spelled.root, "run.data").cloned() {
+    // A number is the scale of every step; 0 is Megatron-DeepSpeed's word for one that follows what overflows.
+    if let Some(scale @ Value::Number(_)) = at(&spelled.root, "training.loss_scale").cloned() {
+        if scale.as_f64() == Some(0.0) {
+            take(&mut spelled.root, "training.loss_scale");
+            let message = "loss_scale 0 is read as a scale that follows what overflows".to_owned();
+            spelled.remark("training.loss_scale.fixed", &scale, &Value::Null, message);
+        } else {
+            open(spelled, "training.loss_scale", "fixed", scale);
+        }
+    }
+    for field in ["run.data", "run.evaluation.data"] {
+        let Some(Value::String(word)) = at(&spelled.root, field).cloned() else { continue };
         let data = match fold(&word).as_str() {
             "synthetic" | "random" | "mock" | "fake" | "dummy" => json!({"kind": "synthetic"}),
             _ if word.ends_with(".idx") => json!({"kind": "megatron", "path": word}),
             _ => json!({"kind": "text", "path": word}),
         };
-        put(&mut spelled.root, "run.data", data.clone());
+        put(&mut spelled.root, field, data.clone());
         spelled.remark(
-            "run.data",
+            field,
             &word.clone().into(),
             &data,
             format!("data `{}` is read as {}", clip(&word), clip(&data.to_string())),

@@ -169,6 +169,23 @@ const TAKEN: &[(&str, &str)] = &[
         r#"{"software": {"framework": "Megatron-Bridge 26.08"}}"#,
         r#"{"software": {"framework": "bridge 26.08"}}"#,
     ),
+    (
+        r#"{"training": {"dtype": "fp16", "loss_scale": 128}}"#,
+        r#"{"training": {"dtype": "fp16", "loss_scale": {"fixed": 128}}}"#,
+    ),
+    (r#"{"training": {"dtype": "fp16", "loss_scale": 0}}"#, r#"{"training": {"dtype": "fp16"}}"#),
+    (
+        r#"{"training": {"dtype": "fp16", "loss_scale": {"initial_loss_scale": 4, "growth_interval": 9}}}"#,
+        r#"{"training": {"dtype": "fp16", "loss_scale": {"initial": 4, "window": 9}}}"#,
+    ),
+    (
+        r#"{"run": {"evaluation": {"data": "held.idx"}, "checkpoint": {"save_interval": 7}}}"#,
+        r#"{"run": {"evaluation": {"data": {"kind": "megatron", "path": "held.idx"}}, "checkpoint": {"every_steps": 7}}}"#,
+    ),
+    (
+        r#"{"training": {"recompute": {"granularity": "full", "layers": 2}}}"#,
+        r#"{"training": {"recompute": {"granularity": "full", "num_layers": 2}}}"#,
+    ),
 ];
 
 /// Fragments that are refused.
