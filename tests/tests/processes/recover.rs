@@ -104,12 +104,11 @@ impl Going {
     fn pids(&self) -> Result<Vec<Pid>> {
         let mut pids = Vec::new();
         for event in launcher_events(&self.run()?)? {
-            if let Event::Started { rank, pid } = event {
-                // Another start begins with its first rank.
-                if pids.last().is_some_and(|(before, _)| *before >= rank) {
-                    pids.clear();
-                }
-                pids.push((rank, Pid::from_raw(i32::try_from(pid)?)));
+            match event {
+                // From here on the ranks before are gone, whether or not others have started yet.
+                Event::Recovering(_) => pids.clear(),
+                Event::Started { rank, pid } => pids.push((rank, Pid::from_raw(i32::try_from(pid)?))),
+                _ => {}
             }
         }
         Ok(pids.into_iter().map(|(_, pid)| pid).collect())
