@@ -5,6 +5,7 @@ mod checkpoints;
 mod defaults;
 mod edit;
 mod evaluation;
+mod executed;
 mod framework;
 mod fsdp_defaults;
 mod parse;
@@ -375,16 +376,6 @@ impl Plan {
             last_stage_layers: self.layout.last_stage_layers,
             listed,
         }
-    }
-
-    /// The plan that the worker runs: the same layout with runtime native.
-    pub fn native(&self) -> PlanFile {
-        let mut file = self.file.clone();
-        file.runtime = Some(Runtime::Native);
-        // What another framework's recipe sets is not the worker's.
-        file.software.framework = None;
-        recipe::take_back(&mut file.training, &self.software.set);
-        file
     }
 }
 

@@ -67,7 +67,7 @@ impl Startable {
 /// Whether the worker can start `plan` on `machine`, with so many ranks at most on each GPU. What is started is the plan
 /// under the worker's own rules ([`Plan::native`]).
 pub fn startable(plan: &Plan, machine: &Machine, ranks_per_gpu: u64) -> Startable {
-    let (needs, mut findings) = judged(&plan.native(), machine, ranks_per_gpu);
+    let (needs, mut findings) = judged(&plan.executed(), machine, ranks_per_gpu);
     let refused = has_error(&findings);
     let mut instead = Vec::new();
     if refused && !needs.is_empty() {
@@ -78,10 +78,10 @@ pub fn startable(plan: &Plan, machine: &Machine, ranks_per_gpu: u64) -> Startabl
         }
         let share =
             plan.world_size().checked_div(machine.gpus).map(|_| plan.world_size().div_ceil(machine.gpus));
-        if let Some(share) = share.filter(|share| *share > ranks_per_gpu && can(&plan.native(), *share)) {
+        if let Some(share) = share.filter(|share| *share > ranks_per_gpu && can(&plan.executed(), *share)) {
             instead.push(Instead::Share(share));
         }
-        let mut on_cpu = plan.native();
+        let mut on_cpu = plan.executed();
         on_cpu.cluster.gpu = "cpu".to_owned();
         (on_cpu.cluster.nvlink_domain, on_cpu.cluster.nic_gbps) = (None, None);
         on_cpu.cluster.oversubscription = None;
@@ -305,7 +305,7 @@ mod tests {
             &[Instead::Twin, Instead::OnCpu, Instead::Script],
         );
         // Ranks that share a GPU each take theirs.
-        let native = Plan::resolve(&plan.native()).plan.expect("what is started");
+        let native = Plan::resolve(&plan.executed()).plan.expect("what is started");
         let memory = memory::answer(&native);
         let shared = startable(&plan, &node(1, H100, 80), 8);
         assert!(8 * memory.interval_bytes[0] > 80 << 30, "{}", memory.peak_bytes);
@@ -332,11 +332,11 @@ mod tests {
                     let changed = match instead {
                         Instead::Twin => twin(&plan, gpu, most).unwrap().file,
                         Instead::OnCpu => {
-                            let mut file = plan.native();
+                            let mut file = plan.executed();
                             file.cluster.gpu = "cpu".to_owned();
                             file
                         }
-                        Instead::Share(_) | Instead::Script => plan.native(),
+                        Instead::Share(_) | Instead::Script => plan.executed(),
                     };
                     let ranks = if let Instead::Share(ranks) = instead { ranks } else { 1 };
                     let changed = Plan::resolve(&changed).plan.unwrap();

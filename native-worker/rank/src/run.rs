@@ -9,10 +9,11 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
 use planner::Plan;
-use planner::layout::{GroupKind, executor_limits};
+use planner::layout::{Group, GroupKind, executor_limits};
 use planner::nonuniform::RankRole;
 use planner::shard::BufferShard;
-use planner::wire::{Event, Joined, Outcome, Resumed, Step};
+use planner::shard::fsdp::{computed_with, groups};
+use planner::wire::{Event, Joined, Outcome, Resumed, Runtime, Step};
 use planner::{Finding, Severity};
 use run_folder::{CHECKPOINTS, Checkpoints, Key, Log};
 use sha2::{Digest, Sha256};
@@ -38,7 +39,10 @@ const TRACED_STEPS: u64 = 3;
 
 /// A plan file, checked.
 struct Reading {
+    /// What ranks compute with.
     plan: Plan,
+    /// What they keep, where the plan is for FSDP2.
+    fsdp: Option<Plan>,
     sha256: String,
 }
 
@@ -62,7 +66,7 @@ pub fn run(arguments: &Arguments, cuda: Result<(), String>) -> anyhow::Result<()
     let device = device::take(arguments, &environment, cuda)?;
     check_torch()?;
     if device == Device::Cpu {
-        check_room(&reading.plan, &environment)?;
+        check_room(reading.kept(), &environment)?;
     }
     if environment.world_size > 1 && std::env::var_os("OMP_NUM_THREADS").is_none() {
         // Ranks that share a machine would otherwise each start a thread per core.
@@ -101,6 +105,21 @@ fn said(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned())).unwrap_or_default()
 }
 
+impl Reading {
+    /// The plan whose shards ranks keep: the one that is executed.
+    fn kept(&self) -> &Plan {
+        self.fsdp.as_ref().unwrap_or(&self.plan)
+    }
+
+    /// The groups of the ranks, in the order in which all make them.
+    fn groups(&self) -> Vec<Group> {
+        match &self.fsdp {
+            Some(fsdp) => groups(fsdp, &self.plan),
+            None => self.plan.groups(),
+        }
+    }
+}
+
 fn read_plan(path: &Path) -> anyhow::Result<Reading> {
     let failed = || format!("reading the plan {}", path.display());
     let length = std::fs::metadata(path).with_context(failed)?.len();
@@ -114,13 +133,21 @@ fn read_plan(path: &Path) -> anyhow::Result<Reading> {
     let file = planner::parse_plan(&text).map_err(|findings| refusal(path, &findings))?;
     let resolved = Plan::resolve(&file);
     let Some(plan) = resolved.plan else { return Err(refusal(path, &resolved.findings)) };
-    let native = Plan::resolve(&plan.native());
-    let Some(plan) = native.plan else { return Err(refusal(path, &native.findings)) };
+    let executed = Plan::resolve(&plan.executed());
+    let Some(executed) = executed.plan else { return Err(refusal(path, &executed.findings)) };
+    let (plan, fsdp) = match executed.runtime {
+        Runtime::Fsdp2 => {
+            let computed = Plan::resolve(&computed_with(&executed));
+            let Some(computed) = computed.plan else { return Err(refusal(path, &computed.findings)) };
+            (computed, Some(executed))
+        }
+        _ => (executed, None),
+    };
     let limits = executor_limits(&plan);
     if !limits.is_empty() {
         return Err(refusal(path, &limits));
     }
-    Ok(Reading { plan, sha256 })
+    Ok(Reading { plan, fsdp, sha256 })
 }
 
 /// The environment with the rank's number in the whole world. Where GPUs failed, all ranks of the world may have been started,
@@ -253,14 +280,14 @@ fn joined(
         timeout: arguments.timeout,
         last_resort: Some(last_resort(log)),
     };
-    let host = HostCollectives::join(identity, meeting, reading.plan.groups())?;
+    let host = HostCollectives::join(identity, meeting, reading.groups())?;
     let name = joined.host.clone();
     log.append(Event::Joined(joined));
     // From here on a signal asks for an end in good order; before, it simply ends the process.
     signals::listen()?;
     let world = choice::choose(arguments, host, &name, device)?;
     let world = world.as_ref();
-    let result = train(arguments, &reading.plan, world, device, log);
+    let result = train(arguments, reading, world, device, log);
     match &result {
         Ok(_) => world.finish(),
         Err(error) => world.abort(&format!("{error:#}")),
@@ -283,11 +310,12 @@ fn last_resort(log: &Arc<Log>) -> LastResort {
 
 fn train(
     arguments: &Arguments,
-    plan: &Plan,
+    reading: &Reading,
     world: &dyn Collectives,
     device: Device,
     log: &Arc<Log>,
 ) -> anyhow::Result<(Outcome, String)> {
+    let plan = &reading.plan;
     let _inference = tch::no_grad_guard();
     let tracker = if arguments.unmeasured { Tracker::absent() } else { Tracker::install(device)? };
     let everyone = world.mine(GroupKind::World)?;
@@ -300,8 +328,8 @@ fn train(
     world.note("allocating its state");
     let began = Instant::now();
     let mine = plan.of_rank(world.rank() as u64);
-    let mut trainer =
-        Trainer::new(&mine, world, &tracker, device, found.as_mut().map(|found| &mut found.source))?;
+    let from = found.as_mut().map(|found| &mut found.source);
+    let mut trainer = Trainer::new(&mine, reading.fsdp.as_ref(), world, &tracker, device, from)?;
     // Another run's checkpoint is none of this one's.
     let saved =
         found.as_ref().map(|found| &found.source).filter(|from| from.path().starts_with(own.folder()));
@@ -326,7 +354,7 @@ fn train(
     let mut saver = plan
         .run
         .checkpoint
-        .map(|settings| Saver::new(settings, own, world, everyone, plan.file.clone(), log, saved));
+        .map(|settings| Saver::new(settings, own, world, everyone, reading.kept().file.clone(), log, saved));
     lease::training();
     for step in done + 1..=plan.run.steps {
         world.note(&format!("at the start of step {step}"));

@@ -65,7 +65,7 @@ mod tests {
                           "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 2}});
         let file = planner::parse_plan(&plan.to_string()).unwrap();
         let plan = Plan::resolve(&file).plan.unwrap();
-        let native = plan.native();
+        let native = plan.executed();
         compared_with(plan.runtime, &native, &Plan::resolve(&native).findings)
     }
 

@@ -113,7 +113,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     if !request.slurm {
         refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
     }
-    let native = asked.native();
+    let native = asked.executed();
     let mut resolved = Plan::resolve(&native);
     let Some(plan) = resolved.plan.take() else { return Err(Failure::Findings(resolved.findings).into()) };
     let limits = executor_limits(&plan);

@@ -190,7 +190,7 @@ impl Survivors {
     /// What is recorded of a standing that is started as the attempt of this number, from the newest checkpoint.
     fn recorded(&self, standing: &Standing, number: u64, folder: &RunFolder) -> Recovering {
         let (sequences, asked_for) = (standing.sequences(), self.whole.training.global_batch_size);
-        let time = planner::estimate(&standing.plan.native()).time;
+        let time = planner::estimate(&standing.plan.executed()).time;
         Recovering {
             attempt: number,
             policy: self.asked.policy,
@@ -209,7 +209,7 @@ impl Survivors {
 
     fn start(&self, recovering: Recovering, put: Put) -> Next {
         let (plan, ranks) = (&self.standing.plan, self.standing.ranks());
-        Next { file: plan.native(), world_size: plan.world_size(), ranks, put, recovering }
+        Next { file: plan.executed(), world_size: plan.world_size(), ranks, put, recovering }
     }
 
     /// Whether the run goes on with other than it began with.
@@ -241,7 +241,7 @@ impl Survivors {
                 .find(|finding| finding.severity == Severity::Error)
                 .map(|error| error.message);
         }
-        let memory = planner::estimate(&plan.native()).memory?;
+        let memory = planner::estimate(&plan.executed()).memory?;
         (memory.verdict == Verdict::No).then(|| {
             let gib = planner::units::Bytes(memory.peak_bytes).gib();
             format!("that takes {gib:.2} GiB of a GPU, which it does not have")
@@ -250,7 +250,7 @@ impl Survivors {
 
     /// The plan that was asked for.
     pub fn whole(&self) -> PlanFile {
-        self.whole.native()
+        self.whole.executed()
     }
 }
 

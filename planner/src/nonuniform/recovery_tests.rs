@@ -26,7 +26,7 @@ fn plan(case: &Case) -> Option<Plan> {
         "layout": {"tp": tp, "pp": pp},
         "training": {"seq_len": 32, "global_batch_size": batch, "micro_batch_size": micro},
     });
-    let file = Plan::resolve(&parse_plan(&plan.to_string()).unwrap()).plan?.native();
+    let file = Plan::resolve(&parse_plan(&plan.to_string()).unwrap()).plan?.executed();
     Plan::resolve(&file).plan
 }
 

@@ -518,7 +518,7 @@ mod tests {
             let named = file(preset, "h100-sxm", 2, layout, more.clone());
             let mut plain = named.clone();
             plain.software.framework = None;
-            let native = |file: &PlanFile| Plan::resolve(&Plan::resolve(file).plan.unwrap().native());
+            let native = |file: &PlanFile| Plan::resolve(&Plan::resolve(file).plan.unwrap().executed());
             let (named, plain) = (native(&named), native(&plain));
             assert!(named.plan.is_some(), "{:?}", named.findings);
             assert_eq!(named.plan.unwrap().training, plain.plan.unwrap().training, "{preset}");

@@ -54,6 +54,31 @@ pub fn hf_parameters(parameter: &Parameter, names: Names) -> Vec<Parameter> {
     found
 }
 
+/// The boxes of `parameter` that its `parts` in transformers are, in the order of [`hf_parameters`]: first index and extent in
+/// each dim.
+pub fn boxes_within(parameter: &Parameter, parts: usize) -> Vec<(Vec<u64>, Vec<u64>)> {
+    let shape = &parameter.shape;
+    if parts <= 1 {
+        return vec![(vec![0; shape.len()], shape.clone())];
+    }
+    // Query, key and value lie side by side in each group; gate and up one behind the other.
+    let (dim, counts) = match split_layer(&parameter.name).1.starts_with("attention.qkv") {
+        true => {
+            let own = parts as u64 - 1;
+            (1, std::iter::once(shape[1].saturating_sub(own)).chain((0..own).map(|_| 1)).collect::<Vec<_>>())
+        }
+        false => (0, vec![1; parts]),
+    };
+    let mut first = 0;
+    let part = |count: u64| {
+        let (mut offset, mut extent) = (vec![0; shape.len()], shape.clone());
+        (offset[dim], extent[dim]) = (first, count);
+        first += count;
+        (offset, extent)
+    };
+    counts.into_iter().map(part).collect()
+}
+
 /// Gemma's four norms of a layer, and the parts of alternating updates.
 fn in_gemma(parameter: &mut Parameter) {
     const PARTS: [(&str, &str); 8] = [

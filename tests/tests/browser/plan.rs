@@ -392,7 +392,7 @@ async fn the_token_leaves_the_address_at_once() -> Result<()> {
 /// Weights, gradients and optimizer bytes of rank 0 of the plan as the worker runs it.
 fn static_bytes(file: &PlanFile) -> Result<[(&'static str, u64); 3]> {
     let plan = planner::Plan::resolve(file).plan.context("the plan has errors")?;
-    let memory = planner::estimate(&plan.native()).memory.context("no memory is predicted")?;
+    let memory = planner::estimate(&plan.executed()).memory.context("no memory is predicted")?;
     let class =
         memory.rank_classes.iter().find(|class| class.example_rank == 0).context("rank 0 has no class")?;
     Ok([

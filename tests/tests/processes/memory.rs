@@ -42,7 +42,7 @@ async fn activations_and_peaks_are_the_predicted_ones() -> Result<()> {
         expect_code(run_command(&value, &runs)?.args(["--json"]), 0)?;
         let records = all_records(&only_run(runs.path())?)?;
         let file = plan(&value)?;
-        let native = Plan::resolve(&file).plan.context("the plan has errors")?.native();
+        let native = Plan::resolve(&file).plan.context("the plan has errors")?.executed();
         let memory = estimate(&native).memory.context("no memory is predicted")?;
         let class = memory.rank_classes.first().context("no rank class")?;
         let last = steps(&records, class.example_rank).into_iter().next_back().context("no step")?;

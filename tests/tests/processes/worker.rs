@@ -47,7 +47,7 @@ fn trains(dtype: &str) -> Result<()> {
 /// Compares what each rank measured with the prediction, in bytes, without any tolerance.
 fn measured_as_predicted(file: &PlanFile, records: &[(String, Record)]) -> Result<()> {
     let plan = Plan::resolve(file).plan.context("the plan has errors")?;
-    let memory = planner::estimate(&plan.native()).memory.context("no memory is predicted")?;
+    let memory = planner::estimate(&plan.executed()).memory.context("no memory is predicted")?;
     let mut predicted: Vec<[u64; 3]> = Vec::new();
     for class in &memory.rank_classes {
         let bytes = [class.weights_bytes, class.gradients_bytes, class.optimizer_bytes];

@@ -1,5 +1,7 @@
 //! Which elements a rank answers for: over all ranks each element of the model once.
 
+use std::collections::BTreeMap;
+
 use planner::layout::GroupKind;
 use planner::shard::Piece;
 use planner::wire::SavedPiece;
@@ -9,8 +11,7 @@ use tch::Tensor;
 use super::{EXPERT_BIAS, TYPES, WEIGHT, bias_name, moment_names};
 use crate::collectives::Collectives;
 use crate::model::Model;
-use crate::state::{Parameter, State, view};
-use crate::train::optimizer::owned_part;
+use crate::state::{Owned, Parameter, State, view};
 
 /// A piece on the host, as it is written.
 pub struct Staged {
@@ -73,31 +74,39 @@ pub fn stage(
 ) -> anyhow::Result<Vec<Staged>> {
     // Each time the same pieces come in the same order.
     let mut spare = spare.into_iter().map(|staged| staged.bytes);
-    let mut staged = Vec::new();
+    let mut staged: Vec<Staged> = Vec::new();
+    // Parts of a parameter that a rank has several of.
+    let mut parts: BTreeMap<&str, u64> = BTreeMap::new();
     for parameter in &state.parameters {
         let shard = &parameter.shard;
         let buffer = &state.buffers[shard.buffer];
-        let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
+        let Some(owned) = parameter.owned else { continue };
         if !state.answers_for(parameter, world)? {
             continue;
         }
-        let first = start - shard.buffer_offset;
-        let Some(piece) = Piece::of(shard, first, first + elements) else { continue };
-        let kept = start - buffer.kept.start;
+        let first = owned.start - shard.buffer_offset;
+        let Some(piece) = Piece::of(shard, first, first + owned.elements) else { continue };
+        let owned = Owned { elements: piece.elements, ..owned };
+        let part = parts.entry(&shard.name).or_default();
+        *part += 1;
         let moments = moment_names(buffer.kept.optimizer).iter().zip(&buffer.moments);
-        let mut tensors = vec![(WEIGHT, buffer.exact_weights(start, piece.elements)?)];
+        let mut tensors = vec![(WEIGHT, buffer.exact_weights(owned)?)];
         for (name, moment) in moments {
-            tensors.push((name, view(moment, kept, piece.elements)?));
+            tensors.push((name, view(moment, owned.state, owned.elements)?));
         }
         for (kind, values) in tensors {
             let shape = whole_shape(parameter);
-            staged.push(Staged::of(kind, &shard.name, shape, piece.clone(), &values, spare.next())?);
+            let mut one = Staged::of(kind, &shard.name, shape, piece.clone(), &values, spare.next())?;
+            if *part > 1 {
+                one.saved.tensor = format!("{}#{part}", one.saved.tensor);
+            }
+            staged.push(one);
         }
     }
     let first_of = |kind| -> anyhow::Result<bool> { Ok(world.index(world.mine(kind)?)? == 0) };
     if first_of(GroupKind::Tp)? && first_of(GroupKind::DpCp)? {
         for (weight, bias) in model.expert_biases() {
-            let name = bias_name(&state.parameters[weight].shard.name);
+            let name = bias_name(state.name(weight));
             let experts = bias.len() as u64;
             let piece = Piece { offset: vec![0], extent: vec![experts], start: 0, elements: experts };
             let (shape, values) = (vec![experts], Tensor::f_from_slice(&bias)?);

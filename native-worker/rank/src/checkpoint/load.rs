@@ -12,8 +12,7 @@ use tensor_files::CheckpointReader;
 use super::elements::whole_shape;
 use super::{EXPERT_BIAS, TYPES, WEIGHT, bias_name, moment_names};
 use crate::model::Model;
-use crate::state::{Parameter, State, view};
-use crate::train::optimizer::owned_part;
+use crate::state::{Owned, Parameter, State, view};
 
 /// A checkpoint that is read into a rank's state.
 pub struct Source(CheckpointReader);
@@ -53,8 +52,8 @@ impl Source {
             }
             let weights = view(&buffer.weights, shard.buffer_offset, shard.elements())?;
             self.read(WEIGHT, parameter, 0, weights)?;
-            let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
-            let (first, kept) = (start - shard.buffer_offset, start - buffer.kept.start);
+            let Some(Owned { start, state: kept, elements }) = parameter.owned else { continue };
+            let first = start - shard.buffer_offset;
             if let Some(master) = &buffer.master {
                 self.read(WEIGHT, parameter, first, view(master, kept, elements)?)?;
             }
@@ -64,7 +63,7 @@ impl Source {
         }
         let biases: Vec<_> = model.expert_biases().collect();
         for (weight, bias) in biases {
-            let name = bias_name(&state.parameters[weight].shard.name);
+            let name = bias_name(state.name(weight));
             let experts = bias.len() as u64;
             let want = Piece { offset: vec![0], extent: vec![experts], start: 0, elements: experts };
             let values = Tensor::f_zeros([experts as i64], (Kind::Double, tch::Device::Cpu))?;
@@ -92,10 +91,8 @@ impl Source {
             );
         }
         if kinds.contains(EXPERT_BIAS) && !state.parameters.is_empty() {
-            let biases: BTreeSet<String> = model
-                .expert_biases()
-                .map(|(weight, _)| bias_name(&state.parameters[weight].shard.name))
-                .collect();
+            let biases: BTreeSet<String> =
+                model.expert_biases().map(|(weight, _)| bias_name(state.name(weight))).collect();
             let routers = state.parameters.iter().filter(|one| one.shard.name.ends_with("router.weight"));
             let lost = routers
                 .map(|one| bias_name(&one.shard.name))

@@ -35,6 +35,7 @@ use anyhow::{Context, bail, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
 use planner::shard::RankShards;
+use planner::shard::fsdp::Section;
 use tch::{Device, Tensor};
 
 use crate::collectives::{Collectives, Form, GroupId};
@@ -199,22 +200,34 @@ impl Model {
         };
         let pass = Rc::new(self.settings.pass(self.positions.clone(), device, scale.all)?);
         let mut stream = match (parts.embedding, stream) {
-            (Some(embedding), _) => self.embed(tape, &pass, embedding, &tokens()?.inputs)?,
+            (Some(embedding), _) => {
+                tape.enter(Section::Embedding)?;
+                let words = self.embed(tape, &pass, embedding, &tokens()?.inputs)?;
+                tape.leave(Section::Embedding)?;
+                words
+            }
             (None, Some(stream)) => stream,
             (None, None) => bail!("a chunk without an embedding got no residual stream"),
         };
         for (range, checkpoint) in self.settings.recompute.groups(parts.layers.len()) {
+            let sections = range.clone().map(|layer| Section::Layer(parts.first_layer + layer as u64));
             let (layers, pass) = (&parts.layers[range], pass.clone());
-            let run = move |tape: &mut Tape<'a>, stream: Flow| {
-                layers
-                    .iter()
-                    .try_fold(stream, |stream, layer| layer.forward(tape, &self.settings, &pass, stream))
-            };
-            stream = if checkpoint {
-                tape.checkpoint(&[&stream], move |tape, mut inputs| run(tape, inputs.remove(0)))?
+            if checkpoint {
+                // A section's weights are there for all of its backward, in which the checkpoint runs again.
+                sections.clone().try_for_each(|section| tape.enter(section))?;
+                stream = tape.checkpoint(&[&stream], move |tape, mut inputs| {
+                    let first = inputs.remove(0);
+                    let run = |stream, layer: &'a Layer| layer.forward(tape, &self.settings, &pass, stream);
+                    layers.iter().try_fold(first, run)
+                })?;
+                sections.rev().try_for_each(|section| tape.leave(section))?;
             } else {
-                run(tape, stream)?
-            };
+                for (layer, section) in layers.iter().zip(sections) {
+                    tape.enter(section)?;
+                    stream = layer.forward(tape, &self.settings, &pass, stream)?;
+                    tape.leave(section)?;
+                }
+            }
         }
         match &parts.head {
             Some(head) => Ok(Made::Loss(self.loss(
@@ -307,18 +320,25 @@ impl Model {
         forward_done: impl FnOnce(),
     ) -> anyhow::Result<Tensor> {
         let parallel = self.settings.sequence_parallel;
+        // What they predict is no part of the loss that is told.
+        let predictions = if tape.evaluates() { &[] } else { head.predictions.as_slice() };
+        // A tied output layer is the embedding, and prediction modules read words.
+        let mut sections = vec![Section::Last];
+        sections.extend((head.tied || !predictions.is_empty()).then_some(Section::Embedding));
+        sections.iter().try_for_each(|&section| tape.enter(section))?;
         let mut hidden = head.norm.forward(tape, &stream)?;
         drop(stream);
         let mut outputs = vec![column_linear(tape, &hidden, &head.output(), parallel)?.split()];
-        // What they predict is no part of the loss that is told.
-        let predictions = if tape.evaluates() { &[] } else { head.predictions.as_slice() };
-        for (module, ahead) in predictions.iter().zip(&batch.ahead) {
+        for (number, (module, ahead)) in predictions.iter().zip(&batch.ahead).enumerate() {
             let embedding = Embedding { words: module.words, positions: None };
             let words = self.embed(tape, pass, embedding, &ahead.inputs)?;
+            tape.enter(Section::Mtp(number as u64))?;
             hidden = module.forward(tape, &self.settings, pass, words, &hidden)?;
+            tape.leave(Section::Mtp(number as u64))?;
             outputs.push(column_linear(tape, &hidden, &head.output(), parallel)?.split());
         }
         drop(hidden);
+        sections.iter().rev().try_for_each(|&section| tape.leave(section))?;
         forward_done();
         let world = tape.group().world;
         let mut loss = None;

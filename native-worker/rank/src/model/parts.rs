@@ -27,6 +27,8 @@ pub struct Head {
     pub norm: Norm,
     /// Output matrix; the embedding, or this stage's copy of it, when tied.
     pub matrix: usize,
+    /// Whether that is the embedding.
+    pub tied: bool,
     /// Bias of the logits.
     pub bias: Option<usize>,
     /// Modules that predict further tokens, each with the embedding of those.
@@ -46,6 +48,8 @@ pub struct ChunkParts {
     pub embedding: Option<Embedding>,
     /// The layers.
     pub layers: Vec<Layer>,
+    /// Number of the first, over the whole model.
+    pub first_layer: u64,
     /// Where the model ends.
     pub head: Option<Head>,
 }
@@ -87,6 +91,7 @@ impl Parts {
                 }),
                 false => None,
             };
+            let first_layer = chunk.layers.start;
             let layers = chunk
                 .layers
                 .map(|layer| {
@@ -99,12 +104,13 @@ impl Parts {
                         .map(|module| Prediction::find(plan, &names, module, embedded()?, world))
                         .collect::<Result<_, _>>()?,
                     norm: Norm::of_stream(model, &names, "final_norm")?,
+                    tied: model.tied_embeddings,
                     matrix: if model.tied_embeddings { embedded()? } else { names.take("head.weight")? },
                     bias: names.optional(model.head_bias, "head.bias")?,
                 }),
                 false => None,
             };
-            chunks.push(ChunkParts { embedding, layers, head });
+            chunks.push(ChunkParts { embedding, layers, first_layer, head });
         }
         names.finish()?;
         Ok(Parts { chunks })

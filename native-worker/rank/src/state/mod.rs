@@ -5,17 +5,20 @@
 
 pub mod init;
 pub mod pretrained;
+pub mod units;
 
 use anyhow::{Context, bail, ensure};
 use planner::Dtype;
 use planner::layout::GroupKind;
+use planner::shard::fsdp::{CarriedOut, Section};
 use planner::shard::{BufferShard, ParamShard, RankShards, StateShard};
 use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::collectives::Collectives;
 use crate::sys::memory::{Category, Tracker};
-use crate::tape::Weights;
+use crate::tape::{Moment, Weights};
+use units::Units;
 
 /// libtorch's name of an element type.
 pub fn kind_of(dtype: Dtype) -> Kind {
@@ -42,13 +45,31 @@ pub struct Buffer {
     pub master: Option<Tensor>,
     /// Moments of the owned range.
     pub moments: Vec<Tensor>,
+    /// Whether other ranks keep state of some of it, so that gradients come from them and weights go to them.
+    split: bool,
+    /// The ranks that keep the same of it; none where each keeps its own.
+    alike: Option<GroupKind>,
+}
+
+/// Elements of a parameter that a rank updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owned {
+    /// The first, counted in the buffer.
+    pub start: u64,
+    /// The first, counted in the buffer's masters and moments.
+    pub state: u64,
+    /// How many.
+    pub elements: u64,
 }
 
 /// A parameter's slice on this rank.
 pub struct Parameter {
     /// The planner's description.
     pub shard: ParamShard,
-    leaf: Tensor,
+    /// What of it this rank updates.
+    pub owned: Option<Owned>,
+    /// What the model computes with; none where that is gathered from what ranks keep.
+    leaf: Option<Tensor>,
     /// Its part of the main gradient buffer, in its own shape; of a core of nonuniform tensor parallelism, what that computes.
     pub gradient: Tensor,
 }
@@ -57,8 +78,10 @@ pub struct Parameter {
 pub struct State {
     /// The buffers.
     pub buffers: Vec<Buffer>,
-    /// The parameters, in the planner's order.
+    /// The parameters, in the planner's order; under FSDP2 the parts of them that the rank keeps.
     pub parameters: Vec<Parameter>,
+    /// What is gathered of them, under FSDP2.
+    units: Option<Units>,
 }
 
 /// A range of a buffer whose optimizer state a rank keeps.
@@ -114,8 +137,11 @@ impl Buffer {
         };
         let (kept, state) = Kept::of(shard)?;
         let of_state = |dtype| zeros(Category::Optimizer, kept.elements, dtype);
+        let split = kept.elements < shard.elements;
         Ok(Buffer {
             kept,
+            split,
+            alike: (!split).then_some(shard.group),
             weights: zeros(Category::Weights, shard.elements, shard.weight_dtype)?,
             gradients: zeros(Category::Gradients, shard.elements, shard.grad_dtype)?,
             master: state.master_dtype.map(of_state).transpose()?,
@@ -139,18 +165,23 @@ impl Buffer {
 
     /// Whether other ranks keep state of it too.
     pub fn is_split(&self) -> bool {
-        self.kept.elements < self.shard.elements
+        self.split
     }
 }
 
 impl Buffer {
     /// The part of a parameter whose masters this rank keeps: its first element, counted in the slice, and they.
     fn master_of(&self, shard: &ParamShard) -> anyhow::Result<Option<(u64, Tensor)>> {
-        let owned = shard.buffer_offset.max(self.kept.start);
+        let (Some(master), Some(owned)) = (&self.master, self.owned_of(shard)) else { return Ok(None) };
+        let part = view(master, owned.state, owned.elements)?;
+        Ok(Some((owned.start - shard.buffer_offset, part)))
+    }
+
+    /// What of a parameter lies in the range whose state this rank keeps.
+    fn owned_of(&self, shard: &ParamShard) -> Option<Owned> {
+        let start = shard.buffer_offset.max(self.kept.start);
         let end = (shard.buffer_offset + shard.elements()).min(self.kept.end());
-        let Some(master) = self.master.as_ref().filter(|_| owned < end) else { return Ok(None) };
-        let part = view(master, owned - self.kept.start, end - owned)?;
-        Ok(Some((owned - shard.buffer_offset, part)))
+        (start < end).then(|| Owned { start, state: start - self.kept.start, elements: end - start })
     }
 
     /// Sets elements of a parameter's slice from its element `first` on: of its weights, and of the masters that this rank keeps.
@@ -215,9 +246,65 @@ impl State {
                 start(buffer, shard, seed)?;
             }
             let leaf = slice(&buffer.weights)?.f_detach()?.f_set_requires_grad(true)?;
-            parameters.push(Parameter { shard: shard.clone(), leaf, gradient: slice(&buffer.gradients)? });
+            let gradient = slice(&buffer.gradients)?;
+            let owned = buffer.owned_of(shard);
+            parameters.push(Parameter { shard: shard.clone(), owned, leaf: Some(leaf), gradient });
         }
-        Ok(State { buffers, parameters })
+        Ok(State { buffers, parameters, units: None })
+    }
+
+    /// Allocates what a rank keeps under FSDP2, and starts it from a seed as above.
+    ///
+    /// # Errors
+    /// As above, and where a group is missing.
+    pub fn allocate_units(
+        carried: &CarriedOut,
+        native: &RankShards,
+        settings: units::Settings,
+        device: Device,
+        seed: Option<u64>,
+        tracker: &Tracker,
+        world: &dyn Collectives,
+    ) -> anyhow::Result<State> {
+        let on = |shard: &BufferShard| if shard.on_host { Device::Cpu } else { device };
+        let mut buffers: Vec<Buffer> = carried
+            .buffers
+            .iter()
+            .map(|shard| Buffer::allocate(shard, on(shard), tracker))
+            .collect::<Result<_, _>>()?;
+        for buffer in &mut buffers {
+            // All of a slice is this rank's, but for padding.
+            buffer.split = false;
+            buffer.alike = (!buffer.shard.expert).then_some(GroupKind::DpReplicate);
+        }
+        let mut parameters = Vec::with_capacity(carried.parts.len());
+        for part in &carried.parts {
+            let shard = &part.shard;
+            let buffer =
+                buffers.get(shard.buffer).with_context(|| format!("{} is in no buffer", shard.name))?;
+            if let Some(seed) = seed {
+                start(buffer, shard, seed)?;
+            }
+            let (start, elements) = (shard.buffer_offset, shard.elements());
+            let owned = Owned { start, state: part.state_start, elements };
+            let gradient = view(&buffer.gradients, start, elements)?;
+            parameters.push(Parameter { shard: shard.clone(), owned: Some(owned), leaf: None, gradient });
+        }
+        let units = Units::new(&carried.units, &native.params, settings, device, world)?;
+        Ok(State { buffers, parameters, units: Some(units) })
+    }
+
+    /// What is gathered, under FSDP2.
+    pub fn units(&self) -> Option<&Units> {
+        self.units.as_ref()
+    }
+
+    /// The name of a parameter that the model computes with.
+    pub fn name(&self, parameter: usize) -> &str {
+        match &self.units {
+            Some(units) => units.name(parameter),
+            None => &self.parameters[parameter].shard.name,
+        }
     }
 
     /// Whether this rank speaks for what it keeps of a parameter: over all ranks one does for each element.
@@ -227,7 +314,9 @@ impl State {
     pub fn answers_for(&self, parameter: &Parameter, world: &dyn Collectives) -> anyhow::Result<bool> {
         let first_of = |kind| -> anyhow::Result<bool> { Ok(world.index(world.mine(kind)?)? == 0) };
         let buffer = &self.buffers[parameter.shard.buffer];
-        if !buffer.is_split() && !first_of(buffer.shard.group)? {
+        if let Some(alike) = buffer.alike
+            && !first_of(alike)?
+        {
             return Ok(false);
         }
         if let Some(group) = parameter.shard.shared_over
@@ -254,11 +343,27 @@ impl State {
 
 impl Weights for State {
     fn leaf(&self, parameter: usize) -> Tensor {
-        self.parameters[parameter].leaf.shallow_clone()
+        match (&self.units, self.parameters.get(parameter).and_then(|one| one.leaf.as_ref())) {
+            (Some(units), _) => units.leaf(parameter),
+            (None, Some(leaf)) => leaf.shallow_clone(),
+            (None, None) => {
+                unreachable!("parameters that are not gathered are computed with as they are kept")
+            }
+        }
     }
 
     fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()> {
+        if let Some(units) = &self.units {
+            return units.add_gradient(parameter, gradient);
+        }
         let _ = self.parameters[parameter].gradient.shallow_clone().f_add_(gradient)?;
         Ok(())
+    }
+
+    fn at(&self, moment: Moment, section: Section, world: &dyn Collectives) -> anyhow::Result<()> {
+        match &self.units {
+            Some(units) => units.at(moment, section, &self.buffers, world),
+            None => Ok(()),
+        }
     }
 }

@@ -55,7 +55,7 @@ pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &
     }
     let biases: Vec<_> = model.expert_biases().collect();
     for (weight, bias) in biases {
-        let router = state.parameters[weight].shard.name.trim_end_matches(".weight").to_owned();
+        let router = state.name(weight).trim_end_matches(".weight").to_owned();
         let Some((_, tensor)) = map.router_biases.iter().find(|(name, _)| *name == router) else { continue };
         let values: Vec<f64> = folder.whole(tensor)?.into_iter().map(f64::from).collect();
         ensure!(

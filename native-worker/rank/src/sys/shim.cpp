@@ -283,6 +283,16 @@ char* shardplan_pinned(at::Tensor* tensor, at::Tensor** result) {
   return guarded([&] { *result = new at::Tensor(tensor->pin_memory()); });
 }
 
+// Gives a storage so many bytes of new memory, or none; whoever has a view of it has a view of that.
+char* shardplan_storage_resize(at::Tensor* tensor, size_t bytes) {
+  return guarded([&] {
+    c10::StorageImpl* storage = tensor->storage().unsafeGetStorageImpl();
+    TORCH_CHECK(storage->allocator() != nullptr, "a storage without an allocator");
+    storage->set_data_ptr(storage->allocator()->allocate(bytes));
+    storage->set_nbytes(bytes);
+  });
+}
+
 char* shardplan_open(const char* library) {
   if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return nullptr;
   const char* reason = dlerror();

@@ -3,7 +3,7 @@
 use anyhow::Context;
 use tch::{Tensor, no_grad};
 
-use super::{Exchange, Gradients, MakeWeightGradients, Mode, Node, OfWeights, Place, Tape, Weights};
+use super::{Exchange, Gradients, MakeWeightGradients, Mode, Moment, Node, OfWeights, Place, Tape, Weights};
 use crate::sys;
 
 /// Weight gradients that a split backward put off.
@@ -114,6 +114,10 @@ impl<'a> Tape<'a> {
                         self.accumulate(input, gradient)?;
                     }
                 }
+                Node::Leave(section) => {
+                    self.weights.at(Moment::BeforeBackward, section, self.group.world)?;
+                }
+                Node::Enter(section) => self.weights.at(Moment::AfterBackward, section, self.group.world)?,
                 Node::Add { inputs, output } => {
                     if let Some(gradient) = self.gradients[output].take() {
                         self.accumulate(inputs[0], gradient.shallow_clone())?;

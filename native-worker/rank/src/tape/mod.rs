@@ -18,7 +18,10 @@ pub use parallel::TensorParallel;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use planner::shard::fsdp::Section;
 use tch::{Tensor, no_grad, with_grad};
+
+use crate::collectives::Collectives;
 
 /// A value that flows between segments. Dropping it drops its data, not its place on the tape.
 #[derive(Debug)]
@@ -138,6 +141,23 @@ enum Node<'a> {
         inputs: [usize; 2],
         output: usize,
     },
+    /// Where the forward of a section began: its backward is done.
+    Enter(Section),
+    /// Where it ended: its backward begins.
+    Leave(Section),
+}
+
+/// Where a micro batch stands with a section of the model, whose weights may be there for that time alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Its forward begins.
+    BeforeForward,
+    /// Its forward is done.
+    AfterForward,
+    /// Its backward begins.
+    BeforeBackward,
+    /// Its backward is done, all of its gradients are there.
+    AfterBackward,
 }
 
 /// Weights as the tape sees them.
@@ -150,6 +170,12 @@ pub trait Weights {
     /// # Errors
     /// When shapes don't fit.
     fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()>;
+
+    /// Hears where a micro batch stands. Sections can be entered within each other, and several times.
+    ///
+    /// # Errors
+    /// When what has to be done then fails.
+    fn at(&self, moment: Moment, section: Section, world: &dyn Collectives) -> anyhow::Result<()>;
 }
 
 /// What a tape is for.
@@ -204,6 +230,26 @@ impl<'a> Tape<'a> {
         if self.keeps() {
             self.nodes.push(node);
         }
+    }
+
+    /// Begins the forward of a section of the model, whose weights are used until [`Tape::leave`]. Not within a checkpoint, which
+    /// runs again while the section's backward is under way.
+    ///
+    /// # Errors
+    /// When its weights can't be had.
+    pub fn enter(&mut self, section: Section) -> anyhow::Result<()> {
+        self.weights.at(Moment::BeforeForward, section, self.group.world)?;
+        self.push(Node::Enter(section));
+        Ok(())
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// When its weights can't be given back.
+    pub fn leave(&mut self, section: Section) -> anyhow::Result<()> {
+        self.push(Node::Leave(section));
+        self.weights.at(Moment::AfterForward, section, self.group.world)
     }
 
     /// A value from elsewhere, such as another stage; backward gives its gradient.

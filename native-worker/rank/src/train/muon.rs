@@ -10,9 +10,9 @@ use planner::model::{Architecture, Attention, MixerRef};
 use planner::shard::{Module, ParamShard};
 use tch::{Kind, Tensor};
 
-use super::optimizer::{Update, decay, owned_part};
+use super::optimizer::{Update, decay};
 use crate::collectives::{Collectives, Reduce};
-use crate::state::{Buffer, Parameter, State, view};
+use crate::state::{Buffer, Owned, Parameter, State, view};
 
 /// Coefficients of the quintic iteration (Jordan et al., Muon).
 const QUINTIC: (f64, f64, f64) = (3.4445, -4.775, 2.0315);
@@ -40,9 +40,9 @@ pub fn update(
         let direction = momentum(buffer, parameter, settings, world)?;
         let change = change(&direction, &parameter.shard, model, world)?;
         drop(direction);
-        let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
-        let mine = view(&change, start - parameter.shard.buffer_offset, elements)?;
-        let mut weights = buffer.exact_weights(start, elements)?;
+        let Some(owned) = parameter.owned else { continue };
+        let mine = view(&change, owned.start - parameter.shard.buffer_offset, owned.elements)?;
+        let mut weights = buffer.exact_weights(owned)?;
         decay(&mut weights, &parameter.shard, settings)?;
         let _ = weights.f_sub_(&mine.f_mul_scalar(settings.lr)?)?;
     }
@@ -61,9 +61,9 @@ fn momentum(
     };
     let shard = &parameter.shard;
     let whole = Tensor::f_zeros([i64::try_from(shard.elements())?], (momentum.kind(), momentum.device()))?;
-    if let Some((start, elements)) = owned_part(parameter, buffer) {
+    if let Some(Owned { start, state, elements }) = parameter.owned {
         let gradient = buffer.exact_gradient(start, elements, settings)?;
-        let mut momentum = view(momentum, start - buffer.kept.start, elements)?;
+        let mut momentum = view(momentum, state, elements)?;
         let _ = momentum.f_lerp_(&gradient, 1.0 - settings.momentum)?;
         let ahead = gradient.f_lerp(&momentum, settings.momentum)?;
         view(&whole, start - shard.buffer_offset, elements)?.f_copy_(&ahead)?;

@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::muon;
 use crate::collectives::Collectives;
-use crate::state::{Buffer, Parameter, State, view};
+use crate::state::{Buffer, Owned, State, view};
 use crate::sys;
 
 /// Elements updated at a time, so that an update's temporaries stay small beside the state.
@@ -33,14 +33,6 @@ pub struct Update {
     pub eps: f64,
     /// Momentum of SGD or of Muon.
     pub momentum: f64,
-}
-
-/// The part of a parameter whose state this rank keeps: first element and count, counted in the buffer.
-pub fn owned_part(parameter: &Parameter, buffer: &Buffer) -> Option<(u64, u64)> {
-    let (shard, kept) = (&parameter.shard, &buffer.kept);
-    let start = shard.buffer_offset.max(kept.start);
-    let end = (shard.buffer_offset + shard.elements()).min(kept.end());
-    (start < end).then(|| (start, end - start))
 }
 
 /// Updates weights (or masters, and weights from them) of everything that this rank owns.
@@ -73,12 +65,13 @@ fn update_buffer(state: &State, index: usize, settings: Update) -> anyhow::Resul
         return runs(state, index).into_iter().try_for_each(|run| fused_adam(buffer, run, settings));
     }
     for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
-        let Some((start, elements)) = owned_part(parameter, buffer) else { continue };
+        let Some(owned) = parameter.owned else { continue };
         let mut done = 0;
-        while done < elements {
-            let count = CHUNK.min(elements - done);
-            update_part(buffer, start + done, count, &parameter.shard, settings)?;
-            done += count;
+        while done < owned.elements {
+            let elements = CHUNK.min(owned.elements - done);
+            let part = Owned { start: owned.start + done, state: owned.state + done, elements };
+            update_part(buffer, part, &parameter.shard, settings)?;
+            done += elements;
         }
     }
     Ok(())
@@ -87,35 +80,34 @@ fn update_buffer(state: &State, index: usize, settings: Update) -> anyhow::Resul
 /// Elements of a buffer that are updated alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
-    start: u64,
-    elements: u64,
+    part: Owned,
     decays: bool,
 }
 
 /// What this rank owns of a buffer, in as few runs as there are changes of decay.
 fn runs(state: &State, index: usize) -> Vec<Run> {
-    let buffer = &state.buffers[index];
     let mut parts: Vec<Run> = state
         .parameters
         .iter()
         .filter(|parameter| parameter.shard.buffer == index)
-        .filter_map(|parameter| {
-            let (start, elements) = owned_part(parameter, buffer)?;
-            Some(Run { start, elements, decays: parameter.shard.decays })
-        })
+        .filter_map(|parameter| Some(Run { part: parameter.owned?, decays: parameter.shard.decays }))
         .collect();
-    parts.sort_by_key(|run| run.start);
+    parts.sort_by_key(|run| run.part.start);
     joined(&parts)
 }
 
 fn joined(parts: &[Run]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for part in parts {
+    for run in parts {
         match runs.last_mut() {
-            Some(last) if last.decays == part.decays && last.start + last.elements == part.start => {
-                last.elements += part.elements;
+            Some(last)
+                if last.decays == run.decays
+                    && last.part.start + last.part.elements == run.part.start
+                    && last.part.state + last.part.elements == run.part.state =>
+            {
+                last.part.elements += run.part.elements;
             }
-            _ => runs.push(*part),
+            _ => runs.push(*run),
         }
     }
     runs
@@ -133,14 +125,14 @@ fn is_fused(buffer: &Buffer) -> bool {
 
 /// AdamW of a run by one kernel. Gradients are clipped in place: nobody reads them again.
 fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()> {
-    let state_start = run.start - buffer.kept.start;
-    let weights = buffer.exact_weights(run.start, run.elements)?;
-    let mut gradients = view(&buffer.gradients, run.start, run.elements)?;
+    let part = run.part;
+    let weights = buffer.exact_weights(part)?;
+    let mut gradients = view(&buffer.gradients, part.start, part.elements)?;
     if settings.gradient_scale != 1.0 {
         let _ = gradients.f_mul_scalar_(settings.gradient_scale)?;
     }
-    let first = view(&buffer.moments[0], state_start, run.elements)?;
-    let second = view(&buffer.moments[1], state_start, run.elements)?;
+    let first = view(&buffer.moments[0], part.state, part.elements)?;
+    let second = view(&buffer.moments[1], part.state, part.elements)?;
     let step = Tensor::f_full([1], settings.step as f64, (Kind::Float, weights.device()))?;
     let by = sys::Adamw {
         lr: settings.lr,
@@ -165,10 +157,10 @@ impl Buffer {
     ///
     /// # Errors
     /// When they are not this rank's.
-    pub fn exact_weights(&self, start: u64, elements: u64) -> anyhow::Result<Tensor> {
+    pub fn exact_weights(&self, part: Owned) -> anyhow::Result<Tensor> {
         match &self.master {
-            Some(master) => view(master, start - self.kept.start, elements),
-            None => view(&self.weights, start, elements),
+            Some(master) => view(master, part.state, part.elements),
+            None => view(&self.weights, part.start, part.elements),
         }
     }
 
@@ -186,20 +178,13 @@ impl Buffer {
     }
 }
 
-fn update_part(
-    buffer: &Buffer,
-    start: u64,
-    elements: u64,
-    shard: &ParamShard,
-    settings: Update,
-) -> anyhow::Result<()> {
-    let state_start = start - buffer.kept.start;
-    let mut weights = buffer.exact_weights(start, elements)?;
-    let gradient = buffer.exact_gradient(start, elements, settings)?;
+fn update_part(buffer: &Buffer, part: Owned, shard: &ParamShard, settings: Update) -> anyhow::Result<()> {
+    let mut weights = buffer.exact_weights(part)?;
+    let gradient = buffer.exact_gradient(part.start, part.elements, settings)?;
     let mut moments = buffer
         .moments
         .iter()
-        .map(|moment| view(moment, state_start, elements))
+        .map(|moment| view(moment, part.state, part.elements))
         .collect::<Result<Vec<_>, _>>()?;
     decay(&mut weights, shard, settings)?;
     let change = match (buffer.kept.optimizer, moments.as_mut_slice()) {
@@ -240,11 +225,14 @@ mod tests {
 
     #[test]
     fn runs_join_neighbours_that_decay_alike() {
-        let part = |start, elements, decays| Run { start, elements, decays };
+        let part = |start, elements, decays| Run { part: Owned { start, state: start, elements }, decays };
         let parts =
             [part(0, 4, true), part(4, 6, true), part(10, 2, false), part(12, 3, true), part(16, 1, true)];
         let expected = [part(0, 10, true), part(10, 2, false), part(12, 3, true), part(16, 1, true)];
         assert_eq!(joined(&parts), expected);
         assert_eq!(joined(&[]), []);
+        // Padding lies between them in the buffer, but not in the state.
+        let apart = Run { part: Owned { start: 6, state: 4, elements: 2 }, decays: true };
+        assert_eq!(joined(&[part(0, 4, true), apart]), [part(0, 4, true), apart]);
     }
 }

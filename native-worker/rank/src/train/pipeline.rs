@@ -60,6 +60,8 @@ struct Running<'r, 'a> {
     arrived: BTreeMap<(Payload, u64, u64), Tensor>,
     in_flight: BTreeMap<Key, InFlight<'r>>,
     deferred: BTreeMap<Key, Deferred<'r>>,
+    /// Backwards done of each chunk.
+    backwards: BTreeMap<u64, u64>,
     /// What the last action made for another stage.
     made: Option<Tensor>,
     loss_sum: Option<Tensor>,
@@ -119,6 +121,7 @@ impl Stage {
             arrived: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             deferred: BTreeMap::new(),
+            backwards: BTreeMap::new(),
             made: None,
             loss_sum: None,
             activations: 0,
@@ -145,6 +148,9 @@ impl Stage {
                     trace.left_out += 1;
                 }
             }
+        }
+        if let Some(units) = trainer.state.units() {
+            units.end()?;
         }
         let Running { loss_sum, activations, .. } = running;
         Ok(Ran { loss_sum, activations, trace })
@@ -231,6 +237,9 @@ impl<'r> Running<'r, '_> {
             false => None,
         };
         let group = TensorParallel { world, group: world.mine(GroupKind::Tp)? };
+        if let Some(units) = trainer.state.units() {
+            clock.time(world, "forward", || units.begin(&trainer.state.buffers, world))?;
+        }
         let new = if self.stage.evaluates { Tape::evaluating } else { Tape::new };
         let mut tape = new(group, &trainer.state);
         let stream =
@@ -272,7 +281,17 @@ impl<'r> Running<'r, '_> {
             tape.seed(output, gradient.context("backward without the gradient of what was made")?);
         }
         if whole {
-            return tape.backward(input);
+            let Some(units) = self.trainer.state.units() else { return tape.backward(input) };
+            let done = self.backwards.entry(chunk).or_default();
+            *done += 1;
+            let last = *done == self.stage.pipeline.microbatches;
+            units.begin_backward(last);
+            let gradient = tape.backward(input)?;
+            let of_stage = last
+                && self.backwards.len() as u64 == self.stage.pipeline.chunks
+                && self.backwards.values().all(|&done| done == self.stage.pipeline.microbatches);
+            units.end_backward(of_stage, &self.trainer.state.buffers, self.trainer.world)?;
+            return Ok(gradient);
         }
         let (gradient, deferred) = tape.backward_input(input)?;
         self.deferred.insert((chunk, microbatch), deferred);

@@ -9,7 +9,6 @@ use planner::shard::{BufferShard, ParamShard};
 use tch::{Device, Kind, Tensor};
 
 use super::extras::Extras;
-use super::optimizer::owned_part;
 use crate::WouldRepeat;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Kept, State, view};
@@ -66,6 +65,10 @@ impl<'a> Reduction<'a> {
     /// When a collective fails.
     pub fn reduce_gradients(&self, state: &State) -> anyhow::Result<()> {
         self.sum_partial_gradients(state)?;
+        if state.units().is_some() {
+            // Over the rest of the ranks each unit's are summed behind its backward.
+            return Ok(());
+        }
         self.extras.gather_gradients(state)?;
         for buffer in &state.buffers {
             let group = self.world.mine(buffer.shard.group)?;
@@ -127,8 +130,8 @@ impl<'a> Reduction<'a> {
                 continue;
             }
             let buffer = &state.buffers[parameter.shard.buffer];
-            if let Some((start, elements)) = owned_part(parameter, buffer) {
-                let part = view(&buffer.gradients, start, elements)?;
+            if let Some(owned) = parameter.owned {
+                let part = view(&buffer.gradients, owned.start, owned.elements)?;
                 let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
                 squares = Some(match squares {
                     Some(sum) => sum.f_add(&square)?,

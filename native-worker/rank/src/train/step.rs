@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use planner::Plan;
+use planner::shard::fsdp::carried_out;
 use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
 
@@ -19,7 +20,7 @@ use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::device::bring;
 use crate::model::{Ahead, Batch, GradientScale, Model};
-use crate::state::{State, pretrained};
+use crate::state::{State, kind_of, pretrained, units};
 use crate::sys::memory::{Category, Reading, Tracker};
 
 /// What a step gave; the same on all ranks, but for memory and times.
@@ -165,12 +166,14 @@ impl<'a> Clock<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Opens the data, allocates the planner's shards and makes the model: from its start, or from a checkpoint.
+    /// Opens the data, allocates the planner's shards and makes the model: from its start, or from a checkpoint. With a plan for
+    /// FSDP2 the rank keeps that plan's shards, and `plan` is what it computes with.
     ///
     /// # Errors
     /// When any of it fails.
     pub fn new(
         plan: &'a Plan,
+        fsdp: Option<&Plan>,
         world: &'a dyn Collectives,
         tracker: &'a Tracker,
         device: Device,
@@ -178,11 +181,24 @@ impl<'a> Trainer<'a> {
     ) -> anyhow::Result<Trainer<'a>> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
         let held_out = HeldOut::open(plan, world)?;
-        let shards = plan.rank_shards(world.rank() as u64);
+        let rank = world.rank() as u64;
+        let shards = plan.rank_shards(rank);
         let model = Model::new(plan, &shards, world)?;
         let given = plan.run.weights.as_deref().filter(|_| from.is_none());
         let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
-        let state = State::allocate(&shards, device, seed, tracker)?;
+        let state = match fsdp {
+            None => State::allocate(&shards, device, seed, tracker)?,
+            Some(fsdp) => {
+                let carried = carried_out(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
+                let settings = units::Settings {
+                    compute: kind_of(fsdp.training.dtype),
+                    reduce: kind_of(fsdp.layout.fsdp.reduce_dtype),
+                    waits: fsdp.layout.fsdp.sync_last && fsdp.microbatches() > 1,
+                    stays: fsdp.layout.pp > 1,
+                };
+                State::allocate_units(&carried, &shards, settings, device, seed, tracker, world)?
+            }
+        };
         if let Some(folder) = given {
             pretrained::fill(&state, &model, &plan.model, Path::new(folder))?;
         }
@@ -194,7 +210,7 @@ impl<'a> Trainer<'a> {
             source.fill(&state, &model, &plan.parameter_names())?;
         }
         let replica = plan.place_of(world.rank() as u64).dp;
-        for buffer in &state.buffers {
+        for buffer in state.buffers.iter().filter(|_| fsdp.is_none()) {
             check_owned(&buffer.shard, world)?;
         }
         let reduction = Reduction::new(plan, &state, world)?;

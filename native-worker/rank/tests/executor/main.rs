@@ -9,6 +9,7 @@ mod expert_activations;
 mod experts;
 mod failures;
 mod families;
+mod fsdp2;
 mod half;
 mod harness;
 mod kept;

@@ -125,7 +125,7 @@ pub fn script(writer: &mut Writer<'_>) -> String {
 
 /// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
 fn plan_document(writer: &mut Writer<'_>) -> String {
-    let mut file = writer.plan.native();
+    let mut file = writer.plan.executed();
     // What the script says of it, where the plan leaves it open.
     let said = writer
         .plan

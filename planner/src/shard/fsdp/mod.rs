@@ -4,6 +4,9 @@
 //! A slice is padded to the largest of its group, so weights and gradients take the same bytes on every rank; the
 //! optimizer keeps state for the slice without padding.
 
+mod carried_out;
+#[cfg(test)]
+mod carried_out_tests;
 mod place;
 mod report;
 #[cfg(test)]
@@ -12,6 +15,9 @@ mod tests;
 mod torch_tests;
 mod units;
 
+pub use carried_out::{
+    CarriedOut, CarriedUnit, CopyOut, OwnPart, Section, carried_out, check_carried_out, computed_with, groups,
+};
 pub use place::{Placed, Slots, chunk};
 pub use report::{FsdpReport, UnitReport, report, unsharded_bytes};
 use units::placed_blocks;

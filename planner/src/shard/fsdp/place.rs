@@ -4,7 +4,7 @@ use crate::layout::{GroupKind, Mesh};
 use crate::model::{Attention, MixerRef, Parameter};
 use crate::plan::Plan;
 use crate::shard::Module;
-use crate::shard::hf_names::{Names, hf_parameters, module_path};
+use crate::shard::hf_names::{Names, boxes_within, hf_parameters, module_path};
 use crate::shard::megatron::{Block, parameters_of};
 use crate::shard::tp_plan::{TpPlan, model_type, style_of};
 use crate::wire::Runtime;
@@ -124,6 +124,42 @@ impl Placed {
     }
 }
 
+/// What of one of runtime native's parameters a parameter of transformers is: a box, row-major but for experts, which are all
+/// in one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The parameter's name, with `{expert}` in it where there is one for each.
+    pub(super) name: String,
+    /// First index in each dim.
+    pub(super) offset: Vec<u64>,
+    /// Extent in each dim.
+    pub(super) extent: Vec<u64>,
+}
+
+impl Origin {
+    /// The same with the number of a layer or module in its name.
+    pub(super) fn numbered(&self, number: Option<u64>) -> Origin {
+        let name = match number {
+            Some(number) => self.name.replace("{layer}", &number.to_string()),
+            None => self.name.clone(),
+        };
+        Origin { name, ..self.clone() }
+    }
+}
+
+/// Where the parameters of a block come from, in the order of [`place`].
+pub(super) fn origins(plan: &Plan, block: Block) -> Vec<Origin> {
+    let names = names_in(plan, block);
+    let of = |parameter: &Parameter| {
+        let parts = hf_parameters(parameter, names).len();
+        boxes_within(parameter, parts)
+            .into_iter()
+            .map(|(offset, extent)| Origin { name: parameter.name.clone(), offset, extent })
+            .collect::<Vec<_>>()
+    };
+    parameters_of(plan, block).iter().flat_map(of).collect()
+}
+
 /// The parameters of a block as they are placed. `number` is the layer's.
 pub(super) fn place(
     plan: &Plan,
@@ -132,12 +168,20 @@ pub(super) fn place(
     block: Block,
     number: Option<u64>,
 ) -> Vec<Placed> {
+    let names = names_in(plan, block);
+    let parameters = parameters_of(plan, block);
+    let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, names));
+    named.map(|parameter| place_one(plan, mesh, tp_plan, parameter, number)).collect()
+}
+
+/// What decides the names of a block's parameters.
+fn names_in(plan: &Plan, block: Block) -> Names {
     let mixer = match block {
         Block::Layer(kind) => plan.model.mixer(kind),
         _ => None,
     };
     let kind = model_type(plan);
-    let names = Names {
+    Names {
         latent: matches!(plan.model.attention, Attention::Mla { .. }),
         values_are_keys: matches!(
             mixer.and_then(MixerRef::attention),
@@ -147,10 +191,7 @@ pub(super) fn place(
         // Nemotron-H has names of its own throughout.
         mamba: matches!(mixer, Some(MixerRef::Mamba2(_))) && kind != Some("nemotron_h"),
         falcon: matches!(kind, Some("falcon_h1" | "bamba")),
-    };
-    let parameters = parameters_of(plan, block);
-    let named = parameters.iter().flat_map(|parameter| hf_parameters(parameter, names));
-    named.map(|parameter| place_one(plan, mesh, tp_plan, parameter, number)).collect()
+    }
 }
 
 fn place_one(

@@ -19,7 +19,7 @@ pub fn StartCard() -> impl IntoView {
     let store = store();
     let hub = hub();
     // What the worker would run: the same layout under the worker's own rules.
-    let native = Memo::new(move |_| store.resolved.get().map(|plan| plan.native()));
+    let native = Memo::new(move |_| store.resolved.get().map(|plan| plan.executed()));
     let answer = Memo::new(move |_| native.with(|native| native.as_ref().map(planner::estimate)));
     // Whether the hub's machine can; not known before it has said what it has.
     let judged = Memo::new(move |_| {

@@ -45,7 +45,7 @@ pub fn TimelineView() -> impl IntoView {
         has_trace.then_some((summary.info.id, Arc::new(summary.plan)))
     });
     let is_this_plan = Memo::new(move |_| {
-        let native = store.drawn_plan.get().map(|plan| plan.native());
+        let native = store.drawn_plan.get().map(|plan| plan.executed());
         run.with(|run| run.as_ref().is_some_and(|(_, plan)| Some(plan.as_ref()) == native.as_ref()))
     });
     let asked = RwSignal::new(None::<bool>);

@@ -1,0 +1,507 @@
+//! Parameters that are there only while they are used, as FSDP2 has them: a unit is gathered for its forward and for its backward,
+//! the next one ahead of time, and given back behind each; its gradients are summed over the ranks as soon as they are there.
+//!
+//! What a rank keeps of a unit is a slice of a buffer; the planner says where its elements go (`CarriedUnit`). A unit's parameters
+//! are views of one storage, which is emptied and filled again, so that whoever has such a view has it again in backward.
+
+use std::cell::RefCell;
+
+use anyhow::{Context, ensure};
+use planner::shard::ParamShard;
+use planner::shard::fsdp::{CarriedUnit, CopyOut, Section};
+use tch::{Device, Kind, Tensor};
+
+use super::{Buffer, length, view};
+use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::sys;
+use crate::tape::Moment;
+
+/// What is gathered and reduced how.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Type of gathered parameters.
+    pub compute: Kind,
+    /// Type in which gradients are reduced.
+    pub reduce: Kind,
+    /// Whether gradients wait, whole, until the last micro batch of a step.
+    pub waits: bool,
+    /// Whether parameters that stay gathered do so until the last micro batch: those of a pipeline's stage.
+    pub stays: bool,
+}
+
+struct Unit {
+    planned: CarriedUnit,
+    group: GroupId,
+    index: u64,
+    replicas: Option<GroupId>,
+    /// Its parameters, whole, one after the other; without memory while it is not gathered.
+    storage: Tensor,
+    bytes: usize,
+    /// The first element of each parameter there.
+    starts: Vec<(usize, u64)>,
+}
+
+/// A parameter that is computed with.
+struct Whole {
+    name: String,
+    unit: usize,
+    leaf: Tensor,
+}
+
+/// What changes in a step.
+#[derive(Default)]
+struct Now {
+    /// Whether each unit is gathered.
+    gathered: Vec<bool>,
+    /// Whether each has been reduced in this step.
+    reduced: Vec<bool>,
+    /// How often each section has been entered and not left.
+    open: Vec<u32>,
+    /// The section that is gathered ahead, and the buffers of its units.
+    ahead: Option<(usize, Vec<Tensor>)>,
+    /// Buffers of the section that was copied out last: they live until the next is.
+    copied: Vec<Tensor>,
+    /// The inputs of the last reductions: they live until the next ones.
+    reducing: Vec<Tensor>,
+    /// Gradients of this micro batch, by parameter.
+    fresh: Vec<Option<Tensor>>,
+    /// Sums of those that wait.
+    waiting: Vec<Option<Tensor>>,
+    /// Whether gradients are reduced behind this backward.
+    reduces: bool,
+}
+
+/// The units of a rank.
+pub struct Units {
+    settings: Settings,
+    units: Vec<Unit>,
+    wholes: Vec<Whole>,
+    /// Sections in the order of the forward pass, each with its units; the root last.
+    sections: Vec<(Section, Vec<usize>)>,
+    now: RefCell<Now>,
+}
+
+impl Units {
+    /// The planner's units, over parameters of runtime native.
+    ///
+    /// # Errors
+    /// When a group is missing, or memory runs out.
+    pub fn new(
+        planned: &[CarriedUnit],
+        parameters: &[ParamShard],
+        settings: Settings,
+        device: Device,
+        world: &dyn Collectives,
+    ) -> anyhow::Result<Units> {
+        let (mut units, mut sections) = (Vec::new(), Vec::<(Section, Vec<usize>)>::new());
+        let mut wholes: Vec<Option<Whole>> = parameters.iter().map(|_| None).collect();
+        for planned in planned {
+            let (number, whole) = (units.len(), planned.slice * planned.members);
+            let storage = Tensor::f_empty([length(whole)?], (settings.compute, device))?;
+            let (mut first, mut starts) = (0, Vec::new());
+            for &parameter in &planned.parameters {
+                let shard = &parameters[parameter];
+                let shape: Vec<i64> =
+                    shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
+                // No view of it: filling the storage must not count as changing what the graph has saved.
+                let mut leaf = Tensor::f_empty([0], (settings.compute, device))?;
+                leaf.f_set_data(&view(&storage, first, shard.elements())?.f_view(shape.as_slice())?)?;
+                let leaf = leaf.f_set_requires_grad(true)?;
+                wholes[parameter] = Some(Whole { name: shard.name.clone(), unit: number, leaf });
+                starts.push((parameter, first));
+                first += shard.elements();
+            }
+            let bytes = storage.numel() * settings.compute.elt_size_in_bytes();
+            sys::empty_storage(&storage)?;
+            match sections.iter_mut().find(|(known, _)| *known == planned.section) {
+                Some((_, units)) => units.push(number),
+                None => sections.push((planned.section, vec![number])),
+            }
+            let group = world.mine(planned.group)?;
+            ensure!(
+                world.size(group) as u64 == planned.members,
+                "the planner splits a unit over {} ranks, and its group has {}",
+                planned.members,
+                world.size(group)
+            );
+            units.push(Unit {
+                index: world.index(group)? as u64,
+                group,
+                replicas: planned.replicas.map(|kind| world.mine(kind)).transpose()?,
+                planned: planned.clone(),
+                storage,
+                bytes,
+                starts,
+            });
+        }
+        let wholes: Vec<Whole> =
+            wholes.into_iter().collect::<Option<_>>().context("a parameter that is in no unit")?;
+        let now = Now {
+            gathered: vec![false; units.len()],
+            reduced: vec![false; units.len()],
+            open: vec![0; sections.len()],
+            fresh: wholes.iter().map(|_| None).collect(),
+            waiting: wholes.iter().map(|_| None).collect(),
+            ..Now::default()
+        };
+        Ok(Units { settings, units, wholes, sections, now: RefCell::new(now) })
+    }
+
+    /// The parameter as it is computed with.
+    ///
+    /// # Panics
+    /// When its unit is not gathered: the model uses it outside of its section.
+    pub fn leaf(&self, parameter: usize) -> Tensor {
+        let whole = &self.wholes[parameter];
+        assert!(self.now.borrow().gathered[whole.unit], "{} is used while it is not gathered", whole.name);
+        whole.leaf.shallow_clone()
+    }
+
+    /// A parameter's name.
+    pub fn name(&self, parameter: usize) -> &str {
+        &self.wholes[parameter].name
+    }
+
+    /// Keeps a gradient until its unit's backward is done.
+    ///
+    /// # Errors
+    /// When shapes don't fit.
+    pub fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()> {
+        let slot = &mut self.now.borrow_mut().fresh[parameter];
+        *slot = Some(match slot.take() {
+            // It may be somebody else's, too: never changed in place.
+            Some(sum) => sum.f_add(gradient)?,
+            None => gradient.shallow_clone(),
+        });
+        Ok(())
+    }
+
+    fn section(&self, section: Section) -> Option<usize> {
+        self.sections.iter().position(|(known, _)| *known == section)
+    }
+
+    /// Gathers what is used throughout a micro batch.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn begin(&self, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
+        match self.section(Section::Root) {
+            Some(root) => {
+                self.have(root, buffers, world)?;
+                self.now.borrow_mut().copied.clear();
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Says whether a backward that begins is the last of the step for what it goes through.
+    pub fn begin_backward(&self, last: bool) {
+        self.now.borrow_mut().reduces = last || !self.settings.waits;
+    }
+
+    /// Reduces what is used throughout a micro batch, and gives it back; `last` when nothing of the step follows.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn end_backward(
+        &self,
+        last: bool,
+        buffers: &[Buffer],
+        world: &dyn Collectives,
+    ) -> anyhow::Result<()> {
+        let Some(root) = self.section(Section::Root) else { return Ok(()) };
+        let reduces = last || !self.settings.waits;
+        self.now.borrow_mut().reducing.clear();
+        for &unit in &self.sections[root].1 {
+            self.settle(unit, reduces, buffers, world)?;
+            if last || !self.settings.stays {
+                self.give_back(unit)?;
+            }
+        }
+        if last {
+            self.end()?;
+        }
+        Ok(())
+    }
+
+    /// Gives everything back: behind a step, and behind an evaluation.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn end(&self) -> anyhow::Result<()> {
+        (0..self.units.len()).try_for_each(|unit| self.give_back(unit))?;
+        let mut now = self.now.borrow_mut();
+        now.ahead = None;
+        now.copied.clear();
+        now.reducing.clear();
+        now.reduced.fill(false);
+        Ok(())
+    }
+
+    /// Does what FSDP2 does at this moment.
+    ///
+    /// # Errors
+    /// When a collective fails.
+    pub fn at(
+        &self,
+        moment: Moment,
+        section: Section,
+        buffers: &[Buffer],
+        world: &dyn Collectives,
+    ) -> anyhow::Result<()> {
+        let Some(place) = self.section(section) else { return Ok(()) };
+        match moment {
+            Moment::BeforeForward | Moment::BeforeBackward => {
+                let open = &mut self.now.borrow_mut().open[place];
+                *open += 1;
+                if *open > 1 {
+                    return Ok(());
+                }
+            }
+            Moment::AfterForward | Moment::AfterBackward => {
+                let open = &mut self.now.borrow_mut().open[place];
+                *open -= 1;
+                if *open > 0 {
+                    return Ok(());
+                }
+            }
+        }
+        let units = &self.sections[place].1;
+        match moment {
+            Moment::BeforeForward => {
+                self.have(place, buffers, world)?;
+                let next = place + 1;
+                if self.follows(place, next) {
+                    self.gather_ahead(next, buffers, world)?;
+                }
+            }
+            Moment::AfterForward => {
+                if !self.follows(place, place + 1) {
+                    self.now.borrow_mut().copied.clear();
+                }
+                for &unit in units.iter().filter(|&&unit| self.units[unit].planned.reshard) {
+                    self.give_back(unit)?;
+                }
+            }
+            Moment::BeforeBackward => {
+                self.have(place, buffers, world)?;
+                self.now.borrow_mut().copied.clear();
+                if let Some(before) = place.checked_sub(1).filter(|&before| self.follows(before, place)) {
+                    self.gather_ahead(before, buffers, world)?;
+                }
+            }
+            Moment::AfterBackward => {
+                let reduces = self.now.borrow().reduces;
+                if reduces {
+                    self.now.borrow_mut().reducing.clear();
+                }
+                for &unit in units {
+                    if reduces || !self.settings.stays || self.units[unit].planned.reshard {
+                        self.give_back(unit)?;
+                    }
+                }
+                for &unit in units {
+                    self.settle(unit, reduces, buffers, world)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a section is the next one behind another in the same chunk of the model.
+    fn follows(&self, place: usize, next: usize) -> bool {
+        let (Some((one, _)), Some((other, _))) = (self.sections.get(place), self.sections.get(next)) else {
+            return false;
+        };
+        match (*one, *other) {
+            (Section::Layer(one), Section::Layer(other)) | (Section::Mtp(one), Section::Mtp(other)) => {
+                other == one + 1
+            }
+            (Section::Embedding, Section::Layer(0)) => true,
+            (Section::Layer(_), Section::Mtp(0)) => true,
+            (Section::Layer(_) | Section::Mtp(_), Section::Last) => true,
+            _ => false,
+        }
+    }
+
+    fn is_gathered(&self, place: usize) -> bool {
+        let now = self.now.borrow();
+        self.sections[place].1.iter().all(|&unit| now.gathered[unit])
+    }
+
+    /// Makes sure that a section is gathered.
+    fn have(&self, place: usize, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
+        if self.is_gathered(place) {
+            return Ok(());
+        }
+        let ahead = self.now.borrow_mut().ahead.take();
+        let gathered = match ahead {
+            Some((ahead, gathered)) if ahead == place => gathered,
+            _ => self.gather(place, buffers, world)?,
+        };
+        for (&unit, gathered) in self.sections[place].1.iter().zip(&gathered) {
+            self.copy_out(unit, gathered)?;
+        }
+        self.now.borrow_mut().copied = gathered;
+        Ok(())
+    }
+
+    fn gather_ahead(&self, place: usize, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
+        if self.is_gathered(place)
+            || self.now.borrow().ahead.as_ref().is_some_and(|(ahead, _)| *ahead == place)
+        {
+            return Ok(());
+        }
+        self.now.borrow_mut().ahead = None;
+        let gathered = self.gather(place, buffers, world)?;
+        self.now.borrow_mut().ahead = Some((place, gathered));
+        Ok(())
+    }
+
+    /// The members' slices of a section's units, one after the other.
+    fn gather(
+        &self,
+        place: usize,
+        buffers: &[Buffer],
+        world: &dyn Collectives,
+    ) -> anyhow::Result<Vec<Tensor>> {
+        let mut found = Vec::new();
+        for &unit in &self.sections[place].1 {
+            let Unit { planned, group, index, storage, .. } = &self.units[unit];
+            let form = (self.settings.compute, storage.device());
+            let mut gathered = Tensor::f_empty([length(planned.slice * planned.members)?], form)?;
+            let mut own = view(&gathered, index * planned.slice, planned.slice)?;
+            own.f_copy_(&view(&buffers[planned.buffer].weights, planned.start, planned.slice)?)?;
+            if planned.members > 1 {
+                world.all_gather(*group, &own, &mut gathered)?;
+            }
+            found.push(gathered);
+        }
+        Ok(found)
+    }
+
+    fn copy_out(&self, number: usize, gathered: &Tensor) -> anyhow::Result<()> {
+        let unit = &self.units[number];
+        sys::fill_storage(&unit.storage, unit.bytes)?;
+        self.now.borrow_mut().gathered[number] = true;
+        if unit.planned.has_padding {
+            let _ = unit.storage.shallow_clone().f_zero_()?;
+        }
+        for copy in &unit.planned.copies {
+            let mut there = strided(&unit.storage, copy, &copy.local, unit.start_of(copy.parameter)?)?;
+            there.f_copy_(&strided(gathered, copy, &copy.gathered, 0)?)?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, unit: usize) -> anyhow::Result<()> {
+        if std::mem::take(&mut self.now.borrow_mut().gathered[unit]) {
+            sys::empty_storage(&self.units[unit].storage)?;
+        }
+        Ok(())
+    }
+
+    /// Sums a unit's gradients over the ranks, or adds them to those that wait.
+    fn settle(
+        &self,
+        number: usize,
+        reduces: bool,
+        buffers: &[Buffer],
+        world: &dyn Collectives,
+    ) -> anyhow::Result<()> {
+        let unit = &self.units[number];
+        let kind = self.settings.reduce;
+        let wait = |parameter: usize| -> anyhow::Result<()> {
+            let mut now = self.now.borrow_mut();
+            let Some(fresh) = now.fresh[parameter].take() else { return Ok(()) };
+            let sum = match now.waiting[parameter].take() {
+                Some(mut sum) => {
+                    let _ = sum.f_add_(&fresh)?;
+                    sum
+                }
+                // Its own copy: it is changed in place from here on.
+                None => fresh.f_to_dtype(kind, false, true)?,
+            };
+            now.waiting[parameter] = Some(sum);
+            Ok(())
+        };
+        if !reduces {
+            return unit.starts.iter().try_for_each(|&(parameter, _)| wait(parameter));
+        }
+        let mut gradients = Vec::new();
+        for &(parameter, _) in &unit.starts {
+            if self.now.borrow().waiting[parameter].is_some() {
+                wait(parameter)?;
+            }
+            let mut now = self.now.borrow_mut();
+            gradients.push(now.waiting[parameter].take().or_else(|| now.fresh[parameter].take()));
+        }
+        let planned = &unit.planned;
+        let copied: u64 = planned.copies.iter().map(CopyOut::elements).sum();
+        let size = [length(planned.slice * planned.members)?];
+        let form = (kind, unit.storage.device());
+        let complete = copied == planned.slice * planned.members && gradients.iter().all(Option::is_some);
+        let input = if complete { Tensor::f_empty(size, form)? } else { Tensor::f_zeros(size, form)? };
+        for ((parameter, _), gradient) in unit.starts.iter().zip(gradients) {
+            let Some(gradient) = gradient else { continue };
+            let gradient = gradient.f_contiguous()?;
+            for copy in planned.copies.iter().filter(|copy| copy.parameter == *parameter) {
+                let mut there = strided(&input, copy, &copy.gathered, 0)?;
+                there.f_copy_(&strided(&gradient, copy, &copy.local, 0)?)?;
+            }
+        }
+        self.reduce(number, &input, buffers, world)?;
+        self.now.borrow_mut().reducing.push(input);
+        Ok(())
+    }
+
+    fn reduce(
+        &self,
+        number: usize,
+        input: &Tensor,
+        buffers: &[Buffer],
+        world: &dyn Collectives,
+    ) -> anyhow::Result<()> {
+        let Unit { planned, group, replicas, .. } = &self.units[number];
+        let mut kept = view(&buffers[planned.buffer].gradients, planned.start, planned.slice)?;
+        let first = !std::mem::replace(&mut self.now.borrow_mut().reduced[number], true);
+        let direct = first && kept.kind() == input.kind() && kept.device() == input.device();
+        let mut sum = match direct {
+            true => kept.shallow_clone(),
+            false => Tensor::f_empty([length(planned.slice)?], (input.kind(), input.device()))?,
+        };
+        match planned.members {
+            1 => sum.f_copy_(input)?,
+            _ => world.reduce_scatter(*group, input, &mut sum)?,
+        }
+        if let Some(replicas) = replicas {
+            world.all_reduce(*replicas, Reduce::Sum, &mut sum)?;
+        }
+        if !direct {
+            let _ = kept.f_add_(&sum.f_to_device(kept.device())?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Unit {
+    fn start_of(&self, parameter: usize) -> anyhow::Result<u64> {
+        let found = self.starts.iter().find(|(known, _)| *known == parameter);
+        found.map(|&(_, start)| start).context("a parameter of another unit")
+    }
+}
+
+/// Elements of a flat tensor as the planner lays them out, from an element on.
+fn strided(
+    flat: &Tensor,
+    copy: &CopyOut,
+    (first, strides): &(u64, Vec<u64>),
+    from: u64,
+) -> anyhow::Result<Tensor> {
+    let numbers = |all: &[u64]| all.iter().map(|&number| length(number)).collect::<anyhow::Result<Vec<_>>>();
+    let (flat, first) = (flat.f_view([-1])?, length(from + first)?);
+    let rest = flat.f_narrow(0, first, flat.numel() as i64 - first)?;
+    // From where the rest begins.
+    Ok(rest.f_as_strided(numbers(&copy.extent)?, numbers(strides)?, None::<i64>)?)
+}

@@ -1,0 +1,58 @@
+//! What the worker executes of a plan: the plan itself where it knows its runtime, else the same layout by its own rules.
+
+use super::{Plan, framework, recipe};
+use crate::shard::Reshard;
+use crate::shard::fsdp::{check_carried_out, computed_with};
+use crate::wire::{OptimizerKind, PlanFile, Runtime};
+
+impl Plan {
+    /// The plan that the worker executes: this one where it knows its runtime, else the same layout with runtime native.
+    pub fn executed(&self) -> PlanFile {
+        if self.runtime != Runtime::Fsdp2 || self.not_as_fsdp2().is_some() {
+            return self.native();
+        }
+        let mut file = self.file.clone();
+        file.software.framework = Some(framework::Product::Worker.name().to_owned());
+        recipe::take_back(&mut file.training, &self.software.set);
+        if self.cluster.gpu.capacity_bytes.is_none() {
+            // Everything is on the host already.
+            file.layout.fsdp.offload = Some("none".to_owned());
+        }
+        file
+    }
+
+    /// The same layout with runtime native, whatever the worker knows.
+    pub fn native(&self) -> PlanFile {
+        let mut file = self.file.clone();
+        file.runtime = Some(Runtime::Native);
+        // What another framework's recipe sets is not the worker's.
+        file.software.framework = None;
+        recipe::take_back(&mut file.training, &self.software.set);
+        file
+    }
+
+    /// Why the worker runs a plan for FSDP2 by its own rules instead; none where it runs it as FSDP2, and for other runtimes.
+    pub fn not_as_fsdp2(&self) -> Option<String> {
+        if self.runtime != Runtime::Fsdp2 {
+            return None;
+        }
+        let layout = &self.layout;
+        if layout.dp * layout.cp == 1 {
+            return Some("there is one data-parallel rank, so nothing is sharded".to_owned());
+        }
+        if let Reshard::To(size) = layout.fsdp.reshard {
+            return Some(format!("it does not reshard to groups of {size} ranks"));
+        }
+        if layout.schedule.kind().splits_backward {
+            return Some("it does not shard under schedules that put weight gradients off".to_owned());
+        }
+        if self.training.optimizer.kind == OptimizerKind::Muon {
+            return Some("Muon needs whole matrices".to_owned());
+        }
+        let native = super::Plan::resolve(&computed_with(self));
+        match native.plan {
+            Some(native) => check_carried_out(self, &native).err(),
+            None => Some("its own rules refuse the layout".to_owned()),
+        }
+    }
+}
