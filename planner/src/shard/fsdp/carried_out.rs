@@ -479,7 +479,13 @@ fn own_part(
         && !cut_by_tp
         && !placed.is_expert_sharded()
         && (computes_apart || shard.sum_gradient_over.is_some() || partial(plan, placed).is_some());
+    // Nobody keeps vocabulary padding.
+    let mut shape = shard.shape.clone();
+    if let Some(rows) = shape.first_mut() {
+        *rows = shard.unpadded_rows.min(*rows);
+    }
     ParamShard {
+        shape,
         offset: piece.offset.clone(),
         local_shape: piece.extent.clone(),
         cut_by: cut_by_tp.then_some(GroupKind::Tp),
