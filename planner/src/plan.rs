@@ -3,6 +3,7 @@
 mod batch;
 mod checkpoints;
 mod defaults;
+mod documents;
 mod edit;
 mod evaluation;
 mod executed;
@@ -21,6 +22,7 @@ mod unambiguous;
 
 pub use batch::assumed_batch;
 pub use checkpoints::USUAL_SECONDS;
+pub use documents::Documents;
 pub(crate) use edit::place_of;
 pub use edit::{said, with_value, with_words};
 pub use evaluation::Evaluation;
@@ -111,6 +113,8 @@ pub struct RunSettings {
     pub checkpoint: Option<Checkpoints>,
     /// How the loss on data that is held out is measured; none, and it is not.
     pub evaluation: Option<Evaluation>,
+    /// What is made of the ends of documents within a sequence.
+    pub documents: Documents,
 }
 
 /// When the worker saves what it trains, and what of that it keeps. It saves at the end and when it is stopped, too.

@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 use crate::finding::{Finding, has_error};
 use crate::model::{Architecture, Attention, LayerKind, Moe, fold};
 use crate::plan::Plan;
-use crate::wire::{CheckpointFile, DataFile, ModelFile, PlanFile, Precision, Runtime};
+use crate::wire::{
+    CheckpointFile, DataFile, DocumentsFile, EvaluationFile, ModelFile, PlanFile, Precision, Runtime,
+};
 
 /// Widths of a twin at most. Large enough that what a formula counts outweighs a few bytes a token that it does not,
 /// small enough for seconds a step on two cores.
@@ -157,6 +159,9 @@ fn scale_training(plan: &Plan, file: &mut PlanFile, dp: u64) {
     file.run.steps = Some(STEPS);
     file.run.data = Some(DataFile::Synthetic);
     file.run.checkpoint = CheckpointFile::default();
+    // What is read for them has words that the twin's model does not know.
+    file.run.evaluation = EvaluationFile::default();
+    file.run.documents = DocumentsFile::default();
     file.run.weights = None;
 }
 
@@ -341,6 +346,19 @@ mod tests {
         let all = json!({"tp": 8, "cp": 2, "pp": 4, "vpp": 5});
         check(&plan(llama.clone(), 128, all, json!({"seq_len": 8192})), [2, 2, 2, 2, 1, 2, 2]);
         check(&plan(llama, 8, json!({"tp": 8}), json!({})), [2, 1, 1, 1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn what_is_read_of_ones_own_is_not_read_for_the_twin() {
+        let run = json!({
+            "data": {"kind": "megatron", "path": "mine"}, "documents": {"reset_positions": true},
+            "evaluation": {"data": {"kind": "megatron", "path": "held out"}},
+        });
+        let mut file = plan(json!({"preset": "llama-3-8b"}), 8, json!({"tp": 2}), json!({})).file;
+        file.run = serde_json::from_value(run).unwrap();
+        let twin = check(&Plan::resolve(&file).plan.unwrap(), [2, 1, 1, 1, 1, 2, 2]);
+        let small = Plan::resolve(&twin.file).plan.unwrap();
+        assert!(small.run.evaluation.is_none() && !small.run.documents.matter());
     }
 
     #[test]

@@ -11,10 +11,34 @@ use safetensors::Dtype;
 
 use crate::header::TensorFile;
 
-/// Elements read at a time.
+/// Elements looked for at a time.
 const CHUNK: u64 = 1 << 22;
+/// Elements of a long run that are handed on at a time: few enough that the processor still has their bytes at hand.
+const HANDFUL: u64 = 1 << 16;
 /// Runs that lie apart are read together with what is between them while that is at most so many times as much.
 const SPREAD: u64 = 4;
+
+/// Where elements of a piece go. Elements are counted in the piece, and their bytes are little-endian.
+pub trait Target {
+    /// The memory of `count` elements from `first` on, where those of this type can be read right into it.
+    fn memory(&mut self, first: u64, dtype: Dtype, count: u64) -> Option<&mut [u8]>;
+
+    /// Takes elements from `first` on that were read elsewhere.
+    ///
+    /// # Errors
+    /// When it can't.
+    fn take(&mut self, first: u64, dtype: Dtype, bytes: &[u8]) -> anyhow::Result<()>;
+}
+
+impl<F: FnMut(u64, Dtype, &[u8]) -> anyhow::Result<()>> Target for F {
+    fn memory(&mut self, _: u64, _: Dtype, _: u64) -> Option<&mut [u8]> {
+        None
+    }
+
+    fn take(&mut self, first: u64, dtype: Dtype, bytes: &[u8]) -> anyhow::Result<()> {
+        self(first, dtype, bytes)
+    }
+}
 
 /// A checkpoint whose files are open.
 pub struct CheckpointReader {
@@ -25,6 +49,8 @@ pub struct CheckpointReader {
     pieces: BTreeMap<(String, String), Vec<Held>>,
     /// Bytes that were read.
     pub bytes: u64,
+    /// Memory that is read into; kept, because fresh memory takes longer to get than to fill.
+    buffer: Vec<u8>,
 }
 
 /// A piece in a file.
@@ -59,7 +85,7 @@ impl CheckpointReader {
             }
             files.push(file);
         }
-        Ok(CheckpointReader { checkpoint, index, files, pieces, bytes: 0 })
+        Ok(CheckpointReader { checkpoint, index, files, pieces, bytes: 0, buffer: Vec::new() })
     }
 
     /// Where it is.
@@ -83,8 +109,7 @@ impl CheckpointReader {
         Some((&first.saved.shape, first.dtype))
     }
 
-    /// Reads a piece of a parameter of this shape. `take` gets its elements run by run: the first, counted in the piece, and
-    /// their bytes in this type, little-endian.
+    /// Reads a piece of a parameter of this shape into `target`, run by run.
     ///
     /// # Errors
     /// When the checkpoint has not all of it, or it has another shape there; it is named.
@@ -93,7 +118,7 @@ impl CheckpointReader {
         (kind, parameter): (&str, &str),
         shape: &[u64],
         want: &Piece,
-        mut take: impl FnMut(u64, Dtype, &[u8]) -> anyhow::Result<()>,
+        mut target: impl Target,
     ) -> anyhow::Result<()> {
         let named = || format!("{kind} of {parameter} in the checkpoint {}", self.checkpoint.path.display());
         let key = (kind.to_owned(), parameter.to_owned());
@@ -109,8 +134,8 @@ impl CheckpointReader {
                     bail!("{} has the shape {:?}, and the plan's has {shape:?}", named(), held.saved.shape);
                 };
                 found += runs.iter().map(|run| run.count).sum::<u64>();
-                let mut take = |to, bytes: &[u8]| take(first + to, held.dtype, bytes);
-                read += copy(&self.files[held.file], held, &runs, &mut take).with_context(named)?;
+                let open = OpenPiece { file: &self.files[held.file], held };
+                read += open.copy(&runs, first, &mut self.buffer, &mut target).with_context(named)?;
             }
             ensure!(
                 found == count,
@@ -144,38 +169,99 @@ fn held(file: &TensorFile, number: usize, saved: SavedPiece) -> anyhow::Result<H
     Ok(Held { file: number, at: place.first, dtype: place.dtype, saved })
 }
 
-/// Hands runs of a piece on; the bytes that were read.
-fn copy(
-    file: &TensorFile,
-    held: &Held,
-    runs: &[Copied],
-    take: &mut impl FnMut(u64, &[u8]) -> anyhow::Result<()>,
-) -> anyhow::Result<u64> {
-    let size = (held.dtype.bitsize() / 8) as u64;
-    let (mut read, mut rest) = (0, runs);
-    while let Some(first) = rest.first() {
-        // As many runs as lie near enough to be read at once.
-        let (mut together, mut useful) = (1, first.count);
-        while let Some(next) = rest.get(together) {
-            if next.from < first.from {
-                break;
+/// A piece in a file that is open.
+struct OpenPiece<'f> {
+    file: &'f TensorFile,
+    held: &'f Held,
+}
+
+impl OpenPiece<'_> {
+    /// Hands runs of the piece on, to their places behind `base`; the bytes that were read.
+    fn copy(
+        &self,
+        runs: &[Copied],
+        base: u64,
+        buffer: &mut Vec<u8>,
+        target: &mut impl Target,
+    ) -> anyhow::Result<u64> {
+        let (mut read, mut rest) = (0, runs);
+        while let Some(first) = rest.first() {
+            // As many runs as lie near enough to be read at once.
+            let (mut together, mut useful) = (1, first.count);
+            while let Some(next) = rest.get(together) {
+                if next.from < first.from {
+                    break;
+                }
+                let span = next.from + next.count - first.from;
+                if span > CHUNK || span > SPREAD * (useful + next.count) {
+                    break;
+                }
+                useful += next.count;
+                together += 1;
             }
-            let span = next.from + next.count - first.from;
-            if span > CHUNK || span > SPREAD * (useful + next.count) {
-                break;
-            }
-            useful += next.count;
-            together += 1;
+            let (these, others) = rest.split_at(together);
+            read += match these {
+                [alone] => self.copy_one(alone, base, buffer, target)?,
+                _ => self.copy_near(these, base, buffer, target)?,
+            };
+            rest = others;
         }
-        let last = rest[together - 1];
-        let bytes = file.bytes(held.at + first.from * size, (last.from + last.count - first.from) * size)?;
-        read += bytes.len() as u64;
-        for run in &rest[..together] {
-            let start = usize::try_from((run.from - first.from) * size)?;
-            let end = start + usize::try_from(run.count * size)?;
-            take(run.to, &bytes[start..end])?;
-        }
-        rest = &rest[together..];
+        Ok(read)
     }
-    Ok(read)
+
+    fn size(&self) -> u64 {
+        (self.held.dtype.bitsize() / 8) as u64
+    }
+
+    /// Elements `first` to `first + count` of the piece, in the buffer.
+    fn read<'b>(&self, first: u64, count: u64, buffer: &'b mut Vec<u8>) -> anyhow::Result<&'b [u8]> {
+        let bytes = usize::try_from(count * self.size())?;
+        if buffer.len() < bytes {
+            buffer.resize(bytes, 0);
+        }
+        self.file.read_into(self.held.at + first * self.size(), &mut buffer[..bytes])?;
+        Ok(&buffer[..bytes])
+    }
+
+    /// One run: right to where it goes, or by handfuls.
+    fn copy_one(
+        &self,
+        run: &Copied,
+        base: u64,
+        buffer: &mut Vec<u8>,
+        target: &mut impl Target,
+    ) -> anyhow::Result<u64> {
+        let (dtype, all) = (self.held.dtype, run.count * self.size());
+        if let Some(memory) = target.memory(base + run.to, dtype, run.count) {
+            ensure!(memory.len() as u64 == all, "{} bytes of memory for {all}", memory.len());
+            self.file.read_into(self.held.at + run.from * self.size(), memory)?;
+            return Ok(all);
+        }
+        let mut done = 0;
+        while done < run.count {
+            let count = HANDFUL.min(run.count - done);
+            let bytes = self.read(run.from + done, count, buffer)?;
+            target.take(base + run.to + done, dtype, bytes)?;
+            done += count;
+        }
+        Ok(all)
+    }
+
+    /// Runs of which each begins behind the one before it, with what lies between them.
+    fn copy_near(
+        &self,
+        runs: &[Copied],
+        base: u64,
+        buffer: &mut Vec<u8>,
+        target: &mut impl Target,
+    ) -> anyhow::Result<u64> {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return Ok(0) };
+        let bytes = self.read(first.from, last.from + last.count - first.from, buffer)?;
+        for run in runs {
+            let start = usize::try_from((run.from - first.from) * self.size())?;
+            let end = start + usize::try_from(run.count * self.size())?;
+            target.take(base + run.to, self.held.dtype, &bytes[start..end])?;
+        }
+        Ok(bytes.len() as u64)
+    }
 }

@@ -1,5 +1,6 @@
 //! A Hugging Face model folder: config.json, and safetensors files of which slices of planner's parameters are read.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
@@ -31,6 +32,8 @@ pub struct ModelFolder {
     tensors: BTreeMap<String, usize>,
     /// Bytes that were read.
     pub bytes: u64,
+    /// Memory that is read into; kept, because fresh memory takes longer to get than to fill.
+    spare: RefCell<Vec<u8>>,
 }
 
 /// The config.json of a folder.
@@ -84,7 +87,7 @@ impl ModelFolder {
             }
             files.push(file);
         }
-        Ok(ModelFolder { path: path.to_owned(), config, files, tensors, bytes: 0 })
+        Ok(ModelFolder { path: path.to_owned(), config, files, tensors, bytes: 0, spare: RefCell::default() })
     }
 
     /// Where it is.
@@ -169,16 +172,27 @@ impl ModelFolder {
         let mut read = 0;
         if highest - lowest <= SPREAD * useful {
             let window = self.window(part, lowest, highest)?;
-            read += window.bytes();
+            read += window.read();
             runs.iter().try_for_each(|run| window.take(part, run, out))?;
+            self.spare.replace(window.bytes);
         } else {
             for run in runs {
                 let window = self.window(part, run.first, end(run))?;
-                read += window.bytes();
+                read += window.read();
                 window.take(part, run, out)?;
+                self.spare.replace(window.bytes);
             }
         }
         Ok(read)
+    }
+
+    /// Bytes of a file, in the memory that is kept for them.
+    fn bytes(&self, file: &TensorFile, first: u64, count: u64) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = self.spare.take();
+        // What is there is written over.
+        bytes.resize(usize::try_from(count)?, 0);
+        file.read_into(first, &mut bytes)?;
+        Ok(bytes)
     }
 
     /// The bytes of elements `first` to `end` of a tensor, and of what scales them.
@@ -188,7 +202,7 @@ impl ModelFolder {
             Storage::Plain => {
                 let format = format_of(&part.tensor, place)?;
                 let bytes =
-                    file.bytes(place.first + first * format.bytes(), (end - first) * format.bytes())?;
+                    self.bytes(file, place.first + first * format.bytes(), (end - first) * format.bytes())?;
                 Ok(Window { start: first, bytes, kept: Kept::Plain(format) })
             }
             Storage::Fp8Blocks { scales, block } => {
@@ -199,7 +213,7 @@ impl ModelFolder {
                 let row = first / columns / rows * rows;
                 let last = (end - 1) / columns;
                 let start = row * columns;
-                let bytes = file.bytes(place.first + start, (end - start).min(place.bytes - start))?;
+                let bytes = self.bytes(file, place.first + start, (end - start).min(place.bytes - start))?;
                 let of_row = columns.div_ceil(block[1].max(1));
                 let (from, to) = (row / rows * of_row, (last / rows + 1) * of_row);
                 let scales = self.factors(scales, from, to)?;
@@ -208,7 +222,7 @@ impl ModelFolder {
             Storage::Mxfp4 { scales } => {
                 let start = first / MXFP4_SHARED * MXFP4_SHARED;
                 let behind = end.div_ceil(MXFP4_SHARED) * MXFP4_SHARED;
-                let bytes = file.bytes(place.first + start / 2, (behind - start) / 2)?;
+                let bytes = self.bytes(file, place.first + start / 2, (behind - start) / 2)?;
                 let (file, place) = self.place(scales)?;
                 let scales =
                     file.bytes(place.first + start / MXFP4_SHARED, (behind - start) / MXFP4_SHARED)?;
@@ -252,7 +266,7 @@ enum Kept {
 }
 
 impl Window {
-    fn bytes(&self) -> u64 {
+    fn read(&self) -> u64 {
         let scales = match &self.kept {
             Kept::Plain(_) => 0,
             Kept::Fp8 { scales, .. } | Kept::Mxfp4 { scales } => scales.len(),

@@ -84,9 +84,16 @@ impl TensorFile {
     /// When they can't be read.
     pub fn bytes(&self, first: u64, count: u64) -> anyhow::Result<Vec<u8>> {
         let mut bytes = vec![0; usize::try_from(count)?];
-        self.file
-            .read_exact_at(&mut bytes, first)
-            .with_context(|| format!("reading {} at byte {first}", self.path.display()))?;
+        self.read_into(first, &mut bytes)?;
         Ok(bytes)
+    }
+
+    /// Fills `bytes` with those of the file from `first` on.
+    ///
+    /// # Errors
+    /// When they can't be read.
+    pub fn read_into(&self, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        let read = self.file.read_exact_at(bytes, first);
+        read.with_context(|| format!("reading {} at byte {first}", self.path.display()))
     }
 }

@@ -115,7 +115,16 @@ pub(super) const IN_FILES: &[Gap] = &[
     constant("training.optimizer.eps", |plan| !plan.training.optimizer.has_usual("eps")),
     constant("training.optimizer.momentum", |plan| !plan.training.optimizer.has_usual("momentum")),
     SCALE_IN_FILES,
+    DOCUMENTS_IN_FILES,
 ];
+
+/// Documents within a sequence where a framework's own files say what becomes of them.
+pub(super) const DOCUMENTS_IN_FILES: Gap = gap(
+    "run.documents",
+    Holds::Where(|plan| plan.run.documents.matter()),
+    "whether documents of a sequence are kept apart stands with the framework's data set",
+    "",
+);
 
 /// The scale of losses where a framework's own files say it.
 pub(super) const SCALE_IN_FILES: Gap = gap(

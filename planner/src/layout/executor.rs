@@ -32,6 +32,9 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
             "the executor can't balance experts over the micro batches of all replicas where these have different numbers of them; balance with aux_loss or seq_aux_loss, or plan without the failed GPUs' nodes",
         ));
     }
+    if let Some((field, value, why)) = plan.unknown_documents() {
+        limits.push(limit(field, value, why));
+    }
     if plan.nonuniform.is_some() && plan.training.optimizer.kind == OptimizerKind::Muon {
         limits.push(limit(
             "training.optimizer.kind",

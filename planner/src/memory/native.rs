@@ -57,10 +57,12 @@ pub fn mlp_backward(at: &Setting<'_>, width: Wide) -> Wide {
 }
 
 /// Cosines and sines of a micro batch's positions, which every chunk has made for itself: of each rotation that the
-/// model's layers have, half of its channels each.
+/// model's layers have, half of its channels each; of each sequence by itself where documents begin elsewhere in each.
 pub fn rotation_tables(at: &Setting<'_>) -> Wide {
     let channels: u64 = at.plan.model.rotations().iter().map(|rotation| rotation.width).sum();
-    at.size * at.seq / at.cp * Wide::from(channels)
+    let positions =
+        at.seq / at.cp * if at.plan.run.documents.reset_positions { at.batch } else { Wide::of(1) };
+    at.size * positions * Wide::from(channels)
 }
 
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.

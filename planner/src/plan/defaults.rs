@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::checkpoints::fill_checkpoints;
+use super::documents::fill_documents;
 use super::evaluation::fill_evaluation;
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::recipe::Taken;
@@ -244,7 +245,7 @@ pub(super) fn fill(
     let profile = software.profile.as_deref();
     let training = fill_training(&mut fill, &mut file.training, (runtime, profile), model.gated);
     let end = fill.mark();
-    let run = fill_run(&mut fill, &mut file);
+    let run = fill_run(&mut fill, &mut file, model.vocab_size);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
     let mut plan = Plan {
         name,
@@ -545,7 +546,7 @@ fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u6
     None
 }
 
-fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
+fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettings {
     let run = &mut file.run;
     let steps = fill.number("run.steps", &mut run.steps, 20, 1, MAX_COUNT);
     let settings = RunSettings {
@@ -562,6 +563,7 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile) -> RunSettings {
         weights: run.weights.clone().filter(|folder| !folder.trim().is_empty()),
         checkpoint: None,
         evaluation: None,
+        documents: fill_documents(fill, words, &mut run.documents),
     };
     let own = settings.data != DataFile::Synthetic || settings.weights.is_some();
     let checkpoint = fill_checkpoints(fill, own, &file.cluster, &mut run.checkpoint);

@@ -76,6 +76,7 @@ fn list_for_object(root: &Value) -> Option<Finding> {
         "run",
         "run.data",
         "run.checkpoint",
+        "run.documents",
     ];
     objects.into_iter().find_map(|field| {
         let value = field.split('.').try_fold(root, |at, part| at.get(part))?;

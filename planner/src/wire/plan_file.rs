@@ -447,6 +447,34 @@ pub struct RunFile {
     /// Evaluation on data that is held out.
     #[serde(skip_serializing_if = "EvaluationFile::is_silent")]
     pub evaluation: EvaluationFile,
+    /// Documents that are packed into sequences.
+    #[serde(skip_serializing_if = "DocumentsFile::is_silent")]
+    pub documents: DocumentsFile,
+}
+
+/// What is made of the ends of documents within a sequence, of data that is trained on or held out.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DocumentsFile {
+    /// Whether positions start again with each document; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_positions: Option<bool>,
+    /// Whether tokens attend to those of their own document alone; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_attention: Option<bool>,
+    /// Whether the loss of what is predicted from the end of a document is left out; false.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mask_eod_loss: Option<bool>,
+    /// The token that ends a document; the one that all documents of Megatron's index end with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eod_token: Option<u64>,
+}
+
+impl DocumentsFile {
+    /// Whether nothing is said.
+    fn is_silent(&self) -> bool {
+        *self == DocumentsFile::default()
+    }
 }
 
 /// How the worker measures the loss on data that it does not train on.

@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use planner::wire::{DataFile, DataPart, TokenType};
 
-use crate::fields::{FieldRow, Number, Select};
+use crate::fields::{FieldRow, Number, Select, Toggle};
 use crate::state::paths::{element_id, field};
 use crate::state::store;
 
@@ -92,6 +92,24 @@ pub fn HeldOutFields() -> impl IntoView {
     view! {
         {path}
         {settings}
+    }
+}
+
+/// What becomes of documents that are packed into sequences.
+#[component]
+pub fn DocumentsFields() -> impl IntoView {
+    let store = store();
+    let own =
+        Memo::new(move |_| store.said().run.data.as_ref().is_some_and(|data| *data != DataFile::Synthetic));
+    move || {
+        own.get().then(|| {
+            view! {
+                <Toggle field=field!(run.documents.reset_positions) label="Positions start again with a document"/>
+                <Toggle field=field!(run.documents.reset_attention) label="Documents don't see each other"/>
+                <Toggle field=field!(run.documents.mask_eod_loss) label="Ends of documents predict nothing"/>
+                <Number field=field!(run.documents.eod_token) label="Token that ends a document"/>
+            }
+        })
     }
 }
 

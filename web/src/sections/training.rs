@@ -7,7 +7,7 @@ use planner::wire::{Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 use planner::plan::{Named, RECOMPUTE_MODULES};
 
 use super::Section;
-use super::data::{DataChoice, HeldOutFields, WeightsField};
+use super::data::{DataChoice, DocumentsFields, HeldOutFields, WeightsField};
 use super::training_more::TrainingMore;
 use crate::fields::{Choice, Decimal, FieldRow, Modules, Number, Select, Toggle, shown};
 use crate::format;
@@ -62,6 +62,10 @@ const SHOWN: &[&str] = &[
     "run.min_lr",
     "run.data",
     "run.weights",
+    "run.documents.reset_positions",
+    "run.documents.reset_attention",
+    "run.documents.mask_eod_loss",
+    "run.documents.eod_token",
     "run.evaluation.data",
     "run.evaluation.every_steps",
     "run.evaluation.sequences",
@@ -127,6 +131,7 @@ pub fn TrainingSection() -> impl IntoView {
             <LossScaleFields/>
             <Number field=field!(run.seed) label="Seed"/>
             <DataChoice/>
+            <DocumentsFields/>
             <WeightsField/>
             <HeldOutFields/>
             <Number field=field!(run.checkpoint.every_steps) label="Save every steps"

@@ -6,13 +6,15 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use planner::shard::Piece;
 use planner::wire::CheckpointIndex;
+use safetensors::Dtype;
 use tch::{Kind, Tensor};
-use tensor_files::CheckpointReader;
+use tensor_files::{CheckpointReader, Target};
 
 use super::elements::whole_shape;
 use super::{EXPERT_BIAS, TYPES, WEIGHT, bias_name, moment_names};
 use crate::model::Model;
 use crate::state::{Owned, Parameter, State, view};
+use crate::sys::cpu_bytes_mut;
 
 /// A checkpoint that is read into a rank's state.
 pub struct Source(CheckpointReader);
@@ -124,13 +126,33 @@ impl Source {
         want: &Piece,
         into: Tensor,
     ) -> anyhow::Result<()> {
-        self.0.read(name, shape, want, |first, dtype, bytes| {
-            let kind = TYPES.iter().find(|(known, _)| *known == dtype).map(|(_, kind)| *kind);
-            let kind = kind.with_context(|| format!("elements of type {dtype:?}"))?;
-            let count = (bytes.len() / kind.elt_size_in_bytes()) as u64;
-            let values = Tensor::f_from_data_size(bytes, &[i64::try_from(count)?], kind)?;
-            view(&into, first, count)?.f_copy_(&values)?;
-            Ok(())
-        })
+        self.0.read(name, shape, want, Destination(into))
+    }
+}
+
+/// A flat tensor that elements are read into: right into its memory where they have its type and the host has it.
+struct Destination(Tensor);
+
+fn kind_of(dtype: Dtype) -> Option<Kind> {
+    TYPES.iter().find(|(known, _)| *known == dtype).map(|(_, kind)| *kind)
+}
+
+impl Target for Destination {
+    fn memory(&mut self, first: u64, dtype: Dtype, count: u64) -> Option<&mut [u8]> {
+        let size = self.0.kind().elt_size_in_bytes();
+        let (start, bytes) = (
+            usize::try_from(first).ok()?.checked_mul(size)?,
+            usize::try_from(count).ok()?.checked_mul(size)?,
+        );
+        let same = kind_of(dtype) == Some(self.0.kind());
+        cpu_bytes_mut(&mut self.0).filter(|_| same)?.get_mut(start..start.checked_add(bytes)?)
+    }
+
+    fn take(&mut self, first: u64, dtype: Dtype, bytes: &[u8]) -> anyhow::Result<()> {
+        let kind = kind_of(dtype).with_context(|| format!("elements of type {dtype:?}"))?;
+        let count = (bytes.len() / kind.elt_size_in_bytes()) as u64;
+        let values = Tensor::f_from_data_size(bytes, &[i64::try_from(count)?], kind)?;
+        view(&self.0, first, count)?.f_copy_(&values)?;
+        Ok(())
     }
 }

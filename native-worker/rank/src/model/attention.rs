@@ -243,7 +243,7 @@ impl Grouped {
                 pack(&[tempered(turned(query, of_query)?)?, turned(key, of_key)?, valued(value)?])
             })?
         };
-        attention(tape, settings, &packed, heads, self.sinks, &self.rule)
+        attention(tape, settings, pass, &packed, heads, self.sinks, &self.rule)
     }
 }
 

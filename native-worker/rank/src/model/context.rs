@@ -2,13 +2,15 @@
 //!
 //! A rank of c holds chunks i and 2c-1-i of 2c, so that all have the same work under the causal mask. Keys and values of
 //! the others are gathered for forward and again for backward, which makes the scores anew; their gradients are summed
-//! and scattered back.
+//! and scattered back. Documents that don't see each other are attended one by one, so that no mask of a whole sequence is made
+//! and no score that nobody sees.
 
 use anyhow::Context;
 use tch::{Tensor, no_grad, with_grad};
 
+use super::documents::Documents;
 use super::scores::Rule;
-use super::settings::Settings;
+use super::settings::{Pass, Settings};
 use crate::collectives::{Collectives, GroupId};
 use crate::sys;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
@@ -127,6 +129,40 @@ fn attend(
     Ok(heads.f_permute([2, 0, 1, 3])?.f_reshape([size[2], size[0], size[1] * size[3]])?)
 }
 
+/// The same where documents that are packed into the sequences don't see each other: of each the queries that are there, to its
+/// own keys and values, as if it were a sequence.
+fn attend_apart(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    sinks: Option<&Tensor>,
+    rule: &Rule,
+    apart: Option<&Documents>,
+) -> anyhow::Result<Tensor> {
+    let Some(documents) = apart else { return attend(query, key, value, sinks, rule) };
+    let end = key.size()[0];
+    let first = end - query.size()[0];
+    let sequences = |heads: &Tensor| heads.f_split(1, 1);
+    let (queries, keys, values) = (sequences(query)?, sequences(key)?, sequences(value)?);
+    let mut rows = Vec::with_capacity(queries.len());
+    for (sequence, ((query, key), value)) in queries.iter().zip(&keys).zip(&values).enumerate() {
+        let spans = documents.spans(sequence, first, end);
+        let asking: Vec<i64> = spans.iter().map(|[start, behind]| behind - start.max(&first)).collect();
+        // What is before the first of them is seen by none.
+        let unseen = spans.first().map_or(0, |[start, _]| *start);
+        let seen: Vec<i64> =
+            std::iter::once(unseen).chain(spans.iter().map(|[start, behind]| behind - start)).collect();
+        let queries = query.f_split_with_sizes(&asking, 0)?;
+        let (keys, values) = (key.f_split_with_sizes(&seen, 0)?, value.f_split_with_sizes(&seen, 0)?);
+        let mut parts = Vec::with_capacity(spans.len());
+        for (query, (key, value)) in queries.iter().zip(keys.iter().zip(&values).skip(1)) {
+            parts.push(attend(query, key, value, sinks, rule)?);
+        }
+        rows.push(Tensor::f_cat(&parts, 0)?);
+    }
+    Ok(Tensor::f_cat(&rows, 1)?)
+}
+
 /// The context-parallel group, as attention needs it.
 #[derive(Clone, Copy)]
 struct Chunks<'a> {
@@ -188,19 +224,21 @@ impl<'a> Chunks<'a> {
         value: &Tensor,
         sinks: Option<&Tensor>,
         rule: &Rule,
+        apart: Option<&Documents>,
     ) -> anyhow::Result<Tensor> {
         if self.members == 1 {
-            return attend(query, key, value, sinks, rule);
+            return attend_apart(query, key, value, sinks, rule, apart);
         }
         let half = query.size()[0] / 2;
         let part = |number: i64, chunk: usize| {
             let seen = (chunk as i64 + 1) * half;
-            attend(
+            attend_apart(
                 &query.f_narrow(0, number * half, half)?,
                 &key.f_narrow(0, 0, seen)?,
                 &value.f_narrow(0, 0, seen)?,
                 sinks,
                 rule,
+                apart,
             )
         };
         let parts = [part(0, self.index)?, part(1, 2 * self.members - 1 - self.index)?];
@@ -227,6 +265,7 @@ pub fn positions(length: i64, members: usize, index: usize) -> Vec<i64> {
 pub fn attention(
     tape: &mut Tape<'_>,
     settings: &Settings,
+    pass: &Pass,
     packed: &Flow,
     heads: Heads,
     sinks: Option<usize>,
@@ -236,19 +275,19 @@ pub fn attention(
     // libtorch's kernels for the CPU take values that are as wide as keys; without one it would keep all scores.
     let fused = heads.key_dim == heads.value_dim || packed.data().device().is_cuda();
     // So it would keep masks: where there are any, scores are made again in backward, as under context parallelism.
-    if chunks.members == 1 && sinks.is_none() && fused && rule.is_plain() {
+    if chunks.members == 1 && sinks.is_none() && fused && rule.is_plain() && pass.apart.is_none() {
         return tape.segment(&[packed], &[], |inputs, _| {
             let [query, key, value] = heads.parts(&inputs[0])?;
             attend(&query, &key, &value, None, rule)
         });
     }
-    let rule = rule.clone();
+    let (rule, apart) = (rule.clone(), pass.apart.clone());
     let parameters: Vec<usize> = sinks.into_iter().collect();
     let sinks = sinks.map(|sinks| tape.weight(sinks).f_detach()).transpose()?;
     let kept = tape.keep(packed);
     let data = no_grad(|| {
         let (key, value) = heads.apart(&chunks.gather(&heads.keys_and_values(packed.data())?)?)?;
-        chunks.attend(&heads.query(packed.data())?, &key, &value, sinks.as_ref(), &rule)
+        chunks.attend(&heads.query(packed.data())?, &key, &value, sinks.as_ref(), &rule, apart.as_deref())
     })?;
     let backward = move |gradient: Tensor| {
         let packed = kept.get()?;
@@ -258,7 +297,7 @@ pub fn attention(
         let sinks = sinks.map(leaf).transpose()?;
         let output = with_grad(|| {
             let (key, value) = heads.apart(&both)?;
-            chunks.attend(&query, &key, &value, sinks.as_ref(), &rule)
+            chunks.attend(&query, &key, &value, sinks.as_ref(), &rule, apart.as_deref())
         })?;
         let leaves: Vec<&Tensor> =
             [Some(&query), Some(&both), sinks.as_ref()].into_iter().flatten().collect();

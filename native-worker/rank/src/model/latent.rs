@@ -198,6 +198,6 @@ impl Latent {
         })?;
         drop((query, both, turned));
         let heads = Heads { queries: heads, keys: heads, key_dim: nope + rope, value_dim: value };
-        attention(tape, settings, &packed, heads, None, &self.rule)
+        attention(tape, settings, pass, &packed, heads, None, &self.rule)
     }
 }

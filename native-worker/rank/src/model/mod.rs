@@ -10,6 +10,7 @@ mod activation;
 mod attention;
 mod context;
 mod cross_entropy;
+mod documents;
 mod functions;
 mod latent;
 mod layer;
@@ -42,6 +43,7 @@ use crate::collectives::{Collectives, Form, GroupId};
 use crate::device::bring;
 use crate::tape::{Flow, Gradients, OfWeights, Tape};
 
+pub use documents::Documents;
 pub use functions::{rms, rms_backward};
 
 use cross_entropy::VocabularySlice;
@@ -64,15 +66,17 @@ pub struct Model {
     /// What word embeddings are multiplied by.
     embedding_multiplier: f64,
     logits: LogitRule,
-    /// What the losses of prediction modules weigh, for each token ahead, beside the model's own.
-    prediction_scales: Vec<f64>,
+    /// Prediction modules.
+    predictions: usize,
+    /// Whether documents are told apart in layers.
+    tells_documents_apart: bool,
 }
 
 /// What gradients of losses are multiplied by.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct GradientScale {
-    /// Of a token's: all tokens of a step share one mean.
-    pub of_token: f64,
+    /// Of a token's: all that count in a step share one mean. The model's own predictions first, then those of each module.
+    pub of_tokens: Vec<f64>,
     /// Of all losses, so that fp16 holds their gradients.
     pub all: f64,
 }
@@ -83,8 +87,12 @@ pub struct Batch {
     pub inputs: Tensor,
     /// What it should say.
     pub targets: Tensor,
+    /// Whether what it says counts; none where all does.
+    pub counted: Option<Tensor>,
     /// The same for each prediction module.
     pub ahead: Vec<Ahead>,
+    /// The documents of the sequences, where layers tell them apart.
+    pub documents: Option<Rc<Documents>>,
 }
 
 /// What a prediction module reads and should say.
@@ -130,13 +138,6 @@ impl Model {
             training.seq_len
         );
         let positions = context::positions(length, world.size(settings.cp), world.index(settings.cp)?);
-        let modules = architecture.mtp_layers;
-        let prediction_scales = (1..=modules)
-            .map(|ahead| {
-                let (all, counted) = (training.seq_len as f64, (training.seq_len - ahead) as f64);
-                prediction::LOSS_SCALE / modules as f64 * all / counted
-            })
-            .collect();
         Ok(Model {
             tp,
             settings,
@@ -150,13 +151,20 @@ impl Model {
             positions,
             embedding_multiplier: architecture.embedding_multiplier,
             logits: LogitRule { multiplier: architecture.logit_multiplier, cap: architecture.logit_cap },
-            prediction_scales,
+            predictions: usize::try_from(architecture.mtp_layers)?,
+            tells_documents_apart: plan.run.documents.reset(),
         })
     }
 
-    /// Whether a chunk reads tokens, as input or as what it should say.
+    /// Chunks on this rank.
+    pub fn chunks(&self) -> usize {
+        self.parts.chunks.len()
+    }
+
+    /// Whether a chunk reads tokens: as input, as what it should say, or for the documents that they end.
     pub fn reads_tokens(&self, chunk: usize) -> bool {
-        self.parts.chunks.get(chunk).is_some_and(|chunk| chunk.embedding.is_some() || chunk.head.is_some())
+        let of_ends = |chunk: &parts::ChunkParts| chunk.embedding.is_some() || chunk.head.is_some();
+        self.parts.chunks.get(chunk).is_some_and(|chunk| self.tells_documents_apart || of_ends(chunk))
     }
 
     /// Positions of the sequence that this rank holds.
@@ -166,7 +174,16 @@ impl Model {
 
     /// Prediction modules.
     pub fn predictions(&self) -> usize {
-        self.prediction_scales.len()
+        self.predictions
+    }
+
+    /// What the gradients of tokens' losses are multiplied by where so many count: of the model's own predictions, whose mean is
+    /// the loss, and of each module's, whose means have a small part in it.
+    pub fn scales_of_tokens(&self, counted: &[u64]) -> Vec<f64> {
+        let weight =
+            |number: usize| if number == 0 { 1.0 } else { prediction::LOSS_SCALE / self.predictions as f64 };
+        // Where none counts none has a gradient.
+        counted.iter().enumerate().map(|(number, &counted)| weight(number) / counted.max(1) as f64).collect()
     }
 
     /// What a residual stream from another stage is, and its gradient.
@@ -188,7 +205,7 @@ impl Model {
         chunk: usize,
         stream: Option<Flow>,
         batch: Option<&Batch>,
-        scale: GradientScale,
+        scale: &GradientScale,
         forward_done: impl FnOnce(),
     ) -> anyhow::Result<Made> {
         let parts = self.parts.chunks.get(chunk).with_context(|| format!("there is no chunk {chunk}"))?;
@@ -198,7 +215,8 @@ impl Model {
             (None, Some(batch)) => batch.inputs.device(),
             (None, None) => bail!("a chunk got neither tokens nor a residual stream"),
         };
-        let pass = Rc::new(self.settings.pass(self.positions.clone(), device, scale.all)?);
+        let documents = batch.and_then(|batch| batch.documents.as_ref());
+        let pass = Rc::new(self.settings.pass(self.positions.clone(), documents, device, scale.all)?);
         let mut stream = match (parts.embedding, stream) {
             (Some(embedding), _) => {
                 tape.enter(Section::Embedding)?;
@@ -230,15 +248,9 @@ impl Model {
             }
         }
         match &parts.head {
-            Some(head) => Ok(Made::Loss(self.loss(
-                tape,
-                &pass,
-                head,
-                stream,
-                tokens()?,
-                scale.of_token * scale.all,
-                forward_done,
-            )?)),
+            Some(head) => {
+                Ok(Made::Loss(self.loss(tape, &pass, head, stream, tokens()?, scale, forward_done)?))
+            }
             None => {
                 forward_done();
                 Ok(Made::Stream(stream))
@@ -297,10 +309,15 @@ impl Model {
         let places = bring(&places, words.data().device())?;
         let table = tape.weight(parameter).f_detach()?;
         let exact = exact(words.data().kind());
-        let data = words.data().f_add(&table.f_index_select(0, &places)?.f_unsqueeze(1)?)?;
+        let [s, h] = [words.data().size()[0], table.size()[1]];
+        let data = words.data().f_add(&table.f_index_select(0, &places)?.f_view([s, -1, h])?)?;
         let size = table.size();
+        let alike = places.size()[0] == s;
         let backward = move |gradient: Tensor| {
-            let summed = gradient.f_sum_dim_intlist([1_i64].as_slice(), false, exact)?;
+            let summed = match alike {
+                true => gradient.f_sum_dim_intlist([1_i64].as_slice(), false, exact)?,
+                false => gradient.f_reshape([-1, h])?.f_to_kind(exact)?,
+            };
             let zeros = Tensor::f_zeros(&size, (exact, gradient.device()))?;
             let of_table = zeros.f_index_add(0, &places, &summed)?;
             Ok(Gradients { inputs: vec![gradient], weights: OfWeights::Made(vec![of_table]) })
@@ -316,7 +333,7 @@ impl Model {
         head: &'a Head,
         stream: Flow,
         batch: &Batch,
-        scale: f64,
+        scale: &GradientScale,
         forward_done: impl FnOnce(),
     ) -> anyhow::Result<Tensor> {
         let parallel = self.settings.sequence_parallel;
@@ -344,14 +361,15 @@ impl Model {
         let mut loss = None;
         for (number, (place, logits)) in outputs.into_iter().enumerate() {
             let (logits, slopes) = self.logits.apply(logits)?;
-            let (targets, counted, weight) = match number.checked_sub(1) {
-                None => (&batch.targets, None, 1.0),
+            let (targets, counted) = match number.checked_sub(1) {
+                None => (&batch.targets, batch.counted.as_ref()),
                 Some(module) => {
                     let ahead = &batch.ahead[module];
-                    (&ahead.targets, Some(&ahead.counted), self.prediction_scales[module])
+                    (&ahead.targets, Some(&ahead.counted))
                 }
             };
-            let scale = scale * weight;
+            let scale =
+                scale.of_tokens.get(number).context("a prediction without its number of tokens")? * scale.all;
             let (own, gradient) =
                 self.vocabulary.cross_entropy(world, self.tp, logits, targets, counted, scale)?;
             let gradient = slopes.backward(gradient)?;

@@ -82,7 +82,7 @@ impl Rule {
         Ok(seen)
     }
 
-    /// Queries, `[s, b, heads, d]`, by their positions' temperature.
+    /// Queries, `[s, b, heads, d]`, by the temperature of their positions, `[s]` or `[s, b]`.
     ///
     /// # Errors
     /// When libtorch fails.
@@ -93,7 +93,7 @@ impl Rule {
             |position: &i64| 1.0 + factor * (((position + shift) as f64 / *tokens as f64).floor()).ln_1p();
         let factors: Vec<f64> = positions.iter().map(of).collect();
         let factors = crate::device::bring(&Tensor::f_from_slice(&factors)?, query.device())?;
-        Ok(query.f_mul(&factors.f_to_kind(query.kind())?.f_view([-1, 1, 1, 1])?)?)
+        Ok(query.f_mul(&factors.f_to_kind(query.kind())?.f_view([query.size()[0], -1, 1, 1])?)?)
     }
 }
 

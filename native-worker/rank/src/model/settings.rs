@@ -1,11 +1,14 @@
 //! What all parts of a rank's model share: settings of the plan, and what is known of one micro batch.
 
+use std::rc::Rc;
+
 use anyhow::Context;
 use planner::Plan;
 use planner::layout::GroupKind;
 use planner::model::Rotation;
 use tch::{Device, Kind, Tensor};
 
+use super::documents::Documents;
 use super::functions::add_bias;
 use super::recompute::Recompute;
 use super::rotary::Rotary;
@@ -69,18 +72,33 @@ impl Settings {
         }
     }
 
-    /// What is known of a micro batch before it is run, whose tokens are at `positions` and whose losses are multiplied by `scale`.
+    /// What is known of a micro batch before it is run, whose tokens are at `places` of these documents and whose losses are
+    /// multiplied by `scale`.
     ///
     /// # Errors
     /// When libtorch fails, or a rotation lacks what its rule needs.
-    pub fn pass(&self, positions: Vec<i64>, device: Device, scale: f64) -> anyhow::Result<Pass> {
+    pub fn pass(
+        &self,
+        places: Vec<i64>,
+        documents: Option<&Rc<Documents>>,
+        device: Device,
+        scale: f64,
+    ) -> anyhow::Result<Pass> {
+        let apart = documents.and_then(|documents| documents.positions(&places));
+        let positions = apart.unwrap_or_else(|| places.clone());
         let mut tables = Vec::with_capacity(self.rotations.len());
         for rotation in &self.rotations {
             let rotary = Rotary::new(rotation, self.seq_len)?;
-            let (cos, sin) = rotary.tables(&positions, self.compute, device)?;
+            let (cos, sin) = rotary.tables(&positions, places.len(), self.compute, device)?;
             tables.push(Tables { rotation: rotation.clone(), rotary, cos, sin });
         }
-        Ok(Pass { tables, positions, balance_scale: self.balance_scale * scale })
+        Ok(Pass {
+            tables,
+            places,
+            positions,
+            apart: documents.filter(|documents| documents.keep_attention_apart()).cloned(),
+            balance_scale: self.balance_scale * scale,
+        })
     }
 }
 
@@ -105,8 +123,13 @@ impl Tables {
 /// What is known of a micro batch before it is run.
 pub struct Pass {
     tables: Vec<Tables>,
-    /// Positions in the sequence that this rank attends from: all, or its chunks under context parallelism.
+    /// Places in the sequence that this rank attends from: all, or its chunks under context parallelism.
+    places: Vec<i64>,
+    /// Their positions, as rotations, tables and temperatures count them: those places, or of each place one for each sequence,
+    /// whose documents begin elsewhere.
     pub positions: Vec<i64>,
+    /// Documents that don't see each other; none where tokens see all before them.
+    pub apart: Option<Rc<Documents>>,
     /// What the gradient of the balancing loss of one micro batch is multiplied by.
     pub balance_scale: f64,
 }
@@ -118,17 +141,30 @@ impl Pass {
         self.tables.iter().find(|tables| tables.rotation == *rotation)
     }
 
-    /// Positions of the residual stream's tokens on this rank.
+    /// Places in the sequence of the residual stream's tokens on this rank.
+    ///
+    /// # Errors
+    /// When this rank is in no tensor-parallel group.
+    pub fn stream_places(&self, settings: &Settings, tape: &Tape<'_>) -> anyhow::Result<&[i64]> {
+        of_stream(&self.places, settings, tape)
+    }
+
+    /// Their positions, as learned embeddings count them.
     ///
     /// # Errors
     /// When this rank is in no tensor-parallel group.
     pub fn stream_positions(&self, settings: &Settings, tape: &Tape<'_>) -> anyhow::Result<&[i64]> {
-        if !settings.sequence_parallel {
-            return Ok(&self.positions);
-        }
-        let group = tape.group();
-        let (size, index) = (group.size(), group.world.index(group.group)?);
-        let each = self.positions.len() / size.max(1);
-        self.positions.get(index * each..(index + 1) * each).context("a slice of the sequence")
+        of_stream(&self.positions, settings, tape)
     }
+}
+
+/// Of numbers of a rank's tokens those of the residual stream's.
+fn of_stream<'n>(numbers: &'n [i64], settings: &Settings, tape: &Tape<'_>) -> anyhow::Result<&'n [i64]> {
+    if !settings.sequence_parallel {
+        return Ok(numbers);
+    }
+    let group = tape.group();
+    let (size, index) = (group.size(), group.world.index(group.group)?);
+    let each = numbers.len() / size.max(1);
+    numbers.get(index * each..(index + 1) * each).context("a slice of the sequence")
 }

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use planner::model::Architecture;
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
 use tensor_files::ModelFolder;
 
 use super::State;
 use crate::model::Model;
+use crate::sys::cpu_floats_mut;
 
 /// Elements read at a time.
 const CHUNK: u64 = 1 << 22;
@@ -23,6 +24,8 @@ pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &
     let map = folder.map(architecture).context("run.weights")?;
     let by_name: BTreeMap<&str, _> =
         map.parameters.iter().map(|mapped| (mapped.name.as_str(), mapped)).collect();
+    // One memory for all that is read: fresh memory takes longer to get than to fill.
+    let memory = Tensor::f_zeros([CHUNK as i64], (Kind::Float, Device::Cpu))?;
     for parameter in &state.parameters {
         let shard = &parameter.shard;
         if !state.buffers[shard.buffer].keeps_state() {
@@ -46,10 +49,12 @@ pub fn fill(state: &State, model: &Model, architecture: &Architecture, folder: &
         let mut first = 0;
         while first < shard.elements() {
             let count = CHUNK.min(shard.elements() - first);
+            let mut values = memory.f_narrow(0, 0, i64::try_from(count)?)?;
+            let floats = cpu_floats_mut(&mut values).context("memory for weights that are read")?;
             // Rows of vocabulary padding belong to no word and stay zero.
-            let mut values = vec![0.0_f32; usize::try_from(count)?];
-            folder.read(&mapped, &shard.offset, &shard.local_shape, first, &mut values)?;
-            state.buffers[shard.buffer].set(shard, first, &Tensor::f_from_slice(&values)?)?;
+            floats.fill(0.0);
+            folder.read(&mapped, &shard.offset, &shard.local_shape, first, floats)?;
+            state.buffers[shard.buffer].set(shard, first, &values)?;
             first += count;
         }
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::checked;
 
@@ -52,4 +52,14 @@ pub fn cpu_bytes_mut(tensor: &mut Tensor) -> Option<&mut [u8]> {
     // SAFETY: as above; other tensors may be views of the same storage, but only this thread uses torch and no slice
     // of such a view is alive across the call that takes this one (collectives copy before they write).
     Some(unsafe { std::slice::from_raw_parts_mut(start, bytes) })
+}
+
+/// The elements of a contiguous fp32 tensor of the CPU, to be written; none for any other.
+pub fn cpu_floats_mut(tensor: &mut Tensor) -> Option<&mut [f32]> {
+    if tensor.kind() != Kind::Float {
+        return None;
+    }
+    let (start, bytes) = span(tensor)?;
+    // SAFETY: as above; libtorch aligns elements of a tensor to their size, and any bits are a float.
+    Some(unsafe { std::slice::from_raw_parts_mut(start.cast(), bytes / size_of::<f32>()) })
 }

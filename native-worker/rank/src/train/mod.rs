@@ -1,5 +1,6 @@
 //! Training: what a step is.
 
+mod batch;
 pub mod data;
 mod extras;
 mod loss_scale;

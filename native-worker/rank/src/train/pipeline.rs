@@ -228,12 +228,12 @@ impl<'r> Running<'r, '_> {
         microbatch: u64,
         clock: &mut Clock<'_>,
     ) -> anyhow::Result<Option<Tensor>> {
-        let Running { trainer, step, .. } = *self;
+        let trainer = self.trainer;
         let world = trainer.world;
         let place = usize::try_from(chunk)?;
         let batch = match trainer.model.reads_tokens(place) {
             true if self.stage.evaluates => Some(trainer.held_out(microbatch)?),
-            true => Some(clock.time(world, "data", || trainer.batch(step, microbatch))?),
+            true => Some(clock.time(world, "data", || trainer.batch(microbatch))?),
             false => None,
         };
         let group = TensorParallel { world, group: world.mine(GroupKind::Tp)? };
@@ -249,7 +249,7 @@ impl<'r> Running<'r, '_> {
         let mut activations = self.activations;
         let made = clock.time(world, "forward", || {
             let saved = || activations = activations.max(trainer.saved_bytes());
-            trainer.model.forward(&mut tape, place, stream, batch.as_ref(), scale, saved)
+            trainer.model.forward(&mut tape, place, stream, batch.as_ref(), &scale, saved)
         })?;
         let (output, data) = match made {
             Made::Loss(loss) => {

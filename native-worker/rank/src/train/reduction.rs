@@ -1,6 +1,6 @@
 //! What ranks add up in a step: losses, gradients, norms; and how updated weights come back.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::ensure;
 use planner::Plan;
@@ -49,6 +49,8 @@ impl<'a> Reduction<'a> {
     /// # Errors
     /// When the collective fails, or a loss is not a number.
     pub fn global_loss(&self, step: u64, loss_sum: f64, tokens: u64) -> anyhow::Result<f64> {
+        // Of none that counts it is 0.
+        let tokens = tokens.max(1);
         let all = self.every_ranks(loss_sum)?;
         if let Some((&rank, &loss)) = all.iter().find(|(_, loss)| !loss.is_finite()) {
             return Err(not_finite("loss", loss, step, rank).into());
@@ -147,14 +149,44 @@ impl<'a> Reduction<'a> {
         })
     }
 
+    /// Sums numbers over replicas, of which each rank knows those of its own.
+    ///
+    /// # Errors
+    /// When the collective fails.
+    pub fn over_replicas(&self, replica: u64, numbers: &[u64]) -> anyhow::Result<Vec<u64>> {
+        // Whole numbers of tokens are exact in fp64.
+        let mine: Vec<f64> =
+            std::iter::once(replica).chain(numbers.iter().copied()).map(|it| it as f64).collect();
+        let all = self.gathered(&mine)?;
+        let mut sums = vec![0; numbers.len()];
+        let mut added = BTreeSet::new();
+        for row in all.chunks_exact(mine.len()) {
+            if let Some((replica, numbers)) = row.split_first()
+                && added.insert(*replica as u64)
+            {
+                sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum += *number as u64);
+            }
+        }
+        Ok(sums)
+    }
+
     /// One number of every rank.
     fn every_ranks(&self, number: f64) -> anyhow::Result<BTreeMap<u64, f64>> {
-        let ranks = self.world.groups().get(self.everyone.0).map(|group| group.ranks.as_slice());
-        let ranks = ranks.unwrap_or_default();
-        let mine = Tensor::f_from_slice(&[number])?;
-        let mut all = Tensor::f_zeros([ranks.len() as i64], (Kind::Double, Device::Cpu))?;
+        Ok(self.ranks().iter().copied().zip(self.gathered(&[number])?).collect())
+    }
+
+    fn ranks(&self) -> &[u64] {
+        let group = self.world.groups().get(self.everyone.0);
+        group.map_or(&[], |group| group.ranks.as_slice())
+    }
+
+    /// The numbers of every rank, one rank's behind the other's.
+    fn gathered(&self, numbers: &[f64]) -> anyhow::Result<Vec<f64>> {
+        let mine = Tensor::f_from_slice(numbers)?;
+        let count = (self.ranks().len() * numbers.len()) as i64;
+        let mut all = Tensor::f_zeros([count], (Kind::Double, Device::Cpu))?;
         self.world.all_gather(self.everyone, &mine, &mut all)?;
-        Ok(ranks.iter().copied().zip(Vec::<f64>::try_from(&all)?).collect())
+        Ok(Vec::<f64>::try_from(&all)?)
     }
 
     /// Hands updated weights to the ranks that hold the same slices.

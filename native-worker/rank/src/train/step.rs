@@ -10,7 +10,8 @@ use planner::shard::fsdp::carried_out;
 use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
 
-use super::data::Data;
+use super::batch::Form;
+use super::data::{Data, Ends, ReadAhead, StepTokens};
 use super::loss_scale::Scaler;
 use super::optimizer::{Update, update};
 use super::pipeline::{Ran, Stage};
@@ -18,8 +19,7 @@ use super::reduction::{NotFinite, Reduction, check_owned, not_finite};
 use crate::WouldRepeat;
 use crate::checkpoint::Source;
 use crate::collectives::Collectives;
-use crate::device::bring;
-use crate::model::{Ahead, Batch, GradientScale, Model};
+use crate::model::{Batch, GradientScale, Model};
 use crate::state::{State, kind_of, pretrained, units};
 use crate::sys::memory::{Category, Reading, Tracker};
 
@@ -54,7 +54,14 @@ pub struct Trainer<'a> {
     pub(super) world: &'a dyn Collectives,
     pub(super) tracker: &'a Tracker,
     pub(super) device: Device,
-    data: Data,
+    /// What becomes of tokens that are trained on.
+    form: Form,
+    /// Reads them; none where this rank needs none.
+    reader: Option<ReadAhead>,
+    /// Those of the step that is going on.
+    reading: Option<StepTokens>,
+    /// Predictions of it that count, over all replicas: the model's own, then those of each module.
+    counted: Vec<u64>,
     held_out: Option<HeldOut>,
     /// The model, over the state.
     pub model: Model,
@@ -81,9 +88,33 @@ fn check_leaks(step: u64, live: u64, at_rest: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Sequences that `step` steps have read, the first of which were before this process.
+fn samples_after(plan: &Plan, (steps, samples): (u64, u64), step: u64) -> u64 {
+    samples + step.saturating_sub(steps) * plan.sequences()
+}
+
+/// Reads what a replica trains on from the steps on that were done `before`. Which samples a micro batch of a rank holds depends on
+/// its replica alone; all together, a step's micro batches hold the same samples in every layout.
+fn read_ahead(
+    plan: &Plan,
+    data: Data,
+    form: Form,
+    replica: u64,
+    before: (u64, u64),
+) -> anyhow::Result<ReadAhead> {
+    let own = plan.clone();
+    let firsts = move |step: u64| {
+        let begin = samples_after(&own, before, step - 1);
+        let first = |microbatch| begin + own.first_sequence(replica, microbatch);
+        (0..own.microbatches()).map(first).collect::<Vec<u64>>()
+    };
+    ReadAhead::start(before.0 + 1..=plan.run.steps, move |step| form.read(&data, firsts(step).into_iter()))
+}
+
 /// Data that is not trained on, and what is done with it.
 struct HeldOut {
     data: Data,
+    form: Form,
     /// Sequences of an evaluation, over all replicas.
     sequences: u64,
     stage: Stage,
@@ -92,7 +123,7 @@ struct HeldOut {
 impl HeldOut {
     /// What the plan holds out, in whole micro batches of all replicas: at least as many sequences as it asks for, but none
     /// twice.
-    fn open(plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Option<HeldOut>> {
+    fn open(plan: &Plan, model: &Model, world: &dyn Collectives) -> anyhow::Result<Option<HeldOut>> {
         let Some(evaluation) = &plan.run.evaluation else { return Ok(None) };
         let training = &plan.training;
         // Made-up sequences are others than those that are trained on.
@@ -110,7 +141,14 @@ impl HeldOut {
             training.seq_len
         );
         let stage = Stage::evaluating(plan, world, microbatches)?;
-        Ok(Some(HeldOut { data, sequences: microbatches * at_once, stage }))
+        let ends = Ends::of(&evaluation.data, plan.run.documents).context("opening run.evaluation.data")?;
+        let form = Form::new(plan, model, ends);
+        Ok(Some(HeldOut { data, form, sequences: microbatches * at_once, stage }))
+    }
+
+    /// The first sequence of a replica's micro batch.
+    fn first(&self, replica: u64, replicas: u64, microbatch: u64) -> u64 {
+        (microbatch * replicas + replica) * self.form.rows
     }
 }
 
@@ -180,10 +218,11 @@ impl<'a> Trainer<'a> {
         from: Option<&mut Source>,
     ) -> anyhow::Result<Trainer<'a>> {
         let data = Data::open(&plan.run.data, plan.run.seed, plan.model.vocab_size, plan.training.seq_len)?;
-        let held_out = HeldOut::open(plan, world)?;
         let rank = world.rank() as u64;
         let shards = plan.rank_shards(rank);
         let model = Model::new(plan, &shards, world)?;
+        let form = Form::new(plan, &model, Ends::of(&plan.run.data, plan.run.documents)?);
+        let held_out = HeldOut::open(plan, &model, world)?;
         let given = plan.run.weights.as_deref().filter(|_| from.is_none());
         let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
         let state = match fsdp {
@@ -223,12 +262,17 @@ impl<'a> Trainer<'a> {
         );
         let at_rest = live.total();
         let stage = Stage::new(plan, world)?;
+        let reads = form.counts() || (0..model.chunks()).any(|chunk| model.reads_tokens(chunk));
+        let reader = reads.then(|| read_ahead(plan, data, form, replica, before)).transpose()?;
         Ok(Trainer {
             plan,
             world,
             tracker,
             device,
-            data,
+            counted: form.all(plan.sequences()),
+            form,
+            reader,
+            reading: None,
             held_out,
             model,
             stage,
@@ -254,7 +298,7 @@ impl<'a> Trainer<'a> {
 
     /// What the gradients of this step's losses are multiplied by.
     pub(super) fn gradient_scale(&self) -> GradientScale {
-        GradientScale { of_token: 1.0 / self.tokens() as f64, all: self.scaler.scale() }
+        GradientScale { of_tokens: self.model.scales_of_tokens(&self.counted), all: self.scaler.scale() }
     }
 
     /// The ranks.
@@ -289,11 +333,12 @@ impl<'a> Trainer<'a> {
         self.world.take_seconds();
         let mut clock = Clock::new(self.tracker);
         self.state.zero_gradients()?;
+        clock.time(self.world, "data", || self.take_tokens(step))?;
         let Ran { loss_sum, activations, trace } = self.stage.run(self, step, &mut clock)?;
         let world = self.world;
         let loss = clock.time(world, "forward", || {
             let loss_sum = loss_sum.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
-            self.reduction.global_loss(step, loss_sum, self.tokens())
+            self.reduction.global_loss(step, loss_sum, self.counted.first().copied().unwrap_or(0))
         })?;
         drop(loss_sum);
         clock.time(world, "optimizer", || self.reduction.reduce_gradients(&self.state))?;
@@ -364,65 +409,59 @@ impl<'a> Trainer<'a> {
         let mut clock = Clock::new(self.tracker);
         let ran = held_out.stage.run(self, step, &mut clock)?;
         let loss_sum = ran.loss_sum.as_ref().map_or(Ok(0.0), |sum| sum.f_double_value(&[]))?;
+        let counted = self.counted_of(held_out)?;
+        let loss = self.reduction.global_loss(step, loss_sum, counted)?;
         let tokens = held_out.sequences * self.plan.training.seq_len;
-        let loss = self.reduction.global_loss(step, loss_sum, tokens)?;
         Ok(Some(Evaluated { step, loss, tokens, seconds: start.elapsed().as_secs_f64() }))
+    }
+
+    /// Predictions on held-out data that count, over all replicas.
+    fn counted_of(&self, held_out: &HeldOut) -> anyhow::Result<u64> {
+        let HeldOut { data, form, sequences, .. } = held_out;
+        let counted = if form.counts() {
+            let replicas = self.plan.layout.dp;
+            let first = |microbatch| held_out.first(self.replica, replicas, microbatch);
+            let own = form.read(data, (0..sequences / (form.rows * replicas)).map(first))?;
+            self.reduction.over_replicas(self.replica, &own.counted)?
+        } else {
+            form.all(*sequences)
+        };
+        Ok(counted.first().copied().unwrap_or(0))
     }
 
     /// Sequences that `step` steps have read.
     pub fn samples_after(&self, step: u64) -> u64 {
-        let (steps, samples) = self.before;
-        samples + step.saturating_sub(steps) * self.plan.sequences()
+        samples_after(self.plan, self.before, step)
     }
 
     pub(super) fn tokens(&self) -> u64 {
         self.plan.sequences() * self.plan.training.seq_len
     }
 
-    /// Which samples a micro batch of this rank holds depends on its replica alone; all together, a step's
-    /// micro batches hold the same samples in every layout.
-    pub(super) fn batch(&self, step: u64, microbatch: u64) -> anyhow::Result<Batch> {
-        let first = self.samples_after(step - 1) + self.plan.first_sequence(self.replica, microbatch);
-        self.batch_of(&self.data, first)
+    /// Takes what was read for a step, and learns from the other replicas how many predictions count where not all do.
+    fn take_tokens(&mut self, step: u64) -> anyhow::Result<()> {
+        self.reading = self.reader.as_ref().map(|reader| reader.take(step)).transpose()?;
+        if let Some(reading) = self.reading.as_ref().filter(|_| self.form.counts()) {
+            self.counted = self.reduction.over_replicas(self.replica, &reading.counted)?;
+        }
+        Ok(())
+    }
+
+    /// A micro batch of this rank.
+    pub(super) fn batch(&self, microbatch: u64) -> anyhow::Result<Batch> {
+        let read =
+            self.reading.as_ref().and_then(|step| step.microbatches.get(usize::try_from(microbatch).ok()?));
+        let tokens = read.with_context(|| format!("micro batch {microbatch} was not read"))?;
+        self.form.batch(tokens, &self.model, self.device)
     }
 
     /// A micro batch of an evaluation.
     pub(super) fn held_out(&self, microbatch: u64) -> anyhow::Result<Batch> {
         let held_out = self.held_out.as_ref().context("an evaluation without data")?;
-        let rows = self.plan.training.micro_batch_size;
-        self.batch_of(&held_out.data, (microbatch * self.plan.layout.dp + self.replica) * rows)
-    }
-
-    /// The micro batch that begins with sequence `first` of some data.
-    fn batch_of(&self, data: &Data, first: u64) -> anyhow::Result<Batch> {
-        let training = &self.plan.training;
-        let (sequence, rows) = (training.seq_len, training.micro_batch_size);
-        let mut tokens = Vec::new();
-        for row in 0..rows {
-            tokens.extend(data.sample(first + row, sequence)?);
-        }
-        let (s, b) = (i64::try_from(sequence)?, i64::try_from(rows)?);
-        let tokens = Tensor::f_from_slice(&tokens)?.f_view([b, s + 1])?.f_transpose(0, 1)?;
-        let places = Tensor::f_from_slice(self.model.positions())?;
-        // The tokens at this rank's positions, `by` further on; of those beyond the sequence, the first.
-        let part = |by: i64, beyond: Option<&Tensor>| -> anyhow::Result<Tensor> {
-            let mut places = places.f_add_scalar(by)?;
-            if let Some(beyond) = beyond {
-                places = places.f_masked_fill(beyond, 0)?;
-            }
-            bring(&tokens.f_index_select(0, &places)?, self.device)
-        };
-        let mut ahead = Vec::new();
-        for by in 1..=self.model.predictions() as i64 {
-            let beyond = places.f_ge(s - by)?;
-            let counted = beyond.f_logical_not()?.f_unsqueeze(1)?.f_expand([-1, b], false)?;
-            ahead.push(Ahead {
-                inputs: part(by, Some(&beyond))?,
-                targets: part(by + 1, Some(&beyond))?,
-                counted: bring(&counted, self.device)?,
-            });
-        }
-        Ok(Batch { inputs: part(0, None)?, targets: part(1, None)?, ahead })
+        let first = held_out.first(self.replica, self.plan.layout.dp, microbatch);
+        let reading = held_out.form.read(&held_out.data, std::iter::once(first))?;
+        let tokens = reading.microbatches.first().context("a micro batch of an evaluation")?;
+        held_out.form.batch(tokens, &self.model, self.device)
     }
 
     /// Live bytes beside what the rank keeps from step to step.

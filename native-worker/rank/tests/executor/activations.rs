@@ -165,6 +165,44 @@ fn branches_with_norms_of_their_own() {
     }
 }
 
+/// Documents that are kept apart: a rotation for each sequence, and attention of each document by itself.
+#[test]
+fn documents_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens");
+    let word = |place: u32| if (place + 1).is_multiple_of(29) { 0 } else { 1 + place * 7 % 1000 };
+    let bytes: Vec<u8> = (0..128 * 9).flat_map(|place| (word(place) as u16).to_le_bytes()).collect();
+    std::fs::write(&path, bytes).unwrap();
+    for layout in [json!({}), json!({"tp": 2}), json!({"cp": 2}), json!({"pp": 2})] {
+        for recompute in [none(), uniform()] {
+            let mut plan = dense(layout.clone(), recompute);
+            set(&mut plan, "run.data", json!({"kind": "tokens", "path": path}));
+            set(
+                &mut plan,
+                "run.documents",
+                json!({"reset_positions": true, "reset_attention": true, "mask_eod_loss": true, "eod_token": 0}),
+            );
+            check(&plan);
+        }
+    }
+    // Of what is saved, tables of cosines and sines alone are another for each sequence, and these are planner's to the byte.
+    let saved = |reset_positions: bool| {
+        let mut plan = dense(json!({"cp": 2}), none());
+        set(&mut plan, "run.data", json!({"kind": "tokens", "path": path}));
+        set(
+            &mut plan,
+            "run.documents",
+            json!({"reset_positions": reset_positions, "reset_attention": true, "eod_token": 0}),
+        );
+        let file = planner::parse_plan(&plan.to_string()).unwrap();
+        let predicted = planner::estimate(&file).memory.unwrap().rank_classes[0].activations_bytes;
+        (Run::complete(&plan).steps(0)[0].memory.activations_bytes, predicted)
+    };
+    let ((of_each, of_each_predicted), (of_all, of_all_predicted)) = (saved(true), saved(false));
+    assert_eq!(of_each - of_all, of_each_predicted - of_all_predicted);
+    assert!(of_each > of_all);
+}
+
 /// Windows, caps, scalings and bounds save what plain attention and gates do, and what makes scores again needs no more
 /// than the peak elsewhere.
 #[test]

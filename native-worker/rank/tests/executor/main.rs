@@ -4,6 +4,7 @@ mod activations;
 mod attention;
 mod checkpoints;
 mod dcp;
+mod documents;
 mod evaluation;
 mod expert_activations;
 mod experts;

@@ -173,7 +173,7 @@ impl Elements<'_> {
         let mut bytes = vec![0; usize::try_from(elements * size)?];
         let want =
             Piece { offset: vec![0; shape.len()], extent: shape.to_vec(), start: range.start, elements };
-        self.reader.read((kind, parameter), shape, &want, |first, dtype, run| {
+        self.reader.read((kind, parameter), shape, &want, |first, dtype, run: &[u8]| {
             if dtype != kept {
                 bail!("{kind} of {parameter} is of {kept:?} here and of {dtype:?} there");
             }

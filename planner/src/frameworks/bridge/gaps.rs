@@ -1,7 +1,7 @@
 //! What of a plan Megatron Bridge has no override for.
 
 use crate::frameworks::Holds::{Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, SCALE_IN_FILES, gap};
+use crate::frameworks::gap::{DOCUMENTS_IN_FILES, Gap, SCALE_IN_FILES, gap};
 use crate::wire::{CudaGraphs, Runtime};
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
@@ -11,6 +11,7 @@ const MODEL: &str = "megatron/core/transformer/transformer_config.py";
 /// Of every plan.
 pub const GAPS: &[Gap] = &[
     SCALE_IN_FILES,
+    DOCUMENTS_IN_FILES,
     gap("model", Nothing, "the recipe names the model; one that is known to be another is said", RECIPE),
     gap(
         "training.attention_mask",

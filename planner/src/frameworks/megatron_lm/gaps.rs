@@ -227,6 +227,12 @@ pub const GAPS: &[Gap] = &[
     never("cluster.failed", "options of an entry point of its own, or the script leaves the nodes out"),
     // The script says it, which knows the site's data.
     never("run.data", "a site's tokenized data, or data that Megatron-LM makes up"),
+    gap(
+        "run.documents.eod_token",
+        Where(|plan| plan.run.documents.eod_token.is_some()),
+        "the tokenizer says which token ends a document",
+        "megatron/core/datasets/gpt_dataset.py",
+    ),
     never("software", "the environment of the job"),
     never("training.moe.force_balance", "the model's router, which an option of its own forces"),
     never("training.moe.load_may_grow", "what the router does, not what it is told"),

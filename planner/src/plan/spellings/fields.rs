@@ -9,7 +9,7 @@ use super::place::put;
 use crate::wire::PlanFile;
 
 /// The sections, outer ones first.
-pub(super) const SECTIONS: [&str; 16] = [
+pub(super) const SECTIONS: [&str; 17] = [
     "",
     "model",
     "cluster",
@@ -26,6 +26,7 @@ pub(super) const SECTIONS: [&str; 16] = [
     "training.loss_scale",
     "run.checkpoint",
     "run.evaluation",
+    "run.documents",
 ];
 
 /// A name that no field has.

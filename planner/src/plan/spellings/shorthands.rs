@@ -15,6 +15,8 @@ const ONE_WORD: [(&str, &str); 5] = [
     ("model", "preset"),
 ];
 
+const DOCUMENTS: &str = "run.documents";
+
 /// Makes sections of single words, as far as names are to be looked for in them.
 pub(super) fn whole_sections(spelled: &mut Spelled) {
     // Sections that may be absent, and for which null says the same.
@@ -53,6 +55,15 @@ pub(super) fn whole_sections(spelled: &mut Spelled) {
             &data,
             format!("data `{}` is read as {}", clip(&word), clip(&data.to_string())),
         );
+    }
+    // Documents apart are apart in all that there is of them.
+    if let Some(word) = at(&spelled.root, DOCUMENTS).filter(|value| !value.is_object()).cloned()
+        && let Some(apart) = numbers::switch(&word)
+    {
+        let fields = json!({"reset_positions": apart, "reset_attention": apart, "mask_eod_loss": apart});
+        put(&mut spelled.root, DOCUMENTS, fields.clone());
+        let message = format!("documents {} is read as {fields}", clip(&word.to_string()));
+        spelled.remark(DOCUMENTS, &word, &fields, message);
     }
     if let Some(list @ Value::Array(_)) = at(&spelled.root, "training.offload").cloned() {
         open(spelled, "training.offload", "modules", list);

@@ -117,7 +117,7 @@ impl Mixture {
         normed: Flow,
     ) -> anyhow::Result<Flow> {
         let world = tape.group().world;
-        let positions = pass.stream_positions(settings, tape)?;
+        let positions = pass.stream_places(settings, tape)?;
         let tokens = Tokens {
             positions,
             sequences: normed.data().size().get(1).copied().context("a stream without sequences")?,

@@ -2,7 +2,8 @@
 //! (Megatron-Core `datasets/indexed_dataset.py`).
 //!
 //! The tokens are read as one stream, as its pretraining does with documents; of the index that needs the type, and that its
-//! ends are those of the file.
+//! ends are those of the file. Where a plan keeps documents apart, the index says which token stands at their ends: from there on
+//! tokens alone say where a document ends, as in that pretraining.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,15 +30,97 @@ fn width(code: u8) -> anyhow::Result<Width> {
     })
 }
 
+/// Documents of an index that are looked at for the token that ends them, from its beginning and evenly over the rest.
+const LOOKED_AT: u64 = 500;
+/// Tokens before its end that are looked at of each.
+const LOOKED_BACK: u64 = 4096;
+
+/// Names of tokens and index of a prefix, or of the name of either file.
+fn names(path: &str) -> [String; 2] {
+    let prefix = path.strip_suffix(".bin").or_else(|| path.strip_suffix(".idx")).unwrap_or(path);
+    ["bin", "idx"].map(|ending| format!("{prefix}.{ending}"))
+}
+
 /// Opens the data set of a prefix, or of the name of either file.
 ///
 /// # Errors
 /// When either file can't be read, or the index is not that of the tokens.
 pub fn open(path: &str, key: u64, limits: Limits) -> anyhow::Result<TokenFile> {
-    let prefix = path.strip_suffix(".bin").or_else(|| path.strip_suffix(".idx")).unwrap_or(path);
-    let (tokens, index) = (format!("{prefix}.bin"), format!("{prefix}.idx"));
+    let [tokens, index] = names(path);
     let width = check(&index, &tokens).with_context(|| format!("the index {index:?}"))?;
     TokenFile::open(&tokens, width, key, limits)
+}
+
+/// The token that the documents of a data set end with: the same in each, and nowhere else in them.
+///
+/// # Errors
+/// When a file can't be read, or there is no such token.
+pub fn end_of_documents(path: &str) -> anyhow::Result<i64> {
+    let [tokens, index] = names(path);
+    let width = check(&index, &tokens).with_context(|| format!("the index {index:?}"))?;
+    let file = File::open(&index).with_context(|| format!("the index {index:?} can't be opened"))?;
+    let tokens_file = File::open(&tokens).with_context(|| format!("{tokens:?} can't be opened"))?;
+    let failed = || format!("reading the ends of documents of {index:?}");
+    let sequences = u64::from_le_bytes(number(&file, 18).with_context(failed)?);
+    let ends = u64::from_le_bytes(number(&file, 26).with_context(failed)?);
+    // Where documents begin among the sequences: one more than there are documents.
+    let documents = ends.saturating_sub(1);
+    let sequence_of = |document: u64| -> anyhow::Result<u64> {
+        let at = HEADER + 12 * sequences + 8 * document;
+        let sequence = i64::from_le_bytes(number(&file, at).with_context(failed)?);
+        let sequence = u64::try_from(sequence).ok().filter(|&sequence| sequence <= sequences);
+        sequence
+            .with_context(|| format!("the index {index:?} has a document beyond its {sequences} sequences"))
+    };
+    // First byte of a sequence, and of the one behind it.
+    let bytes_of = |sequence: u64| -> anyhow::Result<[u64; 2]> {
+        let length = i32::from_le_bytes(number(&file, HEADER + 4 * sequence).with_context(failed)?);
+        let start =
+            i64::from_le_bytes(number(&file, HEADER + 4 * sequences + 8 * sequence).with_context(failed)?);
+        let both = u64::try_from(length).ok().zip(u64::try_from(start).ok());
+        let both = both.and_then(|(length, start)| {
+            Some([start, start.checked_add(length.checked_mul(width.bytes())?)?])
+        });
+        both.with_context(|| format!("the index {index:?} has a sequence of {length} tokens at byte {start}"))
+    };
+    let mut known: Option<i64> = None;
+    let even = (documents / LOOKED_AT).max(1);
+    let looked_at =
+        (0..documents.min(LOOKED_AT)).chain((LOOKED_AT..documents).step_by(usize::try_from(even)?));
+    for document in looked_at {
+        let (first, behind) = (sequence_of(document)?, sequence_of(document + 1)?);
+        if behind <= first {
+            continue;
+        }
+        let [start, _] = bytes_of(first)?;
+        let [_, end] = bytes_of(behind - 1)?;
+        let start = start.max(end.saturating_sub(LOOKED_BACK * width.bytes()));
+        if end <= start {
+            continue;
+        }
+        let mut bytes = vec![0; usize::try_from(end - start)?];
+        tokens_file
+            .read_exact_at(&mut bytes, start)
+            .with_context(|| format!("reading {tokens:?} at byte {start}"))?;
+        let read = width.read(&bytes);
+        let Some((&last, within)) = read.split_last() else { continue };
+        let token = *known.get_or_insert(last);
+        ensure!(
+            last == token,
+            "documents of {tokens:?} end with different tokens ({token} and {last}), so none of them ends a document; tokenize them \
+             with --append-eod, or say which token does as run.documents.eod_token"
+        );
+        ensure!(
+            !within.contains(&token),
+            "document {document} of {tokens:?} ends with token {token}, which stands within it too, so it may be none that ends a \
+             document; tokenize with --append-eod, or say which token does as run.documents.eod_token"
+        );
+    }
+    known.with_context(|| {
+        format!(
+            "{tokens:?} has no document with a token; say which token ends one as run.documents.eod_token"
+        )
+    })
 }
 
 fn number<const N: usize>(file: &File, at: u64) -> anyhow::Result<[u8; N]> {

@@ -1,7 +1,9 @@
 //! Tokens: what sequence number `i` of the run is. The same whatever the layout, so that the number of sequences read so far is
 //! all that a checkpoint needs to know.
 
+mod ahead;
 mod blend;
+mod ends;
 mod megatron;
 mod permutation;
 mod tokens;
@@ -9,7 +11,9 @@ mod tokens;
 use planner::wire::DataFile;
 
 use crate::state::init::{key, mix};
+pub use ahead::{ReadAhead, StepTokens};
 use blend::Blend;
+pub use ends::Ends;
 use tokens::{TokenFile, Width};
 
 /// Words that synthetic sequences use; few, so that a model meets each often.

@@ -162,3 +162,40 @@ fn a_blend_takes_its_shares_and_each_sources_sequences_in_order() {
     }
     assert!(Data::open(&DataFile::Blend { parts: Vec::new() }, 7, 2000, 8).is_err());
 }
+
+#[test]
+fn an_index_says_which_token_ends_documents() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, documents: &[&[u16]]| {
+        let bytes: Vec<u8> = documents.concat().into_iter().flat_map(u16::to_le_bytes).collect();
+        std::fs::write(folder.path().join(format!("{name}.bin")), bytes).unwrap();
+        let lengths: Vec<i32> = documents.iter().map(|document| document.len() as i32).collect();
+        std::fs::write(folder.path().join(format!("{name}.idx")), index(&lengths, 8, 2)).unwrap();
+        DataFile::Megatron { path: folder.path().join(name).display().to_string() }
+    };
+    let asked = planner::plan::Documents { reset_positions: true, ..Default::default() };
+    let end = |data: &DataFile| Ends::of(data, asked).map(|ends| ends.unwrap().token);
+    let good = write("good", &[&[5, 6, 2], &[2], &[], &[7, 2]]);
+    assert_eq!(end(&good).unwrap(), 2);
+    // Many documents, and a late one that ends otherwise.
+    let many: Vec<&[u16]> = vec![&[4, 2]; 5000];
+    assert_eq!(end(&write("many", &many)).unwrap(), 2);
+    let bad: [(&str, &[&[u16]], &str); 3] = [
+        ("different", &[&[5, 2], &[6, 3]], "different tokens (2 and 3)"),
+        ("within", &[&[5, 2], &[2, 6, 2]], "document 1"),
+        ("empty", &[&[], &[]], "no document with a token"),
+    ];
+    for (name, documents, why) in bad {
+        let error = end(&write(name, documents)).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("run.documents.eod_token"), "{error}");
+    }
+    let known = planner::plan::Documents { eod_token: Some(9), ..asked };
+    assert_eq!(Ends::of(&good, known).unwrap().unwrap().token, 9);
+    assert!(Ends::of(&good, planner::plan::Documents::default()).unwrap().is_none());
+    let part = |data: DataFile| DataPart { weight: 1.0, data };
+    let other = write("other", &[&[5, 3]]);
+    let same = DataFile::Blend { parts: vec![part(good.clone()), part(good.clone())] };
+    assert_eq!(end(&same).unwrap(), 2);
+    let error = end(&DataFile::Blend { parts: vec![part(good), part(other)] }).unwrap_err().to_string();
+    assert!(error.contains("run.data.parts[0] end with token 2") && error.contains("[1] with 3"), "{error}");
+}

@@ -46,7 +46,8 @@ impl Width {
         }
     }
 
-    fn read(self, bytes: &[u8]) -> Vec<i64> {
+    /// The tokens that these bytes are.
+    pub fn read(self, bytes: &[u8]) -> Vec<i64> {
         fn each<const N: usize>(bytes: &[u8], of: impl Fn([u8; N]) -> i64) -> Vec<i64> {
             bytes.as_chunks().0.iter().map(|&chunk| of(chunk)).collect()
         }

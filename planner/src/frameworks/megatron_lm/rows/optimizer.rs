@@ -16,6 +16,9 @@ const HOST: &str = "part of the state on the host";
 const STEP: &str = "a number of the optimizer's step";
 const RATE: &str = "a number of the learning rate's schedule";
 
+const TRAINING_DATA: &str = "megatron/core/datasets/gpt_dataset.py";
+const DOCUMENTS: &str = "what documents of a sequence are to each other";
+
 /// Kinds by their names; those of layers' own state begin with this.
 const LAYER_WISE: &str = "dist_";
 
@@ -192,6 +195,20 @@ pub const RUN: &[Row] = &[
         .no_bytes(SCALE),
     // A site's data stands before.
     row("seed", "run.seed", Partly(&Number), TRAINING).no_bytes("which numbers, not how many"),
+    row("reset-position-ids", "run.documents.reset_positions", Flag, TRAINING_DATA).no_bytes(DOCUMENTS),
+    row("reset-attention-mask", "run.documents.reset_attention", Flag, TRAINING_DATA).no_bytes(DOCUMENTS),
+    row("eod-mask-loss", "run.documents.mask_eod_loss", Flag, TRAINING_DATA).no_bytes(DOCUMENTS),
+    says(
+        "run.documents.reset_attention",
+        |plan| {
+            let unmade = plan.run.documents.reset_attention && !plan.training.attention_mask;
+            unless(
+                unmade,
+                "attention crosses documents unless masks are made with the data: set training.attention_mask",
+            )
+        },
+        TRAINING_DATA,
+    ),
     row("eval-iters", "", Follows(|_| Some("0".to_owned())), TRAINING)
         .no_bytes("evaluation is not planned, and not run"),
     row("log-interval", "", Follows(|_| Some("1".to_owned())), TRAINING).no_bytes("what is printed"),

@@ -157,6 +157,10 @@ pub(super) const SAME: &[(&str, &str)] = &[
         "run.checkpoint.every_steps",
         "save_interval save_every_n_steps checkpoint_interval save_steps every_n_train_steps",
     ),
+    ("run.documents.reset_positions", "reset_position_ids"),
+    ("run.documents.reset_attention", "reset_attention_mask"),
+    ("run.documents.mask_eod_loss", "eod_mask_loss"),
+    ("run.documents.eod_token", "eod_token_id eod_id null_tokenizer_eod_id"),
     ("run.checkpoint.keep", "keep_latest_k save_total_limit most_recent_k save_top_k keep_last"),
 ];
 
@@ -171,6 +175,7 @@ pub(super) const IN_SECTION: &[(&str, &str, &str)] = &[
     ("training.recompute", "training.recompute.granularity", "mode type kind"),
     ("training.recompute", "training.recompute.num_layers", "layers"),
     ("training.moe", "training.moe.dispatcher", "token_dispatcher kind"),
+    ("run.documents", "run.documents.eod_token", "eod eos eos_token eos_token_id eos_id"),
     ("layout.fsdp", "layout.fsdp.strategy", "sharding mode"),
     ("layout.fsdp", "layout.fsdp.reshard_after_forward", "reshard"),
 ];

@@ -183,6 +183,18 @@ const TAKEN: &[(&str, &str)] = &[
         r#"{"run": {"evaluation": {"data": {"kind": "megatron", "path": "held.idx"}}, "checkpoint": {"every_steps": 7}}}"#,
     ),
     (
+        r#"{"run": {"reset_position_ids": true, "reset-attention-mask": true, "eod_mask_loss": "yes"}}"#,
+        r#"{"run": {"documents": {"reset_positions": true, "reset_attention": true, "mask_eod_loss": true}}}"#,
+    ),
+    (
+        r#"{"run": {"documents": true}}"#,
+        r#"{"run": {"documents": {"reset_positions": true, "reset_attention": true, "mask_eod_loss": true}}}"#,
+    ),
+    (
+        r#"{"run": {"documents": {"reset_position_ids": true, "eos_token_id": 2}}}"#,
+        r#"{"run": {"documents": {"reset_positions": true, "eod_token": 2}}}"#,
+    ),
+    (
         r#"{"training": {"recompute": {"granularity": "full", "layers": 2}}}"#,
         r#"{"training": {"recompute": {"granularity": "full", "num_layers": 2}}}"#,
     ),
