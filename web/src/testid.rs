@@ -283,6 +283,20 @@ pub const RUN_SAVED: &str = "run-saved";
 pub const HELD_OUT_LOSS: &str = "held-out-loss";
 /// How the shown run went on after ranks had died.
 pub const RUN_RECOVERED: &str = "run-recovered";
+/// What a run that is started does when ranks of it die: one of these, the spares, and how often.
+pub const ON_FAILURE: &str = "on-failure";
+/// GPUs that stand by.
+pub const SPARES: &str = "spares";
+/// How often it goes on without a new step.
+pub const MAX_RECOVERIES: &str = "max-recoveries";
+/// Asks whether a rank of the shown run shall be ended; carries `data-rank`.
+pub const MARK_DEAD: &str = "mark-dead";
+/// Ends it.
+pub const MARK_DEAD_NOW: &str = "mark-dead-now";
+/// Has the shown run return to its whole plan.
+pub const RUN_WHOLE: &str = "run-whole";
+/// Predicted and measured speed by attempt; rows carry `data-attempt`.
+pub const RUN_ATTEMPTS: &str = "run-attempts";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use planner::wire::{OnFailure, Outcome};
+use planner::wire::{GoingOn, OnFailure, Outcome};
 
 use super::source::Source;
 use super::{Exit, Failure, exit, say};
-use crate::run::{Asked, Origin, Place, Programs, Request, run};
+use crate::run::{Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -35,10 +35,10 @@ pub struct Run {
     #[arg(long)]
     slurm: bool,
     /// GPUs of this machine beside the plan's that stand by; on a CPU, processes
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=64))]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=GoingOn::MOST_SPARES))]
     spares: u64,
     /// How often it goes on without having done a new step since
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = GoingOn::STOP.max_recoveries, value_parser = clap::value_parser!(u64).range(1..=GoingOn::MOST_RECOVERIES))]
     max_recoveries: u64,
     /// Ranks that may share a GPU, where there is one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -96,13 +96,14 @@ impl Run {
             }
             None => (self.source.plan()?.file, Place::New { id: self.id, resume: None }),
         };
-        let on_failure = Asked { policy: self.on_failure, spares: self.spares, most: self.max_recoveries };
+        let going_on =
+            GoingOn { on_failure: self.on_failure, spares: self.spares, max_recoveries: self.max_recoveries };
         let request = Request {
             plan,
             runs: self.runs,
             place,
             ranks_per_gpu: self.ranks_per_gpu,
-            on_failure,
+            going_on,
             slurm: self.slurm,
         };
         let finished = run(request, &programs)?;

@@ -37,6 +37,8 @@ pub struct RunBook {
     pub checkpoints: Checkpoints,
     /// How the run went on after ranks had died, by the attempt that began so, with its first step.
     pub recoveries: BTreeMap<u64, (Recovering, Option<Recovered>)>,
+    /// How fast each attempt went: seconds and tokens by step, as its lowest rank that is known recorded them.
+    pub attempts: BTreeMap<u64, BTreeMap<u64, Speed>>,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
@@ -92,6 +94,17 @@ pub struct StepPoint {
     pub model_tflops: f64,
     /// Those over the device's peak, where it has one.
     pub mfu: Option<f64>,
+}
+
+/// How fast a step went.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// The rank that recorded it.
+    rank: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Tokens of the global batch.
+    pub tokens: u64,
 }
 
 /// Where the time of a step went, and how far memory rose meanwhile.
@@ -169,7 +182,8 @@ impl RankStanding {
         }
     }
 
-    fn is_final(self) -> bool {
+    /// Whether its process has ended.
+    pub fn is_final(self) -> bool {
         matches!(self, RankStanding::Completed | RankStanding::Stopped | RankStanding::Failed)
     }
 }
@@ -348,7 +362,13 @@ impl RunBook {
                 peaks: step.phase_peaks,
             };
         }
-        if book.attempt.max(1) < self.attempt {
+        let attempt = book.attempt.max(1);
+        let speed = Speed { rank, seconds: step.seconds, tokens: step.tokens };
+        let kept = self.attempts.entry(attempt).or_default().entry(step.step).or_insert(speed);
+        if rank <= kept.rank {
+            *kept = speed;
+        }
+        if attempt < self.attempt {
             return;
         }
         if std::mem::take(&mut self.begins) {
@@ -468,6 +488,9 @@ mod tests {
         }
         assert_eq!(book.attempt, 2);
         assert_eq!(book.steps.keys().copied().collect::<Vec<_>>(), [1], "step 2 is of the first attempt");
+        let steps = |attempt| book.attempts[&attempt].keys().copied().collect::<Vec<u64>>();
+        assert_eq!((steps(1), steps(2)), (vec![1, 2], vec![1]));
+        assert!(book.attempts.values().flat_map(|steps| steps.values()).all(|speed| speed.rank == 0));
         for rank in book.ranks.values() {
             assert_eq!((rank.standing, rank.attempt), (RankStanding::Training, 2));
             assert_eq!(rank.last_step.as_ref().map(|(number, _)| *number), Some(1));
@@ -547,6 +570,7 @@ mod tests {
             instead_of: None,
             from_step: Some(4),
             predicted_step_seconds: None,
+            predicted_whole_step_seconds: None,
             failed_unix_ms: 0,
         };
         let done = Recovered { attempt: 2, step: 5, restart_seconds: 0.5, seconds: 2.0 };

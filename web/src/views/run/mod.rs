@@ -4,6 +4,8 @@ mod calibrate;
 mod compare;
 mod curves;
 mod curves_table;
+mod dead;
+mod going_on;
 mod list;
 mod phases;
 mod ranks;
@@ -158,7 +160,7 @@ fn RunDetail() -> impl IntoView {
                     </div>
                 </div>
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
-                <RecoveredLines/>
+                <RecoveredLines summary=summary/>
                 <SavedLine summary=summary/>
                 <MissingRecords/>
                 <LatestFigures/>
@@ -167,7 +169,7 @@ fn RunDetail() -> impl IntoView {
                 <Curves/>
                 <PhaseTable/>
                 <MemoryCompare summary=summary/>
-                <RankStates/>
+                <RankStates summary=summary/>
                 <Output/>
             </section>
         }
