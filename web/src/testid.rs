@@ -151,6 +151,12 @@ pub const FAILED_MARK: &str = "failed-mark";
 pub const FAILED_CLICKS: &str = "failed-clicks";
 /// Opens the study of what failed GPUs cost.
 pub const STUDY: &str = "failure-study";
+/// Share of GPUs that are down in the failure study, per cent.
+pub const STUDY_RATE: &str = "study-rate";
+/// Power of a boosted GPU in it, over its design power.
+pub const STUDY_POWER: &str = "study-power";
+/// Draws of a point of it.
+pub const STUDY_DRAWS: &str = "study-draws";
 /// What the study is drawn against.
 pub const STUDY_AGAINST: &str = "study-against";
 /// The study's figures.

@@ -1,7 +1,7 @@
 //! What a run has recorded, as the page keeps it: the curve, the ranks, what they printed. Records are read in any
 //! order and any number of times; the book comes out the same.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planner::wire::{
     Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Recovered, Recovering, Resumed, Saved, Step,
@@ -29,6 +29,8 @@ pub struct RunBook {
     pub traces: BTreeMap<(u64, u64), (u64, Trace)>,
     /// The latest attempt that a rank has joined; steps and traces are of that one. 0 before any has.
     pub attempt: u64,
+    /// Ranks that the launcher has started since it last went on after a failure; none where none has.
+    started: BTreeSet<u64>,
     /// An attempt has joined of which no step is known yet.
     begins: bool,
     /// The loss on data that is held out, by step.
@@ -230,6 +232,7 @@ impl RunBook {
     fn take(&mut self, writer: Option<u64>, event: Event) {
         match event {
             Event::Started { rank, .. } => {
+                self.started.insert(rank);
                 self.ranks.entry(rank).or_default();
             }
             Event::Joined(joined) => {
@@ -294,6 +297,7 @@ impl RunBook {
                 book.last_words = Some(LastWords { how, lines: last_lines });
             }
             Event::Recovering(began) => {
+                self.started.clear();
                 self.recoveries.insert(began.attempt, (began, None));
             }
             Event::Recovered(done) => {
@@ -389,8 +393,12 @@ impl RunBook {
         }
     }
 
-    /// The ranks of the latest attempt: after a failure there may be fewer than before.
+    /// The ranks of the latest attempt: after a failure there may be fewer than before, and any of them.
     pub fn present(&self) -> BTreeMap<u64, RankBook> {
+        if !self.started.is_empty() {
+            let known = |rank: &u64| self.ranks.get(rank).map(|book| (*rank, book.clone()));
+            return self.started.iter().filter_map(known).collect();
+        }
         let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt >= self.attempt);
         let count = latest.map_or(u64::MAX, |(_, (began, _))| began.world_size);
         self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())).collect()
@@ -580,6 +588,11 @@ mod tests {
         book.add(vec![record(4, Event::Recovering(began)), record(5, Event::Recovered(done))], true, 0);
         assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert!(book.recoveries[&2].1.is_some());
+        // Those that go on may be any.
+        let again = [0, 3].map(|rank| record(6 + rank, Event::Started { rank, pid: 2 }));
+        book.add(again.to_vec(), true, 0);
+        assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 3]);
+        book.started.clear();
         book.attempt = 3;
         assert_eq!(book.present().len(), 4);
     }

@@ -4,6 +4,7 @@ use leptos::html::Button;
 use leptos::prelude::*;
 use planner::wire::RunSummary;
 
+use super::going_on::goes_on_with;
 use crate::hub::hub;
 use crate::testid;
 
@@ -26,11 +27,10 @@ pub fn ConfirmDead(
     });
     let then = move || {
         let going_on = summary.with(|summary| summary.as_ref().map(|summary| summary.info.going_on))?;
-        Some(if going_on.stops() {
-            "The run ends with it, as it was started to".to_owned()
-        } else {
-            format!("The run then goes on by `{}` from its newest checkpoint", going_on.on_failure.name())
-        })
+        Some(goes_on_with(going_on.on_failure).map_or_else(
+            || "The run ends with it, as it was started to".to_owned(),
+            |with| format!("The run then goes on with {with}, from its newest checkpoint"),
+        ))
     };
     let end = move |rank| {
         let run = summary.with_untracked(|summary| summary.as_ref().map(|summary| summary.info.id.clone()));

@@ -5,13 +5,13 @@ use planner::wire::{GoingOn, OnFailure};
 
 use crate::testid;
 
-/// What each choice is called.
-fn label(choice: OnFailure) -> &'static str {
+/// With what a run goes on by each choice; none where it ends.
+pub fn goes_on_with(choice: OnFailure) -> Option<&'static str> {
     match choice {
-        OnFailure::Stop => "the run ends",
-        OnFailure::Ntp => "go on with fewer tensor-parallel slots",
-        OnFailure::Drop => "go on with fewer replicas",
-        OnFailure::Spare => "spares step in",
+        OnFailure::Stop => None,
+        OnFailure::Ntp => Some("fewer tensor-parallel slots"),
+        OnFailure::Drop => Some("fewer replicas"),
+        OnFailure::Spare => Some("spares instead"),
     }
 }
 
@@ -30,11 +30,13 @@ pub fn GoingOnInputs(going_on: RwSignal<GoingOn>) -> impl IntoView {
     };
     let options = OnFailure::ALL.map(|choice| {
         let is_chosen = move || going_on.with(|asked| asked.on_failure == choice);
-        view! { <option value=choice.name() selected=is_chosen>{label(choice)}</option> }
+        let label = goes_on_with(choice)
+            .map_or_else(|| "the run ends".to_owned(), |with| format!("go on with {with}"));
+        view! { <option value=choice.name() selected=is_chosen>{label}</option> }
     });
     view! {
         <div class="row">
-            <label>"When a GPU fails"
+            <label>"When a GPU fails "
                 <select data-testid=testid::ON_FAILURE on:change=choose>{options}</select>
             </label>
             <Show when=move || going_on.with(|asked| !asked.stops())>
@@ -59,7 +61,7 @@ fn Whole(
     set: Callback<u64>,
 ) -> impl IntoView {
     view! {
-        <label>{label}
+        <label>{label}" "
             <input type="number" min="0" max=most data-testid=hook prop:value=move || value.get().to_string()
                 on:change=move |event| set.run(event_target_value(&event).parse().unwrap_or(u64::MAX))/>
         </label>
