@@ -12,7 +12,7 @@ use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use planner::layout::executor_limits;
-use planner::wire::PlanFile;
+use planner::wire::{GoingOn, PlanFile};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
 use self::inputs::{Choice, OptionInput, SiteInput};
@@ -84,6 +84,8 @@ impl Chosen {
             command: planner::launch::words(&command),
             startup: Vec::new(),
             environment: None,
+            going_on: GoingOn::STOP,
+            spare_nodes: 0,
             strict: false,
         }
     }
