@@ -24,6 +24,7 @@ use crate::testid;
 use calibrate::StepCompare;
 use compare::MemoryCompare;
 use curves::Curves;
+pub use going_on::goes_on_with;
 use list::RunList;
 use phases::PhaseTable;
 use ranks::{Output, RankStates};
