@@ -42,7 +42,7 @@ use crate::frameworks::recipe::Among;
 use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
-use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
+use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups, packed_ranks};
 use crate::shard::{self, RankShards};
 use crate::time;
 use crate::wire::{
@@ -299,15 +299,25 @@ impl Plan {
                 let embedding = layout::embedding_group(&self.layout, &self.model);
                 let megatron = self.runtime == Runtime::Megatron;
                 let instances = self.instances();
+                let besides = Besides { experts, megatron, instances };
                 match &self.nonuniform {
-                    None => {
-                        layout::groups(&self.layout, Besides { experts, megatron, instances }, &embedding)
-                    }
+                    None => layout::groups(&self.layout, besides, &embedding),
                     Some(nonuniform) => {
-                        nonuniform_groups(&self.layout, &nonuniform.shrunk, experts, &embedding)
+                        // With one instance: those of several are whole groups of replicas.
+                        let besides = Besides { instances: 1, ..besides };
+                        nonuniform_groups(&self.layout, &nonuniform.shrunk, besides, &embedding)
                     }
                 }
             }
+        }
+    }
+
+    /// Ranks that go on in the order of a launch without gaps: a rank's place is the number that it then has. Those of reduced replicas
+    /// come first.
+    pub fn packed_ranks(&self) -> Vec<u64> {
+        match &self.nonuniform {
+            None => (0..self.world_size()).collect(),
+            Some(nonuniform) => packed_ranks(&self.layout, &nonuniform.shrunk),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Speed of planner's core: `cargo xtask bench`.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, sweep};
 use planner::schedule::Pipeline;
 use planner::search::{Partial, Request, Search};
 use planner::time::simulate::{ChunkSeconds, StageCosts, simulate};
@@ -42,6 +43,20 @@ fn benches(criterion: &mut Criterion) {
     criterion.bench_function("plan of 131,072 ranks with 1% failed, and its groups", |bench| {
         bench.iter(|| Plan::resolve(&failing).plan.map(|plan| plan.groups().len()));
     });
+    let (_, whole) = plan("llama-3.1-405b", 16_384, r#"{"tp":8,"pp":2}"#);
+    for (what, against) in
+        [("share that is down", Against::Rate), ("size", Against::Gpus), ("group", Against::Domain)]
+    {
+        criterion.bench_function(
+            &format!("failures of 131,072 GPUs by {what}, 200 draws a point"),
+            |bench| {
+                bench.iter(|| {
+                    let at = (RATE, Boost::of_power(MOST_POWER));
+                    sweep(&whole, against, &against.values(&whole), at, (DRAWS, SEED))
+                });
+            },
+        );
+    }
     let (_, even) = plan("deepseek-v3", 256, r#"{"ep":8}"#);
     criterion.bench_function("layouts of DeepSeek-V3 on 2,048 GPUs", |bench| {
         bench.iter(|| planner::layout::valid_layouts(&even));

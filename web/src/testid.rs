@@ -151,6 +151,12 @@ pub const FAILED_MARK: &str = "failed-mark";
 pub const FAILED_CLICKS: &str = "failed-clicks";
 /// Opens the study of what failed GPUs cost.
 pub const STUDY: &str = "failure-study";
+/// Share of GPUs that are down in the failure study, per cent.
+pub const STUDY_RATE: &str = "study-rate";
+/// Power of a boosted GPU in it, over its design power.
+pub const STUDY_POWER: &str = "study-power";
+/// Draws of a point of it.
+pub const STUDY_DRAWS: &str = "study-draws";
 /// What the study is drawn against.
 pub const STUDY_AGAINST: &str = "study-against";
 /// The study's figures.
@@ -283,6 +289,20 @@ pub const RUN_SAVED: &str = "run-saved";
 pub const HELD_OUT_LOSS: &str = "held-out-loss";
 /// How the shown run went on after ranks had died.
 pub const RUN_RECOVERED: &str = "run-recovered";
+/// What a run that is started does when ranks of it die: one of these, the spares, and how often.
+pub const ON_FAILURE: &str = "on-failure";
+/// GPUs that stand by.
+pub const SPARES: &str = "spares";
+/// How often it goes on without a new step.
+pub const MAX_RECOVERIES: &str = "max-recoveries";
+/// Asks whether a rank of the shown run shall be ended; carries `data-rank`.
+pub const MARK_DEAD: &str = "mark-dead";
+/// Ends it.
+pub const MARK_DEAD_NOW: &str = "mark-dead-now";
+/// Has the shown run return to its whole plan.
+pub const RUN_WHOLE: &str = "run-whole";
+/// Predicted and measured speed by attempt; rows carry `data-attempt`.
+pub const RUN_ATTEMPTS: &str = "run-attempts";
 /// Stops the shown run.
 pub const RUN_STOP: &str = "run-stop";
 /// State word of the shown run: `running`, `completed`, `stopped`, `failed`, `lost`.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{Exit, Failure, exit, input, say, text};
 use crate::probe;
-use crate::run::{Asked, MAX_RANKS_HERE, Place, Programs, Request, history, run};
+use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
 ///
@@ -152,7 +152,7 @@ impl Calibrate {
                 runs: folder.clone(),
                 place: Place::New { id: None, resume: None },
                 ranks_per_gpu: 1,
-                on_failure: Asked::STOP,
+                going_on: planner::wire::GoingOn::STOP,
                 slurm: false,
             };
             let finished = run(request, &programs)?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use planner::nonuniform::{Against, DRAWS, RATE, SEED, Study, StudyPoint, sweep};
+use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, Study, StudyPoint, sweep};
 use serde::Serialize;
 
 use super::{Exit, Failure, estimate::resolved, exit, source, text};
@@ -25,9 +25,10 @@ pub struct Failures {
     /// Draws for each row
     #[arg(long, default_value_t = DRAWS)]
     draws: u64,
-    /// How much faster GPUs of a reduced group can run, such as 1.15
-    #[arg(long, default_value_t = 1.0)]
-    boost: f64,
+    /// The most power that GPUs of a reduced group are given, over their design power: 1 for none, 1.3 at most, beyond which nothing was
+    /// measured
+    #[arg(long, value_name = "TIMES", default_value_t = MOST_POWER)]
+    power: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, ValueEnum)]
@@ -80,15 +81,19 @@ impl Failures {
         if let Some(value) = self.values.iter().find(|value| !by_rate && odd(value)) {
             return Err(Failure::usage(format!("--values {value}: a number of GPUs is 1 or more")));
         }
-        if !self.boost.is_finite() || self.boost < 1.0 {
-            return Err(Failure::usage(format!("--boost {}: a boost is 1 or more", self.boost)));
+        if !(1.0..=MOST_POWER).contains(&self.power) {
+            return Err(Failure::usage(format!(
+                "--power {}: power over a GPU's design power is from 1 to {MOST_POWER}",
+                self.power
+            )));
         }
+        let boost = Boost::of_power(self.power);
         let against = self.against.against();
         let asked = if by_rate { rates } else { &self.values };
         let values = if asked.is_empty() { against.values(&plan) } else { asked.clone() };
         let rate = self.rates.first().copied().unwrap_or(RATE);
-        let points = sweep(&plan, against, &values, (rate, self.boost), (self.draws, SEED));
-        let study = Study::of(&plan, self.boost);
+        let points = sweep(&plan, against, &values, (rate, boost), (self.draws, SEED));
+        let study = Study::of(&plan, boost);
         if json {
             let version = planner::wire::VERSION;
             exit::print_json(&Report { version, study, against, draws: self.draws, seed: SEED, points })?;
@@ -121,7 +126,7 @@ fn readable(study: &Study, points: &[StudyPoint]) -> String {
         "drop, packed %",
         "nonuniform %",
         "boosted %",
-        "spare groups",
+        "boosted energy",
     ];
     let mut rows = vec![header.map(str::to_owned).to_vec()];
     let percent = |share: f64| format!("{:.2}", share * 100.0);
@@ -136,8 +141,25 @@ fn readable(study: &Study, points: &[StudyPoint]) -> String {
             percent(lost.drop_packed),
             percent(lost.nonuniform),
             percent(lost.nonuniform_boosted),
-            format!("{:.1}", lost.spare_domains),
+            format!("{:+.2} %", (lost.boosted_energy - 1.0) * 100.0),
         ]
+    }));
+    out.push_str(&text::table(&rows));
+    out.push_str(&format!(
+        "\nBoosted: up to {:.2} times the power for GPUs of reduced groups, which makes them {:.1} % faster; energy is of a token\n\n\
+         For a step to keep its batch, spare groups that stand by, and the share of all GPUs that are idle for it\n\n",
+        study.boost.power,
+        (study.boost.speed - 1.0) * 100.0
+    ));
+    let header = ["GPUs", "group", "% down", "drop", "idle %", "nonuniform", "idle %", "boosted", "idle %"];
+    let mut rows = vec![header.map(str::to_owned).to_vec()];
+    rows.extend(points.iter().map(|point| {
+        let lost = &point.expected;
+        let mut row = vec![text::thousands(point.gpus), point.domain.to_string(), percent(point.rate)];
+        for spares in [lost.spare_domains, lost.spare_domains_nonuniform, lost.spare_domains_boosted] {
+            row.extend([format!("{spares:.1}"), percent(point.idle(spares))]);
+        }
+        row
     }));
     out.push_str(&text::table(&rows));
     out

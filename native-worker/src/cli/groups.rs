@@ -1,5 +1,6 @@
 //! `shardplan groups PLAN [--rank N]`.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use planner::layout::{Group, Link, link};
@@ -13,6 +14,9 @@ struct Crossing<'a> {
     #[serde(flatten)]
     group: &'a Group,
     link: Link,
+    /// With packed numbers, those of the whole world.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    of: Option<&'a [u64]>,
 }
 
 /// List the process groups, in the order in which every rank creates them
@@ -23,6 +27,9 @@ pub struct Groups {
     /// Only the groups that this rank is in
     #[arg(long)]
     rank: Option<u64>,
+    /// Ranks by the numbers that they have in a launch without the GPUs that stop, in which reduced replicas come first
+    #[arg(long)]
+    packed: bool,
 }
 
 impl Groups {
@@ -40,23 +47,40 @@ impl Groups {
             }
             groups.retain(|group| group.ranks.contains(&rank));
         }
+        let mut shown = groups.clone();
+        let packed = plan.packed_ranks();
+        if self.packed {
+            let numbers: HashMap<u64, u64> = packed.iter().copied().zip(0..).collect();
+            for group in &mut shown {
+                group.ranks = group.ranks.iter().filter_map(|rank| numbers.get(rank).copied()).collect();
+            }
+        }
+        // Where a rank stands is told by its number in the whole world.
         let crossed = |group: &Group| link(&plan.cluster, &group.ranks);
+        let both = || shown.iter().zip(&groups);
         if json {
-            let rows: Vec<Crossing> =
-                groups.iter().map(|group| Crossing { group, link: crossed(group) }).collect();
-            exit::print_json(&rows)?;
+            let row = |(group, whole)| Crossing {
+                group,
+                link: crossed(whole),
+                of: self.packed.then_some(whole.ranks.as_slice()),
+            };
+            exit::print_json(&both().map(row).collect::<Vec<_>>())?;
         } else {
+            let listed = |ranks: &[u64]| ranks.iter().map(u64::to_string).collect::<Vec<String>>().join(" ");
             let mut rows = vec![["kind", "index", "link", "ranks"].map(str::to_owned).to_vec()];
-            rows.extend(groups.iter().map(|group| {
-                let ranks: Vec<String> = group.ranks.iter().map(u64::to_string).collect();
-                vec![
-                    text::snake(&group.kind),
-                    group.index.to_string(),
-                    text::snake(&crossed(group)),
-                    ranks.join(" "),
-                ]
+            rows.extend(both().map(|(group, whole)| {
+                let link = text::snake(&crossed(whole));
+                vec![text::snake(&group.kind), group.index.to_string(), link, listed(&group.ranks)]
             }));
-            exit::print(&text::table(&rows))?;
+            let order = if self.packed {
+                format!(
+                    "ranks of the whole world, in the order of their packed numbers: {}\n\n",
+                    listed(&packed)
+                )
+            } else {
+                String::new()
+            };
+            exit::print(&(order + &text::table(&rows)))?;
         }
         Ok(Exit::Yes)
     }

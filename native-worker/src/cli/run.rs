@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use planner::wire::{OnFailure, Outcome};
+use planner::wire::{GoingOn, OnFailure, Outcome};
 
 use super::source::Source;
 use super::{Exit, Failure, exit, say};
-use crate::run::{Asked, Origin, Place, Programs, Request, run};
+use crate::run::{Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -23,23 +23,14 @@ pub struct Run {
     /// checkpoint, in any layout.
     #[arg(long, value_name = "RUN")]
     resume: Option<PathBuf>,
-    /// What the run does when ranks die: ntp, drop, spare or stop
-    ///
-    /// It goes on from its newest checkpoint. `spare` puts spare GPUs in the places of those that are lost; `drop` trains with
-    /// fewer replicas and `ntp` with fewer tensor-parallel slots in the replicas that lost some, once no spare is left. Both keep
-    /// the global batch, and say and record another where it can't be divided. `shardplan run --resume` returns to the whole
-    /// plan.
-    #[arg(long, value_name = "HOW", default_value = "stop", value_parser = policies())]
-    on_failure: OnFailure,
+    #[command(flatten)]
+    on_failures: OnFailures,
     /// Start ranks by srun on the nodes of the Slurm allocation that this is called in; nodes beside the plan's stand by
     #[arg(long)]
     slurm: bool,
     /// GPUs of this machine beside the plan's that stand by; on a CPU, processes
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=64))]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=GoingOn::MOST_SPARES))]
     spares: u64,
-    /// How often it goes on without having done a new step since
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    max_recoveries: u64,
     /// Ranks that may share a GPU, where there is one
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     ranks_per_gpu: u64,
@@ -49,12 +40,38 @@ pub struct Run {
     /// A Python that has torch 2.11; by default the one that `cargo xtask` installed, or python3
     #[arg(long, value_name = "PYTHON", env = "SHARDPLAN_TORCH", hide_env_values = true)]
     torch: Option<PathBuf>,
+    /// The folder of libtorch 2.11 itself, where no Python has it
+    #[arg(long, value_name = "DIR")]
+    torch_lib: Option<PathBuf>,
     /// The run's id, chosen by the hub
     #[arg(long, hide = true)]
     id: Option<String>,
     /// Leave the caller's session, so that the run outlives it
     #[arg(long, hide = true)]
     detached: bool,
+}
+
+/// What a run does when ranks of it die.
+#[derive(Debug, clap::Args)]
+pub struct OnFailures {
+    /// What the run does when ranks die: ntp, drop, spare or stop
+    ///
+    /// It goes on from its newest checkpoint. `spare` puts spare GPUs in the places of those that are lost; `drop` trains with
+    /// fewer replicas and `ntp` with fewer tensor-parallel slots in the replicas that lost some, once no spare is left. Both keep
+    /// the global batch, and say and record another where it can't be divided. `shardplan run --resume` returns to the whole
+    /// plan.
+    #[arg(long, value_name = "HOW", default_value = "stop", value_parser = policies())]
+    on_failure: OnFailure,
+    /// How often it goes on without having done a new step since
+    #[arg(long, value_name = "N", default_value_t = GoingOn::STOP.max_recoveries, value_parser = clap::value_parser!(u64).range(1..=GoingOn::MOST_RECOVERIES))]
+    max_recoveries: u64,
+}
+
+impl OnFailures {
+    /// What is asked for, with so many spares.
+    pub fn going_on(&self, spares: u64) -> GoingOn {
+        GoingOn { on_failure: self.on_failure, spares, max_recoveries: self.max_recoveries }
+    }
 }
 
 /// The words of `--on-failure`.
@@ -76,7 +93,7 @@ impl Run {
         {
             return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
         }
-        let programs = Programs::new(self.rank_binary, self.torch);
+        let programs = Programs::new(self.rank_binary, self.torch).with_libraries(self.torch_lib);
         let origin = self.resume.as_deref().map(|named| Origin::find(&self.runs, named)).transpose()?;
         let (plan, place) = match origin {
             Some(origin) if !self.source.names_a_plan() => {
@@ -96,13 +113,13 @@ impl Run {
             }
             None => (self.source.plan()?.file, Place::New { id: self.id, resume: None }),
         };
-        let on_failure = Asked { policy: self.on_failure, spares: self.spares, most: self.max_recoveries };
+        let going_on = self.on_failures.going_on(self.spares);
         let request = Request {
             plan,
             runs: self.runs,
             place,
             ranks_per_gpu: self.ranks_per_gpu,
-            on_failure,
+            going_on,
             slurm: self.slurm,
         };
         let finished = run(request, &programs)?;

@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use planner::Finding;
 use planner::finding::has_error;
 use planner::launch::{self, ScriptOptions, Site};
+use planner::wire::GoingOn;
 
 use super::source::Source;
 use super::{Exit, Failure, estimate::resolved, exit, say, text};
@@ -36,6 +37,11 @@ pub struct Script {
     /// Values of the site: account, partition, shared_dir, image, ... (TOML)
     #[arg(long, value_name = "SITE.toml")]
     site: Option<PathBuf>,
+    #[command(flatten)]
+    going_on: super::run::OnFailures,
+    /// Nodes beside the plan's that stand by (with --on-failure)
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=GoingOn::MOST_SPARES))]
+    spare_nodes: u64,
     /// Refuse to write a script with placeholders
     #[arg(long)]
     strict: bool,
@@ -107,6 +113,8 @@ impl Script {
             command: self.command.clone(),
             startup: Vec::new(),
             environment: None,
+            going_on: self.going_on.going_on(0),
+            spare_nodes: self.spare_nodes,
             strict: self.strict,
         }
     }
@@ -202,6 +210,8 @@ mod tests {
                     command,
                     startup: Vec::new(),
                     environment: None,
+                    going_on: GoingOn::STOP,
+                    spare_nodes: 0,
                     array: Some("0-3%2".into()),
                     het: Some("2:left,6".into()),
                     task: launch::Task::Generate,

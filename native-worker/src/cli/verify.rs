@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{Exit, Failure, estimate::resolved, exit, say, source, text};
 use crate::probe;
-use crate::run::{Asked, MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, run};
+use crate::run::{MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, run};
 
 /// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
 ///
@@ -138,7 +138,7 @@ impl Verify {
             runs: keep,
             place: Place::New { id: None, resume: None },
             ranks_per_gpu: self.ranks_per_gpu,
-            on_failure: Asked::STOP,
+            going_on: planner::wire::GoingOn::STOP,
             slurm: false,
         };
         let finished = run(request, &programs)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planner::Plan;
-use planner::wire::{PlanFile, ProcessId, RunState};
+use planner::wire::{Event, GoingOn, PlanFile, ProcessId, RunInfo, RunState};
 use tokio::io::AsyncWriteExt;
 
 use super::{Hub, slurm};
@@ -24,9 +24,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// A sentence: what is wrong with the plan, or what is missing.
-pub async fn start(hub: Arc<Hub>, plan: PlanFile) -> Result<String, String> {
+pub async fn start(hub: Arc<Hub>, plan: PlanFile, going_on: GoingOn) -> Result<String, String> {
     let resolved = Plan::resolve(&plan);
-    if resolved.plan.is_none() {
+    let Some(known) = &resolved.plan else {
         let errors: Vec<String> = resolved
             .findings
             .iter()
@@ -34,9 +34,12 @@ pub async fn start(hub: Arc<Hub>, plan: PlanFile) -> Result<String, String> {
             .map(|finding| format!("{}: {}", finding.field, finding.message))
             .collect();
         return Err(format!("The plan can't be run. {}", errors.join("; ")));
+    };
+    if let Some(why) = going_on.refusal(known.run.checkpoint.is_some(), going_on.spares) {
+        return Err(format!("The run can't be started so. {why}"));
     }
     let id = new_id().map_err(|error| format!("{error:#}"))?;
-    begin(&hub, &id, Beginning::Plan(&plan)).await
+    begin(&hub, &id, (Beginning::Plan(&plan), going_on)).await
 }
 
 /// Goes on with a run that has ended, in its own folder.
@@ -44,11 +47,9 @@ pub async fn start(hub: Arc<Hub>, plan: PlanFile) -> Result<String, String> {
 /// # Errors
 /// A sentence: what is wrong with the run, or what is missing.
 pub async fn resume(hub: Arc<Hub>, run: String) -> Result<String, String> {
-    let known = RunFolder::at(&hub.settings.runs, &run).is_some_and(|folder| folder.path().is_dir());
-    if !known {
-        return Err(format!("There is no run {run:?} in the hub's folder"));
-    }
-    begin(&hub, &run, Beginning::Checkpoint).await
+    let folder = folder_of(&hub, &run)?;
+    let going_on = folder.info().map_or(GoingOn::STOP, |info| info.going_on);
+    begin(&hub, &run, (Beginning::Checkpoint, going_on)).await
 }
 
 /// What a run begins from.
@@ -59,8 +60,27 @@ enum Beginning<'a> {
     Checkpoint,
 }
 
+/// The folder of a run of this hub's.
+fn folder_of(hub: &Hub, run: &str) -> Result<RunFolder, String> {
+    RunFolder::at(&hub.settings.runs, run)
+        .filter(|folder| folder.path().is_dir())
+        .ok_or_else(|| format!("There is no run {run:?} in the hub's folder"))
+}
+
+/// The folder and description of a run that this hub may do something to; `refused` makes a sentence of why it may not.
+fn own(hub: &Hub, run: &str, refused: impl Fn(String) -> String) -> Result<(RunFolder, RunInfo), String> {
+    let folder = folder_of(hub, run)?;
+    if let Some(refusal) = folder.refusal() {
+        return Err(refused(refusal));
+    }
+    let info = folder.info().ok_or_else(|| refused("it has no run.json".to_owned()))?;
+    run_folder::check_written_by_us(&folder.path().join("run.json"))
+        .map_err(|error| refused(error.to_string()))?;
+    Ok((folder, info))
+}
+
 /// Starts the launcher of a run and waits until it has said in the run's folder that it is there.
-async fn begin(hub: &Hub, id: &str, from: Beginning<'_>) -> Result<String, String> {
+async fn begin(hub: &Hub, id: &str, from: (Beginning<'_>, GoingOn)) -> Result<String, String> {
     let Ok(_permit) = hub.starting.acquire().await else { return Err("The hub is about to end".to_owned()) };
     let folder = RunFolder::at(&hub.settings.runs, id);
     let attempts = || folder.as_ref().and_then(RunFolder::info).map_or(0, |info| info.attempts);
@@ -93,16 +113,23 @@ async fn begin(hub: &Hub, id: &str, from: Beginning<'_>) -> Result<String, Strin
 
 /// Starts `shardplan run` and hands it the plan. What it says goes to a file without a name: a pipe would end it
 /// once the hub is gone.
-async fn launch(hub: &Hub, id: &str, from: &Beginning<'_>) -> std::io::Result<(tokio::process::Child, File)> {
+async fn launch(
+    hub: &Hub,
+    id: &str,
+    (from, going_on): &(Beginning<'_>, GoingOn),
+) -> std::io::Result<(tokio::process::Child, File)> {
     let complaint = tempfile::tempfile()?;
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
     command
-        .args(["run", "--detached", "--runs"])
+        .args(["run", RunInfo::DETACHED, "--runs"])
         .arg(&hub.settings.runs)
         .args(match from {
             Beginning::Plan(_) => vec!["-", "--id", id],
             Beginning::Checkpoint => vec!["--resume", id],
         })
+        .args(["--on-failure", going_on.on_failure.name()])
+        .args(["--spares", &going_on.spares.to_string()])
+        .args(["--max-recoveries", &going_on.max_recoveries.to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(complaint.try_clone()?);
@@ -150,19 +177,10 @@ fn lives(hub: &Hub, run: &str) -> bool {
 /// # Errors
 /// A sentence, when the run is not there, is not ours, or can't be asked.
 pub async fn stop(hub: Arc<Hub>, run: String) -> Result<(), String> {
-    let folder = RunFolder::at(&hub.settings.runs, &run).filter(|folder| folder.path().is_dir());
-    let Some(folder) = folder else { return Err(format!("There is no run {run:?} in the hub's folder")) };
     let refused = |why: String| format!("Run {run} is not stopped from here: {why}");
+    let (folder, info) = own(&hub, &run, refused)?;
     let plan = folder.plan().and_then(|plan| Plan::resolve(&plan).plan);
     let grace = stop_grace(plan.is_some_and(|plan| plan.run.checkpoint.is_some()));
-    if let Some(refusal) = folder.refusal() {
-        return Err(refused(refusal));
-    }
-    let Some(info) = folder.info() else {
-        return Err(format!("Run {run} has no run.json, so it can't be stopped"));
-    };
-    run_folder::check_written_by_us(&folder.path().join("run.json"))
-        .map_err(|error| refused(error.to_string()))?;
     // Before anything is asked, so that a copy says at once that it is one.
     let find = |named| holding::launcher(&folder, &info, named).map_err(refused);
     info.launcher.as_ref().map(find).transpose()?;
@@ -193,6 +211,50 @@ pub async fn stop(hub: Arc<Hub>, run: String) -> Result<(), String> {
     let Some(job) = info.slurm_job.clone() else { return Ok(()) };
     let cancelled = tokio::task::spawn_blocking(move || slurm::cancel(&info, &job)).await;
     cancelled.unwrap_or_else(|_| Err("Slurm could not be asked".to_owned()))
+}
+
+/// Takes a GPU of a run for lost: ends its rank's process at once, as a GPU that fails would. Only of a run that was started by a hub, by a
+/// launcher that lives here, and only the process that this one recorded as the rank's.
+///
+/// # Errors
+/// A sentence, when the run or the rank is not there, or is not ours to end.
+pub fn mark_dead(hub: &Hub, run: &str, rank: u64) -> Result<(), String> {
+    let refused = |why: String| format!("Rank {rank} of run {run} is not ended from here: {why}");
+    let (folder, info) = own(hub, run, refused)?;
+    let Some(named) = info.launcher.as_ref().filter(|_| info.was_started_by_a_hub()) else {
+        return Err(refused("it was not started by a hub".to_owned()));
+    };
+    match holding::launcher(&folder, &info, named).map_err(refused)? {
+        Launcher::Lives(_) => {}
+        Launcher::Gone => return Err(refused("the run has ended".to_owned())),
+        Launcher::Elsewhere => return Err(refused(format!("it was started on {}", info.host))),
+    }
+    let held = holding::rank(&folder, named, &info.host, rank)
+        .ok_or_else(|| refused("no such rank of it is running".to_owned()))?;
+    held.kill();
+    Ok(())
+}
+
+/// Has a run that lost GPUs return to its whole plan after this step.
+///
+/// # Errors
+/// A sentence, when the run is not there, is not ours, has lost nothing or can't be asked.
+pub fn return_to_whole(hub: &Hub, run: &str) -> Result<(), String> {
+    let refused = |why: String| format!("Run {run} does not return to its whole plan: {why}");
+    let (folder, info) = own(hub, run, refused)?;
+    if !lives(hub, run) {
+        return Err(refused("it does not run; go on with it, and it has its whole plan".to_owned()));
+    }
+    // Asked of a run that has it, the word would be heard after the next failure.
+    let last =
+        holding::launcher_events(&folder, &info.host).into_iter().rev().find_map(|event| match event {
+            Event::Recovering(began) => Some(began),
+            _ => None,
+        });
+    if last.is_none_or(|began| began.attempt < info.attempts || began.dead.is_empty()) {
+        return Err(refused("it has lost nothing".to_owned()));
+    }
+    folder.ask_for_whole().map_err(|error| refused(format!("{error:#}")))
 }
 
 /// Ends ranks whose launcher is gone. A signal asks a rank to end after its step, as the control file does that a full disk

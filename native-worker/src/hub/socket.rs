@@ -206,10 +206,10 @@ impl Page {
                     watch.abort();
                 }
             }
-            ToHub::Start { plan } => {
+            ToHub::Start { plan, going_on } => {
                 // A start that has begun is not given up because the page goes, so it is nobody's task.
                 tokio::spawn(async move {
-                    let answer = match control::start(hub, *plan).await {
+                    let answer = match control::start(hub, *plan, going_on).await {
                         Ok(run) => ToPage::Started { run },
                         Err(message) => ToPage::Error { message },
                     };
@@ -224,6 +224,12 @@ impl Page {
                     };
                     let _ = queue.send(answer).await;
                 });
+            }
+            ToHub::MarkDead { run, rank } => {
+                self.tasks.spawn_blocking(move || tell(&queue, control::mark_dead(&hub, &run, rank)));
+            }
+            ToHub::ReturnToWhole { run } => {
+                self.tasks.spawn_blocking(move || tell(&queue, control::return_to_whole(&hub, &run)));
             }
             ToHub::Stop { run } => {
                 tokio::spawn(async move {
@@ -253,6 +259,13 @@ impl Page {
         }
         let task = self.tasks.spawn(follow::follow(folder, run.clone(), self.queue.clone()));
         self.watches.insert(run, task);
+    }
+}
+
+/// Tells a page why its request could not be met.
+fn tell(queue: &mpsc::Sender<ToPage>, done: Result<(), String>) {
+    if let Err(message) = done {
+        let _ = queue.blocking_send(ToPage::Error { message });
     }
 }
 

@@ -118,7 +118,7 @@ fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use planner::wire::ProcessId;
+    use planner::wire::{GoingOn, ProcessId};
 
     fn info(slurm: bool) -> RunInfo {
         RunInfo {
@@ -135,6 +135,7 @@ mod tests {
             slurm_cluster: None,
             world_size: 2,
             attempts: 1,
+            going_on: GoingOn::STOP,
             source: None,
         }
     }

@@ -117,6 +117,39 @@ pub fn find_torch(named: Option<&Path>) -> Result<Torch, String> {
     Err(sentence(&problems))
 }
 
+/// The torch whose libraries are in `lib`: what it is stands in the file beside that folder.
+///
+/// # Errors
+/// When that is no torch, or another than ranks run on.
+pub fn torch_of(lib: &Path) -> Result<Torch, String> {
+    let file = lib.join("..").join("version.py");
+    let text = std::fs::read_to_string(&file).map_err(|error| {
+        format!(
+            "--torch-lib {}: {} can't be read ({error}); name the folder lib of a torch {NEEDED}",
+            lib.display(),
+            file.display()
+        )
+    })?;
+    let value = |wanted: &str| {
+        text.lines().find_map(|line| {
+            let (name, value) = line.split_once('=')?;
+            let value = value.trim().trim_matches(['"', '\'']);
+            let is_it = name.split(':').next()?.trim() == wanted && value != "None";
+            is_it.then(|| value.to_owned())
+        })
+    };
+    let version = value("__version__").unwrap_or_default();
+    let torch = Torch { python: PathBuf::new(), version, cuda: value("cuda"), lib: lib.to_owned() };
+    if torch.fits() {
+        return Ok(torch);
+    }
+    Err(format!(
+        "--torch-lib {}: torch {:?} is there, and ranks run on torch {NEEDED}",
+        lib.display(),
+        torch.version
+    ))
+}
+
 /// The torch of one Python.
 ///
 /// # Errors

@@ -146,6 +146,14 @@ impl RunFolder {
         self.write("control", &format!("{STOP}\n"))
     }
 
+    /// Asks the launcher to return to the whole plan.
+    ///
+    /// # Errors
+    /// When the file can't be written.
+    pub fn ask_for_whole(&self) -> anyhow::Result<()> {
+        self.write("control", &format!("{WHOLE_AGAIN}\n"))
+    }
+
     /// Takes back a stop that was asked of an earlier start.
     ///
     /// # Errors

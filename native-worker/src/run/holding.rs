@@ -1,11 +1,13 @@
 //! Processes of a run that may be signalled. What a run's folder says is checked against what is running first: the
 //! folder may be a copy, from another machine or an earlier boot, or say what is not so.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use planner::wire::{ProcessId, RunInfo};
+use planner::wire::{Event, ProcessId, RunInfo};
+use run_folder::LogReader;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
@@ -125,6 +127,54 @@ pub fn orphans(folder: &RunFolder, launcher: &ProcessId) -> Vec<Held> {
         .collect()
 }
 
+/// The process of a rank, as the launcher's log has it of its latest start; none where that has ended, or is not found to be this rank of this folder.
+pub fn rank(folder: &RunFolder, launcher: &ProcessId, host: &str, rank: u64) -> Option<Held> {
+    let pid = started(folder, host).remove(&rank)?;
+    let is_it = || {
+        is_rank_of(pid, folder)
+            && has_variable(pid, format!("RANK={rank}").as_bytes())
+            && start_ticks(pid).is_some_and(|started| started >= launcher.start_ticks)
+    };
+    // Asked of the one that is held, whose number can't pass to another.
+    Held::take(pid).filter(|_| is_of_this_boot(launcher) && is_it())
+}
+
+/// Processes by rank that the launcher on this host has recorded the start of, and no end.
+fn started(folder: &RunFolder, host: &str) -> BTreeMap<u64, u32> {
+    let mut running = BTreeMap::new();
+    for event in launcher_events(folder, host) {
+        match event {
+            Event::Started { rank, pid } => {
+                running.insert(rank, pid);
+            }
+            Event::Exited { rank, .. } => {
+                running.remove(&rank);
+            }
+            _ => {}
+        }
+    }
+    running
+}
+
+/// What the launcher on this host has recorded.
+pub fn launcher_events(folder: &RunFolder, host: &str) -> Vec<Event> {
+    let mut reader = LogReader::new(folder.path().join(format!("launcher-{host}.log")));
+    let mut events = Vec::new();
+    while let Ok(chunk) = reader.read() {
+        events.extend(chunk.records.into_iter().map(|record| record.event));
+        if !chunk.more {
+            break;
+        }
+    }
+    events
+}
+
+/// Whether a process was told a variable by this text.
+fn has_variable(pid: u32, wanted: &[u8]) -> bool {
+    std::fs::read(Path::new("/proc").join(pid.to_string()).join("environ"))
+        .is_ok_and(|text| text.split(|&byte| byte == 0).any(|variable| variable == wanted))
+}
+
 /// Whether a process was started with the words that name a rank's plan and folder, and is told its rank.
 fn is_rank_of(pid: u32, folder: &RunFolder) -> bool {
     let process = Path::new("/proc").join(pid.to_string());
@@ -139,6 +189,7 @@ fn is_rank_of(pid: u32, folder: &RunFolder) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use planner::wire::GoingOn;
     use run_folder::Log;
 
     use super::*;
@@ -197,6 +248,7 @@ mod tests {
             slurm_cluster: None,
             world_size: 1,
             attempts: 1,
+            going_on: GoingOn::STOP,
             source: None,
         }
     }
@@ -269,19 +321,62 @@ mod tests {
         assert!(Held::take(process.0.id()).is_none(), "it has ended");
     }
 
+    /// A process that looks like a rank of a folder, and waits until its input ends.
+    fn pretended(of: &RunFolder, rank: Option<&str>) -> Ended {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line", "shardplan-rank", "--plan"]).arg(of.plan_path());
+        command.arg("--run-dir").arg(of.path()).stdin(std::process::Stdio::piped());
+        command.envs(rank.map(|rank| ("RANK", rank)));
+        Ended::start(&mut command)
+    }
+
+    #[test]
+    fn a_rank_is_the_process_that_the_launcher_recorded_of_its_latest_start() {
+        let (runs, folder, log, info) = own();
+        let named = info.launcher.expect("a launcher");
+        let other = RunFolder::create(runs.path(), "two").expect("a run folder");
+        let (mut one, two) = (pretended(&folder, Some("1")), pretended(&folder, Some("2")));
+        let (elsewhere, editor) = (pretended(&other, Some("4")), Ended::start(&mut sleeper()));
+        let tells = |rank, pid| log.append(Event::Started { rank, pid });
+        let asked = |rank| super::rank(&folder, &named, "here", rank);
+        // What shell and log have done by then is waited for.
+        let known = |rank| {
+            (0..100).find_map(|_| {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                asked(rank)
+            })
+        };
+        assert!(asked(1).is_none(), "the launcher has recorded no start");
+        tells(1, one.0.id());
+        let held = known(1).expect("rank 1");
+        // The numbers of other ranks, of another run and of what is none name nothing.
+        for (rank, process) in [(3, &two), (4, &elsewhere), (5, &editor)] {
+            tells(rank, process.0.id());
+        }
+        tells(2, two.0.id());
+        assert!(known(2).is_some());
+        for rank in [0, 3, 4, 5, u64::MAX] {
+            assert!(asked(rank).is_none(), "{rank}");
+        }
+        assert!(super::rank(&folder, &named, "there", 2).is_none());
+        let earlier = ProcessId { boot_id: "earlier".into(), ..named.clone() };
+        assert!(super::rank(&folder, &earlier, "here", 2).is_none());
+        held.kill();
+        assert!(one.ends());
+        assert!(asked(1).is_none(), "it has ended");
+        log.append(Event::Exited { rank: 2, code: None, signal: Some(9), last_lines: Vec::new() });
+        let gone = (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            asked(2).is_none()
+        });
+        assert!(gone, "the launcher has recorded its end");
+    }
+
     #[test]
     fn orphans_are_ranks_of_this_folder_and_of_this_boot() {
         let (runs, folder, _log, info) = own();
         let named = info.launcher.expect("a launcher");
-        let start = |of: &RunFolder, rank: bool| {
-            let mut command = Command::new("sh");
-            command.args(["-c", "read line", "shardplan-rank", "--plan"]).arg(of.plan_path());
-            command.arg("--run-dir").arg(of.path()).stdin(std::process::Stdio::piped());
-            if rank {
-                command.env("RANK", "0");
-            }
-            Ended::start(&mut command)
-        };
+        let start = |of: &RunFolder, rank: bool| pretended(of, rank.then_some("0"));
         let other = RunFolder::create(runs.path(), "two").expect("a run folder");
         let (rank, _not_told, _others) = (start(&folder, true), start(&folder, false), start(&other, true));
         // Only names the folder, as an editor or a search would.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use planner::layout::executor_limits;
 use planner::nonuniform::Standing;
 use planner::startable::startable;
-use planner::wire::{Gap, Outcome, PlanFile, RunInfo, VERSION};
+use planner::wire::{Gap, GoingOn, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
 use run_folder::Log;
 use serde_json::Value;
@@ -45,7 +45,7 @@ pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
 pub use ranks::library_path;
 pub use supervise::stop_grace;
-pub use survivors::{Asked, Recovery};
+pub use survivors::Recovery;
 
 /// What a person asks of `shardplan run`.
 #[derive(Debug, Clone)]
@@ -59,7 +59,7 @@ pub struct Request {
     /// Ranks that may share a GPU.
     pub ranks_per_gpu: u64,
     /// What becomes of it when ranks die.
-    pub on_failure: Asked,
+    pub going_on: GoingOn,
     /// Whether ranks are started on the nodes of the Slurm allocation that this process is in.
     pub slurm: bool,
 }
@@ -121,10 +121,10 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         return Err(Failure::Findings(limits).into());
     }
     let ground = if request.slurm { Ground::slurm(&plan)? } else { Ground::here(&plan) };
-    let (seats, spares) = ground.seats(&plan, request.on_failure.spares);
+    let (seats, spares) = ground.seats(&plan, request.going_on.spares);
     let standing = Standing::new(plan.clone(), &seats, spares);
     let (ranks, seats) = (standing.ranks(), standing.seats());
-    let survivors = Survivors::new(request.on_failure, standing, &ground, request.ranks_per_gpu)?;
+    let survivors = Survivors::new(request.going_on, standing, &ground, request.ranks_per_gpu)?;
     let compared = compared_with(asked.runtime, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
@@ -146,6 +146,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         }
     };
     let info = if let Ground::Slurm { job, .. } = &ground { of_job(info, job) } else { info };
+    let info = RunInfo { going_on: request.going_on, ..info };
     let id = info.id.clone();
     let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
     let log = Log::open(&log_path).map_err(|error| {
@@ -279,6 +280,7 @@ fn info(id: &str, (plan, world_size): (&Plan, u64), torch: &Torch, rank: &RankBi
         slurm_cluster: None,
         world_size,
         attempts: 1,
+        going_on: GoingOn::STOP,
         source: None,
     }
 }

@@ -11,13 +11,19 @@ use crate::probe::{self, RankBinary, Torch};
 pub struct Programs {
     rank_binary: Option<PathBuf>,
     torch_python: Option<PathBuf>,
+    torch_lib: Option<PathBuf>,
     found: OnceCell<(Torch, RankBinary)>,
 }
 
 impl Programs {
     /// Those that are named, or else the best that there are.
     pub fn new(rank_binary: Option<PathBuf>, torch_python: Option<PathBuf>) -> Programs {
-        Programs { rank_binary, torch_python, found: OnceCell::new() }
+        Programs { rank_binary, torch_python, torch_lib: None, found: OnceCell::new() }
+    }
+
+    /// With the libraries of torch in this folder, whatever Pythons there are.
+    pub fn with_libraries(self, torch_lib: Option<PathBuf>) -> Programs {
+        Programs { torch_lib, ..self }
     }
 
     /// The programs.
@@ -28,7 +34,11 @@ impl Programs {
         if let Some(found) = self.found.get() {
             return Ok(found);
         }
-        let torch = probe::find_torch(self.torch_python.as_deref()).map_err(Failure::environment)?;
+        let torch = match &self.torch_lib {
+            Some(lib) => probe::torch_of(lib),
+            None => probe::find_torch(self.torch_python.as_deref()),
+        };
+        let torch = torch.map_err(Failure::environment)?;
         let rank =
             probe::find_rank(self.rank_binary.as_deref(), Some(&torch)).map_err(Failure::environment)?;
         Ok(self.found.get_or_init(|| (torch, rank)))

@@ -3,7 +3,7 @@
 
 use planner::nonuniform::Standing;
 use planner::startable::startable;
-use planner::wire::{Machine, OnFailure, PlanFile, Recovered, Recovering, Verdict};
+use planner::wire::{GoingOn, Machine, PlanFile, Recovered, Recovering, Verdict};
 use planner::{Plan, Severity};
 use run_folder::Checkpoints;
 use serde::Serialize;
@@ -17,22 +17,6 @@ use crate::probe;
 
 /// Exit codes of programs that would end so again: wrong arguments, what can't be executed, what is not there.
 const WOULD_END_SO_AGAIN: [i32; 3] = [2, 126, 127];
-
-/// What a person asks for the case that ranks die.
-#[derive(Debug, Clone, Copy)]
-pub struct Asked {
-    /// How the run goes on.
-    pub policy: OnFailure,
-    /// GPUs that stand by; on a CPU, processes that are not started.
-    pub spares: u64,
-    /// How often it goes on without a step that was never done before.
-    pub most: u64,
-}
-
-impl Asked {
-    /// To end.
-    pub const STOP: Asked = Asked { policy: OnFailure::Stop, spares: 0, most: 0 };
-}
 
 /// A recovery, as it is answered.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,7 +44,7 @@ pub struct Next {
 
 /// The GPUs that a run stands on, and what is left of them.
 pub struct Survivors {
-    asked: Asked,
+    asked: GoingOn,
     whole: Plan,
     beginning: Standing,
     standing: Standing,
@@ -81,31 +65,18 @@ impl Survivors {
     /// # Errors
     /// When nothing could go on as it is asked for: it is better said now than after the first failure.
     pub fn new(
-        asked: Asked,
+        asked: GoingOn,
         standing: Standing,
         ground: &Ground,
         ranks_per_gpu: u64,
     ) -> anyhow::Result<Option<Survivors>> {
         let plan = &standing.plan;
-        let word = asked.policy.name();
-        match (asked.policy, asked.spares) {
-            (OnFailure::Stop, 0) => return Ok(None),
-            (OnFailure::Stop, _) => {
-                return Err(Failure::usage(
-                    "--spares are for a run that goes on after a failure; say --on-failure spare, drop or ntp too",
-                ));
-            }
-            (OnFailure::Spare, 0) if standing.free().is_empty() => {
-                return Err(Failure::usage(
-                    "--on-failure spare needs spares: say how many GPUs beside the plan's stand by, as --spares 1",
-                ));
-            }
-            _ => {}
+        let word = asked.on_failure.name();
+        if let Some(why) = asked.refusal(plan.run.checkpoint.is_some(), standing.free().len() as u64) {
+            return Err(Failure::usage(why));
         }
-        if plan.run.checkpoint.is_none() {
-            return Err(Failure::usage(format!(
-                "--on-failure {word} goes on from checkpoints, and this plan saves none; say how often it shall, as --set run.checkpoint.every_steps=100"
-            )));
+        if asked.stops() {
+            return Ok(None);
         }
         let machine = probe::machine();
         let world = plan.world_size();
@@ -119,7 +90,7 @@ impl Survivors {
             )));
         }
         let last = standing.ranks().last().copied().unwrap_or(0);
-        if let Err(why) = standing.after(plan, &[last], asked.policy) {
+        if let Err(why) = standing.after(plan, &[last], asked.on_failure) {
             return Err(Failure::usage(format!(
                 "--on-failure {word} could not go on after any failure: if {why}"
             )));
@@ -162,14 +133,14 @@ impl Survivors {
             return Err("It failed so again before it had done a step more, so another start would not help"
                 .to_owned());
         }
-        if self.in_vain > self.asked.most {
+        if self.in_vain > self.asked.max_recoveries {
             return Err(format!(
                 "It went on {} times since it last did a new step, and goes on no more (--max-recoveries {})",
-                self.asked.most, self.asked.most
+                self.asked.max_recoveries, self.asked.max_recoveries
             ));
         }
         let dead = lost(&failed.ends);
-        let found = self.standing.after(&self.whole, &dead, self.asked.policy).map_err(capital)?;
+        let found = self.standing.after(&self.whole, &dead, self.asked.on_failure).map_err(capital)?;
         let plan = &found.standing.plan;
         if let Some(why) = self.refusal(plan) {
             return Err(format!("{}, but {why}", capital(found.change)));
@@ -190,10 +161,10 @@ impl Survivors {
     /// What is recorded of a standing that is started as the attempt of this number, from the newest checkpoint.
     fn recorded(&self, standing: &Standing, number: u64, folder: &RunFolder) -> Recovering {
         let (sequences, asked_for) = (standing.sequences(), self.whole.training.global_batch_size);
-        let time = planner::estimate(&standing.plan.executed()).time;
+        let predicted = |plan: &Plan| planner::estimate(&plan.executed()).time.map(|time| time.step_seconds);
         Recovering {
             attempt: number,
-            policy: self.asked.policy,
+            policy: self.asked.on_failure,
             dead: Vec::new(),
             reason: String::new(),
             change: String::new(),
@@ -202,7 +173,8 @@ impl Survivors {
             global_batch: sequences,
             instead_of: (sequences != asked_for).then_some(asked_for),
             from_step: Checkpoints::of_run(folder.path()).all().first().map(|newest| newest.step),
-            predicted_step_seconds: time.map(|time| time.step_seconds),
+            predicted_step_seconds: predicted(&standing.plan),
+            predicted_whole_step_seconds: predicted(&self.whole),
             failed_unix_ms: unix_ms(),
         }
     }
@@ -277,6 +249,8 @@ fn hopeless(ends: &[RankEnd], highest: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use planner::wire::OnFailure;
+
     use super::*;
 
     fn end(rank: u64, code: Option<i32>, signal: Option<i32>) -> RankEnd {
@@ -303,8 +277,8 @@ mod tests {
 
     #[test]
     fn what_could_never_go_on_is_refused_at_the_start() {
-        let refused = |policy, spares, plan: &Plan| {
-            let asked = Asked { policy, spares, most: 3 };
+        let refused = |on_failure, spares, plan: &Plan| {
+            let asked = GoingOn { on_failure, spares, max_recoveries: 3 };
             let ground = Ground::Here { gpus: Vec::new() };
             let (seats, spares) = ground.seats(plan, asked.spares);
             Survivors::new(asked, Standing::new(plan.clone(), &seats, spares), &ground, 1)
@@ -316,13 +290,13 @@ mod tests {
         assert_eq!(refused(OnFailure::Stop, 0, &good), Ok(false));
         assert_eq!(refused(OnFailure::Drop, 0, &good), Ok(true));
         assert_eq!(refused(OnFailure::Spare, 1, &good), Ok(true));
-        for (policy, spares, plan, part) in [
-            (OnFailure::Stop, 1, &good, "--spares are for"),
-            (OnFailure::Spare, 0, &good, "--spares 1"),
+        for (on_failure, spares, plan, part) in [
+            (OnFailure::Stop, 1, &good, "spares: 1"),
+            (OnFailure::Spare, 0, &good, "spares 1"),
             (OnFailure::Drop, 0, &plan(r#"{"save": false}"#, two), "run.checkpoint.every_steps"),
             (OnFailure::Drop, 0, &plan(saves, r#"{"tp": 4}"#), "a replica needs 4 GPUs"),
         ] {
-            let said = refused(policy, spares, plan).unwrap_err();
+            let said = refused(on_failure, spares, plan).unwrap_err();
             assert!(said.contains(part), "{said}");
         }
     }

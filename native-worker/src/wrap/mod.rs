@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context;
-use planner::wire::{PlanFile, RunInfo, RunSource, VERSION};
+use planner::wire::{GoingOn, PlanFile, RunInfo, RunSource, VERSION};
 use run_folder::Appender;
 
 use crate::cli::say;
@@ -285,6 +285,7 @@ fn introduce(folder: RunFolder, request: &Request, place: &Place, found: &plan::
         slurm_cluster: place.slurm_job.as_ref().and_then(|_| place::variables().remove("SLURM_CLUSTER_NAME")),
         world_size: resolved.map_or(place.writers, |plan| plan.world_size()),
         attempts: 1,
+        going_on: GoingOn::STOP,
         source: Some(source(found.origin, found.framework.clone(), found.remarks.clone(), place.writers)),
     };
     Introduction::new(folder, found.plan.clone(), info)

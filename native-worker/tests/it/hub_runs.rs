@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use planner::wire::{
-    Event, LogRecord, Outcome, PlanFile, ProcessId, RunInfo, RunState, RunSummary, ToHub, ToPage,
+    Event, GoingOn, LogRecord, Outcome, PlanFile, ProcessId, RunInfo, RunState, RunSummary, ToHub, ToPage,
     encode_record,
 };
 
@@ -38,6 +38,7 @@ fn prepare_with(shop: &Workshop, id: &str, slurm_job: Option<&str>, logs: &[(&st
         slurm_cluster: slurm_job.map(|_| "left".to_owned()),
         world_size: 2,
         attempts: 1,
+        going_on: GoingOn::STOP,
         source: None,
     };
     let folder = format!("runs/{id}");
@@ -174,7 +175,7 @@ async fn a_run_is_started_watched_and_stopped_and_outlives_its_hub() {
     shop.write("one", &log(&[step(1)]));
     let hub = Hub::start_with(&shop, &[], fake);
     let mut socket = hub.open().await;
-    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()) }).await;
+    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()), going_on: GoingOn::STOP }).await;
     let id = match next(&mut socket).await {
         Some(ToPage::Started { run }) => run,
         other => panic!("{other:?}"),
@@ -203,7 +204,7 @@ async fn what_is_missing_reaches_the_page() {
     shop.python("2.5.1");
     let hub = Hub::start(&shop);
     let mut socket = hub.open().await;
-    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()) }).await;
+    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()), going_on: GoingOn::STOP }).await;
     match next(&mut socket).await {
         Some(ToPage::Error { message }) => assert!(message.contains("torch 2.5.1"), "{message}"),
         other => panic!("{other:?}"),
@@ -219,7 +220,7 @@ async fn a_launcher_that_was_killed_is_told_from_one_that_runs() {
                 until [ $RANK != 3 ] && grep -qs stop \"$RUN_DIR/control\"; do sleep 0.1; done; finish stopped";
     let hub = Hub::start_with(&shop, &[], fake);
     let mut socket = hub.open().await;
-    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()) }).await;
+    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()), going_on: GoingOn::STOP }).await;
     let Some(ToPage::Started { run }) = next(&mut socket).await else { panic!("not started") };
     let found = wait_state(&mut socket, &run, |state| state == RunState::Running).await;
     let launcher = found.info.launcher.expect("a launcher");
@@ -255,7 +256,7 @@ async fn ranks_learn_that_their_launcher_is_gone() {
     let fake = "cat > /dev/null; sleep 2; finish gone; exit 1";
     let hub = Hub::start_with(&shop, &[], fake);
     let mut socket = hub.open().await;
-    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()) }).await;
+    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()), going_on: GoingOn::STOP }).await;
     let Some(ToPage::Started { run }) = next(&mut socket).await else { panic!("not started") };
     let found = wait_state(&mut socket, &run, |state| state == RunState::Running).await;
     let launcher = found.info.launcher.expect("a launcher");
@@ -419,7 +420,7 @@ async fn a_copied_run_stops_nobody() {
     shop.write("one", &log(&[step(1)]));
     let hub = Hub::start_with(&shop, &[], fake);
     let mut socket = hub.open().await;
-    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()) }).await;
+    send(&mut socket, &ToHub::Start { plan: Box::new(tiny()), going_on: GoingOn::STOP }).await;
     let Some(ToPage::Started { run }) = next(&mut socket).await else { panic!("not started") };
     let found = wait_state(&mut socket, &run, |state| state == RunState::Running).await;
     let launcher = found.info.launcher.expect("a launcher");

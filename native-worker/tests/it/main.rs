@@ -5,6 +5,7 @@ mod cli;
 mod diagnose;
 mod export;
 mod hub;
+mod hub_losses;
 mod hub_runs;
 mod launch;
 mod lint;

@@ -166,8 +166,8 @@ fn the_ranks_of_a_hang_are_ended_and_the_others_go_on() {
 #[test]
 fn what_can_not_go_on_is_refused_before_anything_is_made() {
     for (arguments, expected) in [
-        (&["--on-failure", "spare"][..], "--spares 1"),
-        (&["--spares", "1"], "--spares are for"),
+        (&["--on-failure", "spare"][..], "spares 1"),
+        (&["--spares", "1"], "spares: 1"),
         (&["--on-failure", "ntp", "--set", "layout.tp=4"], "could not go on after any failure"),
         (&["--on-failure", "drop", "--set", "run.checkpoint.save=false"], "saves none"),
     ] {

@@ -4,7 +4,7 @@ use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
-use crate::wire::Runtime;
+use crate::wire::{GoingOn, Runtime};
 
 impl Writer<'_> {
     /// What can be said of the site.
@@ -105,8 +105,48 @@ impl Writer<'_> {
         self.note(finding.nearest([self.tasks_per_node()]));
     }
 
+    /// Whether the run goes on in its allocation when ranks die.
+    pub fn goes_on_after_failures(&self) -> bool {
+        !self.options.going_on.stops() && self.can_go_on()
+    }
+
+    /// Nodes that stand by for that.
+    pub fn spare_nodes(&self) -> u64 {
+        if self.goes_on_after_failures() { self.options.spare_nodes.min(GoingOn::MOST_SPARES) } else { 0 }
+    }
+
+    /// Whether the script is one in which `shardplan run` can start the ranks: a batch job of whole nodes, on the nodes themselves.
+    fn can_go_on(&self) -> bool {
+        let options = self.options;
+        options.body == Body::Worker
+            && options.mode == Mode::Srun
+            && options.array.is_none()
+            && options.het.is_none()
+            && self.container().is_none()
+    }
+
+    /// What can be said of going on after failures.
+    fn check_going_on(&mut self) {
+        let options = self.options;
+        let asked = options.going_on;
+        if asked.stops() && options.spare_nodes == 0 {
+            return;
+        }
+        let spares = asked.spares.saturating_add(options.spare_nodes);
+        let saves = self.plan.run.checkpoint.is_some();
+        let possible = self.can_go_on();
+        let why = GoingOn { spares, ..asked }.refusal(saves, spares).or_else(|| {
+            let only = "only Shardplan's worker goes on in its allocation, in a plain batch job of mode srun without a container";
+            (!possible).then(|| only.to_owned())
+        });
+        if let Some(why) = why {
+            self.refuse_option("on_failure", asked.on_failure.name().to_owned(), &why);
+        }
+    }
+
     /// What can be said of the kind of script.
     pub(super) fn check_options(&mut self) {
+        self.check_going_on();
         let options = self.options;
         if let Some(array) = &options.array {
             let shown: String = array.chars().take(80).collect();

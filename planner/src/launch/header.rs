@@ -67,7 +67,9 @@ impl Writer<'_> {
                 sum == self.plan.cluster.nodes && self.options.array.is_none()
             })
             .map(|list| list.into_iter().map(|(nodes, partition)| one(nodes, partition)).collect())
-            .unwrap_or_else(|| vec![Component::of(self.plan.cluster.nodes)])
+            .unwrap_or_else(|| {
+                vec![Component::of(self.plan.cluster.nodes.saturating_add(self.spare_nodes()))]
+            })
     }
 
     /// Components of a job with reduced replicas: nodes that run as many ranks each, with the names of those that have
@@ -196,6 +198,10 @@ impl Writer<'_> {
             None if self.saving().is_some() => lines.push("--requeue".to_owned()),
             None => {}
         }
+        if self.goes_on_after_failures() {
+            // A lost node is one to go on without.
+            lines.push("--no-kill".to_owned());
+        }
         // A cluster may queue jobs again unasked, and would begin the log anew.
         lines.push("--open-mode=append".to_owned());
         lines.extend(self.signal_option().map(|signal| format!("--signal={signal}")));
@@ -253,6 +259,9 @@ impl Writer<'_> {
                 "Expert tensors: etp {} x ep {} x edp {} x pp {}; etp is given, since frameworks differ in its default",
                 layout.etp, layout.ep, layout.edp, layout.pp
             ));
+        }
+        if self.spare_nodes() > 0 {
+            lines.push(format!("Nodes that stand by for those that are lost: {}", self.spare_nodes()));
         }
         lines.push(format!("Ranks count along {order}, the leftmost fastest, node after node"));
         if self.options.body == Body::Bridge && self.options.task != Task::Train {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::GoingOn;
+
 /// What the script runs on every GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -126,6 +128,12 @@ pub struct ScriptOptions {
     /// An environment that the job makes before its tasks start (body command).
     #[serde(skip)]
     pub environment: Option<TaskEnvironment>,
+    /// What the run does when ranks die (body worker): go on in its allocation, by `shardplan run` on its first node, or end.
+    #[serde(default)]
+    pub going_on: GoingOn,
+    /// Nodes beside the plan's that stand by for it.
+    #[serde(default)]
+    pub spare_nodes: u64,
     /// A missing site value is an error instead of a placeholder to fill in.
     pub strict: bool,
 }

@@ -60,7 +60,9 @@ impl Writer<'_> {
     /// That signal as `--signal` takes it.
     pub fn signal_option(&self) -> Option<String> {
         self.signal()?;
-        self.site.signal.clone().or_else(|| Some(format!("TERM@{}", self.saving()?.margin)))
+        let signal = self.site.signal.clone().or_else(|| Some(format!("TERM@{}", self.saving()?.margin)))?;
+        // A launcher in the batch script hands it on to the ranks, which end together.
+        Some(if self.goes_on_after_failures() { format!("B:{signal}") } else { signal })
     }
 
     /// Whether a framework that trains here saves and ends on a signal.

@@ -80,17 +80,22 @@ impl Shrunk {
 }
 
 /// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
-/// their order. `experts`: whether there are routed ones, which tensor parallelism does not cut and which are spread over
-/// neighbouring slots. `embedding`: stages of the embedding groups.
-pub fn nonuniform_groups(layout: &Layout, shrunk: &Shrunk, experts: bool, embedding: &[u64]) -> Vec<Group> {
-    let whole = groups(layout, Besides::worker(experts), embedding);
+/// their order. `besides`: with which of the experts, which tensor parallelism does not cut and which are spread over neighbouring slots,
+/// and of Megatron-Core's own. `embedding`: stages of the embedding groups.
+pub fn nonuniform_groups(
+    layout: &Layout,
+    shrunk: &Shrunk,
+    besides: Besides,
+    embedding: &[u64],
+) -> Vec<Group> {
+    let whole = groups(layout, besides, embedding);
     let seats = Seats::new(layout, shrunk);
     let all: Vec<u64> = (0..world_of(layout)).collect();
     let mut found: Vec<Group> = Vec::with_capacity(whole.len());
     for of_kind in whole.chunk_by(|a, b| a.kind == b.kind) {
         let kind = of_kind[0].kind;
         let lists = match kind {
-            GroupKind::World | GroupKind::Tp | GroupKind::Cp | GroupKind::Model => {
+            GroupKind::World | GroupKind::Tp | GroupKind::Cp | GroupKind::TpCp | GroupKind::Model => {
                 of_kind.iter().map(|group| seats.going_on(&group.ranks)).collect()
             }
             GroupKind::Etp => seats.going_on(&all).into_iter().map(|rank| vec![rank]).collect(),
@@ -174,15 +179,13 @@ fn world_of(layout: &Layout) -> u64 {
     layout.tp * layout.cp * layout.pp * layout.dp
 }
 
-/// Tensor- and context-parallel ranks of a replica's stage together, of reduced and healthy replicas.
-pub fn tp_cp_groups(layout: &Layout, shrunk: &Shrunk) -> Vec<Vec<u64>> {
+/// The ranks that go on in the order of a launch without gaps, in which those of reduced replicas come first: a rank's place is the number
+/// that it then has (Megatron-LM #4585, packed).
+pub fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
     let seats = Seats::new(layout, shrunk);
-    let mut joined: BTreeMap<(u64, u64), Vec<u64>> = BTreeMap::new();
-    for rank in seats.going_on(&(0..world_of(layout)).collect::<Vec<u64>>()) {
-        let at = &seats.of[rank as usize].0;
-        joined.entry((at.pp, at.dp)).or_default().push(rank);
-    }
-    joined.into_values().collect()
+    let mut ranks = seats.going_on(&(0..world_of(layout)).collect::<Vec<u64>>());
+    ranks.sort_by_key(|&rank| seats.of[rank as usize].1 != RankRole::Reduced);
+    ranks
 }
 
 #[cfg(test)]
@@ -195,13 +198,16 @@ mod tests {
         Shrunk { base, reduced, inactive }
     }
 
-    /// The ranks that go on, ascending.
-    fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
-        Seats::new(layout, shrunk).going_on(&(0..world_of(layout)).collect::<Vec<u64>>())
+    /// Ranks that go on, ascending.
+    fn going_on(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
+        let mut ranks = packed_ranks(layout, shrunk);
+        ranks.sort_unstable();
+        ranks
     }
 
     fn of_kind(layout: &Layout, shrunk: &Shrunk, kind: GroupKind) -> Vec<Vec<u64>> {
-        let groups = nonuniform_groups(layout, shrunk, false, &[0]).into_iter();
+        let megatron = Besides { experts: false, megatron: true, instances: 1 };
+        let groups = nonuniform_groups(layout, shrunk, megatron, &[0]).into_iter();
         groups.filter(|group| group.kind == kind).map(|group| group.ranks).collect()
     }
 
@@ -211,6 +217,21 @@ mod tests {
         assert_eq!(of_kind(&layout, &shrunk, GroupKind::Tp), [vec![0, 1], vec![4, 5, 6, 7]]);
         assert_eq!(of_kind(&layout, &shrunk, GroupKind::Dp), [vec![0, 4], vec![1, 5], vec![6], vec![7]]);
         assert_eq!(packed_ranks(&layout, &shrunk), [0, 1, 4, 5, 6, 7]);
+        // Numbered so, the groups are those of the packed launch.
+        let packed = packed_ranks(&layout, &shrunk);
+        let number = |rank: &u64| packed.iter().position(|known| known == rank).unwrap();
+        let numbered = |kind| -> Vec<Vec<usize>> {
+            let groups = of_kind(&layout, &shrunk, kind);
+            groups.iter().map(|ranks| ranks.iter().map(number).collect()).collect()
+        };
+        assert_eq!(numbered(GroupKind::Tp), [vec![0, 1], vec![2, 3, 4, 5]]);
+        assert_eq!(numbered(GroupKind::Dp), [vec![0, 2], vec![1, 3], vec![4], vec![5]]);
+    }
+
+    #[test]
+    fn reduced_replicas_come_first_in_a_packed_launch() {
+        let (layout, shrunk) = (layout_of(4, 1, 1, 12), shrunk(4, 3, &[(1, 0, &[0]), (2, 0, &[3])]));
+        assert_eq!(packed_ranks(&layout, &shrunk), [5, 6, 7, 8, 9, 10, 0, 1, 2, 3]);
     }
 
     #[test]
@@ -228,8 +249,8 @@ mod tests {
         let (layout, shrunk) = (layout_of(4, 2, 1, 16), shrunk(4, 2, &[(0, 0, &[2, 3])]));
         assert_eq!(of_kind(&layout, &shrunk, GroupKind::Tp)[..2], [vec![0, 1], vec![4, 5]]);
         assert_eq!(of_kind(&layout, &shrunk, GroupKind::Cp)[..2], [vec![0, 4], vec![1, 5]]);
-        assert_eq!(tp_cp_groups(&layout, &shrunk)[0], [0, 1, 4, 5]);
-        let gone: Vec<u64> = (0..16).filter(|rank| !packed_ranks(&layout, &shrunk).contains(rank)).collect();
+        assert_eq!(of_kind(&layout, &shrunk, GroupKind::TpCp)[0], [0, 1, 4, 5]);
+        let gone: Vec<u64> = (0..16).filter(|rank| !going_on(&layout, &shrunk).contains(rank)).collect();
         assert_eq!(gone, [2, 3, 6, 7]);
     }
 
@@ -250,10 +271,13 @@ mod tests {
             groups.sort_by(|a, b| (a.kind, &a.ranks).cmp(&(b.kind, &b.ranks)));
             groups.into_iter().map(|group| (group.kind, group.ranks)).collect::<Vec<_>>()
         };
-        assert_eq!(
-            sorted(nonuniform_groups(&layout, &none, false, &[0, 1])),
-            sorted(groups(&layout, Besides::worker(false), &[0, 1]))
-        );
+        for megatron in [false, true] {
+            let besides = Besides { megatron, ..Besides::worker(false) };
+            assert_eq!(
+                sorted(nonuniform_groups(&layout, &none, besides, &[0, 1])),
+                sorted(groups(&layout, besides, &[0, 1]))
+            );
+        }
     }
 
     proptest::proptest! {
@@ -271,9 +295,9 @@ mod tests {
                 inactive.insert((replica, stage), slots);
             }
             let shrunk = Shrunk { base, reduced: base - spares, inactive };
-            let active = packed_ranks(&layout, &shrunk);
+            let active = going_on(&layout, &shrunk);
             proptest::prop_assert_eq!(active.len() as u64, (base * dp - spares * hit) * cp * pp);
-            let all = nonuniform_groups(&layout, &shrunk, true, &[0]);
+            let all = nonuniform_groups(&layout, &shrunk, Besides { experts: true, megatron: true, instances: 1 }, &[0]);
             for of_kind in all.chunk_by(|a, b| a.kind == b.kind) {
                 if of_kind[0].kind == GroupKind::Embedding && pp > 1 {
                     continue;

@@ -3,9 +3,11 @@
 //! A replica with dead GPUs goes on with fewer tensor-parallel slots (`reduced` of `base`), all such replicas with the
 //! same number, so that one resharding serves all of them. In healthy replicas the first `reduced` slots are *core*,
 //! the others *extra*: before gradients are summed over replicas, extras send theirs to cores, which then hold the
-//! rows that a reduced rank holds; afterwards cores send them back. After Megatron-LM's pull requests 2149 and 4585
+//! rows that a reduced rank holds; afterwards cores send them back (Megatron-LM), or update weights for both and send those
+//! (the worker). After Megatron-LM's pull requests 2149 and 4585
 //! and arXiv 2504.06095.
 
+mod boost;
 mod carried_out;
 mod degrees;
 mod groups;
@@ -21,8 +23,9 @@ mod study;
 #[cfg(test)]
 mod tests;
 
+pub use boost::{Boost, MOST_POWER};
 pub use degrees::{Sharded, allowed_degrees, check_degree, degree_limits};
-pub use groups::{RankRole, Shrunk, nonuniform_groups, tp_cp_groups};
+pub use groups::{RankRole, Shrunk, nonuniform_groups, packed_ranks};
 pub use pack::{Domain, Packing, failed_ranks, failed_slots, pack, reduced_batch};
 pub use planned::{Alternative, Nonuniform, NonuniformAnswer, answer, plan_failures, remarks};
 pub use recovery::{Recovery, Seat, Standing};

@@ -147,26 +147,71 @@ impl Gathered {
         let of = |count: u64| (count as f64 / replicas.max(1) as f64).min(1.0);
         (of(self.dropped_replicas) + (1.0 - share.min(1.0)) * of(self.reduced_replicas)).min(1.0)
     }
+
+    /// Whole replicas that do what is lost, when a reduced one does `share` of a healthy one's work.
+    pub fn replicas_lost(&self, share: f64) -> u64 {
+        let lost = self.dropped_replicas as f64 + (1.0 - share.min(1.0)) * self.reduced_replicas as f64;
+        // A sum of shares is a hair off the whole number that it is.
+        libm::ceil(lost - 1e-9) as u64
+    }
 }
 
-/// The ways to go on with `failures`, the failed GPUs of each failed domain, one for every degree below `base` and,
-/// last, the one that leaves all failed domains out. Places left in the last reduced replica take nothing from the
+/// Failed domains by how many GPUs failed in them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Failures {
+    /// Of index n, those that lost n + 1.
+    by_count: Vec<u64>,
+    /// All of them.
+    pub domains: u64,
+}
+
+impl Failures {
+    /// Of the failed GPUs of each domain; those without one are none.
+    pub fn of(counts: &[u64]) -> Failures {
+        let mut found = Failures::default();
+        counts.iter().for_each(|&count| found.add(count));
+        found
+    }
+
+    /// Another domain, in which so many failed.
+    pub fn add(&mut self, count: u64) {
+        let Some(index) = count.checked_sub(1) else { return };
+        let index = index as usize;
+        if index >= self.by_count.len() {
+            self.by_count.resize(index + 1, 0);
+        }
+        self.by_count[index] += 1;
+        self.domains += 1;
+    }
+
+    /// None, with the room that is there.
+    pub fn clear(&mut self) {
+        self.by_count.clear();
+        self.domains = 0;
+    }
+
+    /// Domains that lost at most so many.
+    fn within(&self, most: u64) -> u64 {
+        self.by_count.iter().take(most as usize).sum()
+    }
+}
+
+/// The ways to go on with `failures`, one for every degree below `base` and, last, the one that leaves all failed domains out. Places left in the last reduced replica take nothing from the
 /// domains that lost too much: it would have to lose more.
 pub(super) fn gathered(
     base: u64,
     allowed: &[u64],
-    failures: &[u64],
+    failures: &Failures,
     domains_per_replica: u64,
 ) -> impl Iterator<Item = Gathered> {
     let per = domains_per_replica.max(1);
-    let failed = failures.iter().filter(|&&count| count > 0).count() as u64;
     let degrees = allowed.iter().copied().filter(move |&reduced| reduced > 0 && reduced < base).chain([base]);
     degrees.map(move |reduced| {
-        let within = failures.iter().filter(|&&count| count > 0 && count <= base - reduced).count() as u64;
+        let within = failures.within(base - reduced);
         Gathered {
             reduced,
             reduced_replicas: within.div_ceil(per),
-            dropped_replicas: (failed - within).div_ceil(per),
+            dropped_replicas: (failures.domains - within).div_ceil(per),
         }
     })
 }
@@ -184,7 +229,8 @@ pub fn pack(
     replicas: u64,
     (local_batch, micro_batch): (u64, u64),
 ) -> Result<Packing, Refusal> {
-    let failed_domains = failures.iter().filter(|&&count| count > 0).count() as u64;
+    let failures = Failures::of(failures);
+    let failed_domains = failures.domains;
     let of = |found: Gathered| {
         let Gathered { reduced, reduced_replicas, dropped_replicas } = found;
         let reduced_batch = reduced_batch(local_batch, micro_batch, base, reduced);
@@ -202,7 +248,7 @@ pub fn pack(
         }
     };
     let possible = |packing: &Packing| packing.reduced_replicas + packing.dropped_replicas < replicas;
-    let all = gathered(base, allowed, failures, domains_per_replica).map(of);
+    let all = gathered(base, allowed, &failures, domains_per_replica).map(of);
     let best = all.filter(possible).reduce(
         |best, other| {
             if other.throughput > best.throughput { other } else { best }

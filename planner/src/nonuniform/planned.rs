@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::pack::{Domain, failed_slots, pack, reduced_batch};
 use super::slots::fill_up;
 use super::{
-    RankRole, Refusal, Sharded, Shrunk, Study, allowed_degrees, check_degree, degree_limits, losses,
+    Boost, MOST_POWER, RankRole, Refusal, Sharded, Shrunk, Study, allowed_degrees, check_degree,
+    degree_limits, losses,
 };
 use crate::finding::Finding;
 use crate::layout::{coordinates, first_rank_of_stage, most_in_groups};
@@ -238,8 +239,8 @@ pub struct NonuniformAnswer {
     pub local_batch: u64,
     /// Of a reduced one's.
     pub reduced_batch: u64,
-    /// More work for each GPU of a reduced replica, were its batch not smaller: base / reduced - 1. A power boost of
-    /// this much would make up for the loss.
+    /// More work for each GPU of a reduced replica, were its batch not smaller: base / reduced - 1. A boost of this much would make up for
+    /// the loss.
     pub extra_work: f64,
     /// What could be done, and what share of throughput each loses.
     pub alternatives: Vec<Alternative>,
@@ -248,9 +249,9 @@ pub struct NonuniformAnswer {
 /// One way to live with the failures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Alternative {
-    /// Its name: `nonuniform`, `nonuniform_packed`, `nonuniform_boosted`, `drop`, `drop_packed`, `spares`.
+    /// Its name: `nonuniform`, `nonuniform_packed`, `nonuniform_boosted`, `nonuniform_spares`, `drop`, `drop_packed`, `spares`.
     pub name: String,
-    /// Share of the whole cluster's throughput that is lost.
+    /// Share of the throughput that is lost of all GPUs that there are: spares, which stand idle, too.
     pub loss: f64,
     /// What it takes or means, for people.
     pub note: String,
@@ -275,10 +276,11 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
     let domains = layout.cp * layout.pp;
     let batches = (nonuniform.local_batch, plan.training.micro_batch_size);
     let packed = pack(base, &nonuniform.allowed, &failures, domains, replicas, batches).ok();
-    let study = Study::of(plan, base as f64 / reduced as f64);
+    let study = Study::of(plan, Boost::of_power(MOST_POWER));
     let lost = losses(&study, &failures, reduced_replicas.len() as u64);
     let alternative = |name: &str, loss: f64, note: String| Alternative { name: name.to_owned(), loss, note };
-    let percent = (base as f64 / reduced as f64 - 1.0) * 100.0;
+    let boost = study.boost.for_slots(base, reduced);
+    let percent = |share: f64| (share - 1.0) * 100.0;
     let mut alternatives = vec![alternative(
         "nonuniform",
         in_place,
@@ -303,7 +305,20 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
         "nonuniform_boosted",
         lost.nonuniform_boosted,
         format!(
-            "the same with GPUs of reduced replicas {percent:.1}% faster, if their power limit allows it"
+            "the same with up to {:.1}% more power for GPUs of reduced replicas, which makes them {:.1}% faster{}; a token takes {:.1}% more energy",
+            percent(boost.power),
+            percent(boost.speed),
+            if boost.share(base, reduced) < 1.0 { ", less than they would have to be" } else { "" },
+            percent(lost.boosted_energy)
+        ),
+    ));
+    let with_spares = (study.idle(lost.spare_domains_nonuniform), lost.spare_domains_nonuniform as u64);
+    alternatives.push(alternative(
+        "nonuniform_spares",
+        with_spares.0,
+        format!(
+            "the whole batch, packed; spare domains of {base} GPUs that do what reduced replicas do not: {}",
+            with_spares.1
         ),
     ));
     alternatives.push(alternative(
@@ -318,8 +333,11 @@ pub fn answer(plan: &Plan) -> Option<NonuniformAnswer> {
     ));
     alternatives.push(alternative(
         "spares",
-        0.0,
-        format!("spare domains of {base} GPUs that stand by and take over: {}", failures.len()),
+        study.idle(lost.spare_domains),
+        format!(
+            "the whole batch; spare domains of {base} GPUs that stand by, idle until they take over: {}",
+            failures.len()
+        ),
     ));
     Some(NonuniformAnswer {
         base,

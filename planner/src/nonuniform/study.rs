@@ -5,7 +5,8 @@
 
 use libm::{floor, log, pow};
 
-use super::pack::{Gathered, gathered};
+use super::boost::Boost;
+use super::pack::{Failures, Gathered, gathered};
 use super::planned::carries_experts;
 use super::{allowed_degrees, degree_limits};
 use crate::plan::Plan;
@@ -22,8 +23,8 @@ pub struct Study {
     pub replicas: u64,
     /// Degrees to which a domain can be reduced, greatest first.
     pub allowed: Vec<u64>,
-    /// How much faster the GPUs of a reduced domain can run for a while; 1 for no boost.
-    pub boost: f64,
+    /// The most that the GPUs of a reduced domain are boosted.
+    pub boost: Boost,
 }
 
 /// Share of domains of `size` GPUs without a failed one, when `rate` of all GPUs are down: (1 - rate)^size.
@@ -42,32 +43,71 @@ pub struct Losses {
     pub nonuniform: f64,
     /// The same with power boost: nothing as long as the boost makes up for the slots that are gone.
     pub nonuniform_boosted: f64,
-    /// Spare domains that would have to stand by for nothing to be lost.
+    /// Energy of a token with that boost over what it takes when nothing failed.
+    pub boosted_energy: f64,
+    /// Domains that have to stand by so that a step keeps its batch when failed ones are replaced.
     pub spare_domains: f64,
+    /// The same under nonuniform tensor parallelism, packed: whole replicas that do what the reduced ones do not.
+    pub spare_domains_nonuniform: f64,
+    /// The same with power boost.
+    pub spare_domains_boosted: f64,
+}
+
+impl Losses {
+    /// Adds to a sum.
+    fn add(&mut self, other: &Losses) {
+        for (sum, value) in self.fields().into_iter().zip({ *other }.fields()) {
+            *sum += *value;
+        }
+    }
+
+    fn fields(&mut self) -> [&mut f64; 8] {
+        [
+            &mut self.drop,
+            &mut self.drop_packed,
+            &mut self.nonuniform,
+            &mut self.nonuniform_boosted,
+            &mut self.boosted_energy,
+            &mut self.spare_domains,
+            &mut self.spare_domains_nonuniform,
+            &mut self.spare_domains_boosted,
+        ]
+    }
 }
 
 /// Losses of one draw: `failures` are the failed GPUs of each failed domain, `affected` the replicas that they stand
 /// in now.
 pub fn losses(study: &Study, failures: &[u64], affected: u64) -> Losses {
-    let replicas = study.replicas;
-    let slots = |reduced: u64| reduced as f64 / study.domain.max(1) as f64;
-    let least = |speed: f64| {
-        gathered(study.domain, &study.allowed, failures, study.domains_per_replica)
-            .map(|found| found.loss(replicas, slots(found.reduced) * speed))
-            .fold(1.0, f64::min)
-    };
-    let failed = failures.len() as u64;
-    let left_out = Gathered {
-        reduced: study.domain,
-        reduced_replicas: 0,
-        dropped_replicas: failed.div_ceil(study.domains_per_replica.max(1)),
-    };
+    losses_of(study, &Failures::of(failures), affected)
+}
+
+fn losses_of(study: &Study, failures: &Failures, affected: u64) -> Losses {
+    let (replicas, base, per) = (study.replicas, study.domain, study.domains_per_replica.max(1));
+    let (mut nonuniform, mut boosted, mut energy) = (1.0_f64, 1.0_f64, 1.0);
+    let (mut spare, mut spare_boosted) = (u64::MAX, u64::MAX);
+    for found in gathered(base, &study.allowed, failures, per) {
+        let plain = Boost::NONE.share(base, found.reduced);
+        nonuniform = nonuniform.min(found.loss(replicas, plain));
+        spare = spare.min(found.replicas_lost(plain));
+        let faster = study.boost.for_slots(base, found.reduced).share(base, found.reduced);
+        spare_boosted = spare_boosted.min(found.replicas_lost(faster));
+        let lost = found.loss(replicas, faster);
+        if lost < boosted {
+            boosted = lost;
+            energy = study.energy(&found);
+        }
+    }
+    let left_out =
+        Gathered { reduced: base, reduced_replicas: 0, dropped_replicas: failures.domains.div_ceil(per) };
     Losses {
         drop: Gathered { dropped_replicas: affected, ..left_out }.loss(replicas, 1.0),
         drop_packed: left_out.loss(replicas, 1.0),
-        nonuniform: least(1.0),
-        nonuniform_boosted: least(study.boost.max(1.0)),
-        spare_domains: failed as f64,
+        nonuniform,
+        nonuniform_boosted: boosted,
+        boosted_energy: energy,
+        spare_domains: failures.domains as f64,
+        spare_domains_nonuniform: spare.saturating_mul(per) as f64,
+        spare_domains_boosted: spare_boosted.saturating_mul(per) as f64,
     }
 }
 
@@ -86,6 +126,18 @@ pub struct StudyPoint {
     pub drop_exact: f64,
     /// Means over the draws.
     pub expected: Losses,
+}
+
+impl StudyPoint {
+    /// Share of all GPUs that stand idle where so many domains stand by.
+    pub fn idle(&self, spare_domains: f64) -> f64 {
+        idle(self.gpus, self.domain, spare_domains)
+    }
+}
+
+fn idle(gpus: u64, domain: u64, spare_domains: f64) -> f64 {
+    let spare = spare_domains.max(0.0) * domain as f64;
+    spare / (gpus as f64 + spare).max(1.0)
 }
 
 /// The most GPUs that one draw goes through, over all draws of a point.
@@ -136,7 +188,7 @@ pub fn sweep(
     plan: &Plan,
     against: Against,
     values: &[f64],
-    (rate, boost): (f64, f64),
+    (rate, boost): (f64, Boost),
     (draws, seed): (u64, u64),
 ) -> Vec<StudyPoint> {
     let whole = Study::of(plan, boost);
@@ -159,7 +211,7 @@ fn degrees(plan: &Plan, domain: u64) -> Vec<u64> {
 
 impl Study {
     /// The study of a plan: its tensor-parallel groups are the domains.
-    pub fn of(plan: &Plan, boost: f64) -> Study {
+    pub fn of(plan: &Plan, boost: Boost) -> Study {
         let layout = &plan.layout;
         Study {
             domain: layout.tp,
@@ -168,6 +220,19 @@ impl Study {
             allowed: degrees(plan, layout.tp),
             boost,
         }
+    }
+
+    /// Energy of a token over that of the healthy cluster, of replicas that are boosted as far as makes up for their slots.
+    fn energy(&self, found: &Gathered) -> f64 {
+        let boost = self.boost.for_slots(self.domain, found.reduced);
+        let reduced = found.reduced_replicas.min(self.replicas);
+        let whole = self.replicas - reduced - found.dropped_replicas.min(self.replicas - reduced);
+        if reduced + whole == 0 { 1.0 } else { boost.energy((self.domain, found.reduced), reduced, whole) }
+    }
+
+    /// Share of all GPUs that stand idle where so many domains stand by.
+    pub fn idle(&self, spare_domains: f64) -> f64 {
+        idle(self.gpus(), self.domain, spare_domains)
     }
 
     /// GPUs of the cluster.
@@ -197,65 +262,57 @@ pub fn point(study: &Study, rate: f64, draws: u64, seed: u64) -> StudyPoint {
     let draws = draws.clamp(1, (MOST_DRAWN / gpus).max(1));
     let rate = if rate.is_finite() { rate.clamp(0.0, 1.0) } else { 0.0 };
     let mut random = SplitMix(seed);
-    let mut sum = Losses::default();
+    let (mut sum, mut failures) = (Losses::default(), Failures::default());
     for _ in 0..draws {
-        let (failures, affected) = draw(study, gpus, rate, &mut random);
-        let one = losses(study, &failures, affected);
-        sum.drop += one.drop;
-        sum.drop_packed += one.drop_packed;
-        sum.nonuniform += one.nonuniform;
-        sum.nonuniform_boosted += one.nonuniform_boosted;
-        sum.spare_domains += one.spare_domains;
+        let affected = draw(study, (gpus, rate), &mut random, &mut failures);
+        sum.add(&losses_of(study, &failures, affected));
     }
-    let mean = |value: f64| value / draws as f64;
+    sum.fields().into_iter().for_each(|sum| *sum /= draws as f64);
     StudyPoint {
         rate,
         gpus,
         domain: study.domain,
         availability: availability(rate, study.domain),
         drop_exact: 1.0 - availability(rate, study.domain.saturating_mul(study.domains_per_replica)),
-        expected: Losses {
-            drop: mean(sum.drop),
-            drop_packed: mean(sum.drop_packed),
-            nonuniform: mean(sum.nonuniform),
-            nonuniform_boosted: mean(sum.nonuniform_boosted),
-            spare_domains: mean(sum.spare_domains),
-        },
+        expected: sum,
     }
 }
 
-/// Failed GPUs of each failed domain, and how many replicas those stand in. Gaps between failed GPUs are geometric,
-/// so the cost is that of the failures, not of the GPUs.
-fn draw(study: &Study, gpus: u64, rate: f64, random: &mut SplitMix) -> (Vec<u64>, u64) {
-    let mut failures: Vec<u64> = Vec::new();
-    let (mut last_domain, mut last_replica, mut affected) = (u64::MAX, u64::MAX, 0);
-    let mut gpu = 0u64;
+/// Draws failed domains into `failures`, and says how many replicas they stand in. Gaps between failed GPUs are geometric, so the cost is
+/// that of the failures, not of the GPUs.
+fn draw(study: &Study, (gpus, rate): (u64, f64), random: &mut SplitMix, failures: &mut Failures) -> u64 {
+    failures.clear();
     if rate <= 0.0 {
-        return (failures, 0);
+        return 0;
     }
+    let (domain, per) = (study.domain.max(1), study.domains_per_replica.max(1));
+    let per_log = 1.0 / log(1.0 - rate);
+    // The domain that is gone through, by its first GPU, and its failed GPUs; likewise the replica.
+    let (mut first, mut count) = (u64::MAX, 0);
+    let (mut replica, mut affected) = (u64::MAX, 0);
+    let mut gpu = 0u64;
     loop {
-        let gap = if rate >= 1.0 { 0.0 } else { floor(log(1.0 - random.unit()) / log(1.0 - rate)) };
+        let gap = if rate >= 1.0 { 0.0 } else { floor(log(1.0 - random.unit()) * per_log) };
         if gap >= (gpus - gpu) as f64 {
-            return (failures, affected);
+            break;
         }
         gpu += gap as u64;
-        let domain = gpu / study.domain.max(1);
-        if domain == last_domain {
-            if let Some(count) = failures.last_mut() {
-                *count += 1;
-            }
+        if first != u64::MAX && gpu - first < domain {
+            count += 1;
         } else {
-            failures.push(1);
-            last_domain = domain;
-            let replica = domain / study.domains_per_replica.max(1);
-            affected += u64::from(replica != last_replica);
-            last_replica = replica;
+            failures.add(count);
+            let number = gpu / domain;
+            (first, count) = (number * domain, 1);
+            affected += u64::from(number / per != replica);
+            replica = number / per;
         }
         gpu += 1;
         if gpu >= gpus {
-            return (failures, affected);
+            break;
         }
     }
+    failures.add(count);
+    affected
 }
 
 /// Steele, Lea and Flood's generator: small, seedable, the same everywhere.
@@ -275,6 +332,7 @@ impl SplitMix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nonuniform::MOST_POWER;
 
     fn check(rate: f64, expected: &[(u64, f64)]) {
         for &(size, percent) in expected {
@@ -290,7 +348,7 @@ mod tests {
     }
 
     /// 32,768 GPUs in domains of 32, 8 to a replica.
-    fn paper(boost: f64) -> Study {
+    fn paper(boost: Boost) -> Study {
         Study {
             domain: 32,
             domains_per_replica: 8,
@@ -302,7 +360,7 @@ mod tests {
 
     #[test]
     fn published_bounds_hold() {
-        let points = [0.001, 0.004].map(|rate| point(&paper(32.0 / 28.0), rate, 200, 7));
+        let points = [0.001, 0.004].map(|rate| point(&paper(Boost::of_power(MOST_POWER)), rate, 200, 7));
         let most = points[1].expected;
         assert!(most.drop_packed > 0.10 && most.drop_packed < 0.13, "{most:?}");
         assert!(most.nonuniform <= 0.03 && most.nonuniform > 0.005, "{most:?}");
@@ -312,29 +370,61 @@ mod tests {
             assert!((point.expected.drop - point.drop_exact).abs() < 0.01, "{point:?}");
             let failed = (1.0 - point.availability) * 1024.0;
             assert!((point.expected.spare_domains / failed - 1.0).abs() < 0.05, "{point:?}");
+            let spares = &point.expected;
+            assert!(spares.spare_domains_boosted < spares.spare_domains_nonuniform, "{point:?}");
+            assert!(spares.spare_domains_nonuniform <= 24.0, "{point:?}");
+            assert!(spares.boosted_energy > 1.0 && spares.boosted_energy < 1.02, "{point:?}");
         }
+    }
+
+    /// Of 1,024 domains 90 have failed, and the batch must stay: what was published needs 90 spare domains where replicas are dropped, two
+    /// replicas of eight domains with 28 of 32 slots, and none with a boost.
+    #[test]
+    fn published_spares_of_a_fixed_batch() {
+        let study = Study { allowed: vec![28], ..paper(Boost::of_power(MOST_POWER)) };
+        let found = losses(&study, &[1; 90], 90);
+        let spares = [found.spare_domains, found.spare_domains_nonuniform, found.spare_domains_boosted];
+        assert_eq!(spares, [90.0, 16.0, 0.0]);
+        assert!((study.idle(90.0) - 90.0 / 1114.0).abs() < 1e-12);
+        // Without the power nothing is made up for.
+        let plain = losses(&Study { boost: Boost::NONE, ..study.clone() }, &[1; 90], 90);
+        assert_eq!((plain.spare_domains_boosted, plain.boosted_energy), (16.0, 1.0));
+        // Twelve replicas of 128 take the boost's energy.
+        let boost = study.boost.for_slots(32, 28);
+        let more = 12.0 / 128.0 * (28.0 / 32.0 * boost.power - 1.0);
+        assert!((found.boosted_energy - 1.0 - more).abs() < 1e-9, "{found:?}");
+        // Where too much of a domain is gone, its replica is replaced like any other.
+        let mixed = losses(&study, &[1, 1, 1, 1, 1, 1, 1, 1, 1, 9], 10);
+        assert_eq!((mixed.spare_domains_nonuniform, mixed.spare_domains_boosted), (16.0, 8.0));
+        assert_eq!(losses(&study, &[], 0).spare_domains_nonuniform, 0.0);
     }
 
     #[test]
     fn one_replica_of_sixteen_reduced() {
-        let eight =
-            Study { domain: 8, domains_per_replica: 1, replicas: 16, allowed: vec![6, 4, 2, 1], boost: 1.0 };
+        let eight = Study {
+            domain: 8,
+            domains_per_replica: 1,
+            replicas: 16,
+            allowed: vec![6, 4, 2, 1],
+            boost: Boost::NONE,
+        };
         let found = losses(&eight, &[2], 1);
         assert_eq!((found.nonuniform, found.drop), (0.015_625, 0.0625));
     }
 
     #[test]
     fn other_sizes_and_domains() {
-        let smaller = paper(1.0).with_gpus(1000);
+        let smaller = paper(Boost::NONE).with_gpus(1000);
         assert_eq!((smaller.replicas, smaller.gpus()), (3, 768));
-        assert_eq!(paper(1.0).with_gpus(1).replicas, 1);
-        let eight = paper(1.0).with_domain(8, vec![4, 2, 1]);
+        assert_eq!(paper(Boost::NONE).with_gpus(1).replicas, 1);
+        let eight = paper(Boost::NONE).with_domain(8, vec![4, 2, 1]);
         assert_eq!((eight.domains_per_replica, eight.replicas, eight.gpus()), (32, 128, 32_768));
-        let odd = paper(1.0).with_domain(72, Vec::new());
+        let odd = paper(Boost::NONE).with_domain(72, Vec::new());
         assert_eq!((odd.domains_per_replica, odd.replicas), (4, 113));
         // Larger domains lose more when replicas are dropped only for whole domains.
-        let lost =
-            |domain| point(&paper(1.0).with_domain(domain, Vec::new()), 0.004, 100, 3).expected.drop_packed;
+        let lost = |domain| {
+            point(&paper(Boost::NONE).with_domain(domain, Vec::new()), 0.004, 100, 3).expected.drop_packed
+        };
         assert!(lost(8) < lost(32) && lost(32) < lost(72), "{} {} {}", lost(8), lost(32), lost(72));
     }
 
@@ -344,7 +434,7 @@ mod tests {
         let plan = Plan::resolve(&crate::plan::parse_plan(file).unwrap()).plan.unwrap();
         for against in [Against::Rate, Against::Gpus, Against::Domain] {
             let values = against.values(&plan);
-            let points = sweep(&plan, against, &values, (0.01, 1.0), (50, 1));
+            let points = sweep(&plan, against, &values, (0.01, Boost::NONE), (50, 1));
             assert_eq!(points.len(), values.len());
             for point in &points {
                 let lost = point.expected;
@@ -359,7 +449,7 @@ mod tests {
 
     #[test]
     fn odd_rates_are_taken_as_what_they_can_be() {
-        let points = [0.0, 1.0, -1.0, f64::NAN, 2.0].map(|rate| point(&paper(1.0), rate, 2, 1));
+        let points = [0.0, 1.0, -1.0, f64::NAN, 2.0].map(|rate| point(&paper(Boost::NONE), rate, 2, 1));
         assert_eq!(points[0].expected.drop, 0.0);
         assert_eq!(points[1].expected.drop, 1.0);
         assert!(points.iter().all(|point| point.expected.nonuniform <= 1.0), "{points:?}");

@@ -2,40 +2,60 @@
 
 use super::collectives::Group;
 use super::from_plan::setup;
+use super::setup::Setup;
 use super::step::StepTime;
-use crate::nonuniform::RankRole;
+use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::stage_buffers;
+use crate::shard::{BufferShard, stage_buffers};
+use crate::wire::Runtime;
 
 /// Seconds of a step of a valid plan under these values of the constants.
 ///
-/// Healthy replicas exchange the gradients of their extra ranks with the core ranks within the tensor-parallel group,
-/// before gradients are summed over replicas and after. Neither is taken to hide behind anything.
+/// In healthy replicas extra ranks send their gradients to core ranks of the tensor-parallel group before these sum them over replicas.
+/// Megatron-LM does so in backward's hooks, bucket by bucket with the reduction, and sends the sums back when all are done; the worker
+/// does so after backward, and sends weights back once cores have updated them.
 ///
 /// # Errors
 /// What the data file lacks.
 pub fn predict(plan: &Plan, values: &[f64]) -> Result<StepTime, String> {
-    let healthy = setup(plan)?;
-    let mut step = healthy.predict(values);
-    let Some(nonuniform) = &plan.nonuniform else { return Ok(step) };
-    let extra = plan.of_role(RankRole::Extra);
-    let sent =
-        |stage| stage_buffers(&extra, stage).iter().map(|buffer| buffer.gradients_bytes()).sum::<u64>();
-    let most = (0..plan.layout.pp).map(sent).max().unwrap_or(0) as f64;
-    let machine = healthy.machine(values);
-    let base = nonuniform.shrunk.base as f64;
-    let Group { inside, .. } = healthy.split.tp_group;
-    // An extra's whole gradient leaves it: the bytes that a rank of a gather of `base` such parts takes in, over one less.
-    let moved = most * base / (base - 1.0).max(1.0);
-    step.data += 2.0 * machine.ring_bytes(Group { size: base, inside }, moved);
+    let mut healthy = setup(plan)?;
+    let Some(nonuniform) = &plan.nonuniform else { return Ok(healthy.predict(values)) };
+    healthy.data.extras = exchanged(plan, nonuniform, &healthy, values);
+    let step = healthy.predict(values);
     let reduced = setup(&plan.of_role(RankRole::Reduced))?.predict(values);
     Ok(if reduced.total() > step.total() { reduced } else { step })
+}
+
+/// Seconds of what extras and cores hand each other: to the cores beside the reduction, and what nothing hides.
+fn exchanged(plan: &Plan, nonuniform: &Nonuniform, healthy: &Setup, values: &[f64]) -> [f64; 2] {
+    let extra = plan.of_role(RankRole::Extra);
+    // Each rank has experts of its own, which nobody hands on.
+    let of = |stage| stage_buffers(&extra, stage).into_iter().filter(|buffer| !buffer.expert);
+    let most = |bytes: fn(&BufferShard) -> u64| {
+        let sums = (0..plan.layout.pp).map(|stage| of(stage).map(|buffer| bytes(&buffer)).sum::<u64>());
+        sums.max().unwrap_or(0) as f64
+    };
+    let machine = healthy.machine(values);
+    let (base, reduced) = (nonuniform.shrunk.base as f64, nonuniform.shrunk.reduced as f64);
+    let Group { inside, .. } = healthy.split.tp_group;
+    // An extra's whole part leaves it, and fewer cores than extras take in more than one: the bytes that a rank of a gather of `base` such
+    // parts takes in, over one less.
+    let crowd = ((base - reduced) / reduced).max(1.0);
+    let seconds = |bytes: f64| {
+        machine.ring_bytes(Group { size: base, inside }, bytes * crowd * base / (base - 1.0).max(1.0))
+    };
+    let gradients = seconds(most(BufferShard::gradients_bytes));
+    match plan.runtime {
+        Runtime::Native => [0.0, gradients + seconds(most(BufferShard::weights_bytes))],
+        _ => [gradients, gradients],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
+    use super::*;
     use crate::plan::{estimate, parse_plan};
     use crate::wire::TimeAnswer;
 
@@ -46,6 +66,46 @@ mod tests {
             "training": {"global_batch_size": batch}});
         let answer = estimate(&parse_plan(&file.to_string()).unwrap());
         answer.time.unwrap_or_else(|| panic!("{:?}", answer.findings))
+    }
+
+    /// Whole and reduced plan of eight slots in a runtime.
+    fn plan(runtime: &str, overlap: bool) -> Plan {
+        let file = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "runtime": runtime,
+            "cluster": {"gpu": "h100-sxm", "nodes": 16, "failed": [{"node": 0, "gpu": 0}]}, "layout": {"tp": 8},
+            "training": {"global_batch_size": 256, "dtype": "bf16", "overlap": {"grad_reduce": overlap}}});
+        let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+        resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+    }
+
+    fn seconds(plan: &Plan) -> ([f64; 2], StepTime) {
+        let values = crate::time::constants::table().values();
+        let healthy = setup(plan).unwrap();
+        let extras = exchanged(plan, plan.nonuniform.as_ref().unwrap(), &healthy, &values);
+        let mut with = healthy.clone();
+        with.data.extras = extras;
+        (extras, with.predict(&values))
+    }
+
+    #[test]
+    fn each_runtime_counts_what_it_sends() {
+        let ([to, back], _) = seconds(&plan("megatron", true));
+        assert!(to > 0.0 && to == back, "gradients there, sums back: {to} {back}");
+        // Gradients of four bytes one way and weights of two the other, after backward.
+        let ([beside, after], _) = seconds(&plan("native", false));
+        assert_eq!(beside, 0.0);
+        assert!((after / (1.5 * to) - 1.0).abs() < 0.02, "{after} {to}");
+    }
+
+    #[test]
+    fn what_goes_to_cores_hides_behind_backward_with_the_reduction() {
+        let ([to, back], overlapped) = seconds(&plan("megatron", true));
+        let (_, apart) = seconds(&plan("megatron", false));
+        assert!(apart.data > to + back, "{apart:?}");
+        // What is sent back is waited for, and of what is sent there at least the last bucket.
+        assert!(
+            overlapped.data > back && overlapped.data < apart.data - 0.5 * to,
+            "{to} {back} {overlapped:?} {apart:?}"
+        );
     }
 
     #[test]

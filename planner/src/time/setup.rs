@@ -265,6 +265,7 @@ impl Inputs<'_> {
             // Adapters are about two per cent of a model.
             trained: if self.frozen { 0.02 } else { 1.0 },
             host: self.host,
+            extras: [0.0; 2],
         }
     }
 }

@@ -40,6 +40,9 @@ pub struct DataParallel {
     pub trained: f64,
     /// What is copied to the host and back.
     pub host: HostBytes,
+    /// Seconds of what goes between ranks of a tensor-parallel group where other replicas have fewer of them: to those that sum gradients,
+    /// beside their reduction, and back, which nothing hides.
+    pub extras: [f64; 2],
 }
 
 /// The pipeline.
@@ -273,13 +276,19 @@ impl Around {
         for exchange in &state.exchanges {
             exchange.add_to([&mut reduce, &mut gather], machine, pipe, data);
         }
+        let [to, back] = data.extras;
+        if to > 0.0 {
+            // Bucket by bucket, as the reduction that waits for it.
+            reduce.alone += to * if reduce.all > 0.0 { reduce.alone / reduce.all } else { 1.0 };
+            reduce.all += to;
+        }
         Around {
             sends: sends(machine, terms, pipe),
             reduce_window: window(data.overlap_reduce),
             gather_window: window(data.overlap_gather),
             reduce,
             gather,
-            exposed: state.exposed,
+            exposed: state.exposed + back,
             rest: [state.optimizer, machine.of(Role::Fixed), state.copied],
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{PlanFile, Record, RunInfo};
+use super::{GoingOn, PlanFile, Record, RunInfo};
 
 /// The largest frame that the hub reads from a page, in bytes. A plan with a pasted config.json is some 10 KB.
 pub const MAX_CLIENT_FRAME_BYTES: usize = 1024 * 1024;
@@ -34,14 +34,29 @@ pub enum ToHub {
     Start {
         /// The plan.
         plan: Box<PlanFile>,
+        /// What becomes of it when ranks die.
+        #[serde(default)]
+        going_on: GoingOn,
     },
-    /// Goes on with a run that has ended, from its newest checkpoint, on the hub's machine.
+    /// Goes on with a run that has ended, from its newest checkpoint, on the hub's machine. When ranks die, it does what it did before.
     Resume {
         /// The run.
         run: String,
     },
     /// Stops a run.
     Stop {
+        /// The run.
+        run: String,
+    },
+    /// Takes a GPU of a run that this hub's machine runs for lost: ends its rank's process at once.
+    MarkDead {
+        /// The run.
+        run: String,
+        /// The rank, as the latest start numbers them.
+        rank: u64,
+    },
+    /// Has a run that lost GPUs return to its whole plan, as they are back.
+    ReturnToWhole {
         /// The run.
         run: String,
     },

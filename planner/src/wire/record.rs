@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Recovered, Recovering};
+use super::{GoingOn, Recovered, Recovering};
 use crate::schedule;
 
 /// `run.json`: who started a run, when, with what.
@@ -43,9 +43,22 @@ pub struct RunInfo {
     /// Times that it was started: more than 1 when Slurm has requeued its job.
     #[serde(default = "first_attempt")]
     pub attempts: u64,
+    /// What it does when ranks of it die.
+    #[serde(default, skip_serializing_if = "GoingOn::stops")]
+    pub going_on: GoingOn,
     /// Set where the run is another framework's, watched from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<RunSource>,
+}
+
+impl RunInfo {
+    /// What a hub says to a launcher that it starts.
+    pub const DETACHED: &str = "--detached";
+
+    /// Whether a hub started it, by a launcher of its own machine.
+    pub fn was_started_by_a_hub(&self) -> bool {
+        self.launcher.is_some() && self.command.iter().any(|word| word == Self::DETACHED)
+    }
 }
 
 /// What a record without an attempt belongs to.

@@ -32,6 +32,73 @@ impl OnFailure {
     }
 }
 
+/// What a run does when ranks of it die, as it is asked for: by the command, by a page of its hub.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GoingOn {
+    /// How it goes on.
+    pub on_failure: OnFailure,
+    /// GPUs beside the plan's that stand by; on a CPU, processes that are not started.
+    pub spares: u64,
+    /// How often it goes on without a step that was never done before.
+    pub max_recoveries: u64,
+}
+
+impl Default for GoingOn {
+    fn default() -> Self {
+        GoingOn::STOP
+    }
+}
+
+impl GoingOn {
+    /// To end.
+    pub const STOP: GoingOn = GoingOn { on_failure: OnFailure::Stop, spares: 0, max_recoveries: 3 };
+    /// Spares that may stand by.
+    pub const MOST_SPARES: u64 = 64;
+    /// The most that may be asked for, in a row without a new step.
+    pub const MOST_RECOVERIES: u64 = 1000;
+
+    /// Whether a failure ends the run.
+    pub fn stops(&self) -> bool {
+        self.on_failure == OnFailure::Stop
+    }
+
+    /// Why a run can't be asked for this, if it can't, in a sentence. `saves` says whether its plan saves checkpoints, `stand_by` how many
+    /// GPUs there are beside its own: the spares, or what an allocation has more.
+    pub fn refusal(&self, saves: bool, stand_by: u64) -> Option<String> {
+        let word = self.on_failure.name();
+        let GoingOn { spares, max_recoveries, .. } = *self;
+        if spares > Self::MOST_SPARES {
+            return Some(format!(
+                "spares: {spares} are more than the {} that may stand by",
+                Self::MOST_SPARES
+            ));
+        }
+        if !(1..=Self::MOST_RECOVERIES).contains(&max_recoveries) {
+            return Some(format!(
+                "max-recoveries: {max_recoveries} is not from 1 to {}",
+                Self::MOST_RECOVERIES
+            ));
+        }
+        match (self.on_failure, spares, stand_by) {
+            (OnFailure::Stop, 0, _) => None,
+            (OnFailure::Stop, ..) => Some(format!(
+                "spares: {spares} stand by for a run that goes on after a failure, and this one ends; set on-failure to spare, drop or \
+                 ntp, or spares to 0"
+            )),
+            (OnFailure::Spare, _, 0) => Some(
+                "on-failure: spare needs spares; say how many GPUs beside the plan's stand by, as spares 1"
+                    .to_owned(),
+            ),
+            _ if !saves => Some(format!(
+                "on-failure: {word} goes on from checkpoints, and this plan saves none; say how often it shall, as \
+                 run.checkpoint.every_steps 100"
+            )),
+            _ => None,
+        }
+    }
+}
+
 /// A launcher goes on after ranks have died, or with all of them again: what it starts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recovering {
@@ -60,6 +127,9 @@ pub struct Recovering {
     /// Seconds of a step as they are predicted for what goes on; none where nothing is predicted for the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted_step_seconds: Option<f64>,
+    /// Those that are predicted for the run's own plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_whole_step_seconds: Option<f64>,
     /// When the launcher saw the first of the ranks' ends that it goes on after, in milliseconds since 1970.
     pub failed_unix_ms: u64,
 }
@@ -75,4 +145,45 @@ pub struct Recovered {
     pub restart_seconds: f64,
     /// Seconds from the first of the ranks' ends to the end of this step.
     pub seconds: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_can_not_be_asked_for_is_said() {
+        let asked = |on_failure, spares| GoingOn { on_failure, spares, max_recoveries: 3 };
+        let said = |asked: GoingOn, saves| asked.refusal(saves, asked.spares);
+        for (going_on, saves) in [
+            (GoingOn::STOP, false),
+            (asked(OnFailure::Ntp, 0), true),
+            (asked(OnFailure::Drop, 64), true),
+            (asked(OnFailure::Spare, 1), true),
+        ] {
+            assert_eq!(said(going_on, saves), None, "{going_on:?}");
+        }
+        // An allocation with more nodes than the plan's has spares that nobody counted.
+        assert_eq!(asked(OnFailure::Spare, 0).refusal(true, 4), None);
+        for (going_on, saves, part) in [
+            (asked(OnFailure::Stop, 1), true, "this one ends"),
+            (asked(OnFailure::Spare, 0), true, "spare needs spares"),
+            (asked(OnFailure::Drop, 0), false, "run.checkpoint.every_steps"),
+            (asked(OnFailure::Ntp, 65), true, "more than the 64"),
+            (GoingOn { max_recoveries: 0, ..asked(OnFailure::Ntp, 0) }, true, "max-recoveries: 0"),
+            (GoingOn { max_recoveries: 1001, ..asked(OnFailure::Ntp, 0) }, true, "from 1 to 1000"),
+        ] {
+            let why = said(going_on, saves).unwrap_or_default();
+            assert!(why.contains(part), "{going_on:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_says_nothing_of_it_starts_a_run_that_ends() {
+        assert_eq!(serde_json::from_str::<GoingOn>("{}").unwrap(), GoingOn::STOP);
+        let ntp: GoingOn = serde_json::from_str(r#"{"on_failure": "ntp"}"#).unwrap();
+        assert_eq!((ntp.on_failure, ntp.spares, ntp.max_recoveries), (OnFailure::Ntp, 0, 3));
+        assert!(serde_json::from_str::<GoingOn>(r#"{"on_failure": "shrug"}"#).is_err());
+        assert!(serde_json::from_str::<GoingOn>(r#"{"spares": -1}"#).is_err());
+    }
 }

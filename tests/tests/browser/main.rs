@@ -4,6 +4,7 @@ mod choose;
 mod diagnose;
 mod layouts;
 mod lint;
+mod losses;
 mod map;
 mod measured;
 mod plan;

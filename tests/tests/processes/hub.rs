@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use planner::wire::{self, Event, LogRecord, Outcome, ToHub, ToPage};
+use planner::wire::{self, Event, GoingOn, LogRecord, Outcome, ToHub, ToPage};
 use system_tests::hub::Hub;
 use system_tests::plans::{four_ranks, plan};
 use system_tests::programs::{expect_code, shardplan};
@@ -18,7 +18,9 @@ async fn a_hub_killed_and_restarted_shows_the_whole_run() -> Result<()> {
     let runs = Runs::new()?;
     let mut first = Hub::start(runs.path())?;
     let mut session = first.connect().await?;
-    session.send(&ToHub::Start { plan: Box::new(plan(&four_ranks("fp32", STEPS))?) }).await?;
+    session
+        .send(&ToHub::Start { plan: Box::new(plan(&four_ranks("fp32", STEPS))?), going_on: GoingOn::STOP })
+        .await?;
     let run = loop {
         match session.next().await? {
             ToPage::Started { run } => break run,

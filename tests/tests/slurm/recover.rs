@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use planner::wire::{Event, OnFailure, Outcome, Recovered, Recovering};
 use serde_json::json;
 use system_tests::plans::four_ranks;
-use system_tests::programs::{program, torch_python};
+use system_tests::programs::{expect_code, program, shardplan, torch_python};
 use system_tests::run_folder::{all_records, only_run, steps};
 use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm, succeeded};
 use system_tests::wait::{Attempt, until};
 
-use super::worker::LIMIT;
+use super::worker::{LIMIT, torch_libraries};
 
 struct Job {
     slurm: &'static Slurm,
@@ -44,8 +44,39 @@ impl Job {
         Ok(Job { slurm, shared, number })
     }
 
+    /// A job by the script that `shardplan script` writes of a plan of both nodes, to go on as the arguments say.
+    fn written(name: &str, arguments: &[&str]) -> Result<Job> {
+        let slurm = Slurm::shared()?;
+        let shared = slurm.shared_folder(name)?;
+        let mut plan = four_ranks("fp64", 100_000);
+        plan["training"]["seq_len"] = 32.into();
+        plan["cluster"] = json!({"gpu": "cpu", "nodes": NODES.len(), "gpus_per_node": GPUS_PER_NODE});
+        plan["run"]["checkpoint"] = json!({"every_steps": 2});
+        let (plan_file, site_file) = (shared.join("plan.json"), shared.join("site.toml"));
+        std::fs::write(&plan_file, plan.to_string())?;
+        let values = [
+            ("account", json!("research")),
+            ("partition", json!("compute")),
+            ("shared_dir", json!(shared)),
+            ("rank_binary", json!(program("shardplan-rank")?)),
+            ("torch_lib", json!(torch_libraries()?)),
+        ];
+        let site: Vec<String> = values.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
+        std::fs::write(&site_file, site.concat())?;
+        let mut command = shardplan()?;
+        command.args(["script", "--strict", "--site"]).arg(&site_file).args(arguments).arg(&plan_file);
+        let output = expect_code(&mut command, 0)?;
+        let script = shared.join("job.sbatch");
+        std::fs::write(&script, output.stdout)?;
+        std::fs::create_dir(shared.join("logs"))?;
+        let number = slurm.submit(&script, &shared)?;
+        Ok(Job { slurm, shared, number })
+    }
+
     fn said(&self) -> String {
-        std::fs::read_to_string(self.shared.join("said")).unwrap_or_default()
+        let logs = std::fs::read_dir(self.shared.join("logs")).into_iter().flatten().flatten();
+        let said = logs.map(|entry| entry.path()).chain([self.shared.join("said")]);
+        said.filter_map(|path| std::fs::read_to_string(path).ok()).collect()
     }
 
     async fn see<T>(&self, what: &str, look: impl Fn(&Path) -> Result<Option<T>>) -> Result<T> {
@@ -92,6 +123,30 @@ async fn a_killed_rank_of_another_node_is_gone_on_without() -> Result<()> {
     ensure!((began.world_size, began.dp, began.global_batch) == (2, 1, 4), "{began:?}");
     let (state, code) = job.slurm.finished(&job.number, LIMIT).await?;
     ensure!(state == "COMPLETED" && code == "0:0", "{state} {code}: {}", job.said());
+    Ok(())
+}
+
+/// As a user would: one command writes the script, and the batch shell hands the signal before the time limit to the launcher.
+#[tokio::test]
+async fn a_written_script_goes_on_when_a_rank_is_killed_and_ends_in_order_by_a_signal() -> Result<()> {
+    let job = Job::written("written", &["--on-failure", "drop"])?;
+    job.trained(5).await?;
+    succeeded(job.slurm.command("scancel")?.args(["--signal=KILL", &format!("{}.3", job.number)]))?;
+    let (began, done) = job.recovered().await?;
+    ensure!(began.dead.len() == 1 && began.policy == OnFailure::Drop, "{began:?}; {}", job.said());
+    ensure!((began.world_size, began.dp, began.global_batch) == (2, 1, 4), "{began:?}");
+    succeeded(job.slurm.command("scancel")?.args(["--batch", "--signal=TERM", &job.number]))?;
+    job.slurm.finished(&job.number, LIMIT).await?;
+    let run = only_run(&job.shared.join("runs"))?;
+    let ended = all_records(&run)?.into_iter().any(|(log, record)| {
+        log.starts_with("launcher-") && matches!(record.event, Event::Ended { outcome: Outcome::Stopped, .. })
+    });
+    ensure!(ended, "{}", job.said());
+    let said = job.said();
+    let saved = said
+        .lines()
+        .find_map(|line| line.split_once(" of 100000 steps are saved in ")?.0.parse::<u64>().ok());
+    ensure!(saved.is_some_and(|saved| saved >= done.step), "{saved:?}, step {}: {said}", done.step);
     Ok(())
 }
 

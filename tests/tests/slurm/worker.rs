@@ -307,7 +307,8 @@ fn write_script(
     Ok(script)
 }
 
-fn torch_libraries() -> Result<String> {
+/// The folder of libtorch.
+pub fn torch_libraries() -> Result<String> {
     let question = "import importlib.util, pathlib; print(pathlib.Path(importlib.util.find_spec('torch').origin).parent / 'lib')";
     let output = expect_code(Command::new(torch_python()?).args(["-c", question]), 0)?;
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())

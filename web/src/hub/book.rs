@@ -1,7 +1,7 @@
 //! What a run has recorded, as the page keeps it: the curve, the ranks, what they printed. Records are read in any
 //! order and any number of times; the book comes out the same.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planner::wire::{
     Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Recovered, Recovering, Resumed, Saved, Step,
@@ -29,6 +29,8 @@ pub struct RunBook {
     pub traces: BTreeMap<(u64, u64), (u64, Trace)>,
     /// The latest attempt that a rank has joined; steps and traces are of that one. 0 before any has.
     pub attempt: u64,
+    /// Ranks that the launcher has started since it last went on after a failure; none where none has.
+    started: BTreeSet<u64>,
     /// An attempt has joined of which no step is known yet.
     begins: bool,
     /// The loss on data that is held out, by step.
@@ -37,6 +39,8 @@ pub struct RunBook {
     pub checkpoints: Checkpoints,
     /// How the run went on after ranks had died, by the attempt that began so, with its first step.
     pub recoveries: BTreeMap<u64, (Recovering, Option<Recovered>)>,
+    /// How fast each attempt went: seconds and tokens by step, as its lowest rank that is known recorded them.
+    pub attempts: BTreeMap<u64, BTreeMap<u64, Speed>>,
     /// Everything that was on disk when the watch began is here.
     pub caught_up: bool,
     /// Step records that the hub left out because this page read slowly.
@@ -92,6 +96,17 @@ pub struct StepPoint {
     pub model_tflops: f64,
     /// Those over the device's peak, where it has one.
     pub mfu: Option<f64>,
+}
+
+/// How fast a step went.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed {
+    /// The rank that recorded it.
+    rank: u64,
+    /// Seconds.
+    pub seconds: f64,
+    /// Tokens of the global batch.
+    pub tokens: u64,
 }
 
 /// Where the time of a step went, and how far memory rose meanwhile.
@@ -169,7 +184,8 @@ impl RankStanding {
         }
     }
 
-    fn is_final(self) -> bool {
+    /// Whether its process has ended.
+    pub fn is_final(self) -> bool {
         matches!(self, RankStanding::Completed | RankStanding::Stopped | RankStanding::Failed)
     }
 }
@@ -216,6 +232,7 @@ impl RunBook {
     fn take(&mut self, writer: Option<u64>, event: Event) {
         match event {
             Event::Started { rank, .. } => {
+                self.started.insert(rank);
                 self.ranks.entry(rank).or_default();
             }
             Event::Joined(joined) => {
@@ -280,6 +297,7 @@ impl RunBook {
                 book.last_words = Some(LastWords { how, lines: last_lines });
             }
             Event::Recovering(began) => {
+                self.started.clear();
                 self.recoveries.insert(began.attempt, (began, None));
             }
             Event::Recovered(done) => {
@@ -348,7 +366,13 @@ impl RunBook {
                 peaks: step.phase_peaks,
             };
         }
-        if book.attempt.max(1) < self.attempt {
+        let attempt = book.attempt.max(1);
+        let speed = Speed { rank, seconds: step.seconds, tokens: step.tokens };
+        let kept = self.attempts.entry(attempt).or_default().entry(step.step).or_insert(speed);
+        if rank <= kept.rank {
+            *kept = speed;
+        }
+        if attempt < self.attempt {
             return;
         }
         if std::mem::take(&mut self.begins) {
@@ -369,8 +393,12 @@ impl RunBook {
         }
     }
 
-    /// The ranks of the latest attempt: after a failure there may be fewer than before.
+    /// The ranks of the latest attempt: after a failure there may be fewer than before, and any of them.
     pub fn present(&self) -> BTreeMap<u64, RankBook> {
+        if !self.started.is_empty() {
+            let known = |rank: &u64| self.ranks.get(rank).map(|book| (*rank, book.clone()));
+            return self.started.iter().filter_map(known).collect();
+        }
         let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt >= self.attempt);
         let count = latest.map_or(u64::MAX, |(_, (began, _))| began.world_size);
         self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())).collect()
@@ -468,6 +496,9 @@ mod tests {
         }
         assert_eq!(book.attempt, 2);
         assert_eq!(book.steps.keys().copied().collect::<Vec<_>>(), [1], "step 2 is of the first attempt");
+        let steps = |attempt| book.attempts[&attempt].keys().copied().collect::<Vec<u64>>();
+        assert_eq!((steps(1), steps(2)), (vec![1, 2], vec![1]));
+        assert!(book.attempts.values().flat_map(|steps| steps.values()).all(|speed| speed.rank == 0));
         for rank in book.ranks.values() {
             assert_eq!((rank.standing, rank.attempt), (RankStanding::Training, 2));
             assert_eq!(rank.last_step.as_ref().map(|(number, _)| *number), Some(1));
@@ -547,6 +578,7 @@ mod tests {
             instead_of: None,
             from_step: Some(4),
             predicted_step_seconds: None,
+            predicted_whole_step_seconds: None,
             failed_unix_ms: 0,
         };
         let done = Recovered { attempt: 2, step: 5, restart_seconds: 0.5, seconds: 2.0 };
@@ -556,6 +588,11 @@ mod tests {
         book.add(vec![record(4, Event::Recovering(began)), record(5, Event::Recovered(done))], true, 0);
         assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert!(book.recoveries[&2].1.is_some());
+        // Those that go on may be any.
+        let again = [0, 3].map(|rank| record(6 + rank, Event::Started { rank, pid: 2 }));
+        book.add(again.to_vec(), true, 0);
+        assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 3]);
+        book.started.clear();
         book.attempt = 3;
         assert_eq!(book.present().len(), 4);
     }

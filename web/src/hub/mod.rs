@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use futures::channel::mpsc;
 use leptos::prelude::*;
-use planner::wire::{Machine, PlanFile, RunState, RunSummary, ToHub, ToPage};
+use planner::wire::{GoingOn, Machine, PlanFile, RunState, RunSummary, ToHub, ToPage};
 
 use crate::state::start;
-pub use book::{Phases, RankBook, RankStanding, RunBook, StepPoint};
+pub use book::{Phases, RankBook, RankStanding, RunBook, Speed, StepPoint};
 
 const SHOWN_KEY: &str = "shardplan.run";
 
@@ -110,9 +110,9 @@ impl Hub {
     }
 
     /// Starts a plan on the hub's machine.
-    pub fn start(self, plan: PlanFile) {
+    pub fn start(self, plan: PlanFile, going_on: GoingOn) {
         self.error.set(None);
-        if self.send(ToHub::Start { plan: Box::new(plan) }) {
+        if self.send(ToHub::Start { plan: Box::new(plan), going_on }) {
             self.starting.set(true);
             // An earlier run's figures must not be taken for the new one's.
             if let Some(before) = self.shown.get_untracked() {
@@ -133,6 +133,18 @@ impl Hub {
     pub fn stop(self, run: &str) {
         self.error.set(None);
         self.send(ToHub::Stop { run: run.to_owned() });
+    }
+
+    /// Takes a GPU of a run for lost.
+    pub fn mark_dead(self, run: &str, rank: u64) {
+        self.error.set(None);
+        self.send(ToHub::MarkDead { run: run.to_owned(), rank });
+    }
+
+    /// Has a run return to its whole plan.
+    pub fn return_to_whole(self, run: &str) {
+        self.error.set(None);
+        self.send(ToHub::ReturnToWhole { run: run.to_owned() });
     }
 
     /// The run on screen as the list has it, tracked.

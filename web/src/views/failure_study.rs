@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::Plan;
-use planner::nonuniform::{Against, DRAWS, RATE, SEED, StudyPoint, sweep};
+use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, StudyPoint, sweep};
 
 use crate::chart::{ChartView, Curves, Drawing, Ink, Legend};
 use crate::format;
@@ -21,13 +21,33 @@ const LEGEND: &[(Ink, &str)] = &[
 
 const CHOICES: [(Against, &str, &str); 3] = [
     (Against::Rate, "share of GPUs that are down", "GPUs that are down, %"),
-    (Against::Gpus, "GPUs of the cluster", "GPUs, 0.1 % of them down"),
-    (Against::Domain, "GPUs of a tensor-parallel group", "GPUs of a group, 0.1 % of all down"),
+    (Against::Gpus, "GPUs of the cluster", "GPUs"),
+    (Against::Domain, "GPUs of a tensor-parallel group", "GPUs of a group"),
 ];
 
 fn losses(point: &StudyPoint) -> [f64; 4] {
     let lost = point.expected;
     [point.drop_exact, lost.drop_packed, lost.nonuniform, lost.nonuniform_boosted]
+}
+
+fn spares(point: &StudyPoint) -> [f64; 3] {
+    let lost = point.expected;
+    [lost.spare_domains, lost.spare_domains_nonuniform, lost.spare_domains_boosted]
+}
+
+/// A number from a range; what is none, or beyond it, is put back to what it was or to the nearest that is in it.
+#[component]
+fn Entry(label: &'static str, hook: &'static str, value: RwSignal<f64>, range: [f64; 2]) -> impl IntoView {
+    let write = move |event| {
+        let typed = event_target_value(&event).parse().ok().filter(|typed: &f64| typed.is_finite());
+        value.set(typed.unwrap_or_else(|| value.get_untracked()).clamp(range[0], range[1]));
+    };
+    view! {
+        <label>{label}" "
+            <input type="number" step="any" min=range[0].to_string() max=range[1].to_string() data-testid=hook
+                prop:value=move || value.get().to_string() on:change=write/>
+        </label>
+    }
 }
 
 fn place(against: Against, point: &StudyPoint) -> String {
@@ -60,14 +80,14 @@ fn is_open(event: &web_sys::Event) -> bool {
 #[component]
 fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
     let chosen = RwSignal::new(0usize);
+    let (rate, power, draws) =
+        (RwSignal::new(RATE * 100.0), RwSignal::new(MOST_POWER), RwSignal::new(DRAWS as f64));
     let points = Memo::new(move |_| {
         let (against, ..) = CHOICES[chosen.get()];
         shown.with(|plan| match plan {
             Some(plan) => {
-                let boost = plan.nonuniform.as_ref().map_or(1.0, |nonuniform| {
-                    nonuniform.shrunk.base as f64 / nonuniform.shrunk.reduced.max(1) as f64
-                });
-                sweep(plan, against, &against.values(plan), (RATE, boost), (DRAWS, SEED))
+                let at = (rate.get() / 100.0, Boost::of_power(power.get()));
+                sweep(plan, against, &against.values(plan), at, (draws.get() as u64, SEED))
             }
             None => Vec::new(),
         })
@@ -109,6 +129,8 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
                         <td>{format!("{:.2} %", point.rate * 100.0)}</td>
                         <td>{format!("{:.2} %", point.availability * 100.0)}</td>
                         {cells.collect_view()}
+                        <td>{format!("{:+.2} %", (point.expected.boosted_energy - 1.0) * 100.0)}</td>
+                        {spares(point).map(|spares| view! { <td>{format!("{spares:.1} ({:.1} %)", point.idle(spares) * 100.0)}</td> }).collect_view()}
                     </tr>
                 }
             };
@@ -117,6 +139,8 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
     };
     let headers =
         ["GPUs", "Group", "Down", "Whole groups"].into_iter().chain(LEGEND.iter().map(|(_, name)| *name));
+    let headers =
+        headers.chain(["Energy, boosted", "Spares, dropped", "Spares, nonuniform", "Spares, boosted"]);
     let headers = headers.map(|name| view! { <th scope="col">{name}</th> }).collect_view();
     view! {
         <label>"Against "
@@ -125,11 +149,16 @@ fn Study(shown: Memo<Option<Arc<Plan>>>) -> impl IntoView {
                 {CHOICES.iter().enumerate().map(|(at, (_, name, _))| view! { <option value=at.to_string()>{*name}</option> }).collect_view()}
             </select>
         </label>
+        <div class="row">
+            <Entry label="GPUs down, %" hook=testid::STUDY_RATE value=rate range=[0.0, 100.0]/>
+            <Entry label="Power of a boosted GPU, times" hook=testid::STUDY_POWER value=power range=[1.0, MOST_POWER]/>
+            <Entry label="Draws" hook=testid::STUDY_DRAWS value=draws range=[1.0, 10_000.0]/>
+        </div>
         <Legend items=LEGEND/>
         <ChartView id="failure-curves" title=title alternative=alternative draw=draw export=true/>
         <div class="table-box" tabindex="0" role="region" aria-label="Failure study">
             <table data-testid=testid::STUDY_TABLE>
-                <caption>{format!("Expected loss of throughput; means of {DRAWS} draws with seed {SEED}, replicas dropped exactly")}</caption>
+                <caption>{move || format!("Expected loss of throughput; means of {} draws with seed {SEED}, replicas dropped exactly. Spares are groups that stand by so that a step keeps its batch, and the share of all GPUs that are idle for it", draws.get())}</caption>
                 <thead><tr>{headers}</tr></thead>
                 <tbody>{rows}</tbody>
             </table>

@@ -60,6 +60,22 @@ pub fn RankGroups(
             .drawn_plan
             .with(|plan| plan.as_ref().map_or("", |plan| link_name(link(&plan.cluster, &group.ranks))))
     };
+    // Where GPUs stop, a launch without them numbers the others anew.
+    let packed = Memo::new(move |_| {
+        store.drawn_plan.with(|plan| {
+            let plan = plan.as_ref().filter(|plan| plan.nonuniform.is_some())?;
+            Some(plan.packed_ranks())
+        })
+    });
+    let number = move || {
+        packed.with(|packed| {
+            let place = packed.as_ref()?.iter().position(|rank| *rank == selected.get())?;
+            Some(format!(
+                ", which is rank {} of a launch without the GPUs that stop",
+                format::exact(place as u64)
+            ))
+        })
+    };
     let rows = move || {
         groups
             .get()
@@ -89,7 +105,7 @@ pub fn RankGroups(
     view! {
         <div class="table-box" tabindex="0" role="region" aria-label="Groups of the selected rank">
             <table class="groups" data-testid=testid::RANK_GROUPS>
-                <caption>{move || format!("Groups of rank {}", selected.get())}</caption>
+                <caption>{move || format!("Groups of rank {}{}", selected.get(), number().unwrap_or_default())}</caption>
                 <thead><tr><th scope="col">"Group"</th><th scope="col">"Size"</th><th scope="col">"Number"</th><th scope="col">"Link"</th><th scope="col">"Ranks"</th></tr></thead>
                 <tbody>{rows}</tbody>
             </table>

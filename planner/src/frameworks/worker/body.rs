@@ -7,8 +7,8 @@ use crate::wire::VERSION;
 /// Variables whose value in the job must win over the image's.
 const VARIABLES: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_RESTART_COUNT"];
 
-/// Finds the run folder, and remembers when the run was first started, and how often.
-const RUN_FOLDER: &str = r#"
+/// Finds the run folder.
+const FOUND: &str = r#"
 # The run folder: plan, who and when, one log per rank, and checkpoints. The hub shows it, now or later. A job that is
 # queued again goes on in the folder of its first attempt
 RUN_DIR="$SHARED_DIR/runs/$(date -u +%Y%m%dT%H%M%SZ)-slurm-$SLURM_JOB_ID"
@@ -20,7 +20,10 @@ if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
     fi
   done
 fi
-ATTEMPT=1
+"#;
+
+/// Remembers when the run was first started, and how often, and makes its folder.
+const OWN_FOLDER: &str = r#"ATTEMPT=1
 STARTED="$(date +%s%3N)"
 if [ -f "$RUN_DIR/run.json" ]; then
   first="$(sed -n 's/.*"started_unix_ms": *\([0-9]*\).*/\1/p' "$RUN_DIR/run.json")"
@@ -50,6 +53,31 @@ if [ -n "${SHARDPLAN_RESUME:-}" ]; then
     exit 1
   fi
 el"#;
+
+/// Says what the launcher of a run begins with; it makes the folder itself.
+const BEGINS_WITH: &str = r#"BEGINS_WITH=(- --id "${RUN_DIR##*/}")
+if [ -f "$RUN_DIR/run.json" ]; then
+  BEGINS_WITH=(--resume "$RUN_DIR")
+fi
+mkdir -p "$SHARED_DIR/runs"
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+echo "run folder: $RUN_DIR"
+
+"#;
+
+/// Waits for the launcher. A signal to the batch shell, as before the time limit, reaches it and no rank, so that ranks end in order.
+const WAITS: &str = r#"LAUNCHER="$!"
+trap 'kill -TERM "$LAUNCHER" 2> /dev/null || true' TERM INT USR1
+while :; do
+  if wait "$LAUNCHER"; then
+    status=0
+  else
+    status="$?"
+  fi
+  # A signal ends the waiting, and not the launcher
+  kill -0 "$LAUNCHER" 2> /dev/null || break
+done
+"#;
 
 /// How many steps the newest checkpoint has.
 const SAVED_STEPS: &str = r#"# How many steps the newest checkpoint has
@@ -90,12 +118,12 @@ pub fn script(writer: &mut Writer<'_>) -> String {
     }
     let saves = writer.saving().is_some();
     out.push_str(&writer.saves());
-    let looks = "if [ \"${SLURM_RESTART_COUNT:-0}\"";
-    if saves && !interactive {
-        out.push_str(&RUN_FOLDER.replacen(looks, &format!("{RESUMED}{looks}"), 1));
-    } else {
-        out.push_str(RUN_FOLDER);
+    if writer.goes_on_after_failures() {
+        out.push_str(&launcher(writer));
+        return out;
     }
+    out.push_str(&found(saves && !interactive));
+    out.push_str(OWN_FOLDER);
     out.push_str(&plan_document(writer));
     out.push_str(&run_json(writer));
     out.push_str("\n# Ranks find each other here, and take their numbers from Slurm\n");
@@ -123,8 +151,47 @@ pub fn script(writer: &mut Writer<'_>) -> String {
     out
 }
 
+/// Where the run folder is, of an earlier job's run where that can be asked for.
+fn found(resumes: bool) -> String {
+    let looks = "if [ \"${SLURM_RESTART_COUNT:-0}\"";
+    if resumes { FOUND.replacen(looks, &format!("{RESUMED}{looks}"), 1) } else { FOUND.to_owned() }
+}
+
+/// The run by its launcher, which starts each rank by srun and goes on in the allocation when some are lost.
+fn launcher(writer: &mut Writer<'_>) -> String {
+    let mut out = found(true) + BEGINS_WITH;
+    out.push_str(SAVED_STEPS);
+    out.push_str(&footer::before(writer));
+    let asked = writer.options.going_on;
+    let plan = plan_text(writer);
+    out.push_str(
+        "\n# The launcher starts each rank by srun, and goes on in this allocation when some are lost. It stands beside shardplan-rank\n\
+         SHARDPLAN=\"${SHARDPLAN_RANK%/*}/shardplan\"\nif [ ! -x \"$SHARDPLAN\" ]; then\n  \
+         echo \"shardplan is not at $SHARDPLAN: copy it beside shardplan-rank\" >&2\n  exit 1\nfi\n",
+    );
+    out.push_str(&format!(
+        "\"$SHARDPLAN\" run \"${{BEGINS_WITH[@]}}\" --runs \"$SHARED_DIR/runs\" --slurm \\\n  \
+         --on-failure {} --max-recoveries {} \\\n  \
+         --rank-binary \"$SHARDPLAN_RANK\" --torch-lib \"$SHARDPLAN_TORCH_LIB\" <<'{END_OF_PLAN}' &\n{plan}\n{END_OF_PLAN}\n",
+        asked.on_failure.name(),
+        asked.max_recoveries
+    ));
+    out.push_str(WAITS);
+    out.push_str(&footer::footer(writer, false, true));
+    out
+}
+
 /// Writes the plan, whole or not at all, as a quoted here-document: the shell reads nothing in it.
 fn plan_document(writer: &mut Writer<'_>) -> String {
+    let plan = plan_text(writer);
+    format!(
+        "cat > \"$RUN_DIR/.plan.json\" <<'{END_OF_PLAN}'\n{plan}\n{END_OF_PLAN}\n\
+         mv \"$RUN_DIR/.plan.json\" \"$RUN_DIR/plan.json\"\n"
+    )
+}
+
+/// The plan, with what the script says of saving.
+fn plan_text(writer: &mut Writer<'_>) -> String {
     let mut file = writer.plan.executed();
     // What the script says of it, where the plan leaves it open.
     let said = writer
@@ -144,10 +211,7 @@ fn plan_document(writer: &mut Writer<'_>) -> String {
         ));
         return String::new();
     }
-    format!(
-        "cat > \"$RUN_DIR/.plan.json\" <<'{END_OF_PLAN}'\n{plan}\n{END_OF_PLAN}\n\
-         mv \"$RUN_DIR/.plan.json\" \"$RUN_DIR/plan.json\"\n"
-    )
+    plan
 }
 
 /// Writes `run.json`. What only the job knows is put in by printf, as text between quotes.

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::plan::Plan;
+use crate::wire::{GoingOn, OnFailure};
 
 fn failed(layout: &str, nodes: u64, failed: &str) -> Plan {
     plan(&format!(
@@ -150,4 +151,79 @@ fn a_plan_that_can_not_lose_its_nodes_is_an_error() {
     let (_, findings) = script(&plan, &site(), &body(Body::Bridge));
     let said = findings.iter().find(|finding| finding.field == "cluster.failed").expect("why not");
     assert!(has_error(&findings) && said.message.contains("3 nodes"), "{said:?}");
+}
+
+/// A worker's script whose run goes on in its allocation, on nodes beside the plan's.
+fn going_on(on_failure: OnFailure, spare_nodes: u64) -> ScriptOptions {
+    let going_on = GoingOn { on_failure, ..GoingOn::STOP };
+    ScriptOptions { going_on, spare_nodes, ..body(Body::Worker) }
+}
+
+fn saving() -> Plan {
+    plan(
+        r#"{"version": 1, "name": "tiny", "model": {"preset": "tiny-dense"}, "runtime": "native", "layout": {"tp": 2},
+            "cluster": {"gpu": "cpu", "nodes": 2, "gpus_per_node": 2}, "training": {"seq_len": 32, "global_batch_size": 4},
+            "run": {"steps": 20, "checkpoint": {"every_steps": 5}}}"#,
+    )
+}
+
+#[test]
+fn a_workers_script_goes_on_in_its_allocation() {
+    let bare = Site { image: None, mounts: Vec::new(), ..site() };
+    let (text, findings) = script(&saving(), &bare, &going_on(OnFailure::Drop, 1));
+    assert!(!has_error(&findings), "{findings:?}");
+    let asked = directives(&text);
+    for directive in ["--nodes=3", "--no-kill", "--requeue"] {
+        assert!(asked.contains(&directive), "{directive}: {asked:?}");
+    }
+    // The batch shell hands the signal before the time limit to the launcher.
+    assert!(asked.iter().any(|directive| directive.starts_with("--signal=B:TERM@")), "{asked:?}");
+    for part in [
+        "# Nodes that stand by for those that are lost: 1\n",
+        "SHARDPLAN=\"${SHARDPLAN_RANK%/*}/shardplan\"\n",
+        "--slurm \\\n  --on-failure drop --max-recoveries 3 \\\n",
+        "--torch-lib \"$SHARDPLAN_TORCH_LIB\" <<'SHARDPLAN_PLAN_JSON' &\n",
+        "trap 'kill -TERM \"$LAUNCHER\" 2> /dev/null || true' TERM INT USR1\n",
+        "BEGINS_WITH=(--resume \"$RUN_DIR\")",
+    ] {
+        assert!(text.contains(part), "{part} is not in\n{text}");
+    }
+    // The launcher makes the folder and starts the ranks.
+    for part in ["srun --", "mkdir \"$RUN_DIR\"", "run.json\"\nprintf"] {
+        assert!(!text.contains(part), "{part} is in\n{text}");
+    }
+    // Its plan is the one that was asked for, on its own nodes.
+    let document = text
+        .split("<<'SHARDPLAN_PLAN_JSON' &\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\nSHARDPLAN_PLAN_JSON\n").next());
+    let inside = crate::plan::parse_plan(document.expect("a plan")).expect("a plan");
+    assert_eq!(inside.cluster.nodes, Some(2));
+    // As it was, where nobody asks.
+    let (before, _) = script(&saving(), &bare, &body(Body::Worker));
+    assert!(
+        before.contains("#SBATCH --nodes=2\n")
+            && !before.contains("--no-kill")
+            && before.contains("srun --kill-on-bad-exit=1")
+    );
+}
+
+#[test]
+fn what_can_not_go_on_in_its_allocation_is_refused() {
+    let bare = Site { image: None, mounts: Vec::new(), ..site() };
+    let in_image = site();
+    let refused = |plan: &Plan, site: &Site, options: &ScriptOptions, part: &str| {
+        let (_, findings) = script(plan, site, options);
+        let found = findings.iter().find(|finding| finding.field == "script.on_failure");
+        assert!(found.is_some_and(|found| found.message.contains(part)), "{part}: {findings:?}");
+    };
+    let drop = || going_on(OnFailure::Drop, 1);
+    refused(&tiny(), &bare, &drop(), "saves none");
+    refused(&saving(), &bare, &going_on(OnFailure::Spare, 0), "needs spares");
+    refused(&saving(), &bare, &going_on(OnFailure::Stop, 1), "this one ends");
+    refused(&saving(), &bare, &going_on(OnFailure::Drop, 65), "more than the 64");
+    refused(&saving(), &in_image, &drop(), "without a container");
+    refused(&saving(), &bare, &ScriptOptions { mode: Mode::Torchrun, ..drop() }, "mode srun");
+    refused(&saving(), &bare, &ScriptOptions { array: Some("0-3".into()), ..drop() }, "plain batch job");
+    refused(&saving(), &bare, &ScriptOptions { body: Body::Mlm, ..drop() }, "Shardplan's worker");
 }

@@ -92,6 +92,8 @@ pub fn places(inputs: &Inputs) -> Vec<Place> {
         command: _,
         startup: _,
         environment: _,
+        going_on: _,
+        spare_nodes: _,
         strict: _,
     } = inputs.options;
     let mut all = Vec::new();

@@ -117,10 +117,13 @@ pub fn MemoryCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
                 let pair = |(rank, book): (&u64, &RankBook)| {
                     let (measured, stepped) = measured(book)?;
                     let stage = planner::layout::coordinates(&plan.layout, *rank).pp;
-                    let predicted = classes.iter().find(|class| class.stage == stage)?.clone();
+                    let role = plan.role_of(*rank);
+                    let of = |class: &&RankClass| class.stage == stage && class.role == role;
+                    let predicted = classes.iter().find(of)?.clone();
                     Some(Pair { rank: *rank, predicted, measured, stepped })
                 };
-                book.ranks.iter().filter_map(pair).take(COMPARED).collect::<Vec<_>>()
+                // Those that are lost were measured under another plan.
+                book.present().iter().filter_map(pair).take(COMPARED).collect::<Vec<_>>()
             })
         })
     });

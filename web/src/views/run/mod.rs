@@ -4,6 +4,8 @@ mod calibrate;
 mod compare;
 mod curves;
 mod curves_table;
+mod dead;
+mod going_on;
 mod list;
 mod phases;
 mod ranks;
@@ -22,6 +24,7 @@ use crate::testid;
 use calibrate::StepCompare;
 use compare::MemoryCompare;
 use curves::Curves;
+pub use going_on::goes_on_with;
 use list::RunList;
 use phases::PhaseTable;
 use ranks::{Output, RankStates};
@@ -158,7 +161,7 @@ fn RunDetail() -> impl IntoView {
                     </div>
                 </div>
                 <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
-                <RecoveredLines/>
+                <RecoveredLines summary=summary/>
                 <SavedLine summary=summary/>
                 <MissingRecords/>
                 <LatestFigures/>
@@ -167,7 +170,7 @@ fn RunDetail() -> impl IntoView {
                 <Curves/>
                 <PhaseTable/>
                 <MemoryCompare summary=summary/>
-                <RankStates/>
+                <RankStates summary=summary/>
                 <Output/>
             </section>
         }

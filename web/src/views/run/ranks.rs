@@ -1,41 +1,60 @@
 //! How each rank stands, and what ranks printed.
 
 use leptos::prelude::*;
+use planner::wire::{RunState, RunSummary};
 
+use super::dead::ConfirmDead;
 use crate::hub::{RankStanding, hub};
+use crate::testid;
 
 /// Ranks that are listed one by one; of the others those that failed are.
 const LISTED: usize = 64;
 
-/// States of the ranks, with the last words of those that failed.
+/// States of the ranks, with the last words of those that failed. A rank of a run that a hub started can be taken for lost.
 #[component]
-pub fn RankStates() -> impl IntoView {
+pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
     let ranks = Memo::new(move |_| hub.book.with(|book| book.present()));
-    let cells = move || {
-        ranks.with(|ranks| {
-            ranks
-                .iter()
-                .enumerate()
-                .filter(|(place, (_, book))| *place < LISTED || book.standing == RankStanding::Failed)
-                .map(|(_, (rank, book))| {
-                    let word = book.standing.word();
-                    let place = book
-                        .place
-                        .as_ref()
-                        .map(|(host, device)| format!("{host}, {device}"))
-                        .unwrap_or_default();
-                    let step = book.last_step.as_ref().map(|(step, _)| format!("step {step}"));
-                    view! {
-                        <li class="rank-state" title=place>
-                            <span>"Rank "{*rank}</span>
-                            <span class=format!("state {word}")>{word}</span>
-                            <span class="quiet-text">{step}</span>
-                        </li>
-                    }
-                })
-                .collect_view()
+    let asked = RwSignal::new(None::<u64>);
+    let may_end = Memo::new(move |_| {
+        summary.with(|summary| {
+            let running = summary.as_ref().filter(|summary| summary.state == RunState::Running);
+            running.is_some_and(|summary| summary.info.was_started_by_a_hub())
         })
+    });
+    // By number, so that a button stays the same while its rank trains.
+    let listed = Memo::new(move |_| {
+        ranks.with(|ranks| {
+            let all = ranks.iter().enumerate();
+            let told =
+                all.filter(|(place, (_, book))| *place < LISTED || book.standing == RankStanding::Failed);
+            told.map(|(_, (rank, _))| *rank).collect::<Vec<u64>>()
+        })
+    });
+    let cell = move |rank: u64| {
+        let told = Memo::new(move |_| {
+            ranks.with(|ranks| {
+                let book = ranks.get(&rank)?;
+                let place = book.place.as_ref().map(|(host, device)| format!("{host}, {device}"));
+                let step = book.last_step.as_ref().map(|(step, _)| format!("step {step}"));
+                Some((book.standing, place.unwrap_or_default(), step))
+            })
+        });
+        let word = move || told.with(|told| told.as_ref().map_or("", |(standing, ..)| standing.word()));
+        let lives =
+            move || told.with(|told| told.as_ref().is_some_and(|(standing, ..)| !standing.is_final()));
+        view! {
+            <li class="rank-state" title=move || told.with(|told| told.as_ref().map(|(_, place, _)| place.clone()))>
+                <span>"Rank "{rank}</span>
+                <span class=move || format!("state {}", word())>{word}</span>
+                <span class="quiet-text">{move || told.with(|told| told.as_ref().and_then(|(.., step)| step.clone()))}</span>
+                <Show when=move || may_end.get() && lives()>
+                    <button data-testid=testid::MARK_DEAD data-rank=rank aria-label=format!("Mark rank {rank} dead")
+                        disabled=move || !hub.is_connected()
+                        on:click=move |_| asked.set(Some(rank))>"Mark dead"</button>
+                </Show>
+            </li>
+        }
     };
     let words = move || {
         ranks.with(|ranks| {
@@ -57,7 +76,8 @@ pub fn RankStates() -> impl IntoView {
     view! {
         <section hidden=move || !any() aria-label="Ranks">
             <h3>"Ranks"</h3>
-            <ul class="rank-states">{cells}</ul>
+            <ConfirmDead asked=asked summary=summary/>
+            <ul class="rank-states"><For each=move || listed.get() key=|rank| *rank children=cell/></ul>
             {words}
         </section>
     }

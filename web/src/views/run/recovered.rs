@@ -1,18 +1,19 @@
 //! How a run went on after ranks had died.
 
 use leptos::prelude::*;
-use planner::wire::{Recovered, Recovering};
+use planner::calibration::typical_seconds;
+use planner::wire::{Recovered, Recovering, RunState, RunSummary};
 
 use crate::format;
-use crate::hub::hub;
+use crate::hub::{RunBook, Speed, hub};
 use crate::testid;
 
 /// Recoveries that are told one by one, the latest.
 const LISTED: usize = 8;
 
-/// A sentence for each recovery; none for a run that nothing happened to.
+/// A sentence for each recovery, how fast each attempt went, and the way back to the whole plan; nothing for a run that nothing happened to.
 #[component]
-pub fn RecoveredLines() -> impl IntoView {
+pub fn RecoveredLines(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
     let recoveries = Memo::new(move |_| hub.book.with(|book| book.recoveries.clone()));
     let lines = move || {
@@ -24,7 +25,93 @@ pub fn RecoveredLines() -> impl IntoView {
             .collect_view()
         })
     };
-    view! { <div data-testid=testid::RUN_RECOVERED>{lines}</div> }
+    // The latest attempt goes on with less than the whole plan.
+    let lacks = Memo::new(move |_| {
+        let running = summary.with(|summary| {
+            let running = summary.as_ref().filter(|summary| summary.state == RunState::Running)?;
+            Some((running.info.id.clone(), running.info.attempts))
+        })?;
+        recoveries.with(|all| {
+            let (attempt, (began, _)) = all.last_key_value()?;
+            (*attempt >= running.1 && !began.dead.is_empty()).then_some(running.0)
+        })
+    });
+    let back = move || {
+        lacks.get().map(|run| {
+            view! {
+                <button data-testid=testid::RUN_WHOLE disabled=move || !hub.is_connected()
+                    on:click=move |_| hub.return_to_whole(&run)>"The GPUs are back: return to the whole plan"</button>
+            }
+        })
+    };
+    let speeds = Memo::new(move |_| hub.book.with(rows));
+    view! {
+        <div data-testid=testid::RUN_RECOVERED>{lines}</div>
+        {back}
+        {move || speeds.with(|rows| table(rows))}
+    }
+}
+
+/// How fast an attempt went, and was predicted to.
+#[derive(Clone, PartialEq)]
+struct Row {
+    attempt: u64,
+    ranks: Option<u64>,
+    tokens: u64,
+    predicted: Option<f64>,
+    measured: f64,
+}
+
+/// The attempts of a run that went on after a failure, those that have done a step.
+fn rows(book: &RunBook) -> Vec<Row> {
+    let Some((first, _)) = book.recoveries.values().next() else { return Vec::new() };
+    let row = |(&attempt, steps): (&u64, &std::collections::BTreeMap<u64, Speed>)| {
+        let began = book.recoveries.get(&attempt).map(|(began, _)| began);
+        let predicted = match began {
+            Some(began) => began.predicted_step_seconds,
+            None => first.predicted_whole_step_seconds,
+        };
+        let measured = typical_seconds(steps.iter().map(|(step, speed)| (*step, speed.seconds)))?;
+        let tokens = steps.last_key_value()?.1.tokens;
+        Some(Row { attempt, ranks: began.map(|began| began.world_size), tokens, predicted, measured })
+    };
+    book.attempts.iter().filter_map(row).collect()
+}
+
+fn table(rows: &[Row]) -> impl IntoView + use<> {
+    let first = rows.first().map(|row| row.tokens as f64 / row.measured);
+    let shown = |row: &Row| {
+        let measured = row.tokens as f64 / row.measured;
+        let share = first.map(|first| format!("{:.1}%", 100.0 * measured / first));
+        let dash = || "-".to_owned();
+        view! {
+            <tr data-attempt=row.attempt data-seconds=row.measured.to_string()>
+                <th scope="row">{row.attempt}</th>
+                <td>{row.ranks.map_or_else(|| "all".to_owned(), format::exact)}</td>
+                <td>{row.predicted.map_or_else(dash, format::seconds)}</td>
+                <td>{format::seconds(row.measured)}</td>
+                <td>{row.predicted.map_or_else(dash, |seconds| format::three(row.tokens as f64 / seconds))}</td>
+                <td>{format::three(measured)}</td>
+                <td>{share}</td>
+            </tr>
+        }
+    };
+    (!rows.is_empty()).then(|| {
+        view! {
+            <div class="table-box" tabindex="0" role="region" aria-label="Speed by attempt">
+                <table class="compare" data-testid=testid::RUN_ATTEMPTS>
+                    <caption>"Speed by attempt; the middle of the later half of its steps"</caption>
+                    <thead><tr>
+                        <th scope="col">"Attempt"</th><th scope="col">"Ranks"</th>
+                        <th scope="col">"Step, predicted"</th><th scope="col">"Step, measured"</th>
+                        <th scope="col">"Tokens/s, predicted"</th><th scope="col">"Tokens/s, measured"</th>
+                        <th scope="col">"Of the first"</th>
+                    </tr></thead>
+                    <tbody>{rows.iter().map(shown).collect_view()}</tbody>
+                </table>
+            </div>
+        }
+    })
 }
 
 fn sentence(began: &Recovering, first: Option<&Recovered>) -> String {

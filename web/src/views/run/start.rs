@@ -4,7 +4,7 @@ use leptos::prelude::*;
 use planner::finding::Severity;
 use planner::layout::COMPARED_WITH;
 use planner::startable::startable;
-use planner::wire::{Answer, Verdict};
+use planner::wire::{Answer, GoingOn, Verdict};
 
 use crate::findings::{FindingList, sentence};
 use crate::format;
@@ -12,6 +12,8 @@ use crate::frame::VerdictMark;
 use crate::hub::hub;
 use crate::state::store;
 use crate::testid;
+
+use super::going_on::GoingOnInputs;
 
 /// The card.
 #[component]
@@ -40,9 +42,17 @@ pub fn StartCard() -> impl IntoView {
         findings.retain(|finding| finding.severity != Severity::Info);
         findings
     });
+    let going_on = RwSignal::new(GoingOn::STOP);
+    // A run without checkpoints has nothing to go on from.
+    let refusal = Memo::new(move |_| {
+        let asked = going_on.get();
+        let saves =
+            store.resolved.with(|plan| plan.as_ref().is_some_and(|plan| plan.run.checkpoint.is_some()));
+        asked.refusal(saves, asked.spares)
+    });
     let start = move |_| {
         if let Some(plan) = native.get_untracked() {
-            hub.start(plan);
+            hub.start(plan, going_on.get_untracked());
         }
     };
     let says = move || {
@@ -67,10 +77,12 @@ pub fn StartCard() -> impl IntoView {
                     <Show when=move || can_start.get()><VerdictMark verdict=verdict/>" "</Show>{says}
                 </p>
                 <p class="note">{COMPARED_WITH}</p>
+                <Show when=move || can_start.get()><GoingOnInputs going_on=going_on/></Show>
+                {move || refusal.get().map(|why| view! { <p class="note" role="status">{why}</p> })}
             </div>
             <Show when=move || can_start.get()>
                 <button class="primary" data-testid=testid::RUN_START
-                    disabled=move || !hub.can_run() || hub.starting.get() on:click=start>
+                    disabled=move || !hub.can_run() || hub.starting.get() || refusal.with(Option::is_some) on:click=start>
                     {move || if hub.starting.get() { "Starting" } else { "Start" }}
                 </button>
             </Show>

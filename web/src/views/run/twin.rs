@@ -3,6 +3,7 @@
 use leptos::prelude::*;
 use planner::layout::executor_limits;
 use planner::twin::{Scaled, Twin, device, twin};
+use planner::wire::GoingOn;
 use planner::{Finding, Plan};
 
 use crate::findings::{FindingList, plain};
@@ -26,7 +27,7 @@ pub fn TwinCard() -> impl IntoView {
     let ready = move || hub.can_run() && !hub.starting.get() && twin().is_some();
     let start = move |_| {
         if let Some(twin) = untrack(twin) {
-            hub.start(twin.file);
+            hub.start(twin.file, GoingOn::STOP);
         }
     };
     let sentence = move || twin().map_or_else(|| "This plan has no twin here".to_owned(), |twin| says(&twin));

@@ -12,13 +12,14 @@ use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use planner::layout::executor_limits;
-use planner::wire::PlanFile;
+use planner::wire::{GoingOn, OnFailure, PlanFile};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
 use self::inputs::{Choice, OptionInput, SiteInput};
 use self::site_file::SiteFile;
 use self::tools::Tools;
 use super::NotYet;
+use super::run::goes_on_with;
 use crate::findings::FindingList;
 use crate::state::{Store, store};
 use crate::testid;
@@ -52,6 +53,8 @@ struct Chosen {
     array: RwSignal<String>,
     het: RwSignal<String>,
     command: RwSignal<String>,
+    on_failure: RwSignal<OnFailure>,
+    spare_nodes: RwSignal<String>,
     /// Changes when an example has filled the form.
     filled: RwSignal<u64>,
 }
@@ -66,6 +69,8 @@ impl Chosen {
             array: RwSignal::new(String::new()),
             het: RwSignal::new(String::new()),
             command: RwSignal::new(String::new()),
+            on_failure: RwSignal::new(OnFailure::Stop),
+            spare_nodes: RwSignal::new(String::new()),
             filled: RwSignal::new(0),
         }
     }
@@ -74,6 +79,10 @@ impl Chosen {
         let text =
             |signal: RwSignal<String>| Some(signal.get().trim().to_owned()).filter(|text| !text.is_empty());
         let command = self.command.get();
+        // What is no number is too many, which is refused by name.
+        let spare_nodes = text(self.spare_nodes).map_or(0, |text| text.parse().unwrap_or(u64::MAX));
+        // Only where they can be seen.
+        let goes_on = body == Body::Worker && self.on_failure.get() != OnFailure::Stop;
         ScriptOptions {
             mode: self.mode.get(),
             body,
@@ -84,6 +93,12 @@ impl Chosen {
             command: planner::launch::words(&command),
             startup: Vec::new(),
             environment: None,
+            going_on: if goes_on {
+                GoingOn { on_failure: self.on_failure.get(), ..GoingOn::STOP }
+            } else {
+                GoingOn::STOP
+            },
+            spare_nodes: if goes_on { spare_nodes } else { 0 },
             strict: false,
         }
     }
@@ -95,9 +110,10 @@ impl Chosen {
         self.body.set(Some(example.options.body));
         self.mode.set(example.options.mode);
         self.task.set(example.options.task);
-        for text in [self.array, self.het, self.command] {
+        for text in [self.array, self.het, self.command, self.spare_nodes] {
             text.set(String::new());
         }
+        self.on_failure.set(OnFailure::Stop);
         self.filled.update(|count| *count += 1);
     }
 }
@@ -197,6 +213,9 @@ fn Kind(chosen: Chosen, body: Memo<Body>) -> impl IntoView {
     let modes = vec![("srun", "srun"), ("torchrun", "torchrun"), ("salloc", "salloc, step by step")];
     let tasks =
         vec![("train", "trains"), ("convert", "converts weights and back"), ("generate", "generates text")];
+    let choices =
+        OnFailure::ALL.map(|choice| (choice.name(), goes_on_with(choice).unwrap_or("the run ends"))).to_vec();
+    let goes_on = move || body.get() == Body::Worker && chosen.on_failure.get() != OnFailure::Stop;
     view! {
         <div class="site">
             <Choice id="script-example" label="Example" options=titles chosen=Signal::derive(|| "")
@@ -213,6 +232,16 @@ fn Kind(chosen: Chosen, body: Memo<Body>) -> impl IntoView {
                     choose=move |name| {
                         chosen.task.set(Task::ALL.into_iter().find(|task| task.name() == name).unwrap_or_default());
                     }/>
+            </Show>
+            <Show when=move || body.get() == Body::Worker>
+                <Choice id="script-on-failure" label="When a GPU fails, goes on with" options=choices.clone()
+                    chosen=Signal::derive(move || chosen.on_failure.get().name())
+                    choose=move |name| {
+                        chosen.on_failure.set(OnFailure::ALL.into_iter().find(|choice| choice.name() == name).unwrap_or_default());
+                    }/>
+            </Show>
+            <Show when=goes_on>
+                <OptionInput id="script-spare-nodes" label="Nodes that stand by" hint="0" text=chosen.spare_nodes/>
             </Show>
             <Show when=move || body.get() == Body::Command>
                 <OptionInput id="script-command" label="Command" hint="python train.py" text=chosen.command/>
