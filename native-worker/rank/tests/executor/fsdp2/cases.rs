@@ -102,7 +102,7 @@ pub const CASES: &[Case] = &[
     Case { cp: 2, ..PLAIN },
     Case { cp: 2, shards: 1, micro: 4, ..PLAIN },
     Case { cp: 2, shards: 1, tp: 2, micro: 4, ..PLAIN },
-    Case { replicas: 2, shards: 1, cp: 2, micro: 2, ..PLAIN },
+    Case { replicas: 2, cp: 2, ..PLAIN },
     // Pipelines.
     Case { pp: 2, micro: 2, ..PLAIN },
     Case { pp: 2, micro: 4, model: Model::Deep, ..PLAIN },
