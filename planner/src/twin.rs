@@ -69,7 +69,7 @@ pub fn device(plan: &Plan, gpus: u64) -> (&'static str, u64) {
 /// # Errors
 /// With findings, when the axes need more ranks, or planner refuses the small sizes.
 pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding>> {
-    let mut file = plan.executed();
+    let mut file = plan.native();
     let dp = scale_axes(plan, &mut file, most_ranks)?;
     file.cluster.gpu = gpu.to_owned();
     file.cluster.nodes = Some(1);
@@ -87,7 +87,7 @@ pub fn twin(plan: &Plan, gpu: &str, most_ranks: u64) -> Result<Twin, Vec<Finding
         file.model = ModelFile { architecture: Some(Box::new(model)), ..ModelFile::default() };
         let resolved = Plan::resolve(&file);
         match resolved.plan {
-            Some(small) => return Ok(Twin { scaled: differences(plan, &small), file: small.executed() }),
+            Some(small) => return Ok(Twin { scaled: differences(plan, &small), file: small.native() }),
             None if refusal.is_empty() => refusal = resolved.findings,
             None => {}
         }

@@ -1,12 +1,11 @@
 //! Which prediction a run is compared with.
 
-use planner::Finding;
 use planner::finding::Severity;
-use planner::layout::COMPARED_WITH;
 use planner::wire::{PlanFile, Runtime, Verdict};
+use planner::{Finding, Plan};
 use serde::Serialize;
 
-/// The prediction for what ranks execute: the plan's layout with runtime native, whatever runtime the plan names.
+/// The prediction for what ranks execute: the plan where the worker knows its runtime, else its layout with runtime native.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     /// The runtime that the plan names.
@@ -17,17 +16,21 @@ pub struct Compared {
     pub peak_bytes: Option<u64>,
     /// Whether they fit on the plan's GPU.
     pub verdict: Option<Verdict>,
+    /// What is run instead of the plan's own runtime, in a sentence.
+    #[serde(skip)]
+    says: String,
     /// Settings of the plan that the worker does not follow.
     pub not_followed: Vec<String>,
 }
 
-/// What a run of `native`, derived from a plan that names the runtime `asked`, is compared with; `findings` are those of `native`.
-pub fn compared_with(asked: Runtime, native: &PlanFile, findings: &[Finding]) -> Compared {
-    let memory = planner::estimate(native).memory;
+/// What a run of `executed`, derived from the plan `asked`, is compared with; `findings` are those of `executed`.
+pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) -> Compared {
+    let memory = planner::estimate(executed).memory;
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
     Compared {
-        plan_runtime: asked,
-        runtime: Runtime::Native,
+        plan_runtime: asked.runtime,
+        runtime: executed.runtime.unwrap_or_default(),
+        says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),
@@ -43,10 +46,7 @@ impl Compared {
                 || "nothing".to_owned(),
                 |bytes| format!("at most {:.2} GiB per rank", planner::units::Bytes(bytes).gib()),
             );
-            lines.push(format!(
-                "the plan names runtime {}. {COMPARED_WITH}: {peak}",
-                self.plan_runtime.name()
-            ));
+            lines.push(format!("the plan names runtime {}. {}: {peak}", self.plan_runtime.name(), self.says));
         }
         lines.extend(self.not_followed.iter().cloned());
         lines
@@ -58,29 +58,29 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use planner::Plan;
 
     fn compared(runtime: &str, training: Value) -> Compared {
         let plan = json!({"version": 1, "model": {"preset": "tiny-dense"}, "runtime": runtime, "training": training,
                           "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 2}});
         let file = planner::parse_plan(&plan.to_string()).unwrap();
         let plan = Plan::resolve(&file).plan.unwrap();
-        let native = plan.executed();
-        compared_with(plan.runtime, &native, &Plan::resolve(&native).findings)
+        let executed = plan.executed();
+        compared_with(&plan, &executed, &Plan::resolve(&executed).findings)
     }
 
     #[test]
     fn the_prediction_is_named_for_every_other_runtime() {
-        for runtime in ["megatron", "fsdp2", "megatron_fsdp"] {
+        for (runtime, run) in [("megatron", "native"), ("fsdp2", "fsdp2"), ("megatron_fsdp", "native")] {
             let compared = compared(runtime, json!({}));
             let said = compared.lines().join("; ");
             assert!(
                 said.starts_with(&format!("the plan names runtime {runtime}. The worker runs")),
                 "{said}"
             );
-            assert!(said.contains("runtime native") && said.contains(" GiB per rank"), "{said}");
+            assert_eq!(said.contains("runtime native"), run == "native", "{said}");
+            assert!(said.contains(" GiB per rank"), "{said}");
             let json = serde_json::to_value(&compared).unwrap();
-            assert_eq!((&json["plan_runtime"], &json["runtime"]), (&runtime.into(), &"native".into()));
+            assert_eq!((&json["plan_runtime"], &json["runtime"]), (&runtime.into(), &run.into()));
             assert!(json["peak_bytes"].as_u64().unwrap() > 0);
         }
         assert_eq!(compared("native", json!({})).lines(), Vec::<String>::new());

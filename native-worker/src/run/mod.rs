@@ -125,7 +125,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let standing = Standing::new(plan.clone(), &seats, spares);
     let (ranks, seats) = (standing.ranks(), standing.seats());
     let survivors = Survivors::new(request.going_on, standing, &ground, request.ranks_per_gpu)?;
-    let compared = compared_with(asked.runtime, &native, &resolved.findings);
+    let compared = compared_with(&asked, &native, &resolved.findings);
     let (torch, rank) = programs.find()?;
 
     compared.lines().iter().for_each(|line| say(line));

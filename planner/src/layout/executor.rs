@@ -45,10 +45,6 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
     limits
 }
 
-/// What a run of a plan is compared with, whatever runtime the plan names: what page and command say before it starts.
-pub const COMPARED_WITH: &str =
-    "The worker runs the same layout under its own rules, runtime native; this is the prediction for that";
-
 fn limit(field: &str, value: impl Into<Value>, what: impl Into<String>) -> Finding {
     Finding::error(field, value, what.into()).rule("what shardplan-rank executes so far")
 }

@@ -103,7 +103,7 @@ pub(crate) mod testing;
 mod tests;
 mod validity;
 
-pub use executor::{COMPARED_WITH, executor_limits};
+pub use executor::executor_limits;
 pub use generate::{Choice, valid_layouts, valid_layouts_of};
 pub use grid::{
     Besides, Coordinates, Strides, coordinates, first_rank_of_stage, group_size, groups, place_in_group,

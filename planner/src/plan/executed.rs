@@ -31,6 +31,27 @@ impl Plan {
         file
     }
 
+    /// What a run of the plan is compared with: what page and command say before it starts.
+    pub fn compared_with(&self) -> String {
+        const OWN: &str = "The worker runs the same layout under its own rules, runtime native";
+        match (self.runtime, self.not_as_fsdp2()) {
+            (Runtime::Native, _) => {
+                "The worker runs the plan as it stands; this is the prediction for it".to_owned()
+            }
+            (Runtime::Fsdp2, None) => {
+                "The worker runs it as FSDP2: shards, units and reductions are torch's, operators its own; \
+                 this is the prediction for that"
+                    .to_owned()
+            }
+            (Runtime::Fsdp2, Some(why)) => {
+                format!("{OWN}, not as FSDP2: {why}. This is the prediction for that")
+            }
+            (Runtime::Megatron | Runtime::MegatronFsdp, _) => {
+                format!("{OWN}; this is the prediction for that")
+            }
+        }
+    }
+
     /// Why the worker runs a plan for FSDP2 by its own rules instead; none where it runs it as FSDP2, and for other runtimes.
     pub fn not_as_fsdp2(&self) -> Option<String> {
         if self.runtime != Runtime::Fsdp2 {

@@ -169,7 +169,7 @@ fn dense_models() {
     check(small(json!({})), 5, json!({}));
     check(small(json!({})), 8, json!({"dp_replicate": 2}));
     check(small(json!({})), 4, json!({"tp": 2, "sp": true}));
-    check(small(json!({})), 8, json!({"tp": 2, "cp": 2, "fsdp": {"outer_units": true}}));
+    check(small(json!({})), 8, json!({"tp": 2, "cp": 2, "fsdp": {"outer_units": "apart"}}));
     check(small(json!({})), 4, json!({"pp": 2}));
 }
 

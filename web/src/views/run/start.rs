@@ -2,7 +2,6 @@
 
 use leptos::prelude::*;
 use planner::finding::Severity;
-use planner::layout::COMPARED_WITH;
 use planner::startable::startable;
 use planner::wire::{Answer, GoingOn, Verdict};
 
@@ -20,9 +19,10 @@ use super::going_on::GoingOnInputs;
 pub fn StartCard() -> impl IntoView {
     let store = store();
     let hub = hub();
-    // What the worker would run: the same layout under the worker's own rules.
-    let native = Memo::new(move |_| store.resolved.get().map(|plan| plan.executed()));
-    let answer = Memo::new(move |_| native.with(|native| native.as_ref().map(planner::estimate)));
+    // What the worker would run: the plan where it knows its runtime, else the same layout under its own rules.
+    let executed = Memo::new(move |_| store.resolved.get().map(|plan| plan.executed()));
+    let compared = move || store.resolved.with(|plan| plan.as_ref().map(|plan| plan.compared_with()));
+    let answer = Memo::new(move |_| executed.with(|executed| executed.as_ref().map(planner::estimate)));
     // Whether the hub's machine can; not known before it has said what it has.
     let judged = Memo::new(move |_| {
         let machine = hub.machine()?;
@@ -51,7 +51,7 @@ pub fn StartCard() -> impl IntoView {
         asked.refusal(saves, asked.spares)
     });
     let start = move |_| {
-        if let Some(plan) = native.get_untracked() {
+        if let Some(plan) = executed.get_untracked() {
             hub.start(plan, going_on.get_untracked());
         }
     };
@@ -76,7 +76,7 @@ pub fn StartCard() -> impl IntoView {
                 <p data-testid=testid::RUN_SAYS>
                     <Show when=move || can_start.get()><VerdictMark verdict=verdict/>" "</Show>{says}
                 </p>
-                <p class="note">{COMPARED_WITH}</p>
+                <p class="note">{compared}</p>
                 <Show when=move || can_start.get()><GoingOnInputs going_on=going_on/></Show>
                 {move || refusal.get().map(|why| view! { <p class="note" role="status">{why}</p> })}
             </div>
