@@ -42,7 +42,7 @@ use crate::frameworks::recipe::Among;
 use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
-use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups, packed_ranks};
+use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
 use crate::shard::{self, RankShards};
 use crate::time;
 use crate::wire::{
@@ -309,15 +309,6 @@ impl Plan {
                     }
                 }
             }
-        }
-    }
-
-    /// Ranks that go on in the order of a launch without gaps: a rank's place is the number that it then has. Those of reduced replicas
-    /// come first.
-    pub fn packed_ranks(&self) -> Vec<u64> {
-        match &self.nonuniform {
-            None => (0..self.world_size()).collect(),
-            Some(nonuniform) => packed_ranks(&self.layout, &nonuniform.shrunk),
         }
     }
 

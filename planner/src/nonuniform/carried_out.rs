@@ -13,6 +13,15 @@ impl Plan {
         Some(nonuniform.shrunk.role(&self.whole_coordinates(rank)))
     }
 
+    /// Ranks that go on in the order of a launch without gaps: a rank's place is the number that it then has. Those of reduced replicas
+    /// come first.
+    pub fn packed_ranks(&self) -> Vec<u64> {
+        match &self.nonuniform {
+            None => (0..self.world_size()).collect(),
+            Some(nonuniform) => super::packed_ranks(&self.layout, &nonuniform.shrunk),
+        }
+    }
+
     /// The plan as this rank carries it out: with the tensor-parallel slots and micro batches of its replica.
     pub fn of_rank(&self, rank: u64) -> Plan {
         self.role_of(rank).map_or_else(|| self.clone(), |role| self.of_role(role))

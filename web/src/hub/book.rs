@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planner::wire::{
-    Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Recovered, Recovering, Resumed, Saved, Step,
-    Trace,
+    Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Recovered, Recovering, Step, Trace,
 };
 
+use super::saved::Checkpoints;
 use super::watched::Watched;
 
 /// Lines of output that are kept.
@@ -53,30 +53,6 @@ pub struct RunBook {
     pub watched: Watched,
     /// Number and moment of the latest record of each log, so that nothing is taken twice.
     seen: BTreeMap<String, (u64, u64)>,
-}
-
-/// What is known of a run's checkpoints.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Checkpoints {
-    /// What the last attempt went on from.
-    pub resumed: Option<Resumed>,
-    /// The last that is complete.
-    pub saved: Option<Saved>,
-    /// How many are, in this and earlier attempts.
-    pub count: u64,
-    /// The last that could not be written, if none was since.
-    pub failed: Option<Saved>,
-}
-
-impl Checkpoints {
-    fn take(&mut self, saved: Saved) {
-        if saved.failed.is_some() {
-            self.failed = Some(saved);
-        } else {
-            (self.saved, self.failed) = (Some(saved), None);
-            self.count += 1;
-        }
-    }
 }
 
 /// What the curves are drawn from.

@@ -1,6 +1,7 @@
 //! The connection to the hub that served this page. Without one the page plans all the same.
 
 mod book;
+mod saved;
 mod socket;
 mod watched;
 
