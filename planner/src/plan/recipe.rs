@@ -458,7 +458,10 @@ mod tests {
         let against = answer("bridge 26.04", "fsdp2");
         assert_eq!(found(&against, "software.framework")[0].severity, Severity::Error);
         insta::assert_snapshot!(found(&against, "software.framework")[0].message, @"bridge 26.04 trains with runtime megatron or megatron_fsdp, and the plan's is fsdp2; change one of the two");
-        assert_eq!(found(&against, "software.framework")[0].nearest, ["automodel 0.7", "torchtitan 0.3"]);
+        assert_eq!(
+            found(&against, "software.framework")[0].nearest,
+            ["automodel 0.7", "torchtitan 0.3", "worker 0.1"]
+        );
         let unknown = answer("brige 26.04", "megatron");
         insta::assert_snapshot!(found(&unknown, "software.framework")[0].message, @"software.framework is `brige 26.04`; it is a framework and its version, and known are megatron-lm, bridge, nemo, automodel, torchtitan, worker");
         assert_eq!(found(&unknown, "software.framework")[0].nearest[0], "bridge 26.08");

@@ -1,6 +1,7 @@
 //! Plans for FSDP2 run as FSDP2, and train what one process trains.
 
 mod cases;
+mod checkpoints;
 
 use planner::Plan;
 use planner::wire::Runtime;
