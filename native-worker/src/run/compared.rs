@@ -29,7 +29,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
     Compared {
         plan_runtime: asked.runtime,
-        runtime: executed.runtime.unwrap_or_default(),
+        runtime: executed.runtime.unwrap_or(Runtime::Native),
         says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
         verdict: memory.as_ref().map(|memory| memory.verdict),

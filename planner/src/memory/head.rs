@@ -1,7 +1,7 @@
 //! Output layer and loss, on the stage that has them.
 
 use crate::shard::padded_vocabulary;
-use crate::wire::{CrossEntropy, Runtime};
+use crate::wire::CrossEntropy;
 
 use super::parts::{Part, Saved};
 use super::setting::Setting;
@@ -32,10 +32,10 @@ pub fn head(at: &Setting<'_>, modules: u64) -> HeadBytes {
     let modules = Wide::from(modules);
     if !at.megatron() {
         let saved = Saved::of(Part::Head, (1 + modules) * (2 * at.stream() + at.size * logits));
-        let transient = match plan.runtime {
-            Runtime::Native => executor(at, vocabulary),
+        let transient = match plan.is_computed_by_the_worker() {
+            true => executor(at, vocabulary),
             // fp32 softmax of the loss, gathered input of the output layer and its gradient.
-            _ => 4 * logits + 2 * at.size * at.full * at.hidden,
+            false => 4 * logits + 2 * at.size * at.full * at.hidden,
         };
         return HeadBytes { saved, transient };
     }

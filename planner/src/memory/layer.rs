@@ -1,7 +1,7 @@
 //! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
 
 use crate::model::{Attention, Branches, LayerKind, MixerRef, Mlp};
-use crate::wire::{Implementation, Runtime};
+use crate::wire::Implementation;
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;
@@ -55,7 +55,7 @@ pub fn layer(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let fused = at.megatron()
         && at.plan.training.implementation == Implementation::TransformerEngine
         && kind.mlp == Mlp::Dense;
-    if (at.plan.runtime == Runtime::Native || fused) && with_norm {
+    if (at.plan.is_computed_by_the_worker() || fused) && with_norm {
         layer.recomputed += layer.saved.take(Part::Norms, norm(at) - at.stream());
     }
     // Only norms that are not fused into the next matrix have an output of their own to recompute.

@@ -5,7 +5,6 @@ use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use crate::model::LayerKind;
 use crate::units::Wide;
-use crate::wire::Runtime;
 
 /// Output of the first matrix (kept for the activation's backward) and of the activation (kept as the second matrix's
 /// input), for `width` columns of this rank and `tokens`.
@@ -20,9 +19,9 @@ pub fn kept(at: &Setting<'_>, tokens: Wide, width: Wide) -> Wide {
 /// The dense MLP of layers of `kind`, without its norm.
 pub fn dense(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
-    let backward = match at.plan.runtime {
-        Runtime::Native => native::mlp_backward(at, width),
-        _ => at.size * at.full * (2 * width + at.hidden),
+    let backward = match at.plan.is_computed_by_the_worker() {
+        true => native::mlp_backward(at, width),
+        false => at.size * at.full * (2 * width + at.hidden),
     };
     let mut bytes = LayerBytes { backward, ..LayerBytes::default() };
     bytes.keep(Part::Mlp, kept(at, at.full, width), at.recomputes("mlp"));

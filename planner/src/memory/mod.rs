@@ -261,7 +261,7 @@ fn rank_class(plan: &Plan, stage: u64, rank: Rank) -> RankClass {
     });
     // The executor counts what is saved when the most is, and everything else at the peak as transient.
     let (saved, transient) = match phases.iter().max_by_key(|phase| phase.activations.total()) {
-        Some(most) if plan.runtime == Runtime::Native => {
+        Some(most) if plan.is_computed_by_the_worker() => {
             let all = saved.total() + transient;
             (most.activations, all.saturating_sub(most.activations.total()))
         }

@@ -6,7 +6,7 @@ use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
 use crate::units::Wide;
-use crate::wire::{Dispatcher, Runtime};
+use crate::wire::Dispatcher;
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
 const PRODUCT_TEMPORARIES: Wide = Wide::of(3);
@@ -83,7 +83,7 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let first = if at.plan.model.gated { 2 } else { 1 };
     // Experts in a latent stream see its width; the stream before and after the experts is kept beside.
     let stream = moe.latent_size.map_or(at.hidden, Wide::from);
-    let native = at.plan.runtime == Runtime::Native;
+    let native = at.plan.is_computed_by_the_worker();
     let latent = match moe.latent_size {
         None => Wide::ZERO,
         // The executor keeps the sum that is projected back, and its norm's input, but not what it sent.

@@ -45,13 +45,15 @@ pub fn mlp_backward(at: &Setting<'_>, width: Wide) -> Wide {
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
     let second_weight = if split { Wide::ZERO } else { weights };
+    // Under FSDP2 it stays until all of its unit are there.
+    let stays = if at.plan.runtime == Runtime::Fsdp2 { weights } else { Wide::ZERO };
     // The second matrix: gradients of its output and input, and of its weight.
     let second = stream + joined + unit + second_weight;
     // The unit: the gradient of its output in place of the input that the second matrix gave back.
     let kept = if split { unit + joined } else { Wide::ZERO };
-    let middle = stream + kept + unit_tensors(at) * unit;
+    let middle = stream + kept + unit_tensors(at) * unit + stays;
     // The first matrix, whose output has been given back too. Of a split backward it is when weight gradients are made.
-    let first_weight = joined + first * weights;
+    let first_weight = joined + first * weights + stays;
     let last = if split { first_weight } else { 2 * stream + first_weight };
     second.max(middle).max(last.saturating_sub(unit))
 }

@@ -76,7 +76,7 @@ pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, st
 }
 
 /// Elements that the executor updates at a time.
-const UPDATED_AT_ONCE: u64 = 1 << 22;
+pub const UPDATED_AT_ONCE: u64 = 1 << 22;
 /// Temporaries of an update by Adam, in the type of the moments: the gradient and its square, then what is divided.
 const UPDATE_TEMPORARIES: Wide = Wide::of(2);
 

@@ -152,7 +152,7 @@ impl<'a> Terms<'a> {
             if chunk.embedding && self.at.hidden_dropout {
                 saved.put(Part::Embedding, self.at.local * self.at.hidden);
             }
-            if plan.runtime == Runtime::Native {
+            if plan.is_computed_by_the_worker() {
                 saved.put(Part::Attention, native::rotation_tables(&self.at));
                 saved.put(
                     Part::Embedding,

@@ -2,7 +2,7 @@
 
 use crate::cluster::Generation;
 use crate::plan::Plan;
-use crate::wire::{Implementation, Runtime};
+use crate::wire::Implementation;
 
 use super::outside::on_gpu;
 
@@ -41,7 +41,7 @@ pub fn cublas_workspace(plan: &Plan) -> u64 {
 
 /// Bytes of all workspaces of a Megatron rank.
 pub fn workspaces(plan: &Plan) -> u64 {
-    if !on_gpu(plan) || plan.runtime == Runtime::Native {
+    if !on_gpu(plan) || plan.is_computed_by_the_worker() {
         return 0;
     }
     let te = match plan.cluster.gpu.generation {

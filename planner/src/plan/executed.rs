@@ -21,6 +21,13 @@ impl Plan {
         file
     }
 
+    /// Whether the worker's own operators compute it, whatever shards ranks keep.
+    pub fn is_computed_by_the_worker(&self) -> bool {
+        let named = self.software.named.map(|named| named.product);
+        self.runtime == Runtime::Native
+            || (self.runtime == Runtime::Fsdp2 && named == Some(framework::Product::Worker))
+    }
+
     /// The same layout with runtime native, whatever the worker knows.
     pub fn native(&self) -> PlanFile {
         let mut file = self.file.clone();

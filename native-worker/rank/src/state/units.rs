@@ -219,6 +219,7 @@ impl Units {
                 self.give_back(unit)?;
             }
         }
+        self.now.borrow_mut().reducing.clear();
         if last {
             self.end()?;
         }
@@ -274,12 +275,11 @@ impl Units {
                 let next = place + 1;
                 if self.follows(place, next) {
                     self.gather_ahead(next, buffers, world)?;
+                } else {
+                    self.now.borrow_mut().copied.clear();
                 }
             }
             Moment::AfterForward => {
-                if !self.follows(place, place + 1) {
-                    self.now.borrow_mut().copied.clear();
-                }
                 for &unit in units.iter().filter(|&&unit| self.units[unit].planned.reshard) {
                     self.give_back(unit)?;
                 }

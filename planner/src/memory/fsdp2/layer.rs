@@ -10,7 +10,7 @@ use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
 use crate::units::Wide;
 
-use super::operators;
+use super::{executor, operators};
 
 /// Bytes of one layer for one micro batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub struct TorchLayer {
 
 /// One layer of a kind.
 pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
+    if terms.at.plan.is_computed_by_the_worker() {
+        return executor::layer(terms, kind);
+    }
     let at = &terms.at;
     let known = terms.layer(kind);
     let extra = unfused(at, kind);

@@ -3,6 +3,7 @@
 //! The buffers of gathered units, gathers and reductions are torch's to the byte (`accuracy::tracker` holds them
 //! against FSDPMemTracker); activations are those of torch's own operators.
 
+mod executor;
 mod gathered;
 mod head;
 mod layer;

@@ -90,8 +90,11 @@ pub struct CarriedOut {
     pub buffers: Vec<BufferShard>,
 }
 
+/// First index and extent in each dim.
+type Ranges = Vec<(u64, u64)>;
+
 /// Ranges that partition `from..to` of what `extents` are flat, as boxes: first index and extent in each dim.
-fn boxes(extents: &[u64], from: u64, to: u64) -> Vec<Vec<(u64, u64)>> {
+fn boxes(extents: &[u64], from: u64, to: u64) -> Vec<Ranges> {
     if from >= to {
         return Vec::new();
     }
@@ -138,13 +141,13 @@ struct Piece {
 fn pieces(placed: &Placed, origin: &super::place::Origin, mesh: &Mesh, slots: &Slots) -> Option<Vec<Piece>> {
     let (offset, extent) = placed.slice(mesh, slots);
     let range = |dim: usize| (offset[dim], offset[dim] + extent[dim]);
-    let mut found: Vec<(Option<u64>, Vec<(u64, u64)>)> = Vec::new();
+    let mut found: Vec<(Option<u64>, Ranges)> = Vec::new();
     let own = &origin.extent;
     if placed.parameter.module == Module::Expert {
         // All experts in one: inputs before outputs, or a vector of each.
         let (last, rest) = own.split_last()?;
         for expert in range(0).0..range(0).1 {
-            let of_expert: Vec<Vec<(u64, u64)>> = match extent.len() {
+            let of_expert: Vec<Ranges> = match extent.len() {
                 3 => {
                     let outputs = boxes(rest, range(2).0, range(2).1);
                     let inputs = (range(1).0, extent[1]);
@@ -175,7 +178,7 @@ fn pieces(placed: &Placed, origin: &super::place::Origin, mesh: &Mesh, slots: &S
         }
     }
     let mut start = 0;
-    let piece = |(expert, one): (Option<u64>, Vec<(u64, u64)>)| {
+    let piece = |(expert, one): (Option<u64>, Ranges)| {
         let name = match expert {
             Some(expert) => origin.name.replace("{expert}", &expert.to_string()),
             None => origin.name.clone(),

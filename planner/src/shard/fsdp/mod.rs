@@ -114,6 +114,8 @@ fn buffers<'a>(
         };
         let mut state = StateShard::new(kind, &types, Some(0), state_elements);
         state.step_bytes = match kind {
+            // The worker counts steps once for all.
+            _ if plan.is_computed_by_the_worker() => 0,
             OptimizerKind::Adam | OptimizerKind::Muon => STEP_BYTES * tensors,
             OptimizerKind::Sgd => 0,
         };

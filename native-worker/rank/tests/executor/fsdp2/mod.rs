@@ -2,6 +2,7 @@
 
 mod cases;
 mod checkpoints;
+mod memory;
 
 use planner::Plan;
 use planner::wire::Runtime;
