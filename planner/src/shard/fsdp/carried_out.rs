@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::buffers_of;
 use super::place::{Placed, Slots, origins};
 use super::units::{Unit, UnitKind, placed_blocks, units_of_stage};
-use super::{buffers_of, partial};
 use crate::layout::{Group, GroupKind, Mesh};
 use crate::plan::Plan;
 use crate::shard::{BufferShard, Module, ParamShard, RankShards};
@@ -146,7 +146,7 @@ fn pieces(placed: &Placed, origin: &super::place::Origin, mesh: &Mesh, slots: &S
     if placed.parameter.module == Module::Expert {
         // All experts in one: inputs before outputs, or a vector of each.
         let (last, rest) = own.split_last()?;
-        for expert in range(0).0..range(0).1 {
+        for expert in offset[0]..offset[0] + extent[0] {
             let of_expert: Vec<Ranges> = match extent.len() {
                 3 => {
                     let outputs = boxes(rest, range(2).0, range(2).1);
@@ -481,7 +481,7 @@ fn own_part(
     let parts_over_tp = plan.layout.tp > 1
         && !cut_by_tp
         && !placed.is_expert_sharded()
-        && (computes_apart || shard.sum_gradient_over.is_some() || partial(plan, placed).is_some());
+        && (computes_apart || shard.sum_gradient_over.is_some());
     // Nobody keeps vocabulary padding.
     let mut shape = shard.shape.clone();
     if let Some(rows) = shape.first_mut() {
