@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Settings;
 use crate::probe;
+use crate::run::process;
 
 /// How long an answer holds: somebody who installs torch reloads the page.
 const HOLDS: Duration = Duration::from_secs(20);
@@ -63,14 +64,14 @@ impl Problems {
 /// it does, or why it failed. None when there is none.
 fn preparation(file: &Path) -> Option<String> {
     let text = std::fs::read_to_string(file).ok()?;
-    let (process, words) = text.split_once('\n')?;
+    let (pid, words) = text.split_once('\n')?;
     let words = words.trim();
-    if process.is_empty() {
+    if pid.is_empty() {
         return Some(format!(
             "The worker could not be made: {words}. Planning goes on without it; cargo xtask run tries again"
         ));
     }
-    if !process.parse().is_ok_and(is_at_work) {
+    if !pid.parse().is_ok_and(process::is_at_work) {
         return Some(format!(
             "The worker is not there: {words} was cut off. cargo xtask run goes on from there"
         ));
@@ -85,27 +86,9 @@ fn preparation(file: &Path) -> Option<String> {
     Some(format!("The worker is being made: {words}{long}. Runs can be started when it is there"))
 }
 
-/// Whether a process runs. One that has ended and that nobody has asked about, as nobody asks about the one that prepares, is still
-/// listed, without a command line.
-fn is_at_work(process: u32) -> bool {
-    std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| !line.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_that_has_ended_is_not_at_work() {
-        assert!(is_at_work(std::process::id()));
-        let mut ended = std::process::Command::new("true").spawn().expect("true runs");
-        let until = Instant::now() + Duration::from_secs(30);
-        while is_at_work(ended.id()) && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        assert!(!is_at_work(ended.id()));
-        assert!(ended.wait().expect("it has ended").success());
-    }
 
     #[test]
     fn a_preparation_says_how_it_stands() {

@@ -27,10 +27,7 @@ pub fn liveness(process: &ProcessId, host: &str) -> Liveness {
         return if host == host_name() { Liveness::Gone } else { Liveness::Elsewhere };
     }
     match stat(process.pid) {
-        // A zombie has ended; only its parent has not asked yet.
-        Some(stat) if stat.start_ticks == process.start_ticks && !matches!(stat.state, 'Z' | 'X') => {
-            Liveness::Alive
-        }
+        Some(stat) if stat.start_ticks == process.start_ticks && stat.is_at_work() => Liveness::Alive,
         _ => Liveness::Gone,
     }
 }
@@ -43,6 +40,11 @@ pub fn is_of_this_boot(process: &ProcessId) -> bool {
 /// When a process was started, in clock ticks since boot.
 pub fn start_ticks(pid: u32) -> Option<u64> {
     Some(stat(pid)?.start_ticks)
+}
+
+/// Whether the process of this number is at work.
+pub fn is_at_work(pid: u32) -> bool {
+    stat(pid).is_some_and(|stat| stat.is_at_work())
 }
 
 /// Name of this machine.
@@ -77,6 +79,13 @@ struct Stat {
     start_ticks: u64,
 }
 
+impl Stat {
+    /// Not so for a zombie: it has ended, only its parent has not asked yet.
+    fn is_at_work(&self) -> bool {
+        !matches!(self.state, 'Z' | 'X')
+    }
+}
+
 fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?)
 }
@@ -90,6 +99,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -101,6 +112,18 @@ mod tests {
         let before_reboot = ProcessId { boot_id: "other".to_owned(), ..me.clone() };
         assert_eq!(liveness(&before_reboot, &host_name()), Liveness::Gone);
         assert_eq!(liveness(&before_reboot, "another-host"), Liveness::Elsewhere);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_at_work_though_nobody_has_asked_about_it() {
+        assert!(is_at_work(std::process::id()));
+        let mut ended = std::process::Command::new("true").spawn().expect("true runs");
+        let until = Instant::now() + Duration::from_secs(30);
+        while is_at_work(ended.id()) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!is_at_work(ended.id()));
+        assert!(ended.wait().expect("it has ended").success());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 # that started it is gone.
 #
 # Usage: login.sh FOLDER, with lines on its input, each answered by a line:
-#   start NAME ADDRESS   a compute node comes up
+#   start NAME ADDRESS   a compute node comes up; answered when it takes orders
 #   lose NAME            its cable is cut and everything on it is gone, without a word to anybody
 set -eu
 folder=$1
@@ -48,8 +48,14 @@ start() {
     kill -0 $pid
     sleep 0.02
   done
-  ip link add name "$name" type veth peer name eth0 netns $pid
+  # Its card has the address that it had before it was lost: others still send to that one.
+  ip link add name "$name" type veth peer name eth0 address "02:00:00:00:00:${address##*.}" netns $pid
   ip link set "$name" master nodes up
+  # The controller may not have noticed that the node was away, and would at once start jobs on it. 6818: slurmd's port.
+  until (: < "/dev/tcp/$address/6818") 2> /dev/null; do
+    kill -0 $pid
+    sleep 0.02
+  done
 }
 
 lose() {
