@@ -13,6 +13,7 @@ use crate::run::Origin;
 /// `hf` is what transformers loads: the weights. `dcp` is what torch.distributed.checkpoint loads: weights as the optimizer
 /// keeps them (`model.NAME`), its moments (`optim.state.NAME.exp_avg` and so on), `step` and `samples`, all in the types that
 /// the checkpoint has. Names are those of the Hugging Face folder, or of the plan's parameters where the model has no such.
+/// Megatron-Core's `torch_dist` is not written; Megatron Bridge makes it of an `hf` folder.
 #[derive(Debug, clap::Args)]
 pub struct Export {
     /// The run, by its id or folder, or a folder of checkpoints, or one checkpoint
@@ -20,8 +21,8 @@ pub struct Export {
     /// The folder to write; it must not be there yet
     #[arg(long, value_name = "FOLDER")]
     to: PathBuf,
-    /// What is written
-    #[arg(long, value_enum, default_value = "hf")]
+    /// What is written: hf (a Hugging Face model folder) or dcp (a distributed checkpoint of torch)
+    #[arg(long, value_parser = format_of, default_value = "hf")]
     format: Format,
     /// Type of the weights of a Hugging Face folder [default: bf16]
     #[arg(long, value_parser = ["bf16", "fp16", "fp32", "fp64"])]
@@ -31,12 +32,25 @@ pub struct Export {
     runs: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
     /// A Hugging Face model folder
     Hf,
     /// A distributed checkpoint of torch
     Dcp,
+}
+
+/// The format that somebody means.
+fn format_of(text: &str) -> Result<Format, String> {
+    match text {
+        "hf" => Ok(Format::Hf),
+        "dcp" => Ok(Format::Dcp),
+        "torch_dist" | "torch-dist" | "megatron" => Err("Megatron-Core's own format is not written, as nothing here could show that its loader \
+             reads it. Write --format hf, which Megatron Bridge imports and saves as torch_dist; moments of the optimizer are in \
+             --format dcp"
+            .to_owned()),
+        _ => Err("say hf or dcp".to_owned()),
+    }
 }
 
 impl Export {

@@ -1,13 +1,16 @@
 //! A checkpoint of any layout, whose elements are read wherever they are wanted.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use planner::shard::{Copied, Piece, copies_of};
 use planner::wire::{CheckpointIndex, PIECES, SavedPiece};
 use run_folder::Checkpoint;
 use safetensors::Dtype;
+use serde::{Deserialize, Serialize};
 
 use crate::header::TensorFile;
 
@@ -17,6 +20,8 @@ const CHUNK: u64 = 1 << 22;
 const HANDFUL: u64 = 1 << 16;
 /// Runs that lie apart are read together with what is between them while that is at most so many times as much.
 const SPREAD: u64 = 4;
+/// Files that are open at a time: a checkpoint may have more of them than a process may open.
+const MOST_OPEN: usize = 32;
 
 /// Where elements of a piece go. Elements are counted in the piece, and their bytes are little-endian.
 pub trait Target {
@@ -40,50 +45,72 @@ impl<F: FnMut(u64, Dtype, &[u8]) -> anyhow::Result<()>> Target for F {
     }
 }
 
-/// A checkpoint whose files are open.
+/// A checkpoint of which is known what is where.
 pub struct CheckpointReader {
     checkpoint: Checkpoint,
     /// What it says of itself.
     pub index: CheckpointIndex,
-    files: Vec<TensorFile>,
-    pieces: BTreeMap<(String, String), Vec<Held>>,
+    files: Files,
+    pieces: BTreeMap<(String, String), Vec<Listed>>,
     /// Bytes that were read.
     pub bytes: u64,
     /// Memory that is read into; kept, because fresh memory takes longer to get than to fill.
     buffer: Vec<u8>,
 }
 
-/// A piece in a file.
-struct Held {
+/// A piece, and where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// The file, by its number in the index.
     file: usize,
-    /// Where its first element is.
+    /// Where its first element is, in bytes.
     at: u64,
     dtype: Dtype,
     saved: SavedPiece,
 }
 
+/// What is in a file of a checkpoint, by its number in the index.
+///
+/// # Errors
+/// When it can't be read, or is no part of a checkpoint.
+pub fn list(checkpoint: &Checkpoint, index: &CheckpointIndex, file: usize) -> anyhow::Result<Vec<Listed>> {
+    let part = index.files.get(file).with_context(|| format!("a checkpoint without a file {file}"))?;
+    let path = checkpoint.file(part).map_err(anyhow::Error::msg)?;
+    let open = run_folder::open(&path).with_context(|| format!("opening {}", path.display()))?;
+    let header = TensorFile::read(&path, open)?;
+    let listed = header.about.get(PIECES).with_context(|| format!("{} lists no pieces", path.display()))?;
+    let listed: Vec<SavedPiece> = serde_json::from_str(listed)
+        .with_context(|| format!("the pieces of {} can't be read", path.display()))?;
+    let one = |saved| listed_in(&header, file, saved).with_context(|| format!("in {}", path.display()));
+    listed.into_iter().map(one).collect()
+}
+
 impl CheckpointReader {
-    /// Opens its files and reads what is in them.
+    /// Reads what is in each of its files.
     ///
     /// # Errors
     /// When one can't be read, or is no part of a checkpoint.
     pub fn open(checkpoint: Checkpoint, index: CheckpointIndex) -> anyhow::Result<CheckpointReader> {
-        let (mut files, mut pieces) = (Vec::new(), BTreeMap::new());
-        for part in &index.files {
-            let path = checkpoint.file(part).map_err(anyhow::Error::msg)?;
-            let file = run_folder::open(&path).with_context(|| format!("opening {}", path.display()))?;
-            let file = TensorFile::read(&path, file)?;
-            let listed =
-                file.about.get(PIECES).with_context(|| format!("{} lists no pieces", path.display()))?;
-            let listed: Vec<SavedPiece> = serde_json::from_str(listed)
-                .with_context(|| format!("the pieces of {} can't be read", path.display()))?;
-            for saved in listed {
-                let held =
-                    held(&file, files.len(), saved).with_context(|| format!("in {}", path.display()))?;
-                let key = (held.saved.kind.clone(), held.saved.parameter.clone());
-                pieces.entry(key).or_insert_with(Vec::new).push(held);
-            }
-            files.push(file);
+        let lists: anyhow::Result<Vec<_>> =
+            (0..index.files.len()).map(|file| list(&checkpoint, &index, file)).collect();
+        CheckpointReader::of(checkpoint, index, lists?.into_iter().flatten())
+    }
+
+    /// Of what others have listed of its files ([`list`]).
+    ///
+    /// # Errors
+    /// When a file's name is none.
+    pub fn of(
+        checkpoint: Checkpoint,
+        index: CheckpointIndex,
+        listed: impl IntoIterator<Item = Listed>,
+    ) -> anyhow::Result<CheckpointReader> {
+        let paths: Result<_, _> = index.files.iter().map(|part| checkpoint.file(part)).collect();
+        let files = Files { paths: paths.map_err(anyhow::Error::msg)?, open: VecDeque::new() };
+        let mut pieces = BTreeMap::new();
+        for one in listed {
+            let key = (one.saved.kind.clone(), one.saved.parameter.clone());
+            pieces.entry(key).or_insert_with(Vec::new).push(one);
         }
         Ok(CheckpointReader { checkpoint, index, files, pieces, bytes: 0, buffer: Vec::new() })
     }
@@ -134,7 +161,10 @@ impl CheckpointReader {
                     bail!("{} has the shape {:?}, and the plan's has {shape:?}", named(), held.saved.shape);
                 };
                 found += runs.iter().map(|run| run.count).sum::<u64>();
-                let open = OpenPiece { file: &self.files[held.file], held };
+                if runs.is_empty() {
+                    continue;
+                }
+                let open = OpenPiece { file: self.files.get(held.file)?, held };
                 read += open.copy(&runs, first, &mut self.buffer, &mut target).with_context(named)?;
             }
             ensure!(
@@ -150,7 +180,7 @@ impl CheckpointReader {
 }
 
 /// What a file has of a piece, held against what it should have.
-fn held(file: &TensorFile, number: usize, saved: SavedPiece) -> anyhow::Result<Held> {
+fn listed_in(file: &TensorFile, number: usize, saved: SavedPiece) -> anyhow::Result<Listed> {
     let place = file.tensors.get(&saved.tensor).with_context(|| format!("{} is not there", saved.tensor))?;
     ensure!(
         matches!(place.dtype, Dtype::F64 | Dtype::F32 | Dtype::BF16 | Dtype::F16),
@@ -166,13 +196,52 @@ fn held(file: &TensorFile, number: usize, saved: SavedPiece) -> anyhow::Result<H
         saved.tensor,
         saved.piece.elements
     );
-    Ok(Held { file: number, at: place.first, dtype: place.dtype, saved })
+    Ok(Listed { file: number, at: place.first, dtype: place.dtype, saved })
+}
+
+/// Files of a checkpoint, opened when they are wanted.
+struct Files {
+    paths: Vec<PathBuf>,
+    /// Those that are open, the latest opened last.
+    open: VecDeque<(usize, File)>,
+}
+
+/// A file that is open, and its name.
+struct OpenFile<'f> {
+    path: &'f Path,
+    file: &'f File,
+}
+
+impl Files {
+    fn get(&mut self, number: usize) -> anyhow::Result<OpenFile<'_>> {
+        let path = self.paths.get(number).with_context(|| format!("the checkpoint has no file {number}"))?;
+        let place = match self.open.iter().position(|(one, _)| *one == number) {
+            Some(place) => place,
+            None => {
+                if self.open.len() >= MOST_OPEN {
+                    self.open.pop_front();
+                }
+                let file = run_folder::open(path).with_context(|| format!("opening {}", path.display()))?;
+                self.open.push_back((number, file));
+                self.open.len() - 1
+            }
+        };
+        Ok(OpenFile { path, file: &self.open[place].1 })
+    }
+}
+
+impl OpenFile<'_> {
+    /// Fills `bytes` with those of the file from `first` on.
+    fn read_into(&self, first: u64, bytes: &mut [u8]) -> anyhow::Result<()> {
+        let read = self.file.read_exact_at(bytes, first);
+        read.with_context(|| format!("reading {} at byte {first}", self.path.display()))
+    }
 }
 
 /// A piece in a file that is open.
 struct OpenPiece<'f> {
-    file: &'f TensorFile,
-    held: &'f Held,
+    file: OpenFile<'f>,
+    held: &'f Listed,
 }
 
 impl OpenPiece<'_> {
@@ -263,5 +332,101 @@ impl OpenPiece<'_> {
             target.take(base + run.to, self.held.dtype, &bytes[start..end])?;
         }
         Ok(bytes.len() as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use planner::wire::{CheckpointFilePart, PlanFile};
+    use run_folder::Checkpoints;
+    use safetensors::tensor::{TensorView, serialize_to_file};
+
+    use super::*;
+
+    /// A parameter of 2 x `files` elements, 2 in each file, that are numbered.
+    fn saved(folder: &Path, files: u64) -> (Checkpoint, CheckpointIndex) {
+        let checkpoints = Checkpoints::of_run(folder);
+        let stage = checkpoints.stage(7).expect("a folder");
+        let mut index = CheckpointIndex {
+            version: run_folder::CHECKPOINT_VERSION,
+            step: 7,
+            samples: 0,
+            unix_ms: 0,
+            plan: PlanFile::default(),
+            loss_scale: None,
+            files: Vec::new(),
+        };
+        for file in 0..files {
+            let piece = SavedPiece {
+                tensor: "weight.w".to_owned(),
+                parameter: "w".to_owned(),
+                kind: "weight".to_owned(),
+                shape: vec![2 * files],
+                piece: Piece { offset: vec![2 * file], extent: vec![2], start: 0, elements: 2 },
+            };
+            let elements = [2 * file, 2 * file + 1].map(|number| (number as f32).to_le_bytes());
+            let bytes = elements.concat();
+            let view = TensorView::new(Dtype::F32, vec![2], &bytes).expect("a tensor");
+            let about = HashMap::from([(PIECES.to_owned(), serde_json::to_string(&[piece]).expect("JSON"))]);
+            let name = format!("rank-{file:05}.safetensors");
+            let path = stage.join(&name);
+            serialize_to_file([("weight.w", view)], Some(about), &path).expect("written");
+            let (bytes, crc32) = run_folder::measure(&path).expect("read back");
+            index.files.push(CheckpointFilePart { name, bytes, crc32 });
+        }
+        checkpoints.commit(&index).expect("a checkpoint");
+        (checkpoints.all().remove(0), index)
+    }
+
+    #[test]
+    fn more_files_than_may_be_open_are_read_and_lists_may_come_from_others() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = 3 * MOST_OPEN as u64;
+        let (checkpoint, index) = saved(folder.path(), files);
+        // Each of three has listed a third, and what they say went through text.
+        let lists: Vec<Listed> = (0..3)
+            .flat_map(|rank| {
+                let listed: Vec<Listed> = (rank..index.files.len())
+                    .step_by(3)
+                    .flat_map(|file| list(&checkpoint, &index, file).expect("a list"))
+                    .collect();
+                let text = serde_json::to_string(&listed).expect("JSON");
+                serde_json::from_str::<Vec<Listed>>(&text).expect("the same")
+            })
+            .collect();
+        let alone = CheckpointReader::open(checkpoint.clone(), index.clone()).expect("open");
+        let together = CheckpointReader::of(checkpoint, index, lists).expect("open");
+        for mut reader in [alone, together] {
+            assert!(reader.files.open.is_empty());
+            let want = Piece { offset: vec![0], extent: vec![2 * files], start: 0, elements: 2 * files };
+            for _ in 0..2 {
+                let mut got = vec![0.0; 2 * MOST_OPEN * 3];
+                let mut take = |first: u64, dtype: Dtype, bytes: &[u8]| {
+                    assert_eq!(dtype, Dtype::F32);
+                    for (number, four) in bytes.chunks_exact(4).enumerate() {
+                        let four = [four[0], four[1], four[2], four[3]];
+                        got[first as usize + number] = f32::from_le_bytes(four);
+                    }
+                    Ok(())
+                };
+                reader.read(("weight", "w"), &[2 * files], &want, &mut take).expect("read");
+                assert!(got.iter().enumerate().all(|(number, value)| *value == number as f32));
+                assert!(reader.files.open.len() <= MOST_OPEN);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_is_named() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (checkpoint, index) = saved(folder.path(), 2);
+        let mut reader = CheckpointReader::open(checkpoint.clone(), index).expect("open");
+        std::fs::remove_file(checkpoint.path.join("rank-00001.safetensors")).expect("removed");
+        let want = Piece { offset: vec![0], extent: vec![4], start: 0, elements: 4 };
+        let error = reader.read(("weight", "w"), &[4], &want, |_: u64, _: Dtype, _: &[u8]| Ok(()));
+        let error = format!("{:#}", error.expect_err("it is gone"));
+        assert!(error.contains("opening") && error.contains("rank-00001.safetensors"), "{error}");
     }
 }

@@ -9,7 +9,7 @@ mod export;
 mod folder;
 mod header;
 
-pub use checkpoint::{CheckpointReader, Target};
+pub use checkpoint::{CheckpointReader, Listed, Target, list};
 pub use export::{DcpExport, DcpExported, Export, Exported, export, export_dcp};
 pub use folder::ModelFolder;
 pub use header::{Place, TensorFile};

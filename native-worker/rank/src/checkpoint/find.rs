@@ -3,14 +3,15 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use run_folder::{Checkpoint, Checkpoints};
-use tch::Tensor;
-use tensor_files::CheckpointReader;
+use tch::{Device, Kind, Tensor};
+use tensor_files::{CheckpointReader, Listed};
 
 use super::load::Source;
 use super::together;
 use crate::collectives::{Collectives, GroupId, Reduce};
+use crate::sys::cpu_bytes;
 
 /// How long a shared filesystem may take to show this rank what another sees: NFS keeps a folder's list for up to a minute.
 const SHOWN_AFTER: Duration = Duration::from_secs(90);
@@ -39,6 +40,25 @@ fn largest(world: &dyn Collectives, everyone: GroupId, number: i64) -> anyhow::R
     let mut number = Tensor::f_from_slice(&[number])?;
     world.all_reduce(everyone, Reduce::Max, &mut number)?;
     Ok(number.f_int64_value(&[0])?)
+}
+
+/// What every rank has listed of its share of the files: each file is opened for its list once, and not by every rank.
+fn all_lists(
+    world: &dyn Collectives,
+    everyone: GroupId,
+    own: &[Listed],
+) -> anyhow::Result<impl Iterator<Item = Listed> + use<>> {
+    let ranks = world.size(everyone);
+    let text = serde_json::to_vec(own)?;
+    // Texts are of equal lengths when they are gathered; what stands behind a JSON text may be blank.
+    let length = usize::try_from(largest(world, everyone, i64::try_from(text.len())?)?)?;
+    let mut mine = text;
+    mine.resize(length, b' ');
+    let mut all = Tensor::f_zeros([ranks as i64, length as i64], (Kind::Uint8, Device::Cpu))?;
+    world.all_gather(everyone, &Tensor::f_from_slice(&mine)?, &mut all)?;
+    let bytes = cpu_bytes(&all).context("gathered lists are not in the host's memory")?;
+    let lists: Result<Vec<Vec<Listed>>, _> = bytes.chunks_exact(length).map(serde_json::from_slice).collect();
+    Ok(lists.context("what ranks have listed of a checkpoint")?.into_iter().flatten())
 }
 
 /// The checkpoint of a step that rank 0 has seen: a shared filesystem may show it to this rank a while later.
@@ -86,18 +106,23 @@ pub fn find(
         let checking = std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || {
             let one = seen(&folder, step as u64)?;
             let index = one.index()?;
-            index.files.iter().skip(number).step_by(ranks.max(1)).try_for_each(|part| one.check(part))?;
-            Ok((one, index))
+            let mut listed = Vec::new();
+            for file in (number..index.files.len()).step_by(ranks.max(1)) {
+                one.check(&index.files[file])?;
+                listed.extend(tensor_files::list(&one, &index, file).map_err(|error| format!("{error:#}"))?);
+            }
+            Ok::<_, String>((one, index, listed))
         })?;
         together(world, everyone, || !checking.is_finished())?;
         let checked = checking.join().unwrap_or_else(|_| Err("a bug in shardplan-rank".to_owned()));
-        let opened = checked.and_then(|(one, index)| {
-            CheckpointReader::open(one, index).map(Source::of).map_err(|error| format!("{error:#}"))
-        });
-        let bad = if opened.is_err() { world.rank() as i64 + 1 } else { 0 };
+        let bad = if checked.is_err() { world.rank() as i64 + 1 } else { 0 };
         let worst = largest(world, everyone, bad)?;
-        match opened {
-            Ok(source) if worst == 0 => return Ok(Some(Found { source, passed_over })),
+        match checked {
+            Ok((one, index, listed)) if worst == 0 => {
+                let listed = all_lists(world, everyone, &listed)?;
+                let source = Source::of(CheckpointReader::of(one, index, listed)?);
+                return Ok(Some(Found { source, passed_over }));
+            }
             Ok(_) => passed_over.push(format!("rank {} found step {step} to be damaged", worst - 1)),
             Err(reason) => {
                 crate::say(&format!("the checkpoint of step {step} is passed over: {reason}"));
