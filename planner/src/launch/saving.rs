@@ -4,6 +4,8 @@
 //! last checkpoint; so every training saves into the job's own folder by its framework's own options, and goes on from
 //! there.
 
+use std::borrow::Cow;
+
 use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
@@ -73,10 +75,17 @@ impl Writer<'_> {
             (None, None) => steps.div_ceil(WITHOUT_TIME),
         };
         let every = every.clamp(1, steps);
-        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(plan).seconds);
+        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(&self.saves_as()).seconds);
         let minutes = (needed / 60.0).ceil().min((limit / 240.0).floor()).max(1.0);
         let margin = (minutes * 60.0).min(limit / 2.0) as u64;
         Some(Saving { every, seconds: step.map(|step| step * every as f64), margin })
+    }
+
+    /// The plan as what the script starts runs it, and saves it.
+    fn saves_as(&self) -> Cow<'_, Plan> {
+        let executed = || Plan::resolve(&self.plan.executed()).plan;
+        let of_worker = if self.options.body == Body::Worker { executed() } else { None };
+        of_worker.map_or(Cow::Borrowed(self.plan), Cow::Owned)
     }
 
     /// Whether the command is told to save and end after a time: where it can be, and no signal is sent instead.
@@ -109,7 +118,7 @@ impl Writer<'_> {
         let Some(saving) = self.saving() else { return String::new() };
         let steps = self.plan.run.steps.max(1);
         let count = steps.div_ceil(saving.every);
-        let bytes = time::checkpoint_bytes(self.plan);
+        let bytes = time::checkpoint_bytes(&self.saves_as());
         let often = match saving.seconds {
             _ if saving.every == steps => format!("at the end of {steps} steps"),
             None => format!("every {} of {steps} steps and at the end", saving.every),

@@ -25,7 +25,8 @@ pub use mixer::{
     Parallel, QkNorm,
 };
 pub use params::{
-    Parameter, Role, count, layer_parameters, mtp_parameters, outer_parameters, untrained_elements,
+    Parameter, Role, count, hidden_matrix_elements, layer_parameters, mtp_parameters, outer_parameters,
+    untrained_elements,
 };
 pub use pattern::{LayerKind, LayerRun, Mlp, fold};
 pub use rotation::Rotation;

@@ -3,8 +3,9 @@
 use super::answer::rounded;
 use crate::finding::Finding;
 use crate::plan::Plan;
+use crate::shard::state_types;
 use crate::units::Dtype;
-use crate::wire::{Goodput, Runtime};
+use crate::wire::{Goodput, OptimizerKind, Runtime};
 
 /// Bytes/s at which one GPU's part of a checkpoint is written; nothing was measured here.
 const CHECKPOINT_BYTES_PER_SECOND: f64 = 1e9;
@@ -36,19 +37,33 @@ pub fn goodput(plan: &Plan) -> Option<Goodput> {
 }
 
 /// Bytes of a checkpoint, one copy of the model over all its ranks: weights in their type, master weights and moments. The
-/// worker saves the weights once, as its optimizer updates them.
+/// worker ([`Plan::executed`]) saves the weights once, as its optimizer updates them, and routers' balancing biases.
 pub fn checkpoint_bytes(plan: &Plan) -> f64 {
-    let (total, _) = crate::model::count(&plan.model);
-    let (training, moments) = (&plan.training, plan.training.optimizer.kind.moments());
-    let per_parameter = match plan.runtime {
-        Runtime::Native => {
-            let weight = training.dtype.size().max(Dtype::Fp32.size());
-            let second = moments.saturating_sub(1) * training.optimizer.exp_avg_sq_dtype.size();
-            weight + training.optimizer.exp_avg_dtype.size() + second
-        }
-        _ => training.dtype.size() + Dtype::Fp32.size() * (1 + moments),
+    let (model, kind) = (&plan.model, plan.training.optimizer.kind);
+    let (total, _) = crate::model::count(model);
+    let matrices = match kind {
+        OptimizerKind::Muon => crate::model::hidden_matrix_elements(model).min(total),
+        OptimizerKind::Adam | OptimizerKind::Sgd => 0,
     };
-    total as f64 * per_parameter as f64
+    let by_worker = plan.is_computed_by_the_worker();
+    let dtype = plan.training.dtype;
+    let [weight, first, second] = match plan.runtime {
+        Runtime::Fsdp2 => [plan.layout.fsdp.sharded_dtype; 3].map(Dtype::size),
+        Runtime::Native => {
+            let types = state_types(plan, OptimizerKind::Adam);
+            let second = types.second_moment.unwrap_or(types.first_moment);
+            [types.master.unwrap_or(dtype), types.first_moment, second].map(Dtype::size)
+        }
+        Runtime::Megatron | Runtime::MegatronFsdp => {
+            [dtype.size() + Dtype::Fp32.size(), Dtype::Fp32.size(), Dtype::Fp32.size()]
+        }
+    };
+    let others = if kind == OptimizerKind::Sgd { first } else { first + second };
+    let biases = if by_worker { crate::model::untrained_elements(model) * Dtype::Fp64.size() } else { 0 };
+    total as f64 * weight as f64
+        + matrices as f64 * first as f64
+        + (total - matrices) as f64 * others as f64
+        + biases as f64
 }
 
 /// What it is predicted to take to save a checkpoint.
@@ -68,13 +83,18 @@ pub struct Saving {
 pub fn saving(plan: &Plan) -> Saving {
     let bytes = checkpoint_bytes(plan);
     // Of replicas that keep the same state, one saves it.
-    let copies = if plan.training.optimizer.distributed { 1 } else { plan.layout.dp.max(1) };
+    let copies = match plan.runtime {
+        Runtime::Fsdp2 => plan.layout.dp_replicate.max(1),
+        _ if plan.training.optimizer.distributed => 1,
+        _ => plan.layout.dp.max(1),
+    };
     let rank_bytes = bytes * copies as f64 / plan.world_size() as f64;
     let written = rank_bytes / CHECKPOINT_BYTES_PER_SECOND;
     let copied = rank_bytes / COPIED_BYTES_PER_SECOND;
-    match plan.runtime {
-        Runtime::Native => Saving { bytes, rank_bytes, waits_s: copied, seconds: copied + written },
-        _ => Saving { bytes, rank_bytes, waits_s: written, seconds: written },
+    if plan.is_computed_by_the_worker() {
+        Saving { bytes, rank_bytes, waits_s: copied, seconds: copied + written }
+    } else {
+        Saving { bytes, rank_bytes, waits_s: written, seconds: written }
     }
 }
 
@@ -82,12 +102,12 @@ pub fn saving(plan: &Plan) -> Saving {
 pub(super) fn assumed(plan: &Plan) -> Vec<Finding> {
     let cluster = &plan.file.cluster;
     let rule = "goodput: Young and Daly";
-    let rate = match plan.runtime {
-        Runtime::Native => format!(
+    let rate = match plan.is_computed_by_the_worker() {
+        true => format!(
             "goodput takes training to wait while checkpoints are copied to the host, at {:.0} GB/s; they are written beside it",
             COPIED_BYTES_PER_SECOND / 1e9
         ),
-        _ => format!(
+        false => format!(
             "goodput takes checkpoints to be written at {:.0} GB/s by each GPU while training waits: no rate was measured here, and a slower one lowers it",
             CHECKPOINT_BYTES_PER_SECOND / 1e9
         ),

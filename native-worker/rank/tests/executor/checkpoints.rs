@@ -217,24 +217,46 @@ fn data_of_ones_own_is_saved_unasked_and_read_on_where_it_was() {
     assert_eq!(losses(&rest), losses(&whole)[HALF as usize..]);
 }
 
+/// Each element once, and as many bytes as the plan's view says before anything runs.
 #[test]
 fn what_is_saved_is_told_and_each_element_is_saved_once() {
-    let plan = saving(&moe(4, 2, &[("ep", 2), ("etp", 2)]), HALF);
-    let run = Run::complete(&plan);
-    let all: Vec<Saved> = (0..4).flat_map(|rank| saved(&run, rank)).collect();
-    assert!(
-        all.len() == 4 && all.iter().all(|saved| saved.step == HALF && saved.failed.is_none()),
-        "{all:?}"
+    let of = |plan: &Value, kind: &str, dtype: &str| {
+        with(plan.clone(), &[("training.optimizer.kind", json!(kind)), ("training.dtype", json!(dtype))])
+    };
+    let small_moments = with(
+        of(&tiny(2, 1), "adam", "bf16"),
+        &[
+            ("training.optimizer.exp_avg_dtype", json!("bf16")),
+            ("training.optimizer.exp_avg_sq_dtype", json!("bf16")),
+        ],
     );
-    let planned = planner::Plan::resolve(&planner::parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
-    let (parameters, _) = planner::model::count(&planned.model);
-    // Weight and two moments of eight bytes, and the biases of two routers.
-    let expected = parameters * 24 + 2 * 8 * 8;
-    assert_eq!(all.iter().map(|saved| saved.bytes).sum::<u64>(), expected);
-    assert!(
-        all.iter().all(|saved| saved.all_bytes > expected && saved.all_bytes < expected + 200_000),
-        "{all:?}"
-    );
+    let experts = moe(4, 2, &[("ep", 2), ("etp", 2)]);
+    let hybrid = crate::fsdp2::checkpoints::fsdp2(tiny(1, 1), 4, json!({"dp_replicate": 2}));
+    let plans = [
+        of(&tiny(2, 2), "muon", "fp64"),
+        of(&tiny(2, 1), "sgd", "fp32"),
+        small_moments,
+        of(&experts, "muon", "bf16"),
+        of(&hybrid, "adam", "bf16"),
+        experts,
+    ];
+    for plan in plans.map(|plan| saving(&plan, HALF)) {
+        let run = Run::complete(&plan);
+        let asked = planner::Plan::resolve(&planner::parse_plan(&plan.to_string()).unwrap()).plan.unwrap();
+        let world = planner::Plan::resolve(&asked.executed()).plan.unwrap();
+        let expected = planner::time::checkpoint_bytes(&world) as u64;
+        let all: Vec<Saved> = (0..world.world_size()).flat_map(|rank| saved(&run, rank as usize)).collect();
+        assert!(
+            all.len() as u64 == world.world_size()
+                && all.iter().all(|saved| saved.step == HALF && saved.failed.is_none()),
+            "{all:?}"
+        );
+        assert_eq!(all.iter().map(|saved| saved.bytes).sum::<u64>(), expected, "{plan}");
+        assert!(
+            all.iter().all(|saved| saved.all_bytes > expected && saved.all_bytes < expected + 200_000),
+            "{all:?}"
+        );
+    }
 }
 
 #[test]

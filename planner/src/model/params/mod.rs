@@ -62,6 +62,16 @@ impl Parameter {
     pub fn is_convolution(&self) -> bool {
         self.name.ends_with("conv.weight")
     }
+
+    /// Whether it is a matrix of a linear map.
+    pub fn is_matrix(&self) -> bool {
+        self.shape.len() >= 2 && self.decays && !self.is_convolution()
+    }
+
+    /// Whether it is such a matrix and neither embedding nor output layer: those are what Muon updates (Megatron-Core's muon).
+    pub fn is_hidden_matrix(&self) -> bool {
+        self.is_matrix() && !matches!(self.module, Module::Embedding | Module::Head)
+    }
 }
 
 struct List<'a> {
@@ -317,6 +327,22 @@ pub fn count(architecture: &Architecture) -> (u64, u64) {
     let (total, active) = total(architecture);
     let fits = |parameters: u128| u64::try_from(parameters).unwrap_or(u64::MAX);
     (fits(total), fits(active))
+}
+
+/// How many of the whole model's parameters are in hidden matrices ([`Parameter::is_hidden_matrix`]).
+pub fn hidden_matrix_elements(architecture: &Architecture) -> u64 {
+    let layers = architecture
+        .layer_kinds()
+        .into_iter()
+        .map(|(kind, layers)| (layer_parameters(architecture, kind), layers));
+    let modules =
+        (architecture.mtp_layers > 0).then(|| (mtp_parameters(architecture), architecture.mtp_modules()));
+    let of_one = |(parameters, layers): (Vec<Parameter>, u64)| {
+        let matrices = parameters.iter().filter(|parameter| parameter.is_hidden_matrix());
+        let elements: u128 = matrices.map(|one| u128::from(one.per_layer) * u128::from(one.elements())).sum();
+        elements * u128::from(layers)
+    };
+    u64::try_from(layers.chain(modules).map(of_one).sum::<u128>()).unwrap_or(u64::MAX)
 }
 
 /// Elements that are in the model but not trained by gradients: the routers' balancing biases, without prediction modules.

@@ -79,20 +79,11 @@ impl Updated {
     }
 }
 
-fn is_matrix(family: &Family) -> bool {
-    let parameter = &family.parameter;
-    parameter.shape.len() >= 2 && parameter.decays && !parameter.is_convolution()
-}
-
 /// Matrices of layers run in the recipe's precision; embedding, output layer, router and norms do not.
 fn is_quantised(family: &Family) -> bool {
     use Module::{Attention, Expert, Mlp, Mtp, SharedExpert};
-    is_matrix(family) && matches!(family.parameter.module, Attention | Mlp | Expert | SharedExpert | Mtp)
-}
-
-/// Matrices that are neither embedding nor output layer: those that Muon updates (Megatron-Core's muon).
-pub(super) fn is_hidden_matrix(family: &Family) -> bool {
-    is_matrix(family) && !matches!(family.parameter.module, Module::Embedding | Module::Head)
+    family.parameter.is_matrix()
+        && matches!(family.parameter.module, Attention | Mlp | Expert | SharedExpert | Mtp)
 }
 
 /// Layers that a low-precision recipe does not leave in the compute type, as it may do with first and last ones.
@@ -264,7 +255,8 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
     }
     for family in block_families(plan, block, 1) {
         let elements = Elements::of(plan, &family);
-        let (expert, matrices) = (family.parameter.module == Module::Expert, is_hidden_matrix(&family));
+        let (expert, matrices) =
+            (family.parameter.module == Module::Expert, family.parameter.is_hidden_matrix());
         let grid = if expert { &mut found.expert } else { &mut found.dense };
         let updated = if matrices { &mut grid.matrices } else { &mut grid.others };
         updated.put(&elements, 1);
@@ -277,7 +269,9 @@ fn of_block(plan: &Plan, block: Block) -> BlockElements {
             });
         }
         // The router's gradient and the embedding's are made elsewhere.
-        if is_matrix(&family) && !matches!(family.parameter.module, Module::Embedding | Module::Router) {
+        if family.parameter.is_matrix()
+            && !matches!(family.parameter.module, Module::Embedding | Module::Router)
+        {
             let shape = rows_and_columns(&family);
             if !found.shapes.contains(&shape) {
                 found.shapes.push(shape);

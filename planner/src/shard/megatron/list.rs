@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::buffers::{BufferKind, Slot, buffer, starts};
-use super::elements::{StageElements, is_hidden_matrix};
+use super::elements::StageElements;
 use super::{blocks, family, parameters_of};
 use crate::layout::{Coordinates, GroupKind, coordinates, embedding_stages, place_in_group};
 use crate::model::Role;
@@ -56,7 +56,7 @@ fn shards_at(plan: &Plan, rank: u64, at: Coordinates) -> RankShards {
     for (block, number) in blocks(plan, at.pp) {
         for parameter in parameters_of(plan, block) {
             let family = family(parameter, plan, 1);
-            let matrix = is_hidden_matrix(&family);
+            let matrix = family.parameter.is_hidden_matrix();
             if family.parameter.module == Module::Expert {
                 let mine = at.ep * family.count..(at.ep + 1) * family.count;
                 params

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::checkpoints::{ALL, HALF, gone_on, losses, saving};
 use crate::harness::{Run, set, tiny};
 
-fn fsdp2(mut plan: Value, world: u64, layout: Value) -> Value {
+pub fn fsdp2(mut plan: Value, world: u64, layout: Value) -> Value {
     set(&mut plan, "cluster.gpus_per_node", world);
     set(&mut plan, "runtime", "fsdp2");
     plan["layout"] = layout;

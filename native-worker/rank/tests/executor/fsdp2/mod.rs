@@ -1,7 +1,7 @@
 //! Plans for FSDP2 run as FSDP2, and train what one process trains.
 
 mod cases;
-mod checkpoints;
+pub mod checkpoints;
 mod memory;
 
 use planner::Plan;
