@@ -1,5 +1,7 @@
 //! How training is split over ranks: axis sizes, rank grid, process groups, validity.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 /// What a process group is for. Declaration order is the order in which every rank creates all groups.
@@ -138,8 +140,9 @@ pub struct Layout {
     pub vpp: u64,
     /// Pipeline schedule.
     pub schedule: Schedule,
-    /// Virtual stages of a layout string, in global order, if one was given.
-    pub pipeline: Option<Vec<Chunk>>,
+    /// Virtual stages of a layout string, in global order, if one was given; shared, since a search puts the same few
+    /// pipelines into its plan millions of times.
+    pub pipeline: Option<Arc<[Chunk]>>,
     /// Layers of the first stage, if set.
     pub first_stage_layers: Option<u64>,
     /// Layers of the last stage, if set.

@@ -5,6 +5,7 @@
 //! less where that can be said.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use super::{Chunk, Layout, parse_layout_string, stage_layers};
 use crate::model::Architecture;
@@ -55,7 +56,7 @@ pub struct Split {
     /// Layers of the last stage.
     pub last_stage_layers: Option<u64>,
     /// A layout string, with its virtual stages.
-    pub listed: Option<(String, Vec<Chunk>)>,
+    pub listed: Option<(String, Arc<[Chunk]>)>,
 }
 
 impl Split {
@@ -86,7 +87,7 @@ impl Split {
     fn listed(counts: &[u64], mtp: u64) -> Split {
         let text = layout_string(counts, mtp);
         let chunks = parse_layout_string(&text).ok();
-        Split { listed: chunks.map(|chunks| (text, chunks)), ..Split::default() }
+        Split { listed: chunks.map(|chunks| (text, chunks.into())), ..Split::default() }
     }
 
     /// Puts the split into a layout.

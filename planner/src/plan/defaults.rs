@@ -2,6 +2,7 @@
 //! every number.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -514,7 +515,7 @@ fn fill_split(fill: &mut Filler<'_>, file: &mut LayoutFile, layout: &mut Layout,
 }
 
 /// The virtual stages of a layout string, unless it is against a rule.
-fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u64) -> Option<Vec<Chunk>> {
+fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u64) -> Option<Arc<[Chunk]>> {
     let wrong = match parse_layout_string(text) {
         Err(error) => error,
         Ok(stages) => {
@@ -531,7 +532,7 @@ fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u6
             } else if mtp_stage.is_some_and(|stage| stage + pp < count || (pp > 1 && stage % pp == 0)) {
                 "m must be in the last chunk of its rank, and not on the first rank of a pipeline".to_owned()
             } else {
-                return Some(stages);
+                return Some(stages.into());
             }
         }
     };
