@@ -22,9 +22,9 @@ pub struct Script {
     /// How processes are spawned
     #[arg(long, value_enum, default_value_t = Mode::Srun)]
     mode: Mode,
-    /// What they run
-    #[arg(long, value_enum, default_value_t = Body::Worker)]
-    body: Body,
+    /// What they run [default: worker, or the command that is given]
+    #[arg(long, value_enum)]
+    body: Option<Body>,
     /// What Megatron Bridge does (body bridge)
     #[arg(long, value_enum, default_value_t = Task::Train)]
     task: Task,
@@ -45,7 +45,7 @@ pub struct Script {
     /// Refuse to write a script with placeholders
     #[arg(long)]
     strict: bool,
-    /// The command, after -- (body command)
+    /// The command, after --
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
@@ -60,7 +60,7 @@ enum Mode {
     Salloc,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Body {
     /// Shardplan's own executor
     Worker,
@@ -87,6 +87,10 @@ enum Task {
 }
 
 impl Script {
+    fn body(&self) -> Body {
+        self.body.unwrap_or(if self.command.is_empty() { Body::Worker } else { Body::Command })
+    }
+
     /// The options as planner takes them.
     fn options(&self) -> ScriptOptions {
         ScriptOptions {
@@ -95,7 +99,7 @@ impl Script {
                 Mode::Torchrun => launch::Mode::Torchrun,
                 Mode::Salloc => launch::Mode::Salloc,
             },
-            body: match self.body {
+            body: match self.body() {
                 Body::Worker => launch::Body::Worker,
                 Body::Bridge => launch::Body::Bridge,
                 Body::Mlm => launch::Body::Mlm,
@@ -121,6 +125,11 @@ impl Script {
 
     /// Prints the script; no when it can't be used as it stands.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
+        if !self.command.is_empty() && self.body() != Body::Command {
+            return Err(Failure::usage(
+                "a command after -- is what --body command runs; leave --body out, or the command",
+            ));
+        }
         let site = self.site.as_deref().map_or_else(|| Ok(Site::default()), read_site)?;
         let plan = resolved(&self.source.plan()?.file)?;
         let (script, findings) = launch::script(&plan, &site, &self.options());

@@ -10,6 +10,7 @@ mod checks;
 mod cli;
 mod environment;
 mod examples;
+mod expected;
 mod failures;
 mod folder;
 pub(crate) mod footer;
@@ -81,6 +82,7 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
         (Some(payload), Mode::Salloc) => salloc::steps(&mut writer, payload),
         (Some(payload), _) => frame::batch(&mut writer, payload),
     };
+    expected::check(&mut writer);
     let mut findings = writer.into_findings();
     findings.sort_by_key(|finding| finding.severity);
     (text, findings)

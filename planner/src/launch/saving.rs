@@ -75,14 +75,14 @@ impl Writer<'_> {
             (None, None) => steps.div_ceil(WITHOUT_TIME),
         };
         let every = every.clamp(1, steps);
-        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(&self.saves_as()).seconds);
+        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(&self.runs_as()).seconds);
         let minutes = (needed / 60.0).ceil().min((limit / 240.0).floor()).max(1.0);
         let margin = (minutes * 60.0).min(limit / 2.0) as u64;
         Some(Saving { every, seconds: step.map(|step| step * every as f64), margin })
     }
 
-    /// The plan as what the script starts runs it, and saves it.
-    fn saves_as(&self) -> Cow<'_, Plan> {
+    /// The plan as what the script starts runs it.
+    pub(super) fn runs_as(&self) -> Cow<'_, Plan> {
         let executed = || Plan::resolve(&self.plan.executed()).plan;
         let of_worker = if self.options.body == Body::Worker { executed() } else { None };
         of_worker.map_or(Cow::Borrowed(self.plan), Cow::Owned)
@@ -118,7 +118,7 @@ impl Writer<'_> {
         let Some(saving) = self.saving() else { return String::new() };
         let steps = self.plan.run.steps.max(1);
         let count = steps.div_ceil(saving.every);
-        let bytes = time::checkpoint_bytes(&self.saves_as());
+        let bytes = time::checkpoint_bytes(&self.runs_as());
         let often = match saving.seconds {
             _ if saving.every == steps => format!("at the end of {steps} steps"),
             None => format!("every {} of {steps} steps and at the end", saving.every),
@@ -183,7 +183,7 @@ impl Writer<'_> {
     }
 
     /// Seconds of the time limit; none where there is none.
-    fn limit(&self) -> Option<u64> {
+    pub(super) fn limit(&self) -> Option<u64> {
         text::limit_seconds(self.time_limit()).filter(|seconds| *seconds > 0)
     }
 

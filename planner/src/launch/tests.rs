@@ -80,8 +80,30 @@ fn worker_in_a_container() {
 #[test]
 fn bridge() {
     let (script, findings) = script(&minimax(), &site(), &body(Body::Bridge));
-    assert_eq!(findings, []);
+    let rules: Vec<&str> = findings.iter().map(|finding| finding.rule.as_str()).collect();
+    assert_eq!(rules, ["a job fits its GPUs"]);
     insta::assert_snapshot!("bridge", script);
+}
+
+#[test]
+fn a_job_without_room_or_time_is_said_to_be_so() {
+    let rules = |plan: &Plan, options: &ScriptOptions| -> Vec<String> {
+        let (_, findings) = script(plan, &site(), options);
+        assert!(!has_error(&findings), "{findings:?}");
+        let of_run = |rule: &String| rule.starts_with("a job fits") || rule.starts_with("a job has time");
+        findings.into_iter().map(|finding| finding.rule).filter(of_run).collect()
+    };
+    let mut long = tiny();
+    assert!(rules(&long, &body(Body::Worker)).is_empty());
+    long.run.steps = 100_000_000;
+    long.file.run.steps = Some(100_000_000);
+    assert_eq!(rules(&long, &body(Body::Worker)), ["a job has time for its steps"]);
+    for kind in [Body::Worker, Body::Mlm, Body::Bridge] {
+        assert!(rules(&minimax(), &body(kind)).contains(&"a job fits its GPUs".to_owned()), "{kind:?}");
+    }
+    // Weights are converted on whatever there is.
+    let convert = ScriptOptions { task: Task::Convert, ..body(Body::Bridge) };
+    assert!(rules(&minimax(), &convert).is_empty());
 }
 
 #[test]

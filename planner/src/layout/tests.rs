@@ -151,6 +151,13 @@ fn nearest_values_and_steppers_are_accepted() {
             assert!(Plan::resolve(&changed).plan.is_some(), "{} {value}", finding.field);
         }
     }
+    for field in ["cluster.nodes", "cluster.gpus_per_node"] {
+        let mut cluster = file("tiny-dense", 8, [1; 6], "tp-cp-ep-dp-pp");
+        cluster.cluster.nodes = Some(8);
+        cluster.training.global_batch_size = Some(40_320);
+        let steps = super::valid_values(&cluster, field);
+        assert!(steps.contains(&7) && steps.contains(&9) && steps.contains(&16), "{field} {steps:?}");
+    }
     let steps = super::valid_values(&file("tiny-moe", 8, [1; 6], "tp-cp-ep-dp-pp"), "layout.ep");
     assert_eq!(steps, [1, 2, 4, 8]);
 }

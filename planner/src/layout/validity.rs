@@ -243,9 +243,13 @@ fn nearest_settings(shape: &Shape<'_>, field: &str) -> Vec<Value> {
 /// those that leave no error at the field itself. For steppers.
 pub fn valid_values(file: &PlanFile, field: &str) -> Vec<u64> {
     let Some(plan) = Plan::resolve(file).plan_or_shape() else { return Vec::new() };
-    let shape = Shape::of(&plan);
-    let mut candidates = shape.candidates(field);
+    let mut candidates = match field {
+        "cluster.nodes" => around(plan.cluster.nodes),
+        "cluster.gpus_per_node" => around(plan.cluster.gpus_per_node),
+        _ => Shape::of(&plan).candidates(field),
+    };
     candidates.sort_unstable();
+    candidates.dedup();
     let tried = |value: u64| -> Vec<Finding> {
         let mut changed = file.clone();
         if set_field(&mut changed, field, value) { Plan::resolve(&changed).findings } else { Vec::new() }
@@ -262,8 +266,18 @@ pub fn valid_values(file: &PlanFile, field: &str) -> Vec<u64> {
     if valid.is_empty() { local } else { valid }
 }
 
+/// Sizes of a cluster worth a step: the next ones, and those that are powers of two away, one of which a layout divides.
+fn around(size: u64) -> Vec<u64> {
+    let near = size.saturating_sub(4)..=size.saturating_add(4);
+    let halves = (1..=3).map(|power| size >> power);
+    let doubles = (1..=3).filter_map(|power| size.checked_mul(1 << power));
+    near.chain(halves).chain(doubles).filter(|&size| size > 0).collect()
+}
+
 fn set_field(file: &mut PlanFile, field: &str, value: u64) -> bool {
     let slot = match field {
+        "cluster.nodes" => &mut file.cluster.nodes,
+        "cluster.gpus_per_node" => &mut file.cluster.gpus_per_node,
         "layout.tp" => &mut file.layout.tp,
         "layout.cp" => &mut file.layout.cp,
         "layout.pp" => &mut file.layout.pp,

@@ -135,6 +135,23 @@ mod tests {
         }
     }
 
+    /// Their classes take no for an answer that was left out, and published files say yes or no.
+    #[test]
+    fn records_say_whether_weights_are_normalised_where_a_class_takes_them_not_to_be() {
+        let silent = |kind: &str| ["qwen2_moe", "qwen3_moe", "deepseek_v2"].contains(&kind);
+        let mut told = 0;
+        for preset in presets() {
+            let Some(config) = &preset.hf_config else { continue };
+            if config["model_type"].as_str().is_some_and(silent) {
+                let said = config["norm_topk_prob"].as_bool();
+                let imported = import_hf(config).architecture.unwrap().moe.unwrap();
+                assert_eq!(said, Some(imported.routing.normalize), "{}", preset.id);
+                told += 1;
+            }
+        }
+        assert_eq!(told, 5);
+    }
+
     #[test]
     fn records_say_where_they_are_from_and_when() {
         let mut recent = 0;

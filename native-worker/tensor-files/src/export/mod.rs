@@ -65,7 +65,7 @@ fn config(plan: &Plan) -> anyhow::Result<Map<String, Value>> {
         presets().iter().find(|preset| preset.id == id)?.hf_config.clone()
     };
     file.hf_config.clone().or_else(of_preset).context(
-        "the plan's model has no config.json, so there are no names to write it by; train a model by its config.json or a preset",
+        "the plan's model has no config.json, so there are no names to write it by; train a model by its config.json, or a preset that is made of one",
     )
 }
 

@@ -47,10 +47,10 @@ pub fn StepCompare(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         let measured = seconds.get()?;
         let text = match expected.get() {
             Some(expected) => format!(
-                "{} a step, the middle of those after the first; {} predicted ({})",
+                "{} a step, the middle of those after the first (predicted {}, {})",
                 format::seconds(measured),
                 format::seconds(expected),
-                format::signed_percent(expected / measured - 1.0)
+                format::signed_percent(measured / expected - 1.0)
             ),
             None => format!("{} a step, the middle of those after the first", format::seconds(measured)),
         };
