@@ -111,13 +111,13 @@ impl<'a> Writer<'a> {
         match self.plan.software.framework {
             Some(named) if named.product() == newest.product() => return named,
             Some(named) => {
+                let own = self.plan.software.named.map_or_else(|| named.name().to_owned(), |own| own.text());
                 let message = format!(
-                    "the plan names {}, and the script starts {}: its options are those of {}",
-                    named.name(),
+                    "the plan names {own}, and the script starts {}: its options are those of {}",
                     self.options.body.title(),
                     newest.name()
                 );
-                self.note(Finding::warning("software.framework", named.name(), message));
+                self.note(Finding::warning("software.framework", own, message));
             }
             None => {}
         }

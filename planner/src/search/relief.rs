@@ -316,8 +316,9 @@ impl Search {
         Some(fitting.remedy(&format!("GPUs with more memory, such as {id}"), vec![gpu]))
     }
 
-    /// The best plan by the closed form that fits when axes are changed. Chunks and micro batches only take more, so one of
-    /// each is tried unless they are asked for.
+    /// The best plan by the closed form that fits when axes are changed, of those that are looked at: there are bounds on how
+    /// many, and chunks and micro batches only take more memory, so one of each is tried unless they are asked for. A faster
+    /// plan may fit, too.
     fn fitting(&self, change: &dyn Fn(&mut Axes)) -> Option<Fitting> {
         let mut request = self.request().clone();
         request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
@@ -340,7 +341,7 @@ impl Fitting {
     /// With what changes, in words and as fields.
     fn remedy(self, what: &str, changes: Vec<Pin>) -> Remedy {
         let said = format!(
-            "{what}: the best plan then takes {:.2} GiB on each GPU and {:.3} s a step",
+            "{what}: a plan that fits then takes {:.2} GiB on each GPU and {:.3} s a step, and choosing anew may find a faster one",
             Bytes(self.peak_bytes).gib(),
             self.seconds
         );
