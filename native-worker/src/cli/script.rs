@@ -22,7 +22,7 @@ pub struct Script {
     /// How processes are spawned
     #[arg(long, value_enum, default_value_t = Mode::Srun)]
     mode: Mode,
-    /// What they run [default: worker, or the command that is given]
+    /// What they run; without it the worker, or the command that is given
     #[arg(long, value_enum)]
     body: Option<Body>,
     /// What Megatron Bridge does (body bridge)
