@@ -317,10 +317,9 @@ fn settle(
 
 fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
     let cluster = &mut file.cluster;
-    let nodes = fill.number("cluster.nodes", &mut cluster.nodes, 1, 1, MAX_WORLD);
+    let per_node = cluster.gpus_per_node.unwrap_or(8).clamp(1, 1024);
+    let nodes = fill.number("cluster.nodes", &mut cluster.nodes, 1, 1, MAX_WORLD / per_node);
     let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8, 1, 1024);
-    let most = MAX_WORLD / gpus_per_node;
-    let nodes = if nodes > most { fill.within("cluster.nodes", nodes, 1, most) } else { nodes };
     // A board's links end with its node; those of a rack go on.
     let domain =
         if gpu.nvlink_domain <= BOARD { gpu.nvlink_domain.min(gpus_per_node) } else { gpu.nvlink_domain };
