@@ -29,18 +29,11 @@ pub fn executor_limits(plan: &Plan) -> Vec<Finding> {
         limits.push(limit(
             "model",
             "global_aux_loss",
-            "the executor can't balance experts over the micro batches of all replicas where these have different numbers of them; balance with aux_loss or seq_aux_loss, or plan without the failed GPUs' nodes",
+            "balancing over the global batch counts what all replicas route in the same turn. Where replicas have different numbers of micro batches, one of them has two of a turn one behind the other, and the gradient of the first would need the routing of the second: no order of micro batches trains what replicas without failures train. Balance with aux_loss or seq_aux_loss, or go on with fewer replicas (--on-failure drop)",
         ));
     }
     if let Some((field, value, why)) = plan.unknown_documents() {
         limits.push(limit(field, value, why));
-    }
-    if plan.nonuniform.is_some() && plan.training.optimizer.kind == OptimizerKind::Muon {
-        limits.push(limit(
-            "training.optimizer.kind",
-            "muon",
-            "the executor has no Muon where replicas run with fewer tensor-parallel slots; take adam or sgd, or plan without the failed GPUs' nodes",
-        ));
     }
     limits
 }

@@ -1,6 +1,7 @@
 //! What each rank of a plan with failed GPUs carries out: its part of the plan, its slot, its sequences. The same questions of
 //! a plan without failures have the usual answers.
 
+use super::groups::ExpertSeat;
 use super::{RankRole, ReshardedSlice};
 use crate::layout::{Coordinates, Layout, coordinates};
 use crate::plan::Plan;
@@ -36,13 +37,14 @@ impl Plan {
         if self.model.moe.is_none() {
             return at;
         }
-        let ep = self.layout.ep.max(1);
+        let ExpertSeat { etp, ep, .. } = ExpertSeat::of(&self.layout, at.tp);
         let before = (0..rank).filter(|&other| {
             let there = self.whole_coordinates(other);
             let goes_on = nonuniform.shrunk.role(&there) != RankRole::Inactive;
-            goes_on && there.pp == at.pp && nonuniform.shrunk.place(&there) % ep == at.tp % ep
+            let seat = ExpertSeat::of(&self.layout, nonuniform.shrunk.place(&there));
+            goes_on && there.pp == at.pp && (seat.etp, seat.ep) == (etp, ep)
         });
-        Coordinates { etp: 0, ep: at.tp % ep, edp: before.count() as u64, ..at }
+        Coordinates { etp, ep, edp: before.count() as u64, ..at }
     }
 
     /// Ranks that hold the same experts where some replicas run reduced: all of a stage that go on have some.
@@ -51,7 +53,7 @@ impl Plan {
         let (shrunk, layout) = (&nonuniform.shrunk, &self.layout);
         let reduced = nonuniform.reduced_replicas().len() as u64;
         let slots = (layout.dp - reduced) * shrunk.base + reduced * shrunk.reduced;
-        slots * layout.cp / layout.ep.max(1)
+        slots * layout.cp / ExpertSeat::ranks(layout)
     }
 
     /// The ranks that go on, ascending, by their numbers in the whole world.

@@ -79,9 +79,34 @@ impl Shrunk {
     }
 }
 
+/// Where a rank stands in the grid of experts: neighbouring slots that go on are a block of etp x ep ranks, which has every expert once.
+/// A reduced replica has fewer blocks, and the same experts cut alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ExpertSeat {
+    /// Expert-tensor-parallel slot.
+    pub etp: u64,
+    /// Expert-parallel slot.
+    pub ep: u64,
+    /// The block's number in its tensor-parallel group.
+    pub block: u64,
+}
+
+impl ExpertSeat {
+    /// Of the rank with this number among the slots of its tensor-parallel group that go on.
+    pub(super) fn of(layout: &Layout, place: u64) -> ExpertSeat {
+        let (etp, ep) = (layout.etp.max(1), layout.ep.max(1));
+        ExpertSeat { etp: place % etp, ep: place / etp % ep, block: place / etp / ep }
+    }
+
+    /// Ranks of a block.
+    pub(super) fn ranks(layout: &Layout) -> u64 {
+        layout.etp.saturating_mul(layout.ep).max(1)
+    }
+}
+
 /// All groups of the world, in the order in which every rank makes them: the kinds of the whole world's groups in
-/// their order. `besides`: with which of the experts, which tensor parallelism does not cut and which are spread over neighbouring slots,
-/// and of Megatron-Core's own. `embedding`: stages of the embedding groups.
+/// their order. `besides`: with which of the experts, which are spread over blocks of neighbouring slots, and of Megatron-Core's
+/// own. `embedding`: stages of the embedding groups.
 pub fn nonuniform_groups(
     layout: &Layout,
     shrunk: &Shrunk,
@@ -98,11 +123,19 @@ pub fn nonuniform_groups(
             GroupKind::World | GroupKind::Tp | GroupKind::Cp | GroupKind::TpCp | GroupKind::Model => {
                 of_kind.iter().map(|group| seats.going_on(&group.ranks)).collect()
             }
-            GroupKind::Etp => seats.going_on(&all).into_iter().map(|rank| vec![rank]).collect(),
-            GroupKind::Ep | GroupKind::EtpEp => {
-                seats.alike(&all, |at, place| [at.pp, at.dp, at.cp, place / layout.ep.max(1)])
-            }
-            GroupKind::Edp => seats.alike(&all, |at, place| [at.pp, place % layout.ep.max(1), 0, 0]),
+            GroupKind::Etp | GroupKind::Ep | GroupKind::EtpEp => seats.alike(&all, |at, place| {
+                let seat = ExpertSeat::of(layout, place);
+                let slot = match kind {
+                    GroupKind::Etp => [0, seat.ep],
+                    GroupKind::Ep => [seat.etp, 0],
+                    _ => [0, 0],
+                };
+                [at.pp, at.dp, at.cp, seat.block, slot[0], slot[1]]
+            }),
+            GroupKind::Edp => seats.alike(&all, |at, place| {
+                let seat = ExpertSeat::of(layout, place);
+                [at.pp, seat.etp, seat.ep, 0, 0, 0]
+            }),
             _ => seats.across(kind, of_kind),
         };
         let full = lists.into_iter().filter(|ranks: &Vec<u64>| !ranks.is_empty());
@@ -133,8 +166,8 @@ impl Seats<'_> {
     }
 
     /// Ranks that go on, together where they are alike in this, of coordinates and number among the slots that go on.
-    fn alike(&self, ranks: &[u64], of: impl Fn(&Coordinates, u64) -> [u64; 4]) -> Vec<Vec<u64>> {
-        let mut joined: BTreeMap<[u64; 4], Vec<u64>> = BTreeMap::new();
+    fn alike(&self, ranks: &[u64], of: impl Fn(&Coordinates, u64) -> [u64; 6]) -> Vec<Vec<u64>> {
+        let mut joined: BTreeMap<[u64; 6], Vec<u64>> = BTreeMap::new();
         for rank in self.going_on(ranks) {
             let (at, _, place) = &self.of[rank as usize];
             joined.entry(of(at, *place)).or_default().push(rank);
@@ -281,6 +314,42 @@ mod tests {
     }
 
     proptest::proptest! {
+        #[test]
+        fn each_block_of_slots_has_every_expert_once(
+            etp in 1u64..4, ep in 1u64..4, blocks in 2u64..4, left in 1u64..3, cp in 1u64..3, pp in 1u64..3, dp in 2u64..4, first in 0u64..9,
+        ) {
+            let (block, left) = (etp * ep, left.min(blocks - 1));
+            let base = block * blocks;
+            let layout = Layout { etp, ep, ..layout_of(base, cp, pp, base * cp * pp * dp) };
+            let mut slots: Vec<u64> = (0..block * (blocks - left)).map(|n| (first + n) % base).collect();
+            slots.sort_unstable();
+            let inactive = (0..pp).map(|stage| ((0, stage), slots.clone())).collect();
+            let shrunk = Shrunk { base, reduced: block * left, inactive };
+            let all = nonuniform_groups(&layout, &shrunk, Besides::worker(true), &[0]);
+            let of = |kind| -> Vec<&Vec<u64>> {
+                all.iter().filter(|group| group.kind == kind).map(|group| &group.ranks).collect()
+            };
+            let met = |one: &[u64], other: &[u64]| one.iter().filter(|rank| other.contains(rank)).count() as u64;
+            for ranks in of(GroupKind::EtpEp) {
+                let tp = of(GroupKind::Tp).into_iter().find(|group| group.contains(&ranks[0])).unwrap();
+                proptest::prop_assert_eq!((ranks.len() as u64, met(ranks, tp)), (block, block));
+                // The block is a grid of its groups, and each rank of it has like ones in all others of its stage.
+                for (kind, size) in [(GroupKind::Etp, etp), (GroupKind::Ep, ep)] {
+                    let inside: Vec<u64> = of(kind).iter().map(|group| met(group, ranks)).filter(|&met| met > 0).collect();
+                    proptest::prop_assert_eq!(inside, vec![size; (block / size) as usize]);
+                }
+                let stage = |rank: u64| coordinates(&layout, rank).pp;
+                for like in of(GroupKind::Edp) {
+                    proptest::prop_assert_eq!(met(like, ranks), u64::from(stage(like[0]) == stage(ranks[0])));
+                }
+            }
+            for etp_group in of(GroupKind::Etp) {
+                for ep_group in of(GroupKind::Ep) {
+                    proptest::prop_assert!(met(etp_group, ep_group) <= 1);
+                }
+            }
+        }
+
         #[test]
         fn groups_partition_the_ranks_that_go_on(
             base in 2u64..6, cp in 1u64..3, pp in 1u64..4, dp in 2u64..5, spares in 1u64..4, first in 0u64..6, hit in 1u64..4,

@@ -117,11 +117,13 @@ pub enum Refusal {
         /// Degrees below the base that can be.
         allowed: Vec<u64>,
     },
-    /// Fewer slots than a group of experts has.
+    /// Fewer slots than it takes to have every expert once.
     #[error(
-        "{left} slots are left, which are no whole group of ep {ep} experts; leave out that replica instead"
+        "{left} slots are left, which are no whole block of etp {etp} x ep {ep} ranks that have every expert once; leave out that replica instead, or plan with a smaller etp or ep"
     )]
     NoGroupOfExperts {
+        /// Expert tensor parallelism.
+        etp: u64,
         /// Expert parallelism.
         ep: u64,
         /// Slots that are left.

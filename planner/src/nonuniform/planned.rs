@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::groups::ExpertSeat;
 use super::pack::{Domain, failed_slots, pack, reduced_batch};
 use super::slots::fill_up;
 use super::{
@@ -90,7 +91,7 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
     let vocabulary = padded_vocabulary(plan);
     let Some(mut limits) = degree_limits(&plan.model, vocabulary, carries_experts(plan)) else {
         return Err(refuse(
-            "nonuniform tensor parallelism is known for models of attention and feed-forward layers only, and with routed experts for runtime native where etp is 1 and ep divides tp; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
+            "nonuniform tensor parallelism is known for models of attention and feed-forward layers only, and with routed experts for runtime native where etp x ep divides tp; leave out the replicas with failed GPUs by planning for fewer nodes".to_owned(),
         ));
     };
     // Sequence parallelism cuts what a context-parallel slice has of a sequence.
@@ -99,20 +100,20 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
         limits.push(Sharded { what: "a sequence's tokens", count });
     }
     let refuse = |refusal: Refusal| refuse(refusal.to_string());
-    // Groups of experts stay within what goes on of a tensor-parallel group.
-    let whole_groups = |degree: &u64| plan.model.moe.is_none() || degree.is_multiple_of(layout.ep);
-    let allowed: Vec<u64> = allowed_degrees(layout.tp, &limits).into_iter().filter(whole_groups).collect();
+    let cut = allowed_degrees(layout.tp, &limits);
+    let allowed: Vec<u64> = cut.iter().copied().filter(|&degree| has_whole_blocks(plan, degree)).collect();
     let lost = lost_slots(failed, &slots).map_err(refuse)?;
     let spares = most_lost(layout.tp, &lost).map_err(refuse)?;
-    let Some(&reduced) = allowed.iter().find(|&&degree| degree <= layout.tp - spares) else {
-        let most = check_degree(layout.tp, layout.tp - spares, &limits);
-        return Err(match most {
-            Err(refusal) => refuse(refusal),
-            Ok(()) if plan.model.moe.is_some() && spares < layout.tp => {
-                refuse(Refusal::NoGroupOfExperts { ep: layout.ep, left: layout.tp - spares })
+    let left = layout.tp - spares;
+    let Some(&reduced) = allowed.iter().find(|&&degree| degree <= left) else {
+        let refusal = match check_degree(layout.tp, left, &limits) {
+            _ if cut.iter().any(|&degree| degree <= left) => {
+                Refusal::NoGroupOfExperts { etp: layout.etp, ep: layout.ep, left }
             }
-            Ok(()) => refuse(Refusal::NothingLeft { replica: 0, failed: spares, base: layout.tp }),
-        });
+            Err(refusal) => refusal,
+            Ok(()) => Refusal::NothingLeft { replica: 0, failed: spares, base: layout.tp },
+        };
+        return Err(refuse(refusal));
     };
     let replicas: Vec<u64> = lost.keys().map(|&(dp, _)| dp).collect();
     let inactive = fill(layout.tp, reduced, layout.pp, &lost);
@@ -159,11 +160,15 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
     }))
 }
 
-/// Whether experts are such that replicas may differ in tensor parallelism: the worker's, not cut by it, in groups of
-/// neighbouring slots.
+/// Whether experts are such that replicas may differ in tensor parallelism: the worker's, in blocks of neighbouring slots, cut alike in
+/// all replicas.
 pub(super) fn carries_experts(plan: &Plan) -> bool {
-    let layout = &plan.layout;
-    plan.runtime == Runtime::Native && layout.etp == 1 && layout.tp.is_multiple_of(layout.ep.max(1))
+    plan.runtime == Runtime::Native && plan.layout.tp.is_multiple_of(ExpertSeat::ranks(&plan.layout))
+}
+
+/// Whether so many slots of a replica hold whole blocks of ranks that have every expert once.
+pub(super) fn has_whole_blocks(plan: &Plan, slots: u64) -> bool {
+    plan.model.moe.is_none() || slots.is_multiple_of(ExpertSeat::ranks(&plan.layout))
 }
 
 /// Slots that each stage of a replica loses, over its context-parallel slices. Slices must lose the same slots: where

@@ -7,7 +7,7 @@ use libm::{floor, log, pow};
 
 use super::boost::Boost;
 use super::pack::{Failures, Gathered, gathered};
-use super::planned::carries_experts;
+use super::planned::{carries_experts, has_whole_blocks};
 use super::{allowed_degrees, degree_limits};
 use crate::plan::Plan;
 use crate::shard::padded_vocabulary;
@@ -206,7 +206,8 @@ pub fn sweep(
 /// Degrees to which a plan's model goes on when its groups have `domain` GPUs; none for models that can't.
 fn degrees(plan: &Plan, domain: u64) -> Vec<u64> {
     let limits = degree_limits(&plan.model, padded_vocabulary(plan), carries_experts(plan));
-    limits.map(|limits| allowed_degrees(domain, &limits)).unwrap_or_default()
+    let cut = limits.map(|limits| allowed_degrees(domain, &limits)).unwrap_or_default();
+    cut.into_iter().filter(|&degree| has_whole_blocks(plan, degree)).collect()
 }
 
 impl Study {

@@ -3,15 +3,19 @@
 //! The mathematics needs whole matrices. Momentum is split as other optimizer state is; for each matrix in turn the
 //! ranks put the parts of its momentum together, over data parallelism and over the group that cuts it, and all do the
 //! same with the whole (Megatron-Core's mode "duplicated"). So a layout changes nothing but the order of no sum.
+//! Where replicas run with fewer tensor-parallel slots, cores have the whole between them, as reduced ranks do, and extras take part with
+//! nothing: they get weights.
 
 use anyhow::Context;
+use planner::Plan;
 use planner::layout::GroupKind;
 use planner::model::{Architecture, Attention, MixerRef};
+use planner::nonuniform::RankRole;
 use planner::shard::{Module, ParamShard};
 use tch::{Kind, Tensor};
 
 use super::optimizer::{Update, decay};
-use crate::collectives::{Collectives, Reduce};
+use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Buffer, Owned, Parameter, State, view};
 
 /// Coefficients of the quintic iteration (Jordan et al., Muon).
@@ -32,13 +36,19 @@ pub fn update(
     state: &State,
     index: usize,
     settings: Update,
-    model: &Architecture,
+    plan: &Plan,
     world: &dyn Collectives,
 ) -> anyhow::Result<()> {
     let buffer = &state.buffers[index];
     for parameter in state.parameters.iter().filter(|parameter| parameter.shard.buffer == index) {
+        if !buffer.keeps_state() {
+            if let Some(kind) = parameter.shard.cut_by {
+                Sharers::of(kind, plan, world)?.stand_by(moment_of(buffer)?, world)?;
+            }
+            continue;
+        }
         let direction = momentum(buffer, parameter, settings, world)?;
-        let change = change(&direction, &parameter.shard, model, world)?;
+        let change = change(&direction, &parameter.shard, plan, world)?;
         drop(direction);
         let Some(owned) = parameter.owned else { continue };
         let mine = view(&change, owned.start - parameter.shard.buffer_offset, owned.elements)?;
@@ -49,6 +59,13 @@ pub fn update(
     Ok(())
 }
 
+fn moment_of(buffer: &Buffer) -> anyhow::Result<&Tensor> {
+    match buffer.moments.as_slice() {
+        [momentum] => Ok(momentum),
+        others => anyhow::bail!("the planner gives {} moments for Muon", others.len()),
+    }
+}
+
 /// Adds the gradient to the momentum, with Nesterov's look ahead (Jordan et al., Muon), and puts together this rank's slice of where it points.
 fn momentum(
     buffer: &Buffer,
@@ -56,9 +73,7 @@ fn momentum(
     settings: Update,
     world: &dyn Collectives,
 ) -> anyhow::Result<Tensor> {
-    let [momentum] = buffer.moments.as_slice() else {
-        anyhow::bail!("the planner gives {} moments for Muon", buffer.moments.len());
-    };
+    let momentum = moment_of(buffer)?;
     let shard = &parameter.shard;
     let whole = Tensor::f_zeros([i64::try_from(shard.elements())?], (momentum.kind(), momentum.device()))?;
     if let Some(Owned { start, state, elements }) = parameter.owned {
@@ -76,6 +91,56 @@ fn momentum(
     Ok(whole)
 }
 
+/// The members of a group that cuts matrices, of which the first keep state of them: all, but for extras of nonuniform tensor
+/// parallelism.
+struct Sharers {
+    group: GroupId,
+    members: usize,
+    keepers: usize,
+}
+
+impl Sharers {
+    fn of(kind: GroupKind, plan: &Plan, world: &dyn Collectives) -> anyhow::Result<Sharers> {
+        let group = world.mine(kind)?;
+        let members = world.size(group);
+        let keepers = match (kind, plan.role_of(world.rank() as u64), &plan.nonuniform) {
+            (GroupKind::Tp, Some(RankRole::Core | RankRole::Extra), Some(nonuniform)) => {
+                usize::try_from(nonuniform.shrunk.reduced)?
+            }
+            _ => members,
+        };
+        Ok(Sharers { group, members, keepers })
+    }
+
+    /// So many rows to each keeper, and none to the others.
+    fn to_keepers(&self, rows: usize) -> Vec<usize> {
+        (0..self.members).map(|member| if member < self.keepers { rows } else { 0 }).collect()
+    }
+
+    /// The keepers' slices, `[keepers, elements]`.
+    fn join(&self, slice: &Tensor, world: &dyn Collectives) -> anyhow::Result<Tensor> {
+        let shape = [self.keepers as i64, slice.numel() as i64];
+        let mut joined = Tensor::f_empty(shape, (slice.kind(), slice.device()))?;
+        if self.keepers == self.members {
+            world.all_gather(self.group, slice, &mut joined)?;
+        } else {
+            let (copies, rows) = (slice.f_expand(shape, false)?.f_contiguous()?, self.to_keepers(1));
+            world.all_to_all(self.group, &copies, &rows, &mut joined, &rows)?;
+        }
+        Ok(joined)
+    }
+
+    /// Takes part where keepers join their slices, of which one keeper has none to join.
+    fn stand_by(&self, like: &Tensor, world: &dyn Collectives) -> anyhow::Result<()> {
+        if self.keepers < 2 {
+            return Ok(());
+        }
+        let mut nothing = like.f_new_empty([0], (like.kind(), like.device()))?;
+        let (sent, rows) = (nothing.f_empty_like()?, self.to_keepers(0));
+        world.all_to_all(self.group, &sent, &rows, &mut nothing, &rows)
+    }
+}
+
 /// The dim along which a slice was cut; none when it is the whole.
 fn cut(shard: &ParamShard) -> Option<(GroupKind, usize)> {
     let dim = shard.shape.iter().zip(&shard.local_shape).position(|(whole, local)| whole != local)?;
@@ -90,25 +155,21 @@ fn signed(shape: &[u64]) -> anyhow::Result<Vec<i64>> {
 fn change(
     direction: &Tensor,
     shard: &ParamShard,
-    model: &Architecture,
+    plan: &Plan,
     world: &dyn Collectives,
 ) -> anyhow::Result<Tensor> {
     let Some((kind, dim)) = cut(shard) else {
         let whole = direction.f_view(signed(&shard.shape)?.as_slice())?;
-        return Ok(orthogonal_parts(whole, shard, model)?.f_reshape([-1])?);
+        return Ok(orthogonal_parts(whole, shard, &plan.model)?.f_reshape([-1])?);
     };
-    let group = world.mine(kind)?;
-    let members = world.size(group) as i64;
     let local = signed(&shard.local_shape)?;
-    let mut joined =
-        Tensor::f_empty([members, direction.numel() as i64], (direction.kind(), direction.device()))?;
-    world.all_gather(group, direction, &mut joined)?;
+    let joined = Sharers::of(kind, plan, world)?.join(direction, world)?;
     let slices = joined.f_unbind(0)?;
     let slices = slices.iter().map(|slice| slice.f_view(local.as_slice())).collect::<Result<Vec<_>, _>>()?;
     let whole = Tensor::f_cat(&slices, dim as i64)?;
     drop((slices, joined));
     let offset = i64::try_from(shard.offset[dim])?;
-    let made = orthogonal_parts(whole, shard, model)?;
+    let made = orthogonal_parts(whole, shard, &plan.model)?;
     Ok(made.f_narrow(dim as i64, offset, local[dim])?.f_reshape([-1])?)
 }
 

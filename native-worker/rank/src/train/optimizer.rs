@@ -1,7 +1,7 @@
 //! AdamW and SGD with momentum, on the owned range of each buffer; Muon for buffers of matrices. On a GPU AdamW is one
 //! kernel over runs of parameters that decay alike.
 
-use planner::model::Architecture;
+use planner::Plan;
 use planner::shard::ParamShard;
 use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
@@ -39,15 +39,10 @@ pub struct Update {
 ///
 /// # Errors
 /// When libtorch fails, or a collective of Muon.
-pub fn update(
-    state: &State,
-    settings: Update,
-    model: &Architecture,
-    world: &dyn Collectives,
-) -> anyhow::Result<()> {
+pub fn update(state: &State, settings: Update, plan: &Plan, world: &dyn Collectives) -> anyhow::Result<()> {
     for (index, buffer) in state.buffers.iter().enumerate() {
         if buffer.kept.optimizer == OptimizerKind::Muon {
-            muon::update(state, index, settings, model, world)?;
+            muon::update(state, index, settings, plan, world)?;
         } else {
             update_buffer(state, index, settings)?;
         }

@@ -369,7 +369,7 @@ impl<'a> Trainer<'a> {
                 eps: optimizer.eps,
                 momentum: optimizer.momentum,
             };
-            update(&self.state, settings, &self.plan.model, world)?;
+            update(&self.state, settings, self.plan, world)?;
             self.reduction.gather_weights(&self.state)?;
             self.model.end_step(world)?;
             Ok(Some(norm))

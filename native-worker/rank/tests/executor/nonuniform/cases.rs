@@ -26,6 +26,8 @@ pub enum Model {
     Experts,
     /// The same, balanced by a bias on their choice.
     Biased,
+    /// Eight experts, and a key and a value for each head.
+    ExpertsMha,
 }
 
 /// Which ranks are started.
@@ -53,6 +55,7 @@ pub struct Case {
     pub schedule: &'static str,
     pub cp: u64,
     pub ep: u64,
+    pub etp: u64,
     pub sp: bool,
     pub distributed: bool,
     pub optimizer: &'static str,
@@ -72,6 +75,7 @@ const CASE: Case = Case {
     schedule: "1f1b",
     cp: 1,
     ep: 1,
+    etp: 1,
     sp: true,
     distributed: true,
     optimizer: "adam",
@@ -139,6 +143,28 @@ pub const MODELS: &[Case] = &[
     Case { recompute: true, ..CASE },
 ];
 
+/// Muon, which works on whole matrices: cores put them together as reduced ranks do.
+pub const MUON: &[Case] = &[
+    Case { optimizer: "muon", ..CASE },
+    Case { optimizer: "muon", failed: &[(1, 0, 0)], ..WHOLE },
+    Case { optimizer: "muon", failed: &[(0, 0, 1)], ..FOUR },
+    Case { optimizer: "muon", distributed: false, sp: false, ..FOUR },
+    Case { optimizer: "muon", slots: (4, 1), failed: &[(0, 0, 0), (0, 0, 1), (0, 0, 3)], ..FOUR },
+    Case { optimizer: "muon", slots: (3, 2), model: Model::Thirds, failed: &[(1, 0, 1)], ..CASE },
+    Case { optimizer: "muon", slots: (4, 3), model: Model::Thirds, failed: &[(0, 0, 2)], ..CASE },
+    Case { optimizer: "muon", replicas: (3, 2), failed: &[(0, 0, 1), (2, 0, 0)], ..CASE },
+    Case { optimizer: "muon", model: Model::Mha, start: Start::Packed, failed: &[(0, 0, 0)], ..FOUR },
+    Case { optimizer: "muon", model: Model::Everything, failed: &[(0, 0, 2)], ..FOUR },
+    Case { optimizer: "muon", model: Model::Latent, failed: &[(1, 0, 1)], ..CASE },
+    Case { optimizer: "muon", model: Model::Gpt, failed: &[(0, 0, 0)], ..CASE },
+    Case { optimizer: "muon", model: Model::Padded, ..FOUR },
+    Case { optimizer: "muon", model: Model::Predicting, ..CASE },
+    Case { optimizer: "muon", model: Model::Tied, failed: &[(0, 0, 1), (0, 1, 0)], ..STAGES },
+    Case { optimizer: "muon", cp: 2, ..CASE },
+    Case { optimizer: "muon", model: Model::Experts, ep: 2, failed: &[(0, 0, 0)], ..FOUR },
+    Case { optimizer: "muon", model: Model::Experts, etp: 2, distributed: false, ..FOUR },
+];
+
 /// Pipelines and context parallelism.
 pub const STAGED: &[Case] = &[
     STAGES,
@@ -155,7 +181,7 @@ pub const STAGED: &[Case] = &[
     Case { cp: 2, failed: &[(1, 0, 0)], sp: false, ..WHOLE },
 ];
 
-/// Routed experts, which tensor parallelism does not cut.
+/// Routed experts, of which each block of neighbouring slots has all.
 pub const EXPERTS: &[Case] = &[
     Case { model: Model::Experts, ..CASE },
     Case { model: Model::Experts, failed: &[(0, 0, 0)], ..WHOLE },
@@ -166,4 +192,18 @@ pub const EXPERTS: &[Case] = &[
     Case { model: Model::Experts, cp: 2, ..CASE },
     Case { model: Model::Biased, failed: &[(1, 0, 0)], ..CASE },
     Case { model: Model::Biased, ep: 2, ..FOUR },
+    // Experts that are cut, alike in all replicas.
+    Case { model: Model::Experts, etp: 2, ..FOUR },
+    Case { model: Model::Experts, etp: 2, failed: &[(1, 0, 0), (1, 0, 2)], distributed: false, ..FOUR },
+    Case { model: Model::Biased, etp: 2, replicas: (3, 1), failed: &[(1, 0, 1)], ..FOUR },
+    Case {
+        model: Model::Biased,
+        etp: 2,
+        start: Start::Packed,
+        pp: 2,
+        failed: &[(0, 0, 0), (0, 1, 3)],
+        ..FOUR
+    },
+    Case { model: Model::Experts, etp: 2, cp: 2, failed: &[(0, 0, 1)], ..FOUR },
+    Case { model: Model::ExpertsMha, slots: (8, 4), ep: 2, etp: 2, failed: &[(0, 0, 5)], ..CASE },
 ];

@@ -24,6 +24,8 @@ fn uniform(case: &Case) -> Value {
             plan["model"]["architecture"][name] = value.clone();
         }
     };
+    let experts = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 32, "shared_ffn_hidden_size": 32,
+        "routing": {"balance": "aux_loss", "aux_coefficient": 0.01}});
     match case.model {
         Model::Plain => {}
         Model::Mha => model(json!({"attention": {"kind": "gqa", "heads": 8, "kv_heads": 8, "head_dim": 8}})),
@@ -42,8 +44,9 @@ fn uniform(case: &Case) -> Value {
             model(json!({"attention": {"kind": "gqa", "heads": 24, "kv_heads": 12, "head_dim": 4}}));
             set(&mut plan, "training.seq_len", 24);
         }
-        Model::Experts => model(json!({"moe": {"experts": 8, "top_k": 2, "ffn_hidden_size": 32,
-            "shared_ffn_hidden_size": 32, "routing": {"balance": "aux_loss", "aux_coefficient": 0.01}}})),
+        Model::Experts => model(json!({"moe": experts})),
+        Model::ExpertsMha => model(json!({"moe": experts,
+            "attention": {"kind": "gqa", "heads": 8, "kv_heads": 8, "head_dim": 8}})),
         Model::Biased => model(json!({"moe": {"experts": 8, "top_k": 4, "ffn_hidden_size": 16,
             "shared_ffn_hidden_size": 16, "router_bias_buffer": 8,
             "routing": {"score": "sigmoid", "scale": 2.5, "bias_update_rate": 0.01}}})),
@@ -81,8 +84,10 @@ fn nonuniform(case: &Case) -> Value {
     if case.vpp > 1 {
         set(&mut plan, "layout.vpp", case.vpp);
     }
-    if case.ep > 1 {
-        set(&mut plan, "layout.ep", case.ep);
+    for (field, size) in [("layout.ep", case.ep), ("layout.etp", case.etp)] {
+        if size > 1 {
+            set(&mut plan, field, size);
+        }
     }
     if case.model == Model::Thirds {
         set(&mut plan, "layout.vocab_divisible_by", 96);
@@ -147,6 +152,11 @@ fn ranks_that_stop_need_not_be_started() {
 #[test]
 fn models_and_optimizers() {
     cases::MODELS.iter().for_each(check);
+}
+
+#[test]
+fn muon() {
+    cases::MUON.iter().for_each(check);
 }
 
 #[test]

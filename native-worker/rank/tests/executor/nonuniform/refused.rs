@@ -32,17 +32,18 @@ fn what_is_lost_is_said() {
     refused(&failed(json!([gpu(0), gpu(2)])), 2, "all 2 replicas would run reduced");
     refused(&failed(json!([gpu(0), gpu(1)])), 2, "so none is left to go on with");
     refused(&failed(json!([gpu(4)])), 2, "4");
-    let mut muon = failed(json!([gpu(0)]));
-    set(&mut muon, "training.optimizer.kind", "muon");
-    refused(&muon, 2, "the executor has no Muon");
     let mut experts = super::uniform(&EXPERTS[0]);
-    for (path, value) in [("cluster", &muon["cluster"]), ("layout", &muon["layout"])] {
+    let first = failed(json!([gpu(0)]));
+    for (path, value) in [("cluster", &first["cluster"]), ("layout", &first["layout"])] {
         set(&mut experts, path, value.clone());
     }
     set(&mut experts, "model.architecture.moe.routing.balance", "global_aux_loss");
-    refused(&experts, 2, "can't balance experts over the micro batches of all replicas");
+    refused(&experts, 2, "the gradient of the first would need the routing of the second");
     set(&mut experts, "layout.ep", 2);
-    refused(&experts, 2, "no whole group of ep 2 experts");
+    refused(&experts, 2, "1 slots are left, which are no whole block of etp 1 x ep 2 ranks");
+    set(&mut experts, "layout.ep", 1);
+    set(&mut experts, "layout.etp", 2);
+    refused(&experts, 2, "1 slots are left, which are no whole block of etp 2 x ep 1 ranks");
     let mut large = failed(json!([gpu(0)]));
     set(&mut large, "training.micro_batch_size", 4);
     refused(&large, 2, "less than one micro batch");
