@@ -24,32 +24,42 @@ pub struct Coordinates {
     pub edp: u64,
 }
 
+/// Slots along an axis of the dense grid.
+fn dense_size(layout: &Layout, axis: Axis) -> u64 {
+    match axis {
+        Axis::Tp => layout.tp,
+        Axis::Cp => layout.cp,
+        Axis::Ep => 1,
+        Axis::Dp => layout.dp,
+        Axis::Pp => layout.pp,
+    }
+}
+
+/// Slots along an axis of the expert grid.
+fn expert_size(layout: &Layout, axis: Axis) -> u64 {
+    match axis {
+        Axis::Tp => layout.etp,
+        Axis::Cp => 1,
+        Axis::Ep => layout.ep,
+        Axis::Dp => layout.edp,
+        Axis::Pp => layout.pp,
+    }
+}
+
 /// One grid: its axes from fastest to slowest, each with its size.
 struct Grid(Vec<(Axis, u64)>);
 
 impl Grid {
     fn dense(layout: &Layout) -> Grid {
-        Grid::of(layout, |axis| match axis {
-            Axis::Tp => layout.tp,
-            Axis::Cp => layout.cp,
-            Axis::Ep => 1,
-            Axis::Dp => layout.dp,
-            Axis::Pp => layout.pp,
-        })
+        Grid::of(layout, dense_size)
     }
 
     fn expert(layout: &Layout) -> Grid {
-        Grid::of(layout, |axis| match axis {
-            Axis::Tp => layout.etp,
-            Axis::Cp => 1,
-            Axis::Ep => layout.ep,
-            Axis::Dp => layout.edp,
-            Axis::Pp => layout.pp,
-        })
+        Grid::of(layout, expert_size)
     }
 
-    fn of(layout: &Layout, size: impl Fn(Axis) -> u64) -> Grid {
-        Grid(layout.order.iter().map(|&axis| (axis, size(axis))).collect())
+    fn of(layout: &Layout, size: fn(&Layout, Axis) -> u64) -> Grid {
+        Grid(layout.order.iter().map(|&axis| (axis, size(layout, axis))).collect())
     }
 
     fn size(&self, wanted: &[Axis]) -> u64 {
@@ -103,16 +113,60 @@ impl Grid {
 
 /// Where `rank` stands.
 pub fn coordinates(layout: &Layout, rank: u64) -> Coordinates {
-    let (dense, expert) = (Grid::dense(layout), Grid::expert(layout));
-    let of = |grid: &Grid, wanted: Axis| grid.index(rank, |axis| axis == wanted);
-    Coordinates {
-        tp: of(&dense, Axis::Tp),
-        cp: of(&dense, Axis::Cp),
-        dp: of(&dense, Axis::Dp),
-        pp: of(&dense, Axis::Pp),
-        etp: of(&expert, Axis::Tp),
-        ep: of(&expert, Axis::Ep),
-        edp: of(&expert, Axis::Dp),
+    Seating::of(layout).coordinates(rank)
+}
+
+/// Where ranks stand: what is the same for all of them, worked out once for who asks of many.
+#[derive(Debug, Clone, Copy)]
+pub struct Seating {
+    dense: [Steps; 4],
+    expert: [Steps; 3],
+}
+
+/// An axis of a grid.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// Distance of neighbours, in ranks.
+    stride: u64,
+    /// Slots.
+    size: u64,
+}
+
+impl Steps {
+    fn of(layout: &Layout, size: impl Fn(Axis) -> u64, wanted: Axis) -> Steps {
+        let faster = layout.order.iter().take_while(|&&axis| axis != wanted);
+        let stride = faster.fold(1_u64, |product, &axis| product.saturating_mul(size(axis).max(1)));
+        let there = layout.order.contains(&wanted);
+        Steps { stride, size: if there { size(wanted).max(1) } else { 1 } }
+    }
+
+    fn slot(self, rank: u64) -> u64 {
+        rank / self.stride % self.size
+    }
+}
+
+impl Seating {
+    /// Of the ranks of a layout.
+    pub fn of(layout: &Layout) -> Seating {
+        Seating::with_tp(layout, layout.tp)
+    }
+
+    /// Of a layout with another number of tensor-parallel slots.
+    pub fn with_tp(layout: &Layout, tp: u64) -> Seating {
+        let dense_size = |axis| if axis == Axis::Tp { tp } else { dense_size(layout, axis) };
+        let dense = |axis| Steps::of(layout, dense_size, axis);
+        let expert = |axis| Steps::of(layout, |axis| expert_size(layout, axis), axis);
+        Seating {
+            dense: [Axis::Tp, Axis::Cp, Axis::Dp, Axis::Pp].map(dense),
+            expert: [Axis::Tp, Axis::Ep, Axis::Dp].map(expert),
+        }
+    }
+
+    /// Where a rank stands.
+    pub fn coordinates(&self, rank: u64) -> Coordinates {
+        let ([tp, cp, dp, pp], [etp, ep, edp]) =
+            (self.dense.map(|axis| axis.slot(rank)), self.expert.map(|axis| axis.slot(rank)));
+        Coordinates { tp, cp, dp, pp, etp, ep, edp }
     }
 }
 

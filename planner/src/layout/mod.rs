@@ -108,7 +108,8 @@ mod validity;
 pub use executor::executor_limits;
 pub use generate::{Choice, valid_layouts, valid_layouts_of};
 pub use grid::{
-    Besides, Coordinates, Strides, coordinates, first_rank_of_stage, group_size, groups, place_in_group,
+    Besides, Coordinates, Seating, Strides, coordinates, first_rank_of_stage, group_size, groups,
+    place_in_group,
 };
 pub use mesh::{Mesh, mesh_groups};
 pub use placement::{Link, Place, link, place};

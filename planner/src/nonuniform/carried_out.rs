@@ -3,7 +3,7 @@
 
 use super::groups::ExpertSeat;
 use super::{RankRole, ReshardedSlice};
-use crate::layout::{Coordinates, Layout, coordinates};
+use crate::layout::{Coordinates, Seating};
 use crate::plan::Plan;
 use crate::shard::{Module, padded_vocabulary};
 
@@ -38,8 +38,9 @@ impl Plan {
             return at;
         }
         let ExpertSeat { etp, ep, .. } = ExpertSeat::of(&self.layout, at.tp);
+        let seating = self.whole_seating();
         let before = (0..rank).filter(|&other| {
-            let there = self.whole_coordinates(other);
+            let there = seating.coordinates(other);
             let goes_on = nonuniform.shrunk.role(&there) != RankRole::Inactive;
             let seat = ExpertSeat::of(&self.layout, nonuniform.shrunk.place(&there));
             goes_on && there.pp == at.pp && (seat.etp, seat.ep) == (etp, ep)
@@ -58,7 +59,9 @@ impl Plan {
 
     /// The ranks that go on, ascending, by their numbers in the whole world.
     pub fn active_ranks(&self) -> Vec<u64> {
-        let goes_on = |&rank: &u64| self.role_of(rank) != Some(RankRole::Inactive);
+        let Some(nonuniform) = &self.nonuniform else { return (0..self.world_size()).collect() };
+        let seating = self.whole_seating();
+        let goes_on = |&rank: &u64| nonuniform.shrunk.role(&seating.coordinates(rank)) != RankRole::Inactive;
         (0..self.world_size()).filter(goes_on).collect()
     }
 
@@ -105,12 +108,12 @@ impl Plan {
 
     /// Coordinates in the world with all slots, of which a view of a reduced replica has fewer.
     fn whole_coordinates(&self, rank: u64) -> Coordinates {
-        match &self.nonuniform {
-            Some(nonuniform) => {
-                coordinates(&Layout { tp: nonuniform.shrunk.base, ..self.layout.clone() }, rank)
-            }
-            None => coordinates(&self.layout, rank),
-        }
+        self.whole_seating().coordinates(rank)
+    }
+
+    fn whole_seating(&self) -> Seating {
+        let whole = self.nonuniform.as_ref().map_or(self.layout.tp, |nonuniform| nonuniform.shrunk.base);
+        Seating::with_tp(&self.layout, whole)
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{Besides, Coordinates, Group, GroupKind, Layout, coordinates, groups};
+use crate::layout::{Besides, Coordinates, Group, GroupKind, Layout, Seating, groups};
 
 /// Which slots stop where.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,8 +153,9 @@ struct Seats<'a> {
 
 impl Seats<'_> {
     fn new<'a>(layout: &'a Layout, shrunk: &Shrunk) -> Seats<'a> {
+        let seating = Seating::of(layout);
         let seat = |rank: u64| {
-            let at = coordinates(layout, rank);
+            let at = seating.coordinates(rank);
             (at, shrunk.role(&at), shrunk.place(&at))
         };
         Seats { layout, of: (0..world_of(layout)).map(seat).collect() }
@@ -224,6 +225,7 @@ pub fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::coordinates;
     use crate::layout::testing::layout_of;
 
     fn shrunk(base: u64, reduced: u64, inactive: &[(u64, u64, &[u64])]) -> Shrunk {

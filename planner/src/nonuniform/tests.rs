@@ -173,3 +173,67 @@ fn memory_tells_reduced_core_and_extra_ranks_apart() {
     assert!(core.gradients_bytes > extra.gradients_bytes);
     assert!(extra.optimizer_bytes > 3 * core.optimizer_bytes);
 }
+
+/// Under runtime native every block of slots has each expert once, whole or in slices, and each rank's buffers are as memory says.
+#[test]
+fn experts_of_a_world_with_failed_gpus_are_held_once_by_each_block() {
+    for (layout, optimizer) in [
+        (json!({"tp": 4, "etp": 2}), "adam"),
+        (json!({"tp": 4, "ep": 2}), "muon"),
+        (json!({"tp": 4, "etp": 2, "pp": 2}), "muon"),
+    ] {
+        for distributed in [true, false] {
+            let plan = json!({"version": 1, "runtime": "native", "layout": layout,
+                "model": {"architecture": {"num_layers": 2, "hidden_size": 64, "ffn_hidden_size": 96, "vocab_size": 256,
+                    "attention": {"kind": "gqa", "heads": 8, "kv_heads": 4, "head_dim": 8},
+                    "moe": {"experts": 8, "top_k": 2, "ffn_hidden_size": 32, "shared_ffn_hidden_size": 32}}},
+                "cluster": {"gpu": "cpu", "nodes": 4, "gpus_per_node": 4, "failed": [{"node": 1, "gpu": 2}]},
+                "training": {"seq_len": 16, "micro_batch_size": 1, "global_batch_size": 16,
+                    "optimizer": {"kind": optimizer, "distributed": distributed}}});
+            let resolved = Plan::resolve(&parse_plan(&plan.to_string()).unwrap());
+            let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+            let classes = crate::memory::answer(&plan).rank_classes;
+            let all: Vec<_> = (0..plan.world_size()).map(|rank| plan.rank_shards(rank)).collect();
+            let blocks =
+                plan.groups().into_iter().filter(|group| group.kind == crate::layout::GroupKind::EtpEp);
+            for block in blocks {
+                let mut held: std::collections::BTreeMap<&str, (u64, u64)> =
+                    std::collections::BTreeMap::new();
+                for param in block.ranks.iter().flat_map(|&rank| &all[rank as usize].params) {
+                    if param.module == crate::shard::Module::Expert {
+                        held.entry(&param.name).or_insert((0, param.shape.iter().product())).0 +=
+                            param.elements();
+                    }
+                }
+                assert!(
+                    !held.is_empty() && held.values().all(|(held, whole)| held == whole),
+                    "{layout}: {held:?}"
+                );
+            }
+            for rank in plan.active_ranks() {
+                let (buffers, at) =
+                    (&all[rank as usize].buffers, crate::layout::coordinates(&plan.layout, rank));
+                let sum = |of: fn(&crate::shard::BufferShard) -> u64| buffers.iter().map(of).sum::<u64>();
+                let own = |class: &&crate::wire::RankClass| {
+                    class.role == plan.role_of(rank) && class.stage == at.pp
+                };
+                let class = classes.iter().find(own).unwrap();
+                assert_eq!(
+                    sum(crate::shard::BufferShard::weights_bytes),
+                    class.weights_bytes,
+                    "{layout} {rank}"
+                );
+                assert_eq!(
+                    sum(crate::shard::BufferShard::gradients_bytes),
+                    class.gradients_bytes,
+                    "{layout} {rank}"
+                );
+                assert_eq!(
+                    sum(crate::shard::BufferShard::optimizer_bytes),
+                    class.optimizer_bytes,
+                    "{layout} {rank}"
+                );
+            }
+        }
+    }
+}

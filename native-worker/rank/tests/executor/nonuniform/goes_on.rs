@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::cases::{Case, EXPERTS, MODELS, SLOTS, STAGED};
+use super::cases::{Case, EXPERTS, MODELS, MUON, SLOTS, STAGED};
 use super::{nonuniform, uniform};
 use crate::checkpoints::{ALL, HALF, gone_on, losses, saving};
 use crate::harness::{Run, set};
@@ -46,11 +46,13 @@ fn check(case: &Case) {
 
 #[test]
 fn with_fewer_gpus_and_with_all_again() {
-    // Split state, a first slot, whole state, ties over stages.
+    // Split state, a first slot, whole state, ties over stages, whole matrices, experts that are cut.
     let first_slot = SLOTS.iter().find(|case| case.failed == [(0, 0, 0)]).unwrap();
     let padded = MODELS.iter().find(|case| case.model == super::Model::Padded).unwrap();
     let whole = MODELS.iter().find(|case| !case.distributed && case.slots == (4, 2)).unwrap();
     let tied = STAGED.iter().find(|case| case.model == super::Model::Tied && !case.distributed).unwrap();
     let biased = EXPERTS.iter().find(|case| case.model == super::Model::Biased && case.ep == 2).unwrap();
-    [first_slot, padded, whole, tied, biased].into_iter().for_each(check);
+    let muon = MUON.iter().find(|case| case.slots == (4, 2) && case.distributed).unwrap();
+    let cut = EXPERTS.iter().find(|case| case.etp == 2 && case.distributed).unwrap();
+    [first_slot, padded, whole, tied, biased, muon, cut].into_iter().for_each(check);
 }
