@@ -6,6 +6,7 @@ use planner::finding::has_error;
 use planner::launch::{
     Body, Container, Environment, GpuRequest, Mode, Profile, ScriptOptions, Site, Task, script,
 };
+use planner::wire::{GoingOn, OnFailure};
 use planner::{Plan, parse_plan};
 use serde_json::{Value, json};
 
@@ -18,7 +19,7 @@ pub struct Written {
     pub script: String,
     /// GPUs that each node must have; 0 for a plan without GPUs.
     pub gpus_per_node: u64,
-    /// Nodes in all.
+    /// Nodes in all, those that stand by among them.
     pub nodes: u64,
 }
 
@@ -74,7 +75,7 @@ fn written(
                         name: format!("{plan_name} {site_name} {kind}"),
                         script,
                         gpus_per_node: if has_gpus { plan.cluster.gpus_per_node } else { 0 },
-                        nodes: plan.cluster.nodes,
+                        nodes: plan.cluster.nodes + options.spare_nodes,
                     });
                 }
             }
@@ -95,6 +96,15 @@ fn plans() -> Vec<(&'static str, Value)> {
                 json!({"tp": 2}),
                 json!({"seq_len": 32, "global_batch_size": 4, "dtype": "fp32"}),
             ),
+        ),
+        (
+            "saving",
+            json!({
+                "version": 1, "model": {"preset": "tiny-dense"}, "runtime": "native", "layout": {"tp": 2},
+                "cluster": {"gpu": "cpu", "nodes": 2, "gpus_per_node": 2},
+                "training": {"seq_len": 32, "global_batch_size": 4, "dtype": "fp32"},
+                "run": {"steps": 20, "checkpoint": {"every_steps": 5}},
+            }),
         ),
         ("one-node", plan("llama-3-8b", h100(1), json!({"tp": 2}), json!({}))),
         ("minimax-64", plan("minimax-m2", h100(8), json!({"tp": 2, "ep": 32}), json!({}))),
@@ -194,6 +204,12 @@ fn kinds() -> Vec<(String, ScriptOptions)> {
     for body in [Body::Bridge, Body::Mlm, Body::Worker] {
         let options = ScriptOptions { body, het: Some("1:main,1:batch".into()), ..ScriptOptions::default() };
         all.push((format!("het {}", body.name()), options));
+    }
+    // Of plans that save: their runs go on in the allocation.
+    for (on_failure, spare_nodes) in [(OnFailure::Drop, 1), (OnFailure::Ntp, 0), (OnFailure::Spare, 2)] {
+        let going_on = GoingOn { on_failure, ..GoingOn::STOP };
+        let options = ScriptOptions { body: Body::Worker, going_on, spare_nodes, ..ScriptOptions::default() };
+        all.push((format!("srun {} and {spare_nodes} nodes beside, worker", on_failure.name()), options));
     }
     let startup = vec!["module list".to_owned(), "export X=1".to_owned()];
     let command = vec!["./train".to_owned()];

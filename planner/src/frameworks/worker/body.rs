@@ -166,13 +166,14 @@ fn launcher(writer: &mut Writer<'_>) -> String {
     let plan = plan_text(writer);
     out.push_str(
         "\n# The launcher starts each rank by srun, and goes on in this allocation when some are lost. It stands beside shardplan-rank\n\
-         SHARDPLAN=\"${SHARDPLAN_RANK%/*}/shardplan\"\nif [ ! -x \"$SHARDPLAN\" ]; then\n  \
+         case \"$SHARDPLAN_RANK\" in\n  */*) SHARDPLAN=\"${SHARDPLAN_RANK%/*}/shardplan\" ;;\n  *) SHARDPLAN=./shardplan ;;\nesac\n\
+         if [ ! -x \"$SHARDPLAN\" ]; then\n  \
          echo \"shardplan is not at $SHARDPLAN: copy it beside shardplan-rank\" >&2\n  exit 1\nfi\n",
     );
     out.push_str(&format!(
-        "\"$SHARDPLAN\" run \"${{BEGINS_WITH[@]}}\" --runs \"$SHARED_DIR/runs\" --slurm \\\n  \
+        "\"$SHARDPLAN\" run \"${{BEGINS_WITH[@]}}\" --runs=\"$SHARED_DIR/runs\" --slurm \\\n  \
          --on-failure {} --max-recoveries {} \\\n  \
-         --rank-binary \"$SHARDPLAN_RANK\" --torch-lib \"$SHARDPLAN_TORCH_LIB\" <<'{END_OF_PLAN}' &\n{plan}\n{END_OF_PLAN}\n",
+         --rank-binary=\"$SHARDPLAN_RANK\" --torch-lib=\"$SHARDPLAN_TORCH_LIB\" <<'{END_OF_PLAN}' &\n{plan}\n{END_OF_PLAN}\n",
         asked.on_failure.name(),
         asked.max_recoveries
     ));

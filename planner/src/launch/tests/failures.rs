@@ -180,9 +180,10 @@ fn a_workers_script_goes_on_in_its_allocation() {
     assert!(asked.iter().any(|directive| directive.starts_with("--signal=B:TERM@")), "{asked:?}");
     for part in [
         "# Nodes that stand by for those that are lost: 1\n",
-        "SHARDPLAN=\"${SHARDPLAN_RANK%/*}/shardplan\"\n",
+        // Beside the ranks' program, also where that is named without a folder.
+        "  */*) SHARDPLAN=\"${SHARDPLAN_RANK%/*}/shardplan\" ;;\n  *) SHARDPLAN=./shardplan ;;\n",
         "--slurm \\\n  --on-failure drop --max-recoveries 3 \\\n",
-        "--torch-lib \"$SHARDPLAN_TORCH_LIB\" <<'SHARDPLAN_PLAN_JSON' &\n",
+        "--torch-lib=\"$SHARDPLAN_TORCH_LIB\" <<'SHARDPLAN_PLAN_JSON' &\n",
         "trap 'kill -TERM \"$LAUNCHER\" 2> /dev/null || true' TERM INT USR1\n",
         "BEGINS_WITH=(--resume \"$RUN_DIR\")",
     ] {

@@ -14,6 +14,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, ensure};
 use planner::finding::{Finding, has_error};
 use planner::launch::{Body, Container, Mode, ScriptOptions, Site, Task, is_variable, script};
+use planner::wire::{GoingOn, OnFailure};
 use planner::{Plan, Severity, parse_plan};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
@@ -74,7 +75,7 @@ impl Bench {
             mounts: vec!["/data:/data".into()],
             ..self.stage.site()
         };
-        let plan = json!({
+        let mut plan = json!({
             "version": 1, "name": "a plan",
             "model": {"hf_config": {
                 "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -84,11 +85,17 @@ impl Bench {
             "training": {"seq_len": 32, "global_batch_size": 4, "dtype": "fp32"},
             "run": {"data": {"kind": "text", "path": "data.txt"}},
         });
+        let (on_failure, spare_nodes) = kind.goes_on;
+        if on_failure != OnFailure::Stop {
+            plan["run"]["checkpoint"] = json!({"every_steps": 5});
+        }
         let command = vec!["train".to_owned(), "a b".to_owned()];
         let options = ScriptOptions {
             mode: kind.mode,
             body: kind.body,
             task: kind.task,
+            going_on: GoingOn { on_failure, ..GoingOn::STOP },
+            spare_nodes,
             command,
             ..ScriptOptions::default()
         };
@@ -97,6 +104,7 @@ impl Bench {
 
     /// All kinds that can be written.
     fn kinds(&self) -> Result<Vec<Kind>> {
+        let goes_on = (OnFailure::Stop, 0);
         let mut all = Vec::new();
         for container in [Container::None, Container::Pyxis, Container::Apptainer] {
             for mode in Mode::ALL {
@@ -104,15 +112,26 @@ impl Bench {
                     .map(|body| (body, Task::Train))
                     .into_iter()
                     .chain([(Body::Bridge, Task::Convert), (Body::Bridge, Task::Generate)]);
-                all.extend(tasks.map(|(body, task)| Kind { mode, body, task, container }));
+                all.extend(tasks.map(|(body, task)| Kind { mode, body, task, container, goes_on }));
             }
         }
+        let plain = Kind {
+            mode: Mode::Srun,
+            body: Body::Worker,
+            task: Task::Train,
+            container: Container::None,
+            goes_on,
+        };
+        let ways = [(OnFailure::Drop, 1), (OnFailure::Ntp, 0), (OnFailure::Spare, 2)];
+        all.extend(ways.map(|goes_on| Kind { goes_on, ..plain }));
         let mut written = Vec::new();
         for kind in all {
             if matches!(self.write(&self.inputs(kind)?)?, Ok((_, findings)) if !has_error(&findings)) {
                 written.push(kind);
             }
         }
+        let going_on = written.iter().filter(|kind| kind.goes_on.0 != OnFailure::Stop).count();
+        ensure!(going_on == ways.len(), "{going_on} of the scripts that go on after failures are written");
         Ok(written)
     }
 
@@ -176,7 +195,13 @@ impl Bench {
                     && std::fs::write(&path, "export SOURCED=yes\n").is_ok()
                     && std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).is_ok()
             }
-            "rank_binary" => parent() && symlink(self.stage.path("bin/train"), &path).is_ok(),
+            "rank_binary" => {
+                let launcher = path.with_file_name("shardplan");
+                parent()
+                    && symlink(self.stage.path("bin/train"), &path).is_ok()
+                    && (launcher == path
+                        || symlink(self.stage.path("bin/worker/shardplan"), launcher).is_ok())
+            }
             _ => true,
         }
     }
@@ -363,6 +388,8 @@ struct Kind {
     body: Body,
     task: Task,
     container: Container,
+    /// What its run does when ranks die, and the nodes that stand by.
+    goes_on: (OnFailure, u64),
 }
 
 /// Values that somebody types to run something else.
@@ -540,6 +567,25 @@ fn values_that_are_right_arrive_as_they_were_typed() -> Result<()> {
         deaf.push(place.field());
     }
     ensure!(deaf.is_empty(), "nothing arrives from {deaf:?}");
+    Ok(())
+}
+
+/// Every field of a script whose run goes on after failures, each with some of the values that are hard to hand on, all of which come up.
+#[test]
+fn scripts_that_go_on_after_failures_hand_on_what_they_take() -> Result<()> {
+    let mut bench = Bench::new()?;
+    let mut kinds = bench.kinds()?;
+    kinds.retain(|kind| kind.goes_on.0 != OnFailure::Stop);
+    let all = places(&bench.inputs(kinds[0])?);
+    let mut values = attacks(&bench.stage.sentinel());
+    values.extend(awkward(&bench.stage));
+    let mut turns = values.iter().cycle().zip(kinds.iter().cycle());
+    for place in &all {
+        for (value, kind) in turns.by_ref().take(3) {
+            let case = || format!("{} {value:?} {kind:?}", place.field());
+            bench.check(*kind, &[(place, value.clone())]).with_context(case)?;
+        }
+    }
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! A folder in which a script runs under bash with programs that only record, in place of Slurm's, uv and Python.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -59,6 +59,9 @@ while [ $# -gt 0 ] && [ "$1" != --no-sync ]; do shift; done
 /// The same moment each time, as text and as a number.
 const DATE: &str = r#"case "$*" in *%s*) echo 1700000000000 ;; *) echo 20260101T000000Z ;; esac"#;
 
+/// Is given its plan on standard input.
+const LAUNCHER: &str = r#"cat > "$STAGE/given""#;
+
 const PROGRAMS: [(&str, &str); 11] = [
     ("srun", SRUN),
     ("uv", UV),
@@ -77,10 +80,11 @@ impl Stage {
     /// An empty one.
     pub fn new() -> Result<Stage> {
         let stage = Stage { folder: tempfile::Builder::new().prefix("shardplan-scripts-").tempdir()? };
-        let programs = stage.path("bin");
-        std::fs::create_dir(&programs)?;
-        for (name, body) in PROGRAMS {
-            let path = programs.join(name);
+        // Along PATH no launcher is found, which would measure other frameworks' runs: it lies beside the worker's program.
+        std::fs::create_dir_all(stage.path("bin/worker"))?;
+        symlink(stage.path("bin/train"), stage.path("bin/worker/train"))?;
+        for (name, body) in PROGRAMS.into_iter().chain([("worker/shardplan", LAUNCHER)]) {
+            let path = stage.path("bin").join(name);
             // Folders and times are asked for by scripts alone; a record of them would only take time.
             let record = if ["mkdir", "date"].contains(&name) { "" } else { RECORD };
             std::fs::write(&path, format!("#!/bin/bash\n{record}{body}"))?;
@@ -128,7 +132,7 @@ impl Stage {
             partition: Some("main".into()),
             shared_dir: Some(self.text("shared")),
             workdir: Some(self.text("work")),
-            rank_binary: Some(self.text("bin/train")),
+            rank_binary: Some(self.text("bin/worker/train")),
             torch_lib: Some(self.text("shared")),
             recipe: Some("recipe".into()),
             hf_model: Some("org/model".into()),
@@ -202,6 +206,8 @@ impl Stage {
                 }
                 if path.is_dir() {
                     folders.push(path);
+                } else if std::fs::read_link(&path).is_ok_and(|to| to.starts_with(self.path("bin"))) {
+                    // A program that was put where a value says.
                 } else {
                     let content = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
                     files.insert(path.display().to_string(), content);
