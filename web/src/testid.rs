@@ -130,8 +130,9 @@ pub const SIZING_ROW: &str = "sizing-row";
 /// The panel that says where a number comes from.
 pub const WHY_PANEL: &str = "why-panel";
 
-/// The rank map. `data-renderer` is `webgpu` or `canvas` once it is known; `data-ranks`, `data-rank`, `data-colour` and
-/// `data-lit` say what was drawn last: how many ranks, the selected one, by what they are coloured, how many are lit.
+/// The rank map. `data-renderer` is `webgpu` or `canvas` once it is known; `data-ranks`, `data-rank`, `data-colour`,
+/// `data-lit` and `data-failed` say what was drawn last: how many ranks, the selected one, by what they are coloured, how many are lit,
+/// how many are crossed out.
 pub const RANK_GRID: &str = "rank-grid";
 /// What is selected on the map, in words.
 pub const RANK_SAYS: &str = "rank-says";
@@ -299,6 +300,12 @@ pub const MAX_RECOVERIES: &str = "max-recoveries";
 pub const MARK_DEAD: &str = "mark-dead";
 /// Ends it.
 pub const MARK_DEAD_NOW: &str = "mark-dead-now";
+/// The map of the shown run's ranks, which says what [`RANK_GRID`] says.
+pub const RUN_MAP: &str = "run-map";
+/// What is selected on it, in words.
+pub const RUN_MAP_SAYS: &str = "run-map-says";
+/// How the shown run is about to go on after a rank was lost.
+pub const RUN_MAP_TOLD: &str = "run-map-told";
 /// Has the shown run return to its whole plan.
 pub const RUN_WHOLE: &str = "run-whole";
 /// Predicted and measured speed by attempt; rows carry `data-attempt`.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::runs::Runs;
+use system_tests::wait::{Attempt, until};
 
 const SOON: Duration = Duration::from_secs(20);
 /// How long four processes may take for some steps of a tiny model and a recovery, on a busy machine.
@@ -24,6 +25,91 @@ fn plan(checkpoint: Value) -> Value {
         "training": {"seq_len": 32, "micro_batch_size": 1, "global_batch_size": 4},
         "run": {"steps": 100_000, "lr": 1e-3, "checkpoint": checkpoint},
     })
+}
+
+/// Starts a run that goes on with fewer tensor-parallel slots, and waits for some of its steps.
+async fn running(browser: &Browser, hub: &Hub) -> Result<()> {
+    browser.open(&hub.page()?).await?;
+    browser.element("answer-verdict").await?;
+    browser.paste("config-paste", &plan(json!({"every_steps": 4, "keep": 2})).to_string()).await?;
+    browser.click("config-apply").await?;
+    browser.click("tab-run").await?;
+    browser.text_when("hub-state", SOON, |text| text.contains("connected")).await?;
+    browser.choose("on-failure", "ntp").await?;
+    browser.click("run-start").await?;
+    browser.number_when("step-value", "data-value", A_RUN, |step| step >= 8.0).await.map(drop)
+}
+
+const ASKED: &str = "[role=alertdialog] p";
+
+#[tokio::test]
+async fn a_rank_is_marked_dead_on_the_map_by_keyboard_or_pointer_as_in_the_list() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = Browser::start().await?;
+    running(&browser, &hub).await?;
+    let map = |name: &'static str, right: fn(f64) -> bool| browser.number_when("run-map", name, A_RUN, right);
+    map("data-ranks", |ranks| ranks == 4.0).await?;
+    map("data-failed", |lost| lost == 0.0).await?;
+
+    // By keyboard, and a question that is answered by no.
+    browser.scroll_to("run-map").await?;
+    let frame = browser.element("run-map").await?;
+    frame.send_keys("\u{e014}").await?;
+    map("data-rank", |rank| rank == 1.0).await?;
+    browser
+        .text_when("run-map-says", SOON, |text| text.contains("Rank 1") && text.contains("training"))
+        .await?;
+    frame.send_keys("\u{e007}").await?;
+    let asked = browser.any_text_when(ASKED, SOON, |text| text.contains("rank 1")).await?;
+    ensure!(asked.contains("fewer tensor-parallel slots"), "it is not said what will happen: {asked}");
+    browser.selected("[role=alertdialog] button").await?.send_keys("\u{e00c}").await?;
+    until("no question, and the keyboard on the map", SOON, async || {
+        let at = browser
+            .script(
+                "return [document.activeElement.dataset.testid,
+            document.querySelectorAll('[role=alertdialog]').length]",
+            )
+            .await?;
+        let right = at == json!(["run-map", 0]);
+        Ok(if right { Attempt::Ready(()) } else { Attempt::NotYet(at.to_string()) })
+    })
+    .await?;
+
+    // By pointer: rank 2 is the first of the second row.
+    let press = "const map = document.querySelector('[data-testid=run-map]'), at = map.getBoundingClientRect();
+        for (const kind of ['pointerdown', 'pointerup'])
+            map.dispatchEvent(new PointerEvent(kind, {bubbles: true, button: 0, pointerId: 1,
+                clientX: at.left + at.width / 2 - at.height / 6, clientY: at.top + at.height / 2 + at.height / 6}));";
+    browser.script(press).await?;
+    browser.any_text_when(ASKED, SOON, |text| text.contains("rank 2")).await?;
+    browser.screenshot("rank-to-be-marked-dead-on-the-map").await?;
+    browser.click("mark-dead-now").await?;
+    // Before anybody knows more, and until the run goes on.
+    map("data-failed", |lost| lost >= 1.0).await?;
+    browser
+        .text_when("run-map-says", SOON, |text| text.contains("Rank 2") && text.contains("takes no part"))
+        .await?;
+    browser.screenshot("rank-lost-on-the-map").await?;
+    browser.text_when("run-recovered", A_RUN, |text| text.contains("after the failure")).await?;
+    browser.text_when("run-map-told", SOON, str::is_empty).await?;
+    map("data-failed", |lost| lost == 1.0).await?;
+    ensure!(browser.elements("mark-dead").await?.len() == 3, "three ranks go on");
+    browser.screenshot("run-after-a-failure-on-the-map").await?;
+    // Who is lost can't be lost again.
+    browser.script(press).await?;
+    map("data-rank", |rank| rank == 2.0).await?;
+    let questions = browser.script("return document.querySelectorAll('[role=alertdialog]').length").await?;
+    ensure!(questions == 0, "it is asked about a rank that is lost");
+
+    browser.click("run-whole").await?;
+    browser.text_when("run-recovered", A_RUN, |text| text.contains("after the stop")).await?;
+    map("data-failed", |lost| lost == 0.0).await?;
+    browser.click("run-stop").await?;
+    browser.text_when("run-state", A_RUN, |text| text.contains("stopped")).await?;
+    let errors = browser.console_errors().await?;
+    ensure!(errors.is_empty(), "the page's console says {errors:#?}");
+    Ok(())
 }
 
 #[tokio::test]

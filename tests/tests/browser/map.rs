@@ -162,6 +162,16 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
     let table =
         page.browser.text_when("failed-table", SOON, |text| text.contains("1 replicas with 4 of 8")).await?;
     ensure!(table.contains("12.50 %") && table.contains("25.00 %"), "{table}");
+    // What each way takes is a long sentence, and nothing to scroll to, on a phone neither.
+    let beyond = "const box = document.querySelector('[data-testid=failed-table]').parentElement;
+        return ['', '360px'].map(width => {
+            box.style.width = width;
+            const beyond = box.scrollWidth - box.clientWidth;
+            box.style.width = '';
+            return beyond;
+        });";
+    let beyond = page.browser.script(beyond).await?;
+    ensure!(beyond == json!([0, 0]), "the table of alternatives is wider than its box by {beyond}");
     page.browser
         .text_when("rank-says", SOON, |text| text.contains("inactive") && text.contains("failed"))
         .await?;
@@ -196,6 +206,8 @@ async fn gpus_are_marked_as_failed_on_the_map() -> Result<()> {
     page.browser.number_when("rank-grid", "data-ranks", SOON, |ranks| ranks == 32.0).await?;
     page.key('x').await?;
     page.browser.element("failed-table").await?;
+    page.browser.scroll_to("failed-table").await?;
+    page.browser.screenshot("alternatives-for-failed-gpus").await?;
 
     page.browser.click("failure-study").await?;
     page.browser.text_when("study-table", SOON, |text| text.contains("99.20 %")).await?;

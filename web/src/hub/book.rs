@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planner::wire::{
-    Event, Gap, Iteration, LogRecord, MeasuredMemory, Outcome, Recovered, Recovering, Step, Trace,
+    Event, Gap, Iteration, LogRecord, MeasuredMemory, OnFailure, Outcome, Recovered, Recovering, Step, Trace,
 };
 
 use super::saved::Checkpoints;
@@ -31,6 +31,10 @@ pub struct RunBook {
     pub attempt: u64,
     /// Ranks that the launcher has started since it last went on after a failure; none where none has.
     started: BTreeSet<u64>,
+    /// Those of them that are left, where ranks keep their numbers after a failure.
+    left: BTreeSet<u64>,
+    /// Ranks that were taken for lost here, until the run goes on without them.
+    taken: BTreeSet<u64>,
     /// An attempt has joined of which no step is known yet.
     begins: bool,
     /// The loss on data that is held out, by step.
@@ -216,6 +220,7 @@ impl RunBook {
                 if joined.attempt > self.attempt.max(1) {
                     self.begins = true;
                     self.traces.clear();
+                    self.taken.clear();
                 }
                 self.attempt = self.attempt.max(joined.attempt);
                 let book = self.ranks.entry(joined.rank).or_default();
@@ -273,7 +278,8 @@ impl RunBook {
                 book.last_words = Some(LastWords { how, lines: last_lines });
             }
             Event::Recovering(began) => {
-                self.started.clear();
+                self.left = std::mem::take(&mut self.started);
+                self.left.retain(|rank| began.policy == OnFailure::Ntp && !began.dead.contains(rank));
                 self.recoveries.insert(began.attempt, (began, None));
             }
             Event::Recovered(done) => {
@@ -371,13 +377,31 @@ impl RunBook {
 
     /// The ranks of the latest attempt: after a failure there may be fewer than before, and any of them.
     pub fn present(&self) -> BTreeMap<u64, RankBook> {
-        if !self.started.is_empty() {
+        let going_on = if self.started.is_empty() { &self.left } else { &self.started };
+        if !going_on.is_empty() {
             let known = |rank: &u64| self.ranks.get(rank).map(|book| (*rank, book.clone()));
-            return self.started.iter().filter_map(known).collect();
+            return going_on.iter().filter_map(known).collect();
         }
         let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt >= self.attempt);
         let count = latest.map_or(u64::MAX, |(_, (began, _))| began.world_size);
         self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())).collect()
+    }
+
+    /// Notes that a rank is taken for lost.
+    pub fn take_for_lost(&mut self, rank: u64) {
+        self.taken.insert(rank);
+    }
+
+    /// Forgets who was taken for lost: the hub refused it.
+    pub fn take_none_for_lost(&mut self) {
+        self.taken.clear();
+    }
+
+    /// Ranks that are lost, taken for it here or by themselves, while nobody has gone on without them yet: others end because of them.
+    pub fn being_lost(&self) -> Vec<u64> {
+        let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt > self.attempt.max(1));
+        let dead = latest.map_or(&[][..], |(_, (began, _))| &began.dead);
+        self.taken.iter().chain(dead).copied().collect()
     }
 
     /// The latest step.
@@ -571,6 +595,47 @@ mod tests {
         book.started.clear();
         book.attempt = 3;
         assert_eq!(book.present().len(), 4);
+    }
+
+    #[test]
+    fn who_is_lost_is_known_while_others_end_because_of_them() {
+        let mut book = RunBook::default();
+        let record = |seq, event| LogRecord {
+            log: "launcher-node.log".into(),
+            record: Record { seq, unix_ms: 0, event },
+        };
+        let began = |attempt, dead| Recovering {
+            attempt,
+            policy: OnFailure::Ntp,
+            dead,
+            reason: "it was killed".into(),
+            change: "a rank is lost".into(),
+            world_size: 3,
+            dp: 2,
+            global_batch: 4,
+            instead_of: None,
+            from_step: Some(4),
+            predicted_step_seconds: None,
+            predicted_whole_step_seconds: None,
+            failed_unix_ms: 0,
+        };
+        let started = (0..4).map(|rank| record(rank, Event::Started { rank, pid: 1 }));
+        book.add(started.collect(), true, 0);
+        assert!(book.being_lost().is_empty());
+        book.add(vec![record(4, Event::Recovering(began(2, vec![1])))], true, 0);
+        // Those that go on keep their numbers.
+        assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 2, 3]);
+        assert_eq!(book.being_lost(), [1]);
+        let again = [0, 2, 3].map(|rank| record(5 + rank, Event::Started { rank, pid: 2 }));
+        book.add(again.to_vec(), true, 0);
+        book.attempt = 2;
+        assert!(book.being_lost().is_empty());
+        book.take_for_lost(2);
+        assert_eq!(book.being_lost(), [2]);
+        book.take_none_for_lost();
+        book.add(vec![record(9, Event::Recovering(began(3, vec![3])))], true, 0);
+        assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(book.being_lost(), [3]);
     }
 
     #[test]

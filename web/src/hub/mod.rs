@@ -139,7 +139,9 @@ impl Hub {
     /// Takes a GPU of a run for lost.
     pub fn mark_dead(self, run: &str, rank: u64) {
         self.error.set(None);
-        self.send(ToHub::MarkDead { run: run.to_owned(), rank });
+        if self.send(ToHub::MarkDead { run: run.to_owned(), rank }) {
+            self.book.update(|book| book.take_for_lost(rank));
+        }
     }
 
     /// Has a run return to its whole plan.
@@ -227,6 +229,7 @@ impl Hub {
             ToPage::Error { message } => {
                 self.starting.set(false);
                 self.error.set(Some(message));
+                self.book.update(RunBook::take_none_for_lost);
                 self.show_something();
             }
         }

@@ -6,11 +6,12 @@ use web_sys::CanvasRenderingContext2d;
 
 use super::camera::Camera;
 use super::geometry::Geometry;
-use super::places::{Column, sentence};
+use super::places::{self, Column, sentence};
 use super::text::Overlay;
 use crate::canvas::colour::{Palette, Rgb, packed};
 use crate::canvas::raster::View;
 use crate::canvas::screen::{self, Cells, Scene, Shared};
+use planner::Plan;
 use planner::layout::Group;
 
 /// What is drawn.
@@ -26,15 +27,37 @@ pub struct Drawn {
     pub columns: Vec<Column>,
     /// All groups.
     pub groups: Vec<Group>,
-    /// Ranks whose GPUs are dead, ascending.
+    /// Ranks that are crossed out, ascending: their GPUs are dead.
     pub failed: Vec<u64>,
+    /// What is said of those.
+    pub failed_word: &'static str,
 }
 
+/// Largest world that is drawn; each rank is in a dozen groups.
+pub const MOST_DRAWN: u64 = 1 << 17;
+
 impl Drawn {
+    /// The ranks of a plan, without groups, of which these (ascending) are crossed out, with what is said of them.
+    pub fn of(plan: &Plan, failed: Vec<u64>, failed_word: &'static str) -> Drawn {
+        let ranks = plan.world_size().min(MOST_DRAWN);
+        Drawn {
+            ranks,
+            per_node: plan.cluster.gpus_per_node,
+            joined: places::nodes_of_domain(plan),
+            columns: places::columns(plan, ranks),
+            groups: Vec::new(),
+            failed,
+            failed_word,
+        }
+    }
+
     /// Where a rank stands and whether its GPU is dead, as text.
     pub fn sentence(&self, rank: u64) -> String {
         let place = sentence(&self.columns, rank);
-        if self.failed.binary_search(&rank).is_ok() { format!("{place}, failed") } else { place }
+        match self.failed.binary_search(&rank) {
+            Ok(_) => format!("{place}, {}", self.failed_word),
+            Err(_) => place,
+        }
     }
 }
 
@@ -245,6 +268,7 @@ impl Scene for Map {
             ("data-rank", self.rank.to_string()),
             ("data-colour", self.axis.clone()),
             ("data-lit", lit.to_string()),
+            ("data-failed", self.drawn.failed.len().to_string()),
         ]
     }
 }

@@ -112,7 +112,7 @@ fn Alternatives() -> impl IntoView {
             });
             view! {
                 <div class="table-box" tabindex="0" role="region" aria-label="Alternatives for failed GPUs">
-                    <table data-testid=testid::FAILED_TABLE>
+                    <table class="wraps" data-testid=testid::FAILED_TABLE>
                         <caption>{caption}</caption>
                         <thead><tr><th scope="col">"Way"</th><th scope="col">"Throughput lost"</th><th scope="col">"How"</th></tr></thead>
                         <tbody>{rows.collect_view()}</tbody>

@@ -1,4 +1,4 @@
-//! The rank map on the page: every GPU as a cell that can be pointed at, walked to by keyboard, and looked at closely.
+//! A rank map on the page: every GPU as a cell that can be pointed at, walked to by keyboard, and looked at closely.
 
 use std::sync::Arc;
 
@@ -8,18 +8,29 @@ use leptos::prelude::*;
 use crate::canvas::frame::{Labels, PictureFrame};
 use crate::canvas::screen::{self, Screen};
 use crate::map::scene::{Drawn, Map, look};
-use crate::testid;
 
-const LABELS: Labels = Labels {
-    hook: testid::RANK_GRID,
-    role: "rank map",
-    label: "Ranks by node; arrow keys choose one",
-    described_by: "rank-map-says rank-map-keys",
-};
+/// What a map is called, and what can be done to the rank that is selected on it.
+#[derive(Clone, Copy)]
+pub struct Named {
+    /// Names for assistive technology; `described_by` has the ids below.
+    pub labels: Labels,
+    /// Test hook of what is selected, in words.
+    pub says: &'static str,
+    /// Ids of that text and of the one about keys.
+    pub ids: [&'static str; 2],
+    /// The key that acts on the selected rank, in lower case.
+    pub key: &'static str,
+    /// What that key does, for the text about keys.
+    pub does: &'static str,
+    /// What else that text says.
+    pub besides: &'static str,
+}
 
 /// The map.
 #[component]
 pub fn RankMap(
+    /// Names.
+    named: Named,
     /// What is drawn.
     drawn: Memo<Arc<Drawn>>,
     /// Id of the column that gives the colour.
@@ -30,13 +41,19 @@ pub fn RankMap(
     members: Memo<Vec<u64>>,
     /// Whether the others step back.
     faded: RwSignal<bool>,
-    /// Whether a click marks a GPU as failed, or as working again.
-    marking: RwSignal<bool>,
-    /// Marks a rank's GPU.
-    mark: Callback<u64>,
+    /// Whether a click acts on a rank, as the key does.
+    clicks_act: RwSignal<bool>,
+    /// Acts on a rank.
+    act: Callback<u64>,
     /// What is selected, in words.
     #[prop(into)]
     says: Signal<String>,
+    /// Height that it takes at most, where it is not the usual one.
+    #[prop(optional, into)]
+    height: Signal<Option<f32>>,
+    /// Further buttons.
+    #[prop(optional)]
+    children: Option<Children>,
 ) -> impl IntoView {
     let stage = StoredValue::new_local(Screen::<Map>::default());
 
@@ -73,8 +90,8 @@ pub fn RankMap(
             _ => {
                 if key == "Escape" {
                     faded.set(false);
-                } else if key.eq_ignore_ascii_case("x") {
-                    mark.run(current);
+                } else if key.eq_ignore_ascii_case(named.key) {
+                    act.run(current);
                     event.prevent_default();
                 } else if look(stage, &key) {
                     event.prevent_default();
@@ -91,8 +108,8 @@ pub fn RankMap(
     let click = move |at: (f32, f32)| {
         if let Some(rank) = stage.with_value(|stage| stage.scene.rank_at(at)) {
             select(rank);
-            if marking.get_untracked() {
-                mark.run(rank);
+            if clicks_act.get_untracked() {
+                act.run(rank);
             }
         }
     };
@@ -101,22 +118,23 @@ pub fn RankMap(
             <button class="quiet" aria-label=label title=label on:click=move |_| { look(stage, key); }>{text}</button>
         }
     };
+    let [says_id, keys_id] = named.ids;
     view! {
         <div class="row picture-tools">
-            <p class="note" id="rank-map-says" aria-live="polite" data-testid=testid::RANK_SAYS>{says}</p>
+            <p class="note" id=says_id aria-live="polite" data-testid=named.says>{says}</p>
             <div class="row">
-                <button class="quiet" data-testid=testid::FAILED_CLICKS aria-pressed=move || marking.get().to_string()
-                    on:click=move |_| marking.update(|marking| *marking = !*marking)>
-                    "Clicks mark failed GPUs"
-                </button>
+                {children.map(|children| children())}
                 {button("-", "-", "Zoom out")}
                 {button("+", "+", "Zoom in")}
                 {button("0", "Whole", "Show the whole cluster")}
             </div>
         </div>
-        <PictureFrame screen=stage labels=LABELS keys=keys click=click/>
-        <p class="note" id="rank-map-keys">
-            "Arrow keys choose a rank, Page up and down the next node; X marks its GPU as failed or working; W A S D move, + and - zoom, 0 shows all, Esc gives the others their colour back"
+        <PictureFrame screen=stage labels=named.labels keys=keys click=click height=height/>
+        <p class="note" id=keys_id>
+            {format!(
+                "Arrow keys choose a rank, Page up and down the next node; {}; W A S D move, + and - zoom, 0 shows all{}",
+                named.does, named.besides
+            )}
         </p>
     }
 }

@@ -10,17 +10,28 @@ use planner::nonuniform::failed_ranks;
 use super::NotYet;
 use super::failures::{self, Failures};
 use super::rank_groups::{RankGroups, kind_name};
-use super::rank_map::RankMap;
+use super::rank_map::{Named, RankMap};
 use crate::browser;
+use crate::canvas::frame::Labels;
 use crate::format;
 use crate::map::export::{to_csv, to_svg};
-use crate::map::places;
-use crate::map::scene::Drawn;
+use crate::map::scene::{Drawn, MOST_DRAWN};
 use crate::state::{Store, store};
 use crate::testid;
 
-/// Largest world that is drawn and whose groups are listed; each rank is in a dozen of them.
-const DRAWN: u64 = 1 << 17;
+const MAP: Named = Named {
+    labels: Labels {
+        hook: testid::RANK_GRID,
+        role: "rank map",
+        label: "Ranks by node; arrow keys choose one",
+        described_by: "rank-map-says rank-map-keys",
+    },
+    says: testid::RANK_SAYS,
+    ids: ["rank-map-says", "rank-map-keys"],
+    key: "x",
+    does: "X marks its GPU as failed or working",
+    besides: ", Esc gives the others their colour back",
+};
 
 /// The view.
 #[component]
@@ -92,7 +103,12 @@ pub fn RanksView() -> impl IntoView {
     view! {
         <Show when=move || there.get() fallback=|| view! { <NotYet what="The rank map"/> }>
             <Head chosen=chosen axis=axis selected=selected faded=faded drawn=drawn/>
-            <RankMap drawn=drawn axis=axis selected=selected members=members faded=faded marking=marking mark=mark says=Signal::derive(says)/>
+            <RankMap named=MAP drawn=drawn axis=axis selected=selected members=members faded=faded clicks_act=marking act=mark says=Signal::derive(says)>
+                <button class="quiet" data-testid=testid::FAILED_CLICKS aria-pressed=move || marking.get().to_string()
+                    on:click=move |_| marking.update(|marking| *marking = !*marking)>
+                    "Clicks mark failed GPUs"
+                </button>
+            </RankMap>
         </Show>
         <Failures selected=selected shown=shown/>
         <Show when=move || there.get()>
@@ -131,15 +147,9 @@ fn drawn(store: Store, shown: Memo<Option<Arc<Plan>>>) -> Memo<Arc<Drawn>> {
         move |_| {
             placed.with(|plan| {
                 let Some(plan) = plan else { return Arc::default() };
-                let ranks = plan.world_size().min(DRAWN);
-                Arc::new(Drawn {
-                    ranks,
-                    per_node: plan.cluster.gpus_per_node,
-                    joined: places::nodes_of_domain(plan),
-                    columns: places::columns(plan, ranks),
-                    groups: if plan.world_size() <= DRAWN { plan.groups() } else { Vec::new() },
-                    failed: failed.with(|failed| failed_ranks(&plan.layout, &plan.cluster, failed)),
-                })
+                let failed = failed.with(|failed| failed_ranks(&plan.layout, &plan.cluster, failed));
+                let groups = if plan.world_size() <= MOST_DRAWN { plan.groups() } else { Vec::new() };
+                Arc::new(Drawn { groups, ..Drawn::of(plan, failed, "failed") })
             })
         },
         |_, _| true,
@@ -177,12 +187,12 @@ fn Head(
     };
     let cut = move || {
         let world = store.drawn_plan.with(|plan| plan.as_ref().map_or(0, |plan| plan.world_size()));
-        (world > DRAWN).then(|| {
+        (world > MOST_DRAWN).then(|| {
             let text = format!(
                 "The first {} of {} ranks are drawn; groups are listed for clusters of up to {}",
-                format::exact(DRAWN),
+                format::exact(MOST_DRAWN),
                 format::exact(world),
-                format::exact(DRAWN)
+                format::exact(MOST_DRAWN)
             );
             view! { <p class="note">{text}</p> }
         })

@@ -26,6 +26,7 @@ const MAP: Named = Named {
     ids: ["run-map-says", "run-map-keys"],
     key: "enter",
     does: "Enter or a click asks whether to mark it dead",
+    besides: ". Colours and lower numbers are replicas; who takes no part is crossed out",
 };
 
 /// Ranks whose map needs no more than a strip of the page, and its height.
@@ -61,10 +62,8 @@ pub fn RunMap(
     );
     // What is lost with a GPU is its replica.
     let axis = Memo::new(move |_| {
-        drawn.with(|drawn| {
-            let several = |id: &&str| drawn.columns.iter().any(|one| one.id == *id && one.count > 1);
-            ["dp", "dp_shard", "tp", "pp"].into_iter().find(several).unwrap_or("tp").to_owned()
-        })
+        let meshed = drawn.with(|drawn| drawn.columns.iter().any(|column| column.id == "dp_replicate"));
+        if meshed { "dp_replicate" } else { "dp" }.to_owned()
     });
     let selected = RwSignal::new(0_u64);
     Effect::new(move |_| {
@@ -84,24 +83,27 @@ pub fn RunMap(
     };
     let height = Signal::derive(move || drawn.with(|drawn| (drawn.ranks <= FEW.0).then_some(FEW.1)));
     let act = Callback::new(move |rank| marking.ask(rank));
+    // No group is lit.
+    let members = Memo::new(|_| Vec::new());
     let there = Memo::new(move |_| plan.with(Option::is_some));
     view! {
         <Show when=move || there.get()>
-            <RankMap named=MAP drawn=drawn axis=axis selected=selected members=Signal::stored(Vec::new())
-                faded=RwSignal::new(false) clicks_act=Signal::stored(true) act=act says=Signal::derive(says) height=height/>
+            <RankMap named=MAP drawn=drawn axis=axis selected=selected members=members
+                faded=RwSignal::new(false) clicks_act=RwSignal::new(true) act=act says=Signal::derive(says) height=height/>
         </Show>
         <p class="note" role="status" data-testid=testid::RUN_MAP_TOLD>{move || marking.told()}</p>
     }
 }
 
-/// Ranks of a plan that take no part in the attempt that is going on, ascending: on GPUs that are marked as failed in it, given up beside
-/// those, not started, failed, or just taken for lost.
+/// Ranks of a plan that take no part in what goes on, ascending: not started (on GPUs that failed, or given up beside those), or lost.
+/// While the run plans for what is left, others end because of the lost, and are not.
 fn taking_no_part(plan: &Plan, ranks: Memo<BTreeMap<u64, RankBook>>, marking: Marking) -> Vec<u64> {
     let lost = marking.lost();
     let failed = failed_ranks(&plan.layout, &plan.cluster, &plan.cluster.failed);
     ranks.with(|ranks| {
         let stands = |rank: u64| match ranks.get(&rank) {
-            Some(book) => book.standing != RankStanding::Failed && !lost.contains(&rank),
+            Some(_) if !lost.is_empty() => !lost.contains(&rank),
+            Some(book) => book.standing != RankStanding::Failed,
             // Nothing is known before the first has started.
             None => ranks.is_empty() && failed.binary_search(&rank).is_err(),
         };

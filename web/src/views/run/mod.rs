@@ -7,6 +7,7 @@ mod curves_table;
 mod dead;
 mod going_on;
 mod list;
+mod map;
 mod phases;
 mod ranks;
 mod recovered;

@@ -1,9 +1,10 @@
 //! How each rank stands, and what ranks printed.
 
 use leptos::prelude::*;
-use planner::wire::{RunState, RunSummary};
+use planner::wire::RunSummary;
 
-use super::dead::ConfirmDead;
+use super::dead::{ConfirmDead, Marking};
+use super::map::RunMap;
 use crate::hub::{RankStanding, hub};
 use crate::testid;
 
@@ -15,13 +16,7 @@ const LISTED: usize = 64;
 pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     let hub = hub();
     let ranks = Memo::new(move |_| hub.book.with(|book| book.present()));
-    let asked = RwSignal::new(None::<u64>);
-    let may_end = Memo::new(move |_| {
-        summary.with(|summary| {
-            let running = summary.as_ref().filter(|summary| summary.state == RunState::Running);
-            running.is_some_and(|summary| summary.info.was_started_by_a_hub())
-        })
-    });
+    let marking = Marking::new(summary, ranks);
     // By number, so that a button stays the same while its rank trains.
     let listed = Memo::new(move |_| {
         ranks.with(|ranks| {
@@ -40,18 +35,22 @@ pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
                 Some((book.standing, place.unwrap_or_default(), step))
             })
         });
-        let word = move || told.with(|told| told.as_ref().map_or("", |(standing, ..)| standing.word()));
-        let lives =
-            move || told.with(|told| told.as_ref().is_some_and(|(standing, ..)| !standing.is_final()));
+        let word = move || {
+            // Until its process is known to have ended.
+            let lost = marking.lost().contains(&rank);
+            let standing = told.with(|told| told.as_ref().map_or("", |(standing, ..)| standing.word()));
+            if lost { "lost" } else { standing }
+        };
+        let may_end = Memo::new(move |_| marking.may(rank));
         view! {
             <li class="rank-state" title=move || told.with(|told| told.as_ref().map(|(_, place, _)| place.clone()))>
                 <span>"Rank "{rank}</span>
                 <span class=move || format!("state {}", word())>{word}</span>
                 <span class="quiet-text">{move || told.with(|told| told.as_ref().and_then(|(.., step)| step.clone()))}</span>
-                <Show when=move || may_end.get() && lives()>
+                <Show when=move || may_end.get()>
                     <button data-testid=testid::MARK_DEAD data-rank=rank aria-label=format!("Mark rank {rank} dead")
-                        disabled=move || !hub.is_connected()
-                        on:click=move |_| asked.set(Some(rank))>"Mark dead"</button>
+                        disabled=move || !marking.is_heard()
+                        on:click=move |_| marking.ask(rank)>"Mark dead"</button>
                 </Show>
             </li>
         }
@@ -76,7 +75,8 @@ pub fn RankStates(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     view! {
         <section hidden=move || !any() aria-label="Ranks">
             <h3>"Ranks"</h3>
-            <ConfirmDead asked=asked summary=summary/>
+            <RunMap summary=summary ranks=ranks marking=marking/>
+            <ConfirmDead marking=marking/>
             <ul class="rank-states"><For each=move || listed.get() key=|rank| *rank children=cell/></ul>
             {words}
         </section>

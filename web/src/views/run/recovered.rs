@@ -114,7 +114,8 @@ fn table(rows: &[Row]) -> impl IntoView + use<> {
     })
 }
 
-fn sentence(began: &Recovering, first: Option<&Recovered>) -> String {
+/// How a run went on, or goes on as long as it has done no step since.
+pub fn sentence(began: &Recovering, first: Option<&Recovered>) -> String {
     let from = match began.from_step {
         Some(step) => format!("after step {step}"),
         None => "from the beginning".to_owned(),
