@@ -181,7 +181,8 @@ impl Seats<'_> {
     /// alone.
     fn across(&self, kind: GroupKind, whole: &[Group]) -> Vec<Vec<u64>> {
         let layout = self.layout;
-        let mut joined: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
+        // What of its group a rank shares with the others, its step in it, and the rank.
+        let mut joined: Vec<((u64, u64), u64, u64)> = Vec::with_capacity(self.of.len());
         let mut alone = Vec::new();
         let over_replicas = matches!(kind, GroupKind::Dp | GroupKind::DpCp);
         for &rank in whole.iter().flat_map(|group| &group.ranks) {
@@ -196,16 +197,15 @@ impl Seats<'_> {
                         GroupKind::DpCp => (at.pp, at.cp + layout.cp * at.dp),
                         _ => (at.cp + layout.cp * at.dp, at.pp),
                     };
-                    joined.entry((lane, *place)).or_default().push((step, rank));
+                    joined.push(((lane, *place), step, rank));
                 }
             }
         }
         alone.sort_unstable();
-        let in_order = |mut members: Vec<(u64, u64)>| {
-            members.sort_unstable();
-            members.into_iter().map(|(_, rank)| rank).collect()
-        };
-        joined.into_values().map(in_order).chain(alone.into_iter().map(|rank| vec![rank])).collect()
+        joined.sort_unstable();
+        let groups = joined.chunk_by(|one, other| one.0 == other.0);
+        let groups = groups.map(|members| members.iter().map(|&(_, _, rank)| rank).collect());
+        groups.chain(alone.into_iter().map(|rank| vec![rank])).collect()
     }
 }
 

@@ -114,7 +114,7 @@ fn Alternatives() -> impl IntoView {
                 <div class="table-box" tabindex="0" role="region" aria-label="Alternatives for failed GPUs">
                     <table class="wraps" data-testid=testid::FAILED_TABLE>
                         <caption>{caption}</caption>
-                        <thead><tr><th scope="col">"Way"</th><th scope="col">"Throughput lost"</th><th scope="col">"How"</th></tr></thead>
+                        <thead><tr><th scope="col">"Way"</th><th scope="col">"Throughput lost"</th><th scope="col" class="word">"How"</th></tr></thead>
                         <tbody>{rows.collect_view()}</tbody>
                     </table>
                 </div>
