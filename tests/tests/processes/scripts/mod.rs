@@ -3,6 +3,7 @@
 mod fields;
 mod hostile;
 mod stage;
+mod values;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
