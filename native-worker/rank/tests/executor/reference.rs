@@ -32,6 +32,7 @@ pub fn compared(script: &str, runs: impl IntoIterator<Item = Vec<String>>) {
     let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{failed}");
     assert_eq!(said.matches("are equal").count(), runs.len(), "{said}");
+    eprint!("{said}");
 }
 
 /// A run of three steps of the tiny model with changes.

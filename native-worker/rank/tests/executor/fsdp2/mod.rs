@@ -3,6 +3,7 @@
 mod cases;
 pub mod checkpoints;
 mod memory;
+mod torch;
 
 use planner::Plan;
 use planner::wire::Runtime;
