@@ -61,6 +61,21 @@ pub fn weights(folder: &Path, step: u64, state: &State, world: &dyn Collectives)
     write(folder, &format!("weights-{step:05}"), state, world.rank(), &buffers, kept)
 }
 
+/// Writes what was there of FSDP2's units at each moment of step `step`: a line of JSON for each. Nothing under runtime native.
+///
+/// # Errors
+/// When the disk fails.
+pub fn moments(folder: &Path, step: u64, state: &State, rank: usize) -> anyhow::Result<()> {
+    let Some(units) = state.units() else { return Ok(()) };
+    let mut lines = String::new();
+    for moment in units.take_watched() {
+        lines += &serde_json::to_string(&moment)?;
+        lines.push('\n');
+    }
+    let path = folder.join(format!("moments-{step:05}.rank-{rank:05}"));
+    std::fs::write(&path, lines).with_context(|| format!("writing {}", path.display()))
+}
+
 /// A part of a slice: its place in the whole, and the dim, first row and rows that it is of the slice, where it is not all.
 type Piece = (Part, Option<(usize, u64, u64)>);
 

@@ -361,8 +361,14 @@ fn train(
         if let Some(reason) = boundary(&trainer, saver.as_mut(), everyone, &arguments.run_dir, step - 1)? {
             return stopped(&trainer, saver.as_mut(), everyone, reason, step - 1);
         }
+        if let Some(units) = trainer.state.units().filter(|_| dump.is_some()) {
+            units.watch();
+        }
         let result = trainer.step(step, |trainer| match dump {
-            Some(folder) => dump::gradients(folder, step, &trainer.state, world),
+            Some(folder) => {
+                dump::moments(folder, step, &trainer.state, world.rank())?;
+                dump::gradients(folder, step, &trainer.state, world)
+            }
             None => Ok(()),
         })?;
         let rate = planner::time::rate(plan, result.seconds);

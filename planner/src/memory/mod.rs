@@ -36,7 +36,7 @@ mod workspaces;
 
 pub use assumptions::{assumptions, spares_nothing};
 pub use expert_layer::expert_layer_bytes;
-pub use fsdp2::{Moment, moments};
+pub use fsdp2::{Alive, At, Moment, moments, moments_of_units};
 pub use head::HeadBytes;
 pub(crate) use interval::{MOST_OVER_PEAK, taken};
 pub use interval::{

@@ -1,7 +1,7 @@
 //! Bytes of activations, kept apart by the module that saves them.
 
 use crate::units::Wide;
-use std::ops::{Add, AddAssign};
+use std::ops::{Add, AddAssign, Sub};
 
 /// What saves an activation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +109,16 @@ impl AddAssign for Saved {
         for (mine, theirs) in self.0.iter_mut().zip(other.0) {
             *mine += theirs;
         }
+    }
+}
+
+impl Sub for Saved {
+    type Output = Saved;
+    fn sub(mut self, other: Saved) -> Saved {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine = mine.saturating_sub(theirs);
+        }
+        self
     }
 }
 

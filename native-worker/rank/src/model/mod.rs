@@ -206,7 +206,7 @@ impl Model {
         stream: Option<Flow>,
         batch: Option<&Batch>,
         scale: &GradientScale,
-        forward_done: impl FnOnce(),
+        forward_done: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<Made> {
         let parts = self.parts.chunks.get(chunk).with_context(|| format!("there is no chunk {chunk}"))?;
         let tokens = || batch.context("a chunk that reads tokens got none");
@@ -252,7 +252,7 @@ impl Model {
                 Ok(Made::Loss(self.loss(tape, &pass, head, stream, tokens()?, scale, forward_done)?))
             }
             None => {
-                forward_done();
+                forward_done()?;
                 Ok(Made::Stream(stream))
             }
         }
@@ -334,7 +334,7 @@ impl Model {
         stream: Flow,
         batch: &Batch,
         scale: &GradientScale,
-        forward_done: impl FnOnce(),
+        forward_done: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<Tensor> {
         let parallel = self.settings.sequence_parallel;
         // What they predict is no part of the loss that is told.
@@ -356,7 +356,7 @@ impl Model {
         }
         drop(hidden);
         sections.iter().rev().try_for_each(|&section| tape.leave(section))?;
-        forward_done();
+        forward_done()?;
         let world = tape.group().world;
         let mut loss = None;
         for (number, (place, logits)) in outputs.into_iter().enumerate() {

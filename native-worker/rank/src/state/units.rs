@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 
 use anyhow::{Context, ensure};
+use planner::memory::At;
 use planner::shard::ParamShard;
 use planner::shard::fsdp::{CarriedUnit, CopyOut, Section};
 use tch::{Device, Kind, Tensor};
@@ -48,6 +49,23 @@ struct Whole {
     leaf: Tensor,
 }
 
+/// The members' slices of a unit, one after the other.
+struct Gather {
+    elements: Tensor,
+    /// Whether they are what the rank keeps: there is nobody to gather from.
+    kept: bool,
+}
+
+impl Gather {
+    /// Bytes that it takes for itself.
+    fn owned_bytes(&self) -> u64 {
+        if self.kept {
+            return 0;
+        }
+        (self.elements.numel() * self.elements.kind().elt_size_in_bytes()) as u64
+    }
+}
+
 /// What changes in a step.
 #[derive(Default)]
 struct Now {
@@ -58,9 +76,9 @@ struct Now {
     /// How often each section has been entered and not left.
     open: Vec<u32>,
     /// The section that is gathered ahead, and the buffers of its units.
-    ahead: Option<(usize, Vec<Tensor>)>,
+    ahead: Option<(usize, Vec<Gather>)>,
     /// Buffers of the section that was copied out last: they live until the next is.
-    copied: Vec<Tensor>,
+    copied: Vec<Gather>,
     /// The inputs of the last reductions: they live until the next ones.
     reducing: Vec<Tensor>,
     /// Gradients of this micro batch, by parameter.
@@ -69,6 +87,8 @@ struct Now {
     waiting: Vec<Option<Tensor>>,
     /// Whether gradients are reduced behind this backward.
     reduces: bool,
+    /// What was there at each moment, where somebody wants to know.
+    watched: Option<Vec<(At, [u64; 4])>>,
 }
 
 /// The units of a rank.
@@ -162,17 +182,50 @@ impl Units {
         &self.wholes[parameter].name
     }
 
-    /// Keeps a gradient until its unit's backward is done.
+    /// Keeps a gradient until its unit's backward is done, in the type of what is computed with; in the type of those that wait
+    /// it is added to them at once.
     ///
     /// # Errors
     /// When shapes don't fit.
     pub fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()> {
-        let slot = &mut self.now.borrow_mut().fresh[parameter];
+        let now = &mut *self.now.borrow_mut();
+        if let Some(sum) = now.waiting[parameter].as_mut().filter(|sum| sum.kind() == self.settings.compute) {
+            let _ = sum.f_add_(gradient)?;
+            return Ok(());
+        }
+        let slot = &mut now.fresh[parameter];
         *slot = Some(match slot.take() {
             // It may be somebody else's, too: never changed in place.
-            Some(sum) => sum.f_add(gradient)?,
-            None => gradient.shallow_clone(),
+            Some(sum) => sum.f_add(gradient)?.f_to_kind(self.settings.compute)?,
+            None => gradient.f_to_kind(self.settings.compute)?,
         });
+        Ok(())
+    }
+
+    /// From now on, and from nothing, notes what is there at each moment, for tests.
+    pub fn watch(&self) {
+        self.now.borrow_mut().watched = Some(Vec::new());
+    }
+
+    /// What was there at each moment since the last time: bytes of gathered parameters, of buffers of gathers, of gradients that
+    /// are not reduced, of inputs and outputs of reductions.
+    pub fn take_watched(&self) -> Vec<(At, [u64; 4])> {
+        self.now.borrow_mut().watched.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Notes what is there, and of a unit that is being reduced its gradients and what comes of them.
+    fn note(&self, at: At, gradients: &[Option<Tensor>], sums: &[&Tensor]) -> anyhow::Result<()> {
+        let now = &mut *self.now.borrow_mut();
+        let Some(watched) = &mut now.watched else { return Ok(()) };
+        let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
+        let storages = self.units.iter().map(|unit| sys::storage_bytes(&unit.storage));
+        let gathered = storages.sum::<anyhow::Result<u64>>()?;
+        // What one rank has for itself is a view of what it keeps.
+        let of_gathers = now.copied.iter().chain(now.ahead.iter().flat_map(|(_, gathers)| gathers));
+        let gathering = of_gathers.map(|gather| gather.owned_bytes()).sum();
+        let gradients = now.fresh.iter().chain(&now.waiting).chain(gradients).flatten().map(bytes).sum();
+        let reducing = now.reducing.iter().chain(sums.iter().copied()).map(bytes).sum();
+        watched.push((at, [gathered, gathering, gradients, reducing]));
         Ok(())
     }
 
@@ -186,13 +239,19 @@ impl Units {
     /// When a collective fails.
     pub fn begin(&self, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
         match self.section(Section::Root) {
-            Some(root) => {
-                self.have(root, buffers, world)?;
-                self.now.borrow_mut().copied.clear();
-                Ok(())
-            }
-            None => Ok(()),
+            Some(root) => self.have(root, buffers, world)?,
+            None => {}
         }
+        self.note(At::Begun, &[], &[])
+    }
+
+    /// Frees the buffer of the last gather: a chunk's forward is done, and its loss follows.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn end_forward(&self) -> anyhow::Result<()> {
+        self.now.borrow_mut().copied.clear();
+        self.note(At::ForwardDone, &[], &[])
     }
 
     /// Says whether a backward that begins is the last of the step for what it goes through.
@@ -210,20 +269,20 @@ impl Units {
         buffers: &[Buffer],
         world: &dyn Collectives,
     ) -> anyhow::Result<()> {
-        let Some(root) = self.section(Section::Root) else { return Ok(()) };
-        let reduces = last || !self.settings.waits;
-        self.now.borrow_mut().reducing.clear();
-        for &unit in &self.sections[root].1 {
-            self.settle(unit, reduces, buffers, world)?;
-            if last || !self.settings.stays {
-                self.give_back(unit)?;
+        if let Some(root) = self.section(Section::Root) {
+            let reduces = last || !self.settings.waits;
+            for &unit in &self.sections[root].1 {
+                if last || !self.settings.stays {
+                    self.give_back(unit)?;
+                }
+                self.settle(unit, reduces, buffers, world)?;
             }
+            self.now.borrow_mut().reducing.clear();
         }
-        self.now.borrow_mut().reducing.clear();
         if last {
             self.end()?;
         }
-        Ok(())
+        self.note(At::BackwardDone, &[], &[])
     }
 
     /// Gives everything back: behind a step, and behind an evaluation.
@@ -275,14 +334,14 @@ impl Units {
                 let next = place + 1;
                 if self.follows(place, next) {
                     self.gather_ahead(next, buffers, world)?;
-                } else {
-                    self.now.borrow_mut().copied.clear();
                 }
+                self.note(At::BeforeForward(section), &[], &[])
             }
             Moment::AfterForward => {
                 for &unit in units.iter().filter(|&&unit| self.units[unit].planned.reshard) {
                     self.give_back(unit)?;
                 }
+                self.note(At::AfterForward(section), &[], &[])
             }
             Moment::BeforeBackward => {
                 self.have(place, buffers, world)?;
@@ -290,12 +349,10 @@ impl Units {
                 if let Some(before) = place.checked_sub(1).filter(|&before| self.follows(before, place)) {
                     self.gather_ahead(before, buffers, world)?;
                 }
+                self.note(At::BeforeBackward(section), &[], &[])
             }
             Moment::AfterBackward => {
                 let reduces = self.now.borrow().reduces;
-                if reduces {
-                    self.now.borrow_mut().reducing.clear();
-                }
                 for &unit in units {
                     if reduces || !self.settings.stays || self.units[unit].planned.reshard {
                         self.give_back(unit)?;
@@ -304,25 +361,15 @@ impl Units {
                 for &unit in units {
                     self.settle(unit, reduces, buffers, world)?;
                 }
+                self.note(At::AfterBackward(section), &[], &[])
             }
         }
-        Ok(())
     }
 
     /// Whether a section is the next one behind another in the same chunk of the model.
     fn follows(&self, place: usize, next: usize) -> bool {
-        let (Some((one, _)), Some((other, _))) = (self.sections.get(place), self.sections.get(next)) else {
-            return false;
-        };
-        match (*one, *other) {
-            (Section::Layer(one), Section::Layer(other)) | (Section::Mtp(one), Section::Mtp(other)) => {
-                other == one + 1
-            }
-            (Section::Embedding, Section::Layer(0)) => true,
-            (Section::Layer(_), Section::Mtp(0)) => true,
-            (Section::Layer(_) | Section::Mtp(_), Section::Last) => true,
-            _ => false,
-        }
+        let section = |place: usize| self.sections.get(place).map(|(section, _)| *section);
+        section(place).zip(section(next)).is_some_and(|(one, other)| one.is_before(other))
     }
 
     fn is_gathered(&self, place: usize) -> bool {
@@ -340,8 +387,10 @@ impl Units {
             Some((ahead, gathered)) if ahead == place => gathered,
             _ => self.gather(place, buffers, world)?,
         };
+        // The last one's is freed first.
+        self.now.borrow_mut().copied.clear();
         for (&unit, gathered) in self.sections[place].1.iter().zip(&gathered) {
-            self.copy_out(unit, gathered)?;
+            self.copy_out(unit, &gathered.elements)?;
         }
         self.now.borrow_mut().copied = gathered;
         Ok(())
@@ -365,18 +414,21 @@ impl Units {
         place: usize,
         buffers: &[Buffer],
         world: &dyn Collectives,
-    ) -> anyhow::Result<Vec<Tensor>> {
+    ) -> anyhow::Result<Vec<Gather>> {
         let mut found = Vec::new();
         for &unit in &self.sections[place].1 {
             let Unit { planned, group, index, storage, .. } = &self.units[unit];
+            let kept = view(&buffers[planned.buffer].weights, planned.start, planned.slice)?;
+            if planned.members == 1 {
+                found.push(Gather { elements: kept, kept: true });
+                continue;
+            }
             let form = (self.settings.compute, storage.device());
             let mut gathered = Tensor::f_empty([length(planned.slice * planned.members)?], form)?;
             let mut own = view(&gathered, index * planned.slice, planned.slice)?;
-            own.f_copy_(&view(&buffers[planned.buffer].weights, planned.start, planned.slice)?)?;
-            if planned.members > 1 {
-                world.all_gather(*group, &own, &mut gathered)?;
-            }
-            found.push(gathered);
+            own.f_copy_(&kept)?;
+            world.all_gather(*group, &own, &mut gathered)?;
+            found.push(Gather { elements: gathered, kept: false });
         }
         Ok(found)
     }
@@ -442,7 +494,10 @@ impl Units {
         let size = [length(planned.slice * planned.members)?];
         let form = (kind, unit.storage.device());
         let complete = copied == planned.slice * planned.members && gradients.iter().all(Option::is_some);
+        // The input of the reduction before is freed first.
+        self.now.borrow_mut().reducing.clear();
         let input = if complete { Tensor::f_empty(size, form)? } else { Tensor::f_zeros(size, form)? };
+        self.note(At::Reducing(planned.section), &gradients, &[&input])?;
         for ((parameter, _), gradient) in unit.starts.iter().zip(gradients) {
             let Some(gradient) = gradient else { continue };
             let gradient = gradient.f_contiguous()?;
@@ -478,6 +533,8 @@ impl Units {
         if let Some(replicas) = replicas {
             world.all_reduce(*replicas, Reduce::Sum, &mut sum)?;
         }
+        let made = (!direct).then_some(&sum);
+        self.note(At::Summing(planned.section), &[], &Vec::from_iter(std::iter::once(input).chain(made)))?;
         if !direct {
             let _ = kept.f_add_(&sum.f_to_device(kept.device())?)?;
         }

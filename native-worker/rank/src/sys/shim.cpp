@@ -293,6 +293,10 @@ char* shardplan_storage_resize(at::Tensor* tensor, size_t bytes) {
   });
 }
 
+char* shardplan_storage_bytes(const at::Tensor* tensor, uint64_t* bytes) {
+  return guarded([&] { *bytes = tensor->storage().nbytes(); });
+}
+
 char* shardplan_open(const char* library) {
   if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) != nullptr) return nullptr;
   const char* reason = dlerror();

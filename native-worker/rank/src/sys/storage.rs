@@ -8,6 +8,7 @@ use super::checked;
 
 unsafe extern "C" {
     fn shardplan_storage_resize(tensor: *const c_void, bytes: usize) -> *mut c_char;
+    fn shardplan_storage_bytes(tensor: *const c_void, bytes: *mut u64) -> *mut c_char;
 }
 
 /// Gives the memory of a tensor and of all its views back. None of them may be read until it is filled again.
@@ -26,4 +27,15 @@ pub fn empty_storage(tensor: &Tensor) -> anyhow::Result<()> {
 pub fn fill_storage(tensor: &Tensor, bytes: usize) -> anyhow::Result<()> {
     // SAFETY: as above; the views' sizes fit into as many bytes as the storage was made with.
     checked(unsafe { shardplan_storage_resize(tensor.as_ptr().cast(), bytes) })
+}
+
+/// Bytes of memory that it has now.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn storage_bytes(tensor: &Tensor) -> anyhow::Result<u64> {
+    let mut bytes = 0;
+    // SAFETY: the tensor and the number are alive for the call.
+    checked(unsafe { shardplan_storage_bytes(tensor.as_ptr().cast(), &raw mut bytes) })?;
+    Ok(bytes)
 }

@@ -248,7 +248,12 @@ impl<'r> Running<'r, '_> {
         let scale = trainer.gradient_scale();
         let mut activations = self.activations;
         let made = clock.time(world, "forward", || {
-            let saved = || activations = activations.max(trainer.saved_bytes());
+            let saved = || {
+                let units = trainer.state.units();
+                units.map_or(Ok(()), crate::state::units::Units::end_forward)?;
+                activations = activations.max(trainer.saved_bytes());
+                Ok(())
+            };
             trainer.model.forward(&mut tape, place, stream, batch.as_ref(), &scale, saved)
         })?;
         let (output, data) = match made {

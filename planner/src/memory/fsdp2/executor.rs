@@ -1,6 +1,11 @@
-//! A step of FSDP2 as the worker carries it out: buffers as torch has them, what operators keep and need as the executor's do
-//! (`memory/native.rs`), and sharded gradients that are there from the start.
+//! A step of FSDP2 as the worker carries it out: units as `alive.rs` has them at each moment, and beside them what operators keep and
+//! need as the executor's do (`memory/native.rs`). Sharded gradients are there from the start.
 
+use super::alive::{Alive, At, Compute, Event, step};
+use super::gathered::Gathered;
+use super::layer::{TorchLayer, mtp_module};
+use super::walk::Moment;
+use crate::layout::{Chunk, Mesh, chunks_of_stage};
 use crate::memory::head::{HeadBytes, head};
 use crate::memory::moe::routed_tokens;
 use crate::memory::native;
@@ -9,10 +14,10 @@ use crate::memory::phases::UPDATED_AT_ONCE;
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
 use crate::model::{LayerKind, Mlp};
+use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
+use crate::shard::fsdp::Section;
 use crate::units::Wide;
 use crate::wire::Granularity;
-
-use super::layer::TorchLayer;
 
 /// One layer of a kind.
 pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
@@ -32,7 +37,7 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
 }
 
 /// What a chunk makes for itself before its layers, for one micro batch.
-pub fn of_chunk(at: &Setting<'_>, embedding: bool) -> Saved {
+fn of_chunk(at: &Setting<'_>, embedding: bool) -> Saved {
     let mut saved = Saved::of(Part::Attention, native::rotation_tables(at));
     if embedding {
         saved.put(Part::Embedding, native::token_numbers(at));
@@ -40,14 +45,213 @@ pub fn of_chunk(at: &Setting<'_>, embedding: bool) -> Saved {
     saved
 }
 
-/// What the loss keeps, and what is beside it: first its own temporaries, then, with the gradient of the output layer, that of its
-/// input.
-pub fn loss(at: &Setting<'_>, modules: u64) -> (HeadBytes, Wide) {
-    (head(at, modules), at.size * at.full * at.hidden)
+/// Micro batches that are walked through at most, where a schedule has no steady state that shows all.
+const WALKED: u64 = 64;
+
+/// A pipeline that shows all moments that a longer step does, and how many chunks of micro batches more that one has alive.
+fn shown(plan: &Pipeline, stage: u64) -> (Pipeline, u64) {
+    let short = plan.shortened();
+    let most = WALKED.max(4 * plan.stages);
+    let microbatches = short.microbatches.min(most);
+    let walked = Pipeline { microbatches, group_size: short.group_size.min(microbatches), ..short };
+    (walked, live_chunks(plan, stage).saturating_sub(live_chunks(&walked, stage)))
+}
+
+/// A walk under way.
+struct Walk<'a> {
+    at: Setting<'a>,
+    units: &'a [Gathered],
+    chunks: Vec<Chunk>,
+    layers: Vec<(LayerKind, TorchLayer)>,
+    module: TorchLayer,
+    head: HeadBytes,
+    param: Wide,
+    reduce: Wide,
+    /// Whether gradients wait for the last micro batch, in the type in which they are made.
+    waits: bool,
+    added: bool,
+    /// What is saved, by all micro batches in flight.
+    live: Saved,
+    /// Backwards begun of each chunk.
+    backwards: Vec<u64>,
+    found: Vec<Moment>,
+}
+
+/// All moments of a step that can be its fullest, on the fullest rank of `stage`, which has these units.
+pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+    let (plan, at) = (terms.at.plan, terms.at);
+    let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
+    let mut layers: Vec<(LayerKind, TorchLayer)> = Vec::new();
+    for kind in
+        chunks.iter().flat_map(|chunk| chunk.layers.clone()).map(|number| plan.model.layer_kind(number))
+    {
+        if !layers.iter().any(|(known, _)| *known == kind) {
+            layers.push((kind, layer(terms, kind)));
+        }
+    }
+    let settings = &plan.layout.fsdp;
+    let mut walk = Walk {
+        at,
+        units,
+        module: if modules > 0 { mtp_module(terms) } else { TorchLayer::default() },
+        head: head(&at, modules),
+        param: Wide::from(plan.training.dtype.size()),
+        reduce: Wide::from(settings.reduce_dtype.size()),
+        waits: settings.sync_last && plan.microbatches() > 1,
+        added: settings.reduce_dtype == plan.training.dtype,
+        live: Saved::default(),
+        backwards: vec![0; chunks.len()],
+        found: Vec::new(),
+        layers,
+        chunks,
+    };
+    let (pipeline, more) = shown(&Pipeline::of(plan), stage);
+    let of_all: Saved =
+        (0..walk.chunks.len()).fold(Saved::default(), |sum, chunk| sum + walk.saved_by(chunk));
+    let each = more / (walk.chunks.len() as u64).max(1);
+    walk.live = of_all.times(Wide::from(each));
+    step(plan, stage, units, &pipeline, |action, event, alive| walk.comes_to(action, event, alive));
+    let mesh = Mesh::of(&plan.layout);
+    let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
+    let largest = units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members);
+    walk.found.push(Moment { phase: "optimizer", temporaries: update(&at, largest), ..Moment::default() });
+    walk.found
+}
+
+impl Walk<'_> {
+    fn layer(&self, number: u64) -> TorchLayer {
+        let kind = self.at.plan.model.layer_kind(number);
+        self.layers.iter().find(|(known, _)| *known == kind).map(|(_, layer)| *layer).unwrap_or_default()
+    }
+
+    /// What a chunk saves for a micro batch.
+    fn saved_by(&self, chunk: usize) -> Saved {
+        let Some(chunk) = self.chunks.get(chunk) else { return Saved::default() };
+        let layers = chunk.layers.clone().map(|number| self.layer(number).saved);
+        let own = layers.fold(of_chunk(&self.at, chunk.embedding), |sum, saved| sum + saved);
+        if chunk.loss { own + self.module.saved + self.head.saved } else { own }
+    }
+
+    fn comes_to(&mut self, action: &Action, event: Event, alive: Alive) {
+        let chunk = action.chunk as usize;
+        match (action.kind, event) {
+            (ActionKind::Forward, Event::At(At::Begun)) => {
+                let embeds = self.chunks.get(chunk).is_some_and(|chunk| chunk.embedding);
+                self.live += of_chunk(&self.at, embeds);
+            }
+            (ActionKind::Forward, Event::At(At::ForwardDone)) => {
+                if self.chunks.get(chunk).is_some_and(|chunk| chunk.loss) {
+                    self.live += self.head.saved;
+                    // With the gradient of the output layer its own temporaries are gone.
+                    let loss = self.head.transient.saturating_sub(self.param * self.of_output());
+                    self.note("head", self.live, alive, loss);
+                }
+            }
+            (ActionKind::Forward, Event::Compute(compute)) => {
+                let Some(bytes) = self.of(compute) else { return };
+                // What a checkpoint will recompute is made in forward too.
+                let made = bytes.whole.saturating_sub(bytes.saved.total());
+                self.live += bytes.saved;
+                self.note("forward", self.live, alive, made.max(bytes.forward));
+            }
+            (_, Event::Compute(compute)) => self.backward(chunk, compute, alive),
+            (ActionKind::Forward, Event::At(_)) => {}
+            (_, Event::At(at)) => self.behind(chunk, at, alive),
+        }
+    }
+
+    fn of(&self, compute: Compute) -> Option<TorchLayer> {
+        match compute {
+            Compute::Layer(number) => Some(self.layer(number)),
+            Compute::Mtp(_) => Some(self.module),
+            Compute::Embedding | Compute::Norm | Compute::Head => None,
+        }
+    }
+
+    /// Elements of the output layer.
+    fn of_output(&self) -> Wide {
+        let part = usize::from(!self.at.plan.model.tied_embeddings);
+        self.units.iter().map(|unit| unit.parts[part]).sum()
+    }
+
+    /// Backward of a part, before its gradients are counted among what waits for a reduction.
+    fn backward(&mut self, chunk: usize, compute: Compute, alive: Alive) {
+        if compute == Compute::Head {
+            let output = Alive { gradients: alive.gradients + self.param * self.of_output(), ..alive };
+            self.note("head", self.live, output, self.at.size * self.at.full * self.at.hidden);
+        }
+        if compute == Compute::Norm {
+            self.live = self.live - self.head.saved;
+        }
+        let Some(bytes) = self.of(compute) else { return };
+        let recomputed = bytes.whole.saturating_sub(bytes.saved.total());
+        self.note("backward", self.live, alive, recomputed + bytes.backward);
+        self.live = self.live - bytes.saved;
+        // All of the unit's gradients, its input and that of its first matrices, and gradients of them.
+        let section = match compute {
+            Compute::Layer(number) => Section::Layer(number),
+            Compute::Mtp(number) => Section::Mtp(number),
+            _ => return,
+        };
+        let stream = self.at.stream();
+        let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
+        self.note("backward", self.live + Saved::of(Part::Norms, 2 * stream), end, 4 * stream);
+    }
+
+    /// Gradients of a section that a backward makes: all, or one at a time where they are added to those that wait.
+    fn fresh(&self, section: Section, chunk: usize) -> Wide {
+        let units = self.units.iter().filter(|unit| unit.section == section);
+        let waiting = self.waits && self.added && self.backwards.get(chunk).is_some_and(|&done| done > 0);
+        match waiting {
+            true => self.param * units.map(|unit| unit.largest).max().unwrap_or(Wide::ZERO),
+            false => units.flat_map(|unit| unit.parts).map(|elements| self.param * elements).sum(),
+        }
+    }
+
+    /// What follows a section's backward, or a chunk's.
+    fn behind(&mut self, chunk: usize, at: At, alive: Alive) {
+        let stream = self.at.stream();
+        match at {
+            At::Reducing(Section::Root) => self.note("reduction", self.live, alive, Wide::ZERO),
+            At::Reducing(_) | At::Summing(_) => {
+                self.note("backward", self.live + Saved::of(Part::Norms, stream), alive, stream);
+            }
+            At::AfterBackward(section) if self.waits && self.backwards.get(chunk) == Some(&0) => {
+                // The last is copied while it is still there.
+                let of_section = self.units.iter().filter(|unit| unit.section == section);
+                let largest = of_section.map(|unit| unit.largest).max().unwrap_or(Wide::ZERO);
+                let copied = self.param.max(self.reduce) * largest;
+                self.note("backward", self.live + Saved::of(Part::Norms, stream), alive, copied + stream);
+            }
+            At::BackwardDone => {
+                if let Some(done) = self.backwards.get_mut(chunk) {
+                    *done += 1;
+                }
+                let embeds = self.chunks.get(chunk).is_some_and(|chunk| chunk.embedding);
+                self.live = self.live - of_chunk(&self.at, embeds);
+                self.note("backward", self.live, alive, Wide::ZERO);
+            }
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, phase: &'static str, activations: Saved, alive: Alive, temporaries: Wide) {
+        self.found.push(Moment {
+            phase,
+            activations,
+            unsharded: alive.gathered,
+            gather: alive.gathering,
+            scatter: alive.reducing,
+            gradients: alive.gradients,
+            temporaries,
+            ..Moment::default()
+        });
+    }
 }
 
 /// Temporaries of an update of the largest part of a parameter that a rank keeps: the gradient and its square, then what is divided.
-pub fn update(at: &Setting<'_>, largest: Wide) -> Wide {
+fn update(at: &Setting<'_>, largest: Wide) -> Wide {
     let exact = Wide::from(at.plan.layout.fsdp.sharded_dtype.size()).max(Wide::of(4));
     2 * exact * largest.min(Wide::from(UPDATED_AT_ONCE))
 }

@@ -3,7 +3,9 @@
 use crate::layout::Mesh;
 use crate::plan::Plan;
 use crate::shard::Module;
-use crate::shard::fsdp::{Slots, Unit, UnitKind, units_of_stage};
+use crate::shard::fsdp::{
+    CarriedUnit, Placed, Section, Slots, Unit, UnitKind, carried_out, computed_with, sections, units_of_stage,
+};
 use crate::units::Wide;
 
 /// Elements of one unit, as its gathers and reductions see them. With one rank there is nothing to gather: trainers leave
@@ -12,6 +14,8 @@ use crate::units::Wide;
 pub struct Gathered {
     /// What it wraps.
     pub kind: UnitKind,
+    /// What of the model that is.
+    pub section: Section,
     /// The layer's number, where it is one.
     pub number: Option<u64>,
     /// Whether it is given back after its forward.
@@ -26,20 +30,36 @@ pub struct Gathered {
     pub largest: Wide,
     /// Of a rank's shard.
     pub shard: Wide,
+    /// Of its parameters, whole and without padding: of the embedding, of the output layer, of all else.
+    pub parts: [Wide; 3],
+    /// Ranks that it is gathered from.
+    pub members: u64,
 }
 
 impl Gathered {
     /// The units of a stage, in the order in which it wraps them.
     pub fn of_stage(plan: &Plan, stage: u64) -> Vec<Gathered> {
         let mesh = Mesh::of(&plan.layout);
-        units_of_stage(plan, stage).iter().map(|unit| Gathered::of(&mesh, unit)).collect()
+        let units = units_of_stage(plan, stage);
+        let with = |(unit, section): (&Unit, Section)| Gathered::of(&mesh, unit, section);
+        let mut found: Vec<Gathered> = units.iter().zip(sections(&units)).map(with).collect();
+        if plan.is_computed_by_the_worker()
+            && mesh.tp > 1
+            && let Some(computed) = computed_by_the_worker(plan, &mesh, stage)
+        {
+            let kept = found.iter_mut().filter(|unit| unit.shard > Wide::ZERO);
+            kept.zip(computed).for_each(|(unit, parts)| unit.parts = parts);
+        }
+        found
     }
 
-    fn of(mesh: &Mesh, unit: &Unit) -> Gathered {
+    fn of(mesh: &Mesh, unit: &Unit, section: Section) -> Gathered {
         let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
         let wrapped = mesh.dp_shard * mesh.cp * mesh.dp_replicate > 1;
+        let expert = unit.params.first().is_some_and(Placed::is_expert_sharded);
         let mut found = Gathered {
             kind: unit.kind,
+            section,
             number: unit.number,
             reshard: unit.reshard,
             whole: Wide::ZERO,
@@ -47,9 +67,13 @@ impl Gathered {
             head: Wide::ZERO,
             largest: Wide::ZERO,
             shard: Wide::ZERO,
+            parts: [Wide::ZERO; 3],
+            members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
         };
         for placed in &unit.params {
             let buffer = Wide::from(placed.gather_buffer(mesh, &slots));
+            let part = part_of(placed.parameter.module);
+            found.parts[part] += Wide::from(placed.gathered_elements(mesh, &slots));
             found.shard += Wide::from(placed.padded_elements(mesh, &slots));
             found.largest = found.largest.max(buffer);
             if wrapped {
@@ -62,5 +86,29 @@ impl Gathered {
             }
         }
         found
+    }
+}
+
+/// Elements of each unit's parts that a tensor-parallel rank of the worker computes with: of what the plan cuts by other rules than
+/// its own it uses a part.
+fn computed_by_the_worker(plan: &Plan, mesh: &Mesh, stage: u64) -> Option<Vec<[Wide; 3]>> {
+    let native = Plan::resolve(&computed_with(plan)).plan?;
+    let shards = native.rank_shards(stage * mesh.stage());
+    let of = |unit: &CarriedUnit| {
+        let mut parts = [Wide::ZERO; 3];
+        for shard in unit.parameters.iter().filter_map(|&number| shards.params.get(number)) {
+            parts[part_of(shard.module)] += Wide::from(shard.elements());
+        }
+        parts
+    };
+    Some(carried_out(plan, &shards).ok()?.units.iter().map(of).collect())
+}
+
+/// The part of a unit that a module's parameters are in.
+fn part_of(module: Module) -> usize {
+    match module {
+        Module::Embedding => 0,
+        Module::Head => 1,
+        _ => 2,
     }
 }

@@ -3,6 +3,7 @@
 //! The buffers of gathered units, gathers and reductions are torch's to the byte (`accuracy::tracker` holds them
 //! against FSDPMemTracker); activations are those of torch's own operators.
 
+mod alive;
 mod executor;
 mod gathered;
 mod head;
@@ -13,6 +14,7 @@ mod pieces;
 mod tests;
 mod walk;
 
+pub use alive::{Alive, At, moments_of_units};
 pub use gathered::Gathered;
 pub use layer::{COMPILED_WIDE_TENSORS, compiles_whole_sequences, layer as torch_layer};
 pub use walk::Moment;
@@ -23,14 +25,21 @@ use crate::units::Wide;
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
 pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
-    walk::walk(terms, stage, &Gathered::of_stage(terms.at.plan, stage))
+    walked(terms, stage, &Gathered::of_stage(terms.at.plan, stage))
+}
+
+fn walked(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+    match terms.at.plan.is_computed_by_the_worker() {
+        true => executor::walk(terms, stage, units),
+        false => walk::walk(terms, stage, units),
+    }
 }
 
 /// The phases of a step of a stage with these units, each at its fullest moment.
 pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
     let mut most_gathered = Wide::ZERO;
-    for moment in walk::walk(terms, stage, units) {
+    for moment in walked(terms, stage, units) {
         most_gathered = most_gathered.max(moment.gather);
         match found.iter_mut().find(|known| known.phase == moment.phase) {
             Some(known) if known.total() < moment.total() => *known = moment,

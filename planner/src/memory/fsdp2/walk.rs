@@ -4,11 +4,10 @@
 //! Backward gathers the unit before while one is at work; the input of a reduction lives until the next reduction
 //! starts; gradients of a unit are whole until they are reduced.
 
-use super::executor;
 use super::gathered::Gathered;
 use super::head::{Loss, loss};
 use super::pieces::{Piece, Pieces, Role};
-use crate::layout::{Mesh, chunks_of_stage};
+use crate::layout::chunks_of_stage;
 use crate::memory::parts::{Part, Saved};
 use crate::memory::phases::Phase;
 use crate::memory::setting::Setting;
@@ -109,13 +108,9 @@ struct Walk<'a> {
     present: bool,
     /// Buffers that last through the walk.
     buffers: Wide,
-    /// Whether the worker carries it out.
-    executor: bool,
-    /// Elements of the largest part of a parameter that a rank keeps.
-    largest: Wide,
 }
 
-/// All moments of a step that can be its fullest.
+/// All moments of a step of torch that can be its fullest.
 pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     let plan = terms.at.plan;
     let pieces = Pieces::of(terms, stage, units);
@@ -123,18 +118,10 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     let several = plan.microbatches() > 1;
     let wrapped = pieces.root > Wide::ZERO || pieces.list.iter().any(|piece| piece.gathered > Wide::ZERO);
     let param = Wide::from(plan.training.dtype.size());
-    let executor = plan.is_computed_by_the_worker();
-    let mut base = pieces.others;
+    let base = pieces.others;
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
-    if executor && let Some(chunk) = chunks.first() {
-        base += executor::of_chunk(&terms.at, chunk.embedding);
-    }
-    let mesh = Mesh::of(&plan.layout);
-    let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
     let mut walk = Walk {
         at: terms.at,
-        executor,
-        largest: units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members),
         sums: Sums::of(&pieces, base, param),
         param,
         reduce: Wide::from(settings.reduce_dtype.size()),
@@ -142,16 +129,13 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
         // Gradients that wait are in the type of the reduction.
         accumulated: (several && settings.sync_last && wrapped)
             .then(|| Wide::from(settings.reduce_dtype.size())),
-        // The worker's gradients have their buffers from the start.
-        present: executor || several && (!settings.sync_last || !wrapped),
-        buffers: if executor { Wide::ZERO } else { boundaries(&terms.at, stage) },
+        present: several && (!settings.sync_last || !wrapped),
+        buffers: boundaries(&terms.at, stage),
         pieces,
     };
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
     let mut found = walk.forward();
-    if executor && chunks.iter().any(|chunk| chunk.loss) {
-        found.extend(walk.executors_head(modules));
-    } else if chunks.iter().any(|chunk| chunk.loss) {
+    if chunks.iter().any(|chunk| chunk.loss) {
         let loss = loss(&walk.at, modules);
         walk.buffers += loss.held;
         found.extend(walk.head(&loss));
@@ -265,28 +249,6 @@ impl Walk<'_> {
         found
     }
 
-    /// The executor's loss, and the backward of its output layer.
-    fn executors_head(&self, modules: u64) -> Vec<Moment> {
-        let list = self.list();
-        let layers = list.iter().filter(|piece| piece.role != Role::Last).count();
-        let (head, input) = executor::loss(&self.at, modules);
-        let mut at_loss = self.moment("head", list.len());
-        at_loss.activations = self.saved(layers) + head.saved;
-        at_loss.unsharded = self.staying(list.len());
-        let mut backward = at_loss;
-        let of_output = self.param * (self.pieces.root_head + self.pieces.output);
-        at_loss.temporaries += head.transient.saturating_sub(of_output);
-        backward.gradients += of_output;
-        backward.temporaries += input;
-        let mut found = vec![at_loss, backward];
-        if let Some(last) = list.last().filter(|piece| piece.role == Role::Last) {
-            let before = list.len().checked_sub(2).map(|before| &list[before]).filter(|before| !before.stays);
-            let ahead = before.map_or(Wide::ZERO, |before| before.gathered_bytes);
-            found.push(self.reduction(list.len() - 1, ahead, last.gathered * self.param));
-        }
-        found
-    }
-
     /// What the forward of a layer makes and gives back.
     fn forward_temporaries(&self) -> Wide {
         let of =
@@ -296,9 +258,7 @@ impl Walk<'_> {
 
     /// Gradient of the output layer in the root, whole until the root is reduced.
     fn root_gradient(&self) -> Wide {
-        // Of the worker's it is added to those that wait with the root's other gradients.
-        let added = self.accumulated.is_some() && !self.executor;
-        if added { Wide::ZERO } else { self.pieces.root_head * self.param }
+        if self.accumulated.is_some() { Wide::ZERO } else { self.pieces.root_head * self.param }
     }
 
     fn backward(&self) -> Vec<Moment> {
@@ -356,20 +316,16 @@ impl Walk<'_> {
         moment
     }
 
-    /// The root's reduction, and the optimizer.
+    /// The root's reduction, before which it is given back, and the optimizer.
     fn end(&self) -> Vec<Moment> {
         let root = self.pieces.root;
         let mut reduce = self.moment("reduction", 0);
         reduce.activations = self.saved(0);
-        reduce.unsharded = root * self.param;
         reduce.gradients = if self.accumulated.is_some() { root * self.reduce } else { root * self.param };
         reduce.temporaries += root * self.reduce;
         let shards = self.sums.shards[self.list().len()];
         // torch's multi-tensor Adam makes the denominators of all parameters before it uses them.
-        let update = match self.executor {
-            true => executor::update(&self.at, self.largest),
-            false => shards * self.sharded,
-        };
+        let update = shards * self.sharded;
         let optimizer =
             Moment { phase: "optimizer", temporaries: self.buffers + update, ..Moment::default() };
         vec![reduce, optimizer]

@@ -29,6 +29,21 @@ pub enum Section {
     Root,
 }
 
+impl Section {
+    /// Whether another is the next one behind it in the same chunk of a model, which is gathered ahead.
+    pub fn is_before(self, other: Section) -> bool {
+        match (self, other) {
+            (Section::Layer(one), Section::Layer(other)) | (Section::Mtp(one), Section::Mtp(other)) => {
+                other == one + 1
+            }
+            (Section::Embedding, Section::Layer(0))
+            | (Section::Layer(_), Section::Mtp(0))
+            | (Section::Layer(_) | Section::Mtp(_), Section::Last) => true,
+            _ => false,
+        }
+    }
+}
+
 /// A part of a parameter that a rank keeps: a box of the whole, row-major.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OwnPart {
@@ -285,7 +300,8 @@ fn merged(copies: Vec<CopyOut>) -> Vec<CopyOut> {
 }
 
 /// Whose turn it is to be gathered with the unit: routed experts come before the layer that they are in.
-fn sections(units: &[Unit]) -> Vec<Section> {
+/// The section of each unit of a stage.
+pub fn sections(units: &[Unit]) -> Vec<Section> {
     let section = |unit: &Unit| match (unit.kind, unit.number) {
         (UnitKind::Mtp, Some(number)) => Section::Mtp(number),
         (UnitKind::Embedding, _) => Section::Embedding,

@@ -16,7 +16,8 @@ mod torch_tests;
 mod units;
 
 pub use carried_out::{
-    CarriedOut, CarriedUnit, CopyOut, OwnPart, Section, carried_out, check_carried_out, computed_with, groups,
+    CarriedOut, CarriedUnit, CopyOut, OwnPart, Section, carried_out, check_carried_out, computed_with,
+    groups, sections,
 };
 pub use place::{Placed, Slots, chunk};
 pub use report::{FsdpReport, UnitReport, report, unsharded_bytes};

@@ -3,6 +3,7 @@
 mod cases;
 pub mod checkpoints;
 mod memory;
+mod moments;
 mod torch;
 
 use planner::Plan;

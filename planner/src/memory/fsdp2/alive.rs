@@ -1,0 +1,468 @@
+//! What is there of a rank's units at each moment of a step, as the worker carries it out and torch orders it
+//! (`_fsdp_param_group.py`): parameters while they are gathered, the buffers of gathers, gradients until they are reduced,
+//! inputs and outputs of reductions.
+//!
+//! Forward gathers the next section while one is at work, and a gather's buffer lives until the next one is copied out.
+//! Backward gathers the section before while one is at work, and gives a gather's buffer back at once; the input of a reduction
+//! lives until the next reduction begins.
+
+use serde::Serialize;
+
+use super::gathered::Gathered;
+use crate::layout::{Chunk, chunks_of_stage};
+use crate::plan::Plan;
+use crate::schedule::{Action, ActionKind, Pipeline, actions};
+use crate::shard::fsdp::Section;
+use crate::units::Wide;
+use crate::wire::Granularity;
+
+/// A moment of a step at which something of that has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum At {
+    /// A chunk's forward begins, with what is used throughout.
+    Begun,
+    /// A section's forward begins.
+    BeforeForward(Section),
+    /// It is done.
+    AfterForward(Section),
+    /// A chunk's forward is done, but for the loss.
+    ForwardDone,
+    /// A section's backward begins.
+    BeforeBackward(Section),
+    /// A unit's gradients are about to be copied into the input of their reduction.
+    Reducing(Section),
+    /// They are reduced.
+    Summing(Section),
+    /// A section's backward is done.
+    AfterBackward(Section),
+    /// A chunk's backward is done.
+    BackwardDone,
+}
+
+/// Bytes that are there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Alive {
+    /// Gathered parameters.
+    pub gathered: Wide,
+    /// Buffers of gathers.
+    pub gathering: Wide,
+    /// Gradients that are not reduced.
+    pub gradients: Wide,
+    /// Inputs and outputs of reductions.
+    pub reducing: Wide,
+}
+
+impl Alive {
+    /// As numbers, in that order.
+    pub fn bytes(&self) -> [u64; 4] {
+        [self.gathered, self.gathering, self.gradients, self.reducing].map(u64::from)
+    }
+}
+
+/// What is computed between two moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compute {
+    /// Words, and their positions.
+    Embedding,
+    /// A layer, by its number.
+    Layer(u64),
+    /// A module of multi-token prediction, by its number.
+    Mtp(u64),
+    /// The last norm.
+    Norm,
+    /// The output layer.
+    Head,
+}
+
+/// What a step comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A moment, after what happens then.
+    At(At),
+    /// The forward of a part, or, in an action that is a backward, its backward before it has made gradients.
+    Compute(Compute),
+}
+
+/// A chunk's forward, in order; its backward is the reverse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark {
+    Enter(Section),
+    Leave(Section),
+    Compute(Compute),
+}
+
+/// The forward of a chunk. A checkpoint over several layers has them all gathered.
+fn marks(plan: &Plan, chunk: &Chunk) -> Vec<Mark> {
+    let (model, training) = (&plan.model, &plan.training);
+    let mut found = Vec::new();
+    let mut within = |section: Section, compute: &[Compute]| {
+        found.push(Mark::Enter(section));
+        found.extend(compute.iter().copied().map(Mark::Compute));
+        found.push(Mark::Leave(section));
+    };
+    if chunk.embedding {
+        within(Section::Embedding, &[Compute::Embedding]);
+    }
+    let block = training.recompute_method.as_deref() == Some("block");
+    let at_once = match training.recompute {
+        Granularity::Full if !block => training.recompute_layers.unwrap_or(1).max(1),
+        _ => 1,
+    };
+    let mut first = chunk.layers.start;
+    while first < chunk.layers.end {
+        let end = first.saturating_add(at_once).min(chunk.layers.end);
+        found.extend((first..end).map(|layer| Mark::Enter(Section::Layer(layer))));
+        found.extend((first..end).map(|layer| Mark::Compute(Compute::Layer(layer))));
+        found.extend((first..end).rev().map(|layer| Mark::Leave(Section::Layer(layer))));
+        first = end;
+    }
+    if chunk.loss {
+        let modules = if chunk.mtp { model.mtp_layers } else { 0 };
+        let embeds = model.tied_embeddings || modules > 0;
+        found.push(Mark::Enter(Section::Last));
+        found.extend(embeds.then_some(Mark::Enter(Section::Embedding)));
+        found.extend([Compute::Norm, Compute::Head].map(Mark::Compute));
+        for module in 0..modules {
+            found.push(Mark::Compute(Compute::Embedding));
+            found.push(Mark::Enter(Section::Mtp(module)));
+            found.push(Mark::Compute(Compute::Mtp(module)));
+            found.push(Mark::Leave(Section::Mtp(module)));
+            found.push(Mark::Compute(Compute::Head));
+        }
+        found.extend(embeds.then_some(Mark::Leave(Section::Embedding)));
+        found.push(Mark::Leave(Section::Last));
+    }
+    found
+}
+
+/// The gradients of a part of a unit: those of this micro batch, and sums that wait.
+#[derive(Debug, Clone, Copy, Default)]
+struct Gradients {
+    fresh: bool,
+    waiting: bool,
+}
+
+/// A step under way.
+struct Step<'u> {
+    units: &'u [Gathered],
+    /// Sections in the order of their first units, each with its units.
+    sections: Vec<(Section, Vec<usize>)>,
+    /// Bytes of an element that is computed with, and that is reduced.
+    compute: Wide,
+    reduce: Wide,
+    /// Whether gradients wait for the last micro batch, and parameters that stay gathered do so until then.
+    waits: bool,
+    stays: bool,
+    /// Whether reductions of a step's first micro batch go right into the gradients that are kept.
+    direct: bool,
+    tied: bool,
+    gathered: Vec<bool>,
+    reduced: Vec<bool>,
+    open: Vec<u32>,
+    ahead: Option<usize>,
+    copied: Wide,
+    gradients: Vec<[Gradients; 3]>,
+    alive: Alive,
+}
+
+impl<'u> Step<'u> {
+    fn new(plan: &Plan, units: &'u [Gathered]) -> Step<'u> {
+        let mut sections: Vec<(Section, Vec<usize>)> = Vec::new();
+        for (number, unit) in units.iter().enumerate().filter(|(_, unit)| unit.shard > Wide::ZERO) {
+            match sections.iter_mut().find(|(known, _)| *known == unit.section) {
+                Some((_, units)) => units.push(number),
+                None => sections.push((unit.section, vec![number])),
+            }
+        }
+        let settings = &plan.layout.fsdp;
+        Step {
+            units,
+            compute: Wide::from(plan.training.dtype.size()),
+            reduce: Wide::from(settings.reduce_dtype.size()),
+            waits: settings.sync_last && plan.microbatches() > 1,
+            stays: plan.layout.pp > 1,
+            direct: settings.sharded_dtype == settings.reduce_dtype && !settings.offload,
+            tied: plan.model.tied_embeddings,
+            gathered: vec![false; units.len()],
+            reduced: vec![false; units.len()],
+            open: vec![0; sections.len()],
+            ahead: None,
+            copied: Wide::ZERO,
+            gradients: vec![[Gradients::default(); 3]; units.len()],
+            alive: Alive::default(),
+            sections,
+        }
+    }
+
+    fn place(&self, section: Section) -> Option<usize> {
+        self.sections.iter().position(|(known, _)| *known == section)
+    }
+
+    /// Bytes of the buffers that gather a section. One rank alone has nothing to gather.
+    fn buffers(&self, place: usize) -> Wide {
+        let units = self.sections[place].1.iter().map(|&unit| &self.units[unit]);
+        units.filter(|unit| unit.members > 1).map(|unit| self.compute * unit.whole).sum()
+    }
+
+    fn is_gathered(&self, place: usize) -> bool {
+        self.sections[place].1.iter().all(|&unit| self.gathered[unit])
+    }
+
+    fn free_copied(&mut self) {
+        self.alive.gathering -= std::mem::replace(&mut self.copied, Wide::ZERO);
+    }
+
+    fn drop_ahead(&mut self) {
+        if let Some(ahead) = self.ahead.take() {
+            let bytes = self.buffers(ahead);
+            self.alive.gathering -= bytes;
+        }
+    }
+
+    fn have(&mut self, place: usize) {
+        if self.is_gathered(place) {
+            return;
+        }
+        if self.ahead == Some(place) {
+            self.ahead = None;
+        } else {
+            self.drop_ahead();
+            let bytes = self.buffers(place);
+            self.alive.gathering += bytes;
+        }
+        self.free_copied();
+        self.copied = self.buffers(place);
+        for unit in self.sections[place].1.clone() {
+            if !std::mem::replace(&mut self.gathered[unit], true) {
+                self.alive.gathered += self.compute * self.units[unit].whole;
+            }
+        }
+    }
+
+    fn gather_ahead(&mut self, place: usize) {
+        if self.is_gathered(place) || self.ahead == Some(place) {
+            return;
+        }
+        self.drop_ahead();
+        let bytes = self.buffers(place);
+        self.alive.gathering += bytes;
+        self.ahead = Some(place);
+    }
+
+    fn give_back(&mut self, unit: usize) {
+        if std::mem::take(&mut self.gathered[unit]) {
+            self.alive.gathered -= self.compute * self.units[unit].whole;
+        }
+    }
+
+    /// The sections before and behind one, where they are of the same chunk.
+    fn next(&self, place: usize) -> Option<usize> {
+        let next = place + 1;
+        self.sections
+            .get(next)
+            .is_some_and(|(other, _)| self.sections[place].0.is_before(*other))
+            .then_some(next)
+    }
+
+    fn before(&self, place: usize) -> Option<usize> {
+        let before = place.checked_sub(1)?;
+        self.sections[before].0.is_before(self.sections[place].0).then_some(before)
+    }
+
+    fn enters(&mut self, place: usize) -> bool {
+        self.open[place] += 1;
+        self.open[place] == 1
+    }
+
+    fn leaves(&mut self, place: usize) -> bool {
+        self.open[place] -= 1;
+        self.open[place] == 0
+    }
+
+    fn forward(&mut self, marks: &[Mark], tell: &mut impl FnMut(Event, Alive)) {
+        if let Some(root) = self.place(Section::Root) {
+            self.have(root);
+        }
+        tell(Event::At(At::Begun), self.alive);
+        for mark in marks {
+            match *mark {
+                Mark::Enter(section) => {
+                    let Some(place) = self.place(section) else { continue };
+                    if !self.enters(place) {
+                        continue;
+                    }
+                    self.have(place);
+                    if let Some(next) = self.next(place) {
+                        self.gather_ahead(next);
+                    }
+                    tell(Event::At(At::BeforeForward(section)), self.alive);
+                }
+                Mark::Leave(section) => {
+                    let Some(place) = self.place(section) else { continue };
+                    if !self.leaves(place) {
+                        continue;
+                    }
+                    for unit in self.sections[place].1.clone() {
+                        if self.units[unit].reshard {
+                            self.give_back(unit);
+                        }
+                    }
+                    tell(Event::At(At::AfterForward(section)), self.alive);
+                }
+                Mark::Compute(compute) => tell(Event::Compute(compute), self.alive),
+            }
+        }
+        self.free_copied();
+        tell(Event::At(At::ForwardDone), self.alive);
+    }
+
+    /// `last` of its chunk, and `ends` the step.
+    fn backward(&mut self, marks: &[Mark], last: bool, ends: bool, tell: &mut impl FnMut(Event, Alive)) {
+        let reduces = last || !self.waits;
+        for mark in marks.iter().rev() {
+            match *mark {
+                Mark::Leave(section) => {
+                    let Some(place) = self.place(section) else { continue };
+                    if !self.enters(place) {
+                        continue;
+                    }
+                    self.have(place);
+                    self.free_copied();
+                    if let Some(before) = self.before(place) {
+                        self.gather_ahead(before);
+                    }
+                    tell(Event::At(At::BeforeBackward(section)), self.alive);
+                }
+                Mark::Enter(section) => {
+                    let Some(place) = self.place(section) else { continue };
+                    if !self.leaves(place) {
+                        continue;
+                    }
+                    let units = self.sections[place].1.clone();
+                    for &unit in &units {
+                        if reduces || !self.stays || self.units[unit].reshard {
+                            self.give_back(unit);
+                        }
+                    }
+                    units.iter().for_each(|&unit| self.settle(unit, reduces, tell));
+                    tell(Event::At(At::AfterBackward(section)), self.alive);
+                }
+                Mark::Compute(compute) => {
+                    tell(Event::Compute(compute), self.alive);
+                    self.make_gradients(compute);
+                }
+            }
+        }
+        if let Some(root) = self.place(Section::Root) {
+            let reduces = ends || !self.waits;
+            for unit in self.sections[root].1.clone() {
+                if ends || !self.stays {
+                    self.give_back(unit);
+                }
+                self.settle(unit, reduces, tell);
+            }
+            self.alive.reducing = Wide::ZERO;
+        }
+        if ends {
+            (0..self.units.len()).for_each(|unit| self.give_back(unit));
+            self.drop_ahead();
+            self.free_copied();
+            self.alive.reducing = Wide::ZERO;
+            self.reduced.fill(false);
+        }
+        tell(Event::At(At::BackwardDone), self.alive);
+    }
+
+    fn make_gradients(&mut self, compute: Compute) {
+        for (number, unit) in self.units.iter().enumerate() {
+            let outer = !matches!(unit.section, Section::Layer(_) | Section::Mtp(_));
+            let parts: &[usize] = match compute {
+                Compute::Embedding if outer => &[0],
+                Compute::Head if outer => &[if self.tied { 0 } else { 1 }],
+                Compute::Norm if outer => &[2],
+                Compute::Layer(layer) if unit.section == Section::Layer(layer) => &[0, 1, 2],
+                Compute::Mtp(module) if unit.section == Section::Mtp(module) => &[0, 1, 2],
+                _ => &[],
+            };
+            for &part in parts {
+                let gradients = &mut self.gradients[number][part];
+                // In the type of those that wait it is added to them at once.
+                let added = gradients.waiting && self.compute == self.reduce;
+                if !added && !std::mem::replace(&mut gradients.fresh, true) {
+                    self.alive.gradients += self.compute * unit.parts[part];
+                }
+            }
+        }
+    }
+
+    /// Adds a unit's gradients to those that wait, or reduces them.
+    fn settle(&mut self, number: usize, reduces: bool, tell: &mut impl FnMut(Event, Alive)) {
+        let unit = &self.units[number];
+        for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.parts) {
+            if gradients.fresh && (gradients.waiting || !reduces) {
+                gradients.fresh = false;
+                self.alive.gradients -= self.compute * elements;
+                if !std::mem::replace(&mut gradients.waiting, true) {
+                    self.alive.gradients += self.reduce * elements;
+                }
+            }
+        }
+        if !reduces || unit.shard == Wide::ZERO {
+            return;
+        }
+        let input = self.reduce * unit.whole;
+        self.alive.reducing = input;
+        tell(Event::At(At::Reducing(unit.section)), self.alive);
+        for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.parts) {
+            if std::mem::take(&mut gradients.fresh) {
+                self.alive.gradients -= self.compute * elements;
+            }
+            if std::mem::take(&mut gradients.waiting) {
+                self.alive.gradients -= self.reduce * elements;
+            }
+        }
+        let first = !std::mem::replace(&mut self.reduced[number], true);
+        let output = if first && self.direct { Wide::ZERO } else { self.reduce * unit.shard };
+        tell(Event::At(At::Summing(unit.section)), Alive { reducing: input + output, ..self.alive });
+    }
+}
+
+/// Tells of a step of a stage with these units and this pipeline: with each event what is there, behind it.
+pub fn step(
+    plan: &Plan,
+    stage: u64,
+    units: &[Gathered],
+    pipeline: &Pipeline,
+    mut tell: impl FnMut(&Action, Event, Alive),
+) {
+    let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
+    let chunks: Vec<Vec<Mark>> = chunks.iter().map(|chunk| marks(plan, chunk)).collect();
+    let mut step = Step::new(plan, units);
+    let mut done = vec![0; chunks.len()];
+    for action in actions(pipeline, stage) {
+        let chunk = action.chunk as usize;
+        let Some(marks) = chunks.get(chunk) else { continue };
+        let mut tell = |event: Event, alive: Alive| tell(&action, event, alive);
+        if action.kind == ActionKind::Forward {
+            step.forward(marks, &mut tell);
+            continue;
+        }
+        done[chunk] += 1;
+        let last = done[chunk] == pipeline.microbatches;
+        let ends = done.iter().all(|&done| done == pipeline.microbatches);
+        step.backward(marks, last, ends, &mut tell);
+    }
+}
+
+/// What the units of a rank of a stage hold at each moment of a step that the worker carries out.
+pub fn moments_of_units(plan: &Plan, stage: u64) -> Vec<(At, Alive)> {
+    let mut found = Vec::new();
+    let units = Gathered::of_stage(plan, stage);
+    step(plan, stage, &units, &Pipeline::of(plan), |_, event, alive| {
+        if let Event::At(at) = event {
+            found.push((at, alive));
+        }
+    });
+    found
+}
