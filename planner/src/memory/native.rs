@@ -37,16 +37,16 @@ fn joined(at: &Setting<'_>) -> Wide {
     if at.plan.layout.sp && at.tp > Wide::of(1) { at.size * at.full * at.hidden } else { Wide::ZERO }
 }
 
-/// The most of the backward of an MLP of `width` columns on this rank over what is saved.
-pub fn mlp_backward(at: &Setting<'_>, width: Wide) -> Wide {
+/// The most of the backward of an MLP of `width` columns on this rank over what is saved. Under FSDP2 a gradient stays until all of
+/// its unit are there, unless it is added to those that wait.
+pub fn mlp_backward(at: &Setting<'_>, width: Wide, added: bool) -> Wide {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
     let first = if at.plan.model.gated { 2 } else { 1 };
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
     let second_weight = if split { Wide::ZERO } else { weights };
-    // Under FSDP2 it stays until all of its unit are there.
-    let stays = if at.plan.runtime == Runtime::Fsdp2 { weights } else { Wide::ZERO };
+    let stays = if at.plan.runtime == Runtime::Fsdp2 && !added { weights } else { Wide::ZERO };
     // The second matrix: gradients of its output and input, and of its weight.
     let second = stream + joined + unit + second_weight;
     // The unit: the gradient of its output in place of the input that the second matrix gave back.
@@ -86,4 +86,17 @@ pub fn experts_backward(at: &Setting<'_>, routed: Wide, stream: Wide, width: Wid
     let back = at.stream() + 4 * tokens;
     let made = 2 * at.stream() + tokens + weights;
     middle.max(back).max(if is_split(at.plan) { weights } else { made })
+}
+
+/// Temporaries of the backward of a norm of the stream, beside its input, the gradient of its output and that of the stream. By
+/// single operations, as on a CPU, they are in fp32 at least: the normed values, the gradient where it is not in that type yet,
+/// what it is times the weight, three steps of what is made of that, and the result in its own type. One kernel has its result alone.
+pub fn norm_backward(at: &Setting<'_>) -> Wide {
+    const ON_GPU: Wide = Wide::of(3);
+    if at.plan.cluster.gpu.capacity_bytes.is_some() {
+        return ON_GPU * at.stream();
+    }
+    let exact = at.size.max(Wide::of(4));
+    let wide = at.stream() * exact / at.size.max(Wide::of(1));
+    if exact == at.size { 5 * wide } else { 6 * wide + at.stream() }
 }

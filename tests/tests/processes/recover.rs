@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use planner::wire::{Event, Recovered, Recovering};
+use planner::Plan;
+use planner::wire::{Event, Recovered, Recovering, Runtime};
 use serde_json::{Value, json};
 use system_tests::plans::four_ranks;
 use system_tests::process::Guarded;
@@ -182,6 +183,59 @@ async fn a_replica_is_lost_and_the_losses_are_those_of_a_run_that_never_failed()
     ensure!((began[0].global_batch, began[0].instead_of) == (4, None), "{began:?}");
     ensure!(began[0].from_step.is_some_and(|step| step + 1 == done.step), "{began:?} {done:?}");
     check_losses(&plan, &run)
+}
+
+/// A plan for FSDP2 of so many ranks, whose shards are uneven on three.
+fn sharded(ranks: u64) -> Value {
+    let mut plan = plan(24, 4);
+    plan["runtime"] = "fsdp2".into();
+    plan["layout"] = json!({});
+    plan["cluster"]["gpus_per_node"] = ranks.into();
+    plan["training"]["global_batch_size"] = 12.into();
+    plan
+}
+
+/// Bytes of weights, gradients and optimizer state that a rank has allocated, at each start.
+fn allocated(run: &Path, rank: u64) -> Result<Vec<[u64; 3]>> {
+    let of = |event| match event {
+        Event::Allocated(bytes) => Some([bytes.weights_bytes, bytes.gradients_bytes, bytes.optimizer_bytes]),
+        _ => None,
+    };
+    let all = records(&run.join(format!("rank-{rank:05}.log")))?;
+    Ok(all.into_iter().filter_map(|record| of(record.event)).collect())
+}
+
+/// What is predicted of a plan as the worker executes it.
+fn predicted(plan: &Value) -> Result<[u64; 3]> {
+    let resolved = Plan::resolve(&planner::parse_plan(&plan.to_string()).map_err(|all| anyhow!("{all:?}"))?);
+    let executed = resolved.plan.context("a plan")?.executed();
+    ensure!(executed.runtime == Some(Runtime::Fsdp2), "{:?}", executed.runtime);
+    let memory = planner::estimate(&executed).memory.context("an answer")?;
+    let class = memory.rank_classes.first().context("a rank")?;
+    Ok([class.weights_bytes, class.gradients_bytes, class.optimizer_bytes])
+}
+
+#[tokio::test]
+async fn what_fsdp2_shards_goes_on_over_the_ranks_that_are_left() -> Result<()> {
+    let plan = sharded(4);
+    for lost in [2, 0] {
+        let mut going = Going::start(&plan, &["--on-failure", "drop"])?;
+        going.trained(10).await?;
+        let killed = going.kill(&[lost])?;
+        let done = going.recovered(1, killed, &format!("drop, rank {lost} of 4 of FSDP2 killed")).await?;
+        going.ends(0)?;
+        let run = going.run()?;
+        let began = began(&run)?;
+        ensure!(began.len() == 1 && began[0].dead == [lost as u64] && began[0].world_size == 3, "{began:?}");
+        ensure!((began[0].dp, began[0].global_batch, began[0].instead_of) == (3, 12, None), "{began:?}");
+        ensure!(began[0].from_step.is_some_and(|step| step + 1 == done.step), "{began:?} {done:?}");
+        // Each keeps a fourth of everything, then a third: under its own rules ranks would keep whole weights.
+        let (before, after) = (predicted(&plan)?, predicted(&sharded(3))?);
+        ensure!(before[0] < after[0], "{before:?} {after:?}");
+        ensure!(allocated(&run, 1)? == [before, after], "{:?}, {before:?}, {after:?}", allocated(&run, 1)?);
+        check_losses_of(&plan, &run, 1)?;
+    }
+    Ok(())
 }
 
 #[tokio::test]

@@ -478,6 +478,10 @@ impl Units {
             now.waiting[parameter] = Some(sum);
             Ok(())
         };
+        let waiting = |&(parameter, _): &(usize, u64)| self.now.borrow().waiting[parameter].is_some();
+        if !reduces || unit.starts.iter().any(waiting) {
+            self.note(At::Adding(unit.planned.section), &[], &[])?;
+        }
         if !reduces {
             return unit.starts.iter().try_for_each(|&(parameter, _)| wait(parameter));
         }

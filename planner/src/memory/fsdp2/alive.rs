@@ -30,6 +30,8 @@ pub enum At {
     ForwardDone,
     /// A section's backward begins.
     BeforeBackward(Section),
+    /// A unit's gradients are about to be added to those that wait.
+    Adding(Section),
     /// A unit's gradients are about to be copied into the input of their reduction.
     Reducing(Section),
     /// They are reduced.
@@ -390,7 +392,7 @@ impl<'u> Step<'u> {
                 // In the type of those that wait it is added to them at once.
                 let added = gradients.waiting && self.compute == self.reduce;
                 if !added && !std::mem::replace(&mut gradients.fresh, true) {
-                    self.alive.gradients += self.compute * unit.parts[part];
+                    self.alive.gradients += self.compute * unit.computed.parts[part];
                 }
             }
         }
@@ -399,7 +401,13 @@ impl<'u> Step<'u> {
     /// Adds a unit's gradients to those that wait, or reduces them.
     fn settle(&mut self, number: usize, reduces: bool, tell: &mut impl FnMut(Event, Alive)) {
         let unit = &self.units[number];
-        for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.parts) {
+        if unit.shard == Wide::ZERO {
+            return;
+        }
+        if !reduces || self.gradients[number].iter().any(|gradients| gradients.waiting) {
+            tell(Event::At(At::Adding(unit.section)), self.alive);
+        }
+        for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.computed.parts) {
             if gradients.fresh && (gradients.waiting || !reduces) {
                 gradients.fresh = false;
                 self.alive.gradients -= self.compute * elements;
@@ -408,13 +416,13 @@ impl<'u> Step<'u> {
                 }
             }
         }
-        if !reduces || unit.shard == Wide::ZERO {
+        if !reduces {
             return;
         }
         let input = self.reduce * unit.whole;
         self.alive.reducing = input;
         tell(Event::At(At::Reducing(unit.section)), self.alive);
-        for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.parts) {
+        for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.computed.parts) {
             if std::mem::take(&mut gradients.fresh) {
                 self.alive.gradients -= self.compute * elements;
             }

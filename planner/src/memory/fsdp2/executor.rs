@@ -19,6 +19,20 @@ use crate::shard::fsdp::Section;
 use crate::units::Wide;
 use crate::wire::Granularity;
 
+/// The most of a layer's backward where each gradient is added to those that wait as soon as it is there.
+fn backward_adding(terms: &Terms<'_>, kind: LayerKind) -> Wide {
+    let (at, all) = (&terms.at, terms.layer(kind).backward);
+    match kind.mlp {
+        Mlp::Dense => {
+            let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
+            let keeping = native::mlp_backward(at, width, false);
+            // The MLP's is the most of the layer's, or another part's is.
+            if keeping == all { native::mlp_backward(at, width, true) } else { all }
+        }
+        Mlp::Moe | Mlp::Linear | Mlp::None => all,
+    }
+}
+
 /// One layer of a kind.
 pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
     let (at, known) = (&terms.at, terms.layer(kind));
@@ -62,7 +76,7 @@ struct Walk<'a> {
     at: Setting<'a>,
     units: &'a [Gathered],
     chunks: Vec<Chunk>,
-    layers: Vec<(LayerKind, TorchLayer)>,
+    layers: Vec<(LayerKind, TorchLayer, Wide)>,
     module: TorchLayer,
     head: HeadBytes,
     param: Wide,
@@ -82,12 +96,12 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     let (plan, at) = (terms.at.plan, terms.at);
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
-    let mut layers: Vec<(LayerKind, TorchLayer)> = Vec::new();
+    let mut layers: Vec<(LayerKind, TorchLayer, Wide)> = Vec::new();
     for kind in
         chunks.iter().flat_map(|chunk| chunk.layers.clone()).map(|number| plan.model.layer_kind(number))
     {
-        if !layers.iter().any(|(known, _)| *known == kind) {
-            layers.push((kind, layer(terms, kind)));
+        if !layers.iter().any(|(known, ..)| *known == kind) {
+            layers.push((kind, layer(terms, kind), backward_adding(terms, kind)));
         }
     }
     let settings = &plan.layout.fsdp;
@@ -122,7 +136,20 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
 impl Walk<'_> {
     fn layer(&self, number: u64) -> TorchLayer {
         let kind = self.at.plan.model.layer_kind(number);
-        self.layers.iter().find(|(known, _)| *known == kind).map(|(_, layer)| *layer).unwrap_or_default()
+        self.layers.iter().find(|(known, ..)| *known == kind).map(|(_, layer, _)| *layer).unwrap_or_default()
+    }
+
+    /// The most of a layer's backward in this micro batch.
+    fn backward_of(&self, compute: Compute, bytes: &TorchLayer, chunk: usize) -> Wide {
+        let Compute::Layer(number) = compute else { return bytes.backward };
+        let kind = self.at.plan.model.layer_kind(number);
+        let known = self.layers.iter().find(|(known, ..)| *known == kind);
+        known.filter(|_| self.adds(chunk)).map_or(bytes.backward, |&(_, _, adding)| adding)
+    }
+
+    /// Whether gradients are added to those that wait as soon as they are there.
+    fn adds(&self, chunk: usize) -> bool {
+        self.waits && self.added && self.backwards.get(chunk).is_some_and(|&done| done > 0)
     }
 
     /// What a chunk saves for a micro batch.
@@ -172,7 +199,7 @@ impl Walk<'_> {
     /// Elements of the output layer.
     fn of_output(&self) -> Wide {
         let part = usize::from(!self.at.plan.model.tied_embeddings);
-        self.units.iter().map(|unit| unit.parts[part]).sum()
+        self.units.iter().map(|unit| unit.computed.parts[part]).sum()
     }
 
     /// Backward of a part, before its gradients are counted among what waits for a reduction.
@@ -186,9 +213,10 @@ impl Walk<'_> {
         }
         let Some(bytes) = self.of(compute) else { return };
         let recomputed = bytes.whole.saturating_sub(bytes.saved.total());
-        self.note("backward", self.live, alive, recomputed + bytes.backward);
+        let most = self.backward_of(compute, &bytes, chunk);
+        self.note("backward", self.live, alive, recomputed + most);
         self.live = self.live - bytes.saved;
-        // All of the unit's gradients, its input and that of its first matrices, and gradients of them.
+        // The first norm's, beside all of the unit's gradients: its input, the gradient of its output and that of the stream.
         let section = match compute {
             Compute::Layer(number) => Section::Layer(number),
             Compute::Mtp(number) => Section::Mtp(number),
@@ -196,17 +224,14 @@ impl Walk<'_> {
         };
         let stream = self.at.stream();
         let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
-        self.note("backward", self.live + Saved::of(Part::Norms, 2 * stream), end, 4 * stream);
+        let norm = native::norm_backward(&self.at);
+        self.note("backward", self.live + Saved::of(Part::Norms, 3 * stream), end, norm);
     }
 
-    /// Gradients of a section that a backward makes: all, or one at a time where they are added to those that wait.
+    /// Gradients of a section that a backward makes, where they are not added to those that wait.
     fn fresh(&self, section: Section, chunk: usize) -> Wide {
-        let units = self.units.iter().filter(|unit| unit.section == section);
-        let waiting = self.waits && self.added && self.backwards.get(chunk).is_some_and(|&done| done > 0);
-        match waiting {
-            true => self.param * units.map(|unit| unit.largest).max().unwrap_or(Wide::ZERO),
-            false => units.flat_map(|unit| unit.parts).map(|elements| self.param * elements).sum(),
-        }
+        let units = self.units.iter().filter(|unit| unit.section == section && !self.adds(chunk));
+        units.map(|unit| self.param * unit.computed.all()).sum()
     }
 
     /// What follows a section's backward, or a chunk's.
@@ -217,12 +242,12 @@ impl Walk<'_> {
             At::Reducing(_) | At::Summing(_) => {
                 self.note("backward", self.live + Saved::of(Part::Norms, stream), alive, stream);
             }
-            At::AfterBackward(section) if self.waits && self.backwards.get(chunk) == Some(&0) => {
-                // The last is copied while it is still there.
+            At::Adding(section) if !self.adds(chunk) => {
+                // The first are copied, the others are brought into the type of those that wait, one by one.
                 let of_section = self.units.iter().filter(|unit| unit.section == section);
-                let largest = of_section.map(|unit| unit.largest).max().unwrap_or(Wide::ZERO);
-                let copied = self.param.max(self.reduce) * largest;
-                self.note("backward", self.live + Saved::of(Part::Norms, stream), alive, copied + stream);
+                let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
+                let saved = self.live + Saved::of(Part::Norms, stream);
+                self.note("backward", saved, alive, self.reduce * largest);
             }
             At::BackwardDone => {
                 if let Some(done) = self.backwards.get_mut(chunk) {

@@ -30,10 +30,27 @@ pub struct Gathered {
     pub largest: Wide,
     /// Of a rank's shard.
     pub shard: Wide,
-    /// Of its parameters, whole and without padding: of the embedding, of the output layer, of all else.
-    pub parts: [Wide; 3],
+    /// Of its parameters as the worker computes with them, without padding.
+    pub computed: Computed,
     /// Ranks that it is gathered from.
     pub members: u64,
+}
+
+/// Elements of a unit's parameters as the worker computes with them: of what the plan cuts over tensor-parallel ranks by other rules
+/// than its own it uses a part, and matrices that read the same are one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Computed {
+    /// Of the embedding, of the output layer, of all else.
+    pub parts: [Wide; 3],
+    /// Of the largest.
+    pub largest: Wide,
+}
+
+impl Computed {
+    /// Of all of them.
+    pub fn all(&self) -> Wide {
+        self.parts.iter().sum()
+    }
 }
 
 impl Gathered {
@@ -44,11 +61,10 @@ impl Gathered {
         let with = |(unit, section): (&Unit, Section)| Gathered::of(&mesh, unit, section);
         let mut found: Vec<Gathered> = units.iter().zip(sections(&units)).map(with).collect();
         if plan.is_computed_by_the_worker()
-            && mesh.tp > 1
             && let Some(computed) = computed_by_the_worker(plan, &mesh, stage)
         {
             let kept = found.iter_mut().filter(|unit| unit.shard > Wide::ZERO);
-            kept.zip(computed).for_each(|(unit, parts)| unit.parts = parts);
+            kept.zip(computed).for_each(|(unit, computed)| unit.computed = computed);
         }
         found
     }
@@ -67,13 +83,11 @@ impl Gathered {
             head: Wide::ZERO,
             largest: Wide::ZERO,
             shard: Wide::ZERO,
-            parts: [Wide::ZERO; 3],
+            computed: Computed::default(),
             members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
         };
         for placed in &unit.params {
             let buffer = Wide::from(placed.gather_buffer(mesh, &slots));
-            let part = part_of(placed.parameter.module);
-            found.parts[part] += Wide::from(placed.gathered_elements(mesh, &slots));
             found.shard += Wide::from(placed.padded_elements(mesh, &slots));
             found.largest = found.largest.max(buffer);
             if wrapped {
@@ -89,26 +103,23 @@ impl Gathered {
     }
 }
 
-/// Elements of each unit's parts that a tensor-parallel rank of the worker computes with: of what the plan cuts by other rules than
-/// its own it uses a part.
-fn computed_by_the_worker(plan: &Plan, mesh: &Mesh, stage: u64) -> Option<Vec<[Wide; 3]>> {
+/// What of each unit a rank of the worker computes with.
+fn computed_by_the_worker(plan: &Plan, mesh: &Mesh, stage: u64) -> Option<Vec<Computed>> {
     let native = Plan::resolve(&computed_with(plan)).plan?;
     let shards = native.rank_shards(stage * mesh.stage());
     let of = |unit: &CarriedUnit| {
-        let mut parts = [Wide::ZERO; 3];
+        let mut computed = Computed::default();
         for shard in unit.parameters.iter().filter_map(|&number| shards.params.get(number)) {
-            parts[part_of(shard.module)] += Wide::from(shard.elements());
+            let elements = Wide::from(shard.elements());
+            let part = match shard.module {
+                Module::Embedding => 0,
+                Module::Head => 1,
+                _ => 2,
+            };
+            computed.parts[part] += elements;
+            computed.largest = computed.largest.max(elements);
         }
-        parts
+        computed
     };
     Some(carried_out(plan, &shards).ok()?.units.iter().map(of).collect())
-}
-
-/// The part of a unit that a module's parameters are in.
-fn part_of(module: Module) -> usize {
-    match module {
-        Module::Embedding => 0,
-        Module::Head => 1,
-        _ => 2,
-    }
 }

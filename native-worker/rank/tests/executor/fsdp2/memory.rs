@@ -21,10 +21,11 @@ fn large(case: &Case, dtype: &str) -> (Value, u64) {
     (plan, world)
 }
 
-/// How far a predicted peak may be below and above the measured one. Of a pipeline's stages the planner takes all gradients that
-/// wait to be there in forward, which with few micro batches they are not yet.
+/// How far a predicted peak may be below and above the measured one. How many tokens an expert gets follows from the data; of an
+/// interleaved schedule more is predicted than is there.
 fn range(case: &Case) -> (f64, f64) {
-    if case.pp > 1 { (-0.03, 0.14) } else { (-0.04, 0.02) }
+    let interleaved = case.also.iter().any(|also| also.contains("vpp"));
+    (if case.model == Model::Experts { -0.02 } else { -0.011 }, if interleaved { 0.025 } else { 0.01 })
 }
 
 #[test]
@@ -48,9 +49,10 @@ fn bytes_are_predicted() {
                         "rank {rank} of {world}, {dtype}, {case:?}"
                     );
                     let off = class.peak_allocated_bytes as f64 / found.peak_allocated_bytes as f64 - 1.0;
-                    eprintln!(
-                        "OFF {off:+.4} {} {} step {} rank {rank} {dtype} {case:?} {:?}",
-                        class.peak_allocated_bytes, found.peak_allocated_bytes, step.step, step.phase_peaks
+                    let (low, high) = range(case);
+                    assert!(
+                        (low..=high).contains(&off),
+                        "{off:+.3} on rank {rank} of {world}, {dtype}, {case:?}"
                     );
                     lines.push(off);
                 }
@@ -58,8 +60,9 @@ fn bytes_are_predicted() {
         }
     }
     lines.sort_by(f64::total_cmp);
+    let near = lines.iter().filter(|off| off.abs() <= 0.01).count();
     eprintln!(
-        "{} peaks: predicted over measured {:+.3} to {:+.3}, median {:+.3}",
+        "{} peaks, {near} of them within 1 %: predicted over measured {:+.3} to {:+.3}, median {:+.4}",
         lines.len(),
         lines[0],
         lines[lines.len() - 1],
