@@ -222,7 +222,7 @@ impl Units {
         let gathered = storages.sum::<anyhow::Result<u64>>()?;
         // What one rank has for itself is a view of what it keeps.
         let of_gathers = now.copied.iter().chain(now.ahead.iter().flat_map(|(_, gathers)| gathers));
-        let gathering = of_gathers.map(|gather| gather.owned_bytes()).sum();
+        let gathering = of_gathers.map(Gather::owned_bytes).sum();
         let gradients = now.fresh.iter().chain(&now.waiting).chain(gradients).flatten().map(bytes).sum();
         let reducing = now.reducing.iter().chain(sums.iter().copied()).map(bytes).sum();
         watched.push((at, [gathered, gathering, gradients, reducing]));
@@ -238,9 +238,8 @@ impl Units {
     /// # Errors
     /// When a collective fails.
     pub fn begin(&self, buffers: &[Buffer], world: &dyn Collectives) -> anyhow::Result<()> {
-        match self.section(Section::Root) {
-            Some(root) => self.have(root, buffers, world)?,
-            None => {}
+        if let Some(root) = self.section(Section::Root) {
+            self.have(root, buffers, world)?;
         }
         self.note(At::Begun, &[], &[])
     }
