@@ -5,6 +5,7 @@
 //! SHARDPLAN_TORCH as the system tests have them; of the cases only those whose name has WORD. The first two steps of a run are
 //! not counted.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -132,12 +133,18 @@ fn main() -> Result<()> {
         rounds > 0 && steps > WARM_UP as u64,
         "nothing is left to count of {rounds} rounds of {steps} steps"
     );
-    println!(
+    let mut out = std::io::stdout();
+    writeln!(
+        out,
         "tokens/s: median over {rounds} rounds of each one's median over {} steps, least and most",
         steps - 2
-    );
-    println!("| | ranks | worker | torch over gloo | worker / torch, median of rounds, least and most |");
-    println!("|---|--:|--:|--:|--:|");
+    )?;
+    writeln!(
+        out,
+        "| | ranks | worker | torch over gloo | worker / torch, median of rounds, least and most |"
+    )?;
+    writeln!(out, "|---|--:|--:|--:|--:|")?;
+    out.flush()?;
     for case in cases().iter().filter(|case| case.name.contains(word)) {
         let plan = case.plan(steps);
         let (mut own, mut others, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
@@ -159,14 +166,15 @@ fn main() -> Result<()> {
             let middle = median(values);
             format!("{middle:.places$} ({:.places$} to {:.places$})", values[0], values[values.len() - 1])
         };
-        println!(
+        writeln!(
+            out,
             "| {} | {} | {} | {} | {} |",
             case.name,
             case.ranks,
             said(&mut own, 0),
             said(&mut others, 0),
             said(&mut ratios, 2)
-        );
+        )?;
     }
     Ok(())
 }

@@ -61,11 +61,9 @@ fn llama_3_8b_over_eight() {
         })
     };
     assert!(beside((layer + head) * 2), "{moments:#?}");
+    // torch gives a unit back before it reduces its gradients (`FSDPParamGroup.post_backward`), the root too.
     let last = moments.iter().find(|moment| moment.phase == "reduction").unwrap();
-    assert_eq!(
-        [last.unsharded, last.gradients, last.temporaries].map(u64::from),
-        [root * 2, root * 2, root * 4]
-    );
+    assert_eq!([last.unsharded, last.gradients, last.temporaries].map(u64::from), [0, root * 2, root * 4]);
 }
 
 #[test]
