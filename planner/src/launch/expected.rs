@@ -1,24 +1,18 @@
 //! What is predicted of the run that a script starts, held against what the job is given.
 
-use super::options::{Body, Task};
+use super::options::Body;
 use super::saving::duration;
 use super::writer::Writer;
 use crate::finding::Finding;
 use crate::memory;
 use crate::model::Balance;
-use crate::time;
+use crate::units::Bytes;
 use crate::wire::Verdict;
 
 /// Notes what a person should know before the job waits in a queue: that it would run out of memory or of time, and that nothing
 /// balances its routers.
 pub fn check(writer: &mut Writer<'_>) {
-    let options = writer.options;
-    let trains = match options.body {
-        Body::Worker | Body::Mlm | Body::Automodel | Body::Torchtitan => true,
-        Body::Bridge => options.task == Task::Train,
-        Body::Command => false,
-    };
-    if !trains {
+    if !writer.options.trains() {
         return;
     }
     let notes = [too_large(writer), too_long(writer), unbalanced(writer)];
@@ -27,22 +21,19 @@ pub fn check(writer: &mut Writer<'_>) {
 
 fn too_large(writer: &Writer<'_>) -> Option<Finding> {
     let plan = writer.runs_as();
-    let memory = memory::answer(&plan);
+    let memory = memory::answer(plan);
     let capacity = memory.capacity_bytes.filter(|_| memory.verdict == Verdict::No)?;
-    let gib = |bytes: u64| bytes as f64 / f64::from(1u32 << 30);
     let message = format!(
-        "the run would take {:.2} GiB of a GPU that has {:.2}: it ends in an out-of-memory error; `shardplan advice` says what would fit",
-        gib(memory.peak_bytes),
-        gib(capacity)
+        "the run would take {:.2} GiB of a GPU that has {:.2}: it ends in an out-of-memory error; `shardplan estimate --advice` says what would fit",
+        Bytes(memory.peak_bytes).gib(),
+        Bytes(capacity).gib()
     );
     Some(Finding::warning("cluster.gpu", plan.cluster.gpu.id, message).rule("a job fits its GPUs"))
 }
 
 fn too_long(writer: &Writer<'_>) -> Option<Finding> {
-    let plan = writer.runs_as();
-    let step = time::answer(&plan).0.map(|time| time.step_seconds)?;
-    let (steps, limit) = (plan.run.steps, writer.limit()?);
-    let all = step * steps as f64;
+    let (steps, limit) = (writer.plan.run.steps, writer.limit()?);
+    let all = writer.step_seconds()? * steps as f64;
     let message = format!(
         "{steps} steps take about {} as predicted, and the job ends after {}: give `time` of the site, or go on in another job",
         duration(all),

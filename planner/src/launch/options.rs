@@ -138,6 +138,17 @@ pub struct ScriptOptions {
     pub strict: bool,
 }
 
+impl ScriptOptions {
+    /// Whether what they run trains the plan's model, as far as it is known.
+    pub fn trains(&self) -> bool {
+        match self.body {
+            Body::Worker | Body::Mlm | Body::Automodel | Body::Torchtitan => true,
+            Body::Bridge => self.task == Task::Train,
+            Body::Command => false,
+        }
+    }
+}
+
 /// An environment that one task of a job makes for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TaskEnvironment {

@@ -4,8 +4,6 @@
 //! last checkpoint; so every training saves into the job's own folder by its framework's own options, and goes on from
 //! there.
 
-use std::borrow::Cow;
-
 use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
@@ -45,19 +43,13 @@ impl Writer<'_> {
     }
 
     fn find_saving(&self) -> Option<Saving> {
-        let options = self.options;
-        let trains = match options.body {
-            Body::Bridge => options.task == Task::Train,
-            Body::Mlm | Body::Automodel | Body::Torchtitan => true,
-            Body::Worker => self.plan.run.checkpoint.is_some(),
-            Body::Command => false,
-        };
-        if !trains {
+        let never = self.options.body == Body::Worker && self.plan.run.checkpoint.is_none();
+        if never || !self.options.trains() {
             return None;
         }
         let plan = self.plan;
         let steps = plan.run.steps.max(1);
-        let step = time::answer(plan).0.map(|time| time.step_seconds).filter(|seconds| *seconds > 0.0);
+        let step = self.step_seconds();
         let limit = self.limit().map_or(f64::INFINITY, |seconds| seconds as f64);
         let interval = plan
             .run
@@ -75,17 +67,26 @@ impl Writer<'_> {
             (None, None) => steps.div_ceil(WITHOUT_TIME),
         };
         let every = every.clamp(1, steps);
-        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(&self.runs_as()).seconds);
+        let needed = LEAST_MARGIN + 2.0 * (step.unwrap_or(0.0) + time::saving(self.runs_as()).seconds);
         let minutes = (needed / 60.0).ceil().min((limit / 240.0).floor()).max(1.0);
         let margin = (minutes * 60.0).min(limit / 2.0) as u64;
         Some(Saving { every, seconds: step.map(|step| step * every as f64), margin })
     }
 
     /// The plan as what the script starts runs it.
-    pub(super) fn runs_as(&self) -> Cow<'_, Plan> {
-        let executed = || Plan::resolve(&self.plan.executed()).plan;
-        let of_worker = if self.options.body == Body::Worker { executed() } else { None };
-        of_worker.map_or(Cow::Borrowed(self.plan), Cow::Owned)
+    pub(super) fn runs_as(&self) -> &Plan {
+        let executed = || Plan::resolve(&self.plan.executed()).plan.map(Box::new);
+        let of_worker =
+            self.executed.get_or_init(|| if self.options.body == Body::Worker { executed() } else { None });
+        of_worker.as_deref().unwrap_or(self.plan)
+    }
+
+    /// Predicted seconds of a step of that; none where nothing predicts it.
+    pub(super) fn step_seconds(&self) -> Option<f64> {
+        *self.step.get_or_init(|| {
+            let time = time::answer(self.runs_as()).0;
+            time.map(|time| time.step_seconds).filter(|seconds| *seconds > 0.0)
+        })
     }
 
     /// Whether the command is told to save and end after a time: where it can be, and no signal is sent instead.
@@ -118,7 +119,7 @@ impl Writer<'_> {
         let Some(saving) = self.saving() else { return String::new() };
         let steps = self.plan.run.steps.max(1);
         let count = steps.div_ceil(saving.every);
-        let bytes = time::checkpoint_bytes(&self.runs_as());
+        let bytes = time::checkpoint_bytes(self.runs_as());
         let often = match saving.seconds {
             _ if saving.every == steps => format!("at the end of {steps} steps"),
             None => format!("every {} of {steps} steps and at the end", saving.every),

@@ -27,6 +27,10 @@ pub struct Writer<'a> {
     notes: Vec<String>,
     /// How the run saves, once somebody has asked.
     pub(super) saving: OnceCell<Option<Saving>>,
+    /// The plan as the worker runs it, where the script starts that, once somebody has asked.
+    pub(super) executed: OnceCell<Option<Box<Plan>>>,
+    /// Predicted seconds of a step of what is run, once somebody has asked.
+    pub(super) step: OnceCell<Option<f64>>,
 }
 
 impl<'a> Writer<'a> {
@@ -34,7 +38,8 @@ impl<'a> Writer<'a> {
     pub fn new(plan: &'a Plan, site: &'a Site, options: &'a ScriptOptions) -> Self {
         let reduced = failures::reduced(plan, options);
         let (findings, notes, saving) = (Vec::new(), Vec::new(), OnceCell::new());
-        let mut writer = Writer { plan, site, options, reduced, findings, notes, saving };
+        let (executed, step) = (OnceCell::new(), OnceCell::new());
+        let mut writer = Writer { plan, site, options, reduced, findings, notes, saving, executed, step };
         writer.check_site();
         writer.check_options();
         writer
