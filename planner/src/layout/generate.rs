@@ -58,7 +58,7 @@ type Splits = BTreeMap<(u64, u64), Split>;
 /// The shape with one layout, everything that follows from it at its default.
 fn with<'a>(shape: &Shape<'a>, choice: Choice, splits: &mut Splits) -> Shape<'a> {
     let mut tried = shape.clone();
-    let layout = &mut tried.layout;
+    let layout = tried.layout.to_mut();
     (layout.tp, layout.cp, layout.pp, layout.vpp) = (choice.tp, choice.cp, choice.pp, choice.vpp);
     (layout.ep, layout.etp) = (choice.ep, choice.etp);
     layout.sp = choice.tp > 1;
@@ -68,7 +68,7 @@ fn with<'a>(shape: &Shape<'a>, choice: Choice, splits: &mut Splits) -> Shape<'a>
     let split = splits
         .entry((choice.pp, choice.vpp))
         .or_insert_with(|| Split::usual(&tried.layout, tried.architecture));
-    split.put(&mut tried.layout);
+    split.put(tried.layout.to_mut());
     tried
 }
 
@@ -109,7 +109,8 @@ pub fn valid_layouts(plan: &Plan) -> Vec<Choice> {
                     let mut tried = with(Choice { vpp, ..choice });
                     for &(ep, etp) in &experts {
                         let choice = Choice { vpp, ep, etp, ..choice };
-                        (tried.layout.ep, tried.layout.etp) = (ep, etp);
+                        let layout = tried.layout.to_mut();
+                        (layout.ep, layout.etp) = (ep, etp);
                         if broken(&tried).is_empty() {
                             let world = shape.world;
                             found.push(Choice {
@@ -137,7 +138,8 @@ fn expert_sizes(shape: &Shape<'_>) -> Vec<(u64, u64)> {
     let mut found = Vec::new();
     for ep in shape.candidates("layout.ep") {
         for etp in shape.candidates("layout.etp") {
-            (tried.layout.ep, tried.layout.etp) = (ep, etp);
+            let layout = tried.layout.to_mut();
+            (layout.ep, layout.etp) = (ep, etp);
             if broken(&tried).iter().all(|violation| !matches!(violation.field, "layout.ep" | "layout.etp")) {
                 found.push((ep, etp));
             }

@@ -292,7 +292,7 @@ fn stage_rules(shape: &Shape<'_>, broken: &mut Broken) {
     if layout.pp > 1_048_576 {
         return; // already a broken world rule; the vectors below would be huge
     }
-    let whole = Layout { vpp: 1, ..layout.clone() };
+    let whole = Layout { vpp: 1, ..Layout::clone(layout) };
     let stages_fit = layout.pipeline.is_some() || layers_of_stage(&whole, layers, 0).is_some();
     broken.require(stages_fit, "layout.pp", layout.pp, STAGE_RULE, || {
         format!("{layers} layers{} can't be split evenly over pp {}", describe_extra(layout), layout.pp)

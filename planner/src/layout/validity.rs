@@ -1,6 +1,8 @@
 //! Which layouts a framework accepts: broken rules as findings with the value, the rule and the nearest values that
 //! satisfy it.
 
+use std::borrow::Cow;
+
 use super::{Layout, Split};
 use serde_json::Value;
 
@@ -19,7 +21,7 @@ pub struct Shape<'a> {
     /// The framework.
     pub runtime: Runtime,
     /// The layout; `dp` and `edp` are ignored.
-    pub layout: Layout,
+    pub layout: Cow<'a, Layout>,
     /// Ranks in all.
     pub world: u64,
     /// What each rank has.
@@ -46,7 +48,7 @@ impl<'a> Shape<'a> {
         Shape {
             architecture: &plan.model,
             runtime: plan.runtime,
-            layout: plan.layout.clone(),
+            layout: Cow::Borrowed(&plan.layout),
             world: plan.world_size(),
             gpu: plan.cluster.gpu,
             training,
@@ -58,7 +60,7 @@ impl<'a> Shape<'a> {
     }
 
     fn set(&mut self, field: &str, value: u64) {
-        let layout = &mut self.layout;
+        let layout = self.layout.to_mut();
         match field {
             "layout.tp" => layout.tp = value,
             "layout.cp" => layout.cp = value,
@@ -86,7 +88,7 @@ impl<'a> Shape<'a> {
     /// Splits the layers anew over the stages that there are now, unless somebody said how.
     pub(super) fn split(&mut self) {
         if self.layout.splitter.is_some() {
-            Split::usual(&self.layout, self.architecture).put(&mut self.layout);
+            Split::usual(&self.layout, self.architecture).put(self.layout.to_mut());
         }
     }
 
@@ -201,7 +203,8 @@ fn nearest(shape: &Shape<'_>, field: &str) -> Vec<u64> {
         let mut tried = shape.clone();
         tried.set(field, candidate);
         // Sequence parallel follows tp unless it was asked for, so it is not held against a candidate.
-        tried.layout.sp = tried.layout.sp && tried.layout.tp > 1;
+        let layout = tried.layout.to_mut();
+        layout.sp = layout.sp && layout.tp > 1;
         broken(&tried).iter().all(|violation| violation.field != field)
     };
     nearest_values(value, shape.candidates(field).into_iter().filter(accepted), 2)
@@ -223,7 +226,7 @@ pub(crate) fn first_broken_alone(shape: &Shape<'_>) -> Option<(&'static str, &'s
 fn nearest_kinds(shape: &Shape<'_>) -> Vec<&'static str> {
     let accepted = |kind: &CpKind| {
         let mut tried = shape.clone();
-        tried.layout.cp_kind = *kind;
+        tried.layout.to_mut().cp_kind = *kind;
         broken(&tried).iter().all(|violation| violation.field != "layout.cp_kind")
     };
     CpKind::ALL.into_iter().filter(accepted).map(CpKind::name).take(2).collect()

@@ -255,12 +255,17 @@ impl Architecture {
 
     /// Every mixer that some layer has.
     pub fn mixers(&self) -> Vec<MixerRef<'_>> {
-        let mut numbers: Vec<Option<u64>> = match self.pattern.as_slice() {
-            [] => vec![Some(0)],
-            runs => runs.iter().map(|run| run.mixer).collect(),
-        };
+        // A pattern has hundreds of runs and a handful of mixers.
+        let mut numbers: Vec<Option<u64>> = Vec::new();
+        for run in &self.pattern {
+            if !numbers.contains(&run.mixer) {
+                numbers.push(run.mixer);
+            }
+        }
+        if self.pattern.is_empty() {
+            numbers.push(Some(0));
+        }
         numbers.sort_unstable();
-        numbers.dedup();
         numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind::new(mixer, Mlp::None))).collect()
     }
 }

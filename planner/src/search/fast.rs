@@ -123,7 +123,7 @@ impl Grids<'_> {
     /// costs; and context parallelism makes rows fewer and sends more. So the largest micro batch bounds all others, and without
     /// context parallelism it bounds all parts that differ in that alone.
     fn is_hopeless_whatever_the_batch(&mut self, tables: &mut Tables, sp: bool) -> bool {
-        if !self.sink.dismisses() || !tables.are_whole {
+        if !self.sink.knows_enough() || !tables.are_whole {
             return false;
         }
         let mut sizes = [1, self.part.cp].into_iter();
@@ -164,7 +164,7 @@ impl Grids<'_> {
 
     /// Seconds of the part at work with the plan's micro batch, where they bound every pipeline's step and that is asked for.
     fn times_of_all(&mut self, tables: &mut Tables, sp: bool) -> Option<Times> {
-        if !self.sink.only_first() || !tables.are_whole {
+        if !self.sink.knows_enough() || !tables.are_whole {
             return None;
         }
         self.set_grid(1, sp);
@@ -209,7 +209,7 @@ impl Grids<'_> {
             row.fill_elements(self.plan, &tables.kinds, &mut blocks);
             let states = row.elements.iter().map(|elements| GridTerms::new(self.plan, elements));
             let states = states.collect();
-            let inputs = time::inputs(self.plan, tables.clock.profile);
+            let inputs = time::inputs_at_least(self.plan, tables.clock.profile);
             found.push(Grid {
                 dp: self.plan.layout.dp,
                 pipe: inputs.pipe(),
@@ -356,7 +356,7 @@ impl Grids<'_> {
 
     /// The seconds of a micro batch.
     pub(super) fn times(&self, clock: &Clock) -> Times {
-        let inputs = time::inputs(self.plan, clock.profile);
+        let inputs = time::inputs_at_least(self.plan, clock.profile);
         let works = Works::new(&clock.machine, &inputs.split(), &inputs.manner(), &clock.shape);
         let of = |(again, &host_share): (&Option<Recompute>, &f64)| match again {
             Some(again) => (*again, host_share, Whole::of(&clock.machine, &works, again, host_share)),

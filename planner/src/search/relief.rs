@@ -320,7 +320,7 @@ impl Search {
     /// many, and chunks and micro batches only take more memory, so one of each is tried unless they are asked for. A faster
     /// plan may fit, too.
     fn fitting(&self, change: &dyn Fn(&mut Axes)) -> Option<Fitting> {
-        let mut request = self.request().clone();
+        let mut request = Request { only_first: true, only_fitting: true, ..self.request().clone() };
         request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
         for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
             axis.get_or_insert(Axis::Fixed(1));

@@ -42,6 +42,9 @@ pub struct Request {
     /// early as bounds allow. Counts and the front are of what was looked at.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub only_first: bool,
+    /// Whether what is too large says nothing: with `only_first`, whether anything fits is all that is asked.
+    #[serde(skip)]
+    pub only_fitting: bool,
 }
 
 const fn version() -> u32 {
@@ -61,6 +64,7 @@ impl Request {
             prices: BTreeMap::new(),
             limits: Limits::default(),
             only_first: false,
+            only_fitting: false,
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Sink {
     most: usize,
     /// Whether only the first row is wanted.
     only_first: bool,
+    /// Whether what does not fit says nothing.
+    only_fitting: bool,
     classes: Classes,
     valid: u64,
     computed: u64,
@@ -195,6 +197,7 @@ impl Sink {
             far: room.capacity.saturating_mul(FAR),
             most,
             only_first: search.request.only_first,
+            only_fitting: search.request.only_fitting,
             classes: search.space.corners.get(corner)?.classes.clone(),
             valid: 0,
             computed: 0,
@@ -272,9 +275,14 @@ impl Sink {
         self.only_first
     }
 
-    /// Whether only the first row is wanted, and something fits: what can't be valid is not even counted then.
+    /// Whether only the first row is wanted, and it is one that fits: what can't be valid is not even counted then.
     pub fn dismisses(&self) -> bool {
-        self.only_first && self.fits.first.is_some()
+        self.only_first && (self.only_fitting || self.fits.first.is_some())
+    }
+
+    /// Whether [`Sink::is_hopeless`] can hold of anything: enough plans that fit are known.
+    pub fn knows_enough(&self) -> bool {
+        self.only_first && self.fits.worst.is_some()
     }
 
     /// Whether nothing that takes so many seconds at least can matter for the first row, whatever its memory is: enough
@@ -287,7 +295,7 @@ impl Sink {
     /// Whether a candidate of a group that is not the smallest would change nothing but counts.
     #[inline]
     fn beats(&mut self, group: Option<Group>, least: f64, peak_bytes: u64) -> bool {
-        if self.only_first && self.fits.first.is_some() && group != Some(Group::Fits) {
+        if self.dismisses() && group != Some(Group::Fits) {
             return true;
         }
         match group {

@@ -345,7 +345,7 @@ struct Timed<'a> {
 
 impl<'a> Timed<'a> {
     fn of(plan: &Plan, clock: &'a Clock, times: &'a Times) -> Timed<'a> {
-        let inputs = time::inputs(plan, clock.profile);
+        let inputs = time::inputs_at_least(plan, clock.profile);
         let stages = Stages::of(&clock.shape, &plan.layout);
         Timed { clock, times, stages, pipe: inputs.pipe(), data: inputs.data() }
     }

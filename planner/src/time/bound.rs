@@ -140,7 +140,7 @@ mod tests {
 
     use super::*;
     use crate::plan::{Plan, parse_plan};
-    use crate::time::{constants, inputs, profile, recompute, setup, step_of};
+    use crate::time::{constants, inputs_at_least, profile, recompute, setup, step_of};
 
     fn check(preset: &str, nodes: u64, layout: &serde_json::Value, micro: u64, again: &str) -> f64 {
         let mut training = json!({"global_batch_size": 16 * nodes, "micro_batch_size": micro});
@@ -151,7 +151,7 @@ mod tests {
             "cluster": {"gpu": "h100-sxm", "nodes": nodes}, "training": training, "layout": layout});
         let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
         let plan = plan.plan.unwrap_or_else(|| panic!("{:?}", plan.findings));
-        let (setup, inputs) = (setup(&plan).unwrap(), inputs(&plan, profile(&plan).unwrap()));
+        let (setup, inputs) = (setup(&plan).unwrap(), inputs_at_least(&plan, profile(&plan).unwrap()));
         let machine = setup.machine(&constants::table().values());
         let works = Works::new(&machine, &inputs.split(), &inputs.manner(), &setup.shape);
         let stages = Stages::of(&setup.shape, &plan.layout);
@@ -173,7 +173,7 @@ mod tests {
         file["layout"]["cp"] = cp.into();
         file["training"]["micro_batch_size"] = micro.into();
         let plan = Plan::resolve(&parse_plan(&file.to_string()).unwrap()).plan?;
-        let (setup, inputs) = (setup(&plan).unwrap(), inputs(&plan, profile(&plan).unwrap()));
+        let (setup, inputs) = (setup(&plan).unwrap(), inputs_at_least(&plan, profile(&plan).unwrap()));
         let machine = setup.machine(&constants::table().values());
         let works = Works::new(&machine, &inputs.split(), &inputs.manner(), &setup.shape);
         let whole = Whole::of(&machine, &works, &recompute(&plan), setup.pipe(&machine).host_share);

@@ -2,7 +2,7 @@
 
 use super::constants::{Profile, table};
 use super::flops::recomputed_layers;
-use super::host_copies::HostBytes;
+use super::host_copies::{HostBytes, saved_bytes};
 use super::layer::Recompute;
 use super::machine::Numbers;
 use super::setup::{Inputs, Setup, SoftwareFacts};
@@ -63,7 +63,15 @@ pub fn setup(plan: &Plan) -> Result<Setup, String> {
 }
 
 /// What a plan says, in the time model's words.
-pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
+fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
+    let mut inputs = inputs_at_least(plan, profile);
+    inputs.host.saved = saved_bytes(plan);
+    inputs
+}
+
+/// The same with no activations copied to the host, so that a step takes no longer than with [`inputs`]: what is copied takes
+/// longer to find out than all the rest.
+pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
     let (layout, training, cluster) = (&plan.layout, &plan.training, &plan.cluster);
     let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
     let strategy = layout.fsdp.strategy;
@@ -127,7 +135,7 @@ pub(crate) fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
         } else {
             1.0
         },
-        host: HostBytes::of(plan, gathers, parameter_bytes, gradient_bytes),
+        host: HostBytes::of_state(plan, gathers, parameter_bytes, gradient_bytes),
         software: facts(plan, profile),
     }
 }

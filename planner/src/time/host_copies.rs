@@ -20,13 +20,10 @@ pub struct HostBytes {
 
 impl HostBytes {
     /// Of a valid plan whose parameters are gathered so often for a micro batch, in elements of so many bytes; gradients
-    /// have elements of their own.
-    pub fn of(plan: &Plan, gathers: f64, parameter_bytes: f64, gradient_bytes: f64) -> HostBytes {
+    /// have elements of their own. All but what activations take, which says nothing before memory is computed: [`saved_bytes`].
+    pub fn of_state(plan: &Plan, gathers: f64, parameter_bytes: f64, gradient_bytes: f64) -> HostBytes {
         let (layout, training) = (&plan.layout, &plan.training);
         let mut found = HostBytes::default();
-        if !training.offload.modules.is_empty() || training.offload.layers > 0 {
-            found.saved = memory::offloaded_bytes(plan) as f64;
-        }
         match plan.runtime {
             Runtime::Fsdp2 if layout.fsdp.offload => {
                 if gathers > 0.0 {
@@ -46,6 +43,12 @@ impl HostBytes {
         }
         found
     }
+}
+
+/// Bytes of saved activations that a rank of a valid plan copies out in a micro batch's forward.
+pub fn saved_bytes(plan: &Plan) -> f64 {
+    let offload = &plan.training.offload;
+    if offload.modules.is_empty() && offload.layers == 0 { 0.0 } else { memory::offloaded_bytes(plan) as f64 }
 }
 
 #[cfg(test)]

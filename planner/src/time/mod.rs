@@ -45,7 +45,7 @@ pub use calibrated::{MachinePart, PARTS, calibration};
 pub use chunk_costs::stage_costs;
 pub use collectives::Group;
 pub use from_plan::{default_profile, profile, select, setup};
-pub(crate) use from_plan::{inputs, recompute};
+pub(crate) use from_plan::{inputs_at_least, recompute};
 pub use goodput::{Saving, checkpoint_bytes, goodput, optimal_interval, saving};
 pub use host_copies::HostBytes;
 pub use layer::{LayerTime, Manner, Recompute, Split};
