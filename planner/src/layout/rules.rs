@@ -22,9 +22,30 @@ pub(super) struct Violation {
 
 /// The rules found broken so far.
 #[derive(Default)]
-pub(crate) struct Broken(Vec<Violation>);
+pub(crate) struct Broken {
+    found: Vec<Violation>,
+    /// Whether the first one's name is all that is asked: a search tries thousands of layouts, and nobody reads what is wrong
+    /// with each.
+    first_only: bool,
+}
 
 impl Broken {
+    /// For the name of the first broken rule alone.
+    pub(super) fn first_only() -> Broken {
+        Broken { found: Vec::new(), first_only: true }
+    }
+
+    /// The first broken rule, with its field.
+    pub(super) fn first(&self) -> Option<(&'static str, &'static str)> {
+        self.found.first().map(|violation| (violation.rule, violation.field))
+    }
+
+    fn note(&mut self, violation: impl FnOnce(bool) -> Violation) {
+        if self.found.is_empty() || !self.first_only {
+            self.found.push(violation(!self.first_only));
+        }
+    }
+
     /// Notes a broken rule unless it `holds`, and says whether it does.
     pub(crate) fn require(
         &mut self,
@@ -35,7 +56,13 @@ impl Broken {
         message: impl FnOnce() -> String,
     ) -> bool {
         if !holds {
-            self.0.push(Violation { field, value: value.into(), message: message(), rule, nearest: None });
+            self.note(|in_words| Violation {
+                field,
+                value: value.into(),
+                message: if in_words { message() } else { String::new() },
+                rule,
+                nearest: None,
+            });
         }
         holds
     }
@@ -49,12 +76,14 @@ impl Broken {
         message: String,
         nearest: impl IntoIterator<Item = V>,
     ) {
-        let nearest = Some(nearest.into_iter().map(Into::into).collect());
-        self.0.push(Violation { field, value: value.into(), message, rule, nearest });
+        self.note(|_| {
+            let nearest = Some(nearest.into_iter().map(Into::into).collect());
+            Violation { field, value: value.into(), message, rule, nearest }
+        });
     }
 
     pub(super) fn into_violations(self) -> Vec<Violation> {
-        self.0
+        self.found
     }
 }
 
@@ -72,7 +101,7 @@ pub(super) fn broken(shape: &Shape<'_>) -> Vec<Violation> {
     stage_rules(shape, &mut broken);
     batch_rules(shape, &mut broken);
     rules::with_layout(shape, &mut broken);
-    broken.0
+    broken.into_violations()
 }
 
 /// What the rules look at, so that whoever tries many layouts asks each of them once for what it depends on.
@@ -90,7 +119,7 @@ pub(crate) enum Aspect {
 
 /// The first rule of an aspect that the shape breaks, with its field. The aspects together are all rules of `broken`.
 pub(crate) fn first_broken(shape: &Shape<'_>, aspect: Aspect) -> Option<(&'static str, &'static str)> {
-    let mut broken = Broken::default();
+    let mut broken = Broken::first_only();
     match aspect {
         Aspect::Grid => {
             rank_rules(shape, &mut broken);
@@ -100,7 +129,7 @@ pub(crate) fn first_broken(shape: &Shape<'_>, aspect: Aspect) -> Option<(&'stati
         Aspect::Overlap => rules::with_pipeline(shape, &mut broken),
         Aspect::Batch => batch_rules(shape, &mut broken),
     }
-    broken.0.first().map(|violation| (violation.rule, violation.field))
+    broken.first()
 }
 
 /// Rules of the rank grid: axes, experts, sequence, or the device mesh.

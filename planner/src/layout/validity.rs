@@ -219,7 +219,9 @@ fn broken_alone(shape: &Shape<'_>) -> Vec<Violation> {
 
 /// The first of them that is broken, with its field.
 pub(crate) fn first_broken_alone(shape: &Shape<'_>) -> Option<(&'static str, &'static str)> {
-    broken_alone(shape).first().map(|violation| (violation.rule, violation.field))
+    let mut broken = Broken::first_only();
+    rules::alone(shape, &mut broken);
+    broken.first()
 }
 
 /// Kinds of context parallelism that break no rule of theirs.

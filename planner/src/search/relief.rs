@@ -317,13 +317,22 @@ impl Search {
     }
 
     /// The best plan by the closed form that fits when axes are changed, of those that are looked at: there are bounds on how
-    /// many, and chunks and micro batches only take more memory, so one of each is tried unless they are asked for. A faster
+    /// many, and chunks, micro batches and hidden communication only take more memory, so one of each is tried unless they are
+    /// asked for. A faster
     /// plan may fit, too.
     fn fitting(&self, change: &dyn Fn(&mut Axes)) -> Option<Fitting> {
         let mut request = Request { only_first: true, only_fitting: true, ..self.request().clone() };
         request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
         for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
             axis.get_or_insert(Axis::Fixed(1));
+        }
+        // What hides communication takes no less memory.
+        for path in ["training.overlap.tp", "training.overlap.ep"] {
+            if let Some(values) =
+                request.axes.settings.get_mut(path).filter(|values| values.contains(&json!(false)))
+            {
+                *values = vec![json!(false)];
+            }
         }
         change(&mut request.axes);
         let search = Search::new(&request).ok()?;
