@@ -62,10 +62,6 @@ impl Grid {
         Grid(layout.order.iter().map(|&axis| (axis, size(layout, axis))).collect())
     }
 
-    fn size(&self, wanted: &[Axis]) -> u64 {
-        self.0.iter().filter(|(axis, _)| wanted.contains(axis)).map(|&(_, size)| size).product()
-    }
-
     /// Distance in ranks of neighbours along these axes: what is faster than the fastest of them that has several slots, or
     /// than the first where none has.
     fn stride(&self, wanted: &[Axis]) -> u64 {
@@ -176,37 +172,40 @@ pub fn first_rank_of_stage(layout: &Layout, stage: u64) -> u64 {
     stage * faster.map(|(_, size)| size).product::<u64>()
 }
 
-/// A grid, and axes of it.
-type Axes = (fn(&Layout) -> Grid, &'static [Axis]);
+/// Slots along an axis of a grid, and axes of it.
+type Axes = (fn(&Layout, Axis) -> u64, &'static [Axis]);
 
 /// Which grid a kind of group lies in, and the axes that it varies there; none for what is no group of axes, or of an FSDP
 /// mesh.
 fn axes(kind: GroupKind) -> Option<Axes> {
     use GroupKind::{Cp, Dp, DpCp, Edp, Ep, Etp, EtpEp, Model, Pp, Tp, TpCp};
     Some(match kind {
-        Tp => (Grid::dense, &[Axis::Tp]),
-        Cp => (Grid::dense, &[Axis::Cp]),
-        Pp => (Grid::dense, &[Axis::Pp]),
-        Dp => (Grid::dense, &[Axis::Dp]),
-        DpCp => (Grid::dense, &[Axis::Dp, Axis::Cp]),
-        TpCp => (Grid::dense, &[Axis::Tp, Axis::Cp]),
-        Model => (Grid::dense, &[Axis::Tp, Axis::Pp]),
-        Ep => (Grid::expert, &[Axis::Ep]),
-        Etp => (Grid::expert, &[Axis::Tp]),
-        EtpEp => (Grid::expert, &[Axis::Tp, Axis::Ep]),
-        Edp => (Grid::expert, &[Axis::Dp]),
+        Tp => (dense_size, &[Axis::Tp]),
+        Cp => (dense_size, &[Axis::Cp]),
+        Pp => (dense_size, &[Axis::Pp]),
+        Dp => (dense_size, &[Axis::Dp]),
+        DpCp => (dense_size, &[Axis::Dp, Axis::Cp]),
+        TpCp => (dense_size, &[Axis::Tp, Axis::Cp]),
+        Model => (dense_size, &[Axis::Tp, Axis::Pp]),
+        Ep => (expert_size, &[Axis::Ep]),
+        Etp => (expert_size, &[Axis::Tp]),
+        EtpEp => (expert_size, &[Axis::Tp, Axis::Ep]),
+        Edp => (expert_size, &[Axis::Dp]),
         _ => return None,
     })
 }
 
 /// Ranks of a group of this kind; none for what is no group of axes.
 pub fn group_size(layout: &Layout, kind: GroupKind) -> Option<u64> {
-    axes(kind).map(|(grid, axes)| grid(layout).size(axes))
+    let of = |(size, axes): Axes| {
+        layout.order.iter().filter(|axis| axes.contains(axis)).map(|&axis| size(layout, axis)).product()
+    };
+    axes(kind).map(of)
 }
 
 /// Place of a rank in its group of this kind; 0 for what is no group of axes.
 pub fn place_in_group(layout: &Layout, rank: u64, kind: GroupKind) -> u64 {
-    axes(kind).map_or(0, |(grid, axes)| grid(layout).index(rank, |axis| axes.contains(&axis)))
+    axes(kind).map_or(0, |(size, axes)| Grid::of(layout, size).index(rank, |axis| axes.contains(&axis)))
 }
 
 /// Distance of neighbours in a group, in ranks.
@@ -285,7 +284,8 @@ impl Besides {
 /// declares, then by number. `embedding`: stages of the embedding groups.
 pub fn groups(layout: &Layout, besides: Besides, embedding: &[u64]) -> Vec<Group> {
     let world = layout.tp * layout.cp * layout.pp * layout.dp;
-    let of_axes = |kind| axes(kind).map_or_else(Vec::new, |(grid, axes)| grid(layout).groups(kind, axes));
+    let of_axes =
+        |kind| axes(kind).map_or_else(Vec::new, |(size, axes)| Grid::of(layout, size).groups(kind, axes));
     let of_kind = |kind| match kind {
         GroupKind::World => vec![Group { kind, index: 0, ranks: (0..world).collect() }],
         GroupKind::Embedding => {

@@ -318,12 +318,14 @@ fn chunk_kind(plan: &Plan, kinds: &[LayerKind], chunk: &Chunk) -> ChunkKind {
     let model = &plan.model;
     let mut layers = [0.0; SLOTS];
     let recipe = recipe_layers(plan);
-    for number in chunk.layers.clone() {
-        let plain = !recipe.contains(&number);
-        let kind = model.layer_kind(number);
-        let at = kinds.iter().position(|known| *known == kind).unwrap_or(0);
-        if let Some(count) = layers.get_mut(at + if plain { kinds.len() } else { 0 }) {
-            *count += 1.0;
+    let (start, end) = (chunk.layers.start, chunk.layers.end);
+    let (from, to) = (recipe.start.clamp(start, end), recipe.end.clamp(start, end));
+    for (range, slot) in [(start..from, kinds.len()), (from..to, 0), (to.max(from)..end, kinds.len())] {
+        for (kind, number) in model.kinds_in(range) {
+            let at = kinds.iter().position(|known| *known == kind).unwrap_or(0);
+            if let Some(count) = layers.get_mut(at + slot) {
+                *count += number as f64;
+            }
         }
     }
     ChunkKind {
@@ -426,7 +428,7 @@ pub fn blocks(plan: &Plan, kinds: &[LayerKind]) -> Blocks {
 
 /// What a rank of a kind of stage holds.
 pub fn elements(plan: &Plan, blocks: &Blocks, kind: &StageKind) -> StageElements {
-    blocks.stage(plan, &kind.example)
+    blocks.stage_of(plan, &kind.example, &kind.blocks)
 }
 
 impl GridTerms {

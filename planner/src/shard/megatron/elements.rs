@@ -187,9 +187,14 @@ impl Blocks {
 
     /// What a rank of a stage with these chunks holds.
     pub fn stage(&self, plan: &Plan, chunks: &[Chunk]) -> StageElements {
+        self.stage_of(plan, chunks, &counted_blocks_of(plan, chunks))
+    }
+
+    /// The same where the chunks' blocks have been counted, as [`counted_blocks_of`] does.
+    pub fn stage_of(&self, plan: &Plan, chunks: &[Chunk], counted: &[(Block, u64)]) -> StageElements {
         let mut found = StageElements::default();
         let mut shapes: Vec<(u64, u64)> = Vec::new();
-        for (block, count) in counted_blocks_of(plan, chunks) {
+        for &(block, count) in counted {
             let Some(one) = self.find(block) else { continue };
             found.dense.put(&one.dense, count);
             found.expert.put(&one.expert, count);
