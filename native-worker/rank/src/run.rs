@@ -41,7 +41,7 @@ const TRACED_STEPS: u64 = 3;
 struct Reading {
     /// What ranks compute with.
     plan: Plan,
-    /// What they keep, where the plan is for FSDP2.
+    /// What they keep, where the plan is for FSDP2 or Megatron-FSDP.
     fsdp: Option<Plan>,
     sha256: String,
 }
@@ -136,7 +136,7 @@ fn read_plan(path: &Path) -> anyhow::Result<Reading> {
     let executed = Plan::resolve(&plan.executed());
     let Some(executed) = executed.plan else { return Err(refusal(path, &executed.findings)) };
     let (plan, fsdp) = match executed.runtime {
-        Runtime::Fsdp2 => {
+        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
             let computed = Plan::resolve(&computed_with(&executed));
             let Some(computed) = computed.plan else { return Err(refusal(path, &computed.findings)) };
             (computed, Some(executed))

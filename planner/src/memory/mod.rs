@@ -53,7 +53,7 @@ pub use state::{Held, Static};
 
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::{Holders, holders, megatron};
+use crate::shard::{self, Holders, holders, megatron};
 use crate::units::Wide;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 
@@ -66,7 +66,12 @@ pub(crate) fn clamp(bytes: Wide) -> u64 {
 
 /// Memory per GPU of a valid plan.
 pub fn answer(plan: &Plan) -> MemoryAnswer {
-    let rank_classes = match &plan.nonuniform {
+    // Whose operators the executor's are, and so whose range.
+    let computed = plan.computed_as_native();
+    let kept = plan;
+    let plan = computed.as_ref().unwrap_or(kept);
+    let rank_classes = match &kept.nonuniform {
+        None if computed.is_some() => replicated_classes(kept, plan),
         None => plan_classes(plan),
         Some(nonuniform) => role_classes(plan, nonuniform),
     };
@@ -123,6 +128,24 @@ struct Rank {
     phases: Vec<Phase>,
     /// After a step and up to the end of the first one, where Megatron-Core's rules say.
     ends: Option<[Wide; 2]>,
+}
+
+/// Of a plan for Megatron-FSDP that the executor runs: its shards, and beside them the operators of runtime native.
+fn replicated_classes(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
+    let terms = Terms::new(computed);
+    let (parts, elements) = (terms.stage(0), terms.elements(0));
+    let updated = shard::unit_buffers(kept, &computed.rank_shards(0)).map_or(u64::MAX, |own| {
+        let part = |shard: &shard::ParamShard| {
+            shard.elements().min(own.buffers.get(shard.buffer).map_or(0, shard::BufferShard::state_elements))
+        };
+        own.params.iter().map(part).max().unwrap_or(0)
+    });
+    let of = |(first_rank, count, mut state): Sharded| {
+        state.largest_state = state.largest_state.min(updated);
+        let phases = phases::replicated(computed, &parts, &elements, &state);
+        rank_class(computed, 0, Rank { first_rank, count, state, phases, ends: None })
+    };
+    sharded(kept, 0).into_iter().map(of).collect()
 }
 
 fn plan_classes(plan: &Plan) -> Vec<RankClass> {
@@ -236,7 +259,8 @@ impl States {
     /// Of a plan; none where its runtime is no FSDP or its replicas are not alike.
     pub(crate) fn of(plan: &Plan) -> Option<States> {
         let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-        let alike = fsdp && plan.nonuniform.is_none();
+        // The executor's Megatron-FSDP is computed as runtime native is.
+        let alike = fsdp && plan.nonuniform.is_none() && plan.computed_as_native().is_none();
         alike.then(|| States((0..plan.layout.pp).map(|stage| StageState::of(plan, stage)).collect()))
     }
 

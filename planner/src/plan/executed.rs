@@ -1,14 +1,20 @@
 //! What the worker executes of a plan: the plan itself where it knows its runtime, else the same layout by its own rules.
 
 use super::{Plan, framework, recipe};
-use crate::shard::Reshard;
 use crate::shard::fsdp::{check_carried_out, computed_with};
+use crate::shard::{Reshard, Strategy, is_wrapped, unit_buffers};
+use crate::units::Dtype;
 use crate::wire::{OptimizerKind, PlanFile, Runtime};
 
 impl Plan {
     /// The plan that the worker executes: this one where it knows its runtime, else the same layout with runtime native.
     pub fn executed(&self) -> PlanFile {
-        if self.runtime != Runtime::Fsdp2 || self.not_as_fsdp2().is_some() {
+        let as_it_stands = match self.runtime {
+            Runtime::Fsdp2 => self.not_as_fsdp2().is_none(),
+            Runtime::MegatronFsdp => self.not_as_megatron_fsdp().is_none(),
+            Runtime::Native | Runtime::Megatron => false,
+        };
+        if !as_it_stands {
             return self.native();
         }
         let mut file = self.file.clone();
@@ -25,7 +31,15 @@ impl Plan {
     pub fn is_computed_by_the_worker(&self) -> bool {
         let named = self.software.named.map(|named| named.product);
         self.runtime == Runtime::Native
-            || (self.runtime == Runtime::Fsdp2 && named == Some(framework::Product::Worker))
+            || (matches!(self.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp)
+                && named == Some(framework::Product::Worker))
+    }
+
+    /// Of a plan for Megatron-FSDP that the worker runs as such: the plan of runtime native that it computes with, whose
+    /// operators, temporaries and times are those of the run. None of other plans.
+    pub fn computed_as_native(&self) -> Option<Plan> {
+        let runs = self.runtime == Runtime::MegatronFsdp && self.is_computed_by_the_worker();
+        runs.then(|| Plan::resolve(&computed_with(self)).plan).flatten()
     }
 
     /// The same layout with runtime native, whatever the worker knows.
@@ -53,9 +67,52 @@ impl Plan {
             (Runtime::Fsdp2, Some(why)) => {
                 format!("{OWN}, not as FSDP2: {why}. This is the prediction for that")
             }
-            (Runtime::Megatron | Runtime::MegatronFsdp, _) => {
-                format!("{OWN}; this is the prediction for that")
-            }
+            (Runtime::Megatron, _) => format!("{OWN}; this is the prediction for that"),
+            (Runtime::MegatronFsdp, _) => match self.not_as_megatron_fsdp() {
+                None => "The worker runs it as Megatron-FSDP: units, their flat buffers and what of them each rank keeps \
+                         are Megatron-FSDP's, operators its own; this is the prediction for that"
+                    .to_owned(),
+                Some(why) => {
+                    format!("{OWN}, not as Megatron-FSDP: {why}. This is the prediction for that")
+                }
+            },
+        }
+    }
+
+    /// Why the worker runs a plan for Megatron-FSDP by its own rules instead; none where it runs it as Megatron-FSDP, and for
+    /// other runtimes.
+    pub fn not_as_megatron_fsdp(&self) -> Option<String> {
+        if self.runtime != Runtime::MegatronFsdp {
+            return None;
+        }
+        let (layout, training) = (&self.layout, &self.training);
+        if !is_wrapped(self) {
+            return Some("there is one data-parallel rank, so Megatron-FSDP is not applied".to_owned());
+        }
+        if layout.fsdp.strategy > Strategy::Optim {
+            let name = layout.fsdp.strategy.name();
+            return Some(format!(
+                "it does not split the flat buffers of weights and gradients of strategy {name}"
+            ));
+        }
+        if layout.tp > 1 {
+            return Some(
+                "Megatron-FSDP keeps embedding and output layer whole on each tensor-parallel rank, and it cuts them"
+                    .to_owned(),
+            );
+        }
+        if layout.fsdp.double_buffer {
+            return Some("it has no persistent communication buffers (double_buffer)".to_owned());
+        }
+        if matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16) && !layout.fsdp.preserve_fp32_weights {
+            return Some("it keeps fp32 copies of weights in two bytes (preserve_fp32_weights)".to_owned());
+        }
+        if training.optimizer.kind == OptimizerKind::Muon {
+            return Some("Muon needs whole matrices".to_owned());
+        }
+        match super::Plan::resolve(&computed_with(self)).plan {
+            Some(native) => unit_buffers(self, &native.rank_shards(0)).err(),
+            None => Some("its own rules refuse the layout".to_owned()),
         }
     }
 

@@ -104,7 +104,7 @@ impl Product {
             Product::Nemo => &[Runtime::Megatron],
             Product::Automodel => &[Runtime::Fsdp2, Runtime::MegatronFsdp],
             Product::Torchtitan => &[Runtime::Fsdp2],
-            Product::Worker => &[Runtime::Native, Runtime::Fsdp2],
+            Product::Worker => &[Runtime::Native, Runtime::Fsdp2, Runtime::MegatronFsdp],
         }
     }
 

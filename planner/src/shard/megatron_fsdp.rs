@@ -24,10 +24,10 @@ pub fn sharding_group(plan: &Plan) -> GroupKind {
 }
 
 /// A unit's parameters one after the other.
-struct Flat {
+pub(super) struct Flat {
     /// Elements of the buffer, a multiple of the parts it is cut into.
-    elements: u64,
-    unit: Unit,
+    pub(super) elements: u64,
+    pub(super) unit: Unit,
 }
 
 /// The flat buffers of a rank's units, padded to equal parts where they are cut.
@@ -36,7 +36,7 @@ struct Flat {
 /// row lengths, under every strategy. These gaps are not counted: they are 24,576 of a Llama 3.1 8B layer's 218,112,000
 /// elements (1 in 8,900), so that its 144.545 GB of states without sharding are 144.559 GB, and the sums of published
 /// tables, bytes by parameter, leave them out.
-fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<Flat> {
+pub(super) fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<Flat> {
     let cut = is_wrapped(plan) && plan.layout.fsdp.strategy != Strategy::NoShard;
     let parts = if cut { shards(plan, mesh) } else { 1 };
     let flat = |unit: Unit| {
@@ -56,7 +56,7 @@ fn outer(plan: &Plan, mesh: &Mesh) -> u64 {
     if plan.layout.fsdp.outer_optim { mesh.dp_replicate } else { 1 }
 }
 
-fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
+pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
     let (settings, training) = (&plan.layout.fsdp, &plan.training);
     let whole: u64 = flats.iter().map(|flat| flat.elements).sum();
     let cut = |level: Strategy, parts: u64| {

@@ -17,6 +17,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 pub mod tp_plan;
+mod unit_buffers;
 
 pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
@@ -28,6 +29,7 @@ pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
+pub use unit_buffers::unit_buffers;
 
 use serde::Serialize;
 

@@ -26,11 +26,12 @@ pub fn default_profile(plan: &Plan) -> &'static str {
         };
     }
     match plan.runtime {
-        Runtime::Native if plan.cluster.gpu.speeds.is_none() => "native-cpu",
-        Runtime::Native => "native",
+        Runtime::Native | Runtime::MegatronFsdp if plan.is_computed_by_the_worker() => {
+            if plan.cluster.gpu.speeds.is_none() { "native-cpu" } else { "native" }
+        }
         Runtime::Fsdp2 if !plan.layout.fsdp.compiled => "torchtitan-2024-eager",
         Runtime::Fsdp2 => "torchtitan-2024",
-        Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
+        Runtime::Native | Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
     }
 }
 

@@ -3,6 +3,7 @@
 use super::answer::rounded;
 use crate::finding::Finding;
 use crate::plan::Plan;
+use crate::shard::Strategy;
 use crate::shard::state_types;
 use crate::units::Dtype;
 use crate::wire::{Goodput, OptimizerKind, Runtime};
@@ -47,10 +48,13 @@ pub fn checkpoint_bytes(plan: &Plan) -> f64 {
     };
     let by_worker = plan.is_computed_by_the_worker();
     let dtype = plan.training.dtype;
-    let [weight, first, second] = match plan.runtime {
+    // The worker keeps the same of an element under Megatron-FSDP as under its own rules.
+    let computed = plan.computed_as_native();
+    let of = computed.as_ref().unwrap_or(plan);
+    let [weight, first, second] = match of.runtime {
         Runtime::Fsdp2 => [plan.layout.fsdp.sharded_dtype; 3].map(Dtype::size),
         Runtime::Native => {
-            let types = state_types(plan, OptimizerKind::Adam);
+            let types = state_types(of, OptimizerKind::Adam);
             let second = types.second_moment.unwrap_or(types.first_moment);
             [types.master.unwrap_or(dtype), types.first_moment, second].map(Dtype::size)
         }
@@ -85,6 +89,10 @@ pub fn saving(plan: &Plan) -> Saving {
     // Of replicas that keep the same state, one saves it.
     let copies = match plan.runtime {
         Runtime::Fsdp2 => plan.layout.dp_replicate.max(1),
+        Runtime::MegatronFsdp if plan.is_computed_by_the_worker() => match plan.layout.fsdp.strategy {
+            Strategy::NoShard => plan.layout.dp.max(1),
+            _ => plan.layout.dp_replicate.max(1),
+        },
         _ if plan.training.optimizer.distributed => 1,
         _ => plan.layout.dp.max(1),
     };

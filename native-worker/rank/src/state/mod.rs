@@ -49,6 +49,8 @@ pub struct Buffer {
     split: bool,
     /// The ranks that keep the same of it; none where each keeps its own.
     alike: Option<GroupKind>,
+    /// Of what is split, the ranks of other groups that keep the same part, over which gradients are summed behind the split.
+    replicas: Option<GroupKind>,
 }
 
 /// Elements of a parameter that a rank updates.
@@ -142,6 +144,7 @@ impl Buffer {
             kept,
             split,
             alike: (!split).then_some(shard.group),
+            replicas: None,
             weights: zeros(Category::Weights, shard.elements, shard.weight_dtype)?,
             gradients: zeros(Category::Gradients, shard.elements, shard.grad_dtype)?,
             master: state.master_dtype.map(of_state).transpose()?,
@@ -166,6 +169,11 @@ impl Buffer {
     /// Whether other ranks keep state of it too.
     pub fn is_split(&self) -> bool {
         self.split
+    }
+
+    /// The ranks that keep the same part of what is split, where there are any.
+    pub fn replicas(&self) -> Option<GroupKind> {
+        self.replicas
     }
 }
 
@@ -251,6 +259,14 @@ impl State {
             parameters.push(Parameter { shard: shard.clone(), owned, leaf: Some(leaf), gradient });
         }
         Ok(State { buffers, parameters, units: None })
+    }
+
+    /// The same where ranks of this group keep the same parts of what is split.
+    pub fn replicated_over(mut self, group: GroupKind) -> State {
+        for buffer in self.buffers.iter_mut().filter(|buffer| buffer.split) {
+            (buffer.alike, buffer.replicas) = (Some(group), Some(group));
+        }
+        self
     }
 
     /// Allocates what a rank keeps under FSDP2, and starts it from a seed as above.

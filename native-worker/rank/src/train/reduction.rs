@@ -83,6 +83,9 @@ impl<'a> Reduction<'a> {
             } else {
                 let mut owned = buffer.owned(&gradients)?;
                 self.world.reduce_scatter(group, &gradients, &mut owned)?;
+                if let Some(replicas) = buffer.replicas() {
+                    self.world.all_reduce(self.world.mine(replicas)?, Reduce::Sum, &mut owned)?;
+                }
             }
         }
         Ok(())

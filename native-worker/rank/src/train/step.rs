@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use planner::Plan;
+use planner::layout::GroupKind;
 use planner::shard::fsdp::carried_out;
-use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
+use planner::shard::unit_buffers;
+use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Runtime, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::batch::Form;
@@ -205,7 +207,7 @@ impl<'a> Clock<'a> {
 
 impl<'a> Trainer<'a> {
     /// Opens the data, allocates the planner's shards and makes the model: from its start, or from a checkpoint. With a plan for
-    /// FSDP2 the rank keeps that plan's shards, and `plan` is what it computes with.
+    /// FSDP2 or Megatron-FSDP the rank keeps that plan's shards, and `plan` is what it computes with.
     ///
     /// # Errors
     /// When any of it fails.
@@ -227,6 +229,15 @@ impl<'a> Trainer<'a> {
         let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
         let state = match fsdp {
             None => State::allocate(&shards, device, seed, tracker)?,
+            Some(fsdp) if fsdp.runtime == Runtime::MegatronFsdp => {
+                let kept = unit_buffers(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
+                let state = State::allocate(&kept, device, seed, tracker)?;
+                if fsdp.layout.dp_replicate > 1 {
+                    state.replicated_over(GroupKind::DpReplicate)
+                } else {
+                    state
+                }
+            }
             Some(fsdp) => {
                 let carried = carried_out(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
                 let settings = units::Settings {
@@ -249,7 +260,7 @@ impl<'a> Trainer<'a> {
             source.fill(&state, &model, &plan.parameter_names())?;
         }
         let replica = plan.place_of(world.rank() as u64).dp;
-        for buffer in state.buffers.iter().filter(|_| fsdp.is_none()) {
+        for buffer in state.buffers.iter().filter(|_| state.units().is_none()) {
             check_owned(&buffer.shard, world)?;
         }
         let reduction = Reduction::new(plan, &state, world)?;

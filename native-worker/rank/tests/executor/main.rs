@@ -17,6 +17,7 @@ mod kept;
 mod kills;
 mod layouts;
 mod life;
+mod megatron_fsdp;
 mod memory;
 mod nccl;
 mod nonuniform;

@@ -460,6 +460,46 @@ fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<Ca
     Ok(found)
 }
 
+/// The number of the unit, in the order of [`units_of_stage`], that each of a rank's parameters by runtime native lies in.
+///
+/// # Errors
+/// One sentence that names a parameter that is in none.
+pub(in crate::shard) fn unit_numbers(
+    plan: &Plan,
+    mesh: &Mesh,
+    slots: &Slots,
+    native: &RankShards,
+) -> Result<Vec<usize>, String> {
+    let stage = mesh.place(native.rank).pp;
+    let mut known = BTreeMap::new();
+    for (block, number, placed) in placed_blocks(plan, stage) {
+        for (placed, origin) in placed.iter().zip(origins(plan, block)) {
+            known.insert((placed.parameter.name.clone(), number), origin);
+        }
+    }
+    let mut of_name = BTreeMap::new();
+    for (unit_number, unit) in units_of_stage(plan, stage).iter().enumerate() {
+        for placed in &unit.params {
+            let name = &placed.parameter.name;
+            let origin = known.get(&(name.clone(), unit.number)).or_else(|| known.get(&(name.clone(), None)));
+            let origin = origin.map(|origin| origin.numbered(unit.number)).ok_or_else(|| unknown(name))?;
+            let (first, experts) = match placed.parameter.module {
+                Module::Expert => {
+                    let (offset, extent) = placed.slice(mesh, slots);
+                    (offset.first().copied().unwrap_or(0), extent.first().copied().unwrap_or(0))
+                }
+                _ => (0, 1),
+            };
+            of_name.extend(
+                (first..first + experts)
+                    .map(|expert| (origin.name.replace("{expert}", &expert.to_string()), unit_number)),
+            );
+        }
+    }
+    let number = |shard: &ParamShard| of_name.get(&shard.name).copied().ok_or_else(|| unknown(&shard.name));
+    native.params.iter().map(number).collect()
+}
+
 /// Elements of a slice that belong to no word.
 fn padding_of(shard: &ParamShard) -> u64 {
     let (Some(&first), Some(&rows)) = (shard.offset.first(), shard.local_shape.first()) else { return 0 };

@@ -15,6 +15,7 @@ mod tests;
 mod torch_tests;
 mod units;
 
+pub(super) use carried_out::unit_numbers;
 pub use carried_out::{
     CarriedOut, CarriedUnit, CopyOut, OwnPart, Section, carried_out, check_carried_out, computed_with,
     groups, sections,

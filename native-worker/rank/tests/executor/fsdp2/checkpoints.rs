@@ -14,7 +14,7 @@ pub fn fsdp2(mut plan: Value, world: u64, layout: Value) -> Value {
 }
 
 /// Begun in the first layout and gone on with in each of the others.
-fn check(plans: &[Value]) {
+pub fn check(plans: &[Value]) {
     for first in plans {
         let whole = losses(&Run::complete(&saving(first, ALL)));
         let half = Run::complete(&saving(first, HALF));

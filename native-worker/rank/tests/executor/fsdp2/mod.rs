@@ -1,6 +1,6 @@
 //! Plans for FSDP2 run as FSDP2, and train what one process trains.
 
-mod cases;
+pub mod cases;
 pub mod checkpoints;
 mod memory;
 mod moments;
@@ -14,9 +14,9 @@ use crate::harness::{Run, set, tiny};
 use crate::parity::{compare, on_one_process};
 use cases::{CASES, Case, Model};
 
-const STEPS: u64 = 3;
+pub const STEPS: u64 = 3;
 
-fn model(which: Model) -> Value {
+pub fn model(which: Model) -> Value {
     let mut plan = tiny(1, 1);
     let mut model = |fields: Value| {
         for (name, value) in fields.as_object().unwrap() {

@@ -1,0 +1,30 @@
+//! A training that begins as Megatron-FSDP goes on by runtime native and as FSDP2, and back.
+
+use serde_json::{Value, json};
+
+use crate::fsdp2::checkpoints::{check, fsdp2};
+use crate::harness::{set, tiny};
+
+fn megatron_fsdp(mut plan: Value, world: u64, layout: Value) -> Value {
+    set(&mut plan, "cluster.gpus_per_node", world);
+    set(&mut plan, "runtime", "megatron_fsdp");
+    plan["layout"] = layout;
+    plan
+}
+
+#[test]
+fn trainings_go_over() {
+    let model = |world, tp| {
+        let mut plan = tiny(world, tp);
+        set(&mut plan, "model.architecture.vocab_size", 251);
+        plan
+    };
+    let strategy = |name: &str| json!({"fsdp": {"strategy": name}});
+    check(&[
+        megatron_fsdp(model(1, 1), 4, strategy("optim")),
+        megatron_fsdp(model(1, 1), 2, strategy("no_shard")),
+        megatron_fsdp(model(1, 1), 4, json!({"dp_replicate": 2, "fsdp": {"strategy": "optim"}})),
+        model(2, 2),
+        fsdp2(model(1, 1), 4, json!({})),
+    ]);
+}

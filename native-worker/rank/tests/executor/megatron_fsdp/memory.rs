@@ -1,0 +1,42 @@
+//! What ranks have allocated under Megatron-FSDP, beside what is predicted.
+
+use super::cases::CASES;
+use super::{plans, resolved};
+use crate::fsdp2::cases::Model;
+use crate::harness::{Run, set};
+
+#[test]
+fn bytes_are_predicted() {
+    let mut lines = Vec::new();
+    let some = |model: Model| matches!(model, Model::Plain | Model::Deep);
+    for case in CASES.iter().filter(|case| some(case.model)) {
+        for dtype in ["fp32", "bf16"] {
+            let (_, mut plan, world) = plans(case);
+            let architecture = &mut plan["model"]["architecture"];
+            architecture["num_layers"] = if case.model == Model::Deep { 4 } else { 3 }.into();
+            architecture["hidden_size"] = 128.into();
+            architecture["ffn_hidden_size"] = 384.into();
+            architecture["vocab_size"] = 1024.into();
+            set(&mut plan, "training.seq_len", 64);
+            set(&mut plan, "training.dtype", dtype);
+            let memory = planner::estimate(&resolved(&plan).executed()).memory.unwrap();
+            let run = Run::complete(&plan);
+            for class in &memory.rank_classes {
+                let rank = class.example_rank as usize;
+                for step in run.steps(rank) {
+                    let found = &step.memory;
+                    assert_eq!(
+                        [found.weights_bytes, found.gradients_bytes, found.optimizer_bytes],
+                        [class.weights_bytes, class.gradients_bytes, class.optimizer_bytes],
+                        "rank {rank} of {world}, {dtype}, {case:?}"
+                    );
+                    let off = class.peak_allocated_bytes as f64 / found.peak_allocated_bytes as f64 - 1.0;
+                    assert!(off.abs() <= 0.01, "{off:+.4} on rank {rank} of {world}, {dtype}, {case:?}");
+                    lines.push(off);
+                }
+            }
+        }
+    }
+    lines.sort_by(f64::total_cmp);
+    eprintln!("{} peaks: {:+.4} to {:+.4}", lines.len(), lines[0], lines[lines.len() - 1]);
+}
