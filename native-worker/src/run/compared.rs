@@ -60,7 +60,11 @@ mod tests {
     use super::*;
 
     fn compared(runtime: &str, training: Value) -> Compared {
-        let plan = json!({"version": 1, "model": {"preset": "tiny-dense"}, "runtime": runtime, "training": training,
+        compared_in(runtime, json!({}), training)
+    }
+
+    fn compared_in(runtime: &str, layout: Value, training: Value) -> Compared {
+        let plan = json!({"version": 1, "model": {"preset": "tiny-dense"}, "runtime": runtime, "layout": layout, "training": training,
                           "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": 2}});
         let file = planner::parse_plan(&plan.to_string()).unwrap();
         let plan = Plan::resolve(&file).plan.unwrap();
@@ -83,6 +87,9 @@ mod tests {
             assert_eq!((&json["plan_runtime"], &json["runtime"]), (&runtime.into(), &run.into()));
             assert!(json["peak_bytes"].as_u64().unwrap() > 0);
         }
+        let whole = compared_in("megatron_fsdp", json!({"fsdp": {"strategy": "optim"}}), json!({}));
+        assert!(whole.lines()[0].contains("The worker runs it as Megatron-FSDP"), "{:?}", whole.lines());
+        assert_eq!((whole.runtime, whole.lines().len()), (Runtime::MegatronFsdp, 1));
         assert_eq!(compared("native", json!({})).lines(), Vec::<String>::new());
     }
 

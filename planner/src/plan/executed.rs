@@ -110,6 +110,9 @@ impl Plan {
         if training.optimizer.kind == OptimizerKind::Muon {
             return Some("Muon needs whole matrices".to_owned());
         }
+        if training.offload.layers > 0 {
+            return Some("it keeps no activations on the host (training.offload.layers)".to_owned());
+        }
         match super::Plan::resolve(&computed_with(self)).plan {
             Some(native) => unit_buffers(self, &native.rank_shards(0)).err(),
             None => Some("its own rules refuse the layout".to_owned()),

@@ -25,7 +25,7 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
                 )
                 .rule("Megatron-FSDP with dp 1 (NeMo Automodel)"),
             );
-        } else if settings.strategy != Strategy::OptimGradsParams {
+        } else if settings.strategy != Strategy::OptimGradsParams && !plan.is_computed_by_the_worker() {
             findings.push(
                 Finding::warning(
                     "layout.fsdp.strategy",
