@@ -23,7 +23,7 @@ struct Grid {
     dp: u64,
     pipe: Pipe,
     data: DataParallel,
-    /// By kind of state.
+    /// By kind of state; once some pipeline on the grid can matter.
     states: Vec<GridTerms>,
     /// What a step takes from the state of each composition of stages, once it was asked for.
     times: Vec<Option<State>>,
@@ -192,7 +192,6 @@ impl Grids<'_> {
     fn grids(&mut self, tables: &mut Tables, sp: bool) -> Vec<Grid> {
         let corner = self.corner;
         let mut found = Vec::new();
-        let mut blocks = None;
         let by_batch = self.plan.training.low_precision.is_some();
         for (stages, &pp) in corner.stages.iter().enumerate() {
             self.set_grid(pp, sp);
@@ -205,16 +204,12 @@ impl Grids<'_> {
                 continue;
             }
             tables.turn_to(self.plan);
-            let Some(row) = tables.rows.get_mut(stages) else { continue };
-            row.fill_elements(self.plan, &tables.kinds, &mut blocks);
-            let states = row.elements.iter().map(|elements| GridTerms::new(self.plan, elements));
-            let states = states.collect();
             let inputs = time::inputs_at_least(self.plan, tables.clock.profile);
             found.push(Grid {
                 dp: self.plan.layout.dp,
                 pipe: inputs.pipe(),
                 data: inputs.data(),
-                states,
+                states: Vec::new(),
                 times: Vec::new(),
                 outside: kept::outside(self.plan),
                 stages,
@@ -265,6 +260,10 @@ impl Grids<'_> {
                 if self.sink.is_hopeless(whole.least_with_waits(&timed, row.waits)) {
                     continue;
                 }
+            }
+            if grid.states.is_empty() {
+                let elements = tables.elements(self.plan, stages);
+                grid.states = elements.iter().map(|elements| GridTerms::new(self.plan, elements)).collect();
             }
             let place = tables.place_of(microbatches);
             cells.iter_mut().flat_map(|cells| &mut cells.sets).for_each(|cell| cell.longest.clear());

@@ -61,6 +61,8 @@ pub struct Tables {
     pub rows: Vec<Row>,
     /// Whether the stages of every pipeline hold each layer of the model once.
     pub are_whole: bool,
+    /// Elements of the blocks that the part at work has, once they were asked for.
+    blocks: Option<Blocks>,
     /// The part whose elements are kept: tensor, expert and expert tensor parallel.
     part: Option<[u64; 3]>,
     /// Of the parts at work (tensor, expert, expert tensor and context parallel, with or without sequence parallelism), what a
@@ -76,7 +78,7 @@ pub struct Row {
     /// Stages whose ranks have state of their own kind.
     pub states: Vec<StageKind>,
     /// What the ranks of each of those hold, once it was asked for.
-    pub elements: Vec<StageElements>,
+    elements: Vec<StageElements>,
     /// The pipelines, in the corner's order.
     pub pipes: Vec<PipeTable>,
     /// Micro batches for which each of them waits at least.
@@ -142,6 +144,7 @@ impl Tables {
             microbatches: Vec::new(),
             rows,
             are_whole,
+            blocks: None,
             part: None,
             least: Vec::new(),
         }
@@ -162,8 +165,20 @@ impl Tables {
         if self.part != part {
             self.part = part;
             self.clock.shape.vocabulary = padded_vocabulary(plan) as f64;
+            self.blocks = None;
             self.rows.iter_mut().for_each(|row| row.elements.clear());
         }
+    }
+
+    /// Elements of the part at work by kind of state, of pipelines of one number of stages.
+    pub fn elements(&mut self, plan: &Plan, stages: usize) -> &[StageElements] {
+        let Tables { rows, kinds, blocks, .. } = self;
+        let Some(row) = rows.get_mut(stages) else { return &[] };
+        if row.elements.is_empty() && !row.states.is_empty() {
+            let blocks = blocks.get_or_insert_with(|| kept::blocks(plan, kinds));
+            row.elements = row.states.iter().map(|state| kept::elements(plan, blocks, state)).collect();
+        }
+        &row.elements
     }
 }
 
@@ -179,15 +194,6 @@ impl Row {
         });
         let places = places.collect();
         self.pipes.push(PipeTable { time, kinds: found, places, alive: Vec::new() });
-    }
-
-    /// Makes sure that elements of the part at work are known.
-    pub fn fill_elements(&mut self, plan: &Plan, kinds: &[LayerKind], blocks: &mut Option<Blocks>) {
-        if self.elements.is_empty() && !self.states.is_empty() {
-            let blocks = blocks.get_or_insert_with(|| kept::blocks(plan, kinds));
-            let of = |state: &StageKind| kept::elements(plan, blocks, state);
-            self.elements = self.states.iter().map(of).collect();
-        }
     }
 }
 

@@ -45,8 +45,8 @@ pub struct Works {
     modules: f64,
     /// Kinds of layers of a multi-token-prediction module.
     mtp_layers: Vec<u8>,
-    /// Everything but the layers, which are still empty; in the module too.
-    terms: Terms,
+    /// Everything but the layers, which are still empty; in the module too. Boxed: it is large, and a search moves works about.
+    terms: Box<Terms>,
 }
 
 impl Works {
@@ -89,7 +89,7 @@ impl Works {
             counts,
             modules: shape.mtp_modules,
             mtp_layers: shape.mtp_layers.clone(),
-            terms,
+            terms: Box::new(terms),
         }
     }
 
@@ -120,7 +120,7 @@ impl Works {
 
     /// With what is computed again.
     pub fn terms(&self, again: &Recompute) -> Terms {
-        let mut terms = self.terms.clone();
+        let mut terms = Terms::clone(&self.terms);
         for ((time, total), work) in terms.kinds.iter_mut().zip(&mut terms.totals.0).zip(&self.kinds) {
             *time = work.time(again);
             *total = [time.total(), time.hot()];

@@ -38,13 +38,14 @@ pub fn encode_link(plan: &PlanFile) -> String {
     format!("p=1.{}", URL_SAFE_NO_PAD.encode(compress_to_vec(json.as_bytes(), 9)))
 }
 
-/// The plan of a link's fragment (with or without `#`).
+/// The plan of a link's fragment (with or without `#`); what else it says, such as the view to open, is the page's.
 ///
 /// # Errors
 /// When it is of another version, damaged, too large, or holds no plan.
 pub fn decode_link(fragment: &str) -> Result<PlanFile, LinkError> {
     let text = fragment.trim_start_matches('#');
-    let text = text.strip_prefix("p=").ok_or_else(|| LinkError::Version(text.chars().take(16).collect()))?;
+    let text = text.split('&').find_map(|part| part.strip_prefix("p="));
+    let text = text.ok_or_else(|| LinkError::Version(text.chars().take(16).collect()))?;
     let (version, text) =
         text.split_once('.').ok_or_else(|| LinkError::Version(text.chars().take(16).collect()))?;
     if version != "1" {
