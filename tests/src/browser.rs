@@ -78,6 +78,16 @@ impl Browser {
         self.client.refresh().await.context("cannot reload the page")
     }
 
+    /// Goes back in the browser's history.
+    pub async fn back(&self) -> Result<()> {
+        self.client.back().await.context("cannot go back")
+    }
+
+    /// Goes forward in the browser's history.
+    pub async fn forward(&self) -> Result<()> {
+        self.client.forward().await.context("cannot go forward")
+    }
+
     /// The page's address.
     pub async fn address(&self) -> Result<String> {
         Ok(self.client.current_url().await?.to_string())

@@ -20,8 +20,8 @@ use crate::views::{
 /// The page.
 #[component]
 pub fn App() -> impl IntoView {
-    let (plan, notices) = start::from_address();
-    let store = Store::new(plan.unwrap_or_else(start::example), notices);
+    let start::Address { plan, view, notices } = start::from_address();
+    let store = Store::new(plan.unwrap_or_else(start::example), view, notices);
     provide_context(store);
     let hub = Hub::new();
     provide_context(hub);

@@ -63,14 +63,19 @@ pub fn fragment() -> String {
     window().location().hash().unwrap_or_default()
 }
 
-/// Replaces the fragment without a new history entry; an empty one leaves the bare address.
-pub fn replace_fragment(fragment: &str) {
+/// Puts another fragment into the address, in a history entry of its own or in place of the one that there is; an empty
+/// fragment leaves the bare address.
+pub fn write_fragment(fragment: &str, own_entry: bool) {
     let location = window().location();
     let base =
         format!("{}{}", location.pathname().unwrap_or_default(), location.search().unwrap_or_default());
+    let address = format!("{base}{fragment}");
     if let Ok(history) = window().history() {
         // A browser may refuse when asked too often; the next change asks again.
-        let _ = history.replace_state_with_url(&JsValue::NULL, "", Some(&format!("{base}{fragment}")));
+        let _ = match own_entry {
+            true => history.push_state_with_url(&JsValue::NULL, "", Some(&address)),
+            false => history.replace_state_with_url(&JsValue::NULL, "", Some(&address)),
+        };
     }
 }
 

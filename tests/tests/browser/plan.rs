@@ -389,6 +389,60 @@ async fn the_token_leaves_the_address_at_once() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn back_and_forward_walk_over_edits_and_views() -> Result<()> {
+    Page::test("back-and-forward-walk-over-edits-and-views", async |page| {
+        let (browser, tp) = (&page.browser, "field-layout-tp");
+        let shows = async |view: &str, size: Option<u64>| -> Result<()> {
+            for _ in 0..100 {
+                let selected = browser.attribute(&format!("tab-{view}"), "aria-selected").await?;
+                let address = browser.address().await?;
+                let said = address.split_once('#').map(|(_, link)| planner::wire::decode_link(link));
+                let said = said.transpose().ok().flatten().and_then(|plan| plan.layout.tp);
+                if selected.as_deref() == Some("true") && said == size {
+                    return Ok(());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::bail!("never showed {view} with tp {size:?}; the address is {}", browser.address().await?)
+        };
+        page.open_section("layout").await?;
+        shows("memory", None).await?;
+        browser.fill(tp, "8").await?;
+        shows("memory", Some(8)).await?;
+        // Longer than edits that follow each other are one entry.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        browser.fill(tp, "4").await?;
+        shows("memory", Some(4)).await?;
+        browser.click("tab-timeline").await?;
+        for _ in 0..100 {
+            if browser.address().await?.ends_with("v=timeline") {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        shows("timeline", Some(4)).await?;
+        browser.back().await?;
+        shows("memory", Some(4)).await?;
+        browser.back().await?;
+        shows("memory", Some(8)).await?;
+        let typed = "return document.querySelector('[data-testid=field-layout-tp]').value";
+        let typed = browser.script(typed).await?;
+        ensure!(typed == json!("8"), "the field shows {typed}");
+        browser.back().await?;
+        shows("memory", None).await?;
+        for (view, size) in [("memory", 8), ("memory", 4), ("timeline", 4)] {
+            browser.forward().await?;
+            shows(view, Some(size)).await?;
+        }
+        browser.reload().await?;
+        shows("timeline", Some(4)).await?;
+        browser.back().await?;
+        shows("memory", Some(4)).await
+    })
+    .await
+}
+
 /// Weights, gradients and optimizer bytes of rank 0 of the plan as the worker runs it.
 fn static_bytes(file: &PlanFile) -> Result<[(&'static str, u64); 3]> {
     let plan = planner::Plan::resolve(file).plan.context("the plan has errors")?;

@@ -253,7 +253,7 @@ fn Tools(help: RwSignal<bool>) -> impl IntoView {
     let store = store();
     let theme = RwSignal::new(Theme::stored());
     let share = move |_| {
-        let link = start::link(&store.said_now());
+        let link = start::link(&store.said_now(), store.view.get_untracked());
         leptos::task::spawn_local(async move {
             match browser::copy(link).await {
                 Ok(()) => store.say("Link copied"),

@@ -8,7 +8,8 @@ use crate::state::{Store, View};
 
 /// What `?` lists.
 pub const SHORTCUTS: &[(&str, &str)] = &[
-    ("1 to 9", "Choose a view"),
+    ("1 to 9, 0", "Choose a view"),
+    ("The browser's Back, Forward", "Walk over edits and views"),
     ("Ctrl Z", "Undo"),
     ("Ctrl Shift Z, Ctrl Y", "Redo"),
     ("Up, down in a number", "Step through valid values"),
@@ -56,9 +57,8 @@ fn handle(event: &KeyboardEvent, store: Store, help: RwSignal<bool>) {
         help.set(true);
         return;
     }
-    let number = key.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-    if let Some(view) = number.and_then(|number| View::ALL.get(number)) {
-        store.view.set(*view);
+    if let Some(view) = View::ALL.into_iter().find(|view| view.key() == key) {
+        store.view.set(view);
     }
 }
 

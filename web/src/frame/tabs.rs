@@ -7,7 +7,7 @@ use crate::browser;
 use crate::state::{View, store};
 use crate::testid;
 
-/// One tab per view; keys 1 to 9, and the arrow keys while a tab has the focus.
+/// One tab per view; keys 1 to 9 and 0, and the arrow keys while a tab has the focus.
 #[component]
 pub fn Tabs() -> impl IntoView {
     let store = store();
@@ -26,17 +26,16 @@ pub fn Tabs() -> impl IntoView {
     };
     let tabs = View::ALL
         .iter()
-        .enumerate()
-        .map(|(number, view)| {
+        .map(|view| {
             let view = *view;
             let selected = move || store.view.get() == view;
             view! {
                 <button role="tab" class="tab" id=format!("tab-{}", view.id()) data-testid=testid::tab(view.id())
                     aria-selected=move || selected().to_string() aria-controls="view"
-                    aria-keyshortcuts=(number + 1).to_string()
+                    aria-keyshortcuts=view.key()
                     tabindex=move || if selected() { "0" } else { "-1" }
                     on:click=move |_| store.view.set(view)>
-                    {view.title()}<kbd aria-hidden="true">{number + 1}</kbd>
+                    {view.title()}<kbd aria-hidden="true">{view.key()}</kbd>
                 </button>
             }
         })

@@ -83,13 +83,23 @@ impl View {
 
     /// The view that was on screen before a reload.
     fn stored() -> View {
-        let id: Option<String> = SessionStorage::get(VIEW_KEY).ok();
-        View::ALL.into_iter().find(|view| Some(view.id()) == id.as_deref()).unwrap_or_default()
+        SessionStorage::get(VIEW_KEY).ok().and_then(|id: String| View::of_id(&id)).unwrap_or_default()
+    }
+
+    /// The view of an id.
+    pub fn of_id(id: &str) -> Option<View> {
+        View::ALL.into_iter().find(|view| view.id() == id)
     }
 
     /// Remembers it for a reload.
     pub fn keep(self) {
         let _ = SessionStorage::set(VIEW_KEY, self.id());
+    }
+
+    /// The key that chooses it: 1 to 9, and 0 for the tenth.
+    pub fn key(self) -> String {
+        let place = View::ALL.iter().position(|view| *view == self).unwrap_or_default();
+        ((place + 1) % View::ALL.len()).to_string()
     }
 
     /// Text of the tab.
@@ -150,8 +160,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// A page that shows this plan.
-    pub fn new(plan: PlanFile, notices: Vec<Finding>) -> Store {
+    /// A page that shows this plan, in this view; without one in that which was on screen before a reload.
+    pub fn new(plan: PlanFile, view: Option<View>, notices: Vec<Finding>) -> Store {
         let said = RwSignal::new(Arc::new(plan));
         let chosen = RwSignal::new(None::<Arc<Chosen>>);
         let unable = RwSignal::new(None::<String>);
@@ -211,7 +221,7 @@ impl Store {
             drawn_plan,
             notices: RwSignal::new(notices),
             generation: RwSignal::new(0),
-            view: RwSignal::new(View::stored()),
+            view: RwSignal::new(view.unwrap_or_else(View::stored)),
             why: RwSignal::new(None),
             sheet: RwSignal::new(false),
             open_sections: RwSignal::new(vec!["model", "cluster", "layout"]),

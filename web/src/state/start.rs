@@ -1,4 +1,4 @@
-//! Where the first plan comes from, and how the address follows the plan from then on.
+//! Where the first plan comes from, and how the address follows plan and view from then on: Back and Forward walk over both.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use planner::finding::Finding;
 use planner::plan::with_usual_framework;
 use planner::wire::{self, Choose, ClusterFile, LinkError, ModelFile, PlanFile};
 
-use super::Store;
-use super::fragment::{self, Fragment, MAX_LINK};
+use super::fragment::{Fragment, MAX_LINK, joins};
+use super::{Store, View};
 use crate::browser;
 use crate::hub::Hub;
 
@@ -35,20 +35,29 @@ pub fn example() -> PlanFile {
     })
 }
 
-/// Takes the token out of the address, first of all, and reads the plan that the address holds.
-pub fn from_address() -> (Option<PlanFile>, Vec<Finding>) {
+/// What an address holds.
+pub struct Address {
+    /// The plan, where there is one that can be read.
+    pub plan: Option<PlanFile>,
+    /// The view.
+    pub view: Option<View>,
+    /// Why the plan could not be read.
+    pub notices: Vec<Finding>,
+}
+
+/// Takes the token out of the address, first of all, and reads the plan and the view that the address holds.
+pub fn from_address() -> Address {
     let fragment = Fragment::parse(&browser::fragment());
     if let Some(token) = &fragment.token {
         // Cleared before anything else can read or share the address.
-        browser::replace_fragment(&fragment.plan.as_deref().map(fragment::of_plan).unwrap_or_default());
+        browser::write_fragment(&fragment.written(), false);
         let _ = SessionStorage::set(TOKEN_KEY, token);
     }
-    match fragment.plan {
-        None => (None, Vec::new()),
-        Some(link) => match read_link(&link) {
-            Ok(plan) => (Some(plan), Vec::new()),
-            Err(finding) => (None, vec![finding]),
-        },
+    let view = fragment.view;
+    match fragment.plan.as_deref().map(read_link) {
+        None => Address { plan: None, view, notices: Vec::new() },
+        Some(Ok(plan)) => Address { plan: Some(plan), view, notices: Vec::new() },
+        Some(Err(finding)) => Address { plan: None, view, notices: vec![finding] },
     }
 }
 
@@ -79,31 +88,60 @@ fn read_link(link: &str) -> Result<PlanFile, Finding> {
     })
 }
 
-/// The address of this page with the plan in it.
-pub fn link(plan: &PlanFile) -> String {
-    browser::address_with(&format!("#{}", wire::encode_link(plan)))
+/// The address of this page with the plan and the view in it.
+pub fn link(plan: &PlanFile, view: View) -> String {
+    browser::address_with(&fragment_of(plan, view).written())
 }
 
-/// Lets the address follow the plan, and the plan a link that is put into the address. The address stays as it was
-/// opened until the first edit.
+fn fragment_of(plan: &PlanFile, view: View) -> Fragment {
+    let encoded = wire::encode_link(plan);
+    let plan = encoded.strip_prefix("p=").unwrap_or(&encoded).to_owned();
+    Fragment { plan: Some(plan), view: Some(view), token: None }
+}
+
+/// Lets the address follow plan and view, each rest in an entry of the browser's history; and plan and view an address that
+/// Back, Forward or somebody's hand puts there. The address stays as it was opened until the first change.
 pub fn keep_address(store: Store, hub: Hub) {
+    let (began, plan_began, view_began) = (browser::fragment(), store.said_now(), store.view.get_untracked());
     let pending = StoredValue::new_local(None::<Timeout>);
+    // The entry that was written last: its view, and when.
+    let last = StoredValue::new_local(None::<(View, f64)>);
+    // What the address says, whoever wrote it.
+    let there = StoredValue::new_local((plan_began.clone(), view_began));
     Effect::new(move |first: Option<()>| {
-        let plan = store.said();
+        let (plan, view) = (store.said(), store.view.get());
         if first.is_none() {
             return;
         }
         // Replacing a timeout cancels the one before.
         let timeout = Timeout::new(ADDRESS_DELAY.as_millis() as u32, move || {
-            browser::replace_fragment(&format!("#{}", wire::encode_link(&plan)));
+            if there.with_value(|there| (&there.0, there.1) == (&plan, view)) {
+                return;
+            }
+            let now = browser::now_ms();
+            let own_entry = !joins(last.get_value(), view, now);
+            browser::write_fragment(&fragment_of(&plan, view).written(), own_entry);
+            there.set_value((plan, view));
+            last.set_value(Some((view, now)));
         });
         pending.set_value(Some(timeout));
     });
     let listener = EventListener::new(&gloo::utils::window(), "hashchange", move |_| {
-        let (plan, notices) = from_address();
-        if let Some(plan) = plan {
+        let is_first = browser::fragment() == began;
+        let Address { plan, view, notices } = from_address();
+        // The first address may say neither.
+        let plan = plan.or_else(|| is_first.then(|| PlanFile::clone(&plan_began)));
+        let view = view.or(is_first.then_some(view_began));
+        if let Some(plan) = plan.filter(|plan| *plan != *store.said_now()) {
             store.replace(plan);
         }
+        if let Some(view) = view {
+            store.view.set(view);
+        }
+        // What is changed from here on is an entry of its own, and this one is left as it is; so is what was about to be written.
+        pending.set_value(None);
+        last.set_value(None);
+        there.set_value((store.said_now(), store.view.get_untracked()));
         store.notices.set(notices);
         // A token may have come with it.
         hub.connect();
