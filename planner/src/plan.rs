@@ -425,7 +425,11 @@ fn resolve_model(
     let (architecture, title) = if let Some(id) = &model.preset {
         let Some(preset) = model::presets().iter().find(|preset| &preset.id == id) else {
             let ids: Vec<&str> = model::presets().iter().map(|preset| preset.id.as_str()).collect();
-            let message = format!("`{}` is not a preset; known are {}", clip(id), ids.join(", "));
+            let message = format!(
+                "`{}` is none of the {} presets, which docs/models.md lists; a config.json or a model's folder does as well",
+                clip(id),
+                ids.len()
+            );
             findings
                 .push(Finding::error("model.preset", clip(id), message).nearest(nearest_names(id, ids, 3)));
             return None;

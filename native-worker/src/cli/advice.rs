@@ -1,6 +1,6 @@
 //! Advice as lines of text.
 
-use planner::wire::{Advice, AdviceAnswer, Verdict};
+use planner::wire::{Advice, AdviceAnswer, AdviceList, Verdict};
 
 use super::text;
 
@@ -15,7 +15,7 @@ pub fn lines(advice: &AdviceAnswer) -> String {
     }
     let lists = advice.lists();
     for list in &lists {
-        out.push_str(&format!("\n{}\n{}", list.title, table(list.rows)));
+        out.push_str(&format!("\n{}\n{}", list.title, table(list)));
     }
     let all = || lists.iter().flat_map(|list| list.rows);
     let mut notes: Vec<&str> = Vec::new();
@@ -33,10 +33,18 @@ pub fn lines(advice: &AdviceAnswer) -> String {
     out
 }
 
-fn table(advice: &[Advice]) -> String {
-    let head = ["saves GiB", "peak GiB", "verdict", "step", "likely", "change"];
+fn table(list: &AdviceList<'_>) -> String {
+    let advice = list.rows;
+    let head = [
+        if list.takes() { "takes GiB" } else { "saves GiB" },
+        "peak GiB",
+        "verdict",
+        "step",
+        "likely",
+        "change",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(advice.iter().take(MOST).map(row));
+    rows.extend(advice.iter().take(MOST).map(|one| row(one, list.takes())));
     let mut out = text::table(&rows);
     if let Some(more) = advice.len().checked_sub(MOST).filter(|&more| more > 0) {
         out.push_str(&format!("and {more} more, with --json\n"));
@@ -44,11 +52,9 @@ fn table(advice: &[Advice]) -> String {
     out
 }
 
-fn row(advice: &Advice) -> Vec<String> {
-    let saved = match u64::try_from(advice.saved_bytes) {
-        Ok(bytes) => text::gib(bytes),
-        Err(_) => format!("-{}", text::gib(advice.saved_bytes.unsigned_abs())),
-    };
+fn row(advice: &Advice, takes: bool) -> Vec<String> {
+    let sign = if advice.saved_bytes < 0 && !takes { "-" } else { "" };
+    let saved = format!("{sign}{}", text::gib(advice.saved_bytes.unsigned_abs()));
     let verdict = match advice.verdict {
         Verdict::Fits => "fits",
         Verdict::Tight => "tight",

@@ -6,8 +6,8 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use planner::wire::{GoingOn, OnFailure, Outcome};
 
 use super::source::Source;
-use super::{Exit, Failure, exit, say};
-use crate::run::{Origin, Place, Programs, Request, run};
+use super::{Exit, Failure, exit, say, text};
+use crate::run::{Compared, Fullest, Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -124,6 +124,9 @@ impl Run {
         };
         let finished = run(request, &programs)?;
         say(&finished.reason);
+        if let Some(measured) = &finished.measured {
+            say(&beside(measured, &finished.compared));
+        }
         let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
         if let Some(newest) = newest.as_ref().filter(|_| finished.outcome != Outcome::Completed) {
             say(&format!(
@@ -146,6 +149,7 @@ impl Run {
                 "recoveries": finished.recoveries,
                 "checkpoint": newest.map(|newest| newest.step),
                 "compared_with": finished.compared,
+                "measured": finished.measured,
                 "figures": finished.figures,
             }))?;
         } else {
@@ -153,4 +157,22 @@ impl Run {
         }
         Ok(if finished.outcome == Outcome::Completed { Exit::Yes } else { Exit::No })
     }
+}
+
+/// What a run measured beside what was predicted, in a sentence.
+fn beside(measured: &Fullest, predicted: &Compared) -> String {
+    let seconds_predicted = match (predicted.step_seconds, predicted.interval_seconds) {
+        (Some(step), Some([low, high])) => {
+            let [step, low, high] = [step, low, high].map(text::seconds);
+            format!("{step} s predicted, {low} to {high} likely")
+        }
+        _ => "no prediction".to_owned(),
+    };
+    let step = text::seconds(measured.step_seconds);
+    let memory = predicted.peak_bytes.filter(|_| measured.peak_bytes > 0).map(|peak| {
+        let [measured, peak] = [measured.peak_bytes, peak].map(text::gib);
+        format!(", and the fullest rank had {measured} GiB allocated at most ({peak} predicted)")
+    });
+    let memory = memory.unwrap_or_default();
+    format!("measured beside predicted: the last step took {step} s ({seconds_predicted}){memory}")
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use planner::import::{self, Job};
 use planner::plan::{with_usual_framework, with_words};
 use planner::search::{Choice, Search, SearchAnswer};
-use planner::wire::{Choose, Chosen, PlanFile};
+use planner::wire::{Choose, Chosen, PlanFile, Runtime};
 use serde_json::{Value, json};
 
 use super::{Failure, input, say, search::find, weights};
@@ -80,6 +80,11 @@ pub struct Sourced {
     pub answer: Option<SearchAnswer>,
 }
 
+/// Whether the plan is for CPUs.
+fn is_host(file: &PlanFile) -> bool {
+    planner::cluster::gpu(&file.cluster.gpu).is_some_and(|gpu| gpu.capacity_bytes.is_none())
+}
+
 impl Source {
     /// The plan, with whatever it leaves open chosen.
     ///
@@ -134,6 +139,10 @@ impl Source {
         let held = self.held()?;
         if !held.is_empty() {
             file = with_words(&file, &held).map_err(Failure::Findings)?;
+        }
+        if usual && file.runtime.is_none() && is_host(&file) {
+            // No framework's recipe is for CPUs; the worker runs there.
+            file.runtime = Some(Runtime::Native);
         }
         Ok(if usual { with_usual_framework(&file) } else { file })
     }

@@ -14,6 +14,10 @@ pub struct Compared {
     pub runtime: Runtime,
     /// Bytes that the fullest rank is predicted to have allocated at most.
     pub peak_bytes: Option<u64>,
+    /// Seconds that a step is predicted to take; none where its time is not known.
+    pub step_seconds: Option<f64>,
+    /// Within which nine of ten steps are.
+    pub interval_seconds: Option<[f64; 2]>,
     /// Whether they fit on the plan's GPU.
     pub verdict: Option<Verdict>,
     /// What is run instead of the plan's own runtime, in a sentence.
@@ -25,13 +29,15 @@ pub struct Compared {
 
 /// What a run of `executed`, derived from the plan `asked`, is compared with; `findings` are those of `executed`.
 pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) -> Compared {
-    let memory = planner::estimate(executed).memory;
+    let planner::wire::Answer { memory, time, .. } = planner::estimate(executed);
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
     Compared {
         plan_runtime: asked.runtime,
         runtime: executed.runtime.unwrap_or(Runtime::Native),
         says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
+        step_seconds: time.as_ref().map(|time| time.step_seconds),
+        interval_seconds: time.as_ref().map(|time| time.interval_seconds),
         verdict: memory.as_ref().map(|memory| memory.verdict),
         not_followed: warnings.map(|finding| finding.message.clone()).collect(),
     }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use planner::wire::{Event, MeasuredMemory};
 use run_folder::LogReader;
+use serde::Serialize;
 
 /// What one rank measured in its last step.
 #[derive(Debug, Clone, PartialEq)]
@@ -14,6 +15,25 @@ pub struct Measured {
     pub seconds: f64,
     /// Tokens of the global batch.
     pub tokens: u64,
+}
+
+/// What a run's ranks took at most.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Fullest {
+    /// Bytes that the fullest rank had allocated; 0 where that is not measured.
+    pub peak_bytes: u64,
+    /// Seconds of the last step.
+    pub step_seconds: f64,
+}
+
+impl Fullest {
+    /// Of a run; none of one that did no step.
+    pub fn of(folder: &Path, world_size: u64) -> Option<Fullest> {
+        let all: Vec<Measured> = measured(folder, world_size).into_iter().flatten().collect();
+        let step_seconds = all.iter().map(|one| one.seconds).reduce(f64::max)?;
+        let peak_bytes = all.iter().map(|one| one.memory.peak_allocated_bytes).max().unwrap_or(0);
+        Some(Fullest { peak_bytes, step_seconds })
+    }
 }
 
 /// What each rank measured; none for one that did no step.

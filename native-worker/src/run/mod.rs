@@ -39,7 +39,7 @@ use survivors::Survivors;
 
 pub use compared::Compared;
 pub use history::history;
-pub use measured::{Measured, measured};
+pub use measured::{Fullest, Measured, measured};
 pub use origin::Origin;
 pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
@@ -100,6 +100,8 @@ pub struct Finished {
     pub compared: Compared,
     /// How it went on after failures.
     pub recoveries: Vec<Recovery>,
+    /// What its ranks took at most; none of one that did no step.
+    pub measured: Option<Fullest>,
     /// Steps, loss, speed.
     pub figures: serde_json::Value,
 }
@@ -112,6 +114,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let asked = resolve(&request.plan)?;
     if !request.slurm {
         refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
+        refuse_data_that_is_missing(&asked)?;
     }
     let native = asked.executed();
     let mut resolved = Plan::resolve(&native);
@@ -180,6 +183,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         missing: ended.missing,
         recoveries: ended.recoveries,
         compared,
+        measured: Fullest::of(folder.path(), plan.world_size()),
         figures: progress.summary(),
     })
 }
@@ -252,6 +256,24 @@ fn refuse_what_can_not_start(plan: &Plan, ranks_per_gpu: u64) -> anyhow::Result<
     let instead = found.instead.iter().map(|instead| instead.in_words());
     found.findings.extend(instead.map(|words| Finding::info("", Value::Null, format!("instead, {words}"))));
     Err(Failure::Findings(found.findings).into())
+}
+
+/// Refuses a plan whose data or weights are not on this machine, before any rank takes the time to start and find that out.
+fn refuse_data_that_is_missing(plan: &Plan) -> anyhow::Result<()> {
+    let run = &plan.run;
+    let held_out = run.evaluation.iter().flat_map(|evaluation| evaluation.data.files());
+    let files = run.data.files().into_iter().map(|path| ("run.data", path));
+    let files = files.chain(held_out.map(|path| ("run.evaluation.data", path)));
+    let weights = run.weights.iter().map(|path| ("run.weights", path.clone()));
+    let missing = files.chain(weights).filter_map(|(field, path)| {
+        let error = std::fs::metadata(&path).err()?;
+        let message = format!(
+            "{field}: {path:?} can't be read: {error}; ranks read it under that path, which is looked for from the folder that `run` is called in"
+        );
+        Some(Finding::error(field, path, message))
+    });
+    let missing: Vec<Finding> = missing.collect();
+    if missing.is_empty() { Ok(()) } else { Err(Failure::Findings(missing).into()) }
 }
 
 /// A run whose ranks Slurm has started is its job's: whether it lives, Slurm tells, and who stops it asks Slurm.

@@ -21,6 +21,9 @@ fn a_run_that_completes_leaves_a_whole_record() {
     assert_eq!(json["figures"]["steps"], 3);
     assert_eq!(json["figures"]["loss"], 2.0);
     assert!(answer.stderr.contains("step 3/3  loss 2.0000"), "{answer:?}");
+    assert!(answer.stderr.contains("measured beside predicted: the last step took "), "{answer:?}");
+    assert!(json["measured"]["step_seconds"].as_f64() > Some(0.0), "{json}");
+    assert!(json["compared_with"]["step_seconds"].as_f64() > Some(0.0), "{json}");
 
     let folder = shop.run_folder();
     let plan = std::fs::read_to_string(folder.join("plan.json")).expect("a plan");
@@ -40,6 +43,29 @@ fn a_run_that_completes_leaves_a_whole_record() {
     assert!(events.iter().any(
         |event| matches!(event, Event::Output { rank: 3, text, .. } if text.starts_with("rank 3 of 4 at 127.0.0.1:"))
     ));
+}
+
+#[test]
+fn a_plan_whose_data_is_missing_is_refused_before_ranks_start() {
+    let shop = Workshop::new();
+    let there = shop.write("there.txt", "some text");
+    for (run, missing) in [
+        (r#""data": {"kind": "text", "path": "absent.txt"}"#, vec!["absent.txt"]),
+        (r#""data": {"kind": "megatron", "path": "set"}"#, vec!["set.bin", "set.idx"]),
+        (r#""weights": "absent-model""#, vec!["absent-model"]),
+    ] {
+        shop.write(
+            "tiny.json",
+            &crate::support::TINY.replace(r#""steps": 3"#, &format!(r#""steps": 3, {run}"#)),
+        );
+        let answer = shop.run("finish completed");
+        assert_eq!(answer.code, Some(2), "{answer:?}");
+        assert!(missing.iter().all(|name| answer.stderr.contains(name)), "{answer:?}");
+        assert!(!shop.path("runs").exists(), "a run was begun: {answer:?}");
+    }
+    let text = format!(r#""steps": 3, "data": {{"kind": "text", "path": {there:?}}}"#);
+    shop.write("tiny.json", &crate::support::TINY.replace(r#""steps": 3"#, &text));
+    assert_eq!(shop.run("finish completed").code, Some(0));
 }
 
 #[test]

@@ -201,7 +201,9 @@ fn a_link_gives_the_plan_back_and_is_short() {
     );
     let link = crate::wire::encode_link(&file);
     assert!(link.len() < 300, "{} characters", link.len());
-    assert_eq!(crate::wire::decode_link(&link).unwrap(), file);
+    for link in [link.clone(), format!("#{link}"), format!("{link}&v=ranks"), format!("v=ranks&{link}")] {
+        assert_eq!(crate::wire::decode_link(&link).unwrap(), file);
+    }
     for bad in ["", "p=2.abc", "p=1.%%%", "p=1.AAAA", "p=1.", &link[..link.len() - 5]] {
         assert!(crate::wire::decode_link(bad).is_err(), "{bad}");
     }

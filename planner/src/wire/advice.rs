@@ -36,6 +36,13 @@ pub struct AdviceList<'a> {
     pub wanted: bool,
 }
 
+impl AdviceList<'_> {
+    /// Whether its changes take memory instead of saving some.
+    pub fn takes(&self) -> bool {
+        self.rows.iter().all(|advice| advice.saved_bytes <= 0)
+    }
+}
+
 impl AdviceAnswer {
     /// The lists that hold something, each under a title that says what; what is wanted first.
     pub fn lists(&self) -> Vec<AdviceList<'_>> {

@@ -43,9 +43,9 @@ pub fn encode_link(plan: &PlanFile) -> String {
 /// # Errors
 /// When it is of another version, damaged, too large, or holds no plan.
 pub fn decode_link(fragment: &str) -> Result<PlanFile, LinkError> {
-    let text = fragment.trim_start_matches('#');
-    let text = text.split('&').find_map(|part| part.strip_prefix("p="));
-    let text = text.ok_or_else(|| LinkError::Version(text.chars().take(16).collect()))?;
+    let whole = fragment.trim_start_matches('#');
+    let text = whole.split('&').find_map(|part| part.strip_prefix("p="));
+    let text = text.ok_or_else(|| LinkError::Version(whole.chars().take(16).collect()))?;
     let (version, text) =
         text.split_once('.').ok_or_else(|| LinkError::Version(text.chars().take(16).collect()))?;
     if version != "1" {

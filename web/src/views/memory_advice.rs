@@ -78,7 +78,7 @@ pub fn MemoryAdvice() -> impl IntoView {
             }
         });
         let lists = advice.lists().into_iter().map(|list| {
-            view! { <List title=list.title list=list.rows.to_vec() open=list.wanted/> }
+            view! { <List title=list.title list=list.rows.to_vec() open=list.wanted takes=list.takes()/> }
         });
         let lists = lists.collect_view();
         Some(view! { {margin}{none}{lists} }.into_any())
@@ -88,7 +88,7 @@ pub fn MemoryAdvice() -> impl IntoView {
 
 /// One list.
 #[component]
-fn List(title: &'static str, list: Vec<Advice>, open: bool) -> impl IntoView {
+fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl IntoView {
     let notes: Vec<String> =
         list.iter().flat_map(|advice| advice.notes.iter().cloned()).fold(Vec::new(), |mut notes, note| {
             if !notes.contains(&note) {
@@ -101,7 +101,7 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool) -> impl IntoView {
         .any(|advice| advice.changes_training)
         .then_some("* changes the numbers that training computes");
     let count = list.len();
-    let rows = list.into_iter().map(|advice| view! { <Row advice=advice/> }).collect_view();
+    let rows = list.into_iter().map(|advice| view! { <Row advice=advice takes=takes/> }).collect_view();
     view! {
         <details open=open>
             <summary>{title}{format!(" ({count})")}</summary>
@@ -110,7 +110,7 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool) -> impl IntoView {
                     <caption>"A click makes the change; undo takes it back"</caption>
                     <thead><tr>
                         <th scope="col"><span class="visually-hidden">"Apply"</span></th>
-                        <th scope="col" class="word">"Change"</th><th scope="col">"Saves, GiB"</th>
+                        <th scope="col" class="word">"Change"</th><th scope="col">{if takes { "Takes, GiB" } else { "Saves, GiB" }}</th>
                         <th scope="col">"Peak, GiB"</th><th scope="col" class="word">"Verdict"</th>
                         <th scope="col" class="word" title="As the line above the views has it">"Step"</th>
                         <th scope="col" class="word" title="Of the step: nine of ten">"Likely"</th><th scope="col" class="word">"Longer because of"</th>
@@ -137,9 +137,9 @@ fn in_words(advice: &Advice) -> String {
     advice.changes.iter().map(change).collect::<Vec<_>>().join("; ")
 }
 
-fn saved(advice: &Advice) -> String {
+fn saved(advice: &Advice, takes: bool) -> String {
     let size = format::gib(advice.saved_bytes.unsigned_abs());
-    if advice.saved_bytes < 0 { format!("-{size}") } else { size }
+    if advice.saved_bytes < 0 && !takes { format!("-{size}") } else { size }
 }
 
 /// Seconds and the change in per cent.
@@ -155,9 +155,9 @@ fn likely(advice: &Advice) -> String {
 }
 
 #[component]
-fn Row(advice: Advice) -> impl IntoView {
+fn Row(advice: Advice, takes: bool) -> impl IntoView {
     let store = store();
-    let cells = (saved(&advice), format::gib(advice.peak_bytes), step(&advice), likely(&advice));
+    let cells = (saved(&advice, takes), format::gib(advice.peak_bytes), step(&advice), likely(&advice));
     let why: Vec<String> =
         advice.costs.iter().take(2).map(|cost| format!("{} +{}", cost.part, seconds(cost.seconds))).collect();
     let star = if advice.changes_training { " *" } else { "" };

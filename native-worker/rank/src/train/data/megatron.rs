@@ -9,6 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, bail, ensure};
+use planner::wire::DataFile;
 
 use super::tokens::{Limits, TokenFile, Width};
 
@@ -35,18 +36,12 @@ const LOOKED_AT: u64 = 500;
 /// Tokens before its end that are looked at of each.
 const LOOKED_BACK: u64 = 4096;
 
-/// Names of tokens and index of a prefix, or of the name of either file.
-fn names(path: &str) -> [String; 2] {
-    let prefix = path.strip_suffix(".bin").or_else(|| path.strip_suffix(".idx")).unwrap_or(path);
-    ["bin", "idx"].map(|ending| format!("{prefix}.{ending}"))
-}
-
 /// Opens the data set of a prefix, or of the name of either file.
 ///
 /// # Errors
 /// When either file can't be read, or the index is not that of the tokens.
 pub fn open(path: &str, key: u64, limits: Limits) -> anyhow::Result<TokenFile> {
-    let [tokens, index] = names(path);
+    let [tokens, index] = DataFile::of_megatron(path);
     let width = check(&index, &tokens).with_context(|| format!("the index {index:?}"))?;
     TokenFile::open(&tokens, width, key, limits)
 }
@@ -56,7 +51,7 @@ pub fn open(path: &str, key: u64, limits: Limits) -> anyhow::Result<TokenFile> {
 /// # Errors
 /// When a file can't be read, or there is no such token.
 pub fn end_of_documents(path: &str) -> anyhow::Result<i64> {
-    let [tokens, index] = names(path);
+    let [tokens, index] = DataFile::of_megatron(path);
     let width = check(&index, &tokens).with_context(|| format!("the index {index:?}"))?;
     let file = File::open(&index).with_context(|| format!("the index {index:?} can't be opened"))?;
     let tokens_file = File::open(&tokens).with_context(|| format!("{tokens:?} can't be opened"))?;
