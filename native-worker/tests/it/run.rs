@@ -59,7 +59,7 @@ fn a_plan_whose_data_is_missing_is_refused_before_ranks_start() {
             &crate::support::TINY.replace(r#""steps": 3"#, &format!(r#""steps": 3, {run}"#)),
         );
         let answer = shop.run("finish completed");
-        assert_eq!(answer.code, Some(2), "{answer:?}");
+        assert_eq!(answer.code, Some(1), "{answer:?}");
         assert!(missing.iter().all(|name| answer.stderr.contains(name)), "{answer:?}");
         assert!(!shop.path("runs").exists(), "a run was begun: {answer:?}");
     }

@@ -318,8 +318,7 @@ impl Search {
 
     /// The best plan by the closed form that fits when axes are changed, of those that are looked at: there are bounds on how
     /// many, and chunks, micro batches and hidden communication only take more memory, so one of each is tried unless they are
-    /// asked for. A faster
-    /// plan may fit, too.
+    /// asked for. A faster plan may fit, too.
     fn fitting(&self, change: &dyn Fn(&mut Axes)) -> Option<Fitting> {
         let mut request = Request { only_first: true, only_fitting: true, ..self.request().clone() };
         request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
