@@ -562,4 +562,39 @@ mod tests {
             );
         }
     }
+
+    /// Recipes of dense models on superchips keep whole layers on the host, which goes without a pipeline and recomputation alone.
+    #[test]
+    fn a_search_knows_what_a_recipe_keeps_on_the_host() {
+        let (mut with, mut without) = (0, 0);
+        let mut again = std::collections::BTreeSet::new();
+        for (preset, nodes) in [("llama-3-70b", 8), ("apertus-70b", 16), ("llama-nemotron-super-49b", 8)] {
+            // Hidden tensor-parallel communication has buffers, and a search's plans start without tensor parallelism.
+            let training = json!({"global_batch_size": 1024, "overlap": {"tp": false}});
+            let more = json!({"training": training, "software": {"framework": "bridge 26.08"}});
+            let plan = file(preset, "gb200", nodes, json!({}), more);
+            let mut request = Request::new(plan.clone());
+            request.limits.candidates = 20_000;
+            let search = Search::new(&request).unwrap();
+            let mut all = search.run_part(0);
+            for part in 1..search.parts() {
+                search.merge(&mut all, &search.run_part(part));
+            }
+            for scored in search.shortlist(&all) {
+                let settings = search.settings(&scored.candidate).unwrap();
+                let resolved = Plan::resolve(&settings.apply(&plan));
+                let own = resolved.plan.unwrap_or_else(|| panic!("{settings:?} {:?}", resolved.findings));
+                assert_eq!(
+                    crate::memory::answer(&own).peak_bytes,
+                    scored.peak_bytes,
+                    "{preset} {settings:?}"
+                );
+                assert!(own.training.offload.layers == 0 || settings.pp == 1, "{preset} {settings:?}");
+                *(if own.training.offload.layers > 0 { &mut with } else { &mut without }) += 1;
+                again.insert(settings.recompute.0.clone());
+            }
+        }
+        assert!(again.len() > 1, "{again:?} alone is recomputed");
+        assert!(with > 0 && without > 0, "{with} with layers on the host, {without} without");
+    }
 }

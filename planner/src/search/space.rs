@@ -14,7 +14,7 @@ use crate::finding::{Finding, divisors, has_error};
 use crate::layout::{Aspect, Shape, first_broken, first_broken_alone};
 use crate::plan::{Plan, RECOMPUTE_MODULES, Training};
 use crate::shard::TpPlanSource;
-use crate::wire::{Precision, Runtime, Schedule};
+use crate::wire::{PlanFile, Precision, Runtime, Schedule};
 
 /// Longest sequence times micro batch that a plan takes (the same bound as for plan files).
 const MOST_TOKENS: u64 = 1 << 32;
@@ -171,13 +171,9 @@ impl Space {
                             for settings in &variants {
                                 let file = with_settings(file.clone(), settings.iter())
                                     .map_err(|stopped| vec![stopped.1])?;
-                                let filled = Plan::fill(&file);
-                                match filled.plan.filter(|_| !has_error(&filled.findings)) {
-                                    Some(plan) => {
-                                        let settings = settings.clone();
-                                        space.add(request, plan, precision, (sharding, settings));
-                                    }
-                                    None => return Err(filled.findings),
+                                for (file, stages) in by_stages(file)? {
+                                    let settings = settings.clone();
+                                    space.add(request, (file, stages), precision, (sharding, settings));
                                 }
                             }
                         }
@@ -191,14 +187,22 @@ impl Space {
     fn add(
         &mut self,
         request: &Request,
-        plan: Plan,
+        (plan, with): (Plan, Stages),
         precision: Precision,
         (sharding, settings): (Option<Sharding>, BTreeMap<String, Value>),
     ) {
         let axes = &request.axes;
         let world = plan.world_size();
         let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
-        let stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
+        let mut stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
+        stages.retain(|pp| match with {
+            Stages::Any => true,
+            Stages::One => *pp == 1,
+            Stages::Several => *pp > 1,
+        });
+        if stages.is_empty() && with != Stages::Any {
+            return;
+        }
         let schedules = axes.schedule.clone().unwrap_or_else(|| schedules(plan.runtime));
         let micro_batches: Vec<u64> = {
             let values =
@@ -289,6 +293,38 @@ impl Space {
     }
 }
 
+/// Which numbers of stages the plans of a corner have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stages {
+    Any,
+    One,
+    Several,
+}
+
+/// The plan of a file, or two where a framework's recipe keeps layers on the host, which goes without a pipeline alone: then
+/// plans with several stages are without, as each of them is by itself.
+///
+/// # Errors
+/// Findings, where the file can't be read.
+fn by_stages(mut file: PlanFile) -> Result<Vec<(Plan, Stages)>, Vec<Finding>> {
+    let fill = |file: &PlanFile| {
+        let filled = Plan::fill(file);
+        filled.plan.filter(|_| !has_error(&filled.findings)).ok_or(filled.findings)
+    };
+    let plan = fill(&file)?;
+    if !keeps_layers_by_recipe(&plan) {
+        return Ok(vec![(plan, Stages::Any)]);
+    }
+    file.layout.pp = Some(2);
+    let staged = fill(&file)?;
+    Ok(vec![(plan, Stages::One), (staged, Stages::Several)])
+}
+
+/// Whether the framework's recipe, and not the plan itself, keeps activations of whole layers on the host.
+fn keeps_layers_by_recipe(plan: &Plan) -> bool {
+    plan.training.offload.layers > 0 && plan.software.set.contains(&"training.offload.layers")
+}
+
 /// The first rule of the grid that a layout without stages breaks.
 fn first_of(plan: &mut Plan, sp: bool, [tp, cp, ep, etp]: [u64; 4]) -> Option<(&'static str, &'static str)> {
     let layout = &mut plan.layout;
@@ -332,6 +368,10 @@ impl Corner {
             let mut file = self.plan.file.clone();
             file.training.recompute = request.plan.training.recompute.clone();
             recompute.apply(&mut file.training.recompute);
+            if keeps_layers_by_recipe(&self.plan) {
+                // The recipe does so where nothing is recomputed.
+                file.training.offload = request.plan.training.offload.clone();
+            }
             let filled = Plan::fill(&file);
             let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
                 note(&mut self.refused_recompute, "range of plan files");
