@@ -407,13 +407,13 @@ async fn back_and_forward_walk_over_edits_and_views() -> Result<()> {
             anyhow::bail!("never showed {view} with tp {size:?}; the address is {}", browser.address().await?)
         };
         page.open_section("layout").await?;
-        shows("memory", None).await?;
+        shows("memory", Some(4)).await?;
         browser.fill(tp, "8").await?;
         shows("memory", Some(8)).await?;
         // Longer than edits that follow each other are one entry.
         tokio::time::sleep(Duration::from_millis(1500)).await;
-        browser.fill(tp, "4").await?;
-        shows("memory", Some(4)).await?;
+        browser.fill(tp, "2").await?;
+        shows("memory", Some(2)).await?;
         browser.click("tab-timeline").await?;
         for _ in 0..100 {
             if browser.address().await?.ends_with("v=timeline") {
@@ -421,24 +421,24 @@ async fn back_and_forward_walk_over_edits_and_views() -> Result<()> {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        shows("timeline", Some(4)).await?;
+        shows("timeline", Some(2)).await?;
         browser.back().await?;
-        shows("memory", Some(4)).await?;
+        shows("memory", Some(2)).await?;
         browser.back().await?;
         shows("memory", Some(8)).await?;
         let typed = "return document.querySelector('[data-testid=field-layout-tp]').value";
         let typed = browser.script(typed).await?;
         ensure!(typed == json!("8"), "the field shows {typed}");
         browser.back().await?;
-        shows("memory", None).await?;
-        for (view, size) in [("memory", 8), ("memory", 4), ("timeline", 4)] {
+        shows("memory", Some(4)).await?;
+        for (view, size) in [("memory", 8), ("memory", 2), ("timeline", 2)] {
             browser.forward().await?;
             shows(view, Some(size)).await?;
         }
         browser.reload().await?;
-        shows("timeline", Some(4)).await?;
+        shows("timeline", Some(2)).await?;
         browser.back().await?;
-        shows("memory", Some(4)).await
+        shows("memory", Some(2)).await
     })
     .await
 }
