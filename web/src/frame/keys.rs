@@ -8,7 +8,7 @@ use crate::state::{Store, View};
 
 /// What `?` lists.
 pub const SHORTCUTS: &[(&str, &str)] = &[
-    ("1 to 9, 0", "Choose a view"),
+    ("1 to 9", "Choose a view"),
     ("The browser's Back, Forward", "Walk over edits and views"),
     ("Ctrl Z", "Undo"),
     ("Ctrl Shift Z, Ctrl Y", "Redo"),
@@ -57,7 +57,7 @@ fn handle(event: &KeyboardEvent, store: Store, help: RwSignal<bool>) {
         help.set(true);
         return;
     }
-    if let Some(view) = View::ALL.into_iter().find(|view| view.key() == key) {
+    if let Some(view) = View::ALL.into_iter().find(|view| view.key().as_deref() == Some(key.as_str())) {
         store.view.set(view);
     }
 }

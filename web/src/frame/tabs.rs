@@ -7,7 +7,7 @@ use crate::browser;
 use crate::state::{View, store};
 use crate::testid;
 
-/// One tab per view; keys 1 to 9 and 0, and the arrow keys while a tab has the focus.
+/// One tab per view; keys 1 to 9, and the arrow keys while a tab has the focus.
 #[component]
 pub fn Tabs() -> impl IntoView {
     let store = store();
@@ -35,7 +35,7 @@ pub fn Tabs() -> impl IntoView {
                     aria-keyshortcuts=view.key()
                     tabindex=move || if selected() { "0" } else { "-1" }
                     on:click=move |_| store.view.set(view)>
-                    {view.title()}<kbd aria-hidden="true">{view.key()}</kbd>
+                    {view.title()}{view.key().map(|key| view! { <kbd aria-hidden="true">{key}</kbd> })}
                 </button>
             }
         })

@@ -96,10 +96,10 @@ impl View {
         let _ = SessionStorage::set(VIEW_KEY, self.id());
     }
 
-    /// The key that chooses it: 1 to 9, and 0 for the tenth.
-    pub fn key(self) -> String {
-        let place = View::ALL.iter().position(|view| *view == self).unwrap_or_default();
-        ((place + 1) % View::ALL.len()).to_string()
+    /// The key that chooses it: 1 to 9. The tenth has none, for 0 shows all of a timeline.
+    pub fn key(self) -> Option<String> {
+        let place = View::ALL.iter().position(|view| *view == self)?;
+        (place < 9).then(|| (place + 1).to_string())
     }
 
     /// Text of the tab.
