@@ -60,7 +60,7 @@ fn a_plan_whose_data_is_missing_is_refused_before_ranks_start() {
         );
         let answer = shop.run("finish completed");
         assert_eq!(answer.code, Some(1), "{answer:?}");
-        assert!(missing.iter().all(|name| answer.stderr.contains(name)), "{answer:?}");
+        assert!(missing.iter().all(|name| answer.stdout.contains(name)), "{answer:?}");
         assert!(!shop.path("runs").exists(), "a run was begun: {answer:?}");
     }
     let text = format!(r#""steps": 3, "data": {{"kind": "text", "path": {there:?}}}"#);
