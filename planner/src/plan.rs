@@ -2,6 +2,7 @@
 
 mod batch;
 mod checkpoints;
+mod data_files;
 mod defaults;
 mod documents;
 mod edit;
@@ -9,6 +10,7 @@ mod evaluation;
 mod executed;
 mod framework;
 mod fsdp_defaults;
+mod named_model;
 mod parse;
 mod recipe;
 pub(crate) mod rules;
@@ -22,6 +24,7 @@ mod unambiguous;
 
 pub use batch::assumed_batch;
 pub use checkpoints::USUAL_SECONDS;
+pub use data_files::{data_files, megatron_files};
 pub use documents::Documents;
 pub(crate) use edit::place_of;
 pub use edit::{said, with_value, with_words};
@@ -247,7 +250,7 @@ impl Plan {
                 .nearest([VERSION]),
             );
         }
-        let model = resolve_model(file, &mut findings, &mut assumed);
+        let model = named_model::resolve(file, &mut findings, &mut assumed);
         let gpu = gpu(&file.cluster.gpu);
         if gpu.is_none() {
             let ids: Vec<&str> = gpus().iter().map(|gpu| gpu.id).collect();
@@ -391,87 +394,6 @@ pub(crate) fn clip(text: &str) -> String {
     } else {
         text.to_owned()
     }
-}
-
-fn resolve_model(
-    file: &PlanFile,
-    findings: &mut Vec<Finding>,
-    assumed: &mut Vec<String>,
-) -> Option<(Architecture, String)> {
-    let model = &file.model;
-    let given = [
-        model.preset.is_some(),
-        model.hf_config.is_some(),
-        model.hf_config_path.is_some(),
-        model.architecture.is_some(),
-    ];
-    if given.iter().filter(|&&given| given).count() != 1 {
-        findings.push(
-            Finding::error(
-                "model",
-                serde_json::Value::Null,
-                "give exactly one of model.preset, model.hf_config and model.architecture",
-            )
-            .rule("plan file, version 1"),
-        );
-        return None;
-    }
-    let mut import = |config: &serde_json::Map<String, serde_json::Value>| {
-        let imported = model::import_hf(config);
-        findings.extend(imported.findings);
-        assumed.extend(imported.assumed);
-        imported.architecture
-    };
-    let (architecture, title) = if let Some(id) = &model.preset {
-        let Some(preset) = model::presets().iter().find(|preset| &preset.id == id) else {
-            let ids: Vec<&str> = model::presets().iter().map(|preset| preset.id.as_str()).collect();
-            let message = format!(
-                "`{}` is none of the {} presets, which docs/models.md lists; a config.json or a model's folder does as well",
-                clip(id),
-                ids.len()
-            );
-            findings
-                .push(Finding::error("model.preset", clip(id), message).nearest(nearest_names(id, ids, 3)));
-            return None;
-        };
-        let architecture = match (&preset.hf_config, &preset.architecture) {
-            (Some(config), _) => model::import_hf(config).architecture,
-            (None, architecture) => architecture.clone(),
-        };
-        (architecture, preset.id.clone())
-    } else if let Some(config) = &model.hf_config {
-        let title = config
-            .get("_name_or_path")
-            .or_else(|| config.get("model_type"))
-            .and_then(|name| name.as_str())
-            .unwrap_or("config.json");
-        (import(config), clip(title))
-    } else if let Some(architecture) = &model.architecture {
-        (Some((**architecture).clone()), "own architecture".to_owned())
-    } else {
-        let message =
-            "only the command line reads model.hf_config_path; paste the file's content as model.hf_config";
-        findings.push(Finding::error(
-            "model.hf_config_path",
-            model.hf_config_path.as_deref().map(clip),
-            message,
-        ));
-        return None;
-    };
-    let mut architecture = architecture?;
-    if let Some(layers) = model.num_layers {
-        match model::with_layers(&mut architecture, layers, MAX_LAYERS) {
-            Ok(()) => {}
-            Err(why) => {
-                findings.push(Finding::error("model.num_layers", layers, why).rule("layers over a preset"));
-                return None;
-            }
-        }
-    }
-    let wrong = model::check_model(&architecture);
-    let sane = !has_error(&wrong);
-    findings.extend(wrong);
-    sane.then_some((architecture, title))
 }
 
 /// Everything that can be said against a filled plan.

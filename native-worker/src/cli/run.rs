@@ -7,7 +7,7 @@ use planner::wire::{GoingOn, OnFailure, Outcome};
 
 use super::source::Source;
 use super::{Exit, Failure, exit, say, text};
-use crate::run::{Compared, Fullest, Origin, Place, Programs, Request, run};
+use crate::run::{Compared, MeasuredRun, Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
 #[derive(Debug, clap::Args)]
@@ -160,7 +160,7 @@ impl Run {
 }
 
 /// What a run measured beside what was predicted, in a sentence.
-fn beside(measured: &Fullest, predicted: &Compared) -> String {
+fn beside(measured: &MeasuredRun, predicted: &Compared) -> String {
     let seconds_predicted = match (predicted.step_seconds, predicted.interval_seconds) {
         (Some(step), Some([low, high])) => {
             let [step, low, high] = [step, low, high].map(text::seconds);

@@ -19,20 +19,20 @@ pub struct Measured {
 
 /// What a run's ranks took at most.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Fullest {
+pub struct MeasuredRun {
     /// Bytes that the fullest rank had allocated; 0 where that is not measured.
     pub peak_bytes: u64,
     /// Seconds of the last step.
     pub step_seconds: f64,
 }
 
-impl Fullest {
+impl MeasuredRun {
     /// Of a run; none of one that did no step.
-    pub fn of(folder: &Path, world_size: u64) -> Option<Fullest> {
+    pub fn of(folder: &Path, world_size: u64) -> Option<MeasuredRun> {
         let all: Vec<Measured> = measured(folder, world_size).into_iter().flatten().collect();
         let step_seconds = all.iter().map(|one| one.seconds).reduce(f64::max)?;
         let peak_bytes = all.iter().map(|one| one.memory.peak_allocated_bytes).max().unwrap_or(0);
-        Some(Fullest { peak_bytes, step_seconds })
+        Some(MeasuredRun { peak_bytes, step_seconds })
     }
 }
 

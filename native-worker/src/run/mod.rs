@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use planner::layout::executor_limits;
 use planner::nonuniform::Standing;
+use planner::plan::data_files;
 use planner::startable::startable;
 use planner::wire::{Gap, GoingOn, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
@@ -39,7 +40,7 @@ use survivors::Survivors;
 
 pub use compared::Compared;
 pub use history::history;
-pub use measured::{Fullest, Measured, measured};
+pub use measured::{Measured, MeasuredRun, measured};
 pub use origin::Origin;
 pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
@@ -101,7 +102,7 @@ pub struct Finished {
     /// How it went on after failures.
     pub recoveries: Vec<Recovery>,
     /// What its ranks took at most; none of one that did no step.
-    pub measured: Option<Fullest>,
+    pub measured: Option<MeasuredRun>,
     /// Steps, loss, speed.
     pub figures: serde_json::Value,
 }
@@ -114,7 +115,8 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let asked = resolve(&request.plan)?;
     if !request.slurm {
         refuse_what_can_not_start(&asked, request.ranks_per_gpu)?;
-        refuse_data_that_is_missing(&asked)?;
+        let begins = matches!(request.place, Place::New { resume: None, .. });
+        refuse_data_that_is_missing(&asked, begins)?;
     }
     let native = asked.executed();
     let mut resolved = Plan::resolve(&native);
@@ -183,7 +185,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
         missing: ended.missing,
         recoveries: ended.recoveries,
         compared,
-        measured: Fullest::of(folder.path(), plan.world_size()),
+        measured: MeasuredRun::of(folder.path(), plan.world_size()),
         figures: progress.summary(),
     })
 }
@@ -258,13 +260,14 @@ fn refuse_what_can_not_start(plan: &Plan, ranks_per_gpu: u64) -> anyhow::Result<
     Err(Failure::Findings(found.findings).into())
 }
 
-/// Refuses a plan whose data or weights are not on this machine, before any rank takes the time to start and find that out.
-fn refuse_data_that_is_missing(plan: &Plan) -> anyhow::Result<()> {
+/// Refuses a plan whose data are not on this machine, or the weights that it begins with, before any rank takes the time to
+/// start and find that out.
+fn refuse_data_that_is_missing(plan: &Plan, begins: bool) -> anyhow::Result<()> {
     let run = &plan.run;
-    let held_out = run.evaluation.iter().flat_map(|evaluation| evaluation.data.files());
-    let files = run.data.files().into_iter().map(|path| ("run.data", path));
+    let held_out = run.evaluation.iter().flat_map(|evaluation| data_files(&evaluation.data));
+    let files = data_files(&run.data).into_iter().map(|path| ("run.data", path));
     let files = files.chain(held_out.map(|path| ("run.evaluation.data", path)));
-    let weights = run.weights.iter().map(|path| ("run.weights", path.clone()));
+    let weights = run.weights.iter().filter(|_| begins).map(|path| ("run.weights", path.clone()));
     let missing = files.chain(weights).filter_map(|(field, path)| {
         let error = std::fs::metadata(&path).err()?;
         let message = format!(

@@ -9,6 +9,7 @@ use super::partial::Partial;
 use super::request::{Axes, Axis, Limits, Request};
 use super::settings::Settings;
 use super::sharding::Sharding;
+use super::space::idle;
 use super::why::best_of;
 use crate::cluster::{Gpu, gpus};
 use crate::finding::Finding;
@@ -327,10 +328,8 @@ impl Search {
         }
         // What hides communication takes no less memory.
         for path in ["training.overlap.tp", "training.overlap.ep"] {
-            if let Some(values) =
-                request.axes.settings.get_mut(path).filter(|values| values.contains(&json!(false)))
-            {
-                *values = vec![json!(false)];
+            if let Some(values) = request.axes.settings.get_mut(path) {
+                *values = idle(values).into_iter().cloned().collect();
             }
         }
         change(&mut request.axes);

@@ -187,7 +187,7 @@ impl Space {
     fn add(
         &mut self,
         request: &Request,
-        (plan, with): (Plan, Stages),
+        (plan, with): (Plan, StageCounts),
         precision: Precision,
         (sharding, settings): (Option<Sharding>, BTreeMap<String, Value>),
     ) {
@@ -196,11 +196,11 @@ impl Space {
         let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
         let mut stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
         stages.retain(|pp| match with {
-            Stages::Any => true,
-            Stages::One => *pp == 1,
-            Stages::Several => *pp > 1,
+            StageCounts::Any => true,
+            StageCounts::One => *pp == 1,
+            StageCounts::Several => *pp > 1,
         });
-        if stages.is_empty() && with != Stages::Any {
+        if stages.is_empty() && with != StageCounts::Any {
             return;
         }
         let schedules = axes.schedule.clone().unwrap_or_else(|| schedules(plan.runtime));
@@ -295,7 +295,7 @@ impl Space {
 
 /// Which numbers of stages the plans of a corner have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stages {
+enum StageCounts {
     Any,
     One,
     Several,
@@ -306,18 +306,18 @@ enum Stages {
 ///
 /// # Errors
 /// Findings, where the file can't be read.
-fn by_stages(mut file: PlanFile) -> Result<Vec<(Plan, Stages)>, Vec<Finding>> {
+fn by_stages(mut file: PlanFile) -> Result<Vec<(Plan, StageCounts)>, Vec<Finding>> {
     let fill = |file: &PlanFile| {
         let filled = Plan::fill(file);
         filled.plan.filter(|_| !has_error(&filled.findings)).ok_or(filled.findings)
     };
     let plan = fill(&file)?;
     if !keeps_layers_by_recipe(&plan) {
-        return Ok(vec![(plan, Stages::Any)]);
+        return Ok(vec![(plan, StageCounts::Any)]);
     }
     file.layout.pp = Some(2);
     let staged = fill(&file)?;
-    Ok(vec![(plan, Stages::One), (staged, Stages::Several)])
+    Ok(vec![(plan, StageCounts::One), (staged, StageCounts::Several)])
 }
 
 /// Whether the framework's recipe, and not the plan itself, keeps activations of whole layers on the host.
@@ -409,7 +409,7 @@ fn schedules(runtime: Runtime) -> Vec<Schedule> {
 }
 
 /// Of the values of a setting the one that needs nothing, where one is known to; else the first.
-fn idle(values: &[Value]) -> Option<&Value> {
+pub(super) fn idle(values: &[Value]) -> Option<&Value> {
     let needs_nothing = |value: &&Value| **value == Value::Bool(false) || **value == "alltoall";
     values.iter().find(needs_nothing).or(values.first())
 }

@@ -357,7 +357,7 @@ impl<'a> Timed<'a> {
         if bounded { self.times.whole.least_of_pipe(&self.pipe) } else { 0.0 }
     }
 
-    /// Seconds with a set; 0 where they are not known beforehand.
+    /// Seconds with a set at least, for activations that wait on the host are not copied here; 0 where nothing is known beforehand.
     fn seconds(&self, set: usize) -> f64 {
         let Some(again) = self.clock.again.get(set).and_then(Option::as_ref) else { return 0.0 };
         let host_share = self.clock.host_shares.get(set).copied().unwrap_or(1.0);

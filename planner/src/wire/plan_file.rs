@@ -571,24 +571,6 @@ pub enum DataFile {
     },
 }
 
-impl DataFile {
-    /// Files that every rank reads, as ranks see them.
-    pub fn files(&self) -> Vec<String> {
-        match self {
-            DataFile::Synthetic => Vec::new(),
-            DataFile::Text { path } | DataFile::Tokens { path, .. } => vec![path.clone()],
-            DataFile::Megatron { path } => DataFile::of_megatron(path).to_vec(),
-            DataFile::Blend { parts } => parts.iter().flat_map(|part| part.data.files()).collect(),
-        }
-    }
-
-    /// Names of tokens and index of a Megatron data set, from its prefix or the name of either file.
-    pub fn of_megatron(path: &str) -> [String; 2] {
-        let prefix = path.strip_suffix(".bin").or_else(|| path.strip_suffix(".idx")).unwrap_or(path);
-        ["bin", "idx"].map(|ending| format!("{prefix}.{ending}"))
-    }
-}
-
 /// A part of a blend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

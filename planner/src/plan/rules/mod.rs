@@ -32,6 +32,7 @@ pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     optimizer::with_layout(shape, broken);
     recompute::with_layout(shape, broken);
     experts::with_layout(shape, broken);
+    modules::with_layout(shape, broken);
     overlap::with_layout(shape, broken);
     model::with_layout(shape, broken);
 }
@@ -42,6 +43,7 @@ pub(crate) fn with_grid(shape: &Shape<'_>, broken: &mut Broken) {
     optimizer::with_layout(shape, broken);
     recompute::with_layout(shape, broken);
     experts::with_layout(shape, broken);
+    modules::with_layout(shape, broken);
     model::with_layout(shape, broken);
 }
 

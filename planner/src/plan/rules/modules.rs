@@ -2,7 +2,7 @@
 
 use super::{is_megatron, names, refuse_names};
 use crate::layout::{Broken, Shape};
-use crate::wire::{CudaGraphs, Granularity, Implementation, Runtime};
+use crate::wire::{CudaGraphs, Granularity, Implementation};
 
 /// Modules whose activations can wait on the host.
 pub const MODULES: &[&str] =
@@ -36,7 +36,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
 /// Layers of which all that is saved waits on the host.
 fn whole_layers(shape: &Shape<'_>, broken: &mut Broken) {
     let (training, layers) = (shape.training, shape.training.offload.layers);
-    if layers == 0 || !matches!(shape.runtime, Runtime::Megatron | Runtime::MegatronFsdp) {
+    if layers == 0 || !is_megatron(shape) {
         return;
     }
     let most = shape.architecture.num_layers.saturating_sub(1);
@@ -46,9 +46,17 @@ fn whole_layers(shape: &Shape<'_>, broken: &mut Broken) {
         });
     };
     need(layers <= most, &format!("of a model with more layers, and this one has {}", most + 1));
-    need(shape.layout.pp == 1, &format!("without a pipeline, and pp is {}", shape.layout.pp));
     need(training.recompute == Granularity::None, "where nothing is recomputed");
     need(training.offload.modules.is_empty(), "where training.offload.modules names none besides");
+}
+
+/// Rules that look at the layout.
+pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
+    let (layers, pp) = (shape.training.offload.layers, shape.layout.pp);
+    let holds = layers == 0 || !is_megatron(shape) || pp == 1;
+    broken.require(holds, LAYERS, layers, LAYERS_RULE, || {
+        format!("activations of {layers} layers can wait on the host only without a pipeline, and pp is {pp}")
+    });
 }
 
 /// Why a module's activations can't wait on the host.

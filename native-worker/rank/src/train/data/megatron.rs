@@ -9,7 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, bail, ensure};
-use planner::wire::DataFile;
+use planner::plan::megatron_files;
 
 use super::tokens::{Limits, TokenFile, Width};
 
@@ -41,7 +41,7 @@ const LOOKED_BACK: u64 = 4096;
 /// # Errors
 /// When either file can't be read, or the index is not that of the tokens.
 pub fn open(path: &str, key: u64, limits: Limits) -> anyhow::Result<TokenFile> {
-    let [tokens, index] = DataFile::of_megatron(path);
+    let [tokens, index] = megatron_files(path);
     let width = check(&index, &tokens).with_context(|| format!("the index {index:?}"))?;
     TokenFile::open(&tokens, width, key, limits)
 }
@@ -51,7 +51,7 @@ pub fn open(path: &str, key: u64, limits: Limits) -> anyhow::Result<TokenFile> {
 /// # Errors
 /// When a file can't be read, or there is no such token.
 pub fn end_of_documents(path: &str) -> anyhow::Result<i64> {
-    let [tokens, index] = DataFile::of_megatron(path);
+    let [tokens, index] = megatron_files(path);
     let width = check(&index, &tokens).with_context(|| format!("the index {index:?}"))?;
     let file = File::open(&index).with_context(|| format!("the index {index:?} can't be opened"))?;
     let tokens_file = File::open(&tokens).with_context(|| format!("{tokens:?} can't be opened"))?;
