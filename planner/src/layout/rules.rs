@@ -40,9 +40,11 @@ impl Broken {
         self.found.first().map(|violation| (violation.rule, violation.field))
     }
 
-    fn note(&mut self, violation: impl FnOnce(bool) -> Violation) {
+    /// Notes a violation, of which nobody may want to know; apart from whoever is generic, of whom there are hundreds.
+    #[inline(never)]
+    fn note(&mut self, violation: Violation) {
         if self.found.is_empty() || !self.first_only {
-            self.found.push(violation(!self.first_only));
+            self.found.push(violation);
         }
     }
 
@@ -56,13 +58,8 @@ impl Broken {
         message: impl FnOnce() -> String,
     ) -> bool {
         if !holds {
-            self.note(|in_words| Violation {
-                field,
-                value: value.into(),
-                message: if in_words { message() } else { String::new() },
-                rule,
-                nearest: None,
-            });
+            let message = if self.first_only { String::new() } else { message() };
+            self.note(Violation { field, value: value.into(), message, rule, nearest: None });
         }
         holds
     }
@@ -76,10 +73,8 @@ impl Broken {
         message: String,
         nearest: impl IntoIterator<Item = V>,
     ) {
-        self.note(|_| {
-            let nearest = Some(nearest.into_iter().map(Into::into).collect());
-            Violation { field, value: value.into(), message, rule, nearest }
-        });
+        let nearest = Some(nearest.into_iter().map(Into::into).collect());
+        self.note(Violation { field, value: value.into(), message, rule, nearest });
     }
 
     pub(super) fn into_violations(self) -> Vec<Violation> {
