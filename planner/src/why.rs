@@ -39,11 +39,11 @@ const EXACT: &str = "Exact: the sum over the same shards that the worker allocat
 /// How far an estimated number can be trusted.
 fn estimate_note(plan: &Plan) -> &'static str {
     match plan.runtime {
+        _ if plan.is_computed_by_the_worker() => "Held against the executor's measured bytes by its tests",
         Runtime::Megatron => {
             "Scored against published peaks by `cargo xtask accuracy`; docs/accuracy.md says how well"
         }
-        Runtime::Native => "Held against the executor's measured bytes by its tests",
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+        Runtime::Native | Runtime::Fsdp2 | Runtime::MegatronFsdp => {
             "Sizes of buffers are torch's; which are alive at once is estimated"
         }
     }
@@ -166,6 +166,12 @@ fn sharded(plan: &Plan, name: &str) -> Option<(&'static str, &'static str)> {
             "elements of all units' flat buffers x bytes, split over the sharding group as layout.fsdp.strategy says: optim splits optimizer state, optim_grads gradients too, optim_grads_params parameters too",
             "Megatron-FSDP param_and_grad_buffer",
         )),
+        (Runtime::Fsdp2 | Runtime::MegatronFsdp, "transient_bytes") if plan.is_computed_by_the_worker() => {
+            Some((
+                "units gathered and the next one's, their gradients until they are reduced, inputs and outputs of reductions, as layout.fsdp says; with the largest temporary beside them of a layer, of head and loss, or of the optimizer",
+                "shardplan-rank: each moment of a step as it carries it out",
+            ))
+        }
         (Runtime::Fsdp2, "transient_bytes") => Some((
             "units that stay gathered, the unit at work and the next one's gather, its gradients and reduce-scatter input, the output layer's gradient; in pipelines gradients summed whole until their chunk's last micro batch, receive buffers and outputs of all micro batches; with the largest temporary of a layer or of head and loss",
             "torch FSDPParamGroup: sizes exact, which of them are alive at once estimated",

@@ -33,7 +33,8 @@ pub struct Part {
 /// When a collective or the disk fails.
 pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collectives) -> anyhow::Result<()> {
     let mut buffers = Vec::new();
-    for buffer in &state.buffers {
+    // Of units a rank keeps and writes its own part.
+    for buffer in state.buffers.iter().filter(|_| state.units().is_none()) {
         let mut whole = buffer.gradients.f_empty_like()?;
         whole.f_copy_(&buffer.gradients)?;
         if buffer.is_split() && buffer.keeps_state() {
@@ -48,7 +49,11 @@ pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collective
         true => vec![whole(&parameter.shard)],
         false => Vec::new(),
     };
-    write(folder, &format!("gradients-{step:05}"), state, world.rank(), &buffers, summed)
+    let values = |parameter: &Parameter| match buffers.get(parameter.shard.buffer) {
+        Some(buffer) => slice_of(buffer, &parameter.shard),
+        None => state.kept_gradient(parameter),
+    };
+    write(folder, &format!("gradients-{step:05}"), state, world.rank(), values, summed)
 }
 
 /// Writes the weights after step `step` (0: at the start).
@@ -56,9 +61,14 @@ pub fn gradients(folder: &Path, step: u64, state: &State, world: &dyn Collective
 /// # Errors
 /// When the disk fails.
 pub fn weights(folder: &Path, step: u64, state: &State, world: &dyn Collectives) -> anyhow::Result<()> {
-    let buffers: Vec<Tensor> = state.buffers.iter().map(|buffer| buffer.weights.shallow_clone()).collect();
+    let values =
+        |parameter: &Parameter| slice_of(&state.buffers[parameter.shard.buffer].weights, &parameter.shard);
     let kept = |parameter: &Parameter| pieces(&parameter.shard);
-    write(folder, &format!("weights-{step:05}"), state, world.rank(), &buffers, kept)
+    write(folder, &format!("weights-{step:05}"), state, world.rank(), values, kept)
+}
+
+fn slice_of(buffer: &Tensor, shard: &ParamShard) -> anyhow::Result<Tensor> {
+    view(buffer, shard.buffer_offset, shard.elements())
 }
 
 /// Writes what was there of FSDP2's units at each moment of step `step`: a line of JSON for each. Nothing under runtime native.
@@ -111,7 +121,7 @@ fn write(
     what: &str,
     state: &State,
     rank: usize,
-    buffers: &[Tensor],
+    values_of: impl Fn(&Parameter) -> anyhow::Result<Tensor>,
     of: impl Fn(&Parameter) -> Vec<Piece>,
 ) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -127,7 +137,7 @@ fn write(
     file.write_all(b"\n")?;
     for (parameter, (_, rows)) in &pieces {
         let shard = &parameter.shard;
-        let mut values = view(&buffers[shard.buffer], shard.buffer_offset, shard.elements())?;
+        let mut values = values_of(parameter)?;
         if let &Some((dim, first, rows)) = rows {
             let shape: Vec<i64> = shard.local_shape.iter().map(|&extent| extent as i64).collect();
             let slice = values.f_view(shape.as_slice())?.f_narrow(dim as i64, first as i64, rows as i64)?;

@@ -3,6 +3,7 @@
 use crate::shard::padded_vocabulary;
 use crate::wire::CrossEntropy;
 
+use super::native;
 use super::parts::{Part, Saved};
 use super::setting::Setting;
 use crate::units::Wide;
@@ -75,6 +76,10 @@ fn executor(at: &Setting<'_>, vocabulary: Wide) -> Wide {
     // Capped logits stand beside their tangents until their gradient is there.
     let capped = at.plan.model.logit_cap.is_some();
     let loss = if capped { loss + at.size * at.full * vocabulary } else { loss };
-    let backward = at.size * (vocabulary * at.hidden + at.full * at.hidden);
-    loss.max(backward)
+    let weight = vocabulary * at.hidden;
+    let backward = at.size * (weight + at.full * at.hidden);
+    // The gradient of the logits is given back before that of the weight is added.
+    let adding =
+        (at.size * weight + native::added(at, weight)).saturating_sub(at.size * at.full * vocabulary);
+    loss.max(backward).max(adding)
 }

@@ -20,7 +20,7 @@ pub fn kept(at: &Setting<'_>, tokens: Wide, width: Wide) -> Wide {
 pub fn dense(at: &Setting<'_>, kind: LayerKind) -> LayerBytes {
     let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
     let backward = match at.plan.is_computed_by_the_worker() {
-        true => native::mlp_backward(at, width, false),
+        true => native::mlp_backward(at, width, native::gradients_stay(at.plan)),
         false => at.size * at.full * (2 * width + at.hidden),
     };
     let mut bytes = LayerBytes { backward, ..LayerBytes::default() };

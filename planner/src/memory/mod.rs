@@ -43,6 +43,7 @@ pub use interval::{
     RESERVED_OVER_ALLOCATED, RESERVED_OVER_ALLOCATED_MAX, in_words as interval_in_words, peak_ranges,
 };
 pub use live::{live_chunks, live_of_chunk};
+pub use native::ADDED_AT_ONCE;
 pub use outside::{COMMUNICATOR_BYTES, CONTEXT_BYTES};
 pub use parts::{LayerBytes, PARTS, Part, Saved};
 pub use phases::Phase;
@@ -53,7 +54,7 @@ pub use state::{Held, Static};
 
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::shard::{self, Holders, holders, megatron};
+use crate::shard::{self, Holders, Strategy, holders, megatron};
 use crate::units::Wide;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
 
@@ -71,7 +72,7 @@ pub fn answer(plan: &Plan) -> MemoryAnswer {
     let kept = plan;
     let plan = computed.as_ref().unwrap_or(kept);
     let rank_classes = match &kept.nonuniform {
-        None if computed.is_some() => replicated_classes(kept, plan),
+        None if computed.is_some() => classes_by_units(kept, plan),
         None => plan_classes(plan),
         Some(nonuniform) => role_classes(plan, nonuniform),
     };
@@ -131,21 +132,40 @@ struct Rank {
 }
 
 /// Of a plan for Megatron-FSDP that the executor runs: its shards, and beside them the operators of runtime native.
-fn replicated_classes(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
-    let terms = Terms::new(computed);
-    let (parts, elements) = (terms.stage(0), terms.elements(0));
-    let updated = shard::unit_buffers(kept, &computed.rank_shards(0)).map_or(u64::MAX, |own| {
-        let part = |shard: &shard::ParamShard| {
-            shard.elements().min(own.buffers.get(shard.buffer).map_or(0, shard::BufferShard::state_elements))
+fn classes_by_units(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
+    let native = computed.rank_shards(0);
+    let splits_gradients = kept.layout.fsdp.strategy > Strategy::Optim;
+    let mut computed = computed.clone();
+    if splits_gradients {
+        // They wait for their reduction in the type in which they are made.
+        computed.training.grad_dtype = computed.training.dtype;
+    }
+    let terms = Terms::new(&computed);
+    let of_states = |of: &dyn Fn(&mut Static) -> Vec<Phase>| {
+        let of = |(first_rank, count, mut state): Sharded| {
+            let phases = of(&mut state);
+            rank_class(&computed, 0, Rank { first_rank, count, state, phases, ends: None })
         };
-        own.params.iter().map(part).max().unwrap_or(0)
-    });
-    let of = |(first_rank, count, mut state): Sharded| {
-        state.largest_state = state.largest_state.min(updated);
-        let phases = phases::replicated(computed, &parts, &elements, &state);
-        rank_class(computed, 0, Rank { first_rank, count, state, phases, ends: None })
+        sharded(kept, 0).into_iter().map(of).collect()
     };
-    sharded(kept, 0).into_iter().map(of).collect()
+    if splits_gradients {
+        let phases = fsdp2::phases_of_flat_units(&terms, kept, &native);
+        return of_states(&|_| phases.clone());
+    }
+    let updated = shard::unit_buffers(kept, &native).map_or(0, |own| {
+        let buffers = own.shards.buffers;
+        let part = |shard: &shard::ParamShard| {
+            shard.elements().min(buffers.get(shard.buffer).map_or(0, shard::BufferShard::state_elements))
+        };
+        own.shards.params.iter().map(part).max().unwrap_or(0)
+    });
+    let parts = terms.stage(0);
+    let mut elements = terms.elements(0);
+    elements.largest = elements.largest.max(updated);
+    of_states(&|state| {
+        state.largest_state = updated;
+        phases::replicated(&computed, &parts, &elements, state)
+    })
 }
 
 fn plan_classes(plan: &Plan) -> Vec<RankClass> {

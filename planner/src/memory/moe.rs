@@ -138,7 +138,8 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
         bytes.backward = native::experts_backward(at, routed, stream, width);
         if moe.shared_ffn_hidden_size > 0 {
             let shared = Wide::from(moe.shared_ffn_hidden_size) / at.tp;
-            bytes.backward = bytes.backward.max(native::mlp_backward(at, shared, false));
+            bytes.backward =
+                bytes.backward.max(native::mlp_backward(at, shared, native::gradients_stay(at.plan)));
         }
     }
     bytes.forward = if at.megatron() && at.widths.quantised {

@@ -16,6 +16,24 @@ pub fn is_split(plan: &Plan) -> bool {
     plan.runtime == Runtime::Native && plan.layout.schedule.kind().splits_backward
 }
 
+/// Elements of a gradient that the executor adds at a time to main gradients of another type, which a CPU makes a copy for.
+pub const ADDED_AT_ONCE: u64 = 1 << 16;
+
+/// The copy of so many elements of a gradient that are added to main gradients of another type. A GPU needs none, and units keep
+/// gradients as they are until their reduction.
+pub fn added(at: &Setting<'_>, elements: Wide) -> Wide {
+    let (plan, kept) = (at.plan, at.plan.training.grad_dtype);
+    let copies = plan.runtime == Runtime::Native
+        && kept != plan.training.dtype
+        && plan.cluster.gpu.capacity_bytes.is_none();
+    if copies { Wide::from(kept.size()) * elements.min(Wide::from(ADDED_AT_ONCE)) } else { Wide::ZERO }
+}
+
+/// Whether gradients of weights stay until all of their unit are there.
+pub fn gradients_stay(plan: &Plan) -> bool {
+    plan.runtime == Runtime::Fsdp2
+}
+
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a
 /// gated one, what is doubled and squared of a squared ReLU, both halves within their bounds, and what libtorch keeps of an
 /// xIELU that is made again, with the gradients on their way.
@@ -37,24 +55,27 @@ fn joined(at: &Setting<'_>) -> Wide {
     if at.plan.layout.sp && at.tp > Wide::of(1) { at.size * at.full * at.hidden } else { Wide::ZERO }
 }
 
-/// The most of the backward of an MLP of `width` columns on this rank over what is saved. Under FSDP2 a gradient stays until all of
-/// its unit are there, unless it is added to those that wait.
-pub fn mlp_backward(at: &Setting<'_>, width: Wide, added: bool) -> Wide {
+/// The most of the backward of an MLP of `width` columns on this rank over what is saved, where gradients of weights stay until all
+/// of their unit are there, or are added to others at once.
+pub fn mlp_backward(at: &Setting<'_>, width: Wide, stay: bool) -> Wide {
     let (stream, joined) = (at.stream(), joined(at));
     let unit = at.size * at.full * width;
     let first = if at.plan.model.gated { 2 } else { 1 };
     let weights = at.size * at.hidden * width;
     let split = is_split(at.plan);
     let second_weight = if split { Wide::ZERO } else { weights };
-    let stays = if at.plan.runtime == Runtime::Fsdp2 && !added { weights } else { Wide::ZERO };
+    let stays = if stay { weights } else { Wide::ZERO };
     // The second matrix: gradients of its output and input, and of its weight.
     let second = stream + joined + unit + second_weight;
+    let second = second.max(stream + second_weight + added(at, at.hidden * width));
     // The unit: the gradient of its output in place of the input that the second matrix gave back.
     let kept = if split { unit + joined } else { Wide::ZERO };
     let middle = stream + kept + unit_tensors(at) * unit + stays;
     // The first matrix, whose output has been given back too. Of a split backward it is when weight gradients are made.
     let first_weight = joined + first * weights + stays;
     let last = if split { first_weight } else { 2 * stream + first_weight };
+    // What it was made of is given back before it is added.
+    let last = last.max(stream + first_weight + added(at, first * at.hidden * width));
     second.max(middle).max(last.saturating_sub(unit))
 }
 

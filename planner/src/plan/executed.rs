@@ -2,7 +2,7 @@
 
 use super::{Plan, framework, recipe};
 use crate::shard::fsdp::{check_carried_out, computed_with};
-use crate::shard::{Reshard, Strategy, is_wrapped, unit_buffers};
+use crate::shard::{Reshard, check_units, is_wrapped};
 use crate::units::Dtype;
 use crate::wire::{OptimizerKind, PlanFile, Runtime};
 
@@ -70,7 +70,7 @@ impl Plan {
             (Runtime::Megatron, _) => format!("{OWN}; this is the prediction for that"),
             (Runtime::MegatronFsdp, _) => match self.not_as_megatron_fsdp() {
                 None => "The worker runs it as Megatron-FSDP: units, their flat buffers and what of them each rank keeps \
-                         are Megatron-FSDP's, operators its own; this is the prediction for that"
+                         are Megatron-FSDP's, operators and how far ahead it gathers its own; this is the prediction for that"
                     .to_owned(),
                 Some(why) => {
                     format!("{OWN}, not as Megatron-FSDP: {why}. This is the prediction for that")
@@ -89,18 +89,6 @@ impl Plan {
         if !is_wrapped(self) {
             return Some("there is one data-parallel rank, so Megatron-FSDP is not applied".to_owned());
         }
-        if layout.fsdp.strategy > Strategy::Optim {
-            let name = layout.fsdp.strategy.name();
-            return Some(format!(
-                "it does not split the flat buffers of weights and gradients of strategy {name}"
-            ));
-        }
-        if layout.tp > 1 {
-            return Some(
-                "Megatron-FSDP keeps embedding and output layer whole on each tensor-parallel rank, and it cuts them"
-                    .to_owned(),
-            );
-        }
         if layout.fsdp.double_buffer {
             return Some("it has no persistent communication buffers (double_buffer)".to_owned());
         }
@@ -114,7 +102,7 @@ impl Plan {
             return Some("it keeps no activations on the host (training.offload.layers)".to_owned());
         }
         match super::Plan::resolve(&computed_with(self)).plan {
-            Some(native) => unit_buffers(self, &native.rank_shards(0)).err(),
+            Some(native) => check_units(self, &native).err(),
             None => Some("its own rules refuse the layout".to_owned()),
         }
     }

@@ -38,7 +38,7 @@ pub(super) struct Flat {
 /// tables, bytes by parameter, leave them out.
 pub(super) fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<Flat> {
     let cut = is_wrapped(plan) && plan.layout.fsdp.strategy != Strategy::NoShard;
-    let parts = if cut { shards(plan, mesh) } else { 1 };
+    let parts = if cut { shards(plan, mesh) * outer(plan, mesh) } else { 1 };
     let flat = |unit: Unit| {
         let sum: u64 = unit.params.iter().map(|placed| placed.gathered_elements(mesh, slots)).sum();
         Flat { elements: sum.next_multiple_of(parts.max(1)), unit }
@@ -52,7 +52,7 @@ fn shards(plan: &Plan, mesh: &Mesh) -> u64 {
 }
 
 /// Replicas that optimizer state is cut over besides.
-fn outer(plan: &Plan, mesh: &Mesh) -> u64 {
+pub(super) fn outer(plan: &Plan, mesh: &Mesh) -> u64 {
     if plan.layout.fsdp.outer_optim { mesh.dp_replicate } else { 1 }
 }
 
@@ -170,7 +170,8 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
         }
         kept += part;
     }
-    let buffers = vec![buffer(plan, &mesh, &flats, slots.shard)];
+    let slot = if outer(plan, &mesh) > 1 { mesh.place(rank).dp_replicate } else { slots.shard };
+    let buffers = vec![buffer(plan, &mesh, &flats, slot)];
     RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)) }
 }
 

@@ -5,6 +5,9 @@
 
 mod buffer;
 mod classes;
+mod flat_units;
+#[cfg(test)]
+mod flat_units_tests;
 pub mod fsdp;
 mod hf_names;
 pub mod low_precision;
@@ -17,19 +20,18 @@ mod state;
 #[cfg(test)]
 mod tests;
 pub mod tp_plan;
-mod unit_buffers;
 
 pub use classes::{Holders, holders};
 pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 pub use state::{StateTypes, core_keeps_master, state_types};
 
 pub use buffer::{BufferShard, StateShard};
+pub use flat_units::{UnitBuffers, check_units, flat_units, unit_buffers};
 pub(crate) use megatron::{Block, counted_blocks_of};
 pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
 pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
-pub use unit_buffers::unit_buffers;
 
 use serde::Serialize;
 

@@ -10,8 +10,9 @@ pub mod units;
 use anyhow::{Context, bail, ensure};
 use planner::Dtype;
 use planner::layout::GroupKind;
-use planner::shard::fsdp::{CarriedOut, Section};
-use planner::shard::{BufferShard, ParamShard, RankShards, StateShard};
+use planner::memory::ADDED_AT_ONCE;
+use planner::shard::fsdp::{CarriedOut, Handling, Section};
+use planner::shard::{BufferShard, ParamShard, RankShards, StateShard, UnitBuffers};
 use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
 
@@ -39,8 +40,10 @@ pub struct Buffer {
     pub kept: Kept,
     /// Compute-dtype parameters.
     pub weights: Tensor,
-    /// Main gradients.
+    /// Main gradients: of all of it, or of the part whose state this rank keeps.
     pub gradients: Tensor,
+    /// The first element that they are of.
+    gradients_from: u64,
     /// Master weights of the owned range; none when the weights themselves serve.
     pub master: Option<Tensor>,
     /// Moments of the owned range.
@@ -140,13 +143,21 @@ impl Buffer {
         let (kept, state) = Kept::of(shard)?;
         let of_state = |dtype| zeros(Category::Optimizer, kept.elements, dtype);
         let split = kept.elements < shard.elements;
+        let gradients = shard.gradient_elements.unwrap_or(shard.elements);
+        ensure!(
+            gradients == shard.elements || gradients == kept.elements,
+            "the planner gives gradients of {gradients} elements of a buffer of {}, and state of {}",
+            shard.elements,
+            kept.elements
+        );
         Ok(Buffer {
             kept,
             split,
+            gradients_from: if gradients < shard.elements { kept.start } else { 0 },
             alike: (!split).then_some(shard.group),
             replicas: None,
             weights: zeros(Category::Weights, shard.elements, shard.weight_dtype)?,
-            gradients: zeros(Category::Gradients, shard.elements, shard.grad_dtype)?,
+            gradients: zeros(Category::Gradients, gradients, shard.grad_dtype)?,
             master: state.master_dtype.map(of_state).transpose()?,
             moments: (0..state.moments).map(|_| of_state(state.moment_dtype)).collect::<Result<_, _>>()?,
             shard: shard.clone(),
@@ -159,6 +170,20 @@ impl Buffer {
     /// When the tensor is smaller.
     pub fn owned(&self, whole: &Tensor) -> anyhow::Result<Tensor> {
         view(whole, self.kept.start, self.kept.elements)
+    }
+
+    /// Elements of the main gradients, from an element of the buffer on.
+    ///
+    /// # Errors
+    /// When this rank does not keep them.
+    pub fn gradients_of(&self, start: u64, elements: u64) -> anyhow::Result<Tensor> {
+        let first = start.checked_sub(self.gradients_from).context("gradients that another rank keeps")?;
+        view(&self.gradients, first, elements)
+    }
+
+    /// Whether gradients of all of it are here, of which this rank keeps state of a part.
+    pub fn has_more_gradients(&self) -> bool {
+        self.gradients.numel() as u64 > self.kept.elements
     }
 
     /// Whether this rank updates any of it. An extra of nonuniform tensor parallelism does not: it gets weights from cores.
@@ -232,19 +257,49 @@ impl State {
         seed: Option<u64>,
         tracker: &Tracker,
     ) -> anyhow::Result<State> {
+        let computed = shards.params.iter().map(|_| None);
+        State::allocate_with(shards, computed, device, seed, tracker)
+    }
+
+    /// The same with the buffers of Megatron-FSDP's units, where weights and gradients stay whole.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn allocate_unit_buffers(
+        kept: &UnitBuffers,
+        native: &RankShards,
+        device: Device,
+        seed: Option<u64>,
+        tracker: &Tracker,
+    ) -> anyhow::Result<State> {
+        let computed =
+            kept.computed_from.iter().zip(&native.params).map(|(&from, shard)| Some((from, shard)));
+        State::allocate_with(&kept.shards, computed, device, seed, tracker)
+    }
+
+    /// With each parameter the first element of it that is computed with, and in which shape, where that is not all of it.
+    fn allocate_with<'s>(
+        shards: &RankShards,
+        computed: impl Iterator<Item = Option<(u64, &'s ParamShard)>>,
+        device: Device,
+        seed: Option<u64>,
+        tracker: &Tracker,
+    ) -> anyhow::Result<State> {
         let buffers: Vec<Buffer> = shards
             .buffers
             .iter()
             .map(|shard| Buffer::allocate(shard, device, tracker))
             .collect::<Result<_, _>>()?;
         let mut parameters = Vec::with_capacity(shards.params.len());
-        for shard in &shards.params {
+        for (shard, computed) in shards.params.iter().zip(computed) {
             let buffer =
                 buffers.get(shard.buffer).with_context(|| format!("{} is in no buffer", shard.name))?;
+            let (from, of) = computed.unwrap_or((0, shard));
             let shape: Vec<i64> =
-                shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
+                of.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
             let slice = |whole: &Tensor| -> anyhow::Result<Tensor> {
-                let kept = view(whole, shard.buffer_offset, shard.elements())?.f_view(shape.as_slice())?;
+                let kept =
+                    view(whole, shard.buffer_offset + from, of.elements())?.f_view(shape.as_slice())?;
                 Ok(match shard.computed_rows() {
                     Some((dim, rows)) => kept.f_narrow(length(dim as u64)?, 0, length(rows)?)?,
                     None => kept,
@@ -269,19 +324,22 @@ impl State {
         self
     }
 
-    /// Allocates what a rank keeps under FSDP2, and starts it from a seed as above.
+    /// Allocates what a rank keeps under FSDP2, or under Megatron-FSDP where gradients are split, and starts from a seed as above what
+    /// this rank updates.
     ///
     /// # Errors
     /// As above, and where a group is missing.
     pub fn allocate_units(
         carried: &CarriedOut,
         native: &RankShards,
-        settings: units::Settings,
+        handling: Handling,
         device: Device,
         seed: Option<u64>,
         tracker: &Tracker,
         world: &dyn Collectives,
     ) -> anyhow::Result<State> {
+        // FSDP2 sums over replicas unit by unit, Megatron-FSDP behind the last micro batch.
+        let flat = carried.units.iter().any(|unit| unit.weights != planner::shard::fsdp::Weights::CopiedOut);
         let on = |shard: &BufferShard| if shard.on_host { Device::Cpu } else { device };
         let mut buffers: Vec<Buffer> = carried
             .buffers
@@ -289,9 +347,15 @@ impl State {
             .map(|shard| Buffer::allocate(shard, on(shard), tracker))
             .collect::<Result<_, _>>()?;
         for buffer in &mut buffers {
-            // All of a slice is this rank's, but for padding.
-            buffer.split = false;
-            buffer.alike = (!buffer.shard.expert).then_some(GroupKind::DpReplicate);
+            if flat {
+                let replicated = buffer.shard.group != GroupKind::DpReplicate;
+                buffer.alike = replicated.then_some(GroupKind::DpReplicate);
+                buffer.replicas = buffer.alike;
+            } else {
+                // All of a slice is this rank's, but for padding.
+                buffer.split = false;
+                buffer.alike = (!buffer.shard.expert).then_some(GroupKind::DpReplicate);
+            }
         }
         let mut parameters = Vec::with_capacity(carried.parts.len());
         for part in &carried.parts {
@@ -303,10 +367,10 @@ impl State {
             }
             let (start, elements) = (shard.buffer_offset, shard.elements());
             let owned = Owned { start, state: part.state_start, elements };
-            let gradient = view(&buffer.gradients, start, elements)?;
+            let gradient = buffer.gradients_of(start, elements)?;
             parameters.push(Parameter { shard: shard.clone(), owned: Some(owned), leaf: None, gradient });
         }
-        let units = Units::new(&carried.units, &native.params, settings, device, world)?;
+        let units = Units::new(&carried.units, &native.params, &buffers, handling, device, world)?;
         Ok(State { buffers, parameters, units: Some(units) })
     }
 
@@ -321,6 +385,15 @@ impl State {
             Some(units) => units.name(parameter),
             None => &self.parameters[parameter].shard.name,
         }
+    }
+
+    /// Of a parameter, the gradients that are here, one behind the other.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn kept_gradient(&self, parameter: &Parameter) -> anyhow::Result<Tensor> {
+        let (shard, buffer) = (&parameter.shard, &self.buffers[parameter.shard.buffer]);
+        buffer.gradients_of(shard.buffer_offset, shard.elements())
     }
 
     /// Whether this rank speaks for what it keeps of a parameter: over all ranks one does for each element.
@@ -357,6 +430,25 @@ impl State {
     }
 }
 
+/// Adds a gradient to main gradients. Of another type a CPU makes a copy first: of a part at a time.
+fn add(main: &Tensor, gradient: &Tensor) -> anyhow::Result<()> {
+    let mut main = main.shallow_clone();
+    let elements = gradient.numel() as u64;
+    let copies = main.kind() != gradient.kind() && main.device() == Device::Cpu;
+    if !copies || elements <= ADDED_AT_ONCE || !main.is_contiguous() {
+        let _ = main.f_add_(gradient)?;
+        return Ok(());
+    }
+    let (main, gradient) = (main.f_view([-1])?, gradient.f_reshape([-1])?);
+    let mut done = 0;
+    while done < elements {
+        let part = ADDED_AT_ONCE.min(elements - done);
+        let _ = view(&main, done, part)?.f_add_(&view(&gradient, done, part)?)?;
+        done += part;
+    }
+    Ok(())
+}
+
 impl Weights for State {
     fn leaf(&self, parameter: usize) -> Tensor {
         match (&self.units, self.parameters.get(parameter).and_then(|one| one.leaf.as_ref())) {
@@ -372,8 +464,7 @@ impl Weights for State {
         if let Some(units) = &self.units {
             return units.add_gradient(parameter, gradient);
         }
-        let _ = self.parameters[parameter].gradient.shallow_clone().f_add_(gradient)?;
-        Ok(())
+        add(&self.parameters[parameter].gradient, gradient)
     }
 
     fn at(&self, moment: Moment, section: Section, world: &dyn Collectives) -> anyhow::Result<()> {

@@ -1,4 +1,4 @@
-//! Parameters that are there only while they are used, as FSDP2 has them: a unit is gathered for its forward and for its backward,
+//! Parameters that are there only while they are used, as FSDP2 and Megatron-FSDP have them: a unit is gathered for its forward and for its backward,
 //! the next one ahead of time, and given back behind each; its gradients are summed over the ranks as soon as they are there.
 //!
 //! What a rank keeps of a unit is a slice of a buffer; the planner says where its elements go (`CarriedUnit`). A unit's parameters
@@ -9,26 +9,13 @@ use std::cell::RefCell;
 use anyhow::{Context, ensure};
 use planner::memory::At;
 use planner::shard::ParamShard;
-use planner::shard::fsdp::{CarriedUnit, CopyOut, Section};
+use planner::shard::fsdp::{CarriedUnit, CopyOut, Handling, Section, Weights};
 use tch::{Device, Kind, Tensor};
 
-use super::{Buffer, length, view};
+use super::{Buffer, kind_of, length, view};
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::sys;
 use crate::tape::Moment;
-
-/// What is gathered and reduced how.
-#[derive(Debug, Clone, Copy)]
-pub struct Settings {
-    /// Type of gathered parameters.
-    pub compute: Kind,
-    /// Type in which gradients are reduced.
-    pub reduce: Kind,
-    /// Whether gradients wait, whole, until the last micro batch of a step.
-    pub waits: bool,
-    /// Whether parameters that stay gathered do so until the last micro batch: those of a pipeline's stage.
-    pub stays: bool,
-}
 
 struct Unit {
     planned: CarriedUnit,
@@ -93,7 +80,10 @@ struct Now {
 
 /// The units of a rank.
 pub struct Units {
-    settings: Settings,
+    handling: Handling,
+    /// Types of what is computed with, and reduced.
+    compute: Kind,
+    reduce: Kind,
     units: Vec<Unit>,
     wholes: Vec<Whole>,
     /// Sections in the order of the forward pass, each with its units; the root last.
@@ -109,29 +99,45 @@ impl Units {
     pub fn new(
         planned: &[CarriedUnit],
         parameters: &[ParamShard],
-        settings: Settings,
+        buffers: &[Buffer],
+        handling: Handling,
         device: Device,
         world: &dyn Collectives,
     ) -> anyhow::Result<Units> {
         let (mut units, mut sections) = (Vec::new(), Vec::<(Section, Vec<usize>)>::new());
+        let compute = kind_of(handling.compute);
         let mut wholes: Vec<Option<Whole>> = parameters.iter().map(|_| None).collect();
         for planned in planned {
             let (number, whole) = (units.len(), planned.slice * planned.members);
-            let storage = Tensor::f_empty([length(whole)?], (settings.compute, device))?;
-            let (mut first, mut starts) = (0, Vec::new());
+            let storage = match planned.weights {
+                Weights::CopiedOut | Weights::Gathered => {
+                    Tensor::f_empty([length(whole)?], (compute, device))?
+                }
+                Weights::Kept => Tensor::f_empty([0], (compute, device))?,
+            };
+            let computed = match planned.weights {
+                Weights::Kept => view(&buffers[planned.buffer].weights, planned.start, whole)?,
+                Weights::CopiedOut | Weights::Gathered => storage.shallow_clone(),
+            };
+            let (mut next, mut starts) = (0, Vec::new());
             for &parameter in &planned.parameters {
                 let shard = &parameters[parameter];
+                let of_it = |copy: &&CopyOut| copy.parameter == parameter;
+                let first = match (planned.weights, planned.copies.iter().find(of_it)) {
+                    (Weights::Gathered | Weights::Kept, Some(copy)) => copy.gathered.0,
+                    _ => next,
+                };
                 let shape: Vec<i64> =
                     shard.local_shape.iter().map(|&extent| length(extent)).collect::<Result<_, _>>()?;
                 // No view of it: filling the storage must not count as changing what the graph has saved.
-                let mut leaf = Tensor::f_empty([0], (settings.compute, device))?;
-                leaf.f_set_data(&view(&storage, first, shard.elements())?.f_view(shape.as_slice())?)?;
+                let mut leaf = Tensor::f_empty([0], (compute, device))?;
+                leaf.f_set_data(&view(&computed, first, shard.elements())?.f_view(shape.as_slice())?)?;
                 let leaf = leaf.f_set_requires_grad(true)?;
                 wholes[parameter] = Some(Whole { name: shard.name.clone(), unit: number, leaf });
                 starts.push((parameter, first));
-                first += shard.elements();
+                next += shard.elements();
             }
-            let bytes = storage.numel() * settings.compute.elt_size_in_bytes();
+            let bytes = storage.numel() * compute.elt_size_in_bytes();
             sys::empty_storage(&storage)?;
             match sections.iter_mut().find(|(known, _)| *known == planned.section) {
                 Some((_, units)) => units.push(number),
@@ -157,14 +163,22 @@ impl Units {
         let wholes: Vec<Whole> =
             wholes.into_iter().collect::<Option<_>>().context("a parameter that is in no unit")?;
         let now = Now {
-            gathered: vec![false; units.len()],
+            gathered: units.iter().map(|unit: &Unit| unit.planned.weights == Weights::Kept).collect(),
             reduced: vec![false; units.len()],
             open: vec![0; sections.len()],
             fresh: wholes.iter().map(|_| None).collect(),
             waiting: wholes.iter().map(|_| None).collect(),
             ..Now::default()
         };
-        Ok(Units { settings, units, wholes, sections, now: RefCell::new(now) })
+        Ok(Units {
+            handling,
+            compute,
+            reduce: kind_of(handling.reduce),
+            units,
+            wholes,
+            sections,
+            now: RefCell::new(now),
+        })
     }
 
     /// The parameter as it is computed with.
@@ -189,15 +203,15 @@ impl Units {
     /// When shapes don't fit.
     pub fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()> {
         let now = &mut *self.now.borrow_mut();
-        if let Some(sum) = now.waiting[parameter].as_mut().filter(|sum| sum.kind() == self.settings.compute) {
+        if let Some(sum) = now.waiting[parameter].as_mut().filter(|sum| sum.kind() == self.compute) {
             let _ = sum.f_add_(gradient)?;
             return Ok(());
         }
         let slot = &mut now.fresh[parameter];
         *slot = Some(match slot.take() {
             // It may be somebody else's, too: never changed in place.
-            Some(sum) => sum.f_add(gradient)?.f_to_kind(self.settings.compute)?,
-            None => gradient.f_to_kind(self.settings.compute)?,
+            Some(sum) => sum.f_add(gradient)?.f_to_kind(self.compute)?,
+            None => gradient.f_to_kind(self.compute)?,
         });
         Ok(())
     }
@@ -255,7 +269,7 @@ impl Units {
 
     /// Says whether a backward that begins is the last of the step for what it goes through.
     pub fn begin_backward(&self, last: bool) {
-        self.now.borrow_mut().reduces = last || !self.settings.waits;
+        self.now.borrow_mut().reduces = last || !self.handling.waits;
     }
 
     /// Reduces what is used throughout a micro batch, and gives it back; `last` when nothing of the step follows.
@@ -269,9 +283,9 @@ impl Units {
         world: &dyn Collectives,
     ) -> anyhow::Result<()> {
         if let Some(root) = self.section(Section::Root) {
-            let reduces = last || !self.settings.waits;
+            let reduces = last || !self.handling.waits;
             for &unit in &self.sections[root].1 {
-                if last || !self.settings.stays {
+                if last || !self.handling.stays {
                     self.give_back(unit)?;
                 }
                 self.settle(unit, reduces, buffers, world)?;
@@ -289,9 +303,9 @@ impl Units {
     /// # Errors
     /// When libtorch fails.
     pub fn end(&self) -> anyhow::Result<()> {
+        self.drop_ahead()?;
         (0..self.units.len()).try_for_each(|unit| self.give_back(unit))?;
         let mut now = self.now.borrow_mut();
-        now.ahead = None;
         now.copied.clear();
         now.reducing.clear();
         now.reduced.fill(false);
@@ -353,7 +367,7 @@ impl Units {
             Moment::AfterBackward => {
                 let reduces = self.now.borrow().reduces;
                 for &unit in units {
-                    if reduces || !self.settings.stays || self.units[unit].planned.reshard {
+                    if reduces || !self.handling.stays || self.units[unit].planned.reshard {
                         self.give_back(unit)?;
                     }
                 }
@@ -381,10 +395,14 @@ impl Units {
         if self.is_gathered(place) {
             return Ok(());
         }
-        let ahead = self.now.borrow_mut().ahead.take();
+        let is_ahead = self.now.borrow().ahead.as_ref().is_some_and(|(ahead, _)| *ahead == place);
+        let ahead = if is_ahead { self.now.borrow_mut().ahead.take() } else { None };
         let gathered = match ahead {
-            Some((ahead, gathered)) if ahead == place => gathered,
-            _ => self.gather(place, buffers, world)?,
+            Some((_, gathered)) => gathered,
+            None => {
+                self.drop_ahead()?;
+                self.gather(place, buffers, world)?
+            }
         };
         // The last one's is freed first.
         self.now.borrow_mut().copied.clear();
@@ -401,10 +419,21 @@ impl Units {
         {
             return Ok(());
         }
-        self.now.borrow_mut().ahead = None;
+        self.drop_ahead()?;
         let gathered = self.gather(place, buffers, world)?;
         self.now.borrow_mut().ahead = Some((place, gathered));
         Ok(())
+    }
+
+    /// Frees what was gathered ahead and is not used.
+    fn drop_ahead(&self) -> anyhow::Result<()> {
+        let Some((place, _)) = self.now.borrow_mut().ahead.take() else { return Ok(()) };
+        let now = self.now.borrow();
+        let filled = self.sections[place].1.iter().filter(|&&unit| !now.gathered[unit]);
+        filled
+            .map(|&unit| &self.units[unit])
+            .filter(|unit| unit.planned.weights == Weights::Gathered)
+            .try_for_each(|unit| sys::empty_storage(&unit.storage))
     }
 
     /// The members' slices of a section's units, one after the other.
@@ -416,13 +445,30 @@ impl Units {
     ) -> anyhow::Result<Vec<Gather>> {
         let mut found = Vec::new();
         for &unit in &self.sections[place].1 {
-            let Unit { planned, group, index, storage, .. } = &self.units[unit];
+            let Unit { planned, group, index, storage, bytes, .. } = &self.units[unit];
+            if planned.weights == Weights::Kept {
+                found.push(Gather { elements: storage.shallow_clone(), kept: true });
+                continue;
+            }
             let kept = view(&buffers[planned.buffer].weights, planned.start, planned.slice)?;
+            if planned.weights == Weights::Gathered {
+                let mut gathered = storage.shallow_clone();
+                if !self.now.borrow().gathered[unit] {
+                    sys::fill_storage(storage, *bytes)?;
+                    let mut own = view(storage, index * planned.slice, planned.slice)?;
+                    own.f_copy_(&kept)?;
+                    if planned.members > 1 {
+                        world.all_gather(*group, &own, &mut gathered)?;
+                    }
+                }
+                found.push(Gather { elements: gathered, kept: true });
+                continue;
+            }
             if planned.members == 1 {
                 found.push(Gather { elements: kept, kept: true });
                 continue;
             }
-            let form = (self.settings.compute, storage.device());
+            let form = (self.compute, storage.device());
             let mut gathered = Tensor::f_empty([length(planned.slice * planned.members)?], form)?;
             let mut own = view(&gathered, index * planned.slice, planned.slice)?;
             own.f_copy_(&kept)?;
@@ -434,6 +480,11 @@ impl Units {
 
     fn copy_out(&self, number: usize, gathered: &Tensor) -> anyhow::Result<()> {
         let unit = &self.units[number];
+        if unit.planned.weights != Weights::CopiedOut {
+            // They are where they are computed with.
+            self.now.borrow_mut().gathered[number] = true;
+            return Ok(());
+        }
         sys::fill_storage(&unit.storage, unit.bytes)?;
         self.now.borrow_mut().gathered[number] = true;
         if unit.planned.has_padding {
@@ -447,6 +498,9 @@ impl Units {
     }
 
     fn give_back(&self, unit: usize) -> anyhow::Result<()> {
+        if self.units[unit].planned.weights == Weights::Kept {
+            return Ok(());
+        }
         if std::mem::take(&mut self.now.borrow_mut().gathered[unit]) {
             sys::empty_storage(&self.units[unit].storage)?;
         }
@@ -462,7 +516,7 @@ impl Units {
         world: &dyn Collectives,
     ) -> anyhow::Result<()> {
         let unit = &self.units[number];
-        let kind = self.settings.reduce;
+        let kind = self.reduce;
         let wait = |parameter: usize| -> anyhow::Result<()> {
             let mut now = self.now.borrow_mut();
             let Some(fresh) = now.fresh[parameter].take() else { return Ok(()) };

@@ -122,7 +122,7 @@ fn is_fused(buffer: &Buffer) -> bool {
 fn fused_adam(buffer: &Buffer, run: Run, settings: Update) -> anyhow::Result<()> {
     let part = run.part;
     let weights = buffer.exact_weights(part)?;
-    let mut gradients = view(&buffer.gradients, part.start, part.elements)?;
+    let mut gradients = buffer.gradients_of(part.start, part.elements)?;
     if settings.gradient_scale != 1.0 {
         let _ = gradients.f_mul_scalar_(settings.gradient_scale)?;
     }
@@ -168,7 +168,7 @@ impl Buffer {
     ) -> anyhow::Result<Tensor> {
         let double = self.gradients.kind() == Kind::Double;
         let exact = if double { Kind::Double } else { Kind::Float };
-        let gradient = view(&self.gradients, start, elements)?.f_to_dtype(exact, false, false)?;
+        let gradient = self.gradients_of(start, elements)?.f_to_dtype(exact, false, false)?;
         Ok(gradient.f_mul_scalar(settings.gradient_scale)?)
     }
 }

@@ -11,7 +11,7 @@ use tch::{Device, Kind, Tensor};
 use super::extras::Extras;
 use crate::WouldRepeat;
 use crate::collectives::{Collectives, GroupId, Reduce};
-use crate::state::{Kept, State, view};
+use crate::state::{Kept, State};
 
 pub(super) fn not_finite(what: &str, value: f64, step: u64, rank: u64) -> WouldRepeat {
     WouldRepeat(format!(
@@ -66,11 +66,12 @@ impl<'a> Reduction<'a> {
     /// # Errors
     /// When a collective fails.
     pub fn reduce_gradients(&self, state: &State) -> anyhow::Result<()> {
-        self.sum_partial_gradients(state)?;
         if state.units().is_some() {
-            // Over the rest of the ranks each unit's are summed behind its backward.
-            return Ok(());
+            // Over the ranks that split them, each unit's are summed behind its backward.
+            self.sum_over_replicas(state)?;
+            return self.sum_partial_gradients(state);
         }
+        self.sum_partial_gradients(state)?;
         self.extras.gather_gradients(state)?;
         for buffer in &state.buffers {
             let group = self.world.mine(buffer.shard.group)?;
@@ -86,6 +87,23 @@ impl<'a> Reduction<'a> {
                 if let Some(replicas) = buffer.replicas() {
                     self.world.all_reduce(self.world.mine(replicas)?, Reduce::Sum, &mut owned)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sums what units have left over replicas: all that a rank keeps, or the part whose state it keeps.
+    fn sum_over_replicas(&self, state: &State) -> anyhow::Result<()> {
+        for buffer in &state.buffers {
+            let mut gradients = buffer.gradients.shallow_clone();
+            if let Some(replicas) = buffer.replicas() {
+                let replicas = self.world.mine(replicas)?;
+                if self.world.size(replicas) > 1 {
+                    self.world.all_reduce(replicas, Reduce::Sum, &mut gradients)?;
+                }
+            } else if buffer.is_split() && buffer.has_more_gradients() {
+                let mut owned = buffer.owned(&gradients)?;
+                self.world.reduce_scatter(self.world.mine(buffer.shard.group)?, &gradients, &mut owned)?;
             }
         }
         Ok(())
@@ -108,7 +126,7 @@ impl<'a> Reduction<'a> {
             let partial = state.parameters.iter().filter(|parameter| over(&parameter.shard) == Some(kind));
             let mut slices = Vec::new();
             for parameter in partial {
-                slices.push(parameter.gradient.f_view([-1])?);
+                slices.push(state.kept_gradient(parameter)?);
             }
             let mut joined = Tensor::f_cat(&slices, 0)?;
             self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
@@ -136,7 +154,7 @@ impl<'a> Reduction<'a> {
             }
             let buffer = &state.buffers[parameter.shard.buffer];
             if let Some(owned) = parameter.owned {
-                let part = view(&buffer.gradients, owned.start, owned.elements)?;
+                let part = buffer.gradients_of(owned.start, owned.elements)?;
                 let square = part.f_norm_scalaropt_dtype(2, Kind::Double)?.f_square()?;
                 squares = Some(match squares {
                     Some(sum) => sum.f_add(&square)?,

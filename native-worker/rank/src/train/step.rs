@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::shard::fsdp::carried_out;
-use planner::shard::unit_buffers;
+use planner::shard::fsdp::{Handling, carried_out};
+use planner::shard::{Strategy, flat_units, unit_buffers};
 use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Runtime, Trace};
 use tch::{Device, Kind, Tensor};
 
@@ -22,7 +22,7 @@ use crate::WouldRepeat;
 use crate::checkpoint::Source;
 use crate::collectives::Collectives;
 use crate::model::{Batch, GradientScale, Model};
-use crate::state::{State, kind_of, pretrained, units};
+use crate::state::{State, pretrained};
 use crate::sys::memory::{Category, Reading, Tracker};
 
 /// What a step gave; the same on all ranks, but for memory and times.
@@ -229,9 +229,11 @@ impl<'a> Trainer<'a> {
         let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
         let state = match fsdp {
             None => State::allocate(&shards, device, seed, tracker)?,
-            Some(fsdp) if fsdp.runtime == Runtime::MegatronFsdp => {
+            Some(fsdp)
+                if fsdp.runtime == Runtime::MegatronFsdp && fsdp.layout.fsdp.strategy <= Strategy::Optim =>
+            {
                 let kept = unit_buffers(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
-                let state = State::allocate(&kept, device, seed, tracker)?;
+                let state = State::allocate_unit_buffers(&kept, &shards, device, seed, tracker)?;
                 if fsdp.layout.dp_replicate > 1 {
                     state.replicated_over(GroupKind::DpReplicate)
                 } else {
@@ -239,14 +241,13 @@ impl<'a> Trainer<'a> {
                 }
             }
             Some(fsdp) => {
-                let carried = carried_out(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
-                let settings = units::Settings {
-                    compute: kind_of(fsdp.training.dtype),
-                    reduce: kind_of(fsdp.layout.fsdp.reduce_dtype),
-                    waits: fsdp.layout.fsdp.sync_last && fsdp.microbatches() > 1,
-                    stays: fsdp.layout.pp > 1,
+                let carried = match fsdp.runtime {
+                    Runtime::MegatronFsdp => flat_units(fsdp, &shards),
+                    _ => carried_out(fsdp, &shards),
                 };
-                State::allocate_units(&carried, &shards, settings, device, seed, tracker, world)?
+                let carried = carried.map_err(|why| anyhow::anyhow!(why))?;
+                let handling = Handling::of(fsdp);
+                State::allocate_units(&carried, &shards, handling, device, seed, tracker, world)?
             }
         };
         if let Some(folder) = given {
@@ -264,7 +265,11 @@ impl<'a> Trainer<'a> {
             check_owned(&buffer.shard, world)?;
         }
         let reduction = Reduction::new(plan, &state, world)?;
-        reduction.hand_out_weights(&state)?;
+        match state.units() {
+            // A rank has read or made what it updates.
+            Some(_) => reduction.gather_weights(&state)?,
+            None => reduction.hand_out_weights(&state)?,
+        }
         let live = tracker.read().live;
         ensure!(
             live.of(Category::Step) == 0,

@@ -12,7 +12,7 @@ use super::gathered::Gathered;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, actions};
-use crate::shard::fsdp::Section;
+use crate::shard::fsdp::{Handling, Section, Weights};
 use crate::units::Wide;
 use crate::wire::Granularity;
 
@@ -169,7 +169,7 @@ struct Step<'u> {
 }
 
 impl<'u> Step<'u> {
-    fn new(plan: &Plan, units: &'u [Gathered]) -> Step<'u> {
+    fn new(plan: &Plan, units: &'u [Gathered], handling: &Handling) -> Step<'u> {
         let mut sections: Vec<(Section, Vec<usize>)> = Vec::new();
         for (number, unit) in units.iter().enumerate().filter(|(_, unit)| unit.shard > Wide::ZERO) {
             match sections.iter_mut().find(|(known, _)| *known == unit.section) {
@@ -177,16 +177,15 @@ impl<'u> Step<'u> {
                 None => sections.push((unit.section, vec![number])),
             }
         }
-        let settings = &plan.layout.fsdp;
         Step {
             units,
-            compute: Wide::from(plan.training.dtype.size()),
-            reduce: Wide::from(settings.reduce_dtype.size()),
-            waits: settings.sync_last && plan.microbatches() > 1,
-            stays: plan.layout.pp > 1,
-            direct: settings.sharded_dtype == settings.reduce_dtype && !settings.offload,
+            compute: Wide::from(handling.compute.size()),
+            reduce: Wide::from(handling.reduce.size()),
+            waits: handling.waits,
+            stays: handling.stays,
+            direct: handling.kept == handling.reduce && !handling.on_host,
             tied: plan.model.tied_embeddings,
-            gathered: vec![false; units.len()],
+            gathered: units.iter().map(|unit| unit.weights == Weights::Kept).collect(),
             reduced: vec![false; units.len()],
             open: vec![0; sections.len()],
             ahead: None,
@@ -204,7 +203,22 @@ impl<'u> Step<'u> {
     /// Bytes of the buffers that gather a section. One rank alone has nothing to gather.
     fn buffers(&self, place: usize) -> Wide {
         let units = self.sections[place].1.iter().map(|&unit| &self.units[unit]);
-        units.filter(|unit| unit.members > 1).map(|unit| self.compute * unit.whole).sum()
+        let takes = |unit: &&Gathered| unit.members > 1 && unit.weights == Weights::CopiedOut;
+        units.filter(takes).map(|unit| self.compute * unit.whole).sum()
+    }
+
+    /// Bytes of what a section computes with that a gather fills right away.
+    fn filled(&self, place: usize) -> Wide {
+        let units = self.sections[place].1.iter().filter(|&&unit| !self.gathered[unit]);
+        let filled = units.map(|&unit| &self.units[unit]).filter(|unit| unit.weights == Weights::Gathered);
+        filled.map(|unit| self.compute * unit.whole).sum()
+    }
+
+    /// A section's units are gathered, before they are copied out.
+    fn gather(&mut self, place: usize) {
+        let (buffers, filled) = (self.buffers(place), self.filled(place));
+        self.alive.gathering += buffers;
+        self.alive.gathered += filled;
     }
 
     fn is_gathered(&self, place: usize) -> bool {
@@ -217,8 +231,9 @@ impl<'u> Step<'u> {
 
     fn drop_ahead(&mut self) {
         if let Some(ahead) = self.ahead.take() {
-            let bytes = self.buffers(ahead);
-            self.alive.gathering -= bytes;
+            let (buffers, filled) = (self.buffers(ahead), self.filled(ahead));
+            self.alive.gathering -= buffers;
+            self.alive.gathered -= filled;
         }
     }
 
@@ -230,13 +245,13 @@ impl<'u> Step<'u> {
             self.ahead = None;
         } else {
             self.drop_ahead();
-            let bytes = self.buffers(place);
-            self.alive.gathering += bytes;
+            self.gather(place);
         }
         self.free_copied();
         self.copied = self.buffers(place);
         for unit in self.sections[place].1.clone() {
-            if !std::mem::replace(&mut self.gathered[unit], true) {
+            let copied_out = self.units[unit].weights == Weights::CopiedOut;
+            if !std::mem::replace(&mut self.gathered[unit], true) && copied_out {
                 self.alive.gathered += self.compute * self.units[unit].whole;
             }
         }
@@ -247,13 +262,12 @@ impl<'u> Step<'u> {
             return;
         }
         self.drop_ahead();
-        let bytes = self.buffers(place);
-        self.alive.gathering += bytes;
+        self.gather(place);
         self.ahead = Some(place);
     }
 
     fn give_back(&mut self, unit: usize) {
-        if std::mem::take(&mut self.gathered[unit]) {
+        if self.units[unit].weights != Weights::Kept && std::mem::take(&mut self.gathered[unit]) {
             self.alive.gathered -= self.compute * self.units[unit].whole;
         }
     }
@@ -441,12 +455,13 @@ pub fn step(
     plan: &Plan,
     stage: u64,
     units: &[Gathered],
+    handling: &Handling,
     pipeline: &Pipeline,
     mut tell: impl FnMut(&Action, Event, Alive),
 ) {
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let chunks: Vec<Vec<Mark>> = chunks.iter().map(|chunk| marks(plan, chunk)).collect();
-    let mut step = Step::new(plan, units);
+    let mut step = Step::new(plan, units, handling);
     let mut done = vec![0; chunks.len()];
     for action in actions(pipeline, stage) {
         let chunk = action.chunk as usize;
@@ -466,8 +481,11 @@ pub fn step(
 /// What the units of a rank of a stage hold at each moment of a step that the worker carries out.
 pub fn moments_of_units(plan: &Plan, stage: u64) -> Vec<(At, Alive)> {
     let mut found = Vec::new();
-    let units = Gathered::of_stage(plan, stage);
-    step(plan, stage, &units, &Pipeline::of(plan), |_, event, alive| {
+    let units = match plan.computed_as_native() {
+        Some(computed) => Gathered::of_flat_units(plan, &computed.rank_shards(0)).0,
+        None => Gathered::of_stage(plan, stage),
+    };
+    step(plan, stage, &units, &Handling::of(plan), &Pipeline::of(plan), |_, event, alive| {
         if let Event::At(at) = event {
             found.push((at, alive));
         }

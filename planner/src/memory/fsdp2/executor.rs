@@ -14,22 +14,24 @@ use crate::memory::phases::UPDATED_AT_ONCE;
 use crate::memory::setting::Setting;
 use crate::memory::stage::Terms;
 use crate::model::{LayerKind, Mlp};
+use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
-use crate::shard::fsdp::Section;
-use crate::units::Wide;
+use crate::shard::fsdp::{Handling, Section};
+use crate::units::{Dtype, Wide};
 use crate::wire::Granularity;
 
-/// The most of a layer's backward where each gradient is added to those that wait as soon as it is there.
-fn backward_adding(terms: &Terms<'_>, kind: LayerKind) -> Wide {
+/// The most of a layer's backward where gradients of weights stay until all of their unit are there, and where each is added to
+/// those that wait as soon as it is there.
+fn backward(terms: &Terms<'_>, kind: LayerKind) -> (Wide, Wide) {
     let (at, all) = (&terms.at, terms.layer(kind).backward);
     match kind.mlp {
         Mlp::Dense => {
             let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
-            let keeping = native::mlp_backward(at, width, false);
+            let [staying, added] = [true, false].map(|stay| native::mlp_backward(at, width, stay));
             // The MLP's is the most of the layer's, or another part's is.
-            if keeping == all { native::mlp_backward(at, width, true) } else { all }
+            (all.max(staying), if staying == all { added } else { all })
         }
-        Mlp::Moe | Mlp::Linear | Mlp::None => all,
+        Mlp::Moe | Mlp::Linear | Mlp::None => (all, all),
     }
 }
 
@@ -47,7 +49,7 @@ pub fn layer(terms: &Terms<'_>, kind: LayerKind) -> TorchLayer {
         _ => Wide::ZERO,
     };
     let forward = known.forward.max(at.size * width);
-    TorchLayer { saved, whole: known.whole(), forward, backward: known.backward }
+    TorchLayer { saved, whole: known.whole(), forward, backward: backward(terms, kind).0 }
 }
 
 /// What a chunk makes for itself before its layers, for one micro batch.
@@ -91,8 +93,22 @@ struct Walk<'a> {
     found: Vec<Moment>,
 }
 
-/// All moments of a step that can be its fullest, on the fullest rank of `stage`, which has these units.
-pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
+/// Elements of the largest part of a parameter that a rank of FSDP2 keeps.
+pub fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
+    let mesh = Mesh::of(&plan.layout);
+    let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
+    units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members)
+}
+
+/// All moments of a step that can be its fullest, on the fullest rank of `stage`, which has these units and updates so many elements
+/// of a parameter at most.
+pub fn walk(
+    terms: &Terms<'_>,
+    stage: u64,
+    units: &[Gathered],
+    handling: &Handling,
+    updated: Wide,
+) -> Vec<Moment> {
     let (plan, at) = (terms.at.plan, terms.at);
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
@@ -101,19 +117,18 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
         chunks.iter().flat_map(|chunk| chunk.layers.clone()).map(|number| plan.model.layer_kind(number))
     {
         if !layers.iter().any(|(known, ..)| *known == kind) {
-            layers.push((kind, layer(terms, kind), backward_adding(terms, kind)));
+            layers.push((kind, layer(terms, kind), backward(terms, kind).1));
         }
     }
-    let settings = &plan.layout.fsdp;
     let mut walk = Walk {
         at,
         units,
         module: if modules > 0 { mtp_module(terms) } else { TorchLayer::default() },
         head: head(&at, modules),
-        param: Wide::from(plan.training.dtype.size()),
-        reduce: Wide::from(settings.reduce_dtype.size()),
-        waits: settings.sync_last && plan.microbatches() > 1,
-        added: settings.reduce_dtype == plan.training.dtype,
+        param: Wide::from(handling.compute.size()),
+        reduce: Wide::from(handling.reduce.size()),
+        waits: handling.waits,
+        added: handling.reduce == handling.compute,
         live: Saved::default(),
         backwards: vec![0; chunks.len()],
         found: Vec::new(),
@@ -125,11 +140,11 @@ pub fn walk(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
         (0..walk.chunks.len()).fold(Saved::default(), |sum, chunk| sum + walk.saved_by(chunk));
     let each = more / (walk.chunks.len() as u64).max(1);
     walk.live = of_all.times(Wide::from(each));
-    step(plan, stage, units, &pipeline, |action, event, alive| walk.comes_to(action, event, alive));
-    let mesh = Mesh::of(&plan.layout);
-    let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
-    let largest = units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members);
-    walk.found.push(Moment { phase: "optimizer", temporaries: update(&at, largest), ..Moment::default() });
+    step(plan, stage, units, handling, &pipeline, |action, event, alive| {
+        walk.comes_to(action, event, alive);
+    });
+    let temporaries = update(handling.kept, updated);
+    walk.found.push(Moment { phase: "optimizer", temporaries, ..Moment::default() });
     walk.found
 }
 
@@ -276,7 +291,7 @@ impl Walk<'_> {
 }
 
 /// Temporaries of an update of the largest part of a parameter that a rank keeps: the gradient and its square, then what is divided.
-fn update(at: &Setting<'_>, largest: Wide) -> Wide {
-    let exact = Wide::from(at.plan.layout.fsdp.sharded_dtype.size()).max(Wide::of(4));
+fn update(kept: Dtype, largest: Wide) -> Wide {
+    let exact = Wide::from(kept.size()).max(Wide::of(4));
     2 * exact * largest.min(Wide::from(UPDATED_AT_ONCE))
 }

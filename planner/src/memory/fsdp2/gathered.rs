@@ -2,10 +2,11 @@
 
 use crate::layout::Mesh;
 use crate::plan::Plan;
-use crate::shard::Module;
 use crate::shard::fsdp::{
-    CarriedUnit, Placed, Section, Slots, Unit, UnitKind, carried_out, computed_with, sections, units_of_stage,
+    CarriedUnit, Placed, Section, Slots, Unit, UnitKind, Weights, carried_out, computed_with, sections,
+    units_of_stage,
 };
+use crate::shard::{Module, RankShards, flat_units};
 use crate::units::Wide;
 
 /// Elements of one unit, as its gathers and reductions see them. With one rank there is nothing to gather: trainers leave
@@ -34,6 +35,8 @@ pub struct Gathered {
     pub computed: Computed,
     /// Ranks that it is gathered from.
     pub members: u64,
+    /// Where its parameters are computed with.
+    pub weights: Weights,
 }
 
 /// Elements of a unit's parameters as the worker computes with them: of what the plan cuts over tensor-parallel ranks by other rules
@@ -47,6 +50,21 @@ pub struct Computed {
 }
 
 impl Computed {
+    fn of(unit: &CarriedUnit, shards: &RankShards) -> Computed {
+        let mut computed = Computed::default();
+        for shard in unit.parameters.iter().filter_map(|&number| shards.params.get(number)) {
+            let elements = Wide::from(shard.elements());
+            let part = match shard.module {
+                Module::Embedding => 0,
+                Module::Head => 1,
+                _ => 2,
+            };
+            computed.parts[part] += elements;
+            computed.largest = computed.largest.max(elements);
+        }
+        computed
+    }
+
     /// Of all of them.
     pub fn all(&self) -> Wide {
         self.parts.iter().sum()
@@ -85,6 +103,7 @@ impl Gathered {
             shard: Wide::ZERO,
             computed: Computed::default(),
             members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
+            weights: Weights::CopiedOut,
         };
         for placed in &unit.params {
             let buffer = Wide::from(placed.gather_buffer(mesh, &slots));
@@ -103,23 +122,42 @@ impl Gathered {
     }
 }
 
+impl Gathered {
+    /// The units of a plan for Megatron-FSDP whose gradients are split, where a rank computes with `native`, and elements of the
+    /// largest part of a parameter that it updates. None where the two don't go together.
+    pub fn of_flat_units(plan: &Plan, native: &RankShards) -> (Vec<Gathered>, Wide) {
+        let Ok(carried) = flat_units(plan, native) else { return (Vec::new(), Wide::ZERO) };
+        let of = |unit: &CarriedUnit| {
+            let whole = Wide::from(unit.slice * unit.members);
+            let computed = Computed::of(unit, native);
+            Gathered {
+                kind: match unit.section {
+                    Section::Root => UnitKind::Root,
+                    Section::Mtp(_) => UnitKind::Mtp,
+                    _ => UnitKind::Layer,
+                },
+                section: unit.section,
+                number: None,
+                reshard: unit.reshard,
+                whole,
+                linear: Wide::ZERO,
+                head: computed.parts[1],
+                largest: computed.largest,
+                shard: Wide::from(unit.slice),
+                computed,
+                members: unit.members,
+                weights: unit.weights,
+            }
+        };
+        let updated = carried.parts.iter().map(|part| part.shard.elements()).max().unwrap_or(0);
+        (carried.units.iter().map(of).collect(), Wide::from(updated))
+    }
+}
+
 /// What of each unit a rank of the worker computes with.
 fn computed_by_the_worker(plan: &Plan, mesh: &Mesh, stage: u64) -> Option<Vec<Computed>> {
     let native = Plan::resolve(&computed_with(plan)).plan?;
     let shards = native.rank_shards(stage * mesh.stage());
-    let of = |unit: &CarriedUnit| {
-        let mut computed = Computed::default();
-        for shard in unit.parameters.iter().filter_map(|&number| shards.params.get(number)) {
-            let elements = Wide::from(shard.elements());
-            let part = match shard.module {
-                Module::Embedding => 0,
-                Module::Head => 1,
-                _ => 2,
-            };
-            computed.parts[part] += elements;
-            computed.largest = computed.largest.max(elements);
-        }
-        computed
-    };
-    Some(carried_out(plan, &shards).ok()?.units.iter().map(of).collect())
+    let units = carried_out(plan, &shards).ok()?.units;
+    Some(units.iter().map(|unit| Computed::of(unit, &shards)).collect())
 }

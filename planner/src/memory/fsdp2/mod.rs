@@ -21,6 +21,9 @@ pub use walk::Moment;
 
 use super::phases::Phase;
 use super::stage::Terms;
+use crate::plan::Plan;
+use crate::shard::RankShards;
+use crate::shard::fsdp::Handling;
 use crate::units::Wide;
 
 /// Every moment of a step that can be its fullest, on the fullest rank of `stage`.
@@ -30,16 +33,30 @@ pub fn moments(terms: &Terms<'_>, stage: u64) -> Vec<Moment> {
 
 fn walked(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Moment> {
     match terms.at.plan.is_computed_by_the_worker() {
-        true => executor::walk(terms, stage, units),
+        true => {
+            let plan = terms.at.plan;
+            executor::walk(terms, stage, units, &Handling::of(plan), executor::updated_at_once(plan, units))
+        }
         false => walk::walk(terms, stage, units),
     }
 }
 
 /// The phases of a step of a stage with these units, each at its fullest moment.
 pub fn phases(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Vec<Phase> {
+    fullest(walked(terms, stage, units))
+}
+
+/// The phases of a step of a plan for Megatron-FSDP whose gradients are split, as the worker carries it out: `terms` are of the plan
+/// that it computes with, `native` are that plan's shards of a rank.
+pub fn phases_of_flat_units(terms: &Terms<'_>, plan: &Plan, native: &RankShards) -> Vec<Phase> {
+    let (units, updated) = Gathered::of_flat_units(plan, native);
+    fullest(executor::walk(terms, 0, &units, &Handling::of(plan), updated))
+}
+
+fn fullest(moments: Vec<Moment>) -> Vec<Phase> {
     let mut found: Vec<Moment> = Vec::new();
     let mut most_gathered = Wide::ZERO;
-    for moment in walked(terms, stage, units) {
+    for moment in moments {
         most_gathered = most_gathered.max(moment.gather);
         match found.iter_mut().find(|known| known.phase == moment.phase) {
             Some(known) if known.total() < moment.total() => *known = moment,

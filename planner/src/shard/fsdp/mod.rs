@@ -4,9 +4,12 @@
 //! A slice is padded to the largest of its group, so weights and gradients take the same bytes on every rank; the
 //! optimizer keeps state for the slice without padding.
 
+mod boxes;
 mod carried_out;
 #[cfg(test)]
 mod carried_out_tests;
+mod copies;
+mod handling;
 mod place;
 mod report;
 #[cfg(test)]
@@ -15,11 +18,15 @@ mod tests;
 mod torch_tests;
 mod units;
 
-pub(super) use carried_out::unit_numbers;
+pub(super) use boxes::{Origins, boxes, pieces, unknown};
 pub use carried_out::{
-    CarriedOut, CarriedUnit, CopyOut, OwnPart, Section, carried_out, check_carried_out, computed_with,
+    CarriedOut, CarriedUnit, OwnPart, Section, Weights, carried_out, check_carried_out, computed_with,
     groups, sections,
 };
+pub(super) use carried_out::{Holder, holder_of, own_part, padding_of};
+pub use copies::CopyOut;
+pub use handling::Handling;
+pub(super) use place::Origin;
 pub use place::{Placed, Slots, chunk};
 pub use report::{FsdpReport, UnitReport, report, unsharded_bytes};
 use units::placed_blocks;

@@ -127,13 +127,13 @@ impl Placed {
 /// What of one of runtime native's parameters a parameter of transformers is: a box, row-major but for experts, which are all
 /// in one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(in crate::shard) struct Origin {
     /// The parameter's name, with `{expert}` in it where there is one for each.
-    pub(super) name: String,
+    pub(in crate::shard) name: String,
     /// First index in each dim.
-    pub(super) offset: Vec<u64>,
+    pub(in crate::shard) offset: Vec<u64>,
     /// Extent in each dim.
-    pub(super) extent: Vec<u64>,
+    pub(in crate::shard) extent: Vec<u64>,
 }
 
 impl Origin {

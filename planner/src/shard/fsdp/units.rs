@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::shard::Reshard;
 use crate::shard::megatron::{Block, blocks};
 use crate::shard::tp_plan::{TpPlan, effective};
+use crate::wire::Runtime;
 
 /// What a unit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
@@ -96,6 +97,8 @@ pub fn units_of_stage(plan: &Plan, stage: u64) -> Vec<Unit> {
     let apart = plan.layout.fsdp.outer_apart;
     let is_layer = |block: &Block| matches!(block, Block::Layer(_));
     let is_module = |block: &Block| matches!(block, Block::Mtp);
+    // Megatron-FSDP gives back all units behind their forward.
+    let reshard = if plan.runtime == Runtime::MegatronFsdp { Reshard::Always } else { reshard };
     let mut layers = reshard_flags(count(is_layer), reshard, pipeline).into_iter();
     let mut modules = reshard_flags(count(is_module), reshard, pipeline).into_iter();
     let mut units = Vec::new();

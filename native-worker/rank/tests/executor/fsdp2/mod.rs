@@ -3,7 +3,7 @@
 pub mod cases;
 pub mod checkpoints;
 mod memory;
-mod moments;
+pub mod moments;
 mod torch;
 
 use planner::Plan;

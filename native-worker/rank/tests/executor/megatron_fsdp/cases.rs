@@ -10,15 +10,35 @@ pub struct Case {
     pub replicas: u64,
     pub shards: u64,
     pub cp: u64,
+    pub tp: u64,
     /// Micro batches of a rank.
     pub micro: u64,
     /// What else is set, as `path=value`.
     pub also: &'static [&'static str],
 }
 
-const NO_SHARD: Case =
-    Case { model: Model::Plain, strategy: "no_shard", replicas: 1, shards: 2, cp: 1, micro: 1, also: &[] };
+const NO_SHARD: Case = Case {
+    model: Model::Plain,
+    strategy: "no_shard",
+    replicas: 1,
+    shards: 2,
+    cp: 1,
+    tp: 1,
+    micro: 1,
+    also: &[],
+};
 const OPTIM: Case = Case { strategy: "optim", ..NO_SHARD };
+const GRADS: Case = Case { strategy: "optim_grads", ..NO_SHARD };
+const PARAMS: Case = Case { strategy: "optim_grads_params", ..NO_SHARD };
+const OUTER: &[&str] = &["layout.fsdp.outer_strategy=optim"];
+const ROUTED_ALONE: &[&str] = &["model.architecture.moe.shared_ffn_hidden_size=0"];
+/// A plan that cuts embedding and output layer, which Megatron-FSDP's own keeps whole.
+const ENDS_CUT: &[&str] = &[
+    "layout.tp_plan={\"model.embed_tokens\":\"rowwise\",\"lm_head\":\"colwise\",\"model.layers.*.self_attn.q_proj\":\"colwise\",\
+     \"model.layers.*.self_attn.k_proj\":\"colwise\",\"model.layers.*.self_attn.v_proj\":\"colwise\",\
+     \"model.layers.*.self_attn.o_proj\":\"rowwise\",\"model.layers.*.mlp.gate_proj\":\"colwise\",\
+     \"model.layers.*.mlp.up_proj\":\"colwise\",\"model.layers.*.mlp.down_proj\":\"rowwise\"}",
+];
 
 /// All of them.
 pub const CASES: &[Case] = &[
@@ -64,4 +84,58 @@ pub const CASES: &[Case] = &[
     Case { also: &["training.recompute.granularity=selective"], ..OPTIM },
     Case { also: &["training.optimizer.kind=sgd"], shards: 3, ..OPTIM },
     Case { also: &["training.optimizer.kind=sgd"], ..NO_SHARD },
+    // Gradients are split, too: even, with padding, over micro batches.
+    GRADS,
+    Case { shards: 3, ..GRADS },
+    Case { shards: 3, micro: 3, ..GRADS },
+    Case { model: Model::Words, shards: 4, ..GRADS },
+    Case { model: Model::Everything, shards: 3, micro: 2, ..GRADS },
+    Case { model: Model::Tied, ..GRADS },
+    Case { model: Model::Latent, shards: 3, ..GRADS },
+    Case { model: Model::Predicting, micro: 2, ..GRADS },
+    Case { model: Model::Experts, shards: 3, ..GRADS },
+    Case { replicas: 2, micro: 2, ..GRADS },
+    Case { cp: 2, ..GRADS },
+    Case { cp: 2, replicas: 2, ..GRADS },
+    Case { also: &["training.recompute.granularity=full"], shards: 3, ..GRADS },
+    // And weights, which are gathered unit by unit.
+    PARAMS,
+    Case { shards: 3, ..PARAMS },
+    Case { shards: 4, micro: 2, ..PARAMS },
+    Case { model: Model::Words, shards: 3, micro: 2, ..PARAMS },
+    Case { model: Model::Everything, shards: 3, ..PARAMS },
+    Case { model: Model::Gpt, shards: 3, ..PARAMS },
+    Case { model: Model::Latent, shards: 3, micro: 2, ..PARAMS },
+    Case { model: Model::Tied, shards: 4, ..PARAMS },
+    Case { model: Model::Predicting, shards: 3, ..PARAMS },
+    Case { model: Model::Deep, shards: 3, micro: 2, ..PARAMS },
+    Case { model: Model::Experts, micro: 2, ..PARAMS },
+    Case { model: Model::FewExperts, shards: 4, ..PARAMS },
+    Case { replicas: 2, ..PARAMS },
+    Case { replicas: 3, micro: 2, ..PARAMS },
+    Case { cp: 2, shards: 3, ..PARAMS },
+    Case { cp: 2, replicas: 2, micro: 2, ..PARAMS },
+    Case { also: &["training.recompute.granularity=full"], shards: 3, micro: 2, ..PARAMS },
+    Case { also: &["training.recompute.granularity=selective"], ..PARAMS },
+    Case { also: &["training.optimizer.kind=sgd"], shards: 3, ..PARAMS },
+    // Replicas take a part of the optimizer's state each.
+    Case { replicas: 2, also: OUTER, ..PARAMS },
+    Case { replicas: 3, micro: 2, also: OUTER, ..PARAMS },
+    Case { replicas: 2, model: Model::Words, also: OUTER, ..PARAMS },
+    Case { replicas: 2, model: Model::Experts, micro: 2, also: OUTER, ..PARAMS },
+    Case { replicas: 2, cp: 2, also: OUTER, ..PARAMS },
+    // Beside tensor parallelism, with embedding and output layer whole on each rank, and cut.
+    Case { tp: 2, ..NO_SHARD },
+    Case { tp: 2, micro: 2, ..OPTIM },
+    Case { tp: 2, shards: 3, ..GRADS },
+    Case { tp: 2, shards: 3, micro: 2, ..PARAMS },
+    Case { tp: 2, model: Model::Tied, ..OPTIM },
+    Case { tp: 2, model: Model::Tied, ..PARAMS },
+    Case { tp: 2, model: Model::Everything, ..PARAMS },
+    Case { tp: 2, model: Model::Experts, also: ROUTED_ALONE, ..PARAMS },
+    Case { tp: 2, model: Model::Experts, also: ROUTED_ALONE, ..OPTIM },
+    Case { tp: 2, cp: 2, ..PARAMS },
+    Case { tp: 2, replicas: 2, also: OUTER, ..PARAMS },
+    Case { tp: 2, also: ENDS_CUT, ..OPTIM },
+    Case { tp: 2, also: ENDS_CUT, ..PARAMS },
 ];

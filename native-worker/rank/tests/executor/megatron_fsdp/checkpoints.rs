@@ -24,7 +24,14 @@ fn trainings_go_over() {
         megatron_fsdp(model(1, 1), 4, strategy("optim")),
         megatron_fsdp(model(1, 1), 2, strategy("no_shard")),
         megatron_fsdp(model(1, 1), 4, json!({"dp_replicate": 2, "fsdp": {"strategy": "optim"}})),
+        megatron_fsdp(model(1, 1), 4, strategy("optim_grads_params")),
         model(2, 2),
+        megatron_fsdp(model(1, 1), 4, json!({"tp": 2, "tp_plan": null, "fsdp": {"strategy": "optim_grads"}})),
+        megatron_fsdp(
+            model(1, 1),
+            4,
+            json!({"dp_replicate": 2, "fsdp": {"strategy": "optim_grads_params", "outer_strategy": "optim"}}),
+        ),
         fsdp2(model(1, 1), 4, json!({})),
     ]);
 }

@@ -1,0 +1,158 @@
+//! What the worker keeps of Megatron-FSDP's units is what the planner lists, and every element's state is kept once.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::fsdp::computed_with;
+use super::{BufferShard, ParamShard, Strategy, flat_units, rank_shards, unit_buffers};
+use crate::layout::Mesh;
+use crate::parse_plan;
+use crate::plan::Plan;
+
+fn plan(model: &Value, world: u64, layout: &Value) -> Plan {
+    let file = json!({"version": 1, "model": model, "cluster": {"gpu": "cpu", "nodes": 1, "gpus_per_node": world},
+        "layout": layout, "runtime": "megatron_fsdp", "training": {"seq_len": 32, "global_batch_size": 240}});
+    let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+    resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+}
+
+/// The number of a slice's element in the whole parameter.
+fn number(shard: &ParamShard, mut local: u64) -> u64 {
+    let (mut index, mut stride) = (0, 1);
+    for dim in (0..shard.shape.len()).rev() {
+        index += (shard.offset[dim] + local % shard.local_shape[dim]) * stride;
+        local /= shard.local_shape[dim];
+        stride *= shard.shape[dim];
+    }
+    index
+}
+
+/// A part of a parameter whose optimizer state a rank keeps: its first element in the slice, and how many.
+fn states(plan: &Plan, native: &Plan, rank: u64) -> (Vec<BufferShard>, Vec<(ParamShard, u64, u64)>) {
+    let shards = native.rank_shards(rank);
+    if plan.layout.fsdp.strategy > Strategy::Optim {
+        let carried = flat_units(plan, &shards).unwrap();
+        let parts = carried.parts.into_iter().map(|part| {
+            let elements = part.shard.elements();
+            (part.shard, 0, elements)
+        });
+        return (carried.buffers, parts.collect());
+    }
+    let own = unit_buffers(plan, &shards).unwrap().shards;
+    let part = |shard: &ParamShard| {
+        let state = &own.buffers[shard.buffer].states[0];
+        let (from, end) = (state.offset.unwrap(), state.offset.unwrap() + state.elements);
+        let first = shard.buffer_offset.max(from);
+        let last = (shard.buffer_offset + shard.elements()).min(end);
+        (shard.clone(), first.saturating_sub(shard.buffer_offset), last.saturating_sub(first))
+    };
+    let parts = own.params.iter().map(part).collect();
+    (own.buffers, parts)
+}
+
+#[track_caller]
+fn check(model: &Value, world: u64, layout: &Value) {
+    for strategy in ["no_shard", "optim", "optim_grads", "optim_grads_params"] {
+        let mut layout = layout.clone();
+        layout["fsdp"]["strategy"] = strategy.into();
+        let outer = layout["fsdp"].get("outer_strategy").is_some();
+        if outer && strategy != "optim_grads_params" {
+            continue;
+        }
+        let plan = plan(model, world, &layout);
+        let native = Plan::resolve(&computed_with(&plan)).plan.unwrap();
+        let mesh = Mesh::of(&plan.layout);
+        let mut kept: BTreeMap<(String, u64), u64> = BTreeMap::new();
+        for rank in 0..world {
+            let (buffers, parts) = states(&plan, &native, rank);
+            let sums = |buffers: &[BufferShard]| {
+                let sum = |of: fn(&BufferShard) -> u64| buffers.iter().map(of).sum::<u64>();
+                [
+                    sum(BufferShard::weights_bytes),
+                    sum(BufferShard::gradients_bytes),
+                    sum(BufferShard::optimizer_bytes),
+                ]
+            };
+            assert_eq!(sums(&buffers), sums(&rank_shards(&plan, rank).buffers), "{strategy}, rank {rank}");
+            let place = mesh.place(rank);
+            let first_shard = strategy != "no_shard" || mesh.shard_slot(&place) == 0;
+            for (shard, first, elements) in parts {
+                let alone = (outer || place.dp_replicate == 0)
+                    && first_shard
+                    && (shard.cut_by.is_some() || place.tp == 0);
+                for local in first..first + if alone { elements } else { 0 } {
+                    *kept.entry((shard.name.clone(), number(&shard, local))).or_default() += 1;
+                }
+            }
+        }
+        for shard in (0..world).flat_map(|rank| native.rank_shards(rank).params) {
+            for local in 0..shard.elements() {
+                let element = (shard.name.clone(), number(&shard, local));
+                assert_eq!(kept.get(&element), Some(&1), "{strategy}: {element:?}");
+            }
+        }
+    }
+}
+
+fn small(change: Value) -> Value {
+    let mut architecture = json!({"num_layers": 2, "hidden_size": 16, "ffn_hidden_size": 20, "vocab_size": 26,
+        "attention": {"kind": "gqa", "heads": 4, "kv_heads": 2, "head_dim": 4}, "gated": true});
+    for (key, value) in change.as_object().unwrap() {
+        architecture[key] = value.clone();
+    }
+    json!({"architecture": architecture})
+}
+
+#[test]
+fn dense_models() {
+    for world in [2, 3, 5] {
+        check(&small(json!({})), world, &json!({}));
+    }
+    check(&small(json!({"mlp_bias": true, "gated": false, "tied_embeddings": true})), 4, &json!({}));
+    check(&small(json!({})), 8, &json!({"dp_replicate": 2}));
+    check(&small(json!({})), 12, &json!({"dp_replicate": 3, "fsdp": {"outer_strategy": "optim"}}));
+    check(&small(json!({})), 4, &json!({"cp": 2}));
+}
+
+#[test]
+fn beside_tensor_parallelism() {
+    // Its own plan keeps embedding and output layer whole.
+    check(&small(json!({})), 4, &json!({"tp": 2}));
+    check(&small(json!({"tied_embeddings": true})), 8, &json!({"tp": 2, "cp": 2}));
+    check(
+        &small(json!({})),
+        6,
+        &json!({"tp": 2, "tp_plan": {"model.embed_tokens": "rowwise", "lm_head": "colwise",
+        "model.layers.*.self_attn.q_proj": "colwise", "model.layers.*.self_attn.k_proj": "colwise",
+        "model.layers.*.self_attn.v_proj": "colwise", "model.layers.*.self_attn.o_proj": "rowwise",
+        "model.layers.*.mlp.gate_proj": "colwise", "model.layers.*.mlp.up_proj": "colwise",
+        "model.layers.*.mlp.down_proj": "rowwise"}}),
+    );
+}
+
+#[test]
+fn experts_latent_attention_and_prediction_modules() {
+    let moe = json!({"experts": 4, "top_k": 2, "ffn_hidden_size": 8, "shared_ffn_hidden_size": 4});
+    check(&small(json!({"moe": moe})), 3, &json!({}));
+    let routed = json!({"experts": 4, "top_k": 2, "ffn_hidden_size": 8});
+    check(&small(json!({"moe": routed})), 4, &json!({"tp": 2}));
+    let latent = small(json!({"mtp_layers": 1, "attention": {"kind": "mla", "heads": 4, "q_lora_rank": 6,
+        "kv_lora_rank": 5, "qk_nope_dim": 3, "qk_rope_dim": 2, "v_dim": 4}}));
+    check(&latent, 3, &json!({}));
+}
+
+#[test]
+fn what_is_cut_otherwise_is_refused() {
+    let why = |layout: &Value, words: u64| {
+        let mut model = small(json!({}));
+        model["architecture"]["vocab_size"] = words.into();
+        plan(&model, 4, layout).not_as_megatron_fsdp().unwrap()
+    };
+    assert!(why(&json!({"tp": 2}), 27).contains("27 rows"), "{}", why(&json!({"tp": 2}), 27));
+    // Columns of a matrix that the plan keeps whole lie apart.
+    let tp_plan = json!({"model.layers.*.self_attn.q_proj": "colwise", "model.layers.*.self_attn.k_proj": "colwise",
+        "model.layers.*.self_attn.v_proj": "colwise"});
+    let sentence = why(&json!({"tp": 2, "tp_plan": tp_plan}), 26);
+    assert!(sentence.contains("layers.0."), "{sentence}");
+}
