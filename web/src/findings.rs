@@ -70,12 +70,12 @@ fn FindingItem(finding: Finding) -> impl IntoView {
                 on:click=move |_| store.replace(open_everything(&store.said_now(), axis.path))>"Keep it, choose the rest"</button>
         }
     });
-    let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{sentence(&finding.rule)}</p> });
+    let rule = (!finding.rule.is_empty()).then(|| view! { <p class="rule">{said(&finding.rule)}</p> });
     view! {
         <li class=format!("finding {severity}") data-testid=testid::FINDING data-field=finding.field.clone() data-severity=severity>
             <Shape severity=finding.severity/>
             <div>
-                <p>{sentence(&finding.message)}</p>
+                <p>{said(&finding.message)}</p>
                 {(!finding.nearest.is_empty() && settable).then(|| view! { <p class="nearest"><span>"Nearest"</span>{nearest}</p> })}
                 {rest.map(|rest| view! { <p class="nearest">{rest}</p> })}
                 {rule}
@@ -109,6 +109,28 @@ pub fn sentence(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
+/// A sentence as the page draws it: with its capital, and code as code.
+pub fn said(text: &str) -> AnyView {
+    coded(&sentence(text))
+}
+
+/// A text with what stands between backticks drawn as code.
+pub fn coded(text: &str) -> AnyView {
+    let parts = parts(text).into_iter().map(|(is_code, part)| {
+        let part = part.to_owned();
+        if is_code { view! { <code>{part}</code> }.into_any() } else { part.into_any() }
+    });
+    parts.collect::<Vec<_>>().into_any()
+}
+
+/// The parts of a text, each with whether it is code. Backticks that are no pairs around something stand for themselves.
+fn parts(text: &str) -> Vec<(bool, &str)> {
+    let parts: Vec<(bool, &str)> =
+        text.split('`').enumerate().map(|(number, part)| (number % 2 == 1, part)).collect();
+    let pairs = parts.len() % 2 == 1 && parts.iter().all(|(is_code, part)| !is_code || !part.is_empty());
+    if pairs { parts } else { vec![(false, text)] }
+}
+
 /// A value of a plan file as text.
 pub fn plain(value: &Value) -> String {
     match value {
@@ -129,5 +151,20 @@ mod tests {
         assert_eq!(sentence("`foo` is not known"), "`foo` is not known");
         assert_eq!(sentence("64 GPUs"), "64 GPUs");
         assert_eq!(sentence(""), "");
+    }
+
+    #[test]
+    fn what_stands_between_backticks_is_code() {
+        assert_eq!(
+            parts("run `shardplan verify` here"),
+            [(false, "run "), (true, "shardplan verify"), (false, " here")]
+        );
+        assert_eq!(
+            parts("`a` and `b`"),
+            [(false, ""), (true, "a"), (false, " and "), (true, "b"), (false, "")]
+        );
+        for plain in ["", "no code", "one ` alone", "three ``` of them", "nothing `` between"] {
+            assert_eq!(parts(plain), [(false, plain)]);
+        }
     }
 }

@@ -11,7 +11,7 @@ use planner::Severity;
 use planner::lint::{Finding, Report};
 use wasm_bindgen::JsCast;
 
-use crate::findings::{Shape, sentence, word};
+use crate::findings::{Shape, coded, said, word};
 use crate::testid;
 use crate::texts;
 use crate::texts::protocol::{Ask, Tell};
@@ -175,11 +175,11 @@ fn Item(finding: Finding, go_to: Callback<(u64, u64, u64)>) -> impl IntoView {
             <div>
                 <p>
                     <button class="chip" on:click=move |_| go_to.run(place)>{format!("Line {}", finding.line)}</button>
-                    " "{sentence(&finding.message)}
+                    " "{said(&finding.message)}
                 </p>
-                <p>{sentence(&finding.fix)}</p>
+                <p>{said(&finding.fix)}</p>
                 {line}
-                <p class="rule">{finding.rule.to_string()}", "{finding.why.to_string()}</p>
+                <p class="rule">{finding.rule.to_string()}", "{coded(&finding.why)}</p>
             </div>
         </li>
     }

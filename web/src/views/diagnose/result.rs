@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::diagnose::{Answer, Evidence, Part, Verdict};
 
+use crate::findings::coded;
 use crate::format::{bytes, exact};
 use crate::testid;
 
@@ -30,7 +31,7 @@ pub fn ResultView(answer: Arc<Answer>) -> impl IntoView {
             {exit.map(|exit| view! { <p>{exit}</p> })}
             <Others title="Also seen" verdicts=verdicts(Part::Also)/>
             <Others title="What followed" verdicts=verdicts(Part::Consequence)/>
-            {answer.notes.iter().map(|note| view! { <p class="note">{note.clone()}</p> }).collect_view()}
+            {answer.notes.iter().map(|note| view! { <p class="note">{coded(note)}</p> }).collect_view()}
             <p class="note" data-testid=testid::DIAGNOSE_LOOKED>{format!("Looked at {}", answer.looked_at.in_words())}</p>
         </section>
     }
@@ -65,13 +66,13 @@ fn Full(verdict: Verdict) -> impl IntoView {
     view! {
         <h3 data-testid=testid::DIAGNOSE_CAUSE data-cause=verdict.cause.clone()
             data-rank=verdict.culprit.rank.map(|rank| rank.to_string())>{title}</h3>
-        <p>{verdict.meaning.clone()}</p>
+        <p>{coded(&verdict.meaning)}</p>
         <p><strong>{place}</strong></p>
-        <p class="note">{format!("Why {}: {}", verdict.sure.name(), verdict.why)}</p>
+        <p class="note">{coded(&format!("Why {}: {}", verdict.sure.name(), verdict.why))}</p>
         {figures.map(|figures| view! { <dl class="facts">{figures}</dl> })}
-        {against.map(|said| view! { <p data-testid=testid::DIAGNOSE_AGAINST>{said}</p> })}
+        {against.map(|said| view! { <p data-testid=testid::DIAGNOSE_AGAINST>{coded(&said)}</p> })}
         <Lines lines=verdict.evidence.clone()/>
-        <ol>{verdict.next.iter().map(|step| view! { <li>{step.clone()}</li> }).collect_view()}</ol>
+        <ol>{verdict.next.iter().map(|step| view! { <li>{coded(step)}</li> }).collect_view()}</ol>
     }
 }
 
@@ -106,7 +107,7 @@ fn Others(title: &'static str, verdicts: Vec<Verdict>) -> impl IntoView {
                 view! {
                     <details data-cause=verdict.cause.clone()>
                         <summary>{line}</summary>
-                        <p class="note">{verdict.meaning.clone()}</p>
+                        <p class="note">{coded(&verdict.meaning)}</p>
                         <Lines lines=verdict.evidence.clone()/>
                     </details>
                 }

@@ -19,6 +19,7 @@ mod watched;
 use leptos::prelude::*;
 use planner::wire::RunState;
 
+use crate::findings::coded;
 use crate::format;
 use crate::hub::{Connection, hub, state_word};
 use crate::testid;
@@ -88,10 +89,10 @@ fn ConnectionLine() -> impl IntoView {
         <div class="connection" role="status">
             <span class=move || format!("dot {}", word()) aria-hidden="true"></span>
             <span class="visually-hidden" data-testid=testid::HUB_STATE>{word}</span>
-            <span>{sentence}</span>
+            <span>{move || coded(&sentence())}</span>
         </div>
-        {move || problems().into_iter().map(|problem| view! { <p class="banner warning">{problem}</p> }).collect_view()}
-        {move || hub.error.get().map(|error| view! { <p class="banner error" role="alert">{error}</p> })}
+        {move || problems().into_iter().map(|problem| view! { <p class="banner warning">{coded(&problem)}</p> }).collect_view()}
+        {move || hub.error.get().map(|error| view! { <p class="banner error" role="alert">{coded(&error)}</p> })}
     }
 }
 
@@ -161,7 +162,7 @@ fn RunDetail() -> impl IntoView {
                             on:click=move |_| hub.stop(&stop_id)>"Stop"</button>
                     </div>
                 </div>
-                <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{reason}</p>
+                <p class="reason" data-testid=testid::RUN_REASON hidden=move || reason().is_empty()>{move || coded(&reason())}</p>
                 <RecoveredLines summary=summary/>
                 <SavedLine summary=summary/>
                 <MissingRecords/>

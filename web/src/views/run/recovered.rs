@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::calibration::typical_seconds;
 use planner::wire::{Recovered, Recovering, RunState, RunSummary};
 
+use crate::findings::coded;
 use crate::format;
 use crate::hub::{RunBook, Speed, hub};
 use crate::testid;
@@ -20,7 +21,7 @@ pub fn RecoveredLines(summary: Memo<Option<RunSummary>>) -> impl IntoView {
         recoveries.with(|all| {
             let told = all.values().skip(all.len().saturating_sub(LISTED));
             told.map(
-                |(began, first)| view! { <p class="banner warning">{sentence(began, first.as_ref())}</p> },
+                |(began, first)| view! { <p class="banner warning">{coded(&sentence(began, first.as_ref()))}</p> },
             )
             .collect_view()
         })

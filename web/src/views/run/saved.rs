@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::time::Saving;
 use planner::wire::RunSummary;
 
+use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
 use crate::testid;
@@ -69,6 +70,6 @@ pub fn SavedLine(summary: Memo<Option<RunSummary>>) -> impl IntoView {
     view! {
         {move || resumed().map(|text| view! { <p class="note" data-testid=testid::RUN_RESUMED>{text}</p> })}
         {move || saved().map(|text| view! { <p class="note" data-testid=testid::RUN_SAVED>{text}</p> })}
-        {move || failed().map(|text| view! { <p class="banner warning" role="alert">{text}</p> })}
+        {move || failed().map(|text| view! { <p class="banner warning" role="alert">{coded(&text)}</p> })}
     }
 }

@@ -5,7 +5,7 @@ use planner::finding::Severity;
 use planner::startable::startable;
 use planner::wire::{Answer, GoingOn, Verdict};
 
-use crate::findings::{FindingList, sentence};
+use crate::findings::{FindingList, coded, said};
 use crate::format;
 use crate::frame::VerdictMark;
 use crate::hub::hub;
@@ -63,7 +63,7 @@ pub fn StartCard() -> impl IntoView {
     };
     let instead = move || {
         let instead = judged.with(|judged| judged.as_ref().map(|judged| judged.instead.clone()))?;
-        let items = instead.into_iter().map(|one| view! { <li>{sentence(&one.in_words())}</li> });
+        let items = instead.into_iter().map(|one| view! { <li>{said(&one.in_words())}</li> });
         let items = items.collect::<Vec<_>>();
         (!items.is_empty()).then(|| {
             view! { <div data-testid=testid::RUN_INSTEAD><p>"Instead"</p><ul>{items}</ul></div> }
@@ -76,9 +76,9 @@ pub fn StartCard() -> impl IntoView {
                 <p data-testid=testid::RUN_SAYS>
                     <Show when=move || can_start.get()><VerdictMark verdict=verdict/>" "</Show>{says}
                 </p>
-                <p class="note">{compared}</p>
+                <p class="note">{move || compared().map(|text| coded(&text))}</p>
                 <Show when=move || can_start.get()><GoingOnInputs going_on=going_on/></Show>
-                {move || refusal.get().map(|why| view! { <p class="note" role="status">{why}</p> })}
+                {move || refusal.get().map(|why| view! { <p class="note" role="status">{coded(&why)}</p> })}
             </div>
             <Show when=move || can_start.get()>
                 <button class="primary" data-testid=testid::RUN_START

@@ -4,6 +4,7 @@ use leptos::prelude::*;
 use planner::logs::{Compared, Comparison, compare};
 use planner::wire::{GpuSample, Iteration, PlanOrigin, RunSource, RunSummary};
 
+use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
 use crate::testid;
@@ -43,7 +44,7 @@ pub fn WatchedRun(summary: Memo<Option<RunSummary>>) -> impl IntoView {
             view! {
                 <section aria-label="Prediction and measurement">
                     <p class="note">{about(&source)}</p>
-                    {source.remarks.iter().map(|remark| view! { <p class="note">{remark.clone()}</p> }).collect_view()}
+                    {source.remarks.iter().map(|remark| view! { <p class="note">{coded(remark)}</p> }).collect_view()}
                     {move || comparison.with(table)}
                     {move || gpus.with(|gpus| gpu_table(gpus))}
                     {move || xids.get().into_iter().map(|(host, gpu, code)| view! {

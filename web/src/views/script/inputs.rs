@@ -5,7 +5,7 @@ use planner::finding::Finding;
 use planner::launch::Site;
 
 use super::fields::Field;
-use crate::findings::sentence;
+use crate::findings::said;
 
 /// A box or a choice for one value of the site. What the script says of it stands beneath.
 #[component]
@@ -15,7 +15,7 @@ pub fn SiteInput(field: Field, site: RwSignal<Site>, remarks: Signal<Vec<Finding
     let missing = move || {
         let path = path.as_str();
         remarks.with(|found| {
-            found.iter().find(|finding| finding.field == path).map(|finding| sentence(&finding.message))
+            found.iter().find(|finding| finding.field == path).map(|finding| said(&finding.message))
         })
     };
     let write = move |text: String| site.update(|site| (field.write)(site, text.trim()));

@@ -8,6 +8,7 @@ use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, choices,
 use planner::wire::PlanFile;
 
 use super::Asked;
+use crate::findings::coded;
 use crate::format;
 use crate::state::store;
 use crate::testid;
@@ -178,7 +179,7 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
                     aria-describedby="search-margin-said" on:change=move |event| store.margin.set(event_target_value(&event))/>
             </label>
         </div>
-        <p class="note" id="search-margin-said" data-testid=testid::SEARCH_MARGIN_SAID role="status">{move || wrong_prices().or_else(wrong_margin).unwrap_or_default()}</p>
+        <p class="note" id="search-margin-said" data-testid=testid::SEARCH_MARGIN_SAID role="status">{move || wrong_prices().or_else(wrong_margin).map(|wrong| coded(&wrong))}</p>
         <details>
             <summary data-testid=testid::SEARCH_AXES>{narrowed}</summary>
             <p class="note">"A value, several as 4|8, or bounds as 2..16. What is left empty is free, or held as the line above the rows says"</p>
@@ -217,7 +218,7 @@ fn AxisField(wanted: Wanted, name: &'static str, label: &'static str) -> impl In
                     }/>
             </div>
             <div class="row" role="group" aria-label=format!("Choices of {label}")>{chips}</div>
-            <p class="note" id=said role="status">{move || wrong().unwrap_or_default()}</p>
+            <p class="note" id=said role="status">{move || wrong().map(|wrong| coded(&wrong))}</p>
         </div>
     }
 }

@@ -15,7 +15,7 @@ use planner::plan::with_usual_framework;
 use planner::search::{Remedy, Request, Row, Settings};
 use planner::wire::{PlanFile, RecomputeFile, RunFile};
 
-use crate::findings::FindingList;
+use crate::findings::{FindingList, coded};
 use crate::format;
 use crate::search::{Engine, Phase};
 use crate::state::store;
@@ -107,7 +107,7 @@ pub fn SearchView() -> impl IntoView {
     };
     let mishap = move || {
         let said = engine.state.with(|state| state.said.clone().filter(|_| state.phase != Phase::Failed));
-        said.map(|said| view! { <p class="note" role="status" data-testid=testid::SEARCH_MISHAP>{said}</p> })
+        said.map(|said| view! { <p class="note" role="status" data-testid=testid::SEARCH_MISHAP>{coded(&said)}</p> })
     };
     let findings = Signal::derive(move || engine.state.with(|state| state.findings.clone()));
     view! {

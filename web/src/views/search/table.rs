@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leptos::prelude::*;
 use planner::search::{Group, Remedy, Row, SearchAnswer, Settings};
 
-use crate::findings::sentence;
+use crate::findings::{said, sentence};
 use crate::format;
 use crate::frame::VerdictMark;
 use crate::testid;
@@ -82,30 +82,29 @@ pub fn Rows(
     let notes = move || {
         let notes =
             answer.with(|answer| answer.as_ref().map(|answer| answer.notes.clone()).unwrap_or_default());
-        let note =
-            |note: String| view! { <p class="note" data-testid=testid::SEARCH_NOTE>{sentence(&note)}</p> };
+        let note = |note: String| view! { <p class="note" data-testid=testid::SEARCH_NOTE>{said(&note)}</p> };
         notes.into_iter().map(note).collect_view()
     };
     let relief = move || {
         answer.with(|answer| {
             let relief = answer.as_ref().and_then(|answer| answer.relief.clone())?;
-            let line = |said: &String| {
-                let remedy = relief.remedies.iter().find(|remedy| remedy.said == *said).cloned();
+            let line = |text: &String| {
+                let remedy = relief.remedies.iter().find(|remedy| remedy.said == *text).cloned();
                 let star = remedy.as_ref().filter(|remedy| remedy.changes_training).map(|_| " *");
                 let button = remedy.map(|remedy| {
                     let label = format!("Use: {}", remedy.said);
                     view! { <button class="link" aria-label=label data-testid=testid::SEARCH_REMEDY on:click=move |_| help.run(remedy.clone())>"Use"</button>" " }
                 });
-                view! { <li>{button}{sentence(said)}{star}</li> }
+                view! { <li>{button}{said(text)}{star}</li> }
             };
-            let said = relief.suggestions.iter().map(line).collect_view();
+            let suggestions = relief.suggestions.iter().map(line).collect_view();
             let numbers = relief.remedies.iter().any(|remedy| remedy.changes_training);
             let valid = answer.as_ref().is_some_and(|answer| answer.counts.valid > 0);
             let head = if valid { "Nothing fits for sure. What would" } else { "No plan is valid" };
             Some(view! {
                 <div data-testid=testid::SEARCH_RELIEF>
                     <p>{head}</p>
-                    <ul>{said}</ul>
+                    <ul>{suggestions}</ul>
                     {numbers.then(|| view! { <p class="note">"* changes the numbers that training computes"</p> })}
                 </div>
             })
@@ -114,8 +113,8 @@ pub fn Rows(
     let sizes = SIZES.map(|(id, what, _)| view! { <th scope="col" title=what>{id.to_uppercase()}</th> });
     let there = move || answer.with(|answer| answer.as_ref().is_some_and(|answer| !answer.rows.is_empty()));
     let scope = move || {
-        let said = answer.with(|answer| answer.as_ref().map(|answer| answer.scope.in_words()));
-        said.map(|said| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{sentence(&said)}</p> })
+        let scope = answer.with(|answer| answer.as_ref().map(|answer| answer.scope.in_words()));
+        scope.map(|scope| view! { <p class="note" data-testid=testid::SEARCH_SCOPE>{said(&scope)}</p> })
     };
     view! {
         {relief}

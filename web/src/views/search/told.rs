@@ -6,6 +6,7 @@ use leptos::prelude::*;
 use planner::search::{SearchAnswer, Settings};
 
 use super::table::in_words;
+use crate::findings::coded;
 use crate::format;
 use crate::search::Engine;
 use crate::testid;
@@ -40,11 +41,12 @@ pub fn WhyNot(
                     step.unwrap_or_default(),
                     memory.unwrap_or_default()
                 );
-                let reasons = told.reasons.into_iter().map(|why| view! { <li>{why}</li> }).collect_view();
+                let reasons =
+                    told.reasons.into_iter().map(|why| view! { <li>{coded(&why)}</li> }).collect_view();
                 view! { <p>{told.step_seconds.map(|_| button(&told.settings))}{head}</p><ul>{reasons}</ul> }
                     .into_any()
             }
-            Err(wrong) => view! { <p class="note">{wrong}</p> }.into_any(),
+            Err(wrong) => view! { <p class="note">{coded(&wrong)}</p> }.into_any(),
         })
     };
     let nearest = move || {

@@ -17,6 +17,7 @@ use super::NotYet;
 use crate::browser;
 use crate::canvas::frame::{Labels, PictureFrame};
 use crate::canvas::screen::{self, Screen, Shared};
+use crate::findings::coded;
 use crate::format;
 use crate::hub::hub;
 use crate::state::store;
@@ -83,7 +84,7 @@ pub fn TimelineView() -> impl IntoView {
         <TimeFacts/>
         {move || {
             if let Some(error) = refused.get() {
-                return view! { <p class="empty" data-testid=testid::TIMELINE_REFUSED>{error}</p> }.into_any();
+                return view! { <p class="empty" data-testid=testid::TIMELINE_REFUSED>{coded(&error)}</p> }.into_any();
             }
             if !present.get() {
                 return view! { <NotYet what="The timeline"/> }.into_any();
