@@ -4,7 +4,7 @@ use gloo::timers::callback::Timeout;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 
-use crate::findings::FindingList;
+use crate::findings::{FindingList, coded};
 use crate::frame::{AnswerLine, Help, Later, Tabs, Toast, WhyPanel, listen_to_keys};
 use crate::hub::Hub;
 use crate::search::Engine;
@@ -110,21 +110,26 @@ fn is_of_plan(view: View) -> bool {
     !matches!(view, View::Search | View::Layouts | View::Run | View::Diagnose | View::Data)
 }
 
-/// What must be known of a picture: that it is of an earlier plan, or that the plan is being chosen.
+/// What must be known of a picture: that it is of an earlier plan, because this one has errors or is being chosen.
 #[component]
 fn Drawn() -> impl IntoView {
     let store = store();
     let late = Memo::new(move |_| store.is_drawn_late());
     let of_plan = move || is_of_plan(store.view.get());
     move || {
-        let said = match (late.get() && of_plan(), store.choosing.get(), store.unable.get()) {
-            (true, ..) => "This is the last plan without errors; the findings say what to change".to_owned(),
-            (_, true, _) => "Choosing the best plan".to_owned(),
+        let said = match (store.choosing.get(), late.get() && of_plan(), store.unable.get()) {
+            (true, ..) if of_plan() && !store.is_unchosen() => {
+                "Choosing the best plan; until then this is the plan before".to_owned()
+            }
+            (true, ..) => "Choosing the best plan".to_owned(),
+            (_, true, _) => {
+                "This is the last plan without errors; the findings say what to change".to_owned()
+            }
             (_, _, Some(why)) => {
                 format!("What is left open is at its default, because nothing can be chosen here: {why}")
             }
             _ => return None,
         };
-        Some(view! { <p class="note drawn" role="status" data-testid=testid::DRAWN>{said}</p> })
+        Some(view! { <p class="note drawn" role="status" data-testid=testid::DRAWN>{coded(&said)}</p> })
     }
 }

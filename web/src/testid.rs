@@ -176,6 +176,8 @@ pub const TIMELINE_SAYS: &str = "timeline-says";
 pub const TIMELINE_REFUSED: &str = "timeline-refused";
 /// Lays the run that is shown over the timeline.
 pub const TIMELINE_RUN: &str = "timeline-run";
+/// Says in the answer line that the answer is of the plan before, while the best is chosen.
+pub const ANSWER_EARLIER: &str = "answer-earlier";
 /// Seconds of a step in the answer line, such as `3.21 s`.
 pub const ANSWER_STEP: &str = "answer-step";
 /// Tokens a second and GPU in the answer line, such as `1,561`.

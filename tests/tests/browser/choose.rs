@@ -93,6 +93,57 @@ async fn what_is_touched_is_held_and_the_rest_follows() -> Result<()> {
     Ok(())
 }
 
+/// Notes from now on, whenever the answer line changes, what it says of the plan before and which figures it shows.
+const WATCH: &str = "
+    const text = hook => document.querySelector(`[data-testid=${hook}]`)?.textContent ?? null;
+    window.noted = [];
+    const note = () => window.noted.push({mark: text('answer-earlier'), step: text('answer-step'), peak: text('answer-peak')});
+    new MutationObserver(note).observe(document.querySelector('header.answer'), {childList: true, subtree: true, characterData: true});
+";
+
+#[tokio::test]
+async fn while_a_plan_is_chosen_the_last_answer_stands_and_says_so() -> Result<()> {
+    let runs = Runs::new()?;
+    let hub = Hub::start(runs.path())?;
+    let browser = open(&hub.url).await?;
+    chosen(&browser).await?;
+    let before = (browser.text("answer-step").await?, browser.text("answer-peak").await?);
+    ensure!(
+        browser.elements("answer-earlier").await?.is_empty(),
+        "the plan itself is said to be of one before"
+    );
+    browser.script(WATCH).await?;
+    browser.choose("preset-select", "qwen3-32b").await?;
+    browser.text_when("answer-step", SOON, |step| step != before.0).await?;
+    chosen(&browser).await?;
+    let noted = browser.script("return window.noted").await?;
+    let marked: Vec<&Value> =
+        noted.as_array().into_iter().flatten().filter(|note| !note["mark"].is_null()).collect();
+    ensure!(!marked.is_empty(), "nothing was said while the plan was chosen: {noted}");
+    for note in marked {
+        ensure!(note["mark"].as_str().is_some_and(|mark| mark.contains("plan before")), "{note}");
+        ensure!(
+            (&note["step"], &note["peak"]) == (&json!(before.0), &json!(before.1)),
+            "{note}, not {before:?}"
+        );
+    }
+    ensure!(
+        browser.elements("answer-earlier").await?.is_empty(),
+        "the choice is made, and still said to be open"
+    );
+
+    // A plan whose fields are given is an answer, too.
+    browser.click("pin-all").await?;
+    browser.text_when("open-all", SOON, |text| text == "Choose for me").await?;
+    browser.script(WATCH).await?;
+    browser.click("open-all").await?;
+    browser.text_when("choice", SOON, |text| text.starts_with("The best of")).await?;
+    let noted = browser.script("return window.noted").await?;
+    let blank = noted.as_array().into_iter().flatten().find(|note| note["step"].is_null());
+    ensure!(blank.is_none(), "the answer line was blank while the plan was chosen: {noted}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn an_error_takes_no_picture_away_and_offers_to_keep_what_was_meant() -> Result<()> {
     let runs = Runs::new()?;

@@ -1,5 +1,7 @@
 //! The answer line: what is planned, whether it fits, by how much. It is always on screen.
 
+use std::sync::Arc;
+
 use leptos::prelude::*;
 use planner::wire::{Answer, Verdict};
 use wasm_bindgen::JsCast;
@@ -57,7 +59,10 @@ pub fn VerdictMark(
 #[component]
 pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
     let store = store();
-    let verdict = Signal::derive(move || store.answer.with(|answer| verdict_of(answer)));
+    // While the plan is being chosen the last answer stands, and is said to be the plan's before.
+    let answer =
+        Signal::derive(move || if store.choosing.get() { store.drawn.get() } else { store.answer.get() });
+    let verdict = Signal::derive(move || answer.with(|answer| verdict_of(answer)));
     let unchosen = Memo::new(move |_| store.is_unchosen());
     let line = NodeRef::<leptos::html::Header>::new();
     let watch = StoredValue::new_local(None::<Watch>);
@@ -72,13 +77,16 @@ pub fn AnswerLine(help: RwSignal<bool>) -> impl IntoView {
                 <h1>"Shardplan"</h1>
                 <PlanName/>
             </div>
-            <div class="answer-figures" role="group" aria-label="Answer">
+            <div class="answer-figures" class:earlier=store.choosing role="group" aria-label="Answer">
                 {move || match unchosen.get() {
                     true => view! { <span class="answer-note">"Choosing the best plan"</span> }.into_any(),
                     false => view! {
+                        {move || store.choosing.get().then(|| view! {
+                            <span class="answer-note" data-testid=testid::ANSWER_EARLIER>"Of the plan before, while the best is chosen"</span>
+                        })}
                         <VerdictMark verdict=verdict hook=testid::ANSWER_VERDICT/>
-                        <Memory/>
-                        <Time/>
+                        <Memory answer=answer/>
+                        <Time answer=answer/>
                     }
                     .into_any(),
                 }}
@@ -106,10 +114,10 @@ fn keep_height(line: web_sys::HtmlElement) -> impl FnMut() {
 
 /// Peak, capacity, headroom and likely interval; for an invalid plan where the errors are.
 #[component]
-fn Memory() -> impl IntoView {
+fn Memory(answer: Signal<Arc<Answer>>) -> impl IntoView {
     let store = store();
     move || {
-        let answer = store.answer.get();
+        let answer = answer.get();
         let Some(memory) = &answer.memory else {
             let errors: Vec<_> =
                 answer.findings.iter().filter(|f| f.severity == planner::Severity::Error).collect();
@@ -165,10 +173,9 @@ fn Memory() -> impl IntoView {
 
 /// Step time, tokens a second and GPU, MFU, and where they can be told days and cost.
 #[component]
-fn Time() -> impl IntoView {
-    let store = store();
+fn Time(answer: Signal<Arc<Answer>>) -> impl IntoView {
     move || {
-        let time = store.answer.with(|answer| answer.time.clone())?;
+        let time = answer.with(|answer| answer.time.clone())?;
         let figure = |key: &'static str, hook: &'static str, text: String| {
             view! { <Figure key=key text=Signal::stored(text) hook=hook/> }
         };

@@ -31,7 +31,7 @@ pub fn WhyPanel() -> impl IntoView {
     });
     move || {
         let key = store.why.get()?;
-        let why = explain(&store.plan(), &key);
+        let why = store.drawn_file.with(|file| explain(file, &key));
         let title = why.as_ref().map_or_else(|| "No explanation".to_owned(), |why| why.title.clone());
         let body = match why {
             None => view! {

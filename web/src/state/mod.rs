@@ -137,10 +137,14 @@ pub struct Store {
     pub answer: Memo<Arc<Answer>>,
     /// The plan with everything filled in, when it can be.
     pub resolved: Memo<Option<Arc<Plan>>>,
-    /// What is drawn: the answer, and while the plan has errors the last one without.
+    /// What is drawn: the answer, and while the plan has errors or is being chosen the last one before, which stands.
     pub drawn: Memo<Arc<Answer>>,
     /// The plan of what is drawn; none before there was one without errors.
     pub drawn_plan: Memo<Option<Arc<Plan>>>,
+    /// The plan file of what is drawn.
+    pub drawn_file: Memo<Arc<PlanFile>>,
+    /// Whether a plan without errors was ever answered of which nothing was left to be chosen.
+    settled: Memo<bool>,
     /// Findings that are not about the plan: a link or a file that could not be read.
     pub notices: RwSignal<Vec<Finding>>,
     /// Counts replacements of the whole plan; text that was half typed for the earlier one is dropped.
@@ -196,15 +200,28 @@ impl Store {
             move |_| whole.with(|plan| Plan::resolve(plan).plan.map(Arc::new)),
             |_, _| true,
         );
-        let drawn = Memo::new(move |before: Option<&Arc<Answer>>| {
+        let settled = Memo::new(move |before| {
+            before == Some(&true) || (!choosing.get() && answer.with(|answer| answer.memory.is_some()))
+        });
+        // In one, for a view that is closed meanwhile must find plan and answer of each other.
+        let shown = Memo::new(move |before: Option<&(Arc<PlanFile>, Arc<Answer>)>| {
             let answer = answer.get();
-            match before.filter(|before| answer.memory.is_none() && before.memory.is_some()) {
-                None => answer,
+            let stands = choosing.get() || answer.memory.is_none();
+            match before.filter(|(_, before)| stands && before.memory.is_some()) {
+                None => (whole.get(), answer),
                 Some(before) => before.clone(),
             }
         });
+        let drawn = Memo::new(move |_| shown.with(|(_, answer)| answer.clone()));
+        let drawn_file = Memo::new(move |_| shown.with(|(file, _)| file.clone()));
         let drawn_plan = Memo::new_with_compare(
-            move |before: Option<&Option<Arc<Plan>>>| resolved.get().or_else(|| before.cloned().flatten()),
+            move |_| {
+                let file = drawn_file.get();
+                match whole.with(|whole| *whole == file) {
+                    true => resolved.get(),
+                    false => Plan::resolve(&file).plan.map(Arc::new),
+                }
+            },
             |_, _| true,
         );
         Store {
@@ -219,6 +236,8 @@ impl Store {
             resolved,
             drawn,
             drawn_plan,
+            drawn_file,
+            settled,
             notices: RwSignal::new(notices),
             generation: RwSignal::new(0),
             view: RwSignal::new(view.unwrap_or_else(View::stored)),
@@ -258,9 +277,9 @@ impl Store {
         self.said.get_untracked()
     }
 
-    /// Whether there is nothing to show yet, because nothing was chosen before.
+    /// Whether there is nothing to show yet: the plan is being chosen, and there was none before.
     pub fn is_unchosen(self) -> bool {
-        self.choosing.get() && self.chosen.with(Option::is_none)
+        self.choosing.get() && !self.settled.get()
     }
 
     /// Whether what is drawn is of an earlier plan, because this one has errors.

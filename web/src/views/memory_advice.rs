@@ -29,7 +29,7 @@ pub fn MemoryAdvice() -> impl IntoView {
     // Work for an earlier plan is dropped when there is a later one.
     let latest = RwSignal::new(0u64);
     // What is typed as margin and is none is said in the search, and counts as none here.
-    let asked = move || (store.plan(), store.margin().ok().flatten());
+    let asked = move || (store.drawn_file.get(), store.margin().ok().flatten());
     Effect::new(move |_| {
         let (file, margin) = asked();
         let ticket = latest.get_untracked() + 1;
@@ -51,7 +51,8 @@ pub fn MemoryAdvice() -> impl IntoView {
             }
         });
     });
-    let valid = Memo::new(move |_| store.answer.with(|answer| answer.memory.is_some()));
+    let valid =
+        Memo::new(move |_| store.choosing.get() || store.answer.with(|answer| answer.memory.is_some()));
     // That of an earlier plan is not shown as this one's.
     let current = Memo::new_with_compare(
         move |_| known.get().filter(|(of, _)| *of == asked()).map(|(_, advice)| advice),
@@ -81,7 +82,11 @@ pub fn MemoryAdvice() -> impl IntoView {
             view! { <List title=list.title list=list.rows.to_vec() open=list.wanted takes=list.takes()/> }
         });
         let lists = lists.collect_view();
-        Some(view! { {margin}{none}{lists} }.into_any())
+        let earlier = move || {
+            let text = "Advice on the plan before, while the best is chosen";
+            store.choosing.get().then(|| view! { <p class="note">{text}</p> })
+        };
+        Some(view! { {earlier}{margin}{none}{lists} }.into_any())
     };
     view! { <section data-testid=testid::ADVICE aria-live="polite" aria-label="Advice">{lists}</section> }
 }
@@ -119,7 +124,7 @@ fn List(title: &'static str, list: Vec<Advice>, open: bool, takes: bool) -> impl
                 </table>
             </div>
             {numbers.map(|text| view! { <p class="note">{text}</p> })}
-            {notes.into_iter().map(|note| view! { <p class="note">{crate::findings::sentence(&note)}</p> }).collect_view()}
+            {notes.into_iter().map(|note| view! { <p class="note">{crate::findings::said(&note)}</p> }).collect_view()}
         </details>
     }
 }
@@ -170,7 +175,7 @@ fn Row(advice: Advice, takes: bool) -> impl IntoView {
     };
     view! {
         <tr data-testid=testid::ADVICE_ROW>
-            <td class="word"><button class="link" data-testid=testid::ADVICE_APPLY aria-label=format!("Apply: {title}") on:click=apply>"Apply"</button></td>
+            <td class="word"><button class="link" data-testid=testid::ADVICE_APPLY disabled=store.choosing aria-label=format!("Apply: {title}") on:click=apply>"Apply"</button></td>
             <td class="word" title=words>{shown}</td>
             <td>{cells.0}</td><td>{cells.1}</td>
             <td class="word"><VerdictMark verdict=Signal::stored(verdict)/></td>

@@ -27,7 +27,13 @@ pub fn MemorySizing() -> impl IntoView {
     let open = RwSignal::new(false);
     let has_experts = Memo::new(move |_| store.drawn_plan.get().is_some_and(|plan| plan.model.moe.is_some()));
     let rows = Memo::new_with_compare(
-        move |_| if open.get() && has_experts.get() { sizing_rows(&store.plan()) } else { Vec::new() },
+        move |_| {
+            if open.get() && has_experts.get() {
+                store.drawn_file.with(|file| sizing_rows(file))
+            } else {
+                Vec::new()
+            }
+        },
         |_, _| true,
     );
     let table = move || {

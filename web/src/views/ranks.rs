@@ -122,6 +122,9 @@ pub fn RanksView() -> impl IntoView {
 fn shown(store: Store) -> Memo<Option<Arc<Plan>>> {
     Memo::new_with_compare(
         move |_| {
+            if store.choosing.get() {
+                return store.drawn_plan.get();
+            }
             let without_failures = || {
                 let mut file = (*store.plan()).clone();
                 file.cluster.failed.take()?;

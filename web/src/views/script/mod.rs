@@ -138,7 +138,7 @@ pub fn ScriptView() -> impl IntoView {
         }
     });
     let wanted = move || Wanted {
-        plan: PlanFile::clone(&store.plan()),
+        plan: PlanFile::clone(&store.drawn_file.get()),
         site: site.get(),
         options: chosen.options(body.get()),
     };
