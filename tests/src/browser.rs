@@ -68,6 +68,13 @@ impl Browser {
         Ok(Browser { client, driver, _lines: lines, _profile: profile })
     }
 
+    /// Shows the page in a window of this size, smaller than windows of a desktop can be.
+    pub async fn resize(&self, width: u32, height: u32) -> Result<()> {
+        let size = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false});
+        self.client.issue_cmd(Metrics(size)).await.context("chromedriver can't set the size of the page")?;
+        Ok(())
+    }
+
     /// Opens an address.
     pub async fn open(&self, url: &str) -> Result<()> {
         self.client.goto(url).await.with_context(|| format!("cannot open {url}"))
@@ -277,6 +284,21 @@ impl WebDriverCompatibleCommand for ConsoleLog {
 
     fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
         (Method::POST, Some(json!({"type": "browser"}).to_string()))
+    }
+}
+
+/// Chromium's own command for the size of the page; a window has a least width.
+#[derive(Debug)]
+struct Metrics(Value);
+
+impl WebDriverCompatibleCommand for Metrics {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (Method, Option<String>) {
+        let body = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": self.0});
+        (Method::POST, Some(body.to_string()))
     }
 }
 

@@ -7,6 +7,7 @@ mod lint;
 mod losses;
 mod map;
 mod measured;
+mod narrow;
 mod plan;
 mod script_form;
 mod search;

@@ -88,10 +88,12 @@ fn Smaller(scaled: Vec<Scaled>) -> impl IntoView {
     view! {
         <details>
             <summary>{summary}</summary>
-            <table>
-                <thead><tr><th scope="col">"Field"</th><th scope="col">"Plan"</th><th scope="col">"Twin"</th></tr></thead>
-                <tbody>{rows}</tbody>
-            </table>
+            <div class="table-box" tabindex="0" role="region" aria-label="What is smaller in the twin">
+                <table>
+                    <thead><tr><th scope="col">"Field"</th><th scope="col">"Plan"</th><th scope="col">"Twin"</th></tr></thead>
+                    <tbody>{rows}</tbody>
+                </table>
+            </div>
         </details>
     }
 }

@@ -57,7 +57,7 @@ fn one(which: Which, line: &Timeline) -> impl IntoView + use<> {
         Which::Measured => "Seconds of each stage, measured",
     };
     view! {
-        <div class="scroll">
+        <div class="table-box" tabindex="0" role="region" aria-label=caption>
             <table>
                 <caption>{caption}</caption>
                 <thead><tr>
