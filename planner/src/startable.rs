@@ -156,23 +156,23 @@ fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &Machine) -> Vec<Finding
     let ranks = plan.world_size().div_ceil(machine.gpus.max(1));
     let [low, _] = memory.interval_bytes.map(|bytes| bytes.saturating_mul(ranks));
     let peak = memory.peak_bytes.saturating_mul(ranks);
-    let gib = |bytes| Bytes(bytes).gib();
+    let words = |bytes| Bytes(bytes).in_words();
     let rule = "what a GPU's ranks take is within its memory";
     if low > there {
         let message = format!(
-            "a GPU's ranks are predicted to take {:.2} GiB, at the least {:.2}, and a GPU of this machine has {:.2}",
-            gib(peak),
-            gib(low),
-            gib(there)
+            "a GPU's ranks are predicted to take {}, at the least {}, and a GPU of this machine has {}",
+            words(peak),
+            words(low),
+            words(there)
         );
-        findings.push(Finding::error("cluster.gpu", in_gib(peak), message).rule(rule));
+        findings.push(Finding::error("cluster.gpu", words(peak), message).rule(rule));
     } else if peak > there {
         let message = format!(
-            "a GPU's ranks are predicted to take {:.2} GiB, and a GPU of this machine has {:.2}: it may end for want of memory",
-            gib(peak),
-            gib(there)
+            "a GPU's ranks are predicted to take {}, and a GPU of this machine has {}: it may end for want of memory",
+            words(peak),
+            words(there)
         );
-        findings.push(Finding::warning("cluster.gpu", in_gib(peak), message).rule(rule));
+        findings.push(Finding::warning("cluster.gpu", words(peak), message).rule(rule));
     }
     findings
 }
@@ -181,18 +181,13 @@ fn of_gpus(plan: &Plan, memory: &MemoryAnswer, machine: &Machine) -> Vec<Finding
 fn of_host(memory: &MemoryAnswer, machine: &Machine) -> Option<Finding> {
     let (there, needed) = (machine.memory_bytes?, of_all_ranks(memory));
     let message = format!(
-        "all ranks together need {:.1} GiB, and this machine has {:.1} GiB: take a smaller model, fewer layers (model.num_layers) or a shorter training.seq_len, or measure a scaled-down twin of the plan with `shardplan verify`",
-        Bytes(needed).gib(),
-        Bytes(there).gib()
+        "all ranks together need {}, and this machine has {}: take a smaller model, fewer layers (model.num_layers) or a shorter training.seq_len, or measure a scaled-down twin of the plan with `shardplan verify`",
+        Bytes(needed).in_words(),
+        Bytes(there).in_words()
     );
-    let finding = Finding::error("model", in_gib(needed), message)
+    let finding = Finding::error("model", Bytes(needed).in_words(), message)
         .rule("without a GPU, ranks live in the host's memory");
     (needed > there).then_some(finding)
-}
-
-/// Bytes as people read them: the value that a finding shows.
-fn in_gib(bytes: u64) -> String {
-    format!("{:.1} GiB", Bytes(bytes).gib())
 }
 
 fn of_all_ranks(memory: &MemoryAnswer) -> u64 {
@@ -204,20 +199,19 @@ fn needs(plan: &Plan, memory: &MemoryAnswer) -> String {
     let world = thousands(plan.world_size());
     match plan.cluster.gpu.capacity_bytes {
         Some(_) => {
-            format!("{world} {}, {:.2} GiB of each", plan.cluster.gpu.title, Bytes(memory.peak_bytes).gib())
+            format!("{world} {}, {} of each", plan.cluster.gpu.title, Bytes(memory.peak_bytes).in_words())
         }
-        None => format!("{world} CPU processes, {:.2} GiB together", Bytes(of_all_ranks(memory)).gib()),
+        None => format!("{world} CPU processes, {} together", Bytes(of_all_ranks(memory)).in_words()),
     }
 }
 
 fn has(machine: &Machine) -> String {
-    let each = machine
-        .gpu_memory_bytes
-        .map_or_else(String::new, |bytes| format!(" of {:.2} GiB", Bytes(bytes).gib()));
+    let each =
+        machine.gpu_memory_bytes.map_or_else(String::new, |bytes| format!(" of {}", Bytes(bytes).in_words()));
     let name = if machine.gpu_name.is_empty() { "GPU" } else { &machine.gpu_name };
     match (machine.gpus, machine.memory_bytes) {
         (0, None) => "no GPU".to_owned(),
-        (0, Some(memory)) => format!("no GPU, {:.2} GiB of memory", Bytes(memory).gib()),
+        (0, Some(memory)) => format!("no GPU, {} of memory", Bytes(memory).in_words()),
         (count, _) => format!("{} {name}{each}", thousands(count)),
     }
 }
@@ -286,7 +280,7 @@ mod tests {
         // Its ranks are CPU processes whatever GPUs there are.
         starts(&small, &node(1, H100, 80), 1, None);
         let large = plan("llama-3-70b", json!({"gpu": "cpu"}), json!({"tp": 8}));
-        refused(&large, &laptop(), 1, "and this machine has 24.0 GiB", &[Instead::Twin, Instead::Script]);
+        refused(&large, &laptop(), 1, "and this machine has 24.00 GiB", &[Instead::Twin, Instead::Script]);
         let value = startable(&large, &laptop(), 1).findings.remove(0).value;
         assert!(value.as_str().is_some_and(|value| value.ends_with(" GiB")), "{value}");
         let many = plan("tiny-dense", json!({"gpu": "cpu", "nodes": 16}), json!({"tp": 2}));

@@ -21,6 +21,46 @@ impl Bytes {
     pub fn gb(self) -> f64 {
         self.0 as f64 / 1e9
     }
+
+    /// This count in the largest unit of base 1024 in which it is 1 or more, with that unit's name: nothing is shown as none.
+    pub fn scaled(self) -> (f64, &'static str) {
+        self.in_largest([(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")])
+    }
+
+    /// The same in units of base 1000.
+    pub fn scaled_by_1000(self) -> (f64, &'static str) {
+        self.in_largest([(1_000_000_000, "GB"), (1_000_000, "MB"), (1000, "kB")])
+    }
+
+    fn in_largest(self, units: [(u64, &'static str); 3]) -> (f64, &'static str) {
+        let found = units.into_iter().find(|(unit, _)| self.0 >= *unit);
+        found.map_or((self.0 as f64, "B"), |(unit, name)| (self.0 as f64 / unit as f64, name))
+    }
+
+    /// In words of base 1024 with two decimals, such as `79.11 GiB` and `1.50 KiB`.
+    pub fn in_words(self) -> String {
+        with_unit(self.scaled())
+    }
+
+    /// In words of base 1000, such as `12.35 GB`.
+    pub fn in_words_by_1000(self) -> String {
+        with_unit(self.scaled_by_1000())
+    }
+
+    /// GiB without the unit, for columns that have it at their head: with so many decimals, and below a tenth with as many as
+    /// three digits need.
+    pub fn gib_figure(self, decimals: usize) -> String {
+        let gib = self.gib();
+        let mut decimals = decimals;
+        if self.0 > 0 && gib < 0.1 {
+            decimals = 3;
+            let mut first = 0.1;
+            while gib < first {
+                (first, decimals) = (first / 10.0, decimals + 1);
+            }
+        }
+        format!("{gib:.decimals$}")
+    }
 }
 
 impl std::ops::Add for Bytes {
@@ -33,6 +73,13 @@ impl std::ops::Add for Bytes {
 impl std::iter::Sum for Bytes {
     fn sum<I: Iterator<Item = Bytes>>(items: I) -> Bytes {
         items.fold(Bytes(0), |total, item| total + item)
+    }
+}
+
+fn with_unit((value, unit): (f64, &str)) -> String {
+    match unit {
+        "B" => format!("{value} B"),
+        _ => format!("{value:.2} {unit}"),
     }
 }
 
@@ -139,7 +186,33 @@ impl LowPrecision {
 
 #[cfg(test)]
 mod tests {
-    use super::{group_digits, thousands};
+    use super::{Bytes, group_digits, thousands};
+
+    #[test]
+    fn bytes_are_shown_in_a_unit_that_has_digits() {
+        let check = |bytes: u64, of_1024: &str, of_1000: &str| {
+            assert_eq!(
+                (Bytes(bytes).in_words().as_str(), Bytes(bytes).in_words_by_1000().as_str()),
+                (of_1024, of_1000)
+            );
+        };
+        check(0, "0 B", "0 B");
+        check(999, "999 B", "999 B");
+        check(1536, "1.50 KiB", "1.54 kB");
+        check(800_000, "781.25 KiB", "800.00 kB");
+        check(1 << 29, "512.00 MiB", "536.87 MB");
+        check(80 << 30, "80.00 GiB", "85.90 GB");
+        // Whatever is there has digits under a heading, too.
+        for shift in 0..50 {
+            let figure = Bytes(5 << shift).gib_figure(2);
+            let digits = figure.trim_start_matches(['0', '.']).len();
+            assert!(digits >= 2, "{figure}");
+        }
+        assert_eq!(
+            (Bytes(0).gib_figure(2), Bytes(80 << 30).gib_figure(1)),
+            ("0.00".to_owned(), "80.0".to_owned())
+        );
+    }
 
     #[test]
     fn digits_stand_in_groups_of_three() {

@@ -7,7 +7,7 @@ use crate::model;
 use crate::plan::{Plan, estimate};
 use crate::shard::stage_families;
 use crate::time;
-use crate::units::thousands;
+use crate::units::{Bytes, thousands};
 use crate::wire::{PlanFile, RankClass, Runtime};
 
 /// The origin of one number.
@@ -26,12 +26,7 @@ pub struct Why {
 }
 
 fn bytes(value: u64) -> String {
-    format!(
-        "{} bytes = {:.2} GiB = {:.2} GB",
-        thousands(value),
-        value as f64 / (1u64 << 30) as f64,
-        value as f64 / 1e9
-    )
+    format!("{} bytes = {} = {}", thousands(value), Bytes(value).in_words(), Bytes(value).in_words_by_1000())
 }
 
 const EXACT: &str = "Exact: the sum over the same shards that the worker allocates";

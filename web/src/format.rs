@@ -1,35 +1,32 @@
 //! Numbers as people read and write them: three digits in prose, exact ones in tables, `8k` at the keyboard.
 
-use planner::units::group_digits;
 pub use planner::units::thousands as exact;
+use planner::units::{Bytes, group_digits};
 
-const GIB: f64 = (1u64 << 30) as f64;
+const GIB: u64 = 1 << 30;
 
-/// GiB with one decimal (two below 10, three below 1), without the unit.
+/// GiB with one decimal (two below 10, three below 1, as many as three digits need below a tenth), without the unit.
 pub fn gib(bytes: u64) -> String {
-    let value = bytes as f64 / GIB;
-    let decimals = match value {
-        v if v >= 10.0 || v == 0.0 => 1,
-        v if v >= 1.0 => 2,
-        _ => 3,
+    let decimals = match bytes {
+        0 => 1,
+        1..GIB => 3,
+        _ if bytes < 10 * GIB => 2,
+        _ => 1,
     };
-    format!("{value:.decimals$}")
+    Bytes(bytes).gib_figure(decimals)
 }
 
 /// Bytes in the largest unit of base 1024 that keeps the figure at 1 or more, with its unit.
 pub fn bytes(count: u64) -> String {
-    let value = count as f64;
-    match count {
-        0..1024 => format!("{count} B"),
-        1024..1_048_576 => format!("{} KiB", three(value / 1024.0)),
-        1_048_576..1_073_741_824 => format!("{} MiB", three(value / 1_048_576.0)),
-        _ => format!("{} GiB", three(value / GIB)),
+    match Bytes(count).scaled() {
+        (_, "B") => format!("{count} B"),
+        (value, unit) => format!("{} {unit}", three(value)),
     }
 }
 
-/// GB of base 1000 with two decimals, with the unit.
+/// Bytes in units of base 1000 with two decimals, with the unit.
 pub fn gb(bytes: u64) -> String {
-    format!("{:.2} GB", bytes as f64 / 1e9)
+    Bytes(bytes).in_words_by_1000()
 }
 
 /// Three significant digits, no exponent, for figures from 0.001 up to millions.
@@ -164,7 +161,9 @@ mod tests {
     #[test]
     fn figures_have_three_digits_and_separators() {
         assert_eq!(gib(76_450_000_000), "71.2");
+        assert_eq!((gib(1 << 29), gib(0), gib(1 << 20)), ("0.500".into(), "0.0".into(), "0.000977".into()));
         assert_eq!(gb(116_404_000_000), "116.40 GB");
+        assert_eq!(gb(512_000), "512.00 kB");
         assert_eq!(bytes(1536), "1.50 KiB");
         assert_eq!(exact(228_689_748_992), "228,689,748,992");
         assert_eq!(count(228_689_748_992), "229 B");

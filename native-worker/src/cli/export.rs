@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use planner::units::Bytes;
 use serde_json::json;
 use tensor_files::{CheckpointReader, DcpExport};
 
@@ -71,9 +72,9 @@ impl Export {
         }
         .map_err(failed)?;
         say(&format!(
-            "step {step} of {}: {tensors} tensors, {:.3} GB in {files} files",
+            "step {step} of {}: {tensors} tensors, {} in {files} files",
             path.display(),
-            bytes as f64 / 1e9,
+            Bytes(bytes).in_words_by_1000(),
         ));
         if json {
             let mut answer = json!({

@@ -7,12 +7,7 @@ pub use planner::units::thousands;
 
 /// Bytes as GiB with two decimals; three significant digits when small.
 pub fn gib(bytes: u64) -> String {
-    let gib = Bytes(bytes).gib();
-    match bytes {
-        0 => "0".to_owned(),
-        _ if gib < 0.1 => format!("{gib:.4}"),
-        _ => format!("{gib:.2}"),
-    }
+    if bytes == 0 { "0".to_owned() } else { Bytes(bytes).gib_figure(2) }
 }
 
 /// Seconds with four significant digits.
@@ -117,7 +112,7 @@ mod tests {
         assert_eq!(thousands(999), "999");
         assert_eq!(thousands(228_689_748_992), "228,689,748,992");
         assert_eq!(gib(1 << 30), "1.00");
-        assert_eq!(gib(1 << 20), "0.0010");
+        assert_eq!(gib(1 << 20), "0.000977");
     }
 
     #[test]

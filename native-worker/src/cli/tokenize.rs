@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use planner::units::Bytes;
 use serde_json::json;
 use token_files::{Input, Summary, Tokenize, Vocabulary};
 
@@ -102,11 +103,11 @@ fn sentence(summary: &Summary) -> String {
         count => format!(", {} {what}", text::thousands(count)),
     };
     format!(
-        "{} documents, {} tokens (the largest is {}), {:.3} GB in {:.1} s: {} tokens/s{}{}",
+        "{} documents, {} tokens (the largest is {}), {} in {:.1} s: {} tokens/s{}{}",
         text::thousands(summary.documents),
         text::thousands(summary.tokens),
         summary.largest,
-        summary.bytes as f64 / 1e9,
+        Bytes(summary.bytes).in_words_by_1000(),
         summary.seconds,
         text::thousands(summary.speed() as u64),
         more(summary.empty, "empty ones left out"),

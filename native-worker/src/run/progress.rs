@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use planner::units::Bytes;
 use planner::wire::{Event, Outcome, Resumed, Saved, Step};
 use run_folder::LogReader;
 
@@ -144,9 +145,9 @@ fn kept(saved: &Saved) -> String {
     match &saved.failed {
         Some(reason) => format!("step {} could not be saved: {reason}", saved.step),
         None => format!(
-            "step {} is saved: {:.3} GB in {:.2} s; training waited {:.3} s",
+            "step {} is saved: {} in {:.2} s; training waited {:.3} s",
             saved.step,
-            saved.all_bytes as f64 / 1e9,
+            Bytes(saved.all_bytes).in_words_by_1000(),
             saved.seconds,
             saved.stall_seconds
         ),

@@ -133,9 +133,9 @@ fn without_distributed_optimizer(plan: &Plan) -> Option<(Plan, Finding)> {
     let [before, after] = [plan, &other].map(memory::answer);
     let message = format!(
         "nonuniform tensor parallelism refuses the distributed optimizer, so the script runs without it: the fullest GPU then \
-         takes {:.1} GiB instead of {:.1}, which {}",
-        Bytes(after.peak_bytes).gib(),
-        Bytes(before.peak_bytes).gib(),
+         takes {} instead of {}, which {}",
+        Bytes(after.peak_bytes).in_words(),
+        Bytes(before.peak_bytes).in_words(),
         match after.verdict {
             Verdict::Fits => "fits",
             Verdict::Tight => "is tight",

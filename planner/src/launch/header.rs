@@ -5,6 +5,7 @@ use super::options::{Body, Mode, Task};
 use super::site::GpuRequest;
 use super::text;
 use super::writer::Writer;
+use crate::units::Bytes;
 
 /// Nodes that a job asks for alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -287,11 +288,11 @@ impl Writer<'_> {
     /// Weights of the rank that has the most, and what they are known to serve for.
     fn weights(&self) -> Vec<String> {
         let sizing = crate::memory::sizing(self.plan, &crate::memory::answer(self.plan));
-        let gigabytes = sizing.weights_bytes as f64 / 1e9;
+        let weights = Bytes(sizing.weights_bytes).in_words_by_1000();
         let verdict = sizing.verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
         let serves = verdict.as_ref().and_then(|name| name.as_str()).map_or_else(String::new, |name| {
             format!("; by the usual limits that serves for: {}", name.replace('_', " "))
         });
-        vec![format!("Weights of a rank: {gigabytes:.1} GB in the compute type{serves}")]
+        vec![format!("Weights of a rank: {weights} in the compute type{serves}")]
     }
 }

@@ -297,11 +297,11 @@ impl Search {
         let settings = self.settings(&scored.candidate)?;
         let missing_bytes = self.missing(scored);
         let needs = format!(
-            "{:.2} GiB more on the fullest GPU: it takes {:.2} GiB, and a {} has {:.2}",
-            Bytes(missing_bytes).gib(),
-            Bytes(scored.peak_bytes).gib(),
+            "{} more on the fullest GPU: it takes {}, and a {} has {}",
+            Bytes(missing_bytes).in_words(),
+            Bytes(scored.peak_bytes).in_words(),
             settings.gpu,
-            Bytes(self.capacity(scored)).gib()
+            Bytes(self.capacity(scored)).in_words()
         );
         let (step_seconds, peak_bytes) = (scored.seconds, scored.peak_bytes);
         Some(Beyond { settings, step_seconds, speedup, peak_bytes, missing_bytes, needs })

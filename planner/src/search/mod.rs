@@ -367,9 +367,9 @@ fn check_margin(request: &Request, space: &Space) -> Result<(), Vec<Finding>> {
                 gpu.id
             ),
             Some(capacity) if margin.bytes(capacity) >= capacity => format!(
-                "a margin of {} leaves nothing of the {:.2} GiB of {}; make it smaller",
+                "a margin of {} leaves nothing of the {} of {}; make it smaller",
                 margin.in_words(),
-                Bytes(capacity).gib(),
+                Bytes(capacity).in_words(),
                 gpu.id
             ),
             Some(_) => continue,

@@ -348,8 +348,8 @@ impl Fitting {
     /// With what changes, in words and as fields.
     fn remedy(self, what: &str, changes: Vec<Pin>) -> Remedy {
         let said = format!(
-            "{what}: a plan that fits then takes {:.2} GiB on each GPU and {:.3} s a step, and choosing anew may find a faster one",
-            Bytes(self.peak_bytes).gib(),
+            "{what}: a plan that fits then takes {} on each GPU and {:.3} s a step, and choosing anew may find a faster one",
+            Bytes(self.peak_bytes).in_words(),
             self.seconds
         );
         Remedy {

@@ -82,7 +82,7 @@ impl Margin {
     /// In words, such as `4.00 GiB` or `5 %`.
     pub fn in_words(self) -> String {
         match self {
-            Margin::Bytes(bytes) => format!("{:.2} GiB", crate::units::Bytes(bytes).gib()),
+            Margin::Bytes(bytes) => crate::units::Bytes(bytes).in_words(),
             Margin::Share(share) => format!("{} %", (share * 1e4).round() / 100.0),
         }
     }

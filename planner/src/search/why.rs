@@ -168,20 +168,18 @@ impl Search {
     fn tight(&self, memory: &MemoryAnswer) -> Option<String> {
         let capacity = memory.capacity_bytes?;
         let free = capacity.checked_sub(memory.peak_bytes)?;
-        let gib = |bytes| Bytes(bytes).gib();
+        let words = |bytes| Bytes(bytes).in_words();
         let margin = self.request.margin.filter(|margin| margin.bytes(capacity) > free);
         match (memory.verdict, margin) {
             (Verdict::Tight, _) => Some(format!(
-                "it is tight: it takes {:.2} GiB and may take up to {:.2}, {:.2} more than the GPU has",
-                gib(memory.peak_bytes),
-                gib(memory.interval_bytes[1]),
-                gib(memory.interval_bytes[1] - capacity)
+                "it is tight: it takes {} and may take up to {}, {} more than the GPU has",
+                words(memory.peak_bytes),
+                words(memory.interval_bytes[1]),
+                words(memory.interval_bytes[1] - capacity)
             )),
-            (_, Some(margin)) => Some(format!(
-                "it leaves {:.2} GiB free, less than the margin of {}",
-                gib(free),
-                margin.in_words()
-            )),
+            (_, Some(margin)) => {
+                Some(format!("it leaves {} free, less than the margin of {}", words(free), margin.in_words()))
+            }
             _ => None,
         }
     }
@@ -192,10 +190,10 @@ impl Search {
         if let Some(capacity) = memory.capacity_bytes.filter(|capacity| *capacity < memory.peak_bytes) {
             let fullest = memory.rank_classes.iter().max_by_key(|class| class.peak_reserved_bytes);
             reasons.push(format!(
-                "it does not fit: stage {} takes {:.2} GiB, {:.2} more than the GPU has",
+                "it does not fit: stage {} takes {}, {} more than the GPU has",
                 fullest.map_or(0, |class| class.stage),
-                Bytes(memory.peak_bytes).gib(),
-                Bytes(memory.peak_bytes - capacity).gib()
+                Bytes(memory.peak_bytes).in_words(),
+                Bytes(memory.peak_bytes - capacity).in_words()
             ));
         }
         reasons.extend(self.tight(&memory));

@@ -48,7 +48,7 @@ fn a_conversion_by_srun_syncs_before_on_plain_nodes_and_never_in_an_image_that_h
         "--output-dir \"$RUN_DIR\"",
         "export TORCH_NCCL_AVOID_RECORD_STREAMS=1",
         "export NCCL_NVLS_ENABLE=0",
-        "# Weights of a rank: 60.2 GB",
+        "# Weights of a rank: 60.23 GB",
     ];
     let absent = ["TRAIN_CMD", "torch.distributed", "--no-kill", "\\$", "--signal", "SHARDPLAN_RESUME"];
     let text = check(&plan, &site, &options, &there, &absent);
@@ -132,7 +132,7 @@ fn inference_syncs_once_on_each_node() {
         &site,
         &options,
         &[
-            "# Weights of a rank: 36.1 GB",
+            "# Weights of a rank: 36.10 GB",
             "[ \"$SLURM_LOCALID\" -eq 0 ]",
             "flock 9",
             "touch \"$ready\"",

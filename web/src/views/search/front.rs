@@ -27,17 +27,18 @@ pub fn FrontView(
             rows.iter().map(point).collect::<Vec<_>>()
         })
     });
+    let gib = |value: f64| format::gib((value * GIB) as u64);
     let title = Signal::derive(move || {
         points.with(|points| match (points.first(), points.last()) {
             (Some(fast), Some(small)) if points.len() > 1 => format!(
-                "From {} s with {:.1} GiB to {} s with {:.1} GiB",
+                "From {} s with {} GiB to {} s with {} GiB",
                 format::three(fast.0),
-                fast.1,
+                gib(fast.1),
                 format::three(small.0),
-                small.1
+                gib(small.1)
             ),
             (Some(only), _) => {
-                format!("{} s with {:.1} GiB beats every other plan", format::three(only.0), only.1)
+                format!("{} s with {} GiB beats every other plan", format::three(only.0), gib(only.1))
             }
             _ => "No plan yet".to_owned(),
         })
