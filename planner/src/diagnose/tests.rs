@@ -1,4 +1,6 @@
 use super::*;
+use crate::search::Margin;
+use crate::units::Bytes;
 use crate::wire::PlanFile;
 
 fn plan(json: &str) -> Plan {
@@ -32,6 +34,85 @@ fn an_out_of_memory_error_is_set_against_its_plan() {
     assert_eq!(against.needed_bytes, Some(found.allocated_bytes.unwrap() + found.tried_bytes.unwrap()));
     assert!(!against.advice.is_empty(), "{against:?}");
     assert_eq!(answer.verdicts[0].next[0], against.advice[0]);
+}
+
+#[test]
+fn advice_that_saves_less_than_is_missing_is_not_offered_alone() {
+    let plan = plan(
+        r#"{"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+            "layout": {"tp": 2}, "training": {"micro_batch_size": 2, "global_batch_size": 64}}"#,
+    );
+    let (mut sufficed, mut did_not) = (0, 0);
+    for tried in [0.5, 6.0, 30.0, 78.0] {
+        let text = format!(
+            "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {tried:.2} GiB. GPU 1 has a total capacity of 79.11 \
+             GiB of which 0.25 GiB is free. Of the allocated memory 20.00 GiB is allocated by PyTorch.\n"
+        );
+        let answer = of(&text, Some(&plan));
+        let against = answer.verdicts[0].against_plan.as_ref().expect("set against the plan");
+        assert!(against.missing_bytes as f64 >= (tried - 0.26) * f64::from(1 << 30), "{against:?}");
+        let missing = Bytes(against.missing_bytes);
+        if against.advice.iter().any(|advice| advice.starts_with("no change that was tried")) {
+            assert_eq!(against.advice.len(), 1, "{against:?}");
+            assert!(
+                against.advice[0].contains(&format!("{} that are missing", missing.in_words())),
+                "{against:?}"
+            );
+            did_not += 1;
+            continue;
+        }
+        assert!(!against.advice.is_empty(), "{against:?}");
+        for advice in &against.advice {
+            let (_, saved) = advice.rsplit_once("GPU, ").expect("what it saves");
+            let saved = Margin::parse(saved.trim_end_matches(" less")).expect("bytes").bytes(0);
+            assert!(saved + (1 << 23) >= missing.0, "{advice}, and {} are missing", missing.in_words());
+        }
+        sufficed += 1;
+    }
+    assert!(sufficed > 0 && did_not > 0, "{sufficed}, {did_not}");
+}
+
+#[test]
+fn hardware_that_failed_is_named_before_what_cuda_says_of_it() {
+    let hardware = [
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.",
+        "kernel: NVRM: GPU 0000:9d:00.0: GPU has fallen off the bus.",
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 48, pid=1, An uncorrectable double bit error (DBE) has been detected",
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 119, pid=1, Timeout waiting for RPC from GSP",
+        "kernel: NVRM: Xid (PCI:0000:9d:00): 74, pid=1, NVLink: fatal error detected on link 2",
+        "NVMLError_GpuIsLost: GPU is lost",
+    ];
+    let of_cuda = [
+        "torch.AcceleratorError: CUDA error: unspecified launch failure",
+        "RuntimeError: CUDA error: an illegal memory access was encountered",
+        "RuntimeError: CUDA error: invalid device ordinal",
+        "RuntimeError: No CUDA GPUs are available",
+        "RuntimeError: CUDA error: unknown error",
+    ];
+    for hardware in hardware {
+        for error in of_cuda {
+            let raised = format!("[rank3]: Traceback (most recent call last):\n[rank3]: {error}\n");
+            let alone = of(&format!("{hardware}\n"), None);
+            for text in [format!("{raised}{hardware}\n"), format!("{hardware}\n{raised}")] {
+                let answer = of(&text, None);
+                assert_eq!(answer.verdicts[0].cause, alone.verdicts[0].cause, "{text}");
+                assert!(answer.verdicts.len() > 1, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_step_is_no_cancelled_job() {
+    for end in ["***", "DUE TO SIGNAL Terminated ***", "DUE to SIGNAL Terminated ***"] {
+        for (what, cause) in [("STEP 123.0", "slurm-step-cancelled"), ("JOB 123", "slurm-cancelled")] {
+            let text =
+                format!("slurmstepd: error: *** {what} ON n1 CANCELLED AT 2026-11-03T09:05:00 {end}\n");
+            let answer = of(&text, None);
+            assert_eq!(answer.verdicts[0].cause, cause, "{text}");
+            assert_eq!(answer.verdicts[0].title.contains("step"), what.starts_with("STEP"), "{text}");
+        }
+    }
 }
 
 #[test]

@@ -55,8 +55,9 @@ pub(super) fn answer(book: &Book, plan: Option<&Plan>) -> Answer {
         book.seen.iter().map(|(key, seen)| candidate(book, key, seen)).collect();
     let mut notes = Vec::new();
     let exit = first_end(book);
-    let (lived, candidates): (Vec<Candidate>, Vec<Candidate>) =
+    let (lived, mut candidates): (Vec<Candidate>, Vec<Candidate>) =
         candidates.drain(..).partition(|candidate| was_survived(book, candidate));
+    follow_up(&mut candidates);
     let mut candidates = in_order(candidates);
     // Remarks alone are no cause, and neither is SIGTERM in a run that came to its end.
     let is_done = book.files.iter().any(|file| file.done.is_some());
@@ -145,6 +146,33 @@ fn candidate<'a>(book: &Book, key: &'a Key, seen: &'a Seen) -> Candidate<'a> {
         (Role::Cascade, _) => Tier::Cascade,
     };
     Candidate { key, seen, role, tier }
+}
+
+/// Takes back what follows from something else that was seen, whichever of the two a log has first.
+fn follow_up(candidates: &mut [Candidate]) {
+    let seen = |is: &dyn Fn(&Key) -> bool| {
+        candidates.iter().any(|candidate| candidate.tier < Tier::Symptom && is(candidate.key))
+    };
+    let hardware_failed = seen(&is_hardware);
+    let job_cancelled = seen(&|key| is(key, "slurm-cancelled"));
+    for candidate in candidates {
+        let key = candidate.key;
+        // A GPU that failed lets every call fail that comes after, and is missing at the next start.
+        let of_hardware = hardware_failed && (is(key, "cuda-illegal-access") || is(key, "no-gpu"));
+        // A job ends with its steps.
+        let of_job = job_cancelled && is(key, "slurm-step-cancelled");
+        if of_hardware || of_job {
+            candidate.tier = candidate.tier.max(Tier::Symptom);
+        }
+    }
+}
+
+/// Whether it is the failure of a GPU or of a link between GPUs, which no program causes.
+fn is_hardware(key: &Key) -> bool {
+    match key {
+        Key::Xid(number) => xid::known(*number).is_of_hardware(),
+        _ => ["gpu-lost", "gpu-ecc", "gpu-link"].iter().any(|cause| is(key, cause)),
+    }
 }
 
 fn role(key: &Key) -> Role {
@@ -333,6 +361,9 @@ fn how_sure(book: &Book, candidate: &Candidate, part: Part, exit: Option<&Proces
     if part == Part::Consequence {
         let why = match candidate.tier {
             Tier::Weak => "programs print this also where they go on",
+            _ if is(candidate.key, "cuda-illegal-access") || is(candidate.key, "no-gpu") => {
+                "this is what CUDA says once a GPU has failed"
+            }
             _ => "this is what other processes say once one is gone",
         };
         return (if candidate.tier == Tier::Weak { Sure::Possible } else { Sure::Likely }, why.to_owned());
@@ -435,6 +466,7 @@ fn silence(book: &Book, candidates: &[Candidate]) -> Option<String> {
     let stopped = candidates.iter().find(|candidate| {
         is(candidate.key, "slurm-time-limit")
             || is(candidate.key, "slurm-cancelled")
+            || is(candidate.key, "slurm-step-cancelled")
             || is(candidate.key, "terminated")
     })?;
     let end = stopped.seen.first.stamp?;

@@ -16,6 +16,13 @@ pub(super) struct Xid {
     pub(super) action: Action,
 }
 
+impl Xid {
+    /// Whether the GPU or its link failed, and not what runs on it.
+    pub(super) fn is_of_hardware(&self) -> bool {
+        self.role == Role::Root && matches!(self.action, Action::Reset | Action::Replace | Action::Link)
+    }
+}
+
 /// What is to be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {

@@ -231,19 +231,35 @@ pub(super) const CAUSES: &[Cause] = &[
         family: "slurm",
         title: "the job was cancelled",
         role: Unspecific,
-        meaning: "Somebody or something called scancel; or a step ended the job because one of its tasks had failed",
+        meaning: "Somebody or something called scancel for the whole job",
         next: &[
             "sacct -j JOB --format=JobID,State,ExitCode,End shows who cancelled (CANCELLED by UID)",
             "an error before this line is the cause; without one it was a person, a script, or a dependency",
         ],
         signs: &[
             fatal("State: CANCELLED"),
-            fatal("DUE TO SIGNAL Terminated"),
-            fatal("CANCELLED AT * DUE to SIGNAL"),
-            strong("*** STEP * CANCELLED AT"),
+            fatal("JOB * DUE TO SIGNAL Terminated"),
+            fatal("JOB * CANCELLED AT * DUE to SIGNAL"),
             strong("*** JOB * CANCELLED AT"),
-            strong("STEP * ON * CANCELLED AT"),
             strong("JOB * ON * CANCELLED AT"),
+        ],
+    },
+    Cause {
+        id: "slurm-step-cancelled",
+        family: "slurm",
+        title: "a step of the job was cancelled",
+        role: Unspecific,
+        meaning: "Slurm ended one step, what one srun had started: because a task of it had failed, or because somebody called scancel \
+                  JOB.STEP. The job itself goes on with what its script does next",
+        next: &[
+            "an error before this line is the cause: srun --kill-on-bad-exit ends a step when one of its tasks fails",
+            "without one: sacct -j JOB --format=JobID,State,ExitCode,End has a line for each step, and who cancelled it (CANCELLED by UID)",
+        ],
+        signs: &[
+            fatal("STEP * DUE TO SIGNAL Terminated"),
+            fatal("STEP * CANCELLED AT * DUE to SIGNAL"),
+            strong("*** STEP * CANCELLED AT"),
+            strong("STEP * ON * CANCELLED AT"),
         ],
     },
     Cause {
