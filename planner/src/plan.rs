@@ -505,7 +505,7 @@ fn unnamed(file: &PlanFile, time: &TimeAnswer, verdict: Verdict) -> Option<Findi
     if software.framework.is_some() || software.profile.is_some() || software.calibration.is_some() {
         return None;
     }
-    let usual = Named::usual(file.runtime.unwrap_or(Runtime::Megatron))?;
+    let usual = Named::usual_of(file)?;
     let mut named = file.clone();
     named.software.framework = Some(usual.text());
     let resolved = Plan::resolve(&named);

@@ -227,7 +227,13 @@ pub(super) fn fill(
     }
     let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
     let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
-    let recipe = named.and_then(|named| Taken::of(named, &file, &model, &cluster, (runtime, among)));
+    let other_gpu = |named: &Named| !named.product.trains_on(cluster.gpu.generation);
+    if let Some(named) = named.filter(other_gpu) {
+        fill.findings.push(named.without(runtime, cluster.gpu));
+    }
+    let recipe = named
+        .filter(|named| !other_gpu(named))
+        .and_then(|named| Taken::of(named, &file, &model, &cluster, (runtime, among)));
     let usual = recipe.as_ref().and_then(Taken::mtp_layers).unwrap_or(model.mtp_layers);
     let mtp_said = file.training.mtp_layers.is_some();
     let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual, 0, 16);

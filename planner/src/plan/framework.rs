@@ -2,6 +2,7 @@
 //! holds.
 
 use super::clip;
+use crate::cluster::{Generation, Gpu, gpu};
 use crate::finding::{Finding, nearest_names};
 use crate::frameworks::bridge::releases::number as release_number;
 use crate::wire::{PlanFile, Runtime};
@@ -108,6 +109,12 @@ impl Product {
         }
     }
 
+    /// Whether it trains on GPUs of a generation. NVIDIA's frameworks need CUDA, NCCL and Transformer Engine, and their container has
+    /// them; Megatron-LM has a fork for AMD's GPUs, and torchtitan is tested there.
+    pub fn trains_on(self, generation: Generation) -> bool {
+        !matches!(self, Product::Bridge | Product::Nemo) || generation != Generation::Cdna
+    }
+
     /// Versions that something is known of, the newest first. Megatron Bridge's are releases of its container, and that of
     /// its package, whose recipes are the newest release's.
     const fn versions(self) -> &'static [&'static str] {
@@ -196,15 +203,24 @@ impl Named {
         Product::ALL.into_iter().flat_map(of).collect()
     }
 
-    /// What plans of a runtime are usually trained by; none for the executor, whose own profile holds.
-    pub const fn usual(runtime: Runtime) -> Option<Named> {
+    /// What plans of a runtime are usually trained by on GPUs of a generation; none for the executor, whose own profile holds.
+    fn usual(runtime: Runtime, generation: Generation) -> Option<Named> {
         match runtime {
-            Runtime::Megatron | Runtime::MegatronFsdp => {
+            Runtime::Megatron | Runtime::MegatronFsdp if Product::Bridge.trains_on(generation) => {
                 Some(Named { product: Product::Bridge, version: "26.08" })
+            }
+            Runtime::Megatron | Runtime::MegatronFsdp => {
+                Some(Named { product: Product::MegatronLm, version: "core_v0.19" })
             }
             Runtime::Fsdp2 => Some(Named { product: Product::Torchtitan, version: "0.3" }),
             Runtime::Native => None,
         }
+    }
+
+    /// What a plan file is usually trained by.
+    pub fn usual_of(file: &PlanFile) -> Option<Named> {
+        let generation = gpu(&file.cluster.gpu).map_or(Generation::None, |gpu| gpu.generation);
+        Named::usual(file.runtime.unwrap_or(Runtime::Megatron), generation)
     }
 
     /// The finding of a name that is no framework's, with the nearest.
@@ -240,6 +256,26 @@ impl Named {
             .nearest([self.text()])
     }
 
+    /// The finding of a framework that does not train on the plan's GPUs.
+    pub(super) fn without(self, runtime: Runtime, gpu: &Gpu) -> Finding {
+        let message = format!(
+            "{} trains on NVIDIA's GPUs: it needs CUDA, NCCL and Transformer Engine, as its container has them, and none of its recipes is for \
+             {}, so none is taken. AMD keeps a Megatron-LM for its GPUs, and torchtitan (runtime fsdp2) is tested on them",
+            self.text(),
+            gpu.title
+        );
+        let others = Product::ALL.into_iter().filter(|product| {
+            product.trains_on(gpu.generation)
+                && product.runtimes().contains(&runtime)
+                && *product != Product::Worker
+        });
+        let others =
+            others.filter_map(|product| Some(format!("{} {}", product.name(), product.versions().first()?)));
+        Finding::warning("software.framework", self.text(), message)
+            .rule("a framework's GPUs")
+            .nearest(others)
+    }
+
     /// The finding of a framework that does not train with a runtime.
     pub(super) fn against(self, runtime: Runtime) -> Finding {
         let theirs: Vec<&str> = self.product.runtimes().iter().map(|runtime| runtime.name()).collect();
@@ -258,7 +294,7 @@ impl Named {
     }
 }
 
-/// The file with the usual framework of its runtime, where it names none, or one that does not train with it; with none where
+/// The file with the usual framework of its runtime and GPUs, where it names none, or one that does not train with it; with none where
 /// the runtime has no usual one.
 #[must_use]
 pub fn with_usual_framework(file: &PlanFile) -> PlanFile {
@@ -272,7 +308,7 @@ pub fn with_usual_framework(file: &PlanFile) -> PlanFile {
     };
     let mut file = file.clone();
     if !stays {
-        file.software.framework = Named::usual(runtime).map(Named::text);
+        file.software.framework = Named::usual_of(&file).map(Named::text);
     }
     file
 }
@@ -368,6 +404,38 @@ mod tests {
     }
 
     #[test]
+    fn a_framework_that_needs_cuda_is_not_for_gpus_without_it() {
+        let (mut with, mut without) = (0, 0);
+        for gpu in crate::cluster::gpus().iter().filter(|gpu| gpu.capacity_bytes.is_some()) {
+            let mut file = PlanFile { version: 1, ..PlanFile::default() };
+            (file.model.preset, file.cluster.gpu) = (Some("llama-3-8b".to_owned()), gpu.id.to_owned());
+            let usual = with_usual_framework(&file).software.framework;
+            for named in ["bridge 26.08", "nemo 25.04", "megatron-lm core_v0.19"] {
+                file.software.framework = Some(named.to_owned());
+                let resolved = crate::plan::Plan::resolve(&file);
+                let found: Vec<_> =
+                    resolved.findings.iter().filter(|one| one.rule == "a framework's GPUs").collect();
+                if gpu.generation != Generation::Cdna || named.starts_with("megatron-lm") {
+                    assert!(found.is_empty(), "{named} on {}: {found:?}", gpu.id);
+                    with += 1;
+                    continue;
+                }
+                assert_eq!(found.len(), 1, "{named} on {}", gpu.id);
+                assert!(
+                    found[0].message.contains(&gpu.title) && found[0].message.contains("CUDA"),
+                    "{found:?}"
+                );
+                assert_eq!(found[0].nearest, ["megatron-lm core_v0.19"]);
+                assert_eq!(usual.as_deref(), Some("megatron-lm core_v0.19"));
+                // Recipes for other GPUs set nothing.
+                assert_eq!(crate::plan::estimate(&file).framework, None);
+                without += 1;
+            }
+        }
+        assert!(with > 20 && without >= 6, "{with}, {without}");
+    }
+
+    #[test]
     fn a_search_over_runtimes_names_no_framework_of_some() {
         let mut file = PlanFile::default();
         file.software.framework = Some("bridge 26.08".to_owned());
@@ -380,7 +448,7 @@ mod tests {
     #[test]
     fn the_usual_framework_trains_with_its_runtime() {
         for runtime in [Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp] {
-            let named = Named::usual(runtime).unwrap();
+            let named = Named::usual(runtime, Generation::Hopper).unwrap();
             assert!(named.product.runtimes().contains(&runtime));
             assert_eq!(Named::parse(&named.text()), Some((named, true)));
         }
