@@ -7,6 +7,7 @@ use planner::time::PARTS;
 use planner::wire::{CalibrationFile, Outcome, PlanFile};
 use serde::Serialize;
 
+use super::numbers::whole;
 use super::{Exit, Failure, exit, input, say, text};
 use crate::probe;
 use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, history, run};
@@ -28,10 +29,10 @@ pub struct Calibrate {
     #[arg(long, value_name = "FILE", default_value = "calibration.json")]
     output: PathBuf,
     /// Most ranks of a probe; by default as many as there are GPUs, or cores, at most 4
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
+    #[arg(long, value_name = "N", value_parser = whole(1..=MAX_RANKS_HERE))]
     ranks: Option<u64>,
     /// Times that every probe is run
-    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = clap::value_parser!(u64).range(1..=20))]
+    #[arg(long, value_name = "N", default_value_t = ROUNDS, value_parser = whole(1..=20))]
     rounds: u64,
     /// GPU of the catalogue that this machine has, for probes; by default as its driver names it
     #[arg(long, value_name = "ID")]

@@ -26,7 +26,7 @@ pub struct Estimate {
     #[arg(long)]
     advice: bool,
     /// What must stay free of a GPU's memory in what is advised, such as 4GiB or 5%; as in search
-    #[arg(long, value_parser = Margin::parse)]
+    #[arg(long, value_parser = Margin::parse, allow_hyphen_values = true)]
     margin: Option<Margin>,
 }
 

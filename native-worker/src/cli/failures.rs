@@ -6,6 +6,7 @@ use clap::ValueEnum;
 use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, Study, StudyPoint, sweep};
 use serde::Serialize;
 
+use super::numbers::whole;
 use super::{Exit, Failure, estimate::resolved, exit, source, text};
 
 /// Study what failed GPUs cost: expected loss of throughput by share of GPUs that are down, size or domain
@@ -23,7 +24,7 @@ pub struct Failures {
     #[arg(long = "rate")]
     rates: Vec<f64>,
     /// Draws for each row
-    #[arg(long, default_value_t = DRAWS)]
+    #[arg(long, default_value_t = DRAWS, value_parser = whole(0..=u64::MAX))]
     draws: u64,
     /// The most power that GPUs of a reduced group are given, over their design power: 1 for none, 1.3 at most, beyond which nothing was
     /// measured

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use planner::layout::{Group, Link, link};
 use serde::Serialize;
 
+use super::numbers::whole;
 use super::{Exit, Failure, estimate::resolved, exit, source, text};
 
 /// A group, and the slowest link between its ranks.
@@ -25,7 +26,7 @@ pub struct Groups {
     /// Plan file, or - for standard input
     plan: PathBuf,
     /// Only the groups that this rank is in
-    #[arg(long)]
+    #[arg(long, value_parser = whole(0..=u64::MAX))]
     rank: Option<u64>,
     /// Ranks by the numbers that they have in a launch without the GPUs that stop, in which reduced replicas come first
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 mod advice;
 mod calibrate;
@@ -17,6 +17,7 @@ mod input;
 mod launch;
 mod layouts;
 mod lint;
+mod numbers;
 mod plan;
 mod run;
 mod script;
@@ -82,7 +83,8 @@ pub fn main() -> ExitCode {
         Some(name) if name == crate::wrap::DRAIN => return crate::wrap::drain(),
         _ => {}
     }
-    let arguments = Arguments::parse();
+    let read = numbers::negative_ones_are_values(Arguments::command()).get_matches();
+    let arguments = Arguments::from_arg_matches(&read).unwrap_or_else(|error| error.exit());
     let json = arguments.json;
     let ended = match arguments.command {
         Command::Plan(command) => command.run(json),
@@ -137,5 +139,49 @@ fn report(error: &anyhow::Error, json: bool) -> u8 {
             say(&format!("error: {error:#}"));
             3
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+
+    use clap::builder::ValueParser;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    /// Whether an option is of whole numbers.
+    fn counts(parser: &ValueParser) -> bool {
+        let is = |known: TypeId| parser.type_id() == known;
+        is(TypeId::of::<u64>()) || is(TypeId::of::<u16>()) || is(TypeId::of::<usize>())
+    }
+
+    #[test]
+    fn every_option_of_numbers_says_what_is_wrong_with_a_negative_one() {
+        let program = numbers::negative_ones_are_values(Arguments::command());
+        let mut tried = 0;
+        for command in program.get_subcommands() {
+            for option in command.get_arguments().filter(|option| option.get_action().takes_values()) {
+                let (Some(name), parser) = (option.get_long(), option.get_value_parser()) else { continue };
+                let is_float = parser.type_id() == TypeId::of::<f64>();
+                if !counts(parser) && !is_float {
+                    continue;
+                }
+                tried += 1;
+                let line = ["shardplan", command.get_name(), &format!("--{name}"), "-3"];
+                let Err(error) = program.clone().try_get_matches_from(line) else { continue };
+                let said = error.to_string();
+                assert_ne!(error.kind(), ErrorKind::UnknownArgument, "{said}");
+                assert!(!said.contains("-- -3") && !said.contains("invalid digit"), "{said}");
+                if counts(parser) {
+                    assert_eq!(error.kind(), ErrorKind::ValueValidation, "{said}");
+                    let has_range =
+                        ["at least ", "from ", "is not in "].iter().any(|words| said.contains(words));
+                    assert!(said.contains(&format!("--{name}")) && has_range, "{said}");
+                }
+            }
+        }
+        assert!(tried > 60, "{tried} options of numbers");
     }
 }

@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use planner::Finding;
+use planner::units::Bytes;
 use planner::wire::{GoingOn, OnFailure, Outcome};
 
+use super::numbers::whole;
 use super::source::Source;
 use super::{Exit, Failure, exit, say, text};
 use crate::run::{Compared, MeasuredRun, Origin, Place, Programs, Request, run};
@@ -29,10 +32,10 @@ pub struct Run {
     #[arg(long)]
     slurm: bool,
     /// GPUs of this machine beside the plan's that stand by; on a CPU, processes
-    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = clap::value_parser!(u64).range(0..=GoingOn::MOST_SPARES))]
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "slurm", value_parser = whole(0..=GoingOn::MOST_SPARES))]
     spares: u64,
     /// Ranks that may share a GPU, where there is one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=64))]
     ranks_per_gpu: u64,
     /// The rank binary; by default the one beside this program, or on PATH
     #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
@@ -63,7 +66,7 @@ pub struct OnFailures {
     #[arg(long, value_name = "HOW", default_value = "stop", value_parser = policies())]
     on_failure: OnFailure,
     /// How often it goes on without having done a new step since
-    #[arg(long, value_name = "N", default_value_t = GoingOn::STOP.max_recoveries, value_parser = clap::value_parser!(u64).range(1..=GoingOn::MOST_RECOVERIES))]
+    #[arg(long, value_name = "N", default_value_t = GoingOn::STOP.max_recoveries, value_parser = whole(1..=GoingOn::MOST_RECOVERIES))]
     max_recoveries: u64,
 }
 
@@ -127,6 +130,13 @@ impl Run {
         if let Some(measured) = &finished.measured {
             say(&beside(measured, &finished.compared));
         }
+        // A run that went on with less is another plan's.
+        let whole = finished.measured.as_ref().filter(|_| finished.recoveries.is_empty());
+        let findings: Vec<Finding> = whole
+            .and_then(|measured| finished.compared.step_finding(measured.step_seconds))
+            .into_iter()
+            .collect();
+        findings.iter().for_each(|finding| say(&format!("warning: {}", finding.message)));
         let newest = run_folder::Checkpoints::of_run(&finished.folder).all().into_iter().next();
         if let Some(newest) = newest.as_ref().filter(|_| finished.outcome != Outcome::Completed) {
             say(&format!(
@@ -150,6 +160,7 @@ impl Run {
                 "checkpoint": newest.map(|newest| newest.step),
                 "compared_with": finished.compared,
                 "measured": finished.measured,
+                "findings": findings,
                 "figures": finished.figures,
             }))?;
         } else {
@@ -170,8 +181,8 @@ fn beside(measured: &MeasuredRun, predicted: &Compared) -> String {
     };
     let step = text::seconds(measured.step_seconds);
     let memory = predicted.peak_bytes.filter(|_| measured.peak_bytes > 0).map(|peak| {
-        let [measured, peak] = [measured.peak_bytes, peak].map(text::gib);
-        format!(", and the fullest rank had {measured} GiB allocated at most ({peak} predicted)")
+        let [measured, peak] = [measured.peak_bytes, peak].map(|bytes| Bytes(bytes).in_words());
+        format!(", and the fullest rank had {measured} allocated at most ({peak} predicted)")
     });
     let memory = memory.unwrap_or_default();
     format!("measured beside predicted: the last step took {step} s ({seconds_predicted}){memory}")

@@ -8,6 +8,7 @@ use planner::finding::has_error;
 use planner::launch::{self, ScriptOptions, Site};
 use planner::wire::GoingOn;
 
+use super::numbers::whole;
 use super::source::Source;
 use super::{Exit, Failure, estimate::resolved, exit, say, text};
 
@@ -40,7 +41,7 @@ pub struct Script {
     #[command(flatten)]
     going_on: super::run::OnFailures,
     /// Nodes beside the plan's that stand by (with --on-failure)
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=GoingOn::MOST_SPARES))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0..=GoingOn::MOST_SPARES))]
     spare_nodes: u64,
     /// Refuse to write a script with placeholders
     #[arg(long)]

@@ -12,6 +12,7 @@ use planner::search::{
 };
 use planner::wire::Verdict;
 
+use super::numbers::{size, whole};
 use super::source::Source;
 use super::{Exit, Failure, exit, say, text};
 
@@ -46,25 +47,25 @@ pub struct SearchCommand {
     /// What must stay free of a GPU's memory, such as 4GiB or 5%; plans that leave less stand with the tight ones
     ///
     /// Without it, and beside it, a plan fits when the upper end of its likely range is within the GPU's memory.
-    #[arg(long, value_parser = Margin::parse)]
+    #[arg(long, value_parser = Margin::parse, allow_hyphen_values = true)]
     margin: Option<Margin>,
     /// Rows of the answer: so many that fit, and so many tight ones
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(0..=u64::MAX))]
     top: u64,
     /// Plans that are simulated
-    #[arg(long, value_name = "N", default_value_t = 200)]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole(0..=u64::MAX))]
     simulate: u64,
     /// Candidates that are looked at, at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>)]
     most: Option<u64>,
     /// Print the plan file of row K instead of the answer
-    #[arg(long = "plan", value_name = "K")]
+    #[arg(long = "plan", value_name = "K", value_parser = size::<u64>)]
     row: Option<u64>,
     /// Say why a plan is not the best: settings changed against the best row's, such as tp=4,pp=2
     #[arg(long, value_name = "SETTINGS")]
     why: Option<String>,
     /// Threads; one for each core
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = size::<usize>)]
     threads: Option<usize>,
 }
 

@@ -6,6 +6,7 @@ use planner::nonuniform::SlotRows;
 use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 
+use super::numbers::whole;
 use super::{Exit, Failure, estimate::resolved, exit, source, text};
 
 /// List the slices of parameters that one rank holds
@@ -14,7 +15,7 @@ pub struct Shards {
     /// Plan file, or - for standard input
     plan: PathBuf,
     /// The rank, from 0
-    #[arg(long)]
+    #[arg(long, value_parser = whole(0..=u64::MAX))]
     rank: u64,
 }
 

@@ -8,6 +8,7 @@ use planner::search::{Choice, Search, SearchAnswer};
 use planner::wire::{Choose, Chosen, PlanFile, Runtime};
 use serde_json::{Value, json};
 
+use super::numbers::size;
 use super::{Failure, input, say, search::find, weights};
 
 /// What a plan is made of
@@ -24,10 +25,10 @@ pub struct Source {
     #[arg(long, help_heading = "Instead of a plan file")]
     gpu: Option<String>,
     /// Nodes
-    #[arg(long, value_name = "N", help_heading = "Instead of a plan file")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Instead of a plan file")]
     nodes: Option<u64>,
     /// GPUs of a node
-    #[arg(long, value_name = "N", help_heading = "Instead of a plan file")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Instead of a plan file")]
     gpus_per_node: Option<u64>,
     /// Runtime: megatron, fsdp2, megatron_fsdp or native
     #[arg(long, help_heading = "Instead of a plan file")]
@@ -36,31 +37,31 @@ pub struct Source {
     #[arg(long, help_heading = "Instead of a plan file")]
     precision: Option<String>,
     /// Tokens of a sequence
-    #[arg(long, value_name = "N", help_heading = "Instead of a plan file")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Instead of a plan file")]
     seq_len: Option<u64>,
     /// Sequences of a step
-    #[arg(long, value_name = "N", alias = "gbs", help_heading = "Instead of a plan file")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, alias = "gbs", help_heading = "Instead of a plan file")]
     global_batch_size: Option<u64>,
     /// Sequences of a micro batch
-    #[arg(long, value_name = "N", alias = "mbs", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, alias = "mbs", help_heading = "Held in the plan")]
     micro_batch_size: Option<u64>,
     /// Tensor parallel
-    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Held in the plan")]
     tp: Option<u64>,
     /// Context parallel
-    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Held in the plan")]
     cp: Option<u64>,
     /// Pipeline stages
-    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Held in the plan")]
     pp: Option<u64>,
     /// Model chunks of a stage
-    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Held in the plan")]
     vpp: Option<u64>,
     /// Expert parallel
-    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Held in the plan")]
     ep: Option<u64>,
     /// Expert tensor parallel
-    #[arg(long, value_name = "N", help_heading = "Held in the plan")]
+    #[arg(long, value_name = "N", value_parser = size::<u64>, help_heading = "Held in the plan")]
     etp: Option<u64>,
     /// Any other field of the plan file, such as training.optimizer.kind=muon
     #[arg(long, value_name = "FIELD=VALUE", help_heading = "Held in the plan")]

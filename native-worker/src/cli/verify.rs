@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
-use planner::Plan;
+use planner::calibration::StepBeside;
 use planner::layout::executor_limits;
 use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
 use planner::wire::{Outcome, RankClass};
+use planner::{Finding, Plan};
 use serde::Serialize;
 
+use super::numbers::whole;
 use super::{Exit, Failure, estimate::resolved, exit, say, source, text};
 use crate::probe;
 use crate::run::{MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, run};
@@ -16,7 +18,7 @@ use crate::run::{MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, r
 ///
 /// The twin has every axis of the plan that is above 1, its kinds of layers and its settings, with fewer layers and
 /// smaller sizes; what was scaled is said. The answer is yes when weights, gradients and optimizer state have exactly
-/// the predicted bytes on every rank.
+/// the predicted bytes on every rank; a step that took more or less than is likely is a finding beside it.
 #[derive(Debug, clap::Args)]
 pub struct Verify {
     /// Plan file, or - for standard input
@@ -25,10 +27,10 @@ pub struct Verify {
     #[arg(long, value_name = "DIR")]
     runs: Option<PathBuf>,
     /// Ranks that may share a GPU, where there is one
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=64))]
     ranks_per_gpu: u64,
     /// Ranks of the twin at most, where there is no GPU
-    #[arg(long, value_name = "N", default_value_t = RANKS_WITHOUT_GPU, value_parser = clap::value_parser!(u64).range(1..=MAX_RANKS_HERE))]
+    #[arg(long, value_name = "N", default_value_t = RANKS_WITHOUT_GPU, value_parser = whole(1..=MAX_RANKS_HERE))]
     ranks: u64,
     /// The rank binary; by default the one beside this program, or on PATH
     #[arg(long, value_name = "FILE", env = "SHARDPLAN_RANK", hide_env_values = true)]
@@ -105,6 +107,8 @@ struct Verified {
     rank_classes: Vec<Class>,
     time: Option<Time>,
     tokens_per_second: Option<f64>,
+    /// What is worth a look though the bytes may be equal.
+    findings: Vec<Finding>,
     folder: Option<PathBuf>,
 }
 
@@ -198,6 +202,12 @@ fn compare(
     let ranks_that_differ: Vec<u64> = (0..small.world_size()).filter(differs).collect();
     let predicted = answer.time.as_ref().map(|time| time.step_seconds);
     let first = of_rank(0);
+    let beside = answer.time.as_ref().zip(first).map(|(time, rank)| StepBeside {
+        measured: rank.seconds,
+        predicted: time.step_seconds,
+        likely: time.interval_seconds,
+        on_cpu: file.cluster.gpu == "cpu",
+    });
     Ok(Verified {
         version: planner::wire::VERSION,
         plan: file,
@@ -213,6 +223,7 @@ fn compare(
             note: predicted.is_none().then_some("not predicted yet"),
         }),
         tokens_per_second: first.map(|rank| rank.tokens as f64 / rank.seconds),
+        findings: beside.and_then(StepBeside::finding).into_iter().collect(),
         folder: None,
     })
 }
@@ -256,6 +267,7 @@ fn readable(verified: &Verified) -> String {
         ranks => format!("Static bytes differ on ranks {ranks:?}"),
     };
     out.push_str(&format!("verdict     {}\n", text::one_line(&verdict)));
+    out.push_str(&text::findings(&verified.findings));
     if let Some(folder) = &verified.folder {
         out.push_str(&format!("run         {}\n", folder.display()));
     }

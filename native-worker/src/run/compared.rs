@@ -1,5 +1,6 @@
 //! Which prediction a run is compared with.
 
+use planner::calibration::StepBeside;
 use planner::finding::Severity;
 use planner::wire::{PlanFile, Runtime, Verdict};
 use planner::{Finding, Plan};
@@ -20,6 +21,9 @@ pub struct Compared {
     pub interval_seconds: Option<[f64; 2]>,
     /// Whether they fit on the plan's GPU.
     pub verdict: Option<Verdict>,
+    /// Whether ranks compute on the CPU.
+    #[serde(skip)]
+    on_cpu: bool,
     /// What is run instead of the plan's own runtime, in a sentence.
     #[serde(skip)]
     says: String,
@@ -34,6 +38,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
     Compared {
         plan_runtime: asked.runtime,
         runtime: executed.runtime.unwrap_or(Runtime::Native),
+        on_cpu: executed.cluster.gpu == "cpu",
         says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
         step_seconds: time.as_ref().map(|time| time.step_seconds),
@@ -44,13 +49,19 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
 }
 
 impl Compared {
+    /// What is to be said of a step that took so many seconds; none where that is likely, or nothing was predicted.
+    pub fn step_finding(&self, measured: f64) -> Option<Finding> {
+        let (predicted, likely) = self.step_seconds.zip(self.interval_seconds)?;
+        StepBeside { measured, predicted, likely, on_cpu: self.on_cpu }.finding()
+    }
+
     /// The same in sentences; none where the plan itself is native and all of it is followed.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if self.plan_runtime != Runtime::Native {
             let peak = self.peak_bytes.map_or_else(
                 || "nothing".to_owned(),
-                |bytes| format!("at most {:.2} GiB per rank", planner::units::Bytes(bytes).gib()),
+                |bytes| format!("at most {} per rank", planner::units::Bytes(bytes).in_words()),
             );
             lines.push(format!("the plan names runtime {}. {}: {peak}", self.plan_runtime.name(), self.says));
         }
@@ -88,7 +99,7 @@ mod tests {
                 "{said}"
             );
             assert_eq!(said.contains("runtime native"), run == "native", "{said}");
-            assert!(said.contains(" GiB per rank"), "{said}");
+            assert!(said.contains("iB per rank") && !said.contains("0.00 "), "{said}");
             let json = serde_json::to_value(&compared).unwrap();
             assert_eq!((&json["plan_runtime"], &json["runtime"]), (&runtime.into(), &run.into()));
             assert!(json["peak_bytes"].as_u64().unwrap() > 0);

@@ -6,10 +6,12 @@
 
 mod fit;
 mod probes;
+mod remark;
 #[cfg(test)]
 mod tests;
 
 pub use probes::{Probe, probes, unseen};
+pub use remark::StepBeside;
 
 use std::collections::BTreeMap;
 
