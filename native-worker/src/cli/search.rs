@@ -5,12 +5,13 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use planner::Plan;
 use planner::plan::for_runtimes;
 use planner::search::{
     Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Scored, Search, SearchAnswer, Simulated,
     WhyNot, parse_prices,
 };
-use planner::wire::Verdict;
+use planner::wire::{LayoutFile, PlanFile, Verdict};
 
 use super::numbers::{size, whole};
 use super::source::Source;
@@ -118,7 +119,7 @@ impl SearchCommand {
         } else if json {
             exit::print_json(&answer)?;
         } else {
-            exit::print(&readable(&answer))?;
+            exit::print(&(readable(&answer) + &own_plan(&search.request().plan, &answer.rows)))?;
         }
         Ok(if answer.rows.is_empty() { Exit::No } else { Exit::Yes })
     }
@@ -285,6 +286,47 @@ fn readable(answer: &SearchAnswer) -> String {
         out.push_str(&format!("left out    {}\n", text::one_line(left)));
     }
     out
+}
+
+/// Where the plan of the file itself stands, for a file that says a layout: a line, or nothing.
+fn own_plan(file: &PlanFile, rows: &[Row]) -> String {
+    let (Some(first), Some(own)) = (rows.first(), Plan::resolve(file).plan) else { return String::new() };
+    if file.layout == LayoutFile::default() {
+        return String::new();
+    }
+    let is_own = |row: &&Row| {
+        let of_row = Plan::resolve(&row.apply(file)).plan;
+        of_row.is_some_and(|plan| {
+            (&plan.layout, &plan.training, &plan.runtime) == (&own.layout, &own.training, &own.runtime)
+                && (plan.cluster.gpu.id, plan.cluster.nodes) == (own.cluster.gpu.id, own.cluster.nodes)
+        })
+    };
+    let said = match rows.iter().find(is_own) {
+        Some(row) if row.place == first.place => "row 1".to_owned(),
+        Some(row) => {
+            let (place, percent) = (row.place, 100.0 * (row.step_seconds / first.step_seconds - 1.0));
+            if percent < 0.0 {
+                format!(
+                    "row {place}, {:.1} % faster than row 1, which is less than the time model can tell: of such plans the simplest stands \
+                     first",
+                    -percent
+                )
+            } else {
+                format!("row {place}, {percent:.1} % slower than row 1")
+            }
+        }
+        None => {
+            let answer = planner::estimate(file);
+            let step =
+                answer.time.map_or_else(|| "unknown".to_owned(), |time| text::seconds(time.step_seconds));
+            let peak =
+                answer.memory.map_or_else(|| "unknown".to_owned(), |memory| text::gib(memory.peak_bytes));
+            format!(
+                "none of these rows: {step} s, {peak} GiB; --top shows more, and --why says of a plan why it is not the best"
+            )
+        }
+    };
+    format!("the file's   {said}\n")
 }
 
 /// What would help, each in a line, with the options that make it so.

@@ -129,3 +129,25 @@ fn a_folder_s_weights_are_held_against_its_config() {
     check(&bytes, bytes.len() as u64 + 8, "ends at byte 16384 of the data, and the file has 8");
     check(&u64::MAX.to_le_bytes(), 2 << 30, "it is likely of another kind");
 }
+
+#[test]
+fn a_search_of_a_chosen_plan_says_where_that_plan_stands() {
+    let shop = Workshop::new();
+    let path = shop.path("plan.json").display().to_string();
+    for (model, gpu, nodes) in [("llama-3-8b", "h100-sxm", "1"), ("gpt-oss-20b", "a100-40gb-sxm", "3")] {
+        let chosen = shop.ask(&["plan", "--model", model, "--gpu", gpu, "--nodes", nodes, "--out", &path]);
+        assert_eq!(chosen.code, Some(0), "{chosen:?}");
+        let searched = shop.ask(&["search", &path]);
+        let (_, own) = searched.stdout.split_once("the file's ").expect("where the plan stands");
+        // Nothing that a search of layouts finds is better by more than the time model can tell.
+        let slower = own.split_once(" % slower").map_or(0.0, |(before, _)| {
+            before.rsplit(' ').next().and_then(|percent| percent.parse::<f64>().ok()).expect("per cent")
+        });
+        assert!(own.trim_start().starts_with("row ") && slower <= 2.0, "{own}");
+    }
+    // What says no layout has no place among layouts.
+    let bare = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});
+    std::fs::write(&path, bare.to_string()).unwrap();
+    let searched = shop.ask(&["search", &path]);
+    assert!(!searched.stdout.contains("the file's "), "{searched:?}");
+}

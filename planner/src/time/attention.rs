@@ -57,9 +57,14 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
                     both.backward.attention += block * blocks(split, local, query_dim.max(value_dim));
                 }
             } else {
-                // Tiles across the diagonal, prologue and epilogue weigh less the more keys a query meets.
+                // Tiles across the diagonal, prologue and epilogue weigh less the more keys a query meets at a time: in a ring, one
+                // rank's.
+                let keys = match split.cp_kind {
+                    CpKind::P2p => split.seq_len / split.cp,
+                    CpKind::A2a | CpKind::A2aP2p | CpKind::AllGather => split.seq_len,
+                };
                 let few = (1.0 + machine.of(Role::FewHeads) / local)
-                    * (1.0 + machine.of(Role::ShortSequence) / split.seq_len);
+                    * (1.0 + machine.of(Role::ShortSequence) / keys);
                 let faster = if manner.low_attention { LOW_ATTENTION } else { 1.0 };
                 let rate = machine.peak * faster * machine.of(Role::Attention) * narrow / few;
                 // A fused kernel leaves out what a window or a chunk does.
@@ -107,5 +112,30 @@ fn context(machine: &Machine, split: &Split, sizes: [f64; 4], both: &mut Both) {
             both.forward.cp = machine.of(Role::ExposedCp) * ring;
             both.backward.cp = 2.0 * both.forward.cp;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    /// Seconds of attention in a step of as many sequences, whatever ranks hold of each.
+    fn attention(seq_len: u64, cp: u64, kind: &str) -> f64 {
+        let plan = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm", "nodes": 1},
+                          "layout": {"cp": cp, "cp_kind": kind},
+                          "training": {"seq_len": seq_len, "micro_batch_size": 1, "global_batch_size": 8}});
+        let file = crate::plan::parse_plan(&plan.to_string()).expect("a plan");
+        crate::plan::estimate(&file).time.expect("seconds").breakdown.attention
+    }
+
+    #[test]
+    fn a_ring_costs_more_the_shorter_its_parts_are() {
+        let whole = attention(4096, 1, "p2p");
+        let [two, four, eight] = [2, 4, 8].map(|cp| attention(4096, cp, "p2p"));
+        assert!(whole < two && two < four && four < eight, "{whole}, {two}, {four}, {eight}");
+        assert!(eight > 1.5 * whole, "{eight}, {whole}");
+        // Long parts are as good as whole sequences, and after an all-to-all sequences are whole.
+        assert!(attention(131_072, 8, "p2p") < 1.1 * attention(131_072, 1, "p2p"));
+        assert!(attention(4096, 8, "a2a") <= whole);
     }
 }
