@@ -422,7 +422,7 @@ mod tests {
                 }
                 assert_eq!(found.len(), 1, "{named} on {}", gpu.id);
                 assert!(
-                    found[0].message.contains(&gpu.title) && found[0].message.contains("CUDA"),
+                    found[0].message.contains(gpu.title) && found[0].message.contains("CUDA"),
                     "{found:?}"
                 );
                 assert_eq!(found[0].nearest, ["megatron-lm core_v0.19"]);

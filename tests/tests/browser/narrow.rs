@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use system_tests::browser::Browser;
 use system_tests::hub::Hub;
 use system_tests::programs::{expect_code, shardplan};
 use system_tests::runs::Runs;
-use system_tests::wait::{Attempt, until};
 
 const SOON: Duration = Duration::from_secs(60);
 /// Width and height of a phone.
@@ -57,17 +56,18 @@ const TOO_WIDE: &str = "
 
 /// Waits until a view changes no more, and gives what of it is too wide.
 async fn too_wide(browser: &Browser) -> Result<Value> {
+    const SIZE: &str = "const view = document.getElementById('view'); return [view.innerHTML.length, view.querySelectorAll('*').length]";
+    const PAUSE: Duration = Duration::from_millis(500);
     let mut before = Value::Null;
-    let size = "return [document.getElementById('view').innerHTML.length, document.querySelectorAll('#view *').length]";
-    until("a view that rests", SOON, async || {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let now = browser.script(size).await?;
-        let rests = now == before;
-        before.clone_from(&now);
-        Ok(if rests { Attempt::Ready(()) } else { Attempt::NotYet(now.to_string()) })
-    })
-    .await?;
-    browser.script(TOO_WIDE).await
+    for _ in 0..SOON.as_millis() / PAUSE.as_millis() {
+        tokio::time::sleep(PAUSE).await;
+        let now = browser.script(SIZE).await?;
+        if now == before {
+            return browser.script(TOO_WIDE).await;
+        }
+        before = now;
+    }
+    bail!("the view still changes after {SOON:?}: {before}")
 }
 
 /// Fails where a view, closed or open, is too wide.
