@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::order;
+
 /// How much a finding matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -81,8 +83,11 @@ pub fn has_error(findings: &[Finding]) -> bool {
 
 /// The values among `candidates` nearest to `value` (at most `count`), nearest first, smaller first on a tie.
 pub fn nearest_values(value: u64, candidates: impl IntoIterator<Item = u64>, count: usize) -> Vec<u64> {
-    let mut found: Vec<u64> = candidates.into_iter().collect();
-    found.sort_by_key(|&candidate| (candidate.abs_diff(value), candidate));
+    nearest_of(value, candidates.into_iter().collect(), count)
+}
+
+fn nearest_of(value: u64, mut found: Vec<u64>, count: usize) -> Vec<u64> {
+    order::sort_by_key(&mut found, |&candidate| (candidate.abs_diff(value), candidate));
     found.dedup();
     found.truncate(count);
     found
@@ -112,8 +117,12 @@ pub fn nearest_names<'a>(
     known: impl IntoIterator<Item = &'a str>,
     count: usize,
 ) -> Vec<&'a str> {
-    let mut found: Vec<&str> = known.into_iter().collect();
-    found.sort_by(|a, b| strsim::jaro_winkler(b, wanted).total_cmp(&strsim::jaro_winkler(a, wanted)));
+    most_like(wanted, known.into_iter().collect(), count)
+}
+
+fn most_like<'a>(wanted: &str, mut found: Vec<&'a str>, count: usize) -> Vec<&'a str> {
+    let likeness = |name: &str| strsim::jaro_winkler(name, wanted);
+    order::sort_by(&mut found, |one, other| likeness(other).total_cmp(&likeness(one)));
     found.truncate(count);
     found
 }

@@ -21,6 +21,7 @@ pub mod logs;
 pub mod memory;
 pub mod model;
 pub mod nonuniform;
+pub mod order;
 pub mod plan;
 pub mod runspec;
 pub mod schedule;

@@ -226,7 +226,7 @@ impl Plan {
             }
         }
         findings.extend(spellings::holding(file));
-        findings.sort_by_key(|finding| finding.severity);
+        crate::order::sort_by_key(&mut findings, |finding| finding.severity);
         let plan = partial.clone().filter(|_| !has_error(&findings));
         Resolved { plan, partial, findings, assumed, framework }
     }
@@ -466,7 +466,7 @@ pub(crate) fn estimate_among(file: &PlanFile, among: Among) -> Answer {
     if let (Some(time), Some(memory)) = (&time, &memory) {
         findings.extend(unnamed(file, time, memory.verdict));
     }
-    findings.sort_by_key(|finding| finding.severity);
+    crate::order::sort_by_key(&mut findings, |finding| finding.severity);
     let parameters = counted.map(|(total, active)| ParameterCounts {
         total,
         active,

@@ -254,7 +254,7 @@ fn differences(plan: &Plan, small: &Plan) -> Vec<Scaled> {
     let mut scaled =
         vec![Scaled { field: "dp".to_owned(), from: plan.layout.dp.into(), to: small.layout.dp.into() }];
     let mut fields: Vec<&String> = before.keys().chain(after.keys()).collect();
-    fields.sort();
+    crate::order::sort(&mut fields);
     fields.dedup();
     for field in fields {
         let of = |leaves: &Map<String, Value>| leaves.get(field).cloned().unwrap_or(Value::Null);

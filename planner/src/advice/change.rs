@@ -25,7 +25,7 @@ fn differ(before: &Value, after: &Value, filled: &Value, path: &str, found: &mut
         let after = object(after).unwrap_or_else(|| nothing.clone());
         let filled = object(filled).unwrap_or(nothing);
         let mut names: Vec<&String> = before.keys().chain(after.keys()).collect();
-        names.sort();
+        crate::order::sort(&mut names);
         names.dedup();
         for name in names {
             let of = |map: &serde_json::Map<String, Value>| map.get(name).cloned().unwrap_or(Value::Null);

@@ -195,7 +195,7 @@ impl Base<'_> {
         let alone = enough.map(ratio).min_by(f64::total_cmp);
         if !self.fits() && alone.is_none_or(|alone| alone > DEAR) {
             let mut by_size: Vec<&Found> = single.iter().filter(|(_, advice)| !fits(advice)).collect();
-            by_size.sort_by_key(|(_, advice)| std::cmp::Reverse(advice.saved_bytes));
+            crate::order::sort_by_key(&mut by_size, |(_, advice)| std::cmp::Reverse(advice.saved_bytes));
             answer.together = self.together(&by_size, go_on).await?;
             answer.together.retain(|advice| alone.is_none_or(|alone| ratio(advice) < alone));
             if alone.is_none() {
@@ -252,7 +252,7 @@ impl Base<'_> {
             advice.saved_bytes as f64 / longer
         };
         let mut by_worth = by_size.to_vec();
-        by_worth.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+        crate::order::sort_by(&mut by_worth, |a, b| worth(b).total_cmp(&worth(a)));
         go_on().await.then_some(())?;
         Some([by_size, &by_worth].into_iter().filter_map(|ordered| self.sum_up(ordered)).collect())
     }
@@ -332,7 +332,7 @@ fn put_in_order(advice: &mut Vec<Advice>) {
         Verdict::No | Verdict::Invalid => 2,
     };
     let seconds = |advice: &Advice| advice.step_seconds.unwrap_or(f64::MAX);
-    advice.sort_by(|a, b| {
+    crate::order::sort_by(advice, |a, b| {
         let by_time = seconds(a).total_cmp(&seconds(b)).then(b.saved_bytes.cmp(&a.saved_bytes));
         let by_size = b.saved_bytes.cmp(&a.saved_bytes);
         rank(a).cmp(&rank(b)).then(if rank(a) == 2 { by_size } else { by_time })

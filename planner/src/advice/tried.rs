@@ -84,6 +84,6 @@ fn costs(before: &TimeAnswer, after: &TimeAnswer) -> Vec<StepCost> {
         })
         .filter(|cost| cost.seconds >= least)
         .collect();
-    costs.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    crate::order::sort_by(&mut costs, |a, b| b.seconds.total_cmp(&a.seconds));
     costs
 }

@@ -13,9 +13,8 @@ mod tests;
 pub use probes::{Probe, probes, unseen};
 pub use remark::StepBeside;
 
-use std::collections::BTreeMap;
-
 use crate::finding::Finding;
+use crate::order;
 use crate::plan::{Plan, clip};
 use crate::time::{PARTS, Setup, default_profile, rounded, setup};
 use crate::wire::{
@@ -48,7 +47,7 @@ pub struct Measured {
 pub fn typical_seconds(steps: impl IntoIterator<Item = (u64, f64)>) -> Option<f64> {
     let mut steps: Vec<(u64, f64)> =
         steps.into_iter().filter(|(_, seconds)| seconds.is_finite() && *seconds > 0.0).collect();
-    steps.sort_by_key(|(step, _)| *step);
+    order::sort_by_key(&mut steps, |(step, _)| *step);
     let later = steps.get(steps.len() / 2..)?;
     median(later.iter().map(|(_, seconds)| *seconds).collect())
 }
@@ -223,8 +222,8 @@ fn put_together(
         median_held_out: median(errors(&|point| point.held_out)).map(rounded),
         max_held_out: most(errors(&|point| point.held_out)).map(rounded),
     };
-    let named: BTreeMap<String, f64> =
-        PARTS.iter().zip(factors).map(|(part, factor)| (part.name.to_owned(), rounded(factor))).collect();
+    let named =
+        order::map(PARTS.iter().zip(factors).map(|(part, factor)| (part.name.to_owned(), rounded(factor))));
     let calibration = Calibration {
         name: clip(name),
         gpu: common.gpu.to_owned(),

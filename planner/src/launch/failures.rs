@@ -92,7 +92,7 @@ pub fn reduced(plan: &Plan, options: &ScriptOptions) -> Option<Reduced> {
         })
         .collect();
     // In whatever order Slurm has the nodes of a component, as many ranks of each stand together.
-    nodes.sort_by_key(|&(ranks, ..)| ranks);
+    crate::order::sort_by_key(&mut nodes, |&(ranks, ..)| ranks);
     let mut slots = Vec::new();
     let mut last = None;
     for rank in nodes.iter().flat_map(|&(_, _, node)| node * per_node..(node + 1) * per_node) {

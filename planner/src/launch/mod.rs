@@ -84,7 +84,7 @@ pub fn script(plan: &Plan, site: &Site, options: &ScriptOptions) -> (String, Vec
     };
     expected::check(&mut writer);
     let mut findings = writer.into_findings();
-    findings.sort_by_key(|finding| finding.severity);
+    crate::order::sort_by_key(&mut findings, |finding| finding.severity);
     (text, findings)
 }
 

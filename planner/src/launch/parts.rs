@@ -58,7 +58,7 @@ impl Writer<'_> {
                 exports.push_str(&format!("export {name}={value}\n"));
             }
         }
-        required.sort();
+        crate::order::sort(&mut required);
         required.dedup();
         for name in required {
             out.push_str(&format!(
@@ -167,7 +167,7 @@ impl Writer<'_> {
         let site = self.site;
         let given = site.env.keys().chain(&site.container_env).map(String::as_str);
         names.extend(given.filter(|name| text::is_variable(name)));
-        names.sort_unstable();
+        crate::order::sort(&mut names);
         names.dedup();
         if !names.is_empty() {
             out.push_str(&format!("  --container-env={} \\\n", names.join(",")));

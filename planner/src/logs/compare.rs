@@ -211,7 +211,7 @@ pub fn add(known: &mut Iteration, more: &Iteration) {
 
 fn median(iterations: &[Iteration], read: fn(&Iteration) -> Option<f64>) -> Option<f64> {
     let mut values: Vec<f64> = iterations.iter().filter_map(read).filter(|value| value.is_finite()).collect();
-    values.sort_unstable_by(f64::total_cmp);
+    values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     match values.len() {
         0 => None,

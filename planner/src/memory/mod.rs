@@ -186,7 +186,7 @@ fn role_classes(plan: &Plan, nonuniform: &Nonuniform) -> Vec<RankClass> {
             }
         }
     }
-    found.sort_by_key(|class| (class.stage, class.role));
+    crate::order::sort_by_key(&mut found, |class| (class.stage, class.role));
     found
 }
 

@@ -265,7 +265,7 @@ impl Architecture {
         if self.pattern.is_empty() {
             numbers.push(Some(0));
         }
-        numbers.sort_unstable();
+        crate::order::sort(&mut numbers);
         numbers.into_iter().filter_map(|mixer| self.mixer(LayerKind::new(mixer, Mlp::None))).collect()
     }
 }

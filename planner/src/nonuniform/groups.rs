@@ -218,7 +218,7 @@ fn world_of(layout: &Layout) -> u64 {
 pub fn packed_ranks(layout: &Layout, shrunk: &Shrunk) -> Vec<u64> {
     let seats = Seats::new(layout, shrunk);
     let mut ranks = seats.going_on(&(0..world_of(layout)).collect::<Vec<u64>>());
-    ranks.sort_by_key(|&rank| seats.of[rank as usize].1 != RankRole::Reduced);
+    crate::order::sort_by_key(&mut ranks, |&rank| seats.of[rank as usize].1 != RankRole::Reduced);
     ranks
 }
 

@@ -115,9 +115,10 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
         };
         return Err(refuse(refusal));
     };
-    let replicas: Vec<u64> = lost.keys().map(|&(dp, _)| dp).collect();
+    let mut replicas: Vec<u64> = lost.keys().map(|&(dp, _)| dp).collect();
+    replicas.dedup();
     let inactive = fill(layout.tp, reduced, layout.pp, &lost);
-    if replicas.iter().collect::<std::collections::BTreeSet<_>>().len() as u64 == layout.dp {
+    if replicas.len() as u64 == layout.dp {
         return Err(refuse(Refusal::AllReduced { replicas: layout.dp, reduced }));
     }
     let local_batch = plan.training.global_batch_size / layout.dp;
@@ -156,7 +157,7 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
         allowed,
         local_batch,
         reduced_batch: smaller,
-        failures: slots.iter().map(|(&domain, slots)| (domain, slots.len() as u64)).collect(),
+        failures: crate::order::map(slots.iter().map(|(&domain, slots)| (domain, slots.len() as u64))),
     }))
 }
 

@@ -218,7 +218,7 @@ impl Standing {
                 |count: &u64| (count * gpus).is_multiple_of(replica) && count * gpus / replica <= layout.dp;
             shapes.extend((1..=wide).filter(fits).map(|count| (count * gpus, gpus)));
         }
-        shapes.sort_unstable();
+        crate::order::sort(&mut shapes);
         let mut tried = 0;
         let mut refusal = None;
         for (world, gpus) in shapes.into_iter().rev() {
@@ -331,7 +331,7 @@ fn batches(whole: &Plan, dp: u64) -> Vec<(u64, u64)> {
         .map(|count| count * unit)
         .collect();
     // Of two that are as near the larger.
-    near.sort_unstable_by_key(|other| (other.abs_diff(batch), std::cmp::Reverse(*other)));
+    crate::order::sort_by_key(&mut near, |other| (other.abs_diff(batch), std::cmp::Reverse(*other)));
     near.dedup();
     same.chain(near.into_iter().take(MOST_BATCHES).map(|batch| (batch, micro))).collect()
 }

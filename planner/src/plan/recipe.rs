@@ -145,7 +145,7 @@ impl Taken {
             recipe: self.recipe.name.clone(),
             nearest: self.recipe.nearest,
             source: self.recipe.source.to_owned(),
-            sets: set.into_iter().map(|(path, value)| (path.to_owned(), value)).collect(),
+            sets: crate::order::map(set.into_iter().map(|(path, value)| (path.to_owned(), value))),
         }
     }
 }

@@ -44,7 +44,7 @@ pub fn config_file(
         .filter_map(|file| file.rsplit_once('.').filter(|(_, ending)| endings.contains(ending)))
         .map(|(name, _)| name)
         .collect();
-    names.sort_unstable();
+    crate::order::sort(&mut names);
     let there = if names.is_empty() {
         "there is none".to_owned()
     } else {

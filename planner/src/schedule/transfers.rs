@@ -79,7 +79,7 @@ fn with_transfers(
             expected.push(((timetable.made(&product), transfer.peer), transfer));
         }
     }
-    expected.sort_by_key(|&(place, _)| place);
+    crate::order::sort_by_key(&mut expected, |&(place, _)| place);
     let mut expected = expected.into_iter().peekable();
     let mut steps = Vec::new();
     for (action, end) in timetable.of_stage(stage) {

@@ -11,6 +11,7 @@ use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::{Finding, has_error, nearest_names};
 use crate::layout::{Shape, first_broken_alone};
+use crate::order;
 use crate::plan::{Plan, assumed_batch, clip, place_of};
 use crate::wire::{Choose, PlanFile, Precision, Runtime, Schedule};
 
@@ -157,13 +158,13 @@ impl Open {
             }),
             uneven_stages: None,
             own_stages,
-            settings: self
-                .0
-                .iter()
-                .filter_map(|name| settings_of(name, plan))
-                .filter(|(path, _)| !says(&said, path))
-                .map(|(path, values)| (path.to_owned(), values))
-                .collect(),
+            settings: order::map(
+                self.0
+                    .iter()
+                    .filter_map(|name| settings_of(name, plan))
+                    .filter(|(path, _)| !says(&said, path))
+                    .map(|(path, values)| (path.to_owned(), values)),
+            ),
         }
     }
 }
@@ -174,7 +175,7 @@ pub fn open_axes(file: &PlanFile) -> BTreeMap<&'static str, bool> {
     let said = serde_json::to_value(file).unwrap_or_default();
     let names = choose.names();
     let is_open = |axis: &&OpenAxis| names.iter().any(|name| axis.is_meant(name));
-    AXES.iter().filter(is_open).map(|axis| (axis.path, says(&said, axis.path))).collect()
+    order::map(AXES.iter().filter(is_open).map(|axis| (axis.path, says(&said, axis.path))))
 }
 
 /// A plan file with open fields as it stands until they are chosen anew: with what was chosen for an earlier file, as far as it

@@ -138,7 +138,7 @@ impl Search {
                 (*scored, seconds, key)
             })
             .collect();
-        found.sort_by(|(one, of_one, key), (other, of_other, other_key)| {
+        crate::order::sort_by(&mut found, |(one, of_one, key), (other, of_other, other_key)| {
             of_one
                 .is_none()
                 .cmp(&of_other.is_none())
@@ -241,7 +241,7 @@ impl Search {
         let kept = partial.group(group);
         let fronts = kept.fronts.values().flat_map(|front| &front.0);
         let mut candidates: Vec<Scored> = fronts.chain(&kept.best).copied().collect();
-        candidates.sort_by_key(|scored| scored.candidate);
+        crate::order::sort_by_key(&mut candidates, |scored| scored.candidate);
         candidates.dedup_by_key(|scored| scored.candidate);
         for scored in &candidates {
             let Some(terms) = self.ranking.terms.get(scored.candidate.corner as usize) else { continue };
@@ -255,7 +255,7 @@ impl Search {
         };
         let mut kept: Vec<&(Scored, [f64; 3])> =
             all.iter().filter(|(_, mine)| !all.iter().any(|(_, theirs)| beats(theirs, mine))).collect();
-        kept.sort_by(|(one, of_one), (other, of_other)| {
+        crate::order::sort_by(&mut kept, |(one, of_one), (other, of_other)| {
             of_one[0].total_cmp(&of_other[0]).then(one.candidate.cmp(&other.candidate))
         });
         // Of equals the first in the order of the axes.
@@ -315,6 +315,8 @@ fn seconds_of(simulated: &[Simulated], scored: &Scored) -> Option<f64> {
 fn rules(partial: &Partial) -> Vec<RuleCount> {
     let of = |(rule, &candidates): (&String, &u64)| RuleCount { rule: rule.clone(), candidates };
     let mut rules: Vec<RuleCount> = partial.refused.0.iter().map(of).collect();
-    rules.sort_by(|one, other| other.candidates.cmp(&one.candidates).then(one.rule.cmp(&other.rule)));
+    crate::order::sort_by(&mut rules, |one, other| {
+        other.candidates.cmp(&one.candidates).then(one.rule.cmp(&other.rule))
+    });
     rules
 }

@@ -125,7 +125,7 @@ impl Search {
         let (mut space, left_out) = bounded(&mut request)?;
         if request.only_first {
             // What makes steps shorter comes first: the sooner a fast plan is known, the more is dismissed.
-            space.parts.sort_by_key(|part| Reverse(part.corner));
+            crate::order::sort_by_key(&mut space.parts, |part| Reverse(part.corner));
         }
         check_margin(&request, &space)?;
         check_prices(&request, &space)?;

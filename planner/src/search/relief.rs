@@ -309,7 +309,7 @@ impl Search {
         let largest =
             self.space.corners.iter().filter_map(|corner| corner.plan.cluster.capacity_bytes()).max();
         let mut larger: Vec<&Gpu> = gpus().iter().filter(|gpu| gpu.capacity_bytes > largest).collect();
-        larger.sort_by_key(|gpu| gpu.capacity_bytes);
+        crate::order::sort_by_key(&mut larger, |gpu| gpu.capacity_bytes);
         let on = |gpu: &Gpu| self.fitting(&|axes| axes.gpu = Some(vec![gpu.id.to_owned()]));
         let fitting = larger.into_iter().find_map(on)?;
         let id = fitting.settings.gpu.clone();

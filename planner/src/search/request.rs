@@ -82,7 +82,12 @@ pub fn parse_prices(text: &str) -> Result<BTreeMap<String, f64>, String> {
     let wrong = |pair| {
         format!("a price is a GPU's id and a number, such as h100-sxm=2.5, and this is `{}`", clip(pair))
     };
-    pairs.map(|pair| read(pair).ok_or_else(|| wrong(pair))).collect()
+    let mut prices = BTreeMap::new();
+    for pair in pairs {
+        let (gpu, price) = read(pair).ok_or_else(|| wrong(pair))?;
+        prices.insert(gpu, price);
+    }
+    Ok(prices)
 }
 
 /// Values that a number may take: one, some, or all within bounds.

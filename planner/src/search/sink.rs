@@ -105,13 +105,13 @@ impl Grouped {
         if self.worst.is_none_or(|worst| !own.is_behind(&worst)) {
             self.best.push(*scored);
             if self.best.len() >= 4 * most {
-                self.sort(most, key);
+                self.sort(most, &key);
             }
         }
     }
 
     /// Keeps the best of what was taken.
-    fn sort(&mut self, most: usize, key: impl Fn(&Scored) -> Key) {
+    fn sort(&mut self, most: usize, key: &dyn Fn(&Scored) -> Key) {
         self.best
             .sort_by(|one, other| key(one).compare(&key(other)).then(one.candidate.cmp(&other.candidate)));
         self.best.truncate(most);

@@ -217,7 +217,7 @@ impl Search {
                     .map(|(mine, theirs)| (mine.0, mine.1 - theirs.1))
                     .filter(|(_, more)| *more > 0.0)
                     .collect();
-                parts.sort_by(|one, other| other.1.total_cmp(&one.1));
+                crate::order::sort_by(&mut parts, |one, other| other.1.total_cmp(&one.1));
                 for (name, more) in parts.into_iter().take(DIFFERENCES) {
                     reasons.push(format!("{more:.4} s more of {}", name.replace('_', " ")));
                 }

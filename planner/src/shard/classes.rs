@@ -89,7 +89,7 @@ fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
     }
     let of = |buffer: &BufferShard| buffer.gpu_bytes() + buffer.host_bytes();
     let bytes = |holders: &Holders| -> u64 { holders.buffers.iter().map(of).sum() };
-    found.sort_by_key(|holders| (std::cmp::Reverse(bytes(holders)), holders.first_rank));
+    crate::order::sort_by_key(&mut found, |holders| (std::cmp::Reverse(bytes(holders)), holders.first_rank));
     if found.len() > MOST {
         let rest: u64 = found.drain(MOST..).map(|holders| holders.count).sum();
         found[MOST - 1].count += rest;

@@ -99,8 +99,9 @@ fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<Fl
     let slots = Slots::of(mesh, native.rank);
     let stage = mesh.place(native.rank).pp;
     let origins = Origins::of_stage(plan, stage);
-    let numbers: BTreeMap<&str, usize> =
-        native.params.iter().enumerate().map(|(number, shard)| (shard.name.as_str(), number)).collect();
+    let numbers: BTreeMap<&str, usize> = crate::order::map(
+        native.params.iter().enumerate().map(|(number, shard)| (shard.name.as_str(), number)),
+    );
     let number = |name: &str| numbers.get(name).copied().ok_or_else(|| unknown(name));
     let flats = flats(plan, mesh, &slots, stage);
     let units: Vec<_> = flats.iter().map(|flat| flat.unit.clone()).collect();

@@ -112,7 +112,7 @@ fn decimate(points: &[(f64, f64)], extent: (f64, f64), columns: usize) -> Vec<(f
             }
         }
         let mut places = [0, lowest, highest, run.len() - 1];
-        places.sort_unstable();
+        planner::order::sort(&mut places);
         for (at, place) in places.iter().enumerate() {
             if at == 0 || places[at - 1] != *place {
                 kept.push(run[*place]);

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use planner::order::map;
 use planner::wire::{
     Event, Gap, Iteration, LogRecord, MeasuredMemory, OnFailure, Outcome, Recovered, Recovering, Step, Trace,
 };
@@ -380,11 +381,11 @@ impl RunBook {
         let going_on = if self.started.is_empty() { &self.left } else { &self.started };
         if !going_on.is_empty() {
             let known = |rank: &u64| self.ranks.get(rank).map(|book| (*rank, book.clone()));
-            return going_on.iter().filter_map(known).collect();
+            return map(going_on.iter().filter_map(known));
         }
         let latest = self.recoveries.last_key_value().filter(|(attempt, _)| **attempt >= self.attempt);
         let count = latest.map_or(u64::MAX, |(_, (began, _))| began.world_size);
-        self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())).collect()
+        map(self.ranks.range(..count).map(|(rank, book)| (*rank, book.clone())))
     }
 
     /// Notes that a rank is taken for lost.

@@ -129,7 +129,7 @@ fn ConfigBox() -> impl IntoView {
     // Of several files the config.json is read first: the others are held against it.
     let open_files = move |files: FileList| {
         let mut files: Vec<web_sys::File> = (0..files.length()).filter_map(|file| files.get(file)).collect();
-        files.sort_by_key(|file| order(&file.name()));
+        planner::order::sort_by_key(&mut files, |file| order(&file.name()));
         leptos::task::spawn_local(async move {
             for file in files {
                 let name = file.name();

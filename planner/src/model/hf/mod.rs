@@ -115,7 +115,7 @@ pub fn supported_model_types() -> &'static [&'static str] {
     NAMES.get_or_init(|| {
         let table = families::names().filter(|name| families::refused(name).is_none());
         let mut names: Vec<&str> = KNOWN.iter().map(|(name, ..)| *name).chain(table).collect();
-        names.sort_unstable();
+        crate::order::sort(&mut names);
         names
     })
 }

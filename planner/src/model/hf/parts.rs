@@ -224,7 +224,7 @@ pub(super) fn keep(reader: &Reader, model_type: &str, architecture: &mut Archite
     if latent && COMPUTED.contains(&model_type) && architecture.norm_eps != LOW_RANK_EPSILON {
         parts.insert("epsilon of low-rank norms".to_owned(), Value::from(LOW_RANK_EPSILON));
     }
-    architecture.parts = parts.into_iter().take(MOST_PARTS).collect();
+    architecture.parts = crate::order::map(parts.into_iter().take(MOST_PARTS));
 }
 
 /// Whether a field was read, and its value stands for something else than what was taken for it.

@@ -52,7 +52,7 @@ pub(super) fn settle(spelled: &mut Spelled) {
         Count::Local,
         Count::Accumulation,
     ];
-    said.sort_by_key(|said| order.iter().position(|kind| *kind == said.kind));
+    crate::order::sort_by_key(&mut said, |said| order.iter().position(|kind| *kind == said.kind));
     for said in said {
         let Some(count) = counted(&said) else {
             let message = format!(

@@ -168,8 +168,9 @@ pub fn check_carried_out(plan: &Plan, native: &Plan) -> Result<(), String> {
 
 fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<CarriedOut, String> {
     let (slots, stage) = (*own, Mesh::of(&plan.layout).place(native.rank).pp);
-    let numbers: BTreeMap<&str, usize> =
-        native.params.iter().enumerate().map(|(number, shard)| (shard.name.as_str(), number)).collect();
+    let numbers: BTreeMap<&str, usize> = crate::order::map(
+        native.params.iter().enumerate().map(|(number, shard)| (shard.name.as_str(), number)),
+    );
     let origins = Origins::of_stage(plan, stage);
     let units = units_of_stage(plan, stage);
     let all: Vec<(Placed, u64)> =

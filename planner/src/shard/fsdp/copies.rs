@@ -116,7 +116,7 @@ fn merged(copies: Vec<CopyOut>) -> Vec<CopyOut> {
 
 /// Merged until nothing merges any more.
 pub(super) fn settled(mut copies: Vec<CopyOut>) -> Vec<CopyOut> {
-    copies.sort_by_key(|copy| copy.parameter);
+    crate::order::sort_by_key(&mut copies, |copy| copy.parameter);
     loop {
         let before = copies.len();
         copies = merged(copies);

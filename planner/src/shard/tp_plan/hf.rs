@@ -131,7 +131,7 @@ static RECORDED: LazyLock<BTreeMap<&'static str, Pair>> = LazyLock::new(|| {
     let record: Record<'static> =
         serde_json::from_str(include_str!("../data/transformers_tp_plans.json")).unwrap_or_default();
     let of = |plan: Recorded<'static>| (plan.class.into_iter().collect(), plan.inner.into_iter().collect());
-    record.plans.into_iter().map(|(kind, plan)| (kind, of(plan))).collect()
+    crate::order::map(record.plans.into_iter().map(|(kind, plan)| (kind, of(plan))))
 });
 
 /// The plan that transformers has for a `model_type`, where it is one of those known here: those of dense models as in

@@ -66,9 +66,9 @@ fn keep(all: &[Choice], wanted: &Wanted, axis: usize, falling: bool) -> Vec<Choi
     let (.., read) = AXES[axis];
     // Stable: layouts of one size keep their order.
     if falling {
-        kept.sort_by_key(|choice| std::cmp::Reverse(read(choice)));
+        planner::order::sort_by_key(&mut kept, |choice| std::cmp::Reverse(read(choice)));
     } else {
-        kept.sort_by_key(read);
+        planner::order::sort_by_key(&mut kept, read);
     }
     kept
 }

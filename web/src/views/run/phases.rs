@@ -31,7 +31,7 @@ pub fn PhaseTable() -> impl IntoView {
 fn table(rank: u64, phases: &Phases) -> impl IntoView + use<> {
     let mut longest: Vec<(&String, f64)> =
         phases.seconds.iter().map(|(phase, seconds)| (phase, *seconds)).collect();
-    longest.sort_by(|a, b| b.1.total_cmp(&a.1));
+    planner::order::sort_by(&mut longest, |a, b| b.1.total_cmp(&a.1));
     let row = |(phase, seconds): (&String, f64)| {
         let share = seconds / phases.whole.max(1e-9);
         let peak = phases.peaks.get(phase).map_or_else(|| "-".to_owned(), |&bytes| format::bytes(bytes));
