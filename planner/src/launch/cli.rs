@@ -6,7 +6,7 @@ use super::options::{Body, ScriptOptions, Task};
 use super::site::Site;
 use crate::finding::{Finding, has_error};
 use crate::plan::Plan;
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, indented};
 
 /// The files that the command reads and writes.
 const PLAN: &str = "plan.json";
@@ -60,7 +60,7 @@ pub fn as_command_line(file: &PlanFile, site: &Site, options: &ScriptOptions) ->
     if has_error(&findings) {
         return None;
     }
-    let json = serde_json::to_string_pretty(file).ok()?;
+    let json = indented(file).ok()?;
     let toml = site_toml(site);
     let words = command_words(options, !toml.is_empty());
     let command = shlex::try_join(words.iter().map(String::as_str)).ok()?;

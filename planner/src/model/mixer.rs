@@ -3,117 +3,121 @@
 use serde::{Deserialize, Serialize};
 
 use super::Scores;
+use crate::wire::tagged::tagged;
 
-/// How tokens attend.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Attention {
-    /// Grouped-query attention; multi-head when `kv_heads` = `heads`.
-    Gqa {
-        /// Query heads.
-        heads: u64,
-        /// Key and value heads.
-        kv_heads: u64,
-        /// Width of a head.
-        head_dim: u64,
-        /// Width of a head that is rotated; all of it when absent.
-        #[serde(default)]
-        rotary_dim: Option<u64>,
-        /// Norm of queries and keys.
-        #[serde(default)]
-        qk_norm: QkNorm,
-        /// Biases of the query, key and value projections.
-        #[serde(default)]
-        qkv_bias: bool,
-        /// Bias of the output projection.
-        #[serde(default)]
-        out_bias: bool,
-        /// A learned sink per head in the softmax (gpt-oss).
-        #[serde(default)]
-        sinks: bool,
-        /// A gate on the output, as wide as the queries (Qwen3-Next).
-        #[serde(default)]
-        output_gate: bool,
-        /// Whether values are the keys (Gemma 4's full attention).
-        #[serde(default)]
-        values_are_keys: bool,
-        /// Whether values have a norm of single heads without a weight (Gemma 4).
-        #[serde(default, skip_serializing_if = "super::no")]
-        value_norm: bool,
-        /// Whether keys and values are those of an earlier layer, so that there are only queries (Gemma 3n).
-        #[serde(default, skip_serializing_if = "super::no")]
-        shared_kv: bool,
-        /// Width of a value head; a query head's where absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        value_dim: Option<u64>,
-        /// A gate on the output of each head, one number (Laguna).
-        #[serde(default, skip_serializing_if = "super::no")]
-        head_gate: bool,
-        /// Windows, positions, scales, caps.
-        #[serde(default, skip_serializing_if = "Scores::is_default")]
-        scores: Scores,
-    },
-    /// Multi-head latent attention (DeepSeek-V2 and later).
-    Mla {
-        /// Heads.
-        heads: u64,
-        /// Rank of the query's down projection; none for a full projection.
-        #[serde(default)]
-        q_lora_rank: Option<u64>,
-        /// Rank of the key and value down projection.
-        kv_lora_rank: u64,
-        /// Width of a head without rotation.
-        qk_nope_dim: u64,
-        /// Width of a head with rotation.
-        qk_rope_dim: u64,
-        /// Width of a value head.
-        v_dim: u64,
-        /// Whether what the down projections give has norms.
-        #[serde(default = "super::yes", skip_serializing_if = "super::set")]
-        qk_norm: bool,
-        /// What chooses the tokens that are attended to (DeepSeek sparse attention); none for all.
-        #[serde(default)]
-        indexer: Option<Indexer>,
-        /// A gate on the output, as wide as the values (Kimi-K3).
-        #[serde(default)]
-        output_gate: bool,
-        /// Whether queries and that gate are one matrix, over the query's low rank before and behind its norm (A.X-K2).
-        #[serde(default, skip_serializing_if = "super::no")]
-        joint_gate: bool,
-        /// A learned sink per head in the softmax.
-        #[serde(default, skip_serializing_if = "super::no")]
-        sinks: bool,
-        /// A gate on the output of each head, one number.
-        #[serde(default, skip_serializing_if = "super::no")]
-        head_gate: bool,
-        /// Windows, positions, scales, caps.
-        #[serde(default, skip_serializing_if = "Scores::is_default")]
-        scores: Scores,
-    },
-    /// Queries by a low rank, one key that is its own value for all heads, output by groups (DeepSeek-V4).
-    Shared {
-        /// Query heads.
-        heads: u64,
-        /// Width of a head.
-        head_dim: u64,
-        /// Rank of the query's down projection.
-        q_lora_rank: u64,
-        /// Groups of heads with an output projection each.
-        out_groups: u64,
-        /// Width of a group's output before the last projection.
-        out_lora_rank: u64,
-        /// Width of a head that is rotated.
-        qk_rope_dim: u64,
-        /// Tokens that are compressed into one key, as learned; none for a plain window of tokens.
-        #[serde(default)]
-        compressed: Option<u64>,
-        /// What chooses the compressed keys that are attended to; its keys are compressed likewise.
-        #[serde(default)]
-        indexer: Option<Indexer>,
-        /// Windows, positions, scales, caps.
-        #[serde(default, skip_serializing_if = "Scores::is_default")]
-        scores: Scores,
-    },
+tagged! {
+    tag = "kind", serde(rename_all = "snake_case", deny_unknown_fields);
+
+    /// How tokens attend.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum Attention {
+        /// Grouped-query attention; multi-head when `kv_heads` = `heads`.
+        Gqa {
+            /// Query heads.
+            heads: u64,
+            /// Key and value heads.
+            kv_heads: u64,
+            /// Width of a head.
+            head_dim: u64,
+            /// Width of a head that is rotated; all of it when absent.
+            #[serde(default)]
+            rotary_dim: Option<u64>,
+            /// Norm of queries and keys.
+            #[serde(default)]
+            qk_norm: QkNorm,
+            /// Biases of the query, key and value projections.
+            #[serde(default)]
+            qkv_bias: bool,
+            /// Bias of the output projection.
+            #[serde(default)]
+            out_bias: bool,
+            /// A learned sink per head in the softmax (gpt-oss).
+            #[serde(default)]
+            sinks: bool,
+            /// A gate on the output, as wide as the queries (Qwen3-Next).
+            #[serde(default)]
+            output_gate: bool,
+            /// Whether values are the keys (Gemma 4's full attention).
+            #[serde(default)]
+            values_are_keys: bool,
+            /// Whether values have a norm of single heads without a weight (Gemma 4).
+            #[serde(default, skip_serializing_if = "super::no")]
+            value_norm: bool,
+            /// Whether keys and values are those of an earlier layer, so that there are only queries (Gemma 3n).
+            #[serde(default, skip_serializing_if = "super::no")]
+            shared_kv: bool,
+            /// Width of a value head; a query head's where absent.
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            value_dim: Option<u64>,
+            /// A gate on the output of each head, one number (Laguna).
+            #[serde(default, skip_serializing_if = "super::no")]
+            head_gate: bool,
+            /// Windows, positions, scales, caps.
+            #[serde(default, skip_serializing_if = "Scores::is_default")]
+            scores: Scores,
+        },
+        /// Multi-head latent attention (DeepSeek-V2 and later).
+        Mla {
+            /// Heads.
+            heads: u64,
+            /// Rank of the query's down projection; none for a full projection.
+            #[serde(default)]
+            q_lora_rank: Option<u64>,
+            /// Rank of the key and value down projection.
+            kv_lora_rank: u64,
+            /// Width of a head without rotation.
+            qk_nope_dim: u64,
+            /// Width of a head with rotation.
+            qk_rope_dim: u64,
+            /// Width of a value head.
+            v_dim: u64,
+            /// Whether what the down projections give has norms.
+            #[serde(default = "super::yes", skip_serializing_if = "super::set")]
+            qk_norm: bool,
+            /// What chooses the tokens that are attended to (DeepSeek sparse attention); none for all.
+            #[serde(default)]
+            indexer: Option<Indexer>,
+            /// A gate on the output, as wide as the values (Kimi-K3).
+            #[serde(default)]
+            output_gate: bool,
+            /// Whether queries and that gate are one matrix, over the query's low rank before and behind its norm (A.X-K2).
+            #[serde(default, skip_serializing_if = "super::no")]
+            joint_gate: bool,
+            /// A learned sink per head in the softmax.
+            #[serde(default, skip_serializing_if = "super::no")]
+            sinks: bool,
+            /// A gate on the output of each head, one number.
+            #[serde(default, skip_serializing_if = "super::no")]
+            head_gate: bool,
+            /// Windows, positions, scales, caps.
+            #[serde(default, skip_serializing_if = "Scores::is_default")]
+            scores: Scores,
+        },
+        /// Queries by a low rank, one key that is its own value for all heads, output by groups (DeepSeek-V4).
+        Shared {
+            /// Query heads.
+            heads: u64,
+            /// Width of a head.
+            head_dim: u64,
+            /// Rank of the query's down projection.
+            q_lora_rank: u64,
+            /// Groups of heads with an output projection each.
+            out_groups: u64,
+            /// Width of a group's output before the last projection.
+            out_lora_rank: u64,
+            /// Width of a head that is rotated.
+            qk_rope_dim: u64,
+            /// Tokens that are compressed into one key, as learned; none for a plain window of tokens.
+            #[serde(default)]
+            compressed: Option<u64>,
+            /// What chooses the compressed keys that are attended to; its keys are compressed likewise.
+            #[serde(default)]
+            indexer: Option<Indexer>,
+            /// Windows, positions, scales, caps.
+            #[serde(default, skip_serializing_if = "Scores::is_default")]
+            scores: Scores,
+        },
+    }
 }
 
 impl Attention {

@@ -7,104 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 
-use super::{GoingOn, Recovered, Recovering};
+use super::tagged::tagged;
+use super::{Recovered, Recovering, read_value};
 use crate::schedule;
 
-/// `run.json`: who started a run, when, with what.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunInfo {
-    /// Version of the run folder's format; 1.
-    pub version: u32,
-    /// The run's id, which is its folder's name.
-    pub id: String,
-    /// The plan's name.
-    pub name: String,
-    /// User that started it.
-    pub user: String,
-    /// Host that it was started on.
-    pub host: String,
-    /// Milliseconds since 1970.
-    pub started_unix_ms: u64,
-    /// The command line.
-    pub command: Vec<String>,
-    /// Versions of the parts: `shardplan`, `shardplan-rank`, `torch`.
-    pub versions: BTreeMap<String, String>,
-    /// The process that started the ranks here, to be signalled for a stop; none under Slurm.
-    pub launcher: Option<ProcessId>,
-    /// The Slurm job, to be cancelled for a stop.
-    pub slurm_job: Option<String>,
-    /// The cluster that counts this job, as Slurm calls it: numbers of jobs are a cluster's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slurm_cluster: Option<String>,
-    /// Ranks of the run.
-    pub world_size: u64,
-    /// Times that it was started: more than 1 when Slurm has requeued its job.
-    #[serde(default = "first_attempt")]
-    pub attempts: u64,
-    /// What it does when ranks of it die.
-    #[serde(default, skip_serializing_if = "GoingOn::stops")]
-    pub going_on: GoingOn,
-    /// Set where the run is another framework's, watched from outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<RunSource>,
-}
-
-impl RunInfo {
-    /// What a hub says to a launcher that it starts.
-    pub const DETACHED: &str = "--detached";
-
-    /// Whether a hub started it, by a launcher of its own machine.
-    pub fn was_started_by_a_hub(&self) -> bool {
-        self.launcher.is_some() && self.command.iter().any(|word| word == Self::DETACHED)
-    }
-}
-
-/// What a record without an attempt belongs to.
-const fn first_attempt() -> u64 {
-    1
-}
-
-/// A run that Shardplan did not execute but watched: what it is, and where its plan is from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RunSource {
-    /// The framework by its name in [`Iteration::framework`], as the command line tells; `unknown` until a line does.
-    pub framework: String,
-    /// Where the plan is from.
-    pub plan: PlanOrigin,
-    /// Processes that write a log into this folder, one for each command that is watched.
-    pub writers: u64,
-    /// What was read for the plan and could not be mapped, as sentences.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub remarks: Vec<String>,
-}
-
-/// Where the plan of a watched run is from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PlanOrigin {
-    /// A plan file that was named.
-    File,
-    /// The command line, or the configuration that it names.
-    Recovered,
-    /// There is none.
-    None,
-}
-
-/// A process, told apart from a later one with the same number by its start time.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProcessId {
-    /// Process number; also its process group.
-    pub pid: u32,
-    /// Start time in clock ticks since boot (field 22 of `/proc/PID/stat`).
-    pub start_ticks: u64,
-    /// Boot id of the machine (`/proc/sys/kernel/random/boot_id`).
-    pub boot_id: String,
-}
-
 /// One line of a log.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Record {
     /// Counts from 0 in each log, so that a missing record is seen.
     pub seq: u64,
@@ -115,75 +27,92 @@ pub struct Record {
     pub event: Event,
 }
 
-/// What a rank or a launcher has to tell.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// A rank has joined the world.
-    Joined(Joined),
-    /// A rank has allocated its static state: bytes by category, measured by the allocator hook.
-    Allocated(MeasuredMemory),
-    /// A training step is done.
-    Step(Step),
-    /// What a rank's stage did in a step, when: for the first steps of a run.
-    Trace(Trace),
-    /// A rank goes on from a checkpoint.
-    Resumed(Resumed),
-    /// A checkpoint is complete, or could not be written.
-    Saved(Saved),
-    /// The loss on data that is held out: told by the first rank.
-    Evaluated(Evaluated),
-    /// A line that a rank printed to stdout or stderr, kept by its launcher.
-    Output {
-        /// The rank that printed it.
-        rank: u64,
-        /// `stdout` or `stderr`.
-        stream: String,
-        /// The line, cut to 4,096 bytes.
-        text: String,
-    },
-    /// A launcher has started a rank's process.
-    Started {
-        /// The rank.
-        rank: u64,
-        /// Its process.
-        pid: u32,
-    },
-    /// A rank's process has ended.
-    Exited {
-        /// The rank.
-        rank: u64,
-        /// Exit code, if it exited by itself.
-        code: Option<i32>,
-        /// Signal, if one ended it.
-        signal: Option<i32>,
-        /// Its last lines, oldest first.
-        last_lines: Vec<String>,
-    },
-    /// A launcher goes on after ranks have died.
-    Recovering(Recovering),
-    /// That has done its first step.
-    Recovered(Recovered),
-    /// What a training framework printed about its iterations.
-    Iteration(Iteration),
-    /// What a GPU did at a moment.
-    Gpu(GpuSample),
-    /// What the host did at a moment.
-    Host(HostSample),
-    /// Output that was passed on but not looked at, because it came faster than it could be read.
-    Unread {
-        /// Bytes.
-        bytes: u64,
-    },
-    /// Records that this writer could not write.
-    Gap(Gap),
-    /// This writer is done. The last record of a log.
-    Ended {
-        /// How it ended.
-        outcome: Outcome,
-        /// What to tell a person: for a failure the culprit, the value and what to do next.
-        reason: String,
-    },
+/// Without serde's own reader of flattened fields, by which all kinds of events would be read once more ([`super::tagged`]).
+impl<'de> Deserialize<'de> for Record {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Record, D::Error> {
+        let mut fields = Map::deserialize(deserializer)?;
+        let mut number = |name| {
+            let number = fields.remove(name).ok_or_else(|| D::Error::missing_field(name))?;
+            read_value(number).map_err(D::Error::custom)
+        };
+        let (seq, unix_ms) = (number("seq")?, number("unix_ms")?);
+        let event = read_value(Value::Object(fields)).map_err(D::Error::custom)?;
+        Ok(Record { seq, unix_ms, event })
+    }
+}
+
+tagged! {
+    tag = "event", serde(rename_all = "snake_case");
+
+    /// What a rank or a launcher has to tell.
+    #[derive(Debug, Clone, PartialEq)]
+    pub enum Event {
+        /// A rank has joined the world.
+        Joined(Joined),
+        /// A rank has allocated its static state: bytes by category, measured by the allocator hook.
+        Allocated(MeasuredMemory),
+        /// A training step is done.
+        Step(Step),
+        /// What a rank's stage did in a step, when: for the first steps of a run.
+        Trace(Trace),
+        /// A rank goes on from a checkpoint.
+        Resumed(Resumed),
+        /// A checkpoint is complete, or could not be written.
+        Saved(Saved),
+        /// The loss on data that is held out: told by the first rank.
+        Evaluated(Evaluated),
+        /// A line that a rank printed to stdout or stderr, kept by its launcher.
+        Output {
+            /// The rank that printed it.
+            rank: u64,
+            /// `stdout` or `stderr`.
+            stream: String,
+            /// The line, cut to 4,096 bytes.
+            text: String,
+        },
+        /// A launcher has started a rank's process.
+        Started {
+            /// The rank.
+            rank: u64,
+            /// Its process.
+            pid: u32,
+        },
+        /// A rank's process has ended.
+        Exited {
+            /// The rank.
+            rank: u64,
+            /// Exit code, if it exited by itself.
+            code: Option<i32>,
+            /// Signal, if one ended it.
+            signal: Option<i32>,
+            /// Its last lines, oldest first.
+            last_lines: Vec<String>,
+        },
+        /// A launcher goes on after ranks have died.
+        Recovering(Recovering),
+        /// That has done its first step.
+        Recovered(Recovered),
+        /// What a training framework printed about its iterations.
+        Iteration(Iteration),
+        /// What a GPU did at a moment.
+        Gpu(GpuSample),
+        /// What the host did at a moment.
+        Host(HostSample),
+        /// Output that was passed on but not looked at, because it came faster than it could be read.
+        Unread {
+            /// Bytes.
+            bytes: u64,
+        },
+        /// Records that this writer could not write.
+        Gap(Gap),
+        /// This writer is done. The last record of a log.
+        Ended {
+            /// How it ended.
+            outcome: Outcome,
+            /// What to tell a person: for a failure the culprit, the value and what to do next.
+            reason: String,
+        },
+    }
 }
 
 impl Event {
@@ -303,6 +232,11 @@ pub enum Outcome {
     Stopped,
     /// Something failed.
     Failed,
+}
+
+/// What a record without an attempt belongs to.
+pub(super) const fn first_attempt() -> u64 {
+    1
 }
 
 /// Who joined, on what.

@@ -2,7 +2,7 @@
 
 use crate::finding::Finding;
 use crate::launch::{END_OF_PLAN, Mode, Writer, footer, frame, salloc, text};
-use crate::wire::VERSION;
+use crate::wire::{VERSION, indented};
 
 /// Variables whose value in the job must win over the image's.
 const VARIABLES: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_RESTART_COUNT"];
@@ -203,7 +203,7 @@ fn plan_text(writer: &mut Writer<'_>) -> String {
     if let Some(saving) = writer.saving().filter(|_| writer.site.save_every.is_some() || !said) {
         file.run.checkpoint.every_steps = Some(saving.every);
     }
-    let plan = serde_json::to_string_pretty(&file).unwrap_or_default();
+    let plan = indented(&file).unwrap_or_default();
     if plan.lines().any(|line| line == END_OF_PLAN) {
         writer.note(Finding::error(
             "",

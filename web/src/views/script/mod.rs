@@ -12,7 +12,7 @@ use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use planner::layout::executor_limits;
-use planner::wire::{GoingOn, OnFailure, PlanFile};
+use planner::wire::{GoingOn, OnFailure, PlanFile, read_value};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
 use self::inputs::{Choice, OptionInput, SiteInput};
@@ -30,7 +30,8 @@ const SITE_KEY: &str = "shardplan.site";
 
 /// The site as this browser knows it.
 fn kept() -> Site {
-    let site = LocalStorage::get::<Site>(SITE_KEY).unwrap_or_default();
+    let site =
+        LocalStorage::get(SITE_KEY).ok().and_then(|site| read_value::<Site>(site).ok()).unwrap_or_default();
     let harmless = site.without_secrets();
     if harmless != site {
         keep(&harmless);
