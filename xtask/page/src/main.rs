@@ -5,6 +5,7 @@
 //! is that of the lock file, so it fits the modules.
 
 mod index;
+mod order;
 mod size;
 
 use std::ffi::OsString;
@@ -118,7 +119,10 @@ fn bind(path: &Path, bytes: Vec<u8>, name: &str, output: &Path) -> Result<()> {
     bindgen.input_bytes(name, bytes).web(true)?.typescript(false).out_name(name);
     // What is started by its JavaScript alone finds the module beside it, as with wasm-bindgen's program.
     bindgen.omit_default_module_path(false);
-    bindgen.generate(output).with_context(|| format!("binding {}", path.display()))
+    bindgen.generate(output).with_context(|| format!("binding {}", path.display()))?;
+    let bound = output.join(format!("{name}_bg.wasm"));
+    let ordered = order::ordered(&read(&bound)?).with_context(|| format!("of {}", path.display()))?;
+    Ok(std::fs::write(bound, ordered)?)
 }
 
 /// The tags that load a module and start it.
