@@ -50,17 +50,24 @@ impl Bytes {
     /// GiB without the unit, for columns that have it at their head: with so many decimals, and below a tenth with as many as
     /// three digits need.
     pub fn gib_figure(self, decimals: usize) -> String {
-        let gib = self.gib();
-        let mut decimals = decimals;
-        if self.0 > 0 && gib < 0.1 {
-            decimals = 3;
-            let mut first = 0.1;
-            while gib < first {
-                (first, decimals) = (first / 10.0, decimals + 1);
-            }
-        }
-        format!("{gib:.decimals$}")
+        figure(self.gib(), decimals)
     }
+
+    /// The same in GB.
+    pub fn gb_figure(self, decimals: usize) -> String {
+        figure(self.gb(), decimals)
+    }
+}
+
+fn figure(value: f64, mut decimals: usize) -> String {
+    if value > 0.0 && value < 0.1 {
+        decimals = 3;
+        let mut least = 0.1;
+        while value < least {
+            (least, decimals) = (least / 10.0, decimals + 1);
+        }
+    }
+    format!("{value:.decimals$}")
 }
 
 impl std::ops::Add for Bytes {
@@ -208,6 +215,7 @@ mod tests {
             let digits = figure.trim_start_matches(['0', '.']).len();
             assert!(digits >= 2, "{figure}");
         }
+        assert_eq!(Bytes(2_000_000).gb_figure(2), "0.00200");
         assert_eq!(
             (Bytes(0).gib_figure(2), Bytes(80 << 30).gib_figure(1)),
             ("0.00".to_owned(), "80.0".to_owned())

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use planner::memory::{SizingRow, sizing_rows};
+use planner::units::Bytes;
 use planner::wire::{SizingVerdict, Verdict};
 
 use crate::browser;
@@ -69,7 +70,7 @@ fn Line(row: SizingRow) -> impl IntoView {
     let (tp, ep, gpus) = (row.tp, row.ep, row.gpus);
     let agree = if row.agrees { "yes" } else { "no" };
     let (peak, verdict): (u64, Verdict) = (row.peak_bytes, row.verdict);
-    let gb = format!("{:.2}", row.weights_bytes as f64 / 1e9);
+    let gb = Bytes(row.weights_bytes).gb_figure(2);
     let (rule, state) = (serves(row.rule), format::gib(row.training_bytes));
     let choose = move |_| {
         store.replace(row.file.clone());

@@ -1,6 +1,7 @@
 //! Memory as a table: exact bytes, for reading, for screen readers, for spreadsheets.
 
 use leptos::prelude::*;
+use planner::units::Bytes;
 use planner::wire::{MemoryAnswer, RankClass};
 
 use crate::format;
@@ -79,7 +80,7 @@ fn row(number: usize, class: &RankClass) -> impl IntoView + use<> {
             <th scope="row">{class.stage}{role}</th>
             <td>{format::exact(class.count)}</td>
             <td class="word">{class.peak_phase.clone()}</td>
-            <td>{format!("{:.2}", class.weights_bytes as f64 / 1e9)}</td>
+            <td>{Bytes(class.weights_bytes).gb_figure(2)}</td>
             {cells}
         </tr>
     }
