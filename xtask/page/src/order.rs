@@ -1,8 +1,8 @@
 //! Functions of a module beside those that are like them.
 //!
-//! gzip finds only what the last 32 KiB have, too, and functions come here from the largest to the smallest, wherever they are from. Those of
-//! one generic function differ little: they take the same types and end alike. In the order of their types, and then of their last
-//! bytes, a module of some megabytes is 7 % smaller when it is sent.
+//! gzip finds only what stands in the last 32 KiB, too, and wasm-bindgen writes functions from the largest to the smallest. Those of one
+//! generic function take the same types and end alike; in the order of their types, and then of their last bytes, they stand side by
+//! side, and the page's module is 5 % smaller when it is sent.
 
 use anyhow::{Context, Result, ensure};
 use wasm_encoder::reencode::{Error, Reencode};
