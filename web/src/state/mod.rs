@@ -279,7 +279,9 @@ impl Store {
 
     /// Whether there is nothing to show yet: the plan is being chosen, and there was none before.
     pub fn is_unchosen(self) -> bool {
-        self.choosing.get() && !self.settled.get()
+        // Asked also while nothing is chosen: a memo that nobody asks does not see what was settled.
+        let settled = self.settled.get();
+        self.choosing.get() && !settled
     }
 
     /// Whether what is drawn is of an earlier plan, because this one has errors.
