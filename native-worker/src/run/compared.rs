@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_prediction_is_named_for_every_other_runtime() {
-        for (runtime, run) in [("megatron", "native"), ("fsdp2", "fsdp2"), ("megatron_fsdp", "native")] {
+        for (runtime, run) in [("megatron", "native"), ("fsdp2", "fsdp2"), ("megatron_fsdp", "megatron_fsdp")] {
             let compared = compared(runtime, json!({}));
             let said = compared.lines().join("; ");
             assert!(
@@ -104,9 +104,11 @@ mod tests {
             assert_eq!((&json["plan_runtime"], &json["runtime"]), (&runtime.into(), &run.into()));
             assert!(json["peak_bytes"].as_u64().unwrap() > 0);
         }
-        let whole = compared_in("megatron_fsdp", json!({"fsdp": {"strategy": "optim"}}), json!({}));
-        assert!(whole.lines()[0].contains("The worker runs it as Megatron-FSDP"), "{:?}", whole.lines());
-        assert_eq!((whole.runtime, whole.lines().len()), (Runtime::MegatronFsdp, 1));
+        // What can't be run as such says why.
+        let in_two_bytes = json!({"fsdp": {"preserve_fp32_weights": false}});
+        let other = compared_in("megatron_fsdp", in_two_bytes, json!({"dtype": "bf16"}));
+        assert!(other.lines()[0].contains("preserve_fp32_weights"), "{:?}", other.lines());
+        assert_eq!(other.runtime, Runtime::Native);
         assert_eq!(compared("native", json!({})).lines(), Vec::<String>::new());
     }
 

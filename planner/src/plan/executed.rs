@@ -89,9 +89,6 @@ impl Plan {
         if !is_wrapped(self) {
             return Some("there is one data-parallel rank, so Megatron-FSDP is not applied".to_owned());
         }
-        if layout.fsdp.double_buffer {
-            return Some("it has no persistent communication buffers (double_buffer)".to_owned());
-        }
         if matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16) && !layout.fsdp.preserve_fp32_weights {
             return Some("it keeps fp32 copies of weights in two bytes (preserve_fp32_weights)".to_owned());
         }

@@ -10,7 +10,7 @@ use super::fsdp::{
     CarriedOut, CarriedUnit, CopyOut, Holder, Origins, OwnPart, Placed, Section, Slots, UnitKind, Weights,
     boxes, holder_of, own_part, padding_of, pieces, sections, unknown,
 };
-use super::megatron_fsdp::{Flat, buffer, flats, outer};
+use super::megatron_fsdp::{Flat, buffer, doubled, flats, outer};
 use super::{BufferShard, ParamShard, RankShards, Strategy};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
@@ -93,6 +93,8 @@ struct FlatUnit {
     flat: Flat,
     section: Section,
     kept: Vec<Kept>,
+    /// Whether it is one of those that persistent buffers are for.
+    doubled: bool,
 }
 
 fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<FlatUnit>, String> {
@@ -105,6 +107,7 @@ fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<Fl
     let number = |name: &str| numbers.get(name).copied().ok_or_else(|| unknown(name));
     let flats = flats(plan, mesh, &slots, stage);
     let units: Vec<_> = flats.iter().map(|flat| flat.unit.clone()).collect();
+    let doubled = doubled(&flats).filter(|_| plan.layout.fsdp.double_buffer);
     let mut found = Vec::new();
     let mut placed_in_all = 0;
     for (flat, section) in flats.into_iter().zip(sections(&units)) {
@@ -128,7 +131,8 @@ fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<Fl
             ));
         }
         placed_in_all += kept.len();
-        found.push(FlatUnit { flat, section, kept });
+        let doubled = flat.unit.kind != UnitKind::Root && Some(flat.elements) == doubled;
+        found.push(FlatUnit { flat, section, kept, doubled });
     }
     if placed_in_all != native.params.len() {
         let missing = native.params.len() - placed_in_all;
@@ -294,6 +298,7 @@ pub fn flat_units(plan: &Plan, native: &RankShards) -> Result<CarriedOut, String
             copies: unit.kept.iter().map(copy).collect(),
             has_padding: false,
             weights: if gathers { Weights::Gathered } else { Weights::Kept },
+            doubled: unit.doubled,
         });
         found.buffers.push(buffer);
     }

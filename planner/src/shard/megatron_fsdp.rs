@@ -121,20 +121,24 @@ pub fn unit_sizes(plan: &Plan, stage: u64) -> (u64, u64) {
     (layers.map(|flat| flat.elements).max().unwrap_or(0), flats.iter().map(|flat| flat.elements).sum())
 }
 
-/// Bytes of the two persistent pairs of buffers for the units of which there are the most alike (all layers of one
-/// kind): weights in the compute type, gradients in theirs.
-pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> u64 {
-    let mesh = Mesh::of(&plan.layout);
-    let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
+/// Elements of the units of which there are the most alike (all layers of one kind), which persistent buffers are for.
+pub(super) fn doubled(flats: &[Flat]) -> Option<u64> {
     let mut alike: Vec<(u64, u64)> = Vec::new();
-    for flat in flats(plan, &mesh, &slots, stage).iter().filter(|flat| flat.unit.kind != UnitKind::Root) {
+    for flat in flats.iter().filter(|flat| flat.unit.kind != UnitKind::Root) {
         match alike.iter_mut().find(|(elements, _)| *elements == flat.elements) {
             Some((_, count)) => *count += 1,
             None => alike.push((flat.elements, 1)),
         }
     }
+    alike.iter().max_by_key(|(_, count)| *count).map(|(elements, _)| *elements)
+}
+
+/// Bytes of the two persistent pairs of buffers for those units: weights in the compute type, gradients in theirs.
+pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> u64 {
+    let mesh = Mesh::of(&plan.layout);
+    let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let each = plan.training.dtype.size() + plan.training.grad_dtype.size();
-    alike.iter().max_by_key(|(_, count)| *count).map_or(0, |(elements, _)| 2 * elements * each)
+    doubled(&flats(plan, &mesh, &slots, stage)).map_or(0, |elements| 2 * elements * each)
 }
 
 /// Everything that `rank` keeps from step to step. A slice is a range of the flat buffer of its unit, so where

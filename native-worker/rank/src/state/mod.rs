@@ -370,7 +370,7 @@ impl State {
             let gradient = buffer.gradients_of(start, elements)?;
             parameters.push(Parameter { shard: shard.clone(), owned: Some(owned), leaf: None, gradient });
         }
-        let units = Units::new(&carried.units, &native.params, &buffers, handling, device, world)?;
+        let units = Units::new(&carried.units, &native.params, &buffers, handling, device, tracker, world)?;
         Ok(State { buffers, parameters, units: Some(units) })
     }
 

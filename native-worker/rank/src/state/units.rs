@@ -17,6 +17,7 @@ use tch::{Device, Kind, Tensor};
 use super::{Buffer, kind_of, length, view};
 use crate::collectives::{Collectives, GroupId};
 use crate::sys;
+use crate::sys::memory::{Category, Tracker};
 use crate::tape::Moment;
 
 struct Unit {
@@ -55,6 +56,36 @@ impl Gather {
     }
 }
 
+/// Persistent buffers of each kind.
+const DOUBLED: usize = 2;
+
+/// Buffers that stay, for units that are alike (Megatron-FSDP's double buffers).
+#[derive(Default)]
+struct Persistent {
+    /// For gathered weights: empty while a unit has its memory.
+    weights: Vec<Tensor>,
+    /// For inputs of reductions, in turns.
+    gradients: Vec<Tensor>,
+}
+
+impl Persistent {
+    fn allocate(
+        planned: &[CarriedUnit],
+        [compute, reduce]: [Kind; 2],
+        device: Device,
+        tracker: &Tracker,
+    ) -> anyhow::Result<Persistent> {
+        let Some(unit) = planned.iter().find(|unit| unit.doubled) else { return Ok(Persistent::default()) };
+        let size = [length(unit.slice * unit.members)?];
+        let both = |kind: Kind| -> anyhow::Result<Vec<Tensor>> {
+            let one = |_| tracker.allocate(Category::Buffers, || Ok(Tensor::f_empty(size, (kind, device))?));
+            (0..DOUBLED).map(one).collect()
+        };
+        let gathers = unit.weights == Weights::Gathered;
+        Ok(Persistent { weights: if gathers { both(compute)? } else { Vec::new() }, gradients: both(reduce)? })
+    }
+}
+
 /// What changes in a step.
 #[derive(Default)]
 struct Now {
@@ -76,6 +107,9 @@ struct Now {
     waiting: Vec<Option<Tensor>>,
     /// Whether gradients are reduced behind this backward.
     reduces: bool,
+    /// Which of the persistent buffers each unit has, and which input of a reduction is next.
+    lent: Vec<Option<usize>>,
+    turn: usize,
     /// What was there at each moment, where somebody wants to know.
     watched: Option<Vec<(At, [u64; 4])>>,
 }
@@ -90,6 +124,7 @@ pub struct Units {
     wholes: Vec<Whole>,
     /// Sections in the order of the forward pass, each with its units; the root last.
     sections: Vec<(Section, Vec<usize>)>,
+    persistent: Persistent,
     now: RefCell<Now>,
 }
 
@@ -104,6 +139,7 @@ impl Units {
         buffers: &[Buffer],
         handling: Handling,
         device: Device,
+        tracker: &Tracker,
         world: &dyn Collectives,
     ) -> anyhow::Result<Units> {
         let (mut units, mut sections) = (Vec::new(), Vec::<(Section, Vec<usize>)>::new());
@@ -164,9 +200,11 @@ impl Units {
         }
         let wholes: Vec<Whole> =
             wholes.into_iter().collect::<Option<_>>().context("a parameter that is in no unit")?;
+        let persistent = Persistent::allocate(planned, [compute, kind_of(handling.reduce)], device, tracker)?;
         let now = Now {
             gathered: units.iter().map(|unit: &Unit| unit.planned.weights == Weights::Kept).collect(),
             reduced: vec![false; units.len()],
+            lent: vec![None; units.len()],
             open: vec![0; sections.len()],
             fresh: wholes.iter().map(|_| None).collect(),
             waiting: wholes.iter().map(|_| None).collect(),
@@ -179,6 +217,7 @@ impl Units {
             units,
             wholes,
             sections,
+            persistent,
             now: RefCell::new(now),
         })
     }
@@ -234,13 +273,16 @@ impl Units {
         let now = &mut *self.now.borrow_mut();
         let Some(watched) = &mut now.watched else { return Ok(()) };
         let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
-        let storages = self.units.iter().map(|unit| sys::storage_bytes(&unit.storage));
-        let gathered = storages.sum::<anyhow::Result<u64>>()?;
+        let storages = self.units.iter().map(|unit| &unit.storage).chain(&self.persistent.weights);
+        let gathered = storages.map(sys::storage_bytes).sum::<anyhow::Result<u64>>()?;
         // What one rank has for itself is a view of what it keeps.
         let of_gathers = now.copied.iter().chain(now.ahead.iter().flat_map(|(_, gathers)| gathers));
         let gathering = of_gathers.map(Gather::owned_bytes).sum();
         let gradients = now.fresh.iter().chain(&now.waiting).chain(gradients).flatten().map(bytes).sum();
-        let reducing = now.reducing.iter().chain(sums.iter().copied()).map(bytes).sum();
+        let persistent = &self.persistent.gradients;
+        let stays = |tensor: &&Tensor| persistent.iter().any(|one| one.data_ptr() == tensor.data_ptr());
+        let of_steps = now.reducing.iter().chain(sums.iter().copied()).filter(|tensor| !stays(tensor));
+        let reducing = of_steps.chain(persistent).map(bytes).sum();
         watched.push((at, [gathered, gathering, gradients, reducing]));
         Ok(())
     }
@@ -430,12 +472,13 @@ impl Units {
     /// Frees what was gathered ahead and is not used.
     fn drop_ahead(&self) -> anyhow::Result<()> {
         let Some((place, _)) = self.now.borrow_mut().ahead.take() else { return Ok(()) };
-        let now = self.now.borrow();
-        let filled = self.sections[place].1.iter().filter(|&&unit| !now.gathered[unit]);
-        filled
-            .map(|&unit| &self.units[unit])
-            .filter(|unit| unit.planned.weights == Weights::Gathered)
-            .try_for_each(|unit| sys::empty_storage(&unit.storage))
+        for &unit in &self.sections[place].1 {
+            let filled = self.units[unit].planned.weights == Weights::Gathered;
+            if filled && !self.now.borrow().gathered[unit] {
+                self.empty(unit)?;
+            }
+        }
+        Ok(())
     }
 
     /// The members' slices of a section's units, one after the other.
@@ -447,7 +490,7 @@ impl Units {
     ) -> anyhow::Result<Vec<Gather>> {
         let mut found = Vec::new();
         for &unit in &self.sections[place].1 {
-            let Unit { planned, group, index, storage, bytes, .. } = &self.units[unit];
+            let Unit { planned, group, index, storage, .. } = &self.units[unit];
             if planned.weights == Weights::Kept {
                 found.push(Gather { elements: storage.shallow_clone(), kept: true });
                 continue;
@@ -456,7 +499,7 @@ impl Units {
             if planned.weights == Weights::Gathered {
                 let mut gathered = storage.shallow_clone();
                 if !self.now.borrow().gathered[unit] {
-                    sys::fill_storage(storage, *bytes)?;
+                    self.fill(unit)?;
                     let mut own = view(storage, index * planned.slice, planned.slice)?;
                     own.f_copy_(&kept)?;
                     if planned.members > 1 {
@@ -487,7 +530,7 @@ impl Units {
             self.now.borrow_mut().gathered[number] = true;
             return Ok(());
         }
-        sys::fill_storage(&unit.storage, unit.bytes)?;
+        self.fill(number)?;
         self.now.borrow_mut().gathered[number] = true;
         if unit.planned.has_padding {
             let _ = unit.storage.shallow_clone().f_zero_()?;
@@ -504,9 +547,27 @@ impl Units {
             return Ok(());
         }
         if std::mem::take(&mut self.now.borrow_mut().gathered[unit]) {
-            sys::empty_storage(&self.units[unit].storage)?;
+            self.empty(unit)?;
         }
         Ok(())
+    }
+
+    /// Gives a unit memory for its parameters: a persistent buffer, where one is free for it.
+    fn fill(&self, number: usize) -> anyhow::Result<()> {
+        let (unit, now) = (&self.units[number], &mut *self.now.borrow_mut());
+        let free = |place: &usize| now.lent.iter().all(|lent| *lent != Some(*place));
+        let found = (0..self.persistent.weights.len()).filter(|_| unit.planned.doubled).find(free);
+        let Some(place) = found else { return sys::fill_storage(&unit.storage, unit.bytes) };
+        now.lent[number] = Some(place);
+        sys::swap_storage(&self.persistent.weights[place], &unit.storage)
+    }
+
+    fn empty(&self, number: usize) -> anyhow::Result<()> {
+        let storage = &self.units[number].storage;
+        match self.now.borrow_mut().lent[number].take() {
+            Some(place) => sys::swap_storage(storage, &self.persistent.weights[place]),
+            None => sys::empty_storage(storage),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ unsafe extern "C" {
     fn shardplan_data_pointer(tensor: *const c_void) -> *mut c_void;
 }
 
-const CATEGORIES: usize = 5;
+const CATEGORIES: usize = 6;
 
 /// What an allocation is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,8 +30,10 @@ pub enum Category {
     Gradients = 2,
     /// Master weights and moments.
     Optimizer = 3,
+    /// Buffers that stay for what is gathered and reduced.
+    Buffers = 4,
     /// What the allocator gave beyond what was asked for a settled tensor.
-    Rounding = 4,
+    Rounding = 5,
 }
 
 /// Bytes by category.
@@ -98,15 +100,15 @@ impl Tracker {
         let mut out = [0_i64; 2 * CATEGORIES + 3];
         // SAFETY: `out` has the room that the shim fills.
         unsafe { shardplan_tracker_read(out.as_mut_ptr()) };
-        let five = |start: usize| {
+        let of_each = |start: usize| {
             let mut bytes = [0; CATEGORIES];
             bytes.copy_from_slice(&out[start..start + CATEGORIES]);
             Bytes(bytes)
         };
         let last = |index: usize| u64::try_from(out[index]).unwrap_or(0);
         Reading {
-            live: five(0),
-            at_peak: five(CATEGORIES),
+            live: of_each(0),
+            at_peak: of_each(CATEGORIES),
             peak: last(2 * CATEGORIES),
             reserved_at_peak: last(2 * CATEGORIES + 1),
             allocated: last(2 * CATEGORIES + 2),

@@ -17,7 +17,7 @@ pub use autograd::gradients;
 pub use bytes::{cpu_bytes, cpu_bytes_mut, cpu_floats_mut, pinned};
 pub use kernels::{Adamw, fused_adamw, fused_rms_norm, fused_rms_norm_backward};
 pub use library::{open_cuda_if_visible, torch_version};
-pub use storage::{empty_storage, fill_storage, storage_bytes};
+pub use storage::{empty_storage, fill_storage, storage_bytes, swap_storage};
 
 use std::ffi::{CStr, c_char};
 

@@ -40,7 +40,7 @@ char* guarded(Body&& body) {
   }
 }
 
-constexpr int kCategories = 5;
+constexpr int kCategories = 6;
 
 // Live bytes of one kind of device by category. Backward on a GPU allocates from autograd's own thread, hence the mutex.
 class Tracker : public c10::MemoryReportingInfoBase {
@@ -183,7 +183,7 @@ void shardplan_tracker_category(int category) {
   if (tracker()) tracker()->set_category(category);
 }
 
-// `out` takes 2 * 5 + 3 numbers: live and at-peak bytes by category, the peak, the reserved bytes then, and what a GPU's
+// `out` takes 2 * 6 + 3 numbers: live and at-peak bytes by category, the peak, the reserved bytes then, and what a GPU's
 // allocator has given out as it says itself.
 bool shardplan_tracker_read(int64_t* out) {
   if (!tracker()) return false;
@@ -290,6 +290,18 @@ char* shardplan_storage_resize(at::Tensor* tensor, size_t bytes) {
     TORCH_CHECK(storage->allocator() != nullptr, "a storage without an allocator");
     storage->set_data_ptr(storage->allocator()->allocate(bytes));
     storage->set_nbytes(bytes);
+  });
+}
+
+// Two storages change their memory; whoever has a view of one has a view of what the other had.
+char* shardplan_storage_swap(at::Tensor* one, at::Tensor* other) {
+  return guarded([&] {
+    c10::StorageImpl* first = one->storage().unsafeGetStorageImpl();
+    c10::StorageImpl* second = other->storage().unsafeGetStorageImpl();
+    const size_t first_bytes = first->nbytes();
+    first->set_nbytes(second->nbytes());
+    second->set_nbytes(first_bytes);
+    second->set_data_ptr(first->set_data_ptr(second->set_data_ptr(c10::DataPtr(nullptr, second->device()))));
   });
 }
 

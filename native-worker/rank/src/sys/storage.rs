@@ -8,6 +8,7 @@ use super::checked;
 
 unsafe extern "C" {
     fn shardplan_storage_resize(tensor: *const c_void, bytes: usize) -> *mut c_char;
+    fn shardplan_storage_swap(one: *const c_void, other: *const c_void) -> *mut c_char;
     fn shardplan_storage_bytes(tensor: *const c_void, bytes: *mut u64) -> *mut c_char;
 }
 
@@ -27,6 +28,15 @@ pub fn empty_storage(tensor: &Tensor) -> anyhow::Result<()> {
 pub fn fill_storage(tensor: &Tensor, bytes: usize) -> anyhow::Result<()> {
     // SAFETY: as above; the views' sizes fit into as many bytes as the storage was made with.
     checked(unsafe { shardplan_storage_resize(tensor.as_ptr().cast(), bytes) })
+}
+
+/// Two tensors, and all their views with them, change their memory: one that is full and one that is empty.
+///
+/// # Errors
+/// When libtorch refuses.
+pub fn swap_storage(one: &Tensor, other: &Tensor) -> anyhow::Result<()> {
+    // SAFETY: both are alive for the call, and of one device and size, so that views' sizes fit into either memory.
+    checked(unsafe { shardplan_storage_swap(one.as_ptr().cast(), other.as_ptr().cast()) })
 }
 
 /// Bytes of memory that it has now.

@@ -165,7 +165,27 @@ struct Step<'u> {
     ahead: Option<usize>,
     copied: Wide,
     gradients: Vec<[Gradients; 3]>,
+    /// Which units have one of the persistent buffers of gathered weights, and how many nobody has.
+    lent: Vec<bool>,
+    free: u64,
+    /// Bytes of persistent inputs of reductions.
+    persistent: Wide,
     alive: Alive,
+}
+
+/// Persistent buffers of each kind.
+const DOUBLED: u64 = 2;
+
+/// Bytes of persistent buffers, there throughout: of gathered weights and of inputs of reductions.
+pub fn persistent(units: &[Gathered], handling: &Handling) -> Alive {
+    let Some(unit) = units.iter().find(|unit| unit.doubled) else { return Alive::default() };
+    let of = |size: u64| Wide::from(DOUBLED) * Wide::from(size) * unit.whole;
+    let gathers = unit.weights == Weights::Gathered;
+    Alive {
+        gathered: if gathers { of(handling.compute.size()) } else { Wide::ZERO },
+        reducing: of(handling.reduce.size()),
+        ..Alive::default()
+    }
 }
 
 impl<'u> Step<'u> {
@@ -177,8 +197,12 @@ impl<'u> Step<'u> {
                 None => sections.push((unit.section, vec![number])),
             }
         }
+        let alive = persistent(units, handling);
         Step {
             units,
+            lent: vec![false; units.len()],
+            free: if alive.gathered > Wide::ZERO { DOUBLED } else { 0 },
+            persistent: alive.reducing,
             compute: Wide::from(handling.compute.size()),
             reduce: Wide::from(handling.reduce.size()),
             waits: handling.waits,
@@ -191,7 +215,7 @@ impl<'u> Step<'u> {
             ahead: None,
             copied: Wide::ZERO,
             gradients: vec![[Gradients::default(); 3]; units.len()],
-            alive: Alive::default(),
+            alive,
             sections,
         }
     }
@@ -207,18 +231,35 @@ impl<'u> Step<'u> {
         units.filter(takes).map(|unit| self.compute * unit.whole).sum()
     }
 
-    /// Bytes of what a section computes with that a gather fills right away.
-    fn filled(&self, place: usize) -> Wide {
-        let units = self.sections[place].1.iter().filter(|&&unit| !self.gathered[unit]);
-        let filled = units.map(|&unit| &self.units[unit]).filter(|unit| unit.weights == Weights::Gathered);
-        filled.map(|unit| self.compute * unit.whole).sum()
+    /// Units of a section that a gather fills right away, and has not filled yet.
+    fn filled_by_gathers(&self, place: usize) -> Vec<usize> {
+        let fills = |&unit: &usize| !self.gathered[unit] && self.units[unit].weights == Weights::Gathered;
+        self.sections[place].1.iter().copied().filter(fills).collect()
+    }
+
+    /// A unit gets memory for its parameters: a persistent buffer, where there is one for it.
+    fn fill(&mut self, unit: usize) {
+        if self.units[unit].doubled && self.free > 0 {
+            self.free -= 1;
+            self.lent[unit] = true;
+        } else {
+            self.alive.gathered += self.compute * self.units[unit].whole;
+        }
+    }
+
+    fn empty(&mut self, unit: usize) {
+        if std::mem::take(&mut self.lent[unit]) {
+            self.free += 1;
+        } else {
+            self.alive.gathered -= self.compute * self.units[unit].whole;
+        }
     }
 
     /// A section's units are gathered, before they are copied out.
     fn gather(&mut self, place: usize) {
-        let (buffers, filled) = (self.buffers(place), self.filled(place));
+        let buffers = self.buffers(place);
         self.alive.gathering += buffers;
-        self.alive.gathered += filled;
+        self.filled_by_gathers(place).into_iter().for_each(|unit| self.fill(unit));
     }
 
     fn is_gathered(&self, place: usize) -> bool {
@@ -231,9 +272,9 @@ impl<'u> Step<'u> {
 
     fn drop_ahead(&mut self) {
         if let Some(ahead) = self.ahead.take() {
-            let (buffers, filled) = (self.buffers(ahead), self.filled(ahead));
+            let buffers = self.buffers(ahead);
             self.alive.gathering -= buffers;
-            self.alive.gathered -= filled;
+            self.filled_by_gathers(ahead).into_iter().for_each(|unit| self.empty(unit));
         }
     }
 
@@ -252,7 +293,7 @@ impl<'u> Step<'u> {
         for unit in self.sections[place].1.clone() {
             let copied_out = self.units[unit].weights == Weights::CopiedOut;
             if !std::mem::replace(&mut self.gathered[unit], true) && copied_out {
-                self.alive.gathered += self.compute * self.units[unit].whole;
+                self.fill(unit);
             }
         }
     }
@@ -268,7 +309,7 @@ impl<'u> Step<'u> {
 
     fn give_back(&mut self, unit: usize) {
         if self.units[unit].weights != Weights::Kept && std::mem::take(&mut self.gathered[unit]) {
-            self.alive.gathered -= self.compute * self.units[unit].whole;
+            self.empty(unit);
         }
     }
 
@@ -378,13 +419,13 @@ impl<'u> Step<'u> {
                 }
                 self.settle(unit, reduces, tell);
             }
-            self.alive.reducing = Wide::ZERO;
+            self.alive.reducing = self.persistent;
         }
         if ends {
             (0..self.units.len()).for_each(|unit| self.give_back(unit));
             self.drop_ahead();
             self.free_copied();
-            self.alive.reducing = Wide::ZERO;
+            self.alive.reducing = self.persistent;
             self.reduced.fill(false);
         }
         tell(Event::At(At::BackwardDone), self.alive);
@@ -433,7 +474,8 @@ impl<'u> Step<'u> {
         if !reduces {
             return;
         }
-        let input = self.reduce * unit.whole;
+        let own = if unit.doubled { Wide::ZERO } else { self.reduce * unit.whole };
+        let input = self.persistent + own;
         self.alive.reducing = input;
         tell(Event::At(At::Reducing(unit.section)), self.alive);
         for (gradients, &elements) in self.gradients[number].iter_mut().zip(&unit.computed.parts) {

@@ -1,7 +1,7 @@
 //! A step of FSDP2 as the worker carries it out: units as `alive.rs` has them at each moment, and beside them what operators keep and
 //! need as the executor's do (`memory/native.rs`). Sharded gradients are there from the start.
 
-use super::alive::{Alive, At, Compute, Event, step};
+use super::alive::{Alive, At, Compute, Event, persistent, step};
 use super::gathered::Gathered;
 use super::layer::{TorchLayer, mtp_module};
 use super::walk::Moment;
@@ -144,7 +144,14 @@ pub fn walk(
         walk.comes_to(action, event, alive);
     });
     let temporaries = update(handling.kept, updated);
-    walk.found.push(Moment { phase: "optimizer", temporaries, ..Moment::default() });
+    let Alive { gathered, reducing, .. } = persistent(units, handling);
+    walk.found.push(Moment {
+        phase: "optimizer",
+        unsharded: gathered,
+        scatter: reducing,
+        temporaries,
+        ..Moment::default()
+    });
     walk.found
 }
 

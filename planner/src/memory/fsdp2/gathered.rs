@@ -37,6 +37,8 @@ pub struct Gathered {
     pub members: u64,
     /// Where its parameters are computed with.
     pub weights: Weights,
+    /// Whether persistent buffers serve it.
+    pub doubled: bool,
 }
 
 /// Elements of a unit's parameters as the worker computes with them: of what the plan cuts over tensor-parallel ranks by other rules
@@ -104,6 +106,7 @@ impl Gathered {
             computed: Computed::default(),
             members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
             weights: Weights::CopiedOut,
+            doubled: false,
         };
         for placed in &unit.params {
             let buffer = Wide::from(placed.gather_buffer(mesh, &slots));
@@ -147,6 +150,7 @@ impl Gathered {
                 computed,
                 members: unit.members,
                 weights: unit.weights,
+                doubled: unit.doubled,
             }
         };
         let updated = carried.parts.iter().map(|part| part.shard.elements()).max().unwrap_or(0);

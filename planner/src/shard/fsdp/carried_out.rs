@@ -94,6 +94,8 @@ pub struct CarriedUnit {
     pub has_padding: bool,
     /// Where they are computed with.
     pub weights: Weights,
+    /// Whether two persistent pairs of buffers serve it and those like it: for weights that are gathered, and for inputs of reductions.
+    pub doubled: bool,
 }
 
 /// Everything that a rank keeps and gathers.
@@ -247,6 +249,7 @@ fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<Ca
             copies,
             has_padding: false,
             weights: Weights::CopiedOut,
+            doubled: false,
         });
     }
     for (shard, covered) in native.params.iter().zip(covered) {

@@ -55,7 +55,13 @@ impl Units {
         let complete = copied == planned.slice * planned.members && gradients.iter().all(Option::is_some);
         // The input of the reduction before is freed first.
         self.now.borrow_mut().reducing.clear();
-        let input = if complete { Tensor::f_empty(size, form)? } else { Tensor::f_zeros(size, form)? };
+        let mut input = match self.next_input(planned.doubled) {
+            Some(input) => input,
+            None => Tensor::f_empty(size, form)?,
+        };
+        if !complete {
+            let _ = input.f_zero_()?;
+        }
         self.note(At::Reducing(planned.section), &gradients, &[&input])?;
         for ((parameter, _), gradient) in unit.starts.iter().zip(gradients) {
             let Some(gradient) = gradient else { continue };
@@ -68,6 +74,17 @@ impl Units {
         self.reduce(number, &input, buffers, world)?;
         self.now.borrow_mut().reducing.push(input);
         Ok(())
+    }
+
+    /// The next persistent input of a reduction, for units that have them.
+    fn next_input(&self, doubled: bool) -> Option<Tensor> {
+        let inputs = &self.persistent.gradients;
+        if !doubled || inputs.is_empty() {
+            return None;
+        }
+        let turn = &mut self.now.borrow_mut().turn;
+        *turn = (*turn + 1) % inputs.len();
+        inputs.get(*turn).map(Tensor::shallow_clone)
     }
 
     fn reduce(

@@ -31,6 +31,8 @@ const OPTIM: Case = Case { strategy: "optim", ..NO_SHARD };
 const GRADS: Case = Case { strategy: "optim_grads", ..NO_SHARD };
 const PARAMS: Case = Case { strategy: "optim_grads_params", ..NO_SHARD };
 const OUTER: &[&str] = &["layout.fsdp.outer_strategy=optim"];
+const DOUBLED: &[&str] = &["layout.fsdp.double_buffer=true"];
+const DOUBLED_AGAIN: &[&str] = &["layout.fsdp.double_buffer=true", "training.recompute.granularity=full"];
 const ROUTED_ALONE: &[&str] = &["model.architecture.moe.shared_ffn_hidden_size=0"];
 /// A plan that cuts embedding and output layer, which Megatron-FSDP's own keeps whole.
 const ENDS_CUT: &[&str] = &[
@@ -124,6 +126,13 @@ pub const CASES: &[Case] = &[
     Case { replicas: 2, model: Model::Words, also: OUTER, ..PARAMS },
     Case { replicas: 2, model: Model::Experts, micro: 2, also: OUTER, ..PARAMS },
     Case { replicas: 2, cp: 2, also: OUTER, ..PARAMS },
+    // Two persistent pairs of buffers serve units that are alike.
+    Case { model: Model::Deep, also: DOUBLED, ..GRADS },
+    Case { model: Model::Deep, shards: 3, micro: 2, also: DOUBLED, ..PARAMS },
+    Case { model: Model::Deep, micro: 2, also: DOUBLED_AGAIN, ..PARAMS },
+    Case { model: Model::Experts, also: DOUBLED, ..PARAMS },
+    Case { model: Model::Predicting, also: DOUBLED, ..PARAMS },
+    Case { also: DOUBLED, ..OPTIM },
     // Beside tensor parallelism, with embedding and output layer whole on each rank, and cut.
     Case { tp: 2, ..NO_SHARD },
     Case { tp: 2, micro: 2, ..OPTIM },
