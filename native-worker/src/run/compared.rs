@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn the_prediction_is_named_for_every_other_runtime() {
-        for (runtime, run) in [("megatron", "native"), ("fsdp2", "fsdp2"), ("megatron_fsdp", "megatron_fsdp")] {
+        for (runtime, run) in [("megatron", "native"), ("fsdp2", "fsdp2"), ("megatron_fsdp", "megatron_fsdp")]
+        {
             let compared = compared(runtime, json!({}));
             let said = compared.lines().join("; ");
             assert!(

@@ -82,7 +82,10 @@ impl Persistent {
             (0..DOUBLED).map(one).collect()
         };
         let gathers = unit.weights == Weights::Gathered;
-        Ok(Persistent { weights: if gathers { both(compute)? } else { Vec::new() }, gradients: both(reduce)? })
+        Ok(Persistent {
+            weights: if gathers { both(compute)? } else { Vec::new() },
+            gradients: both(reduce)?,
+        })
     }
 }
 
