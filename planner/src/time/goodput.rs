@@ -91,6 +91,8 @@ pub fn saving(plan: &Plan) -> Saving {
         Runtime::Fsdp2 => plan.layout.dp_replicate.max(1),
         Runtime::MegatronFsdp if plan.is_computed_by_the_worker() => match plan.layout.fsdp.strategy {
             Strategy::NoShard => plan.layout.dp.max(1),
+            // Each replica keeps a part of its own.
+            _ if plan.layout.fsdp.outer_optim => 1,
             _ => plan.layout.dp_replicate.max(1),
         },
         _ if plan.training.optimizer.distributed => 1,
@@ -174,6 +176,20 @@ mod tests {
         assert!(worker.waits_s < other.waits_s && worker.waits_s < worker.seconds);
         assert_eq!(other.waits_s, other.seconds);
         assert_eq!(of("megatron", false).rank_bytes, other.bytes);
+    }
+
+    #[test]
+    fn of_replicas_that_keep_the_same_one_saves_it() {
+        let of = |outer: &str| {
+            let text = format!(
+                r#"{{"version":1,"model":{{"preset":"llama-3-8b"}},"cluster":{{"gpu":"h100-sxm","nodes":1}},"runtime":"megatron_fsdp",
+                   "layout":{{"dp_replicate":2,"fsdp":{{"outer_strategy":"{outer}"}}}}}}"#
+            );
+            let plan = Plan::resolve(&crate::parse_plan(&text).unwrap()).plan.unwrap();
+            let saving = saving(&Plan::resolve(&plan.executed()).plan.unwrap());
+            saving.rank_bytes / saving.bytes
+        };
+        assert_eq!((of("no_shard"), of("optim")), (2.0 / 8.0, 1.0 / 8.0));
     }
 
     #[test]
