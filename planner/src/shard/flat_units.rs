@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::fsdp::{
     CarriedOut, CarriedUnit, CopyOut, Holder, Origins, OwnPart, Placed, Section, Slots, UnitKind, Weights,
-    boxes, holder_of, own_part, padding_of, pieces, sections, unknown,
+    boxes, holder_of, own_part, padding_of, pieces, sections, unknown, unlike_over_tp,
 };
 use super::megatron_fsdp::{Flat, buffer, doubled, flats, outer};
 use super::{BufferShard, ParamShard, RankShards, Strategy};
@@ -208,9 +208,7 @@ fn buffer_of(plan: &Plan, mesh: &Mesh, unit: &FlatUnit, rank: u64) -> BufferShar
 /// One sentence that names the parameter.
 pub fn check_units(plan: &Plan, native: &Plan) -> Result<(), String> {
     let mesh = Mesh::of(&plan.layout);
-    // Vocabulary padding is the last rank's.
-    let last = mesh.tp - 1;
-    for tp in std::iter::once(0).chain((last > 0).then_some(last)) {
+    for tp in unlike_over_tp(&mesh) {
         flat_units_of(plan, &mesh, &native.rank_shards(tp))?;
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::fsdp::carried_out_tests::{number, small};
 use super::fsdp::computed_with;
 use super::{BufferShard, ParamShard, Strategy, flat_units, rank_shards, unit_buffers};
 use crate::layout::Mesh;
@@ -15,17 +16,6 @@ fn plan(model: &Value, world: u64, layout: &Value) -> Plan {
         "layout": layout, "runtime": "megatron_fsdp", "training": {"seq_len": 32, "global_batch_size": 240}});
     let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
     resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
-}
-
-/// The number of a slice's element in the whole parameter.
-fn number(shard: &ParamShard, mut local: u64) -> u64 {
-    let (mut index, mut stride) = (0, 1);
-    for dim in (0..shard.shape.len()).rev() {
-        index += (shard.offset[dim] + local % shard.local_shape[dim]) * stride;
-        local /= shard.local_shape[dim];
-        stride *= shard.shape[dim];
-    }
-    index
 }
 
 /// A part of a parameter whose optimizer state a rank keeps: its first element in the slice, and how many.
@@ -93,15 +83,6 @@ fn check(model: &Value, world: u64, layout: &Value) {
             }
         }
     }
-}
-
-fn small(change: Value) -> Value {
-    let mut architecture = json!({"num_layers": 2, "hidden_size": 16, "ffn_hidden_size": 20, "vocab_size": 26,
-        "attention": {"kind": "gqa", "heads": 4, "kv_heads": 2, "head_dim": 4}, "gated": true});
-    for (key, value) in change.as_object().unwrap() {
-        architecture[key] = value.clone();
-    }
-    json!({"architecture": architecture})
 }
 
 #[test]

@@ -150,6 +150,12 @@ pub fn carried_out(plan: &Plan, native: &RankShards) -> Result<CarriedOut, Strin
     over(plan, native, &mesh, &Slots::of(&mesh, native.rank))
 }
 
+/// Tensor-parallel ranks that can hold unlike slices: the first and the last, which has the vocabulary's padding.
+pub(in crate::shard) fn unlike_over_tp(mesh: &Mesh) -> impl Iterator<Item = u64> + use<> {
+    let last = mesh.tp - 1;
+    std::iter::once(0).chain((last > 0).then_some(last))
+}
+
 /// Why a plan's shards can't be carried out: what a rank computes with must be what its sharding group keeps.
 ///
 /// # Errors
@@ -159,7 +165,7 @@ pub fn check_carried_out(plan: &Plan, native: &Plan) -> Result<(), String> {
     // As if all that is sharded were one rank's.
     let one = Mesh { dp_replicate: 1, dp_shard: 1, cp: 1, ep_shard: 1, ..mesh };
     for stage in 0..mesh.pp {
-        for tp in [0, mesh.tp - 1] {
+        for tp in unlike_over_tp(&mesh) {
             let shards = native.rank_shards(stage * mesh.stage() + tp);
             let slots = Slots { shard: 0, ep_shard: 0, ..Slots::of(&mesh, shards.rank) };
             over(plan, &shards, &one, &slots)?;

@@ -7,7 +7,7 @@
 mod boxes;
 mod carried_out;
 #[cfg(test)]
-mod carried_out_tests;
+pub(super) mod carried_out_tests;
 mod copies;
 mod handling;
 mod place;
@@ -23,7 +23,7 @@ pub use carried_out::{
     CarriedOut, CarriedUnit, OwnPart, Section, Weights, carried_out, check_carried_out, computed_with,
     groups, sections,
 };
-pub(super) use carried_out::{Holder, holder_of, own_part, padding_of};
+pub(super) use carried_out::{Holder, holder_of, own_part, padding_of, unlike_over_tp};
 pub use copies::CopyOut;
 pub use handling::Handling;
 pub(super) use place::Origin;
