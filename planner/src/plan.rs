@@ -340,9 +340,14 @@ impl Plan {
             GroupKind::DpReplicate => layout.dp_replicate,
             GroupKind::DpShard => layout.dp / layout.dp_replicate.max(1),
             GroupKind::DpShardCp => layout.dp / layout.dp_replicate.max(1) * layout.cp,
-            GroupKind::EpShard => layout.edp,
+            GroupKind::EpShard => self.mesh().ep_shard,
             _ => layout::group_size(layout, kind).unwrap_or(1),
         }
+    }
+
+    /// The device mesh of a plan for an FSDP runtime.
+    pub fn mesh(&self) -> layout::Mesh {
+        layout::Mesh::of(&self.layout, self.runtime)
     }
 
     /// Everything that `rank` keeps from step to step.

@@ -2,7 +2,8 @@
 //!
 //! Flattened axes are made from these base axes only: dp is replicate x shard (who loads other data), dp_shard_cp is
 //! shard x cp (over whom parameters are sharded), dp_cp is all three (over whom the loss is reduced). For experts the
-//! axes but pp are split anew into (ep_shard, ep), ep fastest.
+//! axes but pp are split anew into (ep_shard, ep), ep fastest; under Megatron-FSDP dp_replicate stays an axis of its own
+//! (Megatron-Core's `mcore_fsdp_adapter.py`).
 
 use super::{Group, GroupKind, Layout};
 use crate::wire::Runtime;
@@ -47,15 +48,18 @@ pub struct Place {
 
 impl Mesh {
     /// The mesh of a layout that the rules accept.
-    pub fn of(layout: &Layout) -> Mesh {
+    pub fn of(layout: &Layout, runtime: Runtime) -> Mesh {
         let dp_replicate = layout.dp_replicate.max(1);
+        let dp_shard = (layout.dp / dp_replicate).max(1);
+        // Ranks of a stage that experts are split over.
+        let data = if runtime == Runtime::MegatronFsdp { dp_shard } else { layout.dp };
         Mesh {
             pp: layout.pp,
             dp_replicate,
-            dp_shard: (layout.dp / dp_replicate).max(1),
+            dp_shard,
             cp: layout.cp,
             tp: layout.tp,
-            ep_shard: (layout.dp * layout.cp * layout.tp / layout.ep).max(1),
+            ep_shard: (data * layout.cp * layout.tp / layout.ep).max(1),
             ep: layout.ep,
         }
     }
@@ -79,7 +83,7 @@ impl Mesh {
             dp_shard: stage / (self.cp * self.tp) % self.dp_shard,
             cp: stage / self.tp % self.cp,
             tp: stage % self.tp,
-            ep_shard: stage / self.ep,
+            ep_shard: stage / self.ep % self.ep_shard,
             ep: stage % self.ep,
         }
     }
@@ -129,18 +133,25 @@ impl Mesh {
     }
 }
 
-/// All process groups of an FSDP runtime, by kind as `GroupKind` declares. Megatron-FSDP has no pipelines and no
-/// experts; it flattens dp and cp only where cp is above 1, and splits dp only where it has an outer size.
+/// All process groups of an FSDP runtime, by kind as `GroupKind` declares. Megatron-FSDP has no pipelines; it flattens dp and cp
+/// only where cp is above 1, splits dp only where it has an outer size, and has groups of experts only where those are split.
 pub fn mesh_groups(layout: &Layout, runtime: Runtime, experts: bool) -> Vec<Group> {
-    let mesh = Mesh::of(layout);
+    let mesh = Mesh::of(layout, runtime);
     let mut kinds = vec![GroupKind::World, GroupKind::Tp, GroupKind::Cp];
     if runtime == Runtime::MegatronFsdp {
         kinds.push(GroupKind::Dp);
         if layout.cp > 1 {
             kinds.push(GroupKind::DpCp);
         }
+        let experts = experts && layout.ep > 1;
+        if experts {
+            kinds.push(GroupKind::Ep);
+        }
         if layout.dp_replicate > 1 {
             kinds.extend([GroupKind::DpReplicate, GroupKind::DpShard, GroupKind::DpShardCp]);
+        }
+        if experts {
+            kinds.push(GroupKind::EpShard);
         }
     } else {
         kinds.extend([GroupKind::Pp, GroupKind::Dp, GroupKind::DpCp]);
@@ -227,6 +238,23 @@ mod tests {
         let mesh = mesh(1, 1, 16, 1, 1, 8);
         check(mesh, 0, &[(GroupKind::Ep, &[0, 1, 2, 3, 4, 5, 6, 7]), (GroupKind::EpShard, &[0, 8])]);
         check(mesh, 15, &[(GroupKind::Ep, &[8, 9, 10, 11, 12, 13, 14, 15]), (GroupKind::EpShard, &[7, 15])]);
+    }
+
+    #[test]
+    fn megatron_fsdp_splits_experts_within_a_replica() {
+        // Two replicas of 2 shards, cp 2, tp 1; ep 2.
+        let mesh = Mesh { ep_shard: 2, ..mesh(1, 2, 2, 2, 1, 2) };
+        check(
+            mesh,
+            5,
+            &[
+                (GroupKind::Ep, &[4, 5]),
+                (GroupKind::EpShard, &[5, 7]),
+                (GroupKind::DpReplicate, &[1, 5]),
+                (GroupKind::DpShardCp, &[4, 5, 6, 7]),
+            ],
+        );
+        assert_eq!((mesh.place(7).ep_shard, mesh.place(7).ep), (1, 1));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::rules::Broken;
 use super::validity::Shape;
 use crate::finding::divisors;
 use crate::model::{Attention, MixerRef};
+use crate::plan::Product;
 use crate::shard::{Reshard, Strategy, TpPlanSource};
 use crate::wire::Runtime;
 
@@ -172,9 +173,15 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     if layout.pp == 0 || !shape.world.is_multiple_of(layout.pp) {
         return;
     }
-    let ranks = shape.world / layout.pp;
+    let (ranks, what) = match shape.runtime {
+        Runtime::MegatronFsdp => {
+            let replicas = layout.pp.saturating_mul(layout.dp_replicate.max(1));
+            (shape.world / replicas, "a replica (dp_shard x cp x tp)")
+        }
+        _ => (shape.world / layout.pp, "a stage (dp x cp x tp)"),
+    };
     let fits = broken.require(ep > 0 && ranks.is_multiple_of(ep), "layout.ep", ep, EXPERT_RULE, || {
-        format!("ep {ep} does not divide the {ranks} ranks of a stage (dp x cp x tp)")
+        format!("ep {ep} does not divide the {ranks} ranks of {what}")
     });
     if fits && ep > 1 && shape.runtime == Runtime::Fsdp2 {
         let shards = ranks / ep;
@@ -191,14 +198,21 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
 
 fn megatron_fsdp_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let layout = &shape.layout;
-    for (field, name, size) in
-        [("layout.pp", "pp", layout.pp), ("layout.ep", "ep", layout.ep), ("layout.vpp", "vpp", layout.vpp)]
-    {
-        let rule = "the mesh of Megatron-FSDP is dp, cp, tp (NeMo Automodel)";
+    for (field, name, size) in [("layout.pp", "pp", layout.pp), ("layout.vpp", "vpp", layout.vpp)] {
+        let rule =
+            "the mesh of Megatron-FSDP is dp, cp, tp, and ep for experts (Megatron-Core mcore_fsdp_adapter)";
         broken.require(size == 1, field, size, rule, || {
             format!("{name} is {size}, and Megatron-FSDP's mesh has no such axis")
         });
     }
+    let automodel = shape.software.named.is_some_and(|named| named.product == Product::Automodel);
+    let rule = "the mesh of Megatron-FSDP is dp, cp, tp (NeMo Automodel)";
+    broken.require(layout.ep == 1 || !automodel, "layout.ep", layout.ep, rule, || {
+        format!(
+            "ep is {}, and NeMo Automodel's mesh of Megatron-FSDP has no such axis; Megatron-LM's has it",
+            layout.ep
+        )
+    });
     let settings = &layout.fsdp;
     let rule = "registered buffers are the persistent ones (Megatron-LM validate_args)";
     broken.require(

@@ -106,10 +106,11 @@ proptest! {
                     prop_assert!(param.offset[dim] + param.local_shape[dim] <= *extent);
                 }
                 let cutting: u64 = param.cuts.iter().map(|cut| plan.group_size(cut.group)).product();
-                // A slice of a flat buffer is a range of what tensor parallelism left of the parameter.
-                let in_flat = flat && param.cuts.last().is_some_and(|cut| cut.group != GroupKind::Tp);
-                let tensor = in_flat && param.cuts.iter().any(|cut| cut.group == GroupKind::Tp);
-                let wholes = if tensor { plan.layout.tp } else { 1 };
+                // A slice of a flat buffer is a range of what tensor or expert parallelism left of the parameter.
+                let model_parallel = |cut: &&crate::shard::Cut| matches!(cut.group, GroupKind::Tp | GroupKind::Ep);
+                let in_flat = flat && param.cuts.last().is_some_and(|cut| !model_parallel(&cut));
+                let cuts = param.cuts.iter().filter(model_parallel).filter(|_| in_flat);
+                let wholes = cuts.map(|cut| plan.group_size(cut.group)).product();
                 let entry = held.entry(param.name.clone()).or_insert((whole, 0, cutting, wholes));
                 entry.1 += param.elements();
                 prop_assert_eq!(entry.2, cutting);

@@ -54,7 +54,7 @@ fn ranges(starts: Vec<u64>, size: u64) -> Vec<(u64, u64)> {
 }
 
 fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let mut params: Vec<(Placed, u64)> = Vec::new();
     for unit in units_of_stage(plan, stage) {
         for placed in unit.params {

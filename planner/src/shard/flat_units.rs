@@ -10,7 +10,7 @@ use super::fsdp::{
     CarriedOut, CarriedUnit, CopyOut, Holder, Origins, OwnPart, Placed, Section, Slots, UnitKind, Weights,
     boxes, holder_of, own_part, padding_of, pieces, sections, unknown, unlike_over_tp,
 };
-use super::megatron_fsdp::{Flat, buffer, doubled, flats, outer};
+use super::megatron_fsdp::{Flat, buffer, flats, outer, persistent_pairs, shards};
 use super::{BufferShard, ParamShard, RankShards, Strategy};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
@@ -93,8 +93,8 @@ struct FlatUnit {
     flat: Flat,
     section: Section,
     kept: Vec<Kept>,
-    /// Whether it is one of those that persistent buffers are for.
-    doubled: bool,
+    /// Which of the persistent pairs of buffers serves it.
+    persistent: Option<usize>,
 }
 
 fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<FlatUnit>, String> {
@@ -107,10 +107,12 @@ fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<Fl
     let number = |name: &str| numbers.get(name).copied().ok_or_else(|| unknown(name));
     let flats = flats(plan, mesh, &slots, stage);
     let units: Vec<_> = flats.iter().map(|flat| flat.unit.clone()).collect();
-    let doubled = doubled(&flats).filter(|_| plan.layout.fsdp.double_buffer);
+    let pairs =
+        persistent_pairs(&flats).into_iter().map(|pair| pair.filter(|_| plan.layout.fsdp.double_buffer));
+    let pairs: Vec<Option<usize>> = pairs.collect();
     let mut found = Vec::new();
     let mut placed_in_all = 0;
-    for (flat, section) in flats.into_iter().zip(sections(&units)) {
+    for ((flat, section), persistent) in flats.into_iter().zip(sections(&units)).zip(pairs) {
         let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
         let mut real = 0;
         for placed in &flat.unit.params {
@@ -131,8 +133,7 @@ fn flat_units_of(plan: &Plan, mesh: &Mesh, native: &RankShards) -> Result<Vec<Fl
             ));
         }
         placed_in_all += kept.len();
-        let doubled = flat.unit.kind != UnitKind::Root && Some(flat.elements) == doubled;
-        found.push(FlatUnit { flat, section, kept, doubled });
+        found.push(FlatUnit { flat, section, kept, persistent });
     }
     if placed_in_all != native.params.len() {
         let missing = native.params.len() - placed_in_all;
@@ -185,11 +186,19 @@ fn see(
 
 /// The buffer of a unit on a rank that keeps parts of its own in these groups.
 fn buffer_of(plan: &Plan, mesh: &Mesh, unit: &FlatUnit, rank: u64) -> BufferShard {
-    let slots = Slots::of(mesh, rank);
-    let mut found = buffer(plan, mesh, std::slice::from_ref(&unit.flat), slots.shard);
-    found.group = match plan.layout.fsdp.strategy {
-        Strategy::NoShard => GroupKind::DpCp,
-        _ => GroupKind::DpShardCp,
+    let (slots, expert) = (Slots::of(mesh, rank), unit.flat.is_of_experts());
+    let mut found = buffer(plan, mesh, std::slice::from_ref(&unit.flat), expert, &slots);
+    // What is not split is all replicas': experts can have one rank in each.
+    let whole = match plan.layout.fsdp.strategy {
+        Strategy::NoShard => true,
+        Strategy::Optim => shards(plan, mesh, expert) == 1,
+        Strategy::OptimGrads | Strategy::OptimGradsParams => false,
+    };
+    found.group = match (whole, expert) {
+        (true, false) => GroupKind::DpCp,
+        (true, true) => GroupKind::Edp,
+        (false, false) => GroupKind::DpShardCp,
+        (false, true) => GroupKind::EpShard,
     };
     if outer(plan, mesh) > 1 {
         // Shards are split again: each replica keeps state of a part.
@@ -207,7 +216,7 @@ fn buffer_of(plan: &Plan, mesh: &Mesh, unit: &FlatUnit, rank: u64) -> BufferShar
 /// # Errors
 /// One sentence that names the parameter.
 pub fn check_units(plan: &Plan, native: &Plan) -> Result<(), String> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     for tp in unlike_over_tp(&mesh) {
         flat_units_of(plan, &mesh, &native.rank_shards(tp))?;
     }
@@ -229,7 +238,7 @@ pub struct UnitBuffers {
 /// # Errors
 /// One sentence that names the parameter, where the two don't go together.
 pub fn unit_buffers(plan: &Plan, native: &RankShards) -> Result<UnitBuffers, String> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let mut shards = RankShards { buffers: Vec::new(), ..native.clone() };
     let mut computed_from = vec![0; shards.params.len()];
     for unit in flat_units_of(plan, &mesh, native)?.iter().filter(|unit| !unit.kept.is_empty()) {
@@ -251,13 +260,18 @@ pub fn unit_buffers(plan: &Plan, native: &RankShards) -> Result<UnitBuffers, Str
 /// # Errors
 /// One sentence that names the parameter, where the two don't go together.
 pub fn flat_units(plan: &Plan, native: &RankShards) -> Result<CarriedOut, String> {
-    let mesh = Mesh::of(&plan.layout);
-    let (members, slot) = (mesh.dp_shard * mesh.cp, Slots::of(&mesh, native.rank).shard);
+    let mesh = plan.mesh();
+    let slots = Slots::of(&mesh, native.rank);
     let gathers = plan.layout.fsdp.strategy == Strategy::OptimGradsParams;
     let mut found = CarriedOut { units: Vec::new(), parts: Vec::new(), buffers: Vec::new() };
     for unit in flat_units_of(plan, &mesh, native)?.iter().filter(|unit| !unit.kept.is_empty()) {
         let number = found.buffers.len();
         let buffer = buffer_of(plan, &mesh, unit, native.rank);
+        let (group, slot) = match unit.flat.is_of_experts() {
+            true => (GroupKind::EpShard, slots.ep_shard),
+            false => (GroupKind::DpShardCp, slots.shard),
+        };
+        let members = shards(plan, &mesh, unit.flat.is_of_experts());
         let slice = unit.flat.elements / members;
         // The buffer's first element, and those whose state the rank keeps, counted in the unit.
         let base = if gathers { slot * slice } else { 0 };
@@ -287,7 +301,7 @@ pub fn flat_units(plan: &Plan, native: &RankShards) -> Result<CarriedOut, String
         found.units.push(CarriedUnit {
             section: unit.section,
             reshard: unit.flat.unit.kind != UnitKind::Root,
-            group: GroupKind::DpShardCp,
+            group,
             replicas: None,
             buffer: number,
             start: 0,
@@ -297,7 +311,7 @@ pub fn flat_units(plan: &Plan, native: &RankShards) -> Result<CarriedOut, String
             copies: unit.kept.iter().map(copy).collect(),
             has_padding: false,
             weights: if gathers { Weights::Gathered } else { Weights::Kept },
-            doubled: unit.doubled,
+            persistent: unit.persistent,
         });
         found.buffers.push(buffer);
     }

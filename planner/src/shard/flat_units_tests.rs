@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::fsdp::carried_out_tests::{number, small};
 use super::fsdp::computed_with;
 use super::{BufferShard, ParamShard, Strategy, flat_units, rank_shards, unit_buffers};
-use crate::layout::Mesh;
 use crate::parse_plan;
 use crate::plan::Plan;
 
@@ -52,7 +51,7 @@ fn check(model: &Value, world: u64, layout: &Value) {
         }
         let plan = plan(model, world, &layout);
         let native = Plan::resolve(&computed_with(&plan)).plan.unwrap();
-        let mesh = Mesh::of(&plan.layout);
+        let mesh = plan.mesh();
         let mut kept: BTreeMap<(String, u64), u64> = BTreeMap::new();
         for rank in 0..world {
             let (buffers, parts) = states(&plan, &native, rank);
@@ -66,11 +65,13 @@ fn check(model: &Value, world: u64, layout: &Value) {
             };
             assert_eq!(sums(&buffers), sums(&rank_shards(&plan, rank).buffers), "{strategy}, rank {rank}");
             let place = mesh.place(rank);
-            let first_shard = strategy != "no_shard" || mesh.shard_slot(&place) == 0;
             for (shard, first, elements) in parts {
+                // Of split experts tensor-parallel ranks have their own.
+                let expert = buffers[shard.buffer].expert;
+                let slot = if expert { place.ep_shard } else { mesh.shard_slot(&place) };
                 let alone = (outer || place.dp_replicate == 0)
-                    && first_shard
-                    && (shard.cut_by.is_some() || place.tp == 0);
+                    && (strategy != "no_shard" || slot == 0)
+                    && (expert || shard.cut_by.is_some() || place.tp == 0);
                 for local in first..first + if alone { elements } else { 0 } {
                     *kept.entry((shard.name.clone(), number(&shard, local))).or_default() += 1;
                 }
@@ -121,6 +122,23 @@ fn experts_latent_attention_and_prediction_modules() {
     let latent = small(json!({"mtp_layers": 1, "attention": {"kind": "mla", "heads": 4, "q_lora_rank": 6,
         "kv_lora_rank": 5, "qk_nope_dim": 3, "qk_rope_dim": 2, "v_dim": 4}}));
     check(&latent, 3, &json!({}));
+}
+
+#[test]
+fn experts_over_expert_parallel_ranks() {
+    let moe = json!({"experts": 4, "top_k": 2, "ffn_hidden_size": 7, "shared_ffn_hidden_size": 4});
+    let shared = small(json!({"moe": moe, "mtp_layers": 1}));
+    // Two ranks have the same experts, one has them alone, three share them with padding.
+    check(&shared, 4, &json!({"ep": 2}));
+    check(&shared, 4, &json!({"ep": 4}));
+    check(&shared, 6, &json!({"ep": 2}));
+    check(&shared, 6, &json!({"ep": 2, "dp_replicate": 3}));
+    check(&shared, 8, &json!({"ep": 2, "dp_replicate": 2, "fsdp": {"outer_strategy": "optim"}}));
+    let routed = small(json!({"moe": {"experts": 4, "top_k": 2, "ffn_hidden_size": 7}}));
+    check(&routed, 8, &json!({"tp": 2, "ep": 4}));
+    check(&routed, 8, &json!({"tp": 2, "ep": 2, "dp_replicate": 2}));
+    let mixed = json!({"num_layers": 3, "pattern": [{"count": 1, "mlp": "dense"}, {"count": 2, "mlp": "moe"}], "moe": {"experts": 4, "top_k": 2, "ffn_hidden_size": 8}});
+    check(&small(mixed), 4, &json!({"ep": 2, "cp": 2}));
 }
 
 #[test]

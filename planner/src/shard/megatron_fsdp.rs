@@ -1,7 +1,8 @@
 //! Megatron-FSDP: the parameters of a unit in one flat buffer, cut evenly over the sharding group, each kind of state
-//! as the strategy says.
+//! as the strategy says. Experts that are split over expert-parallel ranks have a buffer of their own in each unit, cut over the
+//! ranks that hold the same ones (Megatron-Core's `mcore_fsdp_adapter.py`; NeMo Automodel has no such ranks).
 
-use super::fsdp::{Placed, Slots, Unit, UnitKind, report, units_of_stage};
+use super::fsdp::{Placed, Section, Slots, Unit, UnitKind, report, sections, units_of_stage};
 use super::{BufferShard, Cut, ParamShard, RankShards, StateShard, StateTypes, Strategy};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
@@ -12,7 +13,7 @@ pub fn is_wrapped(plan: &Plan) -> bool {
     plan.layout.dp > 1
 }
 
-/// The group that shards: inner data and context parallel ranks.
+/// The group that shards all but split experts: inner data and context parallel ranks.
 pub fn sharding_group(plan: &Plan) -> GroupKind {
     if plan.layout.dp_replicate > 1 {
         GroupKind::DpShardCp
@@ -30,6 +31,13 @@ pub(super) struct Flat {
     pub(super) unit: Unit,
 }
 
+impl Flat {
+    /// Whether it is of experts that are split over expert-parallel ranks.
+    pub(super) fn is_of_experts(&self) -> bool {
+        self.unit.kind == UnitKind::Experts
+    }
+}
+
 /// The flat buffers of a rank's units, padded to equal parts where they are cut.
 ///
 /// megatron_fsdp's `build_data_parallel_buffer_index` also begins parameters at multiples of the least common multiple of
@@ -38,17 +46,22 @@ pub(super) struct Flat {
 /// tables, bytes by parameter, leave them out.
 pub(super) fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<Flat> {
     let cut = is_wrapped(plan) && plan.layout.fsdp.strategy != Strategy::NoShard;
-    let parts = if cut { shards(plan, mesh) * outer(plan, mesh) } else { 1 };
     let flat = |unit: Unit| {
         let sum: u64 = unit.params.iter().map(|placed| placed.gathered_elements(mesh, slots)).sum();
+        let expert = unit.kind == UnitKind::Experts;
+        let parts = if cut { shards(plan, mesh, expert) * outer(plan, mesh) } else { 1 };
         Flat { elements: sum.next_multiple_of(parts.max(1)), unit }
     };
     units_of_stage(plan, stage).into_iter().map(flat).collect()
 }
 
-/// Ranks that a buffer is cut over.
-fn shards(plan: &Plan, mesh: &Mesh) -> u64 {
-    if is_wrapped(plan) { mesh.dp_shard * mesh.cp } else { 1 }
+/// Ranks that a buffer is cut over: of split experts, or of all else.
+pub(super) fn shards(plan: &Plan, mesh: &Mesh, expert: bool) -> u64 {
+    match (is_wrapped(plan), expert) {
+        (false, _) => 1,
+        (true, true) => mesh.ep_shard,
+        (true, false) => mesh.dp_shard * mesh.cp,
+    }
 }
 
 /// Replicas that optimizer state is cut over besides.
@@ -56,13 +69,18 @@ pub(super) fn outer(plan: &Plan, mesh: &Mesh) -> u64 {
     if plan.layout.fsdp.outer_optim { mesh.dp_replicate } else { 1 }
 }
 
-pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> BufferShard {
+/// The buffer of a rank with these slots that has these units in it, which are of experts or not.
+pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], expert: bool, slots: &Slots) -> BufferShard {
     let (settings, training) = (&plan.layout.fsdp, &plan.training);
     let whole: u64 = flats.iter().map(|flat| flat.elements).sum();
+    let (group, slot) = match expert {
+        true => (GroupKind::EpShard, slots.ep_shard),
+        false => (sharding_group(plan), slots.shard),
+    };
     let cut = |level: Strategy, parts: u64| {
         if is_wrapped(plan) && settings.strategy >= level { whole.div_ceil(parts.max(1)) } else { whole }
     };
-    let shards = shards(plan, mesh);
+    let shards = shards(plan, mesh, expert);
     let elements = cut(Strategy::OptimGradsParams, shards);
     let gradients = cut(Strategy::OptimGrads, shards);
     let state_elements = cut(Strategy::Optim, shards * outer(plan, mesh));
@@ -89,13 +107,13 @@ pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], slot: u64) -> Buf
     };
     let offset = if state_elements < elements { slot * state_elements } else { 0 };
     BufferShard {
-        expert: false,
+        expert,
         elements,
         weight_dtype: training.dtype,
         low_precision: None,
         grad_dtype,
         gradient_elements: (gradients != elements).then_some(gradients),
-        group: sharding_group(plan),
+        group,
         on_host: false,
         states: vec![StateShard::new(kind, &types, Some(offset), state_elements)],
     }
@@ -106,52 +124,89 @@ pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
     buffers_at(plan, stage, &Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 })
 }
 
-/// Buffers of the first rank of a sharding group of `stage`.
+/// Buffers of the first rank of the sharding groups of `stage`.
 pub fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
-    let mesh = Mesh::of(&plan.layout);
-    vec![buffer(plan, &mesh, &flats(plan, &mesh, slots, stage), 0)]
+    let mesh = plan.mesh();
+    buffers(plan, &mesh, flats(plan, &mesh, slots, stage), &Slots { shard: 0, ep_shard: 0, ..*slots })
+}
+
+/// The buffers of a rank with these slots: of split experts where there are any, behind that of all else.
+fn buffers(plan: &Plan, mesh: &Mesh, flats: Vec<Flat>, slots: &Slots) -> Vec<BufferShard> {
+    let (experts, rest): (Vec<Flat>, Vec<Flat>) = flats.into_iter().partition(Flat::is_of_experts);
+    let kinds = [(rest, false), (experts, true)].into_iter().filter(|(flats, _)| !flats.is_empty());
+    kinds.map(|(flats, expert)| buffer(plan, mesh, &flats, expert, slots)).collect()
+}
+
+/// Units as they are gathered: experts with the layer or module behind them, which they are in.
+fn gathered_at_once(flats: &[Flat]) -> impl Iterator<Item = &[Flat]> {
+    flats.chunk_by(|one, _| one.is_of_experts())
 }
 
 /// Elements of the largest unit but the root, and of all units.
 pub fn unit_sizes(plan: &Plan, stage: u64) -> (u64, u64) {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let flats = flats(plan, &mesh, &slots, stage);
-    let layers = flats.iter().filter(|flat| flat.unit.kind != UnitKind::Root);
-    (layers.map(|flat| flat.elements).max().unwrap_or(0), flats.iter().map(|flat| flat.elements).sum())
+    let is_root = |unit: &[Flat]| unit.iter().any(|flat| flat.unit.kind == UnitKind::Root);
+    let sum = |unit: &[Flat]| unit.iter().map(|flat| flat.elements).sum::<u64>();
+    let layers = gathered_at_once(&flats).filter(|unit| !is_root(unit));
+    (layers.map(sum).max().unwrap_or(0), sum(&flats))
 }
 
-/// Elements of the units of which there are the most alike (all layers of one kind), which persistent buffers are for.
-pub(super) fn doubled(flats: &[Flat]) -> Option<u64> {
-    let mut alike: Vec<(u64, u64)> = Vec::new();
-    for flat in flats.iter().filter(|flat| flat.unit.kind != UnitKind::Root) {
-        match alike.iter_mut().find(|(elements, _)| *elements == flat.elements) {
+/// Elements of the buffers of those units of which there are the most alike (all layers of one kind), which persistent buffers are
+/// for; none where there is no unit but the root.
+fn doubled(flats: &[Flat]) -> Vec<u64> {
+    let mut alike: Vec<(Vec<u64>, u64)> = Vec::new();
+    for unit in gathered_at_once(flats) {
+        if unit.iter().any(|flat| flat.unit.kind == UnitKind::Root) {
+            continue;
+        }
+        let sizes: Vec<u64> = unit.iter().map(|flat| flat.elements).collect();
+        match alike.iter_mut().find(|(known, _)| *known == sizes) {
             Some((_, count)) => *count += 1,
-            None => alike.push((flat.elements, 1)),
+            None => alike.push((sizes, 1)),
         }
     }
-    alike.iter().max_by_key(|(_, count)| *count).map(|(elements, _)| *elements)
+    alike.into_iter().max_by_key(|(_, count)| *count).map(|(sizes, _)| sizes).unwrap_or_default()
 }
 
-/// Bytes of the two persistent pairs of buffers for those units: weights in the compute type, gradients in theirs.
+/// Which of those persistent pairs of buffers serves each unit.
+pub(super) fn persistent_pairs(flats: &[Flat]) -> Vec<Option<usize>> {
+    let sizes = doubled(flats);
+    let of = |unit: &[Flat]| {
+        let is_root = unit.iter().any(|flat| flat.unit.kind == UnitKind::Root);
+        let alike = !is_root && unit.iter().map(|flat| flat.elements).eq(sizes.iter().copied());
+        (0..unit.len()).map(|pair| alike.then_some(pair)).collect::<Vec<_>>()
+    };
+    gathered_at_once(flats).flat_map(of).collect()
+}
+
+/// Bytes of the two persistent pairs of buffers for each of those: weights in the compute type, gradients in theirs.
 pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> u64 {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let each = plan.training.dtype.size() + plan.training.grad_dtype.size();
-    doubled(&flats(plan, &mesh, &slots, stage)).map_or(0, |elements| 2 * elements * each)
+    doubled(&flats(plan, &mesh, &slots, stage)).into_iter().map(|elements| 2 * elements * each).sum()
 }
 
 /// Everything that `rank` keeps from step to step. A slice is a range of the flat buffer of its unit, so where
 /// parameters are cut it is given as a range of the parameter's elements after tensor parallelism.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let slots = Slots::of(&mesh, rank);
     let flats = flats(plan, &mesh, &slots, mesh.place(rank).pp);
     let cut = is_wrapped(plan) && plan.layout.fsdp.strategy == Strategy::OptimGradsParams;
-    let (parts, slot) = if cut { (shards(plan, &mesh), slots.shard) } else { (1, 0) };
     let mut params = Vec::new();
-    let mut kept = 0;
-    for flat in &flats {
+    // Elements of the buffers of all else, and of split experts.
+    let mut kept = [0, 0];
+    let units: Vec<Unit> = flats.iter().map(|flat| flat.unit.clone()).collect();
+    for (flat, section) in flats.iter().zip(sections(&units)) {
+        let number = usize::from(flat.is_of_experts());
+        let (group, slot) = match flat.is_of_experts() {
+            true => (GroupKind::EpShard, slots.ep_shard),
+            false => (sharding_group(plan), slots.shard),
+        };
+        let (parts, slot) = if cut { (shards(plan, &mesh, flat.is_of_experts()), slot) } else { (1, 0) };
         let part = flat.elements / parts;
         let (from, to) = (slot * part, (slot + 1) * part);
         let mut start = 0;
@@ -159,23 +214,30 @@ pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
             let end = start + placed.gathered_elements(&mesh, &slots);
             let (first, last) = (from.clamp(start, end), to.clamp(start, end));
             let mut shard = whole(plan, &mesh, &slots, placed, flat.unit.number);
-            shard.layer = flat.unit.number.filter(|_| flat.unit.kind == UnitKind::Layer);
+            shard.layer = flat.unit.number.filter(|_| matches!(section, Section::Layer(_)));
             if cut {
                 shard.shape = vec![end - start];
                 shard.offset = vec![first - start];
                 shard.local_shape = vec![last - first];
                 shard.unpadded_rows = end - start;
-                shard.cut_by = Some(sharding_group(plan));
-                shard.cuts.push(Cut { group: sharding_group(plan), dim: 0 });
+                shard.cut_by = Some(group);
+                shard.cuts.push(Cut { group, dim: 0 });
             }
-            shard.buffer_offset = kept + (first.max(from) - from).min(part);
+            shard.buffer = number;
+            shard.buffer_offset = kept[number] + (first.max(from) - from).min(part);
             params.push(shard);
             start = end;
         }
-        kept += part;
+        kept[number] += part;
     }
-    let slot = if outer(plan, &mesh) > 1 { mesh.place(rank).dp_replicate } else { slots.shard };
-    let buffers = vec![buffer(plan, &mesh, &flats, slot)];
+    let at = match outer(plan, &mesh) > 1 {
+        // Shards are split again: each replica keeps state of a part.
+        true => {
+            Slots { shard: mesh.place(rank).dp_replicate, ep_shard: mesh.place(rank).dp_replicate, ..slots }
+        }
+        false => slots,
+    };
+    let buffers = buffers(plan, &mesh, flats, &at);
     RankShards { rank, params, buffers, fsdp: Some(report(plan, rank)) }
 }
 

@@ -70,7 +70,7 @@ fn mesh_columns(plan: &Plan, ranks: u64) -> Vec<Column> {
         ("ep_shard", "shard of experts"),
         ("ep", "expert"),
     ];
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     table(ranks, NAMES, |rank| {
         let at = mesh.place(rank);
         [at.pp, at.dp_replicate, at.dp_shard, at.cp, at.tp, at.ep_shard, at.ep]

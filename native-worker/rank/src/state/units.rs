@@ -59,7 +59,7 @@ impl Gather {
 /// Persistent buffers of each kind.
 const DOUBLED: usize = 2;
 
-/// Buffers that stay, for units that are alike (Megatron-FSDP's double buffers).
+/// Buffers that stay, for units that are alike (Megatron-FSDP's double buffers): by number, two of each.
 #[derive(Default)]
 struct Persistent {
     /// For gathered weights: empty while a unit has its memory.
@@ -75,17 +75,25 @@ impl Persistent {
         device: Device,
         tracker: &Tracker,
     ) -> anyhow::Result<Persistent> {
-        let Some(unit) = planned.iter().find(|unit| unit.doubled) else { return Ok(Persistent::default()) };
-        let size = [length(unit.slice * unit.members)?];
-        let both = |kind: Kind| -> anyhow::Result<Vec<Tensor>> {
-            let one = |_| tracker.allocate(Category::Buffers, || Ok(Tensor::f_empty(size, (kind, device))?));
-            (0..DOUBLED).map(one).collect()
-        };
-        let gathers = unit.weights == Weights::Gathered;
-        Ok(Persistent {
-            weights: if gathers { both(compute)? } else { Vec::new() },
-            gradients: both(reduce)?,
-        })
+        let mut found = Persistent::default();
+        let of = |number: usize| planned.iter().find(|unit| unit.persistent == Some(number));
+        for unit in (0..).map_while(of) {
+            let size = [length(unit.slice * unit.members)?];
+            let one =
+                |kind| tracker.allocate(Category::Buffers, || Ok(Tensor::f_empty(size, (kind, device))?));
+            for _ in 0..DOUBLED {
+                if unit.weights == Weights::Gathered {
+                    found.weights.push(one(compute)?);
+                }
+                found.gradients.push(one(reduce)?);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The places of the two of a number.
+    fn places(number: usize) -> std::ops::Range<usize> {
+        DOUBLED * number..DOUBLED * (number + 1)
     }
 }
 
@@ -110,9 +118,9 @@ struct Now {
     waiting: Vec<Option<Tensor>>,
     /// Whether gradients are reduced behind this backward.
     reduces: bool,
-    /// Which of the persistent buffers each unit has, and which input of a reduction is next.
+    /// Which of the persistent buffers each unit has, and which input of a reduction is next of each number.
     lent: Vec<Option<usize>>,
-    turn: usize,
+    turns: Vec<usize>,
     /// What was there at each moment, where somebody wants to know.
     watched: Option<Vec<(At, [u64; 4])>>,
 }
@@ -208,6 +216,7 @@ impl Units {
             gathered: units.iter().map(|unit: &Unit| unit.planned.weights == Weights::Kept).collect(),
             reduced: vec![false; units.len()],
             lent: vec![None; units.len()],
+            turns: vec![0; persistent.gradients.len() / DOUBLED],
             open: vec![0; sections.len()],
             fresh: wholes.iter().map(|_| None).collect(),
             waiting: wholes.iter().map(|_| None).collect(),
@@ -559,7 +568,8 @@ impl Units {
     fn fill(&self, number: usize) -> anyhow::Result<()> {
         let (unit, now) = (&self.units[number], &mut *self.now.borrow_mut());
         let free = |place: &usize| now.lent.iter().all(|lent| *lent != Some(*place));
-        let found = (0..self.persistent.weights.len()).filter(|_| unit.planned.doubled).find(free);
+        let places = unit.planned.persistent.filter(|_| !self.persistent.weights.is_empty());
+        let found = places.and_then(|number| Persistent::places(number).find(free));
         let Some(place) = found else { return sys::fill_storage(&unit.storage, unit.bytes) };
         now.lent[number] = Some(place);
         sys::swap_storage(&self.persistent.weights[place], &unit.storage)

@@ -165,9 +165,9 @@ struct Step<'u> {
     ahead: Option<usize>,
     copied: Wide,
     gradients: Vec<[Gradients; 3]>,
-    /// Which units have one of the persistent buffers of gathered weights, and how many nobody has.
+    /// Which units have one of the persistent buffers of gathered weights, and how many of each number nobody has.
     lent: Vec<bool>,
-    free: u64,
+    free: Vec<u64>,
     /// Bytes of persistent inputs of reductions.
     persistent: Wide,
     alive: Alive,
@@ -178,14 +178,20 @@ const DOUBLED: u64 = 2;
 
 /// Bytes of persistent buffers, there throughout: of gathered weights and of inputs of reductions.
 pub fn persistent(units: &[Gathered], handling: &Handling) -> Alive {
-    let Some(unit) = units.iter().find(|unit| unit.doubled) else { return Alive::default() };
-    let of = |size: u64| Wide::from(DOUBLED) * Wide::from(size) * unit.whole;
-    let gathers = unit.weights == Weights::Gathered;
-    Alive {
-        gathered: if gathers { of(handling.compute.size()) } else { Wide::ZERO },
-        reducing: of(handling.reduce.size()),
-        ..Alive::default()
+    let mut alive = Alive::default();
+    for unit in pairs(units) {
+        let of = |size: u64| Wide::from(DOUBLED) * Wide::from(size) * unit.whole;
+        if unit.weights == Weights::Gathered {
+            alive.gathered += of(handling.compute.size());
+        }
+        alive.reducing += of(handling.reduce.size());
     }
+    alive
+}
+
+/// The first unit of each number of persistent buffers.
+fn pairs(units: &[Gathered]) -> impl Iterator<Item = &Gathered> {
+    (0..).map_while(|pair| units.iter().find(|unit| unit.persistent == Some(pair)))
 }
 
 impl<'u> Step<'u> {
@@ -201,7 +207,9 @@ impl<'u> Step<'u> {
         Step {
             units,
             lent: vec![false; units.len()],
-            free: if alive.gathered > Wide::ZERO { DOUBLED } else { 0 },
+            free: pairs(units)
+                .map(|unit| if unit.weights == Weights::Gathered { DOUBLED } else { 0 })
+                .collect(),
             persistent: alive.reducing,
             compute: Wide::from(handling.compute.size()),
             reduce: Wide::from(handling.reduce.size()),
@@ -239,20 +247,29 @@ impl<'u> Step<'u> {
 
     /// A unit gets memory for its parameters: a persistent buffer, where there is one for it.
     fn fill(&mut self, unit: usize) {
-        if self.units[unit].doubled && self.free > 0 {
-            self.free -= 1;
-            self.lent[unit] = true;
-        } else {
-            self.alive.gathered += self.compute * self.units[unit].whole;
+        match self.free_for(unit) {
+            Some(free) if *free > 0 => {
+                *free -= 1;
+                self.lent[unit] = true;
+            }
+            _ => self.alive.gathered += self.compute * self.units[unit].whole,
         }
     }
 
     fn empty(&mut self, unit: usize) {
-        if std::mem::take(&mut self.lent[unit]) {
-            self.free += 1;
-        } else {
-            self.alive.gathered -= self.compute * self.units[unit].whole;
+        match std::mem::take(&mut self.lent[unit]) {
+            true => {
+                if let Some(free) = self.free_for(unit) {
+                    *free += 1;
+                }
+            }
+            false => self.alive.gathered -= self.compute * self.units[unit].whole,
         }
+    }
+
+    /// How many of the persistent buffers that serve a unit nobody has.
+    fn free_for(&mut self, unit: usize) -> Option<&mut u64> {
+        self.units[unit].persistent.and_then(|pair| self.free.get_mut(pair))
     }
 
     /// A section's units are gathered, before they are copied out.
@@ -474,7 +491,7 @@ impl<'u> Step<'u> {
         if !reduces {
             return;
         }
-        let own = if unit.doubled { Wide::ZERO } else { self.reduce * unit.whole };
+        let own = if unit.persistent.is_some() { Wide::ZERO } else { self.reduce * unit.whole };
         let input = self.persistent + own;
         self.alive.reducing = input;
         tell(Event::At(At::Reducing(unit.section)), self.alive);

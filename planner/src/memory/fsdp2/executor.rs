@@ -5,7 +5,7 @@ use super::alive::{Alive, At, Compute, Event, persistent, step};
 use super::gathered::Gathered;
 use super::layer::{TorchLayer, mtp_module};
 use super::walk::Moment;
-use crate::layout::{Chunk, Mesh, chunks_of_stage};
+use crate::layout::{Chunk, chunks_of_stage};
 use crate::memory::head::{HeadBytes, head};
 use crate::memory::moe::routed_tokens;
 use crate::memory::native;
@@ -95,7 +95,7 @@ struct Walk<'a> {
 
 /// Elements of the largest part of a parameter that a rank of FSDP2 keeps.
 pub fn updated_at_once(plan: &Plan, units: &[Gathered]) -> Wide {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let members = Wide::from(mesh.dp_shard * mesh.cp).max(Wide::of(1));
     units.iter().map(|unit| unit.largest).max().unwrap_or(Wide::ZERO).div_ceil(members)
 }

@@ -37,8 +37,8 @@ pub struct Gathered {
     pub members: u64,
     /// Where its parameters are computed with.
     pub weights: Weights,
-    /// Whether persistent buffers serve it.
-    pub doubled: bool,
+    /// The number of the persistent buffers that serve it.
+    pub persistent: Option<usize>,
 }
 
 /// Elements of a unit's parameters as the worker computes with them: of what the plan cuts over tensor-parallel ranks by other rules
@@ -76,7 +76,7 @@ impl Computed {
 impl Gathered {
     /// The units of a stage, in the order in which it wraps them.
     pub fn of_stage(plan: &Plan, stage: u64) -> Vec<Gathered> {
-        let mesh = Mesh::of(&plan.layout);
+        let mesh = plan.mesh();
         let units = units_of_stage(plan, stage);
         let with = |(unit, section): (&Unit, Section)| Gathered::of(&mesh, unit, section);
         let mut found: Vec<Gathered> = units.iter().zip(sections(&units)).map(with).collect();
@@ -106,7 +106,7 @@ impl Gathered {
             computed: Computed::default(),
             members: if expert { mesh.ep_shard } else { mesh.dp_shard * mesh.cp },
             weights: Weights::CopiedOut,
-            doubled: false,
+            persistent: None,
         };
         for placed in &unit.params {
             let buffer = Wide::from(placed.gather_buffer(mesh, &slots));
@@ -150,7 +150,7 @@ impl Gathered {
                 computed,
                 members: unit.members,
                 weights: unit.weights,
-                doubled: unit.doubled,
+                persistent: unit.persistent,
             }
         };
         let updated = carried.parts.iter().map(|part| part.shard.elements()).max().unwrap_or(0);

@@ -94,8 +94,9 @@ pub struct CarriedUnit {
     pub has_padding: bool,
     /// Where they are computed with.
     pub weights: Weights,
-    /// Whether two persistent pairs of buffers serve it and those like it: for weights that are gathered, and for inputs of reductions.
-    pub doubled: bool,
+    /// The number of the two persistent pairs of buffers that serve it and those like it: for weights that are gathered, and for
+    /// inputs of reductions.
+    pub persistent: Option<usize>,
 }
 
 /// Everything that a rank keeps and gathers.
@@ -135,7 +136,7 @@ pub fn computed_with(plan: &Plan) -> PlanFile {
 
 /// The groups of a run: runtime native's, and those that units are split over and copied to.
 pub fn groups(plan: &Plan, native: &Plan) -> Vec<Group> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let kinds = [GroupKind::DpReplicate, GroupKind::DpShardCp, GroupKind::EpShard];
     native.groups().into_iter().chain(kinds.into_iter().flat_map(|kind| mesh.groups(kind))).collect()
 }
@@ -146,7 +147,7 @@ pub fn groups(plan: &Plan, native: &Plan) -> Vec<Group> {
 /// # Errors
 /// One sentence that names the parameter.
 pub fn carried_out(plan: &Plan, native: &RankShards) -> Result<CarriedOut, String> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     over(plan, native, &mesh, &Slots::of(&mesh, native.rank))
 }
 
@@ -161,7 +162,7 @@ pub(in crate::shard) fn unlike_over_tp(mesh: &Mesh) -> impl Iterator<Item = u64>
 /// # Errors
 /// One sentence that names the parameter.
 pub fn check_carried_out(plan: &Plan, native: &Plan) -> Result<(), String> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     // As if all that is sharded were one rank's.
     let one = Mesh { dp_replicate: 1, dp_shard: 1, cp: 1, ep_shard: 1, ..mesh };
     for stage in 0..mesh.pp {
@@ -175,7 +176,7 @@ pub fn check_carried_out(plan: &Plan, native: &Plan) -> Result<(), String> {
 }
 
 fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<CarriedOut, String> {
-    let (slots, stage) = (*own, Mesh::of(&plan.layout).place(native.rank).pp);
+    let (slots, stage) = (*own, plan.mesh().place(native.rank).pp);
     let numbers: BTreeMap<&str, usize> = crate::order::map(
         native.params.iter().enumerate().map(|(number, shard)| (shard.name.as_str(), number)),
     );
@@ -255,7 +256,7 @@ fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<Ca
             copies,
             has_padding: false,
             weights: Weights::CopiedOut,
-            doubled: false,
+            persistent: None,
         });
     }
     for (shard, covered) in native.params.iter().zip(covered) {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::{CarriedOut, carried_out, computed_with};
-use crate::layout::Mesh;
 use crate::parse_plan;
 use crate::plan::Plan;
 use crate::shard::{ParamShard, RankShards, rank_shards};
@@ -69,7 +68,7 @@ fn elements(extent: &[u64]) -> impl Iterator<Item = Vec<u64>> + use<> {
 #[track_caller]
 fn check(model: Value, world: u64, layout: Value) {
     let plan = plan(&model, world, &layout);
-    let (native, mesh) = (native(&plan), Mesh::of(&plan.layout));
+    let (native, mesh) = (native(&plan), plan.mesh());
     let shards: Vec<RankShards> = (0..world).map(|rank| native.rank_shards(rank)).collect();
     let carried: Vec<CarriedOut> = shards.iter().map(|shards| carried_out(&plan, shards).unwrap()).collect();
     for rank in 0..world {

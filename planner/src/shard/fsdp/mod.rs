@@ -63,7 +63,7 @@ pub fn module_paths(plan: &Plan) -> Vec<String> {
 
 /// Families of everything that a rank of `stage` holds, with the slices of the fullest rank.
 pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let first = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let mut kinds: Vec<(Block, Vec<Placed>, u64)> = Vec::new();
     for (block, _, params) in placed_blocks(plan, stage) {
@@ -155,14 +155,14 @@ pub(super) fn buffers_of(
 
 /// Buffers of a rank of `stage` with these slots.
 pub fn buffers_at(plan: &Plan, stage: u64, slots: &Slots) -> Vec<BufferShard> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let all: Vec<Placed> = placed_blocks(plan, stage).into_iter().flat_map(|(_, _, params)| params).collect();
     buffers(plan, &mesh, slots, all.iter().map(|placed| (placed, 1)))
 }
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let slots = Slots::of(&mesh, rank);
     let stage = mesh.place(rank).pp;
     let blocks = placed_blocks(plan, stage);

@@ -118,9 +118,9 @@ impl Placed {
         self.padded_elements(mesh, slots) * parts
     }
 
-    /// Whether routed experts' own sharding group cuts it.
+    /// Whether expert parallelism cuts it, so that experts' own sharding group shards it.
     pub fn is_expert_sharded(&self) -> bool {
-        self.cuts.iter().any(|&(group, _)| group == GroupKind::EpShard)
+        self.cuts.iter().any(|&(group, _)| group == GroupKind::Ep)
     }
 }
 
@@ -213,13 +213,19 @@ fn place_one(
         let dim = style_of(tp_plan, &module).and_then(|style| style.cut(dims, embedding));
         cuts.extend(dim.filter(|&dim| dim < dims).map(|dim| (GroupKind::Tp, dim)));
     }
+    if dims == 0 {
+        return Placed { parameter, cuts };
+    }
+    let split = expert && mesh.ep > 1;
+    if split {
+        cuts.push((GroupKind::Ep, 0));
+    }
     // Megatron-FSDP cuts the flat buffer of a unit, not each parameter.
-    if plan.runtime == Runtime::MegatronFsdp || dims == 0 {
+    if plan.runtime == Runtime::MegatronFsdp {
         return Placed { parameter, cuts };
     }
     let shards = mesh.dp_shard * mesh.cp;
-    if expert && mesh.ep > 1 {
-        cuts.push((GroupKind::Ep, 0));
+    if split {
         cuts.push((GroupKind::EpShard, usize::from(dims > 1)));
     } else {
         // More ranks than experts: whole rows of the next dim instead of ranks without any (torchtitan).

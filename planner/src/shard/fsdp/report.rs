@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::place::Slots;
 use super::units::{UnitKind, units_of_stage};
-use crate::layout::Mesh;
 use crate::plan::Plan;
 use crate::units::Dtype;
 use crate::wire::{Granularity, Runtime};
@@ -74,7 +73,7 @@ fn checkpointed(plan: &Plan) -> Vec<&'static str> {
 
 /// The report of one rank.
 pub fn report(plan: &Plan, rank: u64) -> FsdpReport {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let (stage, slots) = (mesh.place(rank).pp, Slots::of(&mesh, rank));
     let mut units: Vec<UnitReport> = Vec::new();
     for unit in units_of_stage(plan, stage) {
@@ -126,7 +125,7 @@ pub fn report(plan: &Plan, rank: u64) -> FsdpReport {
 
 /// Bytes of the parameters of a rank while all units are gathered for inference; the shards stay besides.
 pub fn unsharded_bytes(plan: &Plan, rank: u64) -> u64 {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let (stage, slots) = (mesh.place(rank).pp, Slots::of(&mesh, rank));
     let units = units_of_stage(plan, stage);
     let params = units.iter().flat_map(|unit| &unit.params);

@@ -203,10 +203,11 @@ fn rules_of_the_mesh() {
     }
     let found = answer("llama-3-8b", "fsdp2", 16, json!({"tp": 16}));
     assert!(found.findings[0].message.starts_with("8 key-value heads"), "{:?}", found.findings[0]);
-    for (field, layout) in [("layout.pp", json!({"pp": 2})), ("layout.ep", json!({"ep": 2}))] {
-        let found = errors(&answer("tiny-moe", "megatron_fsdp", 8, layout));
-        assert_eq!(found, [format!("{field}: [1]")]);
-    }
+    let refused = |layout| errors(&answer("tiny-moe", "megatron_fsdp", 8, layout));
+    assert_eq!(refused(json!({"pp": 2})), ["layout.pp: [1]"]);
+    // Experts are split within a replica.
+    assert_eq!(refused(json!({"ep": 4})), Vec::<String>::new());
+    assert_eq!(refused(json!({"ep": 4, "dp_replicate": 4})), ["layout.ep: [2,1]"]);
 }
 
 #[test]

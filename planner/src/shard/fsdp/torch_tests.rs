@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::layout::{GroupKind, Mesh};
+use crate::layout::GroupKind;
 use crate::plan::{Plan, parse_plan};
 use crate::shard::fsdp::{Slots, placed_blocks};
 
@@ -18,7 +18,7 @@ fn numbers(value: &Value) -> Vec<u64> {
 
 /// Allocated elements of each parameter of a rank, by name.
 fn allocated(plan: &Plan, rank: u64) -> BTreeMap<String, u64> {
-    let mesh = Mesh::of(&plan.layout);
+    let mesh = plan.mesh();
     let slots = Slots::of(&mesh, rank);
     let blocks = placed_blocks(plan, mesh.place(rank).pp);
     let named = blocks.iter().flat_map(|(_, number, params)| params.iter().map(move |one| (number, one)));

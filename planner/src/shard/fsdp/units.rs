@@ -78,7 +78,7 @@ fn cache(plan: &Plan) -> Cache<'_> {
     let tp_plan = effective(plan);
     let number = |name: &str| name.parse::<u64>().is_ok();
     let numbered = tp_plan.iter().any(|(pattern, _)| pattern.split('.').any(number));
-    Cache { plan, mesh: Mesh::of(&plan.layout), tp_plan, numbered, known: Vec::new() }
+    Cache { plan, mesh: plan.mesh(), tp_plan, numbered, known: Vec::new() }
 }
 
 /// The parameters of a stage block by block, in the order of the forward pass.

@@ -5,7 +5,7 @@ use planner::shard::fsdp::CopyOut;
 use tch::Tensor;
 
 use super::super::{Buffer, length, view};
-use super::{Unit, Units, strided};
+use super::{DOUBLED, Persistent, Unit, Units, strided};
 use crate::collectives::{Collectives, Reduce};
 
 impl Units {
@@ -55,7 +55,7 @@ impl Units {
         let complete = copied == planned.slice * planned.members && gradients.iter().all(Option::is_some);
         // The input of the reduction before is freed first.
         self.now.borrow_mut().reducing.clear();
-        let mut input = match self.next_input(planned.doubled) {
+        let mut input = match self.next_input(planned.persistent) {
             Some(input) => input,
             None => Tensor::f_empty(size, form)?,
         };
@@ -77,14 +77,12 @@ impl Units {
     }
 
     /// The next persistent input of a reduction, for units that have them.
-    fn next_input(&self, doubled: bool) -> Option<Tensor> {
-        let inputs = &self.persistent.gradients;
-        if !doubled || inputs.is_empty() {
-            return None;
-        }
-        let turn = &mut self.now.borrow_mut().turn;
-        *turn = (*turn + 1) % inputs.len();
-        inputs.get(*turn).map(Tensor::shallow_clone)
+    fn next_input(&self, number: Option<usize>) -> Option<Tensor> {
+        let turn = &mut self.now.borrow_mut().turns;
+        let turn = turn.get_mut(number?)?;
+        *turn = (*turn + 1) % DOUBLED;
+        let place = Persistent::places(number?).nth(*turn)?;
+        self.persistent.gradients.get(place).map(Tensor::shallow_clone)
     }
 
     fn reduce(

@@ -34,6 +34,15 @@ const OUTER: &[&str] = &["layout.fsdp.outer_strategy=optim"];
 const DOUBLED: &[&str] = &["layout.fsdp.double_buffer=true"];
 const DOUBLED_AGAIN: &[&str] = &["layout.fsdp.double_buffer=true", "training.recompute.granularity=full"];
 const ROUTED_ALONE: &[&str] = &["model.architecture.moe.shared_ffn_hidden_size=0"];
+const EP_2: &[&str] = &["layout.ep=2"];
+const EP_4: &[&str] = &["layout.ep=4"];
+const EP_2_OUTER: &[&str] = &["layout.ep=2", "layout.fsdp.outer_strategy=optim"];
+const EP_2_DOUBLED: &[&str] =
+    &["layout.ep=2", "layout.fsdp.double_buffer=true", "training.recompute.granularity=full"];
+const EP_2_PREDICTING: &[&str] =
+    &["layout.ep=2", "model.architecture.mtp_layers=1", "layout.fsdp.double_buffer=true"];
+const EP_2_ROUTED_ALONE: &[&str] = &["layout.ep=2", "model.architecture.moe.shared_ffn_hidden_size=0"];
+const EP_4_ROUTED_ALONE: &[&str] = &["layout.ep=4", "model.architecture.moe.shared_ffn_hidden_size=0"];
 /// A plan that cuts embedding and output layer, which Megatron-FSDP's own keeps whole.
 const ENDS_CUT: &[&str] = &[
     "layout.tp_plan={\"model.embed_tokens\":\"rowwise\",\"lm_head\":\"colwise\",\"model.layers.*.self_attn.q_proj\":\"colwise\",\
@@ -147,4 +156,24 @@ pub const CASES: &[Case] = &[
     Case { tp: 2, replicas: 2, also: OUTER, ..PARAMS },
     Case { tp: 2, also: ENDS_CUT, ..OPTIM },
     Case { tp: 2, also: ENDS_CUT, ..PARAMS },
+    // Experts are split over expert-parallel ranks: two ranks have the same ones, one alone, one in each replica, three with padding.
+    Case { model: Model::Experts, shards: 4, also: EP_2, ..NO_SHARD },
+    Case { model: Model::Experts, shards: 4, also: EP_2, ..OPTIM },
+    Case { model: Model::Experts, shards: 4, also: EP_4, ..OPTIM },
+    Case { model: Model::Experts, replicas: 2, also: EP_2, ..OPTIM },
+    Case { model: Model::Experts, shards: 4, micro: 2, also: EP_2, ..GRADS },
+    Case { model: Model::Experts, replicas: 2, micro: 2, also: EP_2, ..GRADS },
+    Case { model: Model::Experts, shards: 4, also: EP_2, ..PARAMS },
+    Case { model: Model::Experts, shards: 4, micro: 2, also: EP_4, ..PARAMS },
+    Case { model: Model::Experts, shards: 6, also: EP_2, ..PARAMS },
+    Case { model: Model::Experts, cp: 2, also: EP_2, ..PARAMS },
+    Case { model: Model::Experts, replicas: 2, also: EP_2, ..PARAMS },
+    Case { model: Model::Experts, replicas: 2, shards: 4, also: EP_2_OUTER, ..PARAMS },
+    Case { model: Model::Experts, replicas: 2, also: EP_2_OUTER, ..PARAMS },
+    Case { model: Model::Experts, also: EP_2_DOUBLED, ..PARAMS },
+    Case { model: Model::Experts, shards: 4, also: EP_2_PREDICTING, ..PARAMS },
+    Case { model: Model::Experts, shards: 4, also: EP_2_PREDICTING, ..GRADS },
+    Case { tp: 2, model: Model::Experts, also: EP_2_ROUTED_ALONE, ..PARAMS },
+    Case { tp: 2, model: Model::Experts, also: EP_4_ROUTED_ALONE, ..PARAMS },
+    Case { tp: 2, model: Model::Experts, also: EP_2_ROUTED_ALONE, ..OPTIM },
 ];

@@ -158,13 +158,19 @@ pub(super) const FSDP: &[Row] = &[
         "llama-3-8b",
         r#"{"runtime":"megatron_fsdp","layout":{"pp":2}}"#,
         "layout.pp",
-        "the mesh of Megatron-FSDP is dp, cp, tp",
+        "the mesh of Megatron-FSDP is dp, cp, tp, and ep for experts (Megatron-Core mcore_fsdp_adapter)",
     ),
     (
         "mixtral-8x7b",
-        r#"{"runtime":"megatron_fsdp","layout":{"ep":2}}"#,
+        r#"{"runtime":"megatron_fsdp","software":{"framework":"automodel 0.7"},"layout":{"ep":2}}"#,
         "layout.ep",
-        "the mesh of Megatron-FSDP is dp, cp, tp",
+        "the mesh of Megatron-FSDP is dp, cp, tp (NeMo Automodel)",
+    ),
+    (
+        "mixtral-8x7b",
+        r#"{"runtime":"megatron_fsdp","cluster":{"nodes":3},"layout":{"dp_replicate":3,"ep":3}}"#,
+        "layout.ep",
+        "ep divides dp x cp x tp, and the experts (NeMo Automodel)",
     ),
     (
         "llama-3-8b",
