@@ -13,6 +13,10 @@ use crate::WouldRepeat;
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::state::{Kept, State};
 
+/// Elements of gradients that are summed over one group at once: smaller ones are copied together, larger ones are summed where they
+/// are.
+const JOINED: u64 = 1 << 16;
+
 pub(super) fn not_finite(what: &str, value: f64, step: u64, rank: u64) -> WouldRepeat {
     WouldRepeat(format!(
         "the {what} is {value} in step {step} on rank {rank}; lower run.lr or look at the data"
@@ -124,18 +128,38 @@ impl<'a> Reduction<'a> {
         for kind in groups {
             let group = self.world.mine(kind)?;
             let partial = state.parameters.iter().filter(|parameter| over(&parameter.shard) == Some(kind));
-            let mut slices = Vec::new();
+            let (mut small, mut elements) = (Vec::new(), 0);
             for parameter in partial {
-                slices.push(state.kept_gradient(parameter)?);
+                let mut slice = state.kept_gradient(parameter)?;
+                let length = slice.numel() as u64;
+                if length >= JOINED {
+                    self.world.all_reduce(group, Reduce::Sum, &mut slice)?;
+                    continue;
+                }
+                if elements + length > JOINED {
+                    self.sum_joined(group, std::mem::take(&mut small))?;
+                    elements = 0;
+                }
+                elements += length;
+                small.push(slice);
             }
-            let mut joined = Tensor::f_cat(&slices, 0)?;
-            self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
-            let mut start = 0;
-            for slice in &mut slices {
-                let length = slice.numel() as i64;
-                slice.f_copy_(&joined.f_narrow(0, start, length)?)?;
-                start += length;
-            }
+            self.sum_joined(group, small)?;
+        }
+        Ok(())
+    }
+
+    /// Sums several gradients at once.
+    fn sum_joined(&self, group: GroupId, mut slices: Vec<Tensor>) -> anyhow::Result<()> {
+        if slices.is_empty() {
+            return Ok(());
+        }
+        let mut joined = Tensor::f_cat(&slices, 0)?;
+        self.world.all_reduce(group, Reduce::Sum, &mut joined)?;
+        let mut start = 0;
+        for slice in &mut slices {
+            let length = slice.numel() as i64;
+            slice.f_copy_(&joined.f_narrow(0, start, length)?)?;
+            start += length;
         }
         Ok(())
     }
