@@ -3,6 +3,7 @@
 use crate::model::{Attention, QkNorm};
 use crate::wire::CpKind;
 
+use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::{Kernel, Setting};
 use crate::units::Wide;
@@ -31,6 +32,9 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             let qkv = size * full * (query * dim + kv * (dim + value));
             let norm = match qk_norm {
                 QkNorm::None => Wide::ZERO,
+                kind if at.plan.is_computed_by_the_worker() => {
+                    native::head_norms(at, kind, [query, kv], [dim, value])
+                }
                 QkNorm::PerHead | QkNorm::Full | QkNorm::Plain => (size * dim + 4) * full * (query + kv),
                 QkNorm::PerHeadLayer | QkNorm::EachHead => (size * dim + 8) * full * (query + kv),
             };

@@ -72,6 +72,17 @@ fn distinct_tokens(at: &Setting<'_>) -> Wide {
     at.local * share.min(Wide::from(moe.top_k) * LOAD_PARTS) / LOAD_PARTS
 }
 
+/// The most of the executor's backward of a mixture over what is saved, where gradients of weights stay until all of their unit are
+/// there, or are added to others at once.
+pub fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
+    let Some(moe) = &at.plan.model.moe else { return Wide::ZERO };
+    let stream = moe.latent_size.map_or(at.hidden, Wide::from);
+    let width = Wide::from(moe.ffn_hidden_size) / Wide::from(at.plan.layout.etp);
+    let shared = Wide::from(moe.shared_ffn_hidden_size) / at.tp;
+    let routed = native::experts_backward(at, routed_tokens(at), stream, width, (shared, stay));
+    if shared == Wide::ZERO { routed } else { routed.max(native::mlp_backward(at, shared, stay)) }
+}
+
 /// A mixture of experts, without its norm.
 pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };
@@ -135,12 +146,7 @@ pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let product = if loose { PRODUCT_TEMPORARIES * 4 * routed * width } else { Wide::ZERO };
     bytes.backward = backward.max(product);
     if native {
-        bytes.backward = native::experts_backward(at, routed, stream, width);
-        if moe.shared_ffn_hidden_size > 0 {
-            let shared = Wide::from(moe.shared_ffn_hidden_size) / at.tp;
-            bytes.backward =
-                bytes.backward.max(native::mlp_backward(at, shared, native::gradients_stay(at.plan)));
-        }
+        bytes.backward = executor_backward(at, native::gradients_stay(at.plan));
     }
     bytes.forward = if at.megatron() && at.widths.quantised {
         token_copies(at)

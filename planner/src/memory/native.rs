@@ -4,7 +4,7 @@
 //! A whole backward makes the gradient of a matrix's weight right behind that of its input and then gives its saved input
 //! back. A split one keeps every matrix's input and the gradient of its output; all else of a layer is given back.
 
-use crate::model::Activation;
+use crate::model::{Activation, QkNorm};
 use crate::plan::Plan;
 use crate::wire::Runtime;
 
@@ -88,14 +88,54 @@ pub fn rotation_tables(at: &Setting<'_>) -> Wide {
     at.size * positions * Wide::from(channels)
 }
 
+/// What norms of queries and keys keep beside what is packed behind them, for so many heads of queries and of keys with so many
+/// channels of keys and of values.
+///
+/// A norm over all heads keeps them as they are packed. Norms of single heads keep what they are given: the projection, of which keys
+/// are a part, and queries, which lie apart in it, as a copy. Without one kernel a root mean square also keeps what its weight is
+/// multiplied with, and where that is not the type of the stream its input in that type in place of those.
+pub fn head_norms(
+    at: &Setting<'_>,
+    kind: QkNorm,
+    [queries, keys]: [Wide; 2],
+    [dim, value]: [Wide; 2],
+) -> Wide {
+    let exact = at.size.max(Wide::of(4));
+    let normed = at.full * (queries + keys) * dim;
+    let projected = normed + at.full * keys * value;
+    let apart = if keys > Wide::of(1) { at.full * queries * dim } else { Wide::ZERO };
+    let given = at.size * (projected + apart);
+    let [each, statistics] = [exact, at.size].map(|size| size * at.full * (queries + keys));
+    let one_kernel = at.plan.cluster.gpu.capacity_bytes.is_some();
+    match kind {
+        QkNorm::None => Wide::ZERO,
+        QkNorm::Full => at.size * projected + 2 * exact * at.full,
+        QkNorm::PerHead | QkNorm::Plain if one_kernel => given + each,
+        QkNorm::PerHead | QkNorm::Plain => {
+            let given = if exact == at.size { given } else { exact * normed };
+            given + if kind == QkNorm::PerHead { exact * normed } else { Wide::ZERO } + each
+        }
+        // Mean and one over the deviation are in the type of the stream.
+        QkNorm::PerHeadLayer => given + 2 * statistics,
+        QkNorm::EachHead => given + at.size * normed + 2 * statistics,
+    }
+}
+
 /// Numbers of tokens, and whether each is in this rank's slice of the vocabulary, for the embedding's backward.
 pub fn token_numbers(at: &Setting<'_>) -> Wide {
     const NUMBER: Wide = Wide::of(8);
     (NUMBER + at.size) * at.full
 }
 
-/// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert.
-pub fn experts_backward(at: &Setting<'_>, routed: Wide, stream: Wide, width: Wide) -> Wide {
+/// The most of the backward of routed experts over what is saved, with these tokens, width of tokens, and width of an expert; of
+/// shared experts, whose backward is before theirs, so many columns, and whether gradients of their weights stay.
+pub fn experts_backward(
+    at: &Setting<'_>,
+    routed: Wide,
+    stream: Wide,
+    width: Wide,
+    (shared, stay): (Wide, bool),
+) -> Wide {
     let (tokens, unit) = (at.size * routed * stream, at.size * routed * width);
     let experts = Wide::from(at.plan.model.moe.as_ref().map_or(0, |moe| moe.experts));
     let local = experts / Wide::from(at.plan.layout.ep).max(Wide::of(1));
@@ -106,7 +146,13 @@ pub fn experts_backward(at: &Setting<'_>, routed: Wide, stream: Wide, width: Wid
     // Tokens go back: as computed, in the order of sending, and placed by their choices.
     let back = at.stream() + 4 * tokens;
     let made = 2 * at.stream() + tokens + weights;
-    middle.max(back).max(if is_split(at.plan) { weights } else { made })
+    let most = middle.max(back).max(if is_split(at.plan) { weights } else { made });
+    if shared == Wide::ZERO {
+        return most;
+    }
+    // The gradient of shared experts' input, and of their weights where those stay, in place of what they kept.
+    let of_weights = if stay { at.size * at.hidden * (first + 1) * shared } else { Wide::ZERO };
+    (most + at.stream() + of_weights).saturating_sub(super::mlp::kept(at, at.full, shared))
 }
 
 /// Temporaries of the backward of a norm of the stream, beside its input, the gradient of its output and that of the stream. By

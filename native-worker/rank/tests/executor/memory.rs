@@ -99,6 +99,35 @@ fn uneven_stages_and_a_shared_embedding() {
 }
 
 #[test]
+fn norms_of_heads_keep_what_is_predicted() {
+    for norm in ["per_head", "plain", "full", "per_head_layer", "each_head"] {
+        for (dtype, kv_heads) in [("fp32", 4), ("bf16", 4), ("fp32", 1)] {
+            let mut plan = tiny(1, 1);
+            set(&mut plan, "run.steps", 3);
+            for (name, value) in
+                [("hidden_size", 128), ("ffn_hidden_size", 1024), ("vocab_size", 256), ("num_layers", 4)]
+            {
+                plan["model"]["architecture"][name] = value.into();
+            }
+            plan["model"]["architecture"]["attention"] =
+                json!({"kind": "gqa", "heads": 8, "kv_heads": kv_heads, "head_dim": 16, "qk_norm": norm});
+            set(&mut plan, "training.seq_len", 128);
+            set(&mut plan, "training.dtype", dtype);
+            let memory = planner::estimate(&planner::parse_plan(&plan.to_string()).unwrap()).memory.unwrap();
+            let predicted = memory.rank_classes[0].peak_allocated_bytes;
+            for step in Run::complete(&plan).steps(0) {
+                let measured = step.memory.peak_allocated_bytes;
+                let off = predicted as f64 / measured as f64 - 1.0;
+                assert!(
+                    off.abs() < 0.001,
+                    "{predicted} predicted, {measured} measured: {norm}, {dtype}, {kv_heads} heads of keys"
+                );
+            }
+        }
+    }
+}
+
+#[test]
 fn momentum_of_matrices() {
     check(4, 2, |plan| {
         set(plan, "training.dtype", "bf16");

@@ -7,7 +7,8 @@ use super::layer::{TorchLayer, mtp_module};
 use super::walk::Moment;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::memory::head::{HeadBytes, head};
-use crate::memory::moe::routed_tokens;
+use crate::memory::layer::norm;
+use crate::memory::moe::{executor_backward, routed_tokens};
 use crate::memory::native;
 use crate::memory::parts::{Part, Saved};
 use crate::memory::phases::UPDATED_AT_ONCE;
@@ -29,10 +30,76 @@ fn backward(terms: &Terms<'_>, kind: LayerKind) -> (Wide, Wide) {
             let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
             let [staying, added] = [true, false].map(|stay| native::mlp_backward(at, width, stay));
             // The MLP's is the most of the layer's, or another part's is.
-            (all.max(staying), if staying == all { added } else { all })
+            (all.max(staying), if staying >= all { added } else { all })
         }
-        Mlp::Moe | Mlp::Linear | Mlp::None => (all, all),
+        Mlp::Moe => {
+            let [staying, added] = [true, false].map(|stay| executor_backward(at, stay));
+            (all.max(staying), if staying >= all { added } else { all })
+        }
+        Mlp::Linear | Mlp::None => (all, all),
     }
+}
+
+/// What norms feed behind attention, a layer's MLP or experts, has given back all that it kept by the time of that norm's backward,
+/// and the gradients of its weights are there.
+#[derive(Debug, Clone, Copy, Default)]
+struct Fed {
+    /// Of what the layer saves.
+    saved: Saved,
+    /// Of what it recomputes.
+    again: Wide,
+    /// Elements of its weights.
+    weights: Wide,
+}
+
+impl Fed {
+    fn of(terms: &Terms<'_>, kind: LayerKind, bytes: &TorchLayer) -> Option<Fed> {
+        let (at, known) = (&terms.at, terms.layer(kind));
+        let first = Wide::of(if at.plan.model.gated { 2 } else { 1 });
+        let matrices = |width: Wide| (first + 1) * at.hidden * width;
+        let (parts, module): (&[Part], _) = match kind.mlp {
+            Mlp::Dense => (&[Part::Mlp], "mlp"),
+            Mlp::Moe => (&[Part::Router, Part::Experts, Part::SharedExperts], "moe"),
+            Mlp::Linear | Mlp::None => return None,
+        };
+        if at.plan.model.no_pre_norms {
+            return None;
+        }
+        let weights = match (kind.mlp, &at.plan.model.moe) {
+            (Mlp::Moe, Some(moe)) => {
+                let local = Wide::from(moe.experts) / Wide::from(at.plan.layout.ep.max(1));
+                let width = moe.latent_size.map_or(at.hidden, Wide::from);
+                local * (first + 1) * width * Wide::from(moe.ffn_hidden_size)
+                    + matrices(Wide::from(moe.shared_ffn_hidden_size) / at.tp)
+            }
+            _ => matrices(Wide::from(at.plan.model.ffn(kind)) / at.tp),
+        };
+        // The norm's output is given back too.
+        let output = norm(at) - at.stream();
+        let mut kept = Saved::of(Part::Norms, output);
+        parts.iter().for_each(|&part| kept.put(part, known.saved.get(part)));
+        let selected = at.recomputes(module);
+        Some(match at.plan.training.recompute {
+            Granularity::Full => {
+                let selected = if selected { known.recomputed } else { Wide::ZERO };
+                Fed { saved: Saved::default(), again: kept.total() + selected, weights }
+            }
+            _ if selected => {
+                let again = bytes.whole.saturating_sub(bytes.saved.total());
+                Fed { saved: Saved::default(), again, weights }
+            }
+            _ => Fed { saved: kept, again: Wide::ZERO, weights },
+        })
+    }
+}
+
+/// A kind of layer.
+struct Known {
+    kind: LayerKind,
+    bytes: TorchLayer,
+    /// The most of its backward where gradients are added to those that wait.
+    adding: Wide,
+    fed: Option<Fed>,
 }
 
 /// One layer of a kind.
@@ -78,9 +145,12 @@ struct Walk<'a> {
     at: Setting<'a>,
     units: &'a [Gathered],
     chunks: Vec<Chunk>,
-    layers: Vec<(LayerKind, TorchLayer, Wide)>,
+    layers: Vec<Known>,
     module: TorchLayer,
     head: HeadBytes,
+    /// Prediction modules, each with a loss of its own, and of those and the model's own how many backward has been through.
+    modules: u64,
+    heads: u64,
     param: Wide,
     reduce: Wide,
     /// Whether gradients wait for the last micro batch, in the type in which they are made.
@@ -112,12 +182,14 @@ pub fn walk(
     let (plan, at) = (terms.at.plan, terms.at);
     let chunks = chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
     let modules = if chunks.iter().any(|chunk| chunk.mtp) { plan.model.mtp_layers } else { 0 };
-    let mut layers: Vec<(LayerKind, TorchLayer, Wide)> = Vec::new();
+    let mut layers: Vec<Known> = Vec::new();
     for kind in
         chunks.iter().flat_map(|chunk| chunk.layers.clone()).map(|number| plan.model.layer_kind(number))
     {
-        if !layers.iter().any(|(known, ..)| *known == kind) {
-            layers.push((kind, layer(terms, kind), backward(terms, kind).1));
+        if !layers.iter().any(|known| known.kind == kind) {
+            let bytes = layer(terms, kind);
+            let fed = Fed::of(terms, kind, &bytes);
+            layers.push(Known { kind, bytes, adding: backward(terms, kind).1, fed });
         }
     }
     let mut walk = Walk {
@@ -125,6 +197,8 @@ pub fn walk(
         units,
         module: if modules > 0 { mtp_module(terms) } else { TorchLayer::default() },
         head: head(&at, modules),
+        modules,
+        heads: 0,
         param: Wide::from(handling.compute.size()),
         reduce: Wide::from(handling.reduce.size()),
         waits: handling.waits,
@@ -156,17 +230,20 @@ pub fn walk(
 }
 
 impl Walk<'_> {
-    fn layer(&self, number: u64) -> TorchLayer {
+    fn known(&self, number: u64) -> Option<&Known> {
         let kind = self.at.plan.model.layer_kind(number);
-        self.layers.iter().find(|(known, ..)| *known == kind).map(|(_, layer, _)| *layer).unwrap_or_default()
+        self.layers.iter().find(|known| known.kind == kind)
+    }
+
+    fn layer(&self, number: u64) -> TorchLayer {
+        self.known(number).map(|known| known.bytes).unwrap_or_default()
     }
 
     /// The most of a layer's backward in this micro batch.
     fn backward_of(&self, compute: Compute, bytes: &TorchLayer, chunk: usize) -> Wide {
         let Compute::Layer(number) = compute else { return bytes.backward };
-        let kind = self.at.plan.model.layer_kind(number);
-        let known = self.layers.iter().find(|(known, ..)| *known == kind);
-        known.filter(|_| self.adds(chunk)).map_or(bytes.backward, |&(_, _, adding)| adding)
+        let known = self.known(number).filter(|_| self.adds(chunk));
+        known.map_or(bytes.backward, |known| known.adding)
     }
 
     /// Whether gradients are added to those that wait as soon as they are there.
@@ -227,16 +304,25 @@ impl Walk<'_> {
     /// Backward of a part, before its gradients are counted among what waits for a reduction.
     fn backward(&mut self, chunk: usize, compute: Compute, alive: Alive) {
         if compute == Compute::Head {
-            let output = Alive { gradients: alive.gradients + self.param * self.of_output(), ..alive };
-            self.note("head", self.live, output, self.at.size * self.at.full * self.at.hidden);
+            self.head_backward(alive, self.adds(chunk));
         }
         if compute == Compute::Norm {
-            self.live = self.live - self.head.saved;
+            self.live = self.live - self.of_one_head();
+            self.heads = 0;
         }
         let Some(bytes) = self.of(compute) else { return };
         let recomputed = bytes.whole.saturating_sub(bytes.saved.total());
         let most = self.backward_of(compute, &bytes, chunk);
         self.note("backward", self.live, alive, recomputed + most);
+        if let Compute::Layer(number) = compute
+            && let Some(fed) = self.known(number).and_then(|known| known.fed)
+        {
+            let fresh = if self.adds(chunk) { Wide::ZERO } else { self.param * fed.weights };
+            let beside = Alive { gradients: alive.gradients + fresh, ..alive };
+            // The gradients of the norm's output and of the stream.
+            let norm = 2 * self.at.stream() + native::norm_backward(&self.at);
+            self.note("backward", self.live - fed.saved, beside, recomputed.saturating_sub(fed.again) + norm);
+        }
         self.live = self.live - bytes.saved;
         // The first norm's, beside all of the unit's gradients: its input, the gradient of its output and that of the stream.
         let section = match compute {
@@ -248,6 +334,28 @@ impl Walk<'_> {
         let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
         let norm = native::norm_backward(&self.at);
         self.note("backward", self.live + Saved::of(Part::Norms, 3 * stream), end, norm);
+    }
+
+    /// What one of the losses has kept.
+    fn of_one_head(&self) -> Saved {
+        Saved::of(Part::Head, self.head.saved.get(Part::Head) / Wide::from(1 + self.modules))
+    }
+
+    /// Backward of an output layer: the modules' before the model's own, the last one's first.
+    fn head_backward(&mut self, alive: Alive, adds: bool) {
+        let made = self.param * self.of_output();
+        let output = Alive { gradients: alive.gradients + made, ..alive };
+        self.note("head", self.live, output, self.at.size * self.at.full * self.at.hidden);
+        if self.heads > 0 && !adds {
+            // The sum is made beside both, when the loss has given back what it kept.
+            let sum = Alive { gradients: output.gradients + made, ..alive };
+            let live = self.live - self.of_one_head();
+            self.note("head", live + Saved::of(Part::Head, 2 * self.at.stream()), sum, Wide::ZERO);
+        }
+        if self.heads < self.modules {
+            self.live = self.live - self.of_one_head();
+        }
+        self.heads += 1;
     }
 
     /// Gradients of a section that a backward makes, where they are not added to those that wait.
@@ -264,7 +372,7 @@ impl Walk<'_> {
             At::Reducing(_) | At::Summing(_) => {
                 self.note("backward", self.live + Saved::of(Part::Norms, stream), alive, stream);
             }
-            At::Adding(section) if !self.adds(chunk) => {
+            At::Adding(section) if !self.adds(chunk) && self.has_gradients(section, chunk) => {
                 // The first are copied, the others are brought into the type of those that wait, one by one.
                 let of_section = self.units.iter().filter(|unit| unit.section == section);
                 let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
@@ -281,6 +389,12 @@ impl Walk<'_> {
             }
             _ => {}
         }
+    }
+
+    /// Whether a chunk's backward makes gradients of a section: of what is used throughout only the chunks at the ends do.
+    fn has_gradients(&self, section: Section, chunk: usize) -> bool {
+        let at_an_end = || self.chunks.get(chunk).is_some_and(|chunk| chunk.embedding || chunk.loss);
+        matches!(section, Section::Layer(_) | Section::Mtp(_)) || at_an_end()
     }
 
     fn note(&mut self, phase: &'static str, activations: Saved, alive: Alive, temporaries: Wide) {

@@ -3,38 +3,37 @@
 use planner::Plan;
 use serde_json::Value;
 
-use super::cases::{CASES, Case, Model};
+use super::cases::{CASES, Model};
 use super::plans;
 use crate::harness::{Run, set};
 
-/// A plan whose tensors are large beside what nobody lists.
-fn large(case: &Case, dtype: &str) -> (Value, u64) {
-    let (_, mut plan, world) = plans(case);
-    let deep = case.model == Model::Deep;
+/// Makes tensors large beside what nobody lists.
+pub fn make_large(plan: &mut Value, model: Model, dtype: &str) {
     let architecture = &mut plan["model"]["architecture"];
-    architecture["num_layers"] = if deep { 4 } else { 3 }.into();
+    architecture["num_layers"] = if model == Model::Deep { 4 } else { 3 }.into();
     architecture["hidden_size"] = 128.into();
     architecture["ffn_hidden_size"] = 384.into();
     architecture["vocab_size"] = 1024.into();
-    set(&mut plan, "training.seq_len", 64);
-    set(&mut plan, "training.dtype", dtype);
-    (plan, world)
+    if model == Model::Gpt {
+        architecture["learned_positions"] = 64.into();
+    }
+    set(plan, "training.seq_len", 64);
+    set(plan, "training.dtype", dtype);
 }
 
-/// How far a predicted peak may be below and above the measured one. How many tokens an expert gets follows from the data; of an
-/// interleaved schedule more is predicted than is there.
-fn range(case: &Case) -> (f64, f64) {
-    let interleaved = case.also.iter().any(|also| also.contains("vpp"));
-    (if case.model == Model::Experts { -0.02 } else { -0.011 }, if interleaved { 0.025 } else { 0.01 })
+/// How far a predicted peak may be below and above the measured one. How many tokens an expert gets follows from the data; a CPU's
+/// library takes 83,072 bytes for a product of two-byte matrices that nobody lists.
+pub fn near(model: Model) -> std::ops::RangeInclusive<f64> {
+    if model == Model::Experts { -0.015..=0.015 } else { -0.011..=0.01 }
 }
 
 #[test]
 fn bytes_are_predicted() {
     let mut lines = Vec::new();
-    for case in CASES.iter().filter(|case| matches!(case.model, Model::Plain | Model::Deep | Model::Experts))
-    {
+    for case in CASES {
         for dtype in ["fp32", "bf16"] {
-            let (plan, world) = large(case, dtype);
+            let (_, mut plan, world) = plans(case);
+            make_large(&mut plan, case.model, dtype);
             let file = planner::parse_plan(&plan.to_string()).unwrap();
             let resolved = Plan::resolve(&file).plan.unwrap();
             let memory = planner::estimate(&resolved.executed()).memory.unwrap();
@@ -49,10 +48,9 @@ fn bytes_are_predicted() {
                         "rank {rank} of {world}, {dtype}, {case:?}"
                     );
                     let off = class.peak_allocated_bytes as f64 / found.peak_allocated_bytes as f64 - 1.0;
-                    let (low, high) = range(case);
                     assert!(
-                        (low..=high).contains(&off),
-                        "{off:+.3} on rank {rank} of {world}, {dtype}, {case:?}"
+                        near(case.model).contains(&off),
+                        "{off:+.4} on rank {rank} of {world}, {dtype}, {case:?}"
                     );
                     lines.push(off);
                 }

@@ -2,7 +2,7 @@
 
 pub mod cases;
 pub mod checkpoints;
-mod memory;
+pub mod memory;
 pub mod moments;
 mod torch;
 
