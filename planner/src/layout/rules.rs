@@ -207,6 +207,20 @@ fn sequence_rules(shape: &Shape<'_>, broken: &mut Broken) {
             || format!("a rank's {tokens} tokens can't be split over tp {tp} for sequence parallel"),
         );
     }
+    if let Some(positions) = shape.architecture.learned_positions {
+        broken.require(
+            shape.seq_len <= positions,
+            "training.seq_len",
+            shape.seq_len,
+            "a sequence is no longer than the model's learned positions",
+            || {
+                format!(
+                    "the model has {positions} learned positions, and sequences have {} tokens",
+                    shape.seq_len
+                )
+            },
+        );
+    }
     if layout.cp > 1 {
         let unit = layout.cp.saturating_mul(2);
         broken.require(shape.seq_len.is_multiple_of(unit), "training.seq_len", shape.seq_len, "seq_len is a multiple of 2 x cp (Megatron-LM validate_args)", || {

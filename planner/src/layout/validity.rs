@@ -138,7 +138,10 @@ impl<'a> Shape<'a> {
             "layout.microbatch_group_size" => (self.layout.pp
                 ..=self.microbatches().unwrap_or(0).min(self.layout.pp.saturating_add(4096)))
                 .collect(),
-            "training.seq_len" => step(2 * self.layout.cp, self.seq_len),
+            "training.seq_len" => {
+                let most = self.architecture.learned_positions.unwrap_or(self.seq_len);
+                step(2 * self.layout.cp, self.seq_len.min(most))
+            }
             "training.micro_batch_size" => divisors(self.global_batch_size),
             "training.global_batch_size" => {
                 let unit = self.dp().and_then(|dp| dp.checked_mul(self.micro_batch_size)).unwrap_or(1);

@@ -250,7 +250,7 @@ pub(super) fn fill(
     let start = fill.mark();
     let set = recipe.as_ref().map(|recipe| recipe.apply(&mut file.training, model.moe.is_some()));
     let profile = software.profile.as_deref();
-    let training = fill_training(&mut fill, &mut file.training, (runtime, profile), model.gated);
+    let training = fill_training(&mut fill, &mut file.training, (runtime, profile), &model);
     let end = fill.mark();
     let run = fill_run(&mut fill, &mut file, model.vocab_size);
     // With a size out of range the file is shown as given, and rules are checked on the nearest sane sizes.
@@ -308,7 +308,7 @@ fn settle(
         let mut training = pinned.clone();
         set = recipe.apply(&mut training, moe);
         let profile = plan.software.profile.as_deref();
-        plan.training = fill_training(fill, &mut training, (plan.runtime, profile), plan.model.gated);
+        plan.training = fill_training(fill, &mut training, (plan.runtime, profile), &plan.model);
         plan.file.training = training;
     }
     if plan.runtime == Runtime::MegatronFsdp {

@@ -4,6 +4,7 @@ use super::defaults::{Filler, MAX_COUNT};
 use super::training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 use super::{MAX_LAYERS, MAX_WORLD, Named, WherePossible, clip};
 use crate::finding::Finding;
+use crate::model::Architecture;
 use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
@@ -25,13 +26,19 @@ const MAX_NAME: usize = 200;
 /// Most modules that a list may name; more than there are to name.
 const MAX_MODULES: usize = 64;
 
+/// Tokens of a sequence where nothing is said.
+const SEQUENCE: u64 = 4096;
+
 pub(super) fn fill_training(
     fill: &mut Filler<'_>,
     training: &mut TrainingFile,
     (runtime, profile): (Runtime, Option<&str>),
-    gated: bool,
+    model: &Architecture,
 ) -> Training {
-    let seq_len = fill.number("training.seq_len", &mut training.seq_len, 4096, 1, MAX_COUNT);
+    let gated = model.gated;
+    // No longer than the model's learned positions.
+    let usual = model.learned_positions.unwrap_or(SEQUENCE).min(SEQUENCE);
+    let seq_len = fill.number("training.seq_len", &mut training.seq_len, usual, 1, MAX_COUNT);
     let micro_batch_size =
         fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
     let global_batch_size =

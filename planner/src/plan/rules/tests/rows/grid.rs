@@ -65,6 +65,12 @@ pub(super) const GRID: &[Row] = &[
     ("llama-3-8b", r#"{"layout":{"ep":2}}"#, "layout.ep", "expert parallel needs experts"),
     ("gpt-oss-20b", r#"{"layout":{"tp":2,"etp":2}}"#, "layout.etp", "expert biases need etp 1"),
     (
+        "gpt2-xl",
+        r#"{"training":{"seq_len":2048}}"#,
+        "training.seq_len",
+        "a sequence is no longer than the model's learned positions",
+    ),
+    (
         "llama-3-8b",
         r#"{"layout":{"cp":8},"training":{"seq_len":4100}}"#,
         "training.seq_len",
