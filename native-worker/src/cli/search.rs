@@ -5,13 +5,12 @@ use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use planner::Plan;
 use planner::plan::for_runtimes;
 use planner::search::{
-    Choice, Group, Margin, Objective, Partial, Relief, Request, Row, Scored, Search, SearchAnswer, Simulated,
+    Choice, Group, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer, Simulated,
     WhyNot, parse_prices,
 };
-use planner::wire::{LayoutFile, PlanFile, Verdict};
+use planner::wire::{PlanFile, Verdict};
 
 use super::numbers::{size, whole};
 use super::source::Source;
@@ -80,11 +79,12 @@ pub fn objective(text: &str) -> Result<Objective, String> {
 impl SearchCommand {
     /// Prints the answer; no when nothing fits.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
-        let search = Search::new(&self.request()?).map_err(Failure::Findings)?;
+        let file = self.source.file()?;
+        let search = Search::new(&self.request(&file)?).map_err(Failure::Findings)?;
         let threads =
             self.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let started = Instant::now();
-        let (answer, computed) = find(&search, threads.clamp(1, 1024));
+        let (mut answer, computed) = find(&search, threads.clamp(1, 1024));
         say(&format!(
             "{} candidates, {} valid: {} computed, {} dismissed by bounds, {} simulated in {:.2} s",
             text::thousands(answer.counts.candidates),
@@ -94,6 +94,8 @@ impl SearchCommand {
             text::thousands(answer.counts.simulated),
             started.elapsed().as_secs_f64()
         ));
+        // What leaves fields open is no plan yet.
+        answer.own = file.choose.is_none().then(|| search.own(&answer)).flatten();
         if let Some(wanted) = &self.why {
             let Some(best) = answer.rows.first() else {
                 exit::print(&readable(&answer))?;
@@ -119,17 +121,16 @@ impl SearchCommand {
         } else if json {
             exit::print_json(&answer)?;
         } else {
-            exit::print(&(readable(&answer) + &own_plan(&search.request().plan, &answer.rows)))?;
+            exit::print(&readable(&answer))?;
         }
         Ok(if answer.rows.is_empty() { Exit::No } else { Exit::Yes })
     }
 
-    fn request(&self) -> anyhow::Result<Request> {
-        let file = self.source.file()?;
-        let mut request = match Choice::of(&file).map_err(Failure::Findings)? {
+    fn request(&self, file: &PlanFile) -> anyhow::Result<Request> {
+        let mut request = match Choice::of(file).map_err(Failure::Findings)? {
             // Here all rows are wanted.
             Some(choice) => Request { only_first: false, ..choice.request },
-            None => Request::new(file),
+            None => Request::new(file.clone()),
         };
         request.objective = self.objective.unwrap_or(request.objective);
         request.deadline_days = self.deadline_days;
@@ -285,44 +286,34 @@ fn readable(answer: &SearchAnswer) -> String {
     for left in &answer.left_out {
         out.push_str(&format!("left out    {}\n", text::one_line(left)));
     }
+    out.push_str(&answer.own.as_ref().map(own_plan).unwrap_or_default());
     out
 }
 
-/// Where the plan of the file itself stands, for a file that says a layout: a line, or nothing.
-fn own_plan(file: &PlanFile, rows: &[Row]) -> String {
-    let (Some(first), Some(own)) = (rows.first(), Plan::resolve(file).plan) else { return String::new() };
-    if file.layout == LayoutFile::default() {
-        return String::new();
-    }
-    let is_own = |row: &&Row| {
-        let of_row = Plan::resolve(&row.apply(file)).plan;
-        of_row.is_some_and(|plan| {
-            (&plan.layout, &plan.training, &plan.runtime) == (&own.layout, &own.training, &own.runtime)
-                && (plan.cluster.gpu.id, plan.cluster.nodes) == (own.cluster.gpu.id, own.cluster.nodes)
-        })
-    };
-    let said = match rows.iter().find(is_own) {
-        Some(row) if row.place == first.place => "row 1".to_owned(),
-        Some(row) => {
-            let (place, percent) = (row.place, 100.0 * (row.step_seconds / first.step_seconds - 1.0));
-            if percent < 0.0 {
-                format!(
-                    "row {place}, {:.1} % faster than row 1, which is less than the time model can tell: of such plans the simplest stands \
-                     first",
-                    -percent
-                )
-            } else {
-                format!("row {place}, {percent:.1} % slower than row 1")
-            }
+/// Where the file's own plan stands, in a line.
+fn own_plan(own: &Own) -> String {
+    let percent = 100.0 * own.behind.unwrap_or(0.0);
+    let said = match own.place {
+        Some(1) => "row 1".to_owned(),
+        Some(place) if percent < 0.0 => format!(
+            "row {place}, {:.1} % faster than row 1, which is less than the time model can tell: of such plans the simplest stands first",
+            -percent
+        ),
+        Some(place) => format!("row {place}, {percent:.1} % slower than row 1"),
+        None if own.verdict == Verdict::Invalid => {
+            "none of these rows: it is invalid, and `shardplan estimate` says why".to_owned()
         }
         None => {
-            let answer = planner::estimate(file);
-            let step =
-                answer.time.map_or_else(|| "unknown".to_owned(), |time| text::seconds(time.step_seconds));
-            let peak =
-                answer.memory.map_or_else(|| "unknown".to_owned(), |memory| text::gib(memory.peak_bytes));
+            let unknown = || "unknown".to_owned();
+            let room = match own.verdict {
+                Verdict::No => ", which does not fit",
+                Verdict::Tight => ", which is tight",
+                Verdict::Fits | Verdict::Invalid => "",
+            };
             format!(
-                "none of these rows: {step} s, {peak} GiB; --top shows more, and --why says of a plan why it is not the best"
+                "none of these rows: {} s, {} GiB{room}; --top shows more, and --why says of a plan why it is not the best",
+                own.step_seconds.map_or_else(unknown, text::seconds),
+                own.peak_bytes.map_or_else(unknown, text::gib)
             )
         }
     };

@@ -144,6 +144,14 @@ fn a_search_of_a_chosen_plan_says_where_that_plan_stands() {
             before.rsplit(' ').next().and_then(|percent| percent.parse::<f64>().ok()).expect("per cent")
         });
         assert!(own.trim_start().starts_with("row ") && slower <= 2.0, "{own}");
+        let told: serde_json::Value = shop.ask(&["search", &path, "--json"]).json();
+        let place = format!("row {}", told["own"]["place"]);
+        assert!(own.trim_start().starts_with(&place), "{place}: {own}");
+        let told: serde_json::Value = shop.ask(&["search", &path, "--json", "--fix", "tp=8"]).json();
+        let (own, first) = (&told["own"], &told["rows"][0]);
+        assert!(own["place"].is_null() && own["verdict"] == "fits", "{own}");
+        let behind = own["step_seconds"].as_f64().unwrap() / first["step_seconds"].as_f64().unwrap() - 1.0;
+        assert!((own["behind"].as_f64().unwrap() - behind).abs() < 1e-9, "{own}");
     }
     // What says no layout has no place among layouts.
     let bare = json!({"version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "h100-sxm"}});

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::own::Own;
 use super::room::{Group, Margin};
 use super::scope::Scope;
 use super::settings::Settings;
@@ -35,6 +36,9 @@ pub struct SearchAnswer {
     /// Of the first row, what was free, and what another value would cost; empty while the search goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chosen: Vec<Chosen>,
+    /// Where the plan stands that was asked for, where that was looked up ([`Search::own`](super::Search::own)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Own>,
     /// What to know before the rows are trusted, each in a sentence.
     #[serde(default)]
     pub notes: Vec<String>,

@@ -78,6 +78,7 @@ impl Search {
             front: if self.request.only_first { Vec::new() } else { self.front(known, partial, simulated) },
             relief: None,
             chosen: Vec::new(),
+            own: None,
             rows,
             counts,
             nearest,

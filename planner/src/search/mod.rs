@@ -26,6 +26,7 @@ mod fast;
 mod finish;
 #[cfg(test)]
 mod group_tests;
+mod own;
 mod partial;
 mod ranking;
 mod relief;
@@ -51,6 +52,7 @@ pub use axes::{AXES, OpenAxis, choices};
 pub use candidate::{Candidate, Scored};
 pub use choose::{Choice, open_axes, open_everything, with_earlier};
 pub use finish::Known;
+pub use own::Own;
 pub use partial::{Front, Kept, Partial};
 pub use ranking::Ranking;
 pub use request::{Axes, Axis, Bounds, Limits, Recompute, Request, parse_prices};
