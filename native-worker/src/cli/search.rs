@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use planner::plan::for_runtimes;
 use planner::search::{
-    Choice, Group, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer, Simulated,
-    WhyNot, parse_prices,
+    Choice, Group, Margin, Objective, Own, Partial, Relief, Request, Row, Scored, Search, SearchAnswer,
+    Simulated, WhyNot, parse_prices,
 };
 use planner::wire::{PlanFile, Verdict};
 
@@ -165,16 +166,26 @@ pub fn find(search: &Search, threads: usize) -> (SearchAnswer, u64) {
     let next = AtomicU64::new(0);
     let parts = search.parts();
     let mut partial = Partial::default();
+    let known = Mutex::new(Partial::default());
     std::thread::scope(|scope| {
         let work = || {
             let mut worker = search.worker();
             let mut found = Partial::default();
+            let mut told = 0;
             loop {
                 let from = next.fetch_add(PARTS_AT_ONCE, Ordering::Relaxed);
                 if from >= parts.max(1) {
                     return found;
                 }
                 (from..from + PARTS_AT_ONCE).for_each(|part| worker.run(part, &mut found));
+                // Where the first row alone is wanted, what one thread knows spares the others the most of their work.
+                if search.request().only_first
+                    && found.computed != told
+                    && let Ok(mut known) = known.lock()
+                {
+                    search.exchange(&mut found, &mut known);
+                    told = found.computed;
+                }
             }
         };
         let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();

@@ -6,7 +6,7 @@
 //! of a plan, and what is [`taken`] and its [`upper_end`] equal that answer's to the byte, as long as they are below 2^53 bytes. Offloaded activations,
 //! checkpoints of several layers, dealt optimizer state and reduced replicas are not covered: see [`covers`].
 
-use crate::layout::{Axis, Chunk, chunks_of_stage};
+use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::LayerKind;
 use crate::plan::{Plan, Training};
 use crate::schedule::{self, Pipeline};
@@ -31,7 +31,6 @@ const SLOTS: usize = 32;
 
 /// Whether plans like this one, with these settings of training, are computed from kept terms.
 pub fn covers(plan: &Plan, training: &Training) -> bool {
-    let usual = [Axis::Tp, Axis::Cp, Axis::Ep, Axis::Dp, Axis::Pp];
     let checkpoints = match training.recompute {
         Granularity::Full => {
             training.recompute_method.as_deref() == Some("uniform")
@@ -43,7 +42,6 @@ pub fn covers(plan: &Plan, training: &Training) -> bool {
     plan.runtime == Runtime::Megatron
         && plan.nonuniform.is_none()
         && plan.role.is_none()
-        && plan.layout.order == usual
         && training.optimizer.kind != OptimizerKind::Muon
         && training.offload.modules.is_empty()
         && training.offload.layers == 0

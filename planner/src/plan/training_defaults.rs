@@ -194,7 +194,12 @@ fn fill_optimizer(
         eps: constant(fill, "eps", &mut optimizer.eps, eps),
         momentum: decay(fill, "momentum", &mut optimizer.momentum, momentum),
         distributed: fill.or("training.optimizer.distributed", &mut optimizer.distributed, true),
-        precision_aware: fill.or("training.optimizer.precision_aware", &mut optimizer.precision_aware, false),
+        // State on the host needs it.
+        precision_aware: fill.or(
+            "training.optimizer.precision_aware",
+            &mut optimizer.precision_aware,
+            kind == OptimizerKind::Adam && optimizer.offload_fraction.is_some_and(|share| share > 0.0),
+        ),
         master_dtype,
         exp_avg_dtype,
         exp_avg_sq_dtype,

@@ -29,7 +29,8 @@ pub struct SearchAnswer {
     pub front: Vec<Row>,
     /// How many candidates there were, and what became of them.
     pub counts: Counts,
-    /// The nearest plan that is faster than the best and does not fit, with what it lacks.
+    /// The nearest plan that is faster than the best and does not fit, with what it lacks; none where only the first row was
+    /// wanted.
     pub nearest: Option<Beyond>,
     /// Where nothing fits, or only just, what would.
     pub relief: Option<Relief>,

@@ -23,7 +23,7 @@ const fn axis(name: &'static str, path: &'static str, in_all: bool) -> OpenAxis 
 }
 
 /// What a plan file may leave open.
-pub const AXES: [OpenAxis; 24] = [
+pub const AXES: [OpenAxis; 25] = [
     axis("tp", "layout.tp", true),
     axis("sp", "layout.sp", true),
     axis("cp", "layout.cp", true),
@@ -43,7 +43,8 @@ pub const AXES: [OpenAxis; 24] = [
     axis("gpu", "cluster.gpu", false),
     axis("precision", "training.dtype", false),
     axis("runtime", "runtime", false),
-    axis("cp_kind", "layout.cp_kind", false),
+    axis("cp_kind", "layout.cp_kind", true),
+    axis("order", "layout.order", true),
     axis("tp_overlap", "training.overlap.tp", true),
     axis("ep_overlap", "training.overlap.ep", true),
     axis("cuda_graphs", "training.cuda_graphs", true),

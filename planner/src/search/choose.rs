@@ -12,7 +12,7 @@ use crate::cluster::gpus;
 use crate::finding::{Finding, has_error, nearest_names};
 use crate::layout::{Shape, first_broken_alone};
 use crate::order;
-use crate::plan::{Plan, assumed_batch, clip, place_of};
+use crate::plan::{Plan, Product, assumed_batch, clip, place_of};
 use crate::wire::{Choose, PlanFile, Precision, Runtime, Schedule};
 
 /// A plan file with open fields, and the search that chooses them.
@@ -83,7 +83,13 @@ impl Open {
                     clip(name),
                     AXES.map(|axis| axis.name).join(", ")
                 );
-                let near = nearest_names(name, all, 3);
+                // `offload` is the end of one name, and no letters of others.
+                let within: Vec<&str> = AXES
+                    .iter()
+                    .map(|axis| axis.name)
+                    .filter(|axis| name.len() > 2 && axis.contains(name))
+                    .collect();
+                let near = if within.is_empty() { nearest_names(name, all, 3) } else { within };
                 findings.push(Finding::error("choose", clip(name), message).nearest(near));
             }
         }
@@ -270,6 +276,12 @@ fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
             (megatron && experts, "training.moe.dispatcher", vec![json!("alltoall"), json!("flex")])
         }
         "cp_kind" => (megatron, "layout.cp_kind", vec![json!("p2p"), json!("all_gather"), json!("a2a")]),
+        "order" => {
+            // Megatron Bridge's recipes have no place for it.
+            let takes = plan.software.named.is_some_and(|named| named.product == Product::MegatronLm);
+            let both = vec![json!("tp-cp-ep-dp-pp"), json!("tp-cp-ep-pp-dp")];
+            (megatron && takes, "layout.order", both)
+        }
         "tp_overlap" => (megatron, "training.overlap.tp", vec![json!(false), json!(true)]),
         "ep_overlap" => (megatron && experts, "training.overlap.ep", vec![json!(false), json!(true)]),
         "cuda_graphs" => {

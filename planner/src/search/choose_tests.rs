@@ -87,12 +87,79 @@ fn nodes_precision_and_settings_open_when_named() {
     assert!(answer.chosen.iter().any(|one| one.field == "training.overlap.tp"));
 }
 
+fn names(file: &mut PlanFile, axes: &[&str]) {
+    file.choose = Some(crate::wire::Choose::Axes(axes.iter().map(|&axis| axis.to_owned()).collect()));
+}
+
+#[test]
+fn the_fewest_gpus_may_be_any_number_of_nodes() {
+    let mut wanted = open("gpt-oss-20b", "a100-40gb-sxm", 12, json!({"objective": "fewest_gpus"}));
+    wanted.cluster.gpus_per_node = Some(2);
+    names(&mut wanted, &["all", "nodes"]);
+    let (plan, _) = chosen_of(&wanted);
+    let fewest = plan.cluster.nodes.unwrap();
+    let fits = |nodes: u64| {
+        let mut fixed = wanted.clone();
+        fixed.cluster.nodes = Some(nodes);
+        (fixed.objective, fixed.training.global_batch_size) = (None, plan.training.global_batch_size);
+        names(&mut fixed, &["all"]);
+        let request = Choice::of(&fixed).unwrap().unwrap().request;
+        whole(&Search::new(&request).unwrap()).counts.fitting > 0
+    };
+    assert!(fewest > 1 && fits(fewest) && !(1..fewest).any(fits), "{fewest}");
+}
+
+#[test]
+fn the_order_of_ranks_is_open_where_the_framework_takes_it_and_the_host_where_it_is_named() {
+    let fields = |file: &PlanFile| {
+        let request = Choice::of(file).unwrap().unwrap().request;
+        request.axes.settings.into_keys().collect::<Vec<String>>()
+    };
+    let of =
+        |framework: &str| open("llama-3-8b", "h100-sxm", 1, json!({"software": {"framework": framework}}));
+    let order = "layout.order".to_owned();
+    assert!(fields(&of("megatron-lm 0.19")).contains(&order));
+    assert!(!fields(&of("bridge 26.08")).contains(&order));
+    // One GPU, on which the optimizer's state has no room.
+    let mut one = open("llama-3-8b", "h100-sxm", 1, json!({"training": {"global_batch_size": 8}}));
+    one.cluster.gpus_per_node = Some(1);
+    names(&mut one, &["all", "optimizer_offload"]);
+    let (plan, answer) = chosen_of(&one);
+    assert_eq!(answer.rows.first().map(|row| row.group), Some(Group::Fits));
+    assert!(plan.training.optimizer.offload_fraction > Some(0.0));
+}
+
+#[test]
+fn whoever_is_told_what_others_found_chooses_the_same() {
+    for (preset, nodes) in [("qwen3-30b-a3b", 2), ("llama-3.1-405b", 2)] {
+        let more = json!({"training": {"global_batch_size": 128}});
+        let request = Choice::of(&open(preset, "h100-sxm", nodes, more)).unwrap().unwrap().request;
+        let search = Search::new(&request).unwrap();
+        let mut mine = [Partial::default(), Partial::default()];
+        let mut all = Partial::default();
+        let mut workers = [search.worker(), search.worker()];
+        for part in 0..search.parts() {
+            let who = (part / 5 % 2) as usize;
+            workers[who].run(part, &mut mine[who]);
+            search.exchange(&mut mine[who], &mut all);
+        }
+        let [mut partial, other] = mine;
+        search.merge(&mut partial, &other);
+        let simulated: Vec<Simulated> =
+            search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
+        let (answer, alone) = (search.finish(&partial, &simulated), whole(&search));
+        assert_eq!((answer.rows, answer.relief), (alone.rows, alone.relief), "{preset}");
+    }
+}
+
 #[test]
 fn names_that_are_none_and_pins_that_contradict_are_said() {
     let mut wrong = open("llama-3-8b", "h100-sxm", 1, json!({}));
-    wrong.choose = Some(crate::wire::Choose::Axes(vec!["tpp".to_owned()]));
-    let findings = Choice::of(&wrong).unwrap_err();
-    assert!(findings[0].nearest.contains(&"tp".into()), "{findings:?}");
+    for (word, meant) in [("tpp", "tp"), ("offload", "optimizer_offload"), ("overlap", "ep_overlap")] {
+        names(&mut wrong, &[word]);
+        let findings = Choice::of(&wrong).unwrap_err();
+        assert!(findings[0].nearest.contains(&meant.into()), "{findings:?}");
+    }
     let pins = open("llama-3-8b", "h100-sxm", 1, json!({"layout": {"tp": 8, "pp": 8}}));
     let choice = Choice::of(&pins).unwrap().unwrap();
     let search = Search::new(&choice.request).unwrap();
@@ -105,7 +172,7 @@ fn names_that_are_none_and_pins_that_contradict_are_said() {
 /// Axes in use and settings that are not the usual ones, how layers are split, how much is recomputed.
 fn simplicity(settings: &Settings) -> (usize, usize, usize) {
     let axes = [settings.tp, settings.cp, settings.pp, settings.vpp, settings.ep, settings.dp_replicate];
-    let usual = [json!(false), json!("none"), json!("alltoall")];
+    let usual = [json!(false), json!("none"), json!("alltoall"), json!("p2p"), json!("tp-cp-ep-dp-pp")];
     let unusual = settings.settings.values().filter(|value| !usual.contains(value)).count();
     let again = ["none", "full"].iter().position(|set| *set == settings.recompute.0);
     let by_words = settings.first_stage_layers.is_some()
@@ -172,7 +239,17 @@ fn what_is_chosen_is_the_first_row_of_a_search_for_all() {
             2,
             json!({"software": {"framework": "bridge 26.08"}, "training": {"global_batch_size": 64}}),
         ),
+        // Both orders of ranks, and a number of nodes that is no power of two.
+        (
+            "qwen3-30b-a3b",
+            "a100-40gb-sxm",
+            3,
+            json!({"software": {"framework": "megatron-lm 0.19"}, "training": {"global_batch_size": 48}}),
+        ),
+        // Where sequences are long, all kinds of context parallelism.
+        ("llama-3-8b", "h100-sxm", 1, json!({"training": {"seq_len": 131_072, "global_batch_size": 8}})),
         // Only tight plans, and none.
+        ("qwen3-235b-a22b", "h100-sxm", 2, json!({"training": {"global_batch_size": 32}})),
         ("llama-3.1-405b", "h200", 16, json!({"training": {"global_batch_size": 64}})),
         ("llama-3.1-405b", "h100-sxm", 2, json!({"training": {"global_batch_size": 16}})),
     ];

@@ -6,9 +6,10 @@
 
 use super::candidate::Candidate;
 use super::sink::Sink;
-use super::space::{Part, set_pipe};
-use super::tables::{Clock, Held, Row, Tables};
-use super::worker::{Grids, seconds};
+use super::space::set_pipe;
+use super::stages as pipes;
+use super::tables::{Clock, Held, PipeTable, Row, Tables};
+use super::worker::{Grids, alike, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
 use crate::memory::kept::{self, Class, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
 use crate::plan::Plan;
@@ -31,6 +32,33 @@ struct Grid {
     outside: u64,
     /// Which number of stages.
     stages: usize,
+    /// What is known of each pipeline, once it was asked for.
+    pipes: Vec<Option<OnGrid>>,
+}
+
+impl Grid {
+    /// Whether no pipeline on it fits with a larger micro batch than was tried, or matters where it does not.
+    fn is_too_large(&self, sink: &Sink) -> bool {
+        let known = |pipe: &Option<OnGrid>| {
+            pipe.is_some_and(|known| {
+                let far = sink.dismisses() && sink.is_too_large(known.least_bytes);
+                far || known.too_large || known.refused.is_some()
+            })
+        };
+        self.pipes.iter().all(known)
+    }
+}
+
+/// What holds of a pipeline on a grid whatever the micro batch is.
+#[derive(Clone, Copy)]
+struct OnGrid {
+    /// The rule of hidden communication that refuses it.
+    refused: Option<&'static str>,
+    /// Bytes that its fullest rank takes at least.
+    least_bytes: u64,
+    /// Whether it was too large with a smaller micro batch, whatever is recomputed. A larger one takes no less: each sequence
+    /// takes what it takes, and no fewer of them are alive.
+    too_large: bool,
 }
 
 /// Seconds that depend on the rank grid without its stages, and on the micro batch.
@@ -105,6 +133,11 @@ impl Grids<'_> {
                 if self.sink.dismisses() && !self.divides_batch() {
                     continue;
                 }
+                // Nothing that fits is left for a larger micro batch.
+                let full = |grids: &Vec<Grid>| grids.iter().all(|grid| grid.is_too_large(self.sink));
+                if self.sink.only_first() && grids.as_ref().is_some_and(full) {
+                    break;
+                }
                 let times = match self.times_of_all(tables, sp) {
                     Some(times) if self.sink.is_hopeless(self.least_seconds(&times)) => continue,
                     times => times,
@@ -135,9 +168,8 @@ impl Grids<'_> {
 
     /// What a step of any pipeline and micro batch takes at least, were `cp` the part's context parallelism.
     fn least_of_batches(&mut self, tables: &mut Tables, sp: bool, cp: u64) -> f64 {
-        let Part { tp, ep, etp, .. } = self.part;
-        let key = ([tp, ep, etp, cp], sp);
-        if let Some((_, least)) = tables.least.iter().find(|(known, _)| *known == key) {
+        let key = alike(self.corner, &self.part, sp, cp);
+        if let Some(least) = self.least.get(&key) {
             return *least;
         }
         let micro_batch = self.corner.micro_batches.iter().copied().max().unwrap_or(1);
@@ -146,9 +178,7 @@ impl Grids<'_> {
         let least = self.times_of_all(tables, sp).map_or(0.0, |times| self.least_seconds(&times));
         self.plan.training.micro_batch_size = 1;
         self.part.cp = part;
-        // Parts come in their order, so no other tensor or expert parallelism is asked for again.
-        tables.least.retain(|((sizes, _), _)| sizes[..3] == [tp, ep, etp]);
-        tables.least.push((key, least));
+        self.least.insert(key, least);
         least
     }
 
@@ -213,6 +243,7 @@ impl Grids<'_> {
                 times: Vec::new(),
                 outside: kept::outside(self.plan),
                 stages,
+                pipes: vec![None; corner.pipes.get(stages).map_or(0, Vec::len)],
             });
         }
         found
@@ -278,32 +309,27 @@ impl Grids<'_> {
                 if whole.is_some_and(|whole| self.sink.is_hopeless(whole.least_of_pipe(&timed))) {
                     continue;
                 }
-                if hides {
-                    set_pipe(self.plan, pipe);
-                    if let Some((rule, _)) = first_broken(&Shape::of(self.plan), Aspect::Overlap) {
-                        self.refuse(rule, sets);
-                        continue;
-                    }
-                    if let Some(rule) = alone {
-                        self.refuse(rule, sets);
-                        continue;
-                    }
+                let known = grid.pipes.get(number).copied().flatten();
+                let known = known.unwrap_or_else(|| self.on_grid(grid, tables, (number, pipe)));
+                if let Some(rule) = known.refused.or(alone) {
+                    self.refuse(rule, sets);
+                    continue;
                 }
                 if grouped.is_some() && pipe.schedule == Schedule::Interleaved && pipe.vpp > 1 {
                     in_groups += 1;
                     continue;
                 }
                 valid += 1;
+                let far = self.sink.all_far(corner.recompute.len() as u64, known.least_bytes);
+                if far || known.too_large && self.sink.only_first() {
+                    continue;
+                }
                 let Tables { rows, classes, .. } = &mut *tables;
                 let Some(row) = rows.get_mut(stages) else { continue };
                 let Some(table) = row.pipes.get_mut(number) else { continue };
                 let (composition, plan) = (table.time, &mut *self.plan);
                 let held = table.held(place, plan, classes, |plan| set_pipe(plan, pipe));
-                let least = telling_kinds(&mut kinds, held, &grid.states);
-                let least = kept::taken(self.plan, least, grid.outside);
-                if self.sink.all_far(corner.recompute.len() as u64, least) {
-                    continue;
-                }
+                telling_kinds(&mut kinds, held, &grid.states);
                 let cells = cells.get_or_insert_with(|| {
                     let times = times.take().unwrap_or_else(|| self.times(&tables.clock));
                     self.cells(tables, times)
@@ -338,13 +364,35 @@ impl Grids<'_> {
                     states: &grid.states,
                     candidate: self.candidate(stages, number),
                 };
-                of_pipe.put(cells, self.plan, self.sink);
+                let too_large = of_pipe.put(cells, self.plan, self.sink);
+                if let Some(slot) = grid.pipes.get_mut(number) {
+                    *slot = Some(OnGrid { too_large: known.too_large || too_large, ..known });
+                }
             }
             if let Some(rule) = grouped {
                 self.refuse(rule, sets.saturating_mul(in_groups));
             }
             self.refuse_sets(valid);
         }
+    }
+
+    /// What holds of a pipeline on a grid, which is kept there.
+    fn on_grid(&mut self, grid: &mut Grid, tables: &Tables, (number, pipe): (usize, &pipes::Pipe)) -> OnGrid {
+        let mut refused = None;
+        if self.hides() {
+            let layout = &mut self.plan.layout;
+            (layout.pp, layout.vpp) = (pipe.pp, pipe.vpp);
+            refused = first_broken(&Shape::of(self.plan), Aspect::Overlap).map(|(rule, _)| rule);
+        }
+        let states = tables.rows.get(grid.stages).and_then(|row| row.pipes.get(number));
+        let states = states.into_iter().flat_map(PipeTable::states).filter_map(|at| grid.states.get(at));
+        let least = states.map(GridTerms::least).fold(0.0, kept::larger);
+        let least_bytes = kept::taken(self.plan, least, grid.outside);
+        let known = OnGrid { refused, least_bytes, too_large: false };
+        if let Some(slot) = grid.pipes.get_mut(number) {
+            *slot = Some(known);
+        }
+        known
     }
 
     /// Whether some communication hides, which has rules of its own.
@@ -413,22 +461,18 @@ impl Cells {
     }
 }
 
-/// Finds the kinds of stages that may be the fullest, those of which no other takes as much whatever is recomputed, and the
-/// most that one of them takes at least.
-fn telling_kinds(kinds: &mut Vec<usize>, held: &[Held], states: &[GridTerms]) -> f64 {
+/// Finds the kinds of stages that may be the fullest, those of which no other takes as much whatever is recomputed.
+fn telling_kinds(kinds: &mut Vec<usize>, held: &[Held], states: &[GridTerms]) {
     let state = |held: &Held| states.get(held.state);
-    let mut least = 0.0;
     kinds.clear();
     for (number, one) in held.iter().enumerate() {
         let Some(mine) = state(one) else { continue };
         let is_under =
             |other: &usize| held.get(*other).and_then(state).is_some_and(|others| mine.within(others));
         if !one.under.iter().any(is_under) {
-            least = if mine.least() > least { mine.least() } else { least };
             kinds.push(number);
         }
     }
-    least
 }
 
 /// A pipeline on a grid with a micro batch: all but what is recomputed.
@@ -471,8 +515,8 @@ impl OfPipe<'_> {
         kept::taken(plan, most, self.outside)
     }
 
-    /// Computes all sets.
-    fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) {
+    /// Computes all sets. Gives whether all of them are too large.
+    fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) -> bool {
         let OfPipe { machine, composition: (number, stages), timed, .. } = self;
         let least = |whole: &Whole| match self.bounded {
             true => whole.least_seconds(machine, timed, &self.state, &self.around),
@@ -482,8 +526,9 @@ impl OfPipe<'_> {
         let (bytes, upper) = (&*bytes, &*upper);
         let bounds = bytes.each_ref().map(|bytes| self.taken(plan, &bytes.classes));
         let highs = bytes.each_ref().map(|bytes| move || self.high(plan, upper, bytes));
+        let too_large = sink.is_too_large(bounds[0]);
         if sink.all_beaten(sets.len() as u64, bounds, highs, least(whole)) {
-            return;
+            return too_large;
         }
         for (set, cell) in sets.iter_mut().enumerate() {
             if sink.is_hopeless(least(&cell.whole)) {
@@ -505,5 +550,6 @@ impl OfPipe<'_> {
                 seconds(step_of(machine, longest, timed, &self.state, &self.around).total())
             });
         }
+        too_large
     }
 }

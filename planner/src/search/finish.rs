@@ -69,7 +69,9 @@ impl Search {
             tight: partial.tight.count,
             simulated: simulated.iter().filter(|one| one.seconds.is_some()).count() as u64,
         };
-        let nearest = ranked.iter().flatten().next().and_then(|(best, _)| self.nearest(partial, best));
+        // For the first row alone nothing is kept of what is too large.
+        let best = ranked.iter().flatten().next().filter(|_| !self.request.only_first);
+        let nearest = best.and_then(|(best, _)| self.nearest(partial, best));
         SearchAnswer {
             version: VERSION,
             objective: self.request.objective,

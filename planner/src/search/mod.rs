@@ -64,8 +64,6 @@ pub use sharding::Sharding;
 pub use tally::Tally;
 pub use worker::{Desk, Worker};
 
-use std::cmp::Reverse;
-
 use candidate::{Key, Terms};
 use request::MOST_KEPT;
 use serde::{Deserialize, Serialize};
@@ -126,8 +124,7 @@ impl Search {
         }
         let (mut space, left_out) = bounded(&mut request)?;
         if request.only_first {
-            // What makes steps shorter comes first: the sooner a fast plan is known, the more is dismissed.
-            crate::order::sort_by_key(&mut space.parts, |part| Reverse(part.corner));
+            space.put_best_first(request.objective);
         }
         check_margin(&request, &space)?;
         check_prices(&request, &space)?;
@@ -217,6 +214,13 @@ impl Search {
     /// Adds what was found elsewhere.
     pub fn merge(&self, into: &mut Partial, other: &Partial) {
         self.ranking.merge(into, other);
+    }
+
+    /// Tells others who work on the same search what was found here, and takes over what they found: whoever knows of better
+    /// plans dismisses more. `all` is what everybody told so far.
+    pub fn exchange(&self, mine: &mut Partial, all: &mut Partial) {
+        self.merge(all, &mine.clone().told());
+        self.merge(mine, all);
     }
 
     /// What merging needs, for whoever merges without the search.

@@ -87,6 +87,20 @@ impl Ranking {
         if partial.fits.best.is_empty() { Group::Tight } else { Group::Fits }
     }
 
+    /// Whether nothing of a corner that takes so many seconds at least can matter for the first row: enough plans that fit are
+    /// known that are better.
+    pub(super) fn is_hopeless(&self, partial: &Partial, corner: usize, least: f64) -> bool {
+        let best = &partial.fits.best;
+        let full = self.only_first && best.len() >= self.most();
+        let (Some(terms), Some(first), Some(worst)) =
+            (self.terms.get(corner), best.first(), best.last().filter(|_| full))
+        else {
+            return false;
+        };
+        let key = Key::of(self.objective, terms, least, 0);
+        key.is_behind(&self.key(worst)) && !key.is_like(&self.key(first), self.objective)
+    }
+
     pub(super) fn key(&self, scored: &Scored) -> Key {
         let terms = self.terms.get(scored.candidate.corner as usize).copied();
         let terms = terms.unwrap_or(Terms { gpus: 0.0, price: 0.0, capacity: 0.0, deadline: 0.0 });

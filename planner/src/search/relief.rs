@@ -326,8 +326,8 @@ impl Search {
         for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
             axis.get_or_insert(Axis::Fixed(1));
         }
-        // What hides communication takes no less memory.
-        for path in ["training.overlap.tp", "training.overlap.ep"] {
+        // What hides communication, and other groups for the same parts, take no less memory.
+        for path in ["training.overlap.tp", "training.overlap.ep", "layout.cp_kind", "layout.order"] {
             if let Some(values) = request.axes.settings.get_mut(path) {
                 *values = idle(values).into_iter().cloned().collect();
             }

@@ -155,7 +155,7 @@ pub struct Axes {
     pub dp_replicate: Option<Axis>,
     /// Sequences of a micro batch.
     pub micro_batch_size: Option<Axis>,
-    /// Nodes; as in the plan when absent. Within bounds: both of them, and the lower one doubled as often as fits.
+    /// Nodes; as in the plan when absent. Within bounds: both of them, every number up to 8, and four to each doubling above.
     pub nodes: Option<Axis>,
     /// Pipeline schedules; those that the runtime has.
     pub schedule: Option<Vec<Schedule>>,

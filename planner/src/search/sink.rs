@@ -19,7 +19,7 @@ pub struct Sink {
     terms: Terms,
     cluster: u32,
     room: Room,
-    /// Bytes beyond which a plan is not nearly one that fits.
+    /// Bytes beyond which a plan is not nearly one that fits; where only the first row is wanted nothing near it is, either.
     far: u64,
     most: usize,
     /// Whether only the first row is wanted.
@@ -194,7 +194,7 @@ impl Sink {
             cluster,
             room,
             // Kept: a multiplication that saturates is a slow one in WebAssembly.
-            far: room.capacity.saturating_mul(FAR),
+            far: room.capacity.saturating_mul(if search.request.only_first { 1 } else { FAR }),
             most,
             only_first: search.request.only_first,
             only_fitting: search.request.only_fitting,
@@ -221,7 +221,7 @@ impl Sink {
 
     /// Takes a candidate whose fullest rank takes `peak_bytes`, the upper end of their likely range being `high`, and whose
     /// step takes `least` seconds or more (0 where nothing is known, and where it may never end). The upper end and its seconds
-    /// are only asked for where they matter. A candidate that takes more than `FAR` times the GPU's memory is counted as too
+    /// are only asked for where they matter. A candidate that takes more than `far` is counted as too
     /// large and no more, unless it is the smallest so far; one that is beaten even by its least seconds is counted and no more.
     #[inline]
     pub fn put(
@@ -280,6 +280,12 @@ impl Sink {
         self.only_first && (self.only_fitting || self.fits.first.is_some())
     }
 
+    /// Whether so many bytes are more than the GPU has.
+    #[inline]
+    pub fn is_too_large(&self, bytes: u64) -> bool {
+        bytes > self.room.capacity
+    }
+
     /// Whether [`Sink::is_hopeless`] can hold of anything: enough plans that fit are known.
     pub fn knows_enough(&self) -> bool {
         self.only_first && self.fits.worst.is_some()
@@ -304,7 +310,7 @@ impl Sink {
                 let objective = self.objective;
                 self.group(group).leads(&key, objective)
             }
-            None => self.beyond.beats(least, peak_bytes),
+            None => self.only_first || self.beyond.beats(least, peak_bytes),
             Some(group) => {
                 let key = Key::of(self.objective, &self.terms, least, peak_bytes);
                 let objective = self.objective;

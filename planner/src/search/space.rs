@@ -1,5 +1,6 @@
 //! The space: settings that hold for a whole corner of it, values of each axis, and the parts that it is cut into.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
@@ -11,10 +12,10 @@ use super::simple::Classes;
 use super::stages::{Pipe, chunk_counts, pipes};
 use super::tally::Tally;
 use crate::finding::{Finding, divisors, has_error};
-use crate::layout::{Aspect, Shape, first_broken, first_broken_alone};
+use crate::layout::{Aspect, Layout, Shape, first_broken, first_broken_alone};
 use crate::plan::{Plan, RECOMPUTE_MODULES, Training};
 use crate::shard::TpPlanSource;
-use crate::wire::{PlanFile, Precision, Runtime, Schedule};
+use crate::wire::{Objective, PlanFile, Precision, Runtime, Schedule};
 
 /// Longest sequence times micro batch that a plan takes (the same bound as for plan files).
 const MOST_TOKENS: u64 = 1 << 32;
@@ -57,6 +58,9 @@ pub struct Corner {
     pub active: Vec<String>,
     /// How simple its candidates are.
     pub classes: Classes,
+    /// The first corner that differs from this one at most in groups: in how context parallelism exchanges, and in which ranks
+    /// are neighbours. Their tables are the same.
+    pub alike: usize,
     /// Whether FSDP2 reduces gradients when it is usual: at the end of a step with a pipeline, else every time.
     pub usual_sync: bool,
 }
@@ -113,6 +117,16 @@ impl Corner {
             "training.overlap.ep" | "training.moe.dispatcher" => experts > 1,
             _ => true,
         })
+    }
+
+    /// Whether another corner of the same request differs at most in groups.
+    fn differs_in_groups_alone(&self, other: &Corner) -> bool {
+        let (one, two) = (&self.plan, &other.plan);
+        (self.precision, self.sharding, one.runtime) == (other.precision, other.sharding, two.runtime)
+            && self.stages == other.stages
+            && (&one.cluster, &one.training, &one.software) == (&two.cluster, &two.training, &two.software)
+            && Layout { cp_kind: two.layout.cp_kind, order: two.layout.order.clone(), ..one.layout.clone() }
+                == two.layout
     }
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
@@ -195,12 +209,21 @@ impl Space {
         let world = plan.world_size();
         let usual = |plan: &Plan, field: &str| Shape::of(plan).candidates(field);
         let mut stages = Axis::values(axes.pp.as_ref(), usual(&plan, "layout.pp"));
+        let idle_value = |path: &String| axes.settings.get(path).and_then(|values| idle(values));
+        let active: Vec<String> = settings
+            .iter()
+            .filter(|(path, value)| idle_value(path) != Some(*value))
+            .map(|(path, _)| path.clone())
+            .collect();
+        // Where there is one stage, its place among the axes means nothing.
+        let ordered = active.iter().any(|path| path == "layout.order");
         stages.retain(|pp| match with {
+            _ if ordered && *pp == 1 => false,
             StageCounts::Any => true,
             StageCounts::One => *pp == 1,
             StageCounts::Several => *pp > 1,
         });
-        if stages.is_empty() && with != StageCounts::Any {
+        if stages.is_empty() && (ordered || with != StageCounts::Any) {
             return;
         }
         let schedules = axes.schedule.clone().unwrap_or_else(|| schedules(plan.runtime));
@@ -220,9 +243,6 @@ impl Space {
         let usual_value = |path: &String| axes.settings.get(path).and_then(|values| values.first());
         let unusual = settings.iter().filter(|(path, value)| usual_value(path) != Some(*value));
         let unusual = unusual.map(|(path, _)| path.clone()).collect();
-        let idle_value = |path: &String| axes.settings.get(path).and_then(|values| idle(values));
-        let active = settings.iter().filter(|(path, value)| idle_value(path) != Some(*value));
-        let active = active.map(|(path, _)| path.clone()).collect();
         let mut corner = Corner {
             unusual,
             active,
@@ -239,11 +259,20 @@ impl Space {
             sharding,
             settings,
             classes: Classes::default(),
+            alike: self.corners.len(),
             usual_sync: request.plan.layout.fsdp.gradient_sync.is_none(),
             plan,
         };
-        corner.fill_pipes(request, &schedules);
-        corner.fill_recompute(request);
+        match self.corners.iter().find(|known| known.differs_in_groups_alone(&corner)) {
+            Some(known) => {
+                let Corner { pipes, refused_pipes, recompute, refused_recompute, alike, .. } = known.clone();
+                corner = Corner { pipes, refused_pipes, recompute, refused_recompute, alike, ..corner };
+            }
+            None => {
+                corner.fill_pipes(request, &schedules);
+                corner.fill_recompute(request);
+            }
+        }
         corner.classes = Classes::of(&corner);
         let plan = corner.plan.clone();
         let moe = plan.model.moe.is_some();
@@ -284,6 +313,24 @@ impl Space {
             }
         }
         self.corners.push(corner);
+    }
+
+    /// Puts parts in an order in which good plans are known soon, for then more is dismissed: few GPUs before many where the
+    /// fewest are wanted, else plans that are computed fast, on many fast GPUs, with much hidden, in the usual groups.
+    pub fn put_best_first(&mut self, objective: Objective) {
+        let Space { corners, parts, .. } = self;
+        let places: Vec<_> = corners
+            .iter()
+            .map(|corner| {
+                let gpus = corner.plan.world_size();
+                let peak = corner.plan.cluster.gpu.speeds.map_or(0.0, |speeds| speeds.bf16_tflops);
+                let fewest = if objective == Objective::FewestGpus { gpus } else { 0 };
+                // A cast of a float saturates.
+                let speed = (gpus as f64 * peak) as u64;
+                (fewest, corner.plan.runtime != Runtime::Megatron, Reverse(speed), Reverse(corner.alike))
+            })
+            .collect();
+        crate::order::sort_by_key(parts, |part| (places[part.corner], part.corner));
     }
 
     /// Candidates of all parts.
@@ -428,17 +475,40 @@ fn variants(settings: &BTreeMap<String, Vec<Value>>) -> Vec<BTreeMap<String, Val
     found
 }
 
-/// Numbers of nodes: as in the plan, as named, or both bounds and the lower one doubled in between.
+/// Steps between a number of nodes and twice as many.
+const NODE_STEPS: u64 = 4;
+
+/// Numbers of nodes: as in the plan, as named, or both bounds and, in between, every number up to twice [`NODE_STEPS`] and then as
+/// many steps to each doubling.
 fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
     match axis {
         None => vec![own],
         Some(Axis::Bounds(bounds)) => {
             let most = bounds.max.min(crate::plan::MAX_WORLD);
-            let doubled = std::iter::successors(Some(bounds.min.max(1)), |nodes| nodes.checked_mul(2));
-            let usual = doubled.take_while(|nodes| *nodes < most).chain([most.max(1)]).collect();
-            Axis::values(None, usual)
+            let least = bounds.min.clamp(1, most.max(1));
+            let doubled = std::iter::successors(Some(NODE_STEPS), |nodes| nodes.checked_mul(2));
+            let doubled = doubled.take_while(|nodes| *nodes < most);
+            let steps =
+                doubled.flat_map(|nodes| (0..NODE_STEPS).map(move |step| nodes + nodes / NODE_STEPS * step));
+            let between = (1..NODE_STEPS).chain(steps).filter(|nodes| (least..most).contains(nodes));
+            Axis::values(None, between.chain([least, most.max(1)]).collect())
         }
         named => Axis::values(named, vec![own]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::Bounds;
+
+    #[test]
+    fn numbers_of_nodes_are_all_the_small_ones_and_quarters_of_doublings() {
+        let of = |min, max| nodes(Some(&Axis::Bounds(Bounds { min, max })), 5);
+        assert_eq!(of(1, 48), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48]);
+        assert_eq!(of(9, 13), [9, 10, 12, 13]);
+        assert_eq!((of(3, 3), of(0, 0), of(7, 2)), (vec![3], vec![1], vec![2]));
+        assert_eq!(nodes(None, 5), [5]);
     }
 }
 

@@ -65,9 +65,6 @@ pub struct Tables {
     blocks: Option<Blocks>,
     /// The part whose elements are kept: tensor, expert and expert tensor parallel.
     part: Option<[u64; 3]>,
-    /// Of the parts at work (tensor, expert, expert tensor and context parallel, with or without sequence parallelism), what a
-    /// step takes at least.
-    pub least: Vec<(([u64; 4], bool), f64)>,
 }
 
 /// Pipelines of one number of stages.
@@ -137,17 +134,7 @@ impl Tables {
         });
         let rows: Vec<Row> = rows.collect();
         let are_whole = rows.iter().flat_map(|row| &row.times).all(|(_, whole)| *whole);
-        Tables {
-            kinds,
-            clock,
-            classes,
-            microbatches: Vec::new(),
-            rows,
-            are_whole,
-            blocks: None,
-            part: None,
-            least: Vec::new(),
-        }
+        Tables { kinds, clock, classes, microbatches: Vec::new(), rows, are_whole, blocks: None, part: None }
     }
 
     /// The place of a number of micro batches among those that were met.
@@ -206,6 +193,11 @@ fn place<T>(all: &mut Vec<T>, one: T, same: impl Fn(&T, &T) -> bool) -> usize {
 }
 
 impl PipeTable {
+    /// The kinds of state that its ranks have, as places among its row's.
+    pub fn states(&self) -> impl Iterator<Item = usize> {
+        self.places.iter().map(|(_, state)| *state)
+    }
+
     /// What its kinds of stages hold with so many micro batches as have this place, once [`PipeTable::held`] was asked.
     pub fn known(&self, place: usize) -> &[Held] {
         self.alive.get(place).and_then(Option::as_deref).unwrap_or_default()

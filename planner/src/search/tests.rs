@@ -220,6 +220,14 @@ fn kept_terms_come_to_what_plans_come_to_one_by_one() {
     assert!(checked.valid > 100, "{}", checked.valid);
     let checked = check_kept("deepseek-v3", 4, json!({"global_batch_size": 64}), narrow);
     assert!(checked.valid > 100, "{}", checked.valid);
+    let all_groups = |request: &mut Request| {
+        narrow(request);
+        let settings = &mut request.axes.settings;
+        settings.insert("layout.order".to_owned(), vec![json!("tp-cp-ep-dp-pp"), json!("tp-cp-ep-pp-dp")]);
+        settings.insert("layout.cp_kind".to_owned(), vec![json!("p2p"), json!("a2a"), json!("all_gather")]);
+    };
+    let checked = check_kept("qwen3-30b-a3b", 2, json!({"global_batch_size": 32}), all_groups);
+    assert!(checked.valid > 100, "{}", checked.valid);
     let fp8 = json!({"global_batch_size": 64, "dtype": "fp8_current", "bf16_first_layers": 2, "bf16_last_layers": 1});
     let checked = check_kept("qwen3-30b-a3b", 2, fp8, narrow);
     assert!(checked.fits.count > 0 && checked.tight.count > 0, "{checked:?}");

@@ -1,5 +1,7 @@
 //! Working on parts: every candidate of a part checked by the rules, its memory and its step computed.
 
+use std::collections::BTreeMap;
+
 use super::Search;
 use super::candidate::Candidate;
 use super::fast::Times;
@@ -30,14 +32,27 @@ pub struct Worker<'a> {
 #[derive(Debug, Default)]
 pub struct Desk {
     /// What was made for the corner that was worked on last.
-    corner: Option<OfCorner>,
+    corner: Option<Box<OfCorner>>,
+    /// What a step takes at least, once it was asked for.
+    least: BTreeMap<Alike, f64>,
     /// Whether plans are computed one by one although kept terms cover them; for tests.
     one_by_one: bool,
+}
+
+/// What decides the layers' seconds on a rank, whatever the batch is: the first of corners that are alike, how context
+/// parallelism exchanges where there is any, tensor, expert, expert tensor and context parallelism, sequence parallelism.
+type Alike = (usize, Option<usize>, [u64; 4], bool);
+
+/// What decides the layers' seconds of a part, were `cp` its context parallelism.
+pub(super) fn alike(corner: &Corner, part: &Part, sp: bool, cp: u64) -> Alike {
+    let exchanged = (cp > 1).then_some(corner.plan.layout.cp_kind as usize);
+    (corner.alike, exchanged, [part.tp, part.ep, part.etp, cp], sp)
 }
 
 #[derive(Debug)]
 struct OfCorner {
     corner: usize,
+    alike: usize,
     plan: Plan,
     /// Settings by what is recomputed, to be lent to the plan.
     sets: Vec<Training>,
@@ -54,7 +69,7 @@ impl<'a> Worker<'a> {
     /// Someone who computes each plan as if it were the only one.
     #[cfg(test)]
     pub(super) fn one_by_one(search: &'a Search) -> Worker<'a> {
-        Worker { search, desk: Desk { corner: None, one_by_one: true } }
+        Worker { search, desk: Desk { one_by_one: true, ..Desk::default() } }
     }
 
     /// Adds what a part holds; nothing for a number that is no part's.
@@ -74,17 +89,32 @@ impl Desk {
             return;
         };
         let Some(corner) = search.space.corners.get(part.corner) else { return };
+        // Most parts of a large space go this way, so nothing is made ready for it.
+        let known = |sp: bool, cp: u64| self.least.get(&alike(corner, &part, sp, cp)).copied();
+        let hopeless = |least: f64| search.ranking.is_hopeless(into, part.corner, least);
+        let dismissed = |&sp: &bool| [1, part.cp].into_iter().filter_map(|cp| known(sp, cp)).any(hopeless);
+        let usual = [corner.usual_sp(part.tp)];
+        // More GPUs than are needed are hopeless, however fast.
+        if hopeless(0.0) || corner.sp.as_deref().unwrap_or(&usual).iter().all(dismissed) {
+            return;
+        }
+        let Some(mut sink) = Sink::of(search, part.corner, into) else { return };
         let mut desk = match self.corner.take() {
             Some(desk) if desk.corner == part.corner => desk,
-            _ => OfCorner::new(part.corner, corner, &search.values, self.one_by_one),
+            Some(mut desk) if desk.alike == corner.alike => {
+                desk.corner = part.corner;
+                desk.plan.clone_from(&corner.plan);
+                desk
+            }
+            _ => Box::new(OfCorner::new(part.corner, corner, &search.values, self.one_by_one)),
         };
-        let Some(mut sink) = Sink::of(search, part.corner, into) else { return };
         let mut grids = Grids {
             corner,
             part,
             values: &search.values,
             plan: &mut desk.plan,
             lent: &mut desk.sets,
+            least: &mut self.least,
             refused: Refusals::default(),
             sink: &mut sink,
         };
@@ -107,7 +137,7 @@ impl OfCorner {
             tables = clock.take().map(|clock| Box::new(Tables::of(corner, clock)));
         }
         let sets = corner.recompute.iter().map(|(_, training)| training.clone()).collect();
-        OfCorner { corner: number, plan: corner.plan.clone(), sets, tables, clock }
+        OfCorner { corner: number, alike: corner.alike, plan: corner.plan.clone(), sets, tables, clock }
     }
 }
 
@@ -120,6 +150,8 @@ pub(super) struct Grids<'a> {
     pub(super) plan: &'a mut Plan,
     /// Settings by what is recomputed.
     pub(super) lent: &'a mut [Training],
+    /// What a step takes at least, once it was asked for.
+    pub(super) least: &'a mut BTreeMap<Alike, f64>,
     pub(super) refused: Refusals,
     pub(super) sink: &'a mut Sink,
 }

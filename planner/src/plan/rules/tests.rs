@@ -202,8 +202,11 @@ fn optimizers() {
         ],
     );
     check(json!({"precision_aware": true, "kind": "sgd"}), &["training.optimizer.precision_aware"]);
-    check(json!({"offload_fraction": 0.5}), &["training.optimizer.offload_fraction"]);
-    check(json!({"offload_fraction": 0.5, "precision_aware": true}), &[]);
+    check(
+        json!({"offload_fraction": 0.5, "precision_aware": false}),
+        &["training.optimizer.offload_fraction"],
+    );
+    check(json!({"offload_fraction": 0.5}), &[]);
     check(json!({"instances": 4}), &[]);
     check(json!({"instances": 5}), &["training.optimizer.instances"]);
     check(json!({"instances": 2, "distributed": false}), &["training.optimizer.instances"]);

@@ -150,7 +150,7 @@ pub(super) const TRAINING: &[Row] = &[
     ),
     (
         "llama-3-8b",
-        r#"{"training":{"optimizer":{"offload_fraction":0.5}}}"#,
+        r#"{"training":{"optimizer":{"offload_fraction":0.5,"precision_aware":false}}}"#,
         "training.optimizer.offload_fraction",
         "offload of optimizer state needs",
     ),
