@@ -5,10 +5,10 @@ use std::cmp::Ordering;
 use serde_json::{Value, json};
 
 use super::Search;
-use super::candidate::Scored;
+use super::candidate::{ALIKE, Scored};
 use super::request::Axis;
 use super::settings::Settings;
-use crate::wire::Chosen;
+use crate::wire::{Chosen, Objective};
 
 /// Steps of a GPU's memory within which plans are alike: 5 % each.
 const MEMORY_STEPS: u64 = 20;
@@ -69,7 +69,7 @@ impl Search {
                     .min_by(|(_, one), (_, other)| one.partial_cmp(other).unwrap_or(Ordering::Equal));
                 let costs = next.map(|(_, other)| other / seconds - 1.0);
                 let next = next.map(|(other, _)| of(other));
-                let why = why(&value, next.as_ref(), costs, ranked.len());
+                let why = why(self.request.objective, &value, next.as_ref(), costs, ranked.len());
                 Chosen { field, value, next, next_costs: costs, why }
             })
             .collect()
@@ -142,12 +142,24 @@ impl Search {
 }
 
 /// A sentence on a choice.
-fn why(value: &Value, next: Option<&Value>, costs: Option<f64>, looked_at: usize) -> String {
+fn why(
+    objective: Objective,
+    value: &Value,
+    next: Option<&Value>,
+    costs: Option<f64>,
+    looked_at: usize,
+) -> String {
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     match (next, costs) {
         (Some(next), Some(costs)) if costs >= 0.0 => {
             format!("{} takes {:.1} % longer at best", word(next), 100.0 * costs)
         }
+        (Some(next), Some(costs)) if costs < -ALIKE => format!(
+            "{} is {:.1} % faster at best, but the objective is {}",
+            word(next),
+            -100.0 * costs,
+            objective.name()
+        ),
         (Some(next), Some(costs)) => format!(
             "{} is {:.1} % faster at best, which is less than the time model can tell, and {} is simpler",
             word(next),

@@ -12,7 +12,8 @@ use super::sharding::Sharding;
 use super::space::idle;
 use super::why::best_of;
 use crate::cluster::{Gpu, gpus};
-use crate::finding::Finding;
+use crate::finding::{Finding, Severity};
+use crate::plan::{Plan, with_value};
 use crate::units::{Bytes, Dtype};
 use crate::wire::{Granularity, PlanFile, Runtime, read_value};
 
@@ -92,17 +93,32 @@ impl Search {
         if let Some(said) = self.contradiction_in_words(&contradiction) {
             suggestions.push(said);
         }
-        suggestions.push(match rules.first() {
-            Some(most) => {
+        let reason = remedies.first().and_then(|remedy| self.reason(remedy));
+        suggestions.push(match (reason, rules.first()) {
+            (Some(reason), _) => reason,
+            (None, Some(most)) => {
                 format!(
                     "no candidate is valid; most of them ({}) break this rule: {}",
                     most.candidates, most.rule
                 )
             }
-            None => "the space is empty: some axis has no value left".to_owned(),
+            (None, None) => "the space is empty: some axis has no value left".to_owned(),
         });
         suggestions.extend(remedies.iter().map(|remedy| remedy.said.clone()));
         Relief { smallest: None, contradiction, remedies, suggestions }
+    }
+
+    /// What is wrong with what is held, as the plan says it that is valid when that is left open.
+    fn reason(&self, remedy: &Remedy) -> Option<String> {
+        let mut file = remedy.apply(&self.request().plan);
+        let opened = |field: &str| remedy.changes.iter().any(|pin| pin.field == field);
+        for (slot, value) in self.held().into_iter().filter(|(slot, _)| opened(slot.field)) {
+            file = with_value(&file, slot.field, &value.into()).ok()?;
+        }
+        let errors = Plan::resolve(&file).findings.into_iter().filter(|one| one.severity == Severity::Error);
+        let error = errors.into_iter().next()?;
+        let rule = if error.rule.is_empty() { String::new() } else { format!(" ({})", error.rule) };
+        Some(format!("{}{rule}", error.message))
     }
 
     /// The axes that are held at one number.
