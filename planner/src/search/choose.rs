@@ -66,16 +66,23 @@ impl Choice {
     }
 }
 
-/// Names of the axes that are open.
-struct Open(Vec<&'static str>);
+/// Tokens of a sequence up to which `all` leaves the kind of context parallelism alone: so short, few plans gain from context
+/// parallelism, and three kinds of it are half of a search.
+const SHORT: u64 = 8192;
+
+/// Names of the axes that are open, and of those that are so by a word of their own.
+struct Open(Vec<&'static str>, Vec<&'static str>);
 
 impl Open {
     fn of(choose: &Choose) -> Result<Open, Vec<Finding>> {
-        let mut open = Vec::new();
+        let (mut open, mut named) = (Vec::new(), Vec::new());
         let mut findings = Vec::new();
         for name in choose.names() {
             let known = open.len();
             open.extend(AXES.iter().filter(|axis| axis.is_meant(name)).map(|axis| axis.name));
+            if name != "all" {
+                named.extend(open.iter().skip(known));
+            }
             if open.len() == known {
                 let all = AXES.iter().map(|axis| axis.name).chain(["all"]);
                 let message = format!(
@@ -93,7 +100,7 @@ impl Open {
                 findings.push(Finding::error("choose", clip(name), message).nearest(near));
             }
         }
-        if findings.is_empty() { Ok(Open(open)) } else { Err(findings) }
+        if findings.is_empty() { Ok(Open(open, named)) } else { Err(findings) }
     }
 
     fn is(&self, name: &str) -> bool {
@@ -167,6 +174,9 @@ impl Open {
             settings: order::map(
                 self.0
                     .iter()
+                    .filter(|name| {
+                        **name != "cp_kind" || plan.training.seq_len > SHORT || self.1.contains(*name)
+                    })
                     .filter_map(|name| settings_of(name, plan))
                     .filter(|(path, _)| !says(&said, path))
                     .map(|(path, values)| (path.to_owned(), values)),

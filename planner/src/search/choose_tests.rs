@@ -123,6 +123,14 @@ fn the_order_of_ranks_is_open_where_the_framework_takes_it_and_the_host_where_it
     };
     let of =
         |framework: &str| open("llama-3-8b", "h100-sxm", 1, json!({"software": {"framework": framework}}));
+    let kind = "layout.cp_kind".to_owned();
+    let mut long = open("llama-3-8b", "h100-sxm", 1, json!({}));
+    assert!(!fields(&long).contains(&kind));
+    names(&mut long, &["all", "cp_kind"]);
+    assert!(fields(&long).contains(&kind));
+    names(&mut long, &["all"]);
+    long.training.seq_len = Some(16_384);
+    assert!(fields(&long).contains(&kind));
     let order = "layout.order".to_owned();
     assert!(fields(&of("megatron-lm 0.19")).contains(&order));
     assert!(!fields(&of("bridge 26.08")).contains(&order));
