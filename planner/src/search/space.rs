@@ -497,6 +497,11 @@ fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
     }
 }
 
+/// Replicas worth trying at a data parallelism: those of FSDP runtimes alone have any.
+pub fn replicas(axis: Option<&Axis>, fsdp: bool, dp: u64) -> Vec<u64> {
+    if fsdp { Axis::values(axis, divisors(dp)) } else { vec![1] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -510,9 +515,4 @@ mod tests {
         assert_eq!((of(3, 3), of(0, 0), of(7, 2)), (vec![3], vec![1], vec![2]));
         assert_eq!(nodes(None, 5), [5]);
     }
-}
-
-/// Replicas worth trying at a data parallelism: those of FSDP runtimes alone have any.
-pub fn replicas(axis: Option<&Axis>, fsdp: bool, dp: u64) -> Vec<u64> {
-    if fsdp { Axis::values(axis, divisors(dp)) } else { vec![1] }
 }
