@@ -6,6 +6,8 @@ mod cli;
 mod hub;
 mod launch;
 mod probe;
+mod process;
+mod report;
 mod run;
 mod site;
 mod wrap;

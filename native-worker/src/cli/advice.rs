@@ -2,7 +2,7 @@
 
 use planner::wire::{Advice, AdviceAnswer, AdviceList, Verdict};
 
-use super::text;
+use crate::report::text;
 
 /// Most pieces of advice of a kind that are printed; the JSON has all.
 const MOST: usize = 12;

@@ -7,9 +7,10 @@ use planner::time::PARTS;
 use planner::wire::{CalibrationFile, Outcome, PlanFile};
 use serde::Serialize;
 
+use super::input;
 use super::numbers::whole;
-use super::{Exit, Failure, exit, input, say, text};
 use crate::probe;
+use crate::report::{self, Exit, Failure, say, text};
 use crate::run::{MAX_RANKS_HERE, Place, Programs, Request, history, run};
 
 /// Measure this machine, or take measured runs, and write a profile that `estimate --profile` and the page take
@@ -107,9 +108,9 @@ impl Calibrate {
         })?;
         let calibrated = Calibrated { version: planner::wire::VERSION, profile: self.output, file, scored };
         if json {
-            exit::print_json(&calibrated)?;
+            report::print_json(&calibrated)?;
         } else {
-            exit::print(&readable(&calibrated))?;
+            report::print(&readable(&calibrated))?;
         }
         Ok(Exit::Yes)
     }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use planner::diagnose::{Answer, Diagnosis, Evidence, Part, Verdict};
 
-use super::text::{gib, one_line};
-use super::{Exit, Failure, estimate::resolved, exit, source};
+use super::{estimate::resolved, source};
+use crate::report::text::{gib, one_line};
+use crate::report::{self, Exit, Failure};
 
 /// Say why a run ended, from its logs
 ///
@@ -38,9 +39,9 @@ impl Diagnose {
         }
         let answer = diagnosis.finish();
         if json {
-            exit::print_json(&answer)?;
+            report::print_json(&answer)?;
         } else {
-            exit::print(&text(&answer))?;
+            report::print(&text(&answer))?;
         }
         Ok(if answer.found { Exit::Yes } else { Exit::No })
     }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use planner::finding::Severity;
 
-use super::{Exit, exit, text};
 use crate::probe::{self, Check, State};
+use crate::report::{self, Exit, text};
 
 /// Say what this machine has and lacks, and what to do: torch, GPUs, driver, network, Slurm, folders
 ///
@@ -31,11 +31,11 @@ impl Doctor {
         let checks = probe::checks(&facts);
         if json {
             let gpu = probe::catalogue_gpu();
-            exit::print_json(
+            report::print_json(
                 &serde_json::json!({"version": planner::wire::VERSION, "gpu": gpu, "checks": checks}),
             )?;
         } else {
-            exit::print(&checks.iter().map(lines).collect::<String>())?;
+            report::print(&checks.iter().map(lines).collect::<String>())?;
         }
         let in_the_way = checks.iter().any(|check| check.severity == Severity::Error);
         Ok(if in_the_way { Exit::Missing } else { Exit::Yes })

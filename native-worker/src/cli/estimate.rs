@@ -9,7 +9,8 @@ use planner::wire::{Answer, PlanFile, SizingAnswer, SizingVerdict, TimeAnswer, V
 use planner::{Finding, Plan};
 
 use super::source::Source;
-use super::{Exit, Failure, advice, exit, input, say, text};
+use super::{advice, input};
+use crate::report::{self, Exit, Failure, say, text};
 
 /// Compute parameters, groups, memory per GPU and seconds of a step, and say whether it fits
 #[derive(Debug, clap::Args)]
@@ -48,9 +49,9 @@ impl Estimate {
             }
         }
         if json {
-            exit::print_json(&answer)?;
+            report::print_json(&answer)?;
         } else {
-            exit::print(&readable(&answer))?;
+            report::print(&readable(&answer))?;
         }
         let verdict = answer.memory.as_ref().map_or(Verdict::Invalid, |memory| memory.verdict);
         Ok(if matches!(verdict, Verdict::Fits | Verdict::Tight) { Exit::Yes } else { Exit::No })

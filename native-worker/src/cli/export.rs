@@ -6,7 +6,7 @@ use planner::units::Bytes;
 use serde_json::json;
 use tensor_files::{CheckpointReader, DcpExport};
 
-use super::{Exit, Failure, exit, say};
+use crate::report::{self, Exit, Failure, say};
 use crate::run::Origin;
 
 /// Write a run's newest checkpoint for others: as a Hugging Face model folder, or as torch's distributed checkpoint
@@ -89,9 +89,9 @@ impl Export {
             if let Some(answer) = answer.as_object_mut() {
                 answer.insert(more.0.to_owned(), more.1.into());
             }
-            exit::print_json(&answer)?;
+            report::print_json(&answer)?;
         } else {
-            exit::print(&format!("{}\n", self.to.display()))?;
+            report::print(&format!("{}\n", self.to.display()))?;
         }
         Ok(Exit::Yes)
     }

@@ -7,7 +7,8 @@ use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, Study, 
 use serde::Serialize;
 
 use super::numbers::whole;
-use super::{Exit, Failure, estimate::resolved, exit, source, text};
+use super::{estimate::resolved, source};
+use crate::report::{self, Exit, Failure, text};
 
 /// Study what failed GPUs cost: expected loss of throughput by share of GPUs that are down, size or domain
 #[derive(Debug, clap::Args)]
@@ -97,9 +98,9 @@ impl Failures {
         let study = Study::of(&plan, boost);
         if json {
             let version = planner::wire::VERSION;
-            exit::print_json(&Report { version, study, against, draws: self.draws, seed: SEED, points })?;
+            report::print_json(&Report { version, study, against, draws: self.draws, seed: SEED, points })?;
         } else {
-            exit::print(&readable(&study, &points))?;
+            report::print(&readable(&study, &points))?;
         }
         Ok(Exit::Yes)
     }

@@ -7,7 +7,8 @@ use planner::layout::{Group, Link, link};
 use serde::Serialize;
 
 use super::numbers::whole;
-use super::{Exit, Failure, estimate::resolved, exit, source, text};
+use super::{estimate::resolved, source};
+use crate::report::{self, Exit, Failure, text};
 
 /// A group, and the slowest link between its ranks.
 #[derive(Serialize)]
@@ -65,7 +66,7 @@ impl Groups {
                 link: crossed(whole),
                 of: self.packed.then_some(whole.ranks.as_slice()),
             };
-            exit::print_json(&both().map(row).collect::<Vec<_>>())?;
+            report::print_json(&both().map(row).collect::<Vec<_>>())?;
         } else {
             let listed = |ranks: &[u64]| ranks.iter().map(u64::to_string).collect::<Vec<String>>().join(" ");
             let mut rows = vec![["kind", "index", "link", "ranks"].map(str::to_owned).to_vec()];
@@ -81,7 +82,7 @@ impl Groups {
             } else {
                 String::new()
             };
-            exit::print(&(order + &text::table(&rows)))?;
+            report::print(&(order + &text::table(&rows)))?;
         }
         Ok(Exit::Yes)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use planner::cluster::{Meant, gpu, gpus, meant_gpu};
 use planner::{Finding, wire::PlanFile};
 
-use super::Failure;
+use crate::report::Failure;
 
 /// The largest plan file or config.json that is read. A real one is some tens of kilobytes.
 pub const MAX_INPUT_BYTES: u64 = 16 * 1024 * 1024;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use planner::runspec::{self, Invocation, shell_line, shown_variables};
 use serde_json::{Value, json};
 
-use super::{Exit, Failure, exit, say, text};
 use crate::launch::{self, Planned, Request, TorchFrom, WhenPrepared};
+use crate::report::{self, Exit, Failure, say, text};
 
 /// Start a training script on this machine, as its header says
 ///
@@ -106,10 +106,10 @@ impl Launch {
         }
         if dry_run {
             if json {
-                exit::print_json(&document(&planned))?;
+                report::print_json(&document(&planned))?;
             } else {
                 tell(&planned);
-                exit::print(&lines(&planned))?;
+                report::print(&lines(&planned))?;
             }
             return Ok(Exit::Yes);
         }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use planner::layout::{Choice, valid_layouts};
 use serde_json::json;
 
-use super::{Exit, estimate::resolved, exit, source, text};
+use super::{estimate::resolved, source};
+use crate::report::{self, Exit, text};
 
 /// List every valid layout of the plan's model, cluster, runtime and batch
 #[derive(Debug, clap::Args)]
@@ -20,13 +21,13 @@ impl Layouts {
         let plan = resolved(&source::read(&self.plan)?)?;
         let layouts = valid_layouts(&plan);
         if json {
-            exit::print_json(&json!({"version": planner::wire::VERSION, "layouts": layouts}))?;
+            report::print_json(&json!({"version": planner::wire::VERSION, "layouts": layouts}))?;
         } else {
             let names = ["tp", "cp", "pp", "vpp", "ep", "etp", "dp", "edp"];
             let sizes = |of: &Choice| [of.tp, of.cp, of.pp, of.vpp, of.ep, of.etp, of.dp, of.edp];
             let mut rows = vec![names.map(str::to_owned).to_vec()];
             rows.extend(layouts.iter().map(|layout| sizes(layout).map(|size| size.to_string()).to_vec()));
-            exit::print(&text::table(&rows))?;
+            report::print(&text::table(&rows))?;
         }
         Ok(Exit::Yes)
     }

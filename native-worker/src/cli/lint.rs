@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use planner::lint::{self, MAX_SCRIPT_BYTES};
 
-use super::{Exit, Failure, exit};
+use crate::report::{self, Exit, Failure};
 
 /// Look for what is wrong with a batch script for Slurm, before it is submitted
 ///
@@ -22,14 +22,14 @@ impl Lint {
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let report = lint::lint(&read(&self.file)?);
         if json {
-            exit::print_json(&report)?;
+            report::print_json(&report)?;
         } else {
             let name = if self.file == Path::new("-") {
                 "standard input".into()
             } else {
                 self.file.to_string_lossy()
             };
-            exit::print(&lint::readable(&report, &name))?;
+            report::print(&lint::readable(&report, &name))?;
         }
         Ok(if report.is_clean() { Exit::Yes } else { Exit::No })
     }

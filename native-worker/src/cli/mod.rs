@@ -9,7 +9,6 @@ mod calibrate;
 mod diagnose;
 mod doctor;
 mod estimate;
-mod exit;
 mod export;
 mod failures;
 mod groups;
@@ -26,15 +25,12 @@ mod serve;
 mod shards;
 mod site;
 mod source;
-pub mod text;
 mod tokenize;
 mod verify;
 mod weights;
 mod wrap;
 
-pub use exit::{Exit, Failure, print, say};
-pub use source::read as read_plan;
-pub use text::one_line;
+use crate::report::{self, Failure, say, text};
 
 /// Plan, script, run and watch large-model training
 ///
@@ -119,7 +115,7 @@ fn report(error: &anyhow::Error, json: bool) -> u8 {
     match error.downcast_ref::<Failure>() {
         Some(Failure::Findings(findings)) => {
             if json {
-                let _ = exit::print_json(
+                let _ = report::print_json(
                     &serde_json::json!({"version": planner::wire::VERSION, "findings": findings}),
                 );
             } else {

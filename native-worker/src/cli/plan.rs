@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use planner::plan::with_usual_framework;
 use planner::wire::{Objective, PlanFile, Verdict};
 
+use super::search;
 use super::source::{Source, chosen};
-use super::{Exit, Failure, exit, say, search, text};
+use crate::report::{self, Exit, Failure, say, text};
 
 /// Choose the best plan for a model on a cluster
 ///
@@ -67,8 +68,8 @@ impl PlanCommand {
             })?;
         }
         match (json, &self.out) {
-            (true, _) => exit::print_json(&answer)?,
-            (false, None) => exit::print(&format!("{written}\n"))?,
+            (true, _) => report::print_json(&answer)?,
+            (false, None) => report::print(&format!("{written}\n"))?,
             (false, Some(_)) => {}
         }
         let memory = answer.memory.as_ref();

@@ -9,7 +9,7 @@ use planner::wire::{GoingOn, OnFailure, Outcome};
 
 use super::numbers::whole;
 use super::source::Source;
-use super::{Exit, Failure, exit, say, text};
+use crate::report::{self, Exit, Failure, say, text};
 use crate::run::{Compared, MeasuredRun, Origin, Place, Programs, Request, run};
 
 /// Run a plan on this machine: one process per rank, recorded in a run folder
@@ -149,7 +149,7 @@ impl Run {
             say(&format!("of the logs of this run, {}", missing.sentence()));
         }
         if json {
-            exit::print_json(&serde_json::json!({
+            report::print_json(&serde_json::json!({
                 "version": planner::wire::VERSION,
                 "run": finished.id,
                 "folder": finished.folder,
@@ -164,7 +164,7 @@ impl Run {
                 "figures": finished.figures,
             }))?;
         } else {
-            exit::print(&format!("{}\n", finished.folder.display()))?;
+            report::print(&format!("{}\n", finished.folder.display()))?;
         }
         Ok(if finished.outcome == Outcome::Completed { Exit::Yes } else { Exit::No })
     }

@@ -8,9 +8,10 @@ use planner::finding::has_error;
 use planner::launch::{self, ScriptOptions, Site};
 use planner::wire::GoingOn;
 
+use super::estimate::resolved;
 use super::numbers::whole;
 use super::source::Source;
-use super::{Exit, Failure, estimate::resolved, exit, say, text};
+use crate::report::{self, Exit, Failure, say, text};
 
 /// Write the script that runs a plan under Slurm
 ///
@@ -142,7 +143,7 @@ impl Script {
 /// Prints a script, or that there is none, with the findings.
 pub fn answer(script: Option<&str>, findings: &[Finding], json: bool) -> anyhow::Result<Exit> {
     if json {
-        exit::print_json(
+        report::print_json(
             &serde_json::json!({"version": planner::wire::VERSION, "script": script, "findings": findings}),
         )?;
     } else {
@@ -150,7 +151,7 @@ pub fn answer(script: Option<&str>, findings: &[Finding], json: bool) -> anyhow:
             say(text::findings(findings).trim_end());
         }
         if let Some(script) = script {
-            exit::print(script)?;
+            report::print(script)?;
         }
     }
     Ok(if script.is_some() { Exit::Yes } else { Exit::No })

@@ -15,7 +15,7 @@ use planner::wire::{PlanFile, Verdict};
 
 use super::numbers::{size, whole};
 use super::source::Source;
-use super::{Exit, Failure, exit, say, text};
+use crate::report::{self, Exit, Failure, say, text};
 
 /// Parts that a thread takes at a time.
 const PARTS_AT_ONCE: u64 = 8;
@@ -99,15 +99,15 @@ impl SearchCommand {
         answer.own = file.choose.is_none().then(|| search.own(&answer)).flatten();
         if let Some(wanted) = &self.why {
             let Some(best) = answer.rows.first() else {
-                exit::print(&readable(&answer))?;
+                report::print(&readable(&answer))?;
                 return Ok(Exit::No);
             };
             let why =
                 search.why_not(wanted, best).map_err(|error| Failure::usage(format!("--why: {error}")))?;
             if json {
-                exit::print_json(&why)?;
+                report::print_json(&why)?;
             } else {
-                exit::print(&reasons(&why))?;
+                report::print(&reasons(&why))?;
             }
             return Ok(Exit::Yes);
         }
@@ -118,11 +118,11 @@ impl SearchCommand {
             if row.group == Group::Tight {
                 say(&format!("row {place}: {}", answer.tight_in_words()));
             }
-            exit::print_json(&row.apply(&search.request().plan))?;
+            report::print_json(&row.apply(&search.request().plan))?;
         } else if json {
-            exit::print_json(&answer)?;
+            report::print_json(&answer)?;
         } else {
-            exit::print(&readable(&answer))?;
+            report::print(&readable(&answer))?;
         }
         Ok(if answer.rows.is_empty() { Exit::No } else { Exit::Yes })
     }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
-use super::{Exit, Failure};
 use crate::hub::{Settings, serve};
+use crate::report::{Exit, Failure};
 
 /// Serve the page, and the runs of a folder, to a browser on this machine
 #[derive(Debug, clap::Args)]

@@ -7,7 +7,8 @@ use planner::shard::RankShards;
 use planner::shard::fsdp::{FsdpReport, UnitKind};
 
 use super::numbers::whole;
-use super::{Exit, Failure, estimate::resolved, exit, source, text};
+use super::{estimate::resolved, source};
+use crate::report::{self, Exit, Failure, text};
 
 /// List the slices of parameters that one rank holds
 #[derive(Debug, clap::Args)]
@@ -33,9 +34,9 @@ impl Shards {
         }
         let shards = plan.rank_shards(self.rank);
         if json {
-            exit::print_json(&shards)?;
+            report::print_json(&shards)?;
         } else {
-            exit::print(&table(&shards))?;
+            report::print(&table(&shards))?;
         }
         Ok(Exit::Yes)
     }

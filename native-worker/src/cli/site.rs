@@ -7,7 +7,8 @@ use planner::finding::has_error;
 use planner::launch::{Site, site_toml};
 use serde_json::json;
 
-use super::{Exit, Failure, exit, say, script, text};
+use super::script;
+use crate::report::{self, Exit, Failure, say, text};
 use crate::site::{Cluster, ask, judge};
 
 /// Check a site's file against its cluster, or make one
@@ -48,12 +49,12 @@ impl SiteCommand {
         if json {
             let fields: serde_json::Map<String, serde_json::Value> =
                 toml::from_str(&toml).unwrap_or_default();
-            exit::print_json(&json!({
+            report::print_json(&json!({
                 "version": planner::wire::VERSION, "site": fields, "cluster": cluster, "findings": findings,
             }))?;
         } else {
             say(text::findings(&findings).trim_end());
-            exit::print(&toml)?;
+            report::print(&toml)?;
         }
         if let Some(path) = &check.write {
             write(path, &toml)?;

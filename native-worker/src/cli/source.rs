@@ -9,7 +9,8 @@ use planner::wire::{Choose, Chosen, PlanFile, Runtime};
 use serde_json::{Value, json};
 
 use super::numbers::size;
-use super::{Failure, input, say, search::find, weights};
+use super::{input, search::find, weights};
+use crate::report::{Failure, say};
 
 /// What a plan is made of
 #[derive(Debug, Clone, Default, clap::Args)]

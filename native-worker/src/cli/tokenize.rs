@@ -7,7 +7,7 @@ use planner::units::Bytes;
 use serde_json::json;
 use token_files::{Input, Summary, Tokenize, Vocabulary};
 
-use super::{Exit, Failure, exit, say, text};
+use crate::report::{self, Exit, Failure, say, text};
 
 /// Turn text into files of tokens: a Megatron data set, which the worker, Megatron-LM and Megatron Bridge train on
 ///
@@ -68,7 +68,7 @@ impl TokenizeCommand {
         let summary = summary.map_err(failed)?;
         say(&sentence(&summary));
         if json {
-            exit::print_json(&json!({
+            report::print_json(&json!({
                 "version": planner::wire::VERSION,
                 "prefix": self.to,
                 "dtype": if vocabulary.is_narrow() { "uint16" } else { "int32" },
@@ -84,7 +84,7 @@ impl TokenizeCommand {
                 "tokens_per_second": summary.speed(),
             }))?;
         } else {
-            exit::print(&format!("{}\n", self.to.display()))?;
+            report::print(&format!("{}\n", self.to.display()))?;
         }
         Ok(Exit::Yes)
     }

@@ -10,8 +10,9 @@ use planner::{Finding, Plan};
 use serde::Serialize;
 
 use super::numbers::whole;
-use super::{Exit, Failure, estimate::resolved, exit, say, source, text};
+use super::{estimate::resolved, source};
 use crate::probe;
+use crate::report::{self, Exit, Failure, say, text};
 use crate::run::{MAX_RANKS_HERE, Measured, Place, Programs, Request, measured, run};
 
 /// Run a scaled-down twin of a plan on this machine, and compare measured with predicted
@@ -162,9 +163,9 @@ impl Verify {
             None => Some(finished.folder),
         };
         if json {
-            exit::print_json(&verified)?;
+            report::print_json(&verified)?;
         } else {
-            exit::print(&readable(&verified))?;
+            report::print(&readable(&verified))?;
         }
         Ok(if good { Exit::Yes } else { Exit::No })
     }

@@ -9,7 +9,8 @@ use planner::finding::Severity;
 use planner::model::{self, HEADER_LENGTH, Weights};
 use serde_json::{Map, Value};
 
-use super::{input, say};
+use super::input;
+use crate::report::say;
 
 const INDEX: &str = "model.safetensors.index.json";
 

@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Exit, Failure, exit, input, text};
+use super::{input, source};
+use crate::report::{self, Exit, Failure, text};
 use crate::wrap::{self, ReportAs, Request};
 
 /// Run any training command, recorded in a run folder beside its prediction
@@ -62,6 +63,7 @@ impl Wrap {
         let request = Request {
             words: self.command,
             plan: self.plan,
+            read_plan: source::read,
             runs: self.runs,
             id: self.id,
             alone: self.alone,
@@ -79,13 +81,13 @@ impl Wrap {
 fn show(request: &Request, json: bool) -> anyhow::Result<Exit> {
     let (plan, source) = wrap::recovered(request);
     if json {
-        exit::print_json(
+        report::print_json(
             &serde_json::json!({"version": planner::wire::VERSION, "source": source, "plan": plan}),
         )?;
     } else {
-        source.remarks.iter().for_each(|remark| super::say(&text::one_line(remark)));
+        source.remarks.iter().for_each(|remark| report::say(&text::one_line(remark)));
         if let Some(plan) = &plan {
-            exit::print_json(plan)?;
+            report::print_json(plan)?;
         }
     }
     Ok(if plan.is_some() { Exit::Yes } else { Exit::No })

@@ -5,9 +5,9 @@ use std::io::IsTerminal;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use crate::cli::Failure;
 use crate::probe::cache_folder;
-use crate::run::process::host_name;
+use crate::process::host_name;
+use crate::report::Failure;
 
 /// The hub's address.
 pub struct Address {

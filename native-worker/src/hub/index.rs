@@ -12,11 +12,11 @@ use tokio::sync::watch;
 
 use super::slurm;
 use super::state::{Evidence, derive};
-use crate::cli::say;
 use crate::probe;
-use crate::run::folder::{RunFolder, is_id};
+use crate::process::{Liveness, liveness};
+use crate::report::say;
+use crate::run::folder::{RunFolder, is_id, is_job_id};
 use crate::run::holding;
-use crate::run::process::{Liveness, liveness};
 
 /// Runs that are listed; older ones stay on disk.
 const MAX_RUNS: usize = 300;
@@ -228,7 +228,7 @@ fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
 
 /// Whether Slurm still has a job; none without Slurm.
 fn slurm_job_lives(job: &str) -> Option<bool> {
-    if !slurm::is_job_id(job) {
+    if !is_job_id(job) {
         return None;
     }
     let squeue = probe::program("squeue")?;

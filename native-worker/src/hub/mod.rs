@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicUsize;
 use planner::wire::RunSummary;
 use tokio::sync::{Semaphore, watch};
 
-use crate::cli::{Failure, print, say};
-use crate::run::process::host_name;
+use crate::process::host_name;
+use crate::report::{Failure, print, say};
 
 mod address;
 mod assets;
@@ -26,8 +26,6 @@ mod server;
 mod slurm;
 mod socket;
 mod state;
-
-pub use slurm::is_job_id;
 
 use address::Address;
 

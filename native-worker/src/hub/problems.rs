@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::Settings;
 use crate::probe;
-use crate::run::process;
+use crate::process;
 
 /// How long an answer holds: somebody who installs torch reloads the page.
 const HOLDS: Duration = Duration::from_secs(20);

@@ -8,14 +8,10 @@ use std::time::Duration;
 use planner::wire::RunInfo;
 
 use crate::probe;
+use crate::run::folder::is_job_id;
 
 /// How long Slurm may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Whether `job` can be the number of a Slurm job, and nothing else.
-pub fn is_job_id(job: &str) -> bool {
-    (1..=32).contains(&job.len()) && job.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
-}
 
 /// Name of the cluster that this machine belongs to; none where Slurm does not say.
 pub fn cluster() -> Option<String> {
@@ -117,16 +113,6 @@ fn ask(name: &str, arguments: &[&str]) -> Result<Output, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_of_jobs() {
-        for good in ["1", "42", "42_7"] {
-            assert!(is_job_id(good), "{good}");
-        }
-        for bad in ["", "-1", "42;rm", "all", "--user=root", &"1".repeat(33)] {
-            assert!(!is_job_id(bad), "{bad}");
-        }
-    }
 
     #[test]
     fn the_clusters_name() {

@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use planner::runspec::{Invocation, shell_line, startup_block};
 
 use super::environment;
-use crate::cli::{Failure, say};
+use crate::report::{Failure, say};
 
 /// Replaces this program by the one of `invocation`, after the startup commands in the same shell. It returns only
 /// when that fails: signals, exit status and standard streams are the new program's own.
@@ -15,7 +15,7 @@ use crate::cli::{Failure, say};
 pub fn become_program(startup: &[String], invocation: &Invocation) -> anyhow::Error {
     let whole = with_startup(startup, invocation);
     for command in startup {
-        say(&format!("[startup] {}", crate::cli::one_line(command)));
+        say(&format!("[startup] {}", crate::report::text::one_line(command)));
     }
     say(&format!("+ {}", shell_line(&invocation.command)));
     let error = environment::command(&whole).exec();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use planner::Finding;
 use planner::runspec::{Stage, read_stage};
 
-use crate::cli::Failure;
+use crate::report::Failure;
 
 /// The largest file that is read whole, in bytes: locks of large projects have some megabytes.
 const MAX_BYTES: u64 = 32 * 1024 * 1024;

@@ -12,8 +12,8 @@ use planner::runspec::{Invocation, shell_line};
 use sha2::{Digest, Sha256};
 
 use super::environment;
-use crate::cli::{Failure, say};
 use crate::probe;
+use crate::report::{Failure, say};
 
 /// What is to be there before a start.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::plan::torch_beside;
 use super::prepare::key;
 use super::{Described, TorchFrom};
-use crate::cli::Failure;
+use crate::report::Failure;
 
 /// GPUs of a node where the header says `gpu`, which only the node can count.
 const GPUS_PER_NODE: u64 = 8;

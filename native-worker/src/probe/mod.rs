@@ -23,7 +23,7 @@ use machine::driver_version;
 pub use machine::{gpu_count, machine, program};
 pub use rank::{RankBinary, find_rank};
 pub use storage::{Reach, reach};
-pub use torch::{Torch, cache_folder, find_torch, torch_of};
+pub use torch::{Torch, cache_folder, find_torch, library_path, torch_of};
 
 /// Runs a program that should answer at once, with its output; it is ended when it does not.
 ///

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Torch, ask, program};
-use crate::run::library_path;
+use super::{Torch, ask, library_path, program};
 
 /// The rank binary.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! `shardplan-rank` is linked against libtorch 2.11 and finds it by `LD_LIBRARY_PATH`, so any torch 2.11 serves,
 //! whatever CUDA it was built for. Python is asked where it is, without importing it: that would take seconds.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,6 +41,16 @@ impl Torch {
             _ => None,
         }
     }
+}
+
+/// `LD_LIBRARY_PATH` with libtorch's folder in front.
+pub fn library_path(torch_lib: &Path) -> OsString {
+    let mut path = OsString::from(torch_lib);
+    if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH").filter(|inherited| !inherited.is_empty()) {
+        path.push(":");
+        path.push(inherited);
+    }
+    path
 }
 
 /// Why a Python gave no usable torch.

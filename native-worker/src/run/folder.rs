@@ -228,6 +228,11 @@ pub fn is_id(id: &str) -> bool {
         && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
 }
 
+/// Whether `job` can be the number of a Slurm job, and nothing else.
+pub fn is_job_id(job: &str) -> bool {
+    (1..=32).contains(&job.len()) && job.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
+}
+
 /// A new run's id: the time in UTC, so that names sort by start, and something random.
 ///
 /// # Errors
@@ -254,6 +259,16 @@ mod tests {
             assert!(!is_id(id), "{id:?}");
         }
         assert!(is_id(&new_id().expect("an id")));
+    }
+
+    #[test]
+    fn numbers_of_jobs() {
+        for good in ["1", "42", "42_7"] {
+            assert!(is_job_id(good), "{good}");
+        }
+        for bad in ["", "-1", "42;rm", "all", "--user=root", &"1".repeat(33)] {
+            assert!(!is_job_id(bad), "{bad}");
+        }
     }
 
     #[test]

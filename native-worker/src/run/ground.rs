@@ -5,8 +5,8 @@ use planner::cluster::node_names;
 use planner::nonuniform::Seat;
 
 use super::ranks::{OnNode, free_port};
-use crate::cli::Failure;
 use crate::probe;
+use crate::report::Failure;
 
 /// Ports of runs in Slurm allocations begin here, as those of the script without a launcher do.
 const FIRST_PORT: u64 = 15_000;

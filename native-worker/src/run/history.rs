@@ -7,7 +7,7 @@ use planner::wire::Event;
 use run_folder::LogReader;
 
 use super::folder::RunFolder;
-use crate::cli::Failure;
+use crate::report::Failure;
 
 /// Steps of rank 0 that are read at most; a calibration needs a few.
 const MOST_STEPS: usize = 100_000;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::folder::RunFolder;
-use super::process::{Liveness, is_of_this_boot, liveness, start_ticks};
+use crate::process::{Liveness, is_of_this_boot, liveness, start_ticks};
 
 /// A process of this user, held so that no later one with its number is meant.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ mod tests {
     use run_folder::Log;
 
     use super::*;
-    use crate::run::process::{current, host_name};
+    use crate::process::{current, host_name};
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     use std::process::{Child, Command};

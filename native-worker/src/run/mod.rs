@@ -12,8 +12,9 @@ use planner::{Finding, Plan, Severity};
 use run_folder::Log;
 use serde_json::Value;
 
-use crate::cli::{Failure, say};
 use crate::probe::{self, RankBinary, Torch};
+use crate::process;
+use crate::report::{Failure, say};
 
 mod compared;
 pub mod folder;
@@ -22,7 +23,6 @@ mod history;
 pub mod holding;
 mod measured;
 mod origin;
-pub mod process;
 mod programs;
 mod progress;
 mod ranks;
@@ -44,7 +44,6 @@ pub use measured::{Measured, MeasuredRun, measured};
 pub use origin::Origin;
 pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
 pub use programs::Programs;
-pub use ranks::library_path;
 pub use supervise::stop_grace;
 pub use survivors::Recovery;
 

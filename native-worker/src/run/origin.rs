@@ -6,8 +6,8 @@ use planner::wire::{CheckpointIndex, PlanFile, RunInfo};
 use run_folder::{Checkpoint, Checkpoints};
 
 use super::folder::{RunFolder, is_id};
-use super::process::{Liveness, liveness};
-use crate::cli::{Failure, say};
+use crate::process::{Liveness, liveness};
+use crate::report::{Failure, say};
 
 /// Something to go on from.
 #[derive(Debug)]

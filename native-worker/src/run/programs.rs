@@ -3,8 +3,8 @@
 use std::cell::OnceCell;
 use std::path::PathBuf;
 
-use crate::cli::Failure;
 use crate::probe::{self, RankBinary, Torch};
+use crate::report::Failure;
 
 /// Where torch and the rank binary are. Both are started to ask for their versions, which one of many short runs need not do again.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use planner::wire::{Event, Outcome, Resumed, Saved, Step};
 use run_folder::LogReader;
 
 use super::folder::RunFolder;
-use crate::cli::say;
+use crate::report::say;
 
 /// Lines are printed at most this often.
 const EVERY: Duration = Duration::from_millis(500);

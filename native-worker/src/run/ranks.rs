@@ -1,7 +1,7 @@
 //! Starting the rank processes of a run on this machine, and hearing what they print and how they end.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use super::ground::Put;
+use crate::probe::library_path;
 
 /// The longest line that is kept of a rank's output, in bytes.
 pub const MAX_LINE_BYTES: usize = 4096;
@@ -169,16 +170,6 @@ impl RankCommand {
         tokio::spawn(wait(rank, child, readers.into_iter().flatten().collect(), events));
         Ok(pid)
     }
-}
-
-/// `LD_LIBRARY_PATH` with libtorch's folder in front.
-pub fn library_path(torch_lib: &Path) -> OsString {
-    let mut path = OsString::from(torch_lib);
-    if let Some(inherited) = std::env::var_os("LD_LIBRARY_PATH").filter(|inherited| !inherited.is_empty()) {
-        path.push(":");
-        path.push(inherited);
-    }
-    path
 }
 
 /// Sends `signal` to a rank's process group. One that has ended is no error.

@@ -14,7 +14,7 @@ use super::progress::Progress;
 use super::ranks::{RankCommand, RankEvent, signal_rank};
 use super::survivors::Recovery;
 use super::verdict::{Last, RankEnd, verdict};
-use crate::cli::say;
+use crate::report::say;
 
 /// Lines kept of each rank for its end.
 const LAST_LINES: usize = 20;

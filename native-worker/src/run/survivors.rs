@@ -12,8 +12,8 @@ use super::folder::{RunFolder, unix_ms};
 use super::ground::{Ground, Put};
 use super::supervise::Attempt;
 use super::verdict::{RankEnd, killed, lost};
-use crate::cli::Failure;
 use crate::probe;
+use crate::report::Failure;
 
 /// Exit codes of programs that would end so again: wrong arguments, what can't be executed, what is not there.
 const WOULD_END_SO_AGAIN: [i32; 3] = [2, 126, 127];

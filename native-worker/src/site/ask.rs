@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::cluster::{self, Cluster};
 use crate::probe;
-use crate::run::process;
+use crate::process;
 
 /// How long one program may take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -6,7 +6,7 @@
 //! drops what does not fit.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,9 +16,9 @@ use anyhow::Context;
 use planner::wire::{GoingOn, PlanFile, RunInfo, RunSource, VERSION};
 use run_folder::Appender;
 
-use crate::cli::say;
+use crate::process;
+use crate::report::say;
 use crate::run::folder::{RunFolder, unix_ms};
-use crate::run::process;
 
 mod after;
 mod child;
@@ -54,6 +54,8 @@ pub struct Request {
     pub words: Vec<OsString>,
     /// A plan file.
     pub plan: Option<PathBuf>,
+    /// Reads it, with what it leaves open chosen.
+    pub read_plan: fn(&Path) -> anyhow::Result<PlanFile>,
     /// Folder of run folders.
     pub runs: PathBuf,
     /// The run's id.
@@ -253,7 +255,7 @@ fn find_plan(request: &Request, gpus: Option<&Gpus>) -> plan::Found {
         gpu_name: gpus.map_or("", Gpus::name).to_owned(),
         gpus: gpus.map_or(0, Gpus::count),
     };
-    plan::find(request.plan.as_deref(), &words, &place::variables(), &machine)
+    plan::find(request.plan.as_deref().map(request.read_plan), &words, &place::variables(), &machine)
 }
 
 fn source(

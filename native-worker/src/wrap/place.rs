@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::run::folder::{is_id, new_id};
+use crate::run::folder::{is_id, is_job_id, new_id};
 
 /// This process's place among those that watch one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Place {
     /// When the system gives no random bytes.
     pub fn find(id: Option<&str>, variables: &Variables) -> anyhow::Result<Place> {
         let number = |name: &str| variables.get(name).and_then(|value| value.parse::<u64>().ok());
-        let slurm_job = variables.get("SLURM_JOB_ID").filter(|job| crate::hub::is_job_id(job)).cloned();
+        let slurm_job = variables.get("SLURM_JOB_ID").filter(|job| is_job_id(job)).cloned();
         let mut place = Place {
             id: String::new(),
             writer: 0,
@@ -145,7 +145,7 @@ fn utc(seconds: u64) -> Option<String> {
 /// A name for this start of a step of a Slurm job: the same for all of its tasks, on all nodes.
 fn step_name(variables: &Variables) -> Option<String> {
     let number = |name: &str| variables.get(name).and_then(|value| value.parse::<u64>().ok());
-    let job = variables.get("SLURM_JOB_ID").filter(|job| crate::hub::is_job_id(job))?;
+    let job = variables.get("SLURM_JOB_ID").filter(|job| is_job_id(job))?;
     let step = number("SLURM_STEP_ID")?;
     let time = number("SLURM_JOB_START_TIME").and_then(utc).map_or(String::new(), |time| format!("{time}-"));
     let requeued = number("SLURM_RESTART_COUNT").filter(|&count| count > 0);
@@ -156,7 +156,7 @@ fn step_name(variables: &Variables) -> Option<String> {
 /// When the parent was started, in seconds since 1970, and its number: the same for all that it started.
 fn parent_start() -> Option<(u64, u32)> {
     let parent = std::os::unix::process::parent_id();
-    Some((crate::run::process::started_unix(parent)?, parent))
+    Some((crate::process::started_unix(parent)?, parent))
 }
 
 #[cfg(test)]

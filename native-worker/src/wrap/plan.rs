@@ -36,13 +36,18 @@ pub struct Found {
     pub remarks: Vec<String>,
 }
 
-/// Reads the plan that `named` names, or recovers one from the command.
-pub fn find(named: Option<&Path>, words: &[String], variables: &Variables, machine: &Machine) -> Found {
+/// The plan that was read where a file is named, or else one that is recovered from the command.
+pub fn find(
+    read: Option<anyhow::Result<PlanFile>>,
+    words: &[String],
+    variables: &Variables,
+    machine: &Machine,
+) -> Found {
     let launched = import::unwrap(words);
     let recognised = import::recognise(&launched);
     let framework = recognised.framework().to_owned();
-    if let Some(path) = named {
-        return match crate::cli::read_plan(path) {
+    if let Some(read) = read {
+        return match read {
             Ok(plan) => Found { plan: Some(plan), origin: PlanOrigin::File, framework, remarks: Vec::new() },
             Err(error) => {
                 let remark = format!("the plan can't be read, so there is none: {error:#}");

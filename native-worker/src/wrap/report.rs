@@ -2,7 +2,7 @@
 
 use planner::logs::{Compared, Comparison};
 
-use crate::cli::text;
+use crate::report::text;
 
 /// The comparison as a table.
 pub fn readable(comparison: &Comparison) -> String {

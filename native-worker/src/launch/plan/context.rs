@@ -12,8 +12,8 @@ use planner::runspec::{
 use super::super::files::{self, read, read_named, text};
 use super::script::Script;
 use super::{Request, TorchFrom, no_python, wrong};
-use crate::cli::Failure;
 use crate::probe::{self, Interpreter, gpu};
+use crate::report::Failure;
 
 /// A request on its way to a start.
 pub(super) struct Context<'a> {

@@ -21,8 +21,8 @@ use self::script::{Script, repo_use};
 use super::environment::is_one_of_several;
 use super::files::{self, text};
 use super::prepare::Preparation;
-use crate::cli::Failure;
 use crate::probe;
+use crate::report::Failure;
 
 /// Where the packages of a script come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -9,7 +9,7 @@ use planner::runspec::{
 
 use super::super::files::{self, Located, read_named, text};
 use super::{Request, TorchFrom, wrong};
-use crate::cli::Failure;
+use crate::report::Failure;
 
 /// A script, its header, and what a person asks on top of it.
 #[derive(Debug)]

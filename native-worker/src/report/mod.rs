@@ -1,9 +1,11 @@
-//! How a command ends: exit codes, and errors that carry one.
+//! What is told to people: a command's answer, its end with an exit code, errors that carry one, lines on the way.
 
 use std::fmt;
 use std::io::Write;
 
 use planner::Finding;
+
+pub mod text;
 
 /// How a command ended, when it could do its work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
