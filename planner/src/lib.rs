@@ -23,6 +23,7 @@ pub mod model;
 pub mod nonuniform;
 pub mod order;
 pub mod plan;
+pub mod run;
 pub mod runspec;
 pub mod schedule;
 pub mod search;

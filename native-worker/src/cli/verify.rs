@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use planner::calibration::StepBeside;
 use planner::layout::executor_limits;
+use planner::run::tokens_per_second;
 use planner::twin::{RANKS_WITHOUT_GPU, Scaled, Twin, device, twin};
 use planner::wire::{Outcome, RankClass};
 use planner::{Finding, Plan};
@@ -223,7 +224,7 @@ fn compare(
             measured: rank.seconds,
             note: predicted.is_none().then_some("not predicted yet"),
         }),
-        tokens_per_second: first.map(|rank| rank.tokens as f64 / rank.seconds),
+        tokens_per_second: first.and_then(|rank| tokens_per_second(rank.tokens as f64, rank.seconds)),
         findings: beside.and_then(StepBeside::finding).into_iter().collect(),
         folder: None,
     })

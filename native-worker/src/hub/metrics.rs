@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
+use planner::run::tokens_per_second;
 use planner::wire::{Event, RunState, Step};
 use run_folder::LogReader;
 
@@ -51,8 +52,7 @@ pub fn render(hub: &Hub) -> String {
             &one(step.seconds),
         );
         gauge("shardplan_loss", "Loss at the last step of the newest running run.", &one(step.loss));
-        if step.seconds > 0.0 {
-            let rate = step.tokens as f64 / step.seconds;
+        if let Some(rate) = tokens_per_second(step.tokens as f64, step.seconds) {
             gauge(
                 "shardplan_tokens_per_second",
                 "Tokens per second at the last step of the newest running run.",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use planner::run::tokens_per_second;
 use planner::units::Bytes;
 use planner::wire::{Event, Outcome, Resumed, Saved, Step};
 use run_folder::LogReader;
@@ -124,13 +125,9 @@ impl Progress {
             "loss": self.last.as_ref().map(|step| step.loss),
             "seconds": self.seconds,
             "tokens": self.tokens,
-            "tokens_per_second": per_second(self.tokens, self.seconds),
+            "tokens_per_second": tokens_per_second(self.tokens as f64, self.seconds),
         })
     }
-}
-
-fn per_second(tokens: u64, seconds: f64) -> Option<f64> {
-    (seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
 fn gone_on(resumed: &Resumed) -> String {
@@ -155,7 +152,7 @@ fn kept(saved: &Saved) -> String {
 }
 
 fn line(step: &Step, steps: u64) -> String {
-    let rate = per_second(step.tokens, step.seconds).unwrap_or(0.0);
+    let rate = tokens_per_second(step.tokens as f64, step.seconds).unwrap_or(0.0);
     let width = steps.to_string().len();
     let norm = match step.loss_scale {
         Some(scale) if step.skipped => format!("skipped: gradients overflow at loss scale {scale}"),

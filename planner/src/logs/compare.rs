@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
+use crate::run::tokens_per_second;
 use crate::wire::{Answer, Iteration, PlanFile, VERSION};
 
 /// Iterations at the start that are no measure of the rest: compilation, allocation, tuning.
@@ -158,7 +159,7 @@ impl Measured<'_> {
         match median(self.iterations, |i| i.tokens_per_second) {
             Some(printed) => Some((printed, "printed")),
             None => {
-                let of_seconds = || Some(self.job?.tokens / self.seconds()?.0);
+                let of_seconds = || tokens_per_second(self.job?.tokens, self.seconds()?.0);
                 self.printed_tokens().or_else(of_seconds).map(|tokens| (tokens, "derived"))
             }
         }

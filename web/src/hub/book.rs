@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planner::order::map;
+use planner::run::tokens_per_second;
 use planner::wire::{
     Event, Gap, Iteration, LogRecord, MeasuredMemory, OnFailure, Outcome, Recovered, Recovering, Step, Trace,
 };
@@ -69,8 +70,8 @@ pub struct StepPoint {
     pub loss: f64,
     /// Seconds.
     pub seconds: f64,
-    /// Tokens of the global batch.
-    pub tokens: u64,
+    /// Tokens a second; not a number where a framework does not say it.
+    pub tokens_per_second: f64,
     /// Norm of the gradient before clipping.
     pub grad_norm: f64,
     /// Model FLOPs, 10^12 a second and rank.
@@ -317,12 +318,11 @@ impl RunBook {
         let Some(known) = self.watched.iterations.get(&step) else { return };
         let seconds = known.seconds.or(known.clock_seconds);
         if let (Some(loss), Some(seconds)) = (known.loss, seconds) {
-            let tokens = known.tokens_per_second.map_or(0, |rate| (rate * seconds).max(0.0) as u64);
             let point = StepPoint {
                 rank: known.rank.unwrap_or(0),
                 loss,
                 seconds,
-                tokens,
+                tokens_per_second: known.tokens_per_second.unwrap_or(f64::NAN),
                 grad_norm: known.grad_norm.unwrap_or(f64::NAN),
                 model_tflops: known.tflops_per_gpu.unwrap_or(f64::NAN),
                 mfu: known.mfu,
@@ -365,7 +365,7 @@ impl RunBook {
             rank,
             loss: step.loss,
             seconds: step.seconds,
-            tokens: step.tokens,
+            tokens_per_second: tokens_per_second(step.tokens as f64, step.seconds).unwrap_or(f64::NAN),
             grad_norm: if step.skipped { f64::NAN } else { step.grad_norm },
             model_tflops: step.model_tflops,
             mfu: step.mfu,

@@ -48,7 +48,7 @@ const CURVES: &[Curve] = &[
         name: "Tokens per second",
         axis: "Tokens per second by step",
         from_zero: true,
-        read: |point| point.tokens as f64 / point.seconds.max(1e-9),
+        read: |point| point.tokens_per_second,
         show: format::three,
     },
 ];
@@ -121,7 +121,7 @@ fn CurveView(curve: &'static Curve) -> impl IntoView {
     };
     // What a watched program never says is no curve at zero.
     let said =
-        move || points.with(|points| points.is_empty() || points.iter().any(|(_, value)| *value != 0.0));
+        move || points.with(|points| points.is_empty() || points.iter().any(|(_, value)| value.is_finite()));
     view! {
         <Show when=said>
             <ChartView id=curve.id title=title alternative=alternative draw=draw export=true>

@@ -43,7 +43,7 @@ fn row(step: u64, point: &StepPoint) -> impl IntoView + use<> {
             <th scope="row">{format::exact(step)}</th>
             <td>{format!("{:.6}", point.loss)}</td>
             <td>{format!("{:.4}", point.seconds)}</td>
-            <td>{format::three(point.tokens as f64 / point.seconds.max(1e-9))}</td>
+            <td>{format::three(point.tokens_per_second)}</td>
         </tr>
     }
 }

@@ -207,16 +207,6 @@ fn MissingRecords() -> impl IntoView {
     view! { <div data-testid=testid::RUN_MISSING>{lines}{torn}</div> }
 }
 
-/// Not a number where a framework did not say how many tokens a step has.
-fn tokens_per_second(point: &crate::hub::StepPoint) -> f64 {
-    if point.tokens == 0 { f64::NAN } else { point.tokens as f64 / point.seconds.max(1e-9) }
-}
-
-/// A figure, or a dash where a framework did not say it.
-fn or_dash(value: f64) -> String {
-    if value.is_nan() { "-".to_owned() } else { format::three(value) }
-}
-
 /// Step, loss, speed and gradient norm of the latest step.
 #[component]
 fn LatestFigures() -> impl IntoView {
@@ -253,11 +243,11 @@ fn LatestFigures() -> impl IntoView {
             <div class="fact"><span class="fact-label">"Step time"</span>
                 <span class="fact-value">{shown(|_, point| format::seconds(point.seconds))}</span></div>
             <div class="fact"><span class="fact-label">"Tokens per second"</span>
-                <span class="fact-value">{shown(|_, point| or_dash(tokens_per_second(&point)))}</span></div>
+                <span class="fact-value">{shown(|_, point| format::three(point.tokens_per_second))}</span></div>
             <div class="fact"><span class="fact-label">"Gradient norm"</span>
-                <span class="fact-value">{shown(|_, point| or_dash(point.grad_norm))}</span></div>
+                <span class="fact-value">{shown(|_, point| format::three(point.grad_norm))}</span></div>
             <div class="fact"><span class="fact-label">"Model TFLOP/s per rank"</span>
-                <span class="fact-value" data-testid=testid::TFLOPS_VALUE data-value=raw(|_, point| point.model_tflops.to_string())>{shown(|_, point| or_dash(point.model_tflops))}</span></div>
+                <span class="fact-value" data-testid=testid::TFLOPS_VALUE data-value=raw(|_, point| point.model_tflops.to_string())>{shown(|_, point| format::three(point.model_tflops))}</span></div>
             <div class="fact"><span class="fact-label">"MFU"</span>
                 <span class="fact-value">{shown(|_, point| point.mfu.map_or_else(|| "no peak is known here".to_owned(), |mfu| format!("{:.1}%", 100.0 * mfu)))}</span></div>
         </div>

@@ -2,6 +2,7 @@
 
 use leptos::prelude::*;
 use planner::calibration::typical_seconds;
+use planner::run::tokens_per_second;
 use planner::wire::{Recovered, Recovering, RunState, RunSummary};
 
 use crate::findings::coded;
@@ -80,9 +81,10 @@ fn rows(book: &RunBook) -> Vec<Row> {
 }
 
 fn table(rows: &[Row]) -> impl IntoView + use<> {
-    let first = rows.first().map(|row| row.tokens as f64 / row.measured);
+    let rate = |row: &Row, seconds| tokens_per_second(row.tokens as f64, seconds).unwrap_or(f64::NAN);
+    let first = rows.first().map(|row| rate(row, row.measured));
     let shown = |row: &Row| {
-        let measured = row.tokens as f64 / row.measured;
+        let measured = rate(row, row.measured);
         let share = first.map(|first| format!("{:.1}%", 100.0 * measured / first));
         let dash = || "-".to_owned();
         view! {
@@ -91,7 +93,7 @@ fn table(rows: &[Row]) -> impl IntoView + use<> {
                 <td>{row.ranks.map_or_else(|| "all".to_owned(), format::exact)}</td>
                 <td>{row.predicted.map_or_else(dash, format::seconds)}</td>
                 <td>{format::seconds(row.measured)}</td>
-                <td>{row.predicted.map_or_else(dash, |seconds| format::three(row.tokens as f64 / seconds))}</td>
+                <td>{row.predicted.map_or_else(dash, |seconds| format::three(rate(row, seconds)))}</td>
                 <td>{format::three(measured)}</td>
                 <td>{share}</td>
             </tr>
