@@ -1,7 +1,7 @@
 //! Where the ranks of a plan stand, as planner says, in columns that a map can be coloured by.
 
 use planner::Plan;
-use planner::layout::{Mesh, coordinates, place};
+use planner::layout::{coordinates, place};
 use planner::nonuniform::RankRole;
 use planner::wire::Runtime;
 
