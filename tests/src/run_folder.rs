@@ -1,16 +1,17 @@
-//! Reading run folders, with planner's own decoder.
+//! Reading run folders, by the reader that launcher and hub have.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use planner::wire::{Event, MeasuredMemory, Outcome, Record, Step, decode_record};
+use planner::wire::{Event, MeasuredMemory, Outcome, Record, RunInfo, Step};
+use run_folder::{INFO, LogWriter, RunFolder, read_all};
 
 /// The only run in a folder of runs.
 pub fn only_run(runs: &Path) -> Result<PathBuf> {
     let mut folders = Vec::new();
     for entry in std::fs::read_dir(runs).with_context(|| format!("cannot read {}", runs.display()))? {
         let path = entry?.path();
-        if path.join("run.json").is_file() {
+        if path.join(INFO).is_file() {
             folders.push(path);
         }
     }
@@ -20,28 +21,25 @@ pub fn only_run(runs: &Path) -> Result<PathBuf> {
     }
 }
 
-/// The complete records of one log. A last line without its newline is one being written.
+/// Who started a run, when, with what.
+pub fn info(run: &Path) -> Result<RunInfo> {
+    RunFolder::of(run).info().with_context(|| format!("no {INFO} that can be read in {}", run.display()))
+}
+
+/// The complete records of one log, of which every line must be one. A last line without its newline is one being written.
 pub fn records(log: &Path) -> Result<Vec<Record>> {
-    let text = std::fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    whole
-        .lines()
-        .map(|line| decode_record(line).with_context(|| format!("{}: {line:?}", log.display())))
-        .collect()
+    ensure!(log.is_file(), "no log at {}", log.display());
+    let all = read_all(log).with_context(|| format!("cannot read {}", log.display()))?;
+    ensure!(all.unreadable == 0, "{} lines of {} are no records", all.unreadable, log.display());
+    Ok(all.records)
 }
 
 /// The records of all logs of a run, each with its log's name, in the order of the names.
 pub fn all_records(run: &Path) -> Result<Vec<(String, Record)>> {
-    let mut logs: Vec<PathBuf> = std::fs::read_dir(run)
-        .with_context(|| format!("cannot read {}", run.display()))?
-        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-        .filter(|path| path.extension().is_some_and(|extension| extension == "log"))
-        .collect();
-    logs.sort();
+    ensure!(run.is_dir(), "no folder at {}", run.display());
     let mut all = Vec::new();
-    for log in logs {
-        let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        all.extend(records(&log)?.into_iter().map(|record| (name.clone(), record)));
+    for log in RunFolder::of(run).logs() {
+        all.extend(records(&run.join(&log))?.into_iter().map(|record| (log.clone(), record)));
     }
     Ok(all)
 }
@@ -82,7 +80,7 @@ pub fn ended(records: &[(String, Record)], log: &str) -> Option<(Outcome, String
 
 /// Name of a rank's log.
 pub fn log_of(rank: u64) -> String {
-    format!("rank-{rank:05}.log")
+    LogWriter::Rank(rank).log()
 }
 
 /// Fails unless the loss is lower at the end than at the start: the mean of the last quarter of the steps against

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use planner::wire::{Event, RunInfo};
+use planner::wire::Event;
 use tempfile::TempDir;
 
 use crate::run_folder;
@@ -49,8 +49,7 @@ impl Drop for Runs {
 
 /// Process numbers that a run's files name: its launcher first, so that it does not report on the others.
 fn processes_of(run: &Path) -> Vec<u32> {
-    let info = std::fs::read_to_string(run.join("run.json")).unwrap_or_default();
-    let launcher = serde_json::from_str::<RunInfo>(&info).ok().and_then(|info| info.launcher);
+    let launcher = run_folder::info(run).ok().and_then(|info| info.launcher);
     let records = run_folder::all_records(run).unwrap_or_default();
     let started = records.iter().filter_map(|(_, record)| match record.event {
         Event::Started { pid, .. } => Some(pid),

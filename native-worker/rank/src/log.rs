@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use planner::wire::{Event, Outcome};
-use run_folder::Log;
+use run_folder::{Log, LogWriter};
 
 use crate::say;
 
@@ -14,7 +14,7 @@ use crate::say;
 /// # Errors
 /// When the folder is not there or belongs to somebody else. A full disk is no error.
 pub fn open(folder: &Path, rank: usize) -> anyhow::Result<Log> {
-    let path = folder.join(format!("rank-{rank:05}.log"));
+    let path = folder.join(LogWriter::Rank(rank as u64).log());
     Log::open(&path).with_context(|| {
         format!("opening the log {}; is the run folder there, and writable on this node?", path.display())
     })

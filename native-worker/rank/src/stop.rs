@@ -3,21 +3,12 @@
 
 use std::path::Path;
 
+use run_folder::RunFolder;
 use tch::Tensor;
 
 use crate::collectives::{Collectives, GroupId, Reduce};
 use crate::lease;
 use crate::sys::signals;
-
-/// What is read of a control file; a longer one says something else.
-const MAX_CONTROL_BYTES: u64 = 64;
-
-/// Whether the control file asks to stop.
-fn control_says_stop(folder: &Path) -> bool {
-    let Ok(file) = run_folder::open(&folder.join("control")) else { return false };
-    let small = file.metadata().is_ok_and(|metadata| metadata.len() <= MAX_CONTROL_BYTES);
-    small && std::io::read_to_string(file).is_ok_and(|text| text.trim() == "stop")
-}
 
 /// Why all ranks end after the same step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,7 +50,7 @@ pub fn agree(
     saving: bool,
 ) -> anyhow::Result<Boundary> {
     let rank = world.rank() as i64;
-    let mine = if world.leads() && control_says_stop(folder) {
+    let mine = if world.leads() && RunFolder::of(folder).stop_asked() {
         CONTROL
     } else if signals::asked().is_some() {
         SIGNAL + rank
@@ -82,21 +73,4 @@ pub fn agree(
     };
     let said = |number: i64| -> anyhow::Result<bool> { Ok(largest.f_int64_value(&[number])? != 0) };
     Ok(Boundary { stop, save: said(1)?, saving: said(2)? })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::control_says_stop;
-
-    #[test]
-    fn only_stop_stops() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(!control_says_stop(folder.path()));
-        for (text, expected) in [("stop", true), ("stop\n", true), ("", false), ("go on", false)] {
-            std::fs::write(folder.path().join("control"), text).unwrap();
-            assert_eq!(control_says_stop(folder.path()), expected, "{text:?}");
-        }
-        std::fs::write(folder.path().join("control"), format!("stop{}", " ".repeat(100))).unwrap();
-        assert!(!control_says_stop(folder.path()));
-    }
 }

@@ -1,5 +1,6 @@
-//! A run's folder, for everybody who writes or reads it: ranks, launcher, `wrap`, hub.
+//! A run's folder, for everybody who writes or reads it: ranks, launcher, `wrap`, hub, tests.
 //!
+//! [`RunFolder`] has its names, description, plan and control; planner's [`LogWriter`] says whose a log is.
 //! A log tells of a training and must never be in its way. [`Log`] takes records and writes them on a thread of its own;
 //! [`Appender`] is what that thread does: it heals torn lines, numbers records over reopenings, and counts what could not
 //! be written; [`Disk`] is where it writes; [`LogReader`] reads, while others write. Folder and files are their owner's alone.
@@ -8,6 +9,7 @@
 mod appender;
 mod checkpoints;
 mod disk;
+mod folder;
 mod key;
 mod log;
 mod own;
@@ -18,10 +20,12 @@ mod tests;
 pub use appender::Appender;
 pub use checkpoints::{CHECKPOINT_VERSION, CHECKPOINTS, Checkpoint, Checkpoints, INDEX, measure};
 pub use disk::{Disk, FileDisk, Tail};
+pub use folder::{INFO, PLAN, RunFolder, is_id, is_job_id};
 pub use key::{KEY, Key};
 pub use log::Log;
 pub use own::{append, check, check_private, check_written_by_us, make, open, replace};
-pub use reader::{Chunk, LogReader, gaps};
+pub use planner::run::LogWriter;
+pub use reader::{Chunk, LogReader, gaps, read_all};
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -99,6 +99,24 @@ impl LogReader {
     }
 }
 
+/// Everything that the log at `path` has now; nothing where there is none.
+///
+/// # Errors
+/// When the file is there but can't be read.
+pub fn read_all(path: &Path) -> std::io::Result<Chunk> {
+    let mut reader = LogReader::new(path.to_owned());
+    let mut all = Chunk::default();
+    loop {
+        let chunk = reader.read()?;
+        all.records.extend(chunk.records);
+        all.bytes += chunk.bytes;
+        all.unreadable += chunk.unreadable;
+        if !chunk.more {
+            return Ok(all);
+        }
+    }
+}
+
 /// The gaps that the log at `path` tells of, all together; none when it tells of none or can't be read.
 pub fn gaps(path: &Path) -> Option<Gap> {
     let mut reader = LogReader::new(path.to_owned());

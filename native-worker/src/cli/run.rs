@@ -92,7 +92,7 @@ impl Run {
             let _ = nix::unistd::setsid();
         }
         if let Some(id) = &self.id
-            && !crate::run::folder::is_id(id)
+            && !run_folder::is_id(id)
         {
             return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
         }

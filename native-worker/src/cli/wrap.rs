@@ -55,7 +55,7 @@ impl Wrap {
     /// Runs the command and ends as it does; returns only where nothing is to be run.
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         if let Some(id) = &self.id
-            && !crate::run::folder::is_id(id)
+            && !run_folder::is_id(id)
         {
             return Err(Failure::usage(format!("--id {id:?}: letters, digits, `.`, `_` and `-` only")));
         }

@@ -11,9 +11,10 @@ use planner::wire::{Event, GoingOn, PlanFile, ProcessId, RunInfo, RunState};
 use tokio::io::AsyncWriteExt;
 
 use super::{Hub, slurm};
-use crate::run::folder::{RunFolder, new_id};
 use crate::run::holding::{self, Held, Launcher};
+use crate::run::new_id;
 use crate::run::stop_grace;
+use run_folder::RunFolder;
 
 /// How often it is looked whether a run has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -74,8 +75,7 @@ fn own(hub: &Hub, run: &str, refused: impl Fn(String) -> String) -> Result<(RunF
         return Err(refused(refusal));
     }
     let info = folder.info().ok_or_else(|| refused("it has no run.json".to_owned()))?;
-    run_folder::check_written_by_us(&folder.path().join("run.json"))
-        .map_err(|error| refused(error.to_string()))?;
+    run_folder::check_written_by_us(&folder.info_path()).map_err(|error| refused(error.to_string()))?;
     Ok((folder, info))
 }
 

@@ -8,10 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use planner::wire::{Event, LogRecord, ToPage};
-use run_folder::LogReader;
+use run_folder::{LogReader, RunFolder};
 use tokio::sync::mpsc;
-
-use crate::run::folder::RunFolder;
 
 /// Bytes of log lines in one frame, more or less.
 const FRAME_BYTES: usize = 256 * 1024;
@@ -147,7 +145,7 @@ impl Pending {
 mod tests {
     use super::*;
     use planner::wire::{MeasuredMemory, Step};
-    use run_folder::{Appender, FileDisk};
+    use run_folder::{Appender, FileDisk, LogWriter};
 
     fn step(step: u64) -> Event {
         Event::Step(Step {
@@ -179,7 +177,7 @@ mod tests {
     async fn a_replay_is_whole_and_a_slow_viewer_gets_merged_frames() {
         let runs = tempfile::tempdir().expect("a folder");
         let folder = RunFolder::create(runs.path(), "one").expect("a run folder");
-        let log = |rank: u64| folder.path().join(format!("rank-{rank:05}.log"));
+        let log = |rank: u64| folder.path().join(LogWriter::Rank(rank).log());
         let mut writers: Vec<Appender> =
             (0..2).map(|rank| Appender::new(FileDisk::new(log(rank))).0).collect();
         for writer in &mut writers {

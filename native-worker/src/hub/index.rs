@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use planner::wire::{Event, MAX_RECORD_BYTES, Outcome, PlanFile, RunInfo, RunState, RunSummary};
-use run_folder::Checkpoints;
-use run_folder::LogReader;
+use run_folder::{Checkpoints, INFO, LogReader, LogWriter, RunFolder, is_id, is_job_id};
 use tokio::sync::watch;
 
 use super::slurm;
@@ -15,7 +14,6 @@ use super::state::{Evidence, derive};
 use crate::probe;
 use crate::process::{Liveness, liveness};
 use crate::report::say;
-use crate::run::folder::{RunFolder, is_id, is_job_id};
 use crate::run::holding;
 
 /// Runs that are listed; older ones stay on disk.
@@ -104,7 +102,7 @@ impl Index {
 
     fn summary(&mut self, id: &str) -> Option<RunSummary> {
         let folder = RunFolder::at(&self.runs, id)?;
-        let written = written(&folder, "run.json");
+        let written = written(&folder, INFO);
         if self.known.get(id).is_none_or(|known| known.written != written) {
             let info = folder.info()?;
             // A run that was only watched may have no plan.
@@ -161,7 +159,7 @@ impl Known {
         // Listed again, as a log may have begun since.
         let logs = folder.logs();
         evidence.launcher_end = self.launcher_end(folder, &logs);
-        for log in logs.iter().filter(|log| log.starts_with("rank-")) {
+        for log in logs.iter().filter(|log| LogWriter::of(log).is_some_and(|writer| !writer.is_launcher())) {
             if let Some((outcome, reason)) = self.end(folder.path(), log) {
                 evidence.rank_ends.push((log.clone(), outcome, reason));
             }
@@ -170,7 +168,9 @@ impl Known {
     }
 
     fn launcher_end(&mut self, folder: &RunFolder, logs: &[String]) -> Option<(Outcome, String)> {
-        logs.iter().filter(|log| log.starts_with("launcher-")).find_map(|log| self.end(folder.path(), log))
+        logs.iter()
+            .filter(|log| LogWriter::of(log).is_some_and(LogWriter::is_launcher))
+            .find_map(|log| self.end(folder.path(), log))
     }
 
     fn starter_lives(&mut self) -> Option<bool> {
@@ -221,8 +221,7 @@ fn written(folder: &RunFolder, name: &str) -> Option<SystemTime> {
 }
 
 fn silence(folder: &RunFolder, logs: &[String]) -> Duration {
-    let last =
-        logs.iter().map(String::as_str).chain(["run.json"]).filter_map(|name| written(folder, name)).max();
+    let last = logs.iter().map(String::as_str).chain([INFO]).filter_map(|name| written(folder, name)).max();
     last.and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default()
 }
 

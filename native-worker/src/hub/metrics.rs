@@ -5,10 +5,9 @@ use std::sync::atomic::Ordering;
 
 use planner::run::tokens_per_second;
 use planner::wire::{Event, RunState, Step};
-use run_folder::LogReader;
+use run_folder::{LogReader, RunFolder};
 
 use super::Hub;
-use crate::run::folder::RunFolder;
 
 const STATES: [(RunState, &str); 5] = [
     (RunState::Running, "running"),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use planner::wire::RunInfo;
 
 use crate::probe;
-use crate::run::folder::is_job_id;
+use run_folder::is_job_id;
 
 /// How long Slurm may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);

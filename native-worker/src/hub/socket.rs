@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::{Hub, control, follow, guard};
-use crate::run::folder::RunFolder;
+use run_folder::RunFolder;
 
 /// How long a page may take to send its token.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);

@@ -119,6 +119,7 @@ fn capital(text: &str) -> String {
 mod tests {
     use super::*;
     use planner::wire::{GoingOn, ProcessId};
+    use run_folder::LogWriter;
 
     fn info(slurm: bool) -> RunInfo {
         RunInfo {
@@ -146,7 +147,7 @@ mod tests {
             rank_ends: ends
                 .iter()
                 .enumerate()
-                .map(|(rank, &outcome)| (format!("rank-{rank:05}.log"), outcome, format!("end {rank}")))
+                .map(|(rank, &outcome)| (LogWriter::Rank(rank as u64).log(), outcome, format!("end {rank}")))
                 .collect(),
             starter_lives,
             orphans: 0,

@@ -4,9 +4,8 @@ use std::path::Path;
 
 use planner::calibration::{Measured, as_it_ran, typical_seconds};
 use planner::wire::Event;
-use run_folder::LogReader;
+use run_folder::{LogReader, RunFolder};
 
-use super::folder::RunFolder;
 use crate::report::Failure;
 
 /// Steps of rank 0 that are read at most; a calibration needs a few.

@@ -7,11 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use planner::wire::{Event, ProcessId, RunInfo};
-use run_folder::LogReader;
+use run_folder::{LogWriter, RunFolder, read_all};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
-use super::folder::RunFolder;
 use crate::process::{Liveness, is_of_this_boot, liveness, start_ticks};
 
 /// A process of this user, held so that no later one with its number is meant.
@@ -73,7 +72,7 @@ pub enum Launcher {
 /// # Errors
 /// A sentence when others can have written it, or the process that it names is not this run's.
 pub fn launcher(folder: &RunFolder, info: &RunInfo, named: &ProcessId) -> Result<Launcher, String> {
-    run_folder::check_written_by_us(&folder.path().join("run.json")).map_err(|error| error.to_string())?;
+    run_folder::check_written_by_us(&folder.info_path()).map_err(|error| error.to_string())?;
     match liveness(named, &info.host) {
         Liveness::Alive => {}
         Liveness::Gone => return Ok(Launcher::Gone),
@@ -98,10 +97,9 @@ pub fn launcher(folder: &RunFolder, info: &RunInfo, named: &ProcessId) -> Result
 fn writes_log_of(pid: Pid, folder: &RunFolder) -> bool {
     let number = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let logs: Vec<(u64, u64)> = folder
-        .logs()
+        .launcher_logs()
         .iter()
-        .filter(|log| log.starts_with("launcher-"))
-        .filter_map(|log| std::fs::symlink_metadata(folder.path().join(log)).ok().map(number))
+        .filter_map(|log| std::fs::symlink_metadata(log).ok().map(number))
         .collect();
     let Ok(open) = std::fs::read_dir(proc(pid).join("fd")) else { return false };
     open.flatten()
@@ -158,15 +156,8 @@ fn started(folder: &RunFolder, host: &str) -> BTreeMap<u64, u32> {
 
 /// What the launcher on this host has recorded.
 pub fn launcher_events(folder: &RunFolder, host: &str) -> Vec<Event> {
-    let mut reader = LogReader::new(folder.path().join(format!("launcher-{host}.log")));
-    let mut events = Vec::new();
-    while let Ok(chunk) = reader.read() {
-        events.extend(chunk.records.into_iter().map(|record| record.event));
-        if !chunk.more {
-            break;
-        }
-    }
-    events
+    let all = read_all(&folder.path().join(LogWriter::Launcher(host).log())).unwrap_or_default();
+    all.records.into_iter().map(|record| record.event).collect()
 }
 
 /// Whether a process was told a variable by this text.
@@ -302,7 +293,7 @@ mod tests {
     #[test]
     fn what_others_can_have_written_names_no_process() {
         let (_runs, folder, _log, info) = own();
-        let file = folder.path().join("run.json");
+        let file = folder.info_path();
         for (path, bad, good) in [(file.as_path(), 0o622, 0o600), (folder.path(), 0o777, 0o700)] {
             let set =
                 |mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use planner::wire::{Event, MeasuredMemory};
-use run_folder::LogReader;
+use run_folder::{LogReader, LogWriter};
 use serde::Serialize;
 
 /// What one rank measured in its last step.
@@ -38,7 +38,7 @@ impl MeasuredRun {
 
 /// What each rank measured; none for one that did no step.
 pub fn measured(folder: &Path, world_size: u64) -> Vec<Option<Measured>> {
-    (0..world_size).map(|rank| of_log(&folder.join(format!("rank-{rank:05}.log")))).collect()
+    (0..world_size).map(|rank| of_log(&folder.join(LogWriter::Rank(rank).log()))).collect()
 }
 
 fn of_log(path: &Path) -> Option<Measured> {

@@ -9,7 +9,7 @@ use planner::plan::data_files;
 use planner::startable::startable;
 use planner::wire::{Gap, GoingOn, Outcome, PlanFile, RunInfo, VERSION};
 use planner::{Finding, Plan, Severity};
-use run_folder::Log;
+use run_folder::{Log, LogWriter, RunFolder};
 use serde_json::Value;
 
 use crate::probe::{self, RankBinary, Torch};
@@ -17,10 +17,10 @@ use crate::process;
 use crate::report::{Failure, say};
 
 mod compared;
-pub mod folder;
 mod ground;
 mod history;
 pub mod holding;
+mod id;
 mod measured;
 mod origin;
 mod programs;
@@ -31,7 +31,6 @@ mod survivors;
 mod verdict;
 
 use compared::compared_with;
-use folder::RunFolder;
 use ground::Ground;
 use progress::Progress;
 use ranks::RankCommand;
@@ -40,6 +39,7 @@ use survivors::Survivors;
 
 pub use compared::Compared;
 pub use history::history;
+pub use id::new_id;
 pub use measured::{Measured, MeasuredRun, measured};
 pub use origin::Origin;
 pub use planner::startable::MOST_RANKS as MAX_RANKS_HERE;
@@ -135,7 +135,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     compared.lines().iter().for_each(|line| say(line));
     let (folder, info, resume) = match request.place {
         Place::New { id, resume } => {
-            let id = id.map_or_else(folder::new_id, Ok)?;
+            let id = id.map_or_else(new_id, Ok)?;
             let folder = RunFolder::create(&request.runs, &id)
                 .map_err(|error| Failure::environment(format!("{error:#}")))?;
             (folder, info(&id, (&plan, ranks.len() as u64), torch, rank), resume)
@@ -152,7 +152,7 @@ pub fn run(request: Request, programs: &Programs) -> anyhow::Result<Finished> {
     let info = if let Ground::Slurm { job, .. } = &ground { of_job(info, job) } else { info };
     let info = RunInfo { going_on: request.going_on, ..info };
     let id = info.id.clone();
-    let log_path = folder.path().join(format!("launcher-{}.log", process::host_name()));
+    let log_path = folder.path().join(LogWriter::Launcher(&process::host_name()).log());
     let log = Log::open(&log_path).map_err(|error| {
         Failure::environment(format!("the launcher's log can't be opened ({error}): {}", log_path.display()))
     })?;
@@ -296,7 +296,7 @@ fn info(id: &str, (plan, world_size): (&Plan, u64), torch: &Torch, rank: &RankBi
         name: plan.name.clone(),
         user: process::user_name(),
         host: process::host_name(),
-        started_unix_ms: folder::unix_ms(),
+        started_unix_ms: run_folder::unix_ms(),
         command: std::env::args().collect(),
         versions: BTreeMap::from(versions.map(|(name, version)| (name.to_owned(), version))),
         launcher: Some(process::current()),

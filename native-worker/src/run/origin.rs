@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use planner::wire::{CheckpointIndex, PlanFile, RunInfo};
-use run_folder::{Checkpoint, Checkpoints};
+use run_folder::{Checkpoint, Checkpoints, RunFolder, is_id};
 
-use super::folder::{RunFolder, is_id};
 use crate::process::{Liveness, liveness};
 use crate::report::{Failure, say};
 
@@ -35,7 +34,7 @@ impl Origin {
             )));
         };
         let one = Checkpoint::at(&folder).filter(|one| one.index().is_ok());
-        let checkpoints = match (&one, folder.join("run.json").is_file()) {
+        let checkpoints = match (&one, folder.join(run_folder::INFO).is_file()) {
             (None, true) => Checkpoints::of_run(&folder),
             _ => Checkpoints::at(&folder),
         };
@@ -124,8 +123,7 @@ impl Origin {
         if let Some(reason) = folder.refusal() {
             return Err(refused(reason));
         }
-        run_folder::check_written_by_us(&folder.path().join("run.json"))
-            .map_err(|error| refused(error.to_string()))?;
+        run_folder::check_written_by_us(&folder.info_path()).map_err(|error| refused(error.to_string()))?;
         if info.source.is_some() {
             let message = format!("{} was another framework's run, which goes on by its own script", info.id);
             return Err(refused(message));

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use planner::run::tokens_per_second;
 use planner::units::Bytes;
 use planner::wire::{Event, Outcome, Resumed, Saved, Step};
-use run_folder::LogReader;
+use run_folder::{LogReader, RunFolder};
 
-use super::folder::RunFolder;
 use crate::report::say;
 
 /// Lines are printed at most this often.

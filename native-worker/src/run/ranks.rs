@@ -112,7 +112,7 @@ impl RankCommand {
         };
         command
             .arg("--plan")
-            .arg(self.folder.join("plan.json"))
+            .arg(self.folder.join(run_folder::PLAN))
             .arg("--run-dir")
             .arg(&self.folder)
             .env("RANK", rank.to_string())

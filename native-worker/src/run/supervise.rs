@@ -6,10 +6,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use planner::wire::{Event, Gap, Outcome, Recovered, Recovering};
-use run_folder::{Log, gaps, survive_size_limits};
+use run_folder::{Log, LogWriter, RunFolder, gaps, survive_size_limits, unix_ms};
 use tokio::sync::mpsc;
 
-use super::folder::{RunFolder, unix_ms};
 use super::progress::Progress;
 use super::ranks::{RankCommand, RankEvent, signal_rank};
 use super::survivors::Recovery;
@@ -361,7 +360,7 @@ impl Supervisor {
     }
 
     fn gaps_of(&self, rank: u64) -> Option<Gap> {
-        gaps(&self.folder.path().join(format!("rank-{rank:05}.log")))
+        gaps(&self.folder.path().join(LogWriter::Rank(rank).log()))
     }
 
     /// Records how the run ended, as the last record of the launcher's log.

@@ -5,10 +5,9 @@ use planner::nonuniform::Standing;
 use planner::startable::startable;
 use planner::wire::{GoingOn, Machine, PlanFile, Recovered, Recovering, Verdict};
 use planner::{Plan, Severity};
-use run_folder::Checkpoints;
+use run_folder::{Checkpoints, RunFolder, unix_ms};
 use serde::Serialize;
 
-use super::folder::{RunFolder, unix_ms};
 use super::ground::{Ground, Put};
 use super::supervise::Attempt;
 use super::verdict::{RankEnd, killed, lost};

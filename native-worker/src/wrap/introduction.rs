@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use planner::wire::{PlanFile, RunInfo};
 
-use crate::run::folder::RunFolder;
+use run_folder::RunFolder;
 
 /// How long a disk is left alone that has refused them.
 const RETRY: Duration = Duration::from_secs(1);

@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use planner::wire::{GoingOn, PlanFile, RunInfo, RunSource, VERSION};
-use run_folder::Appender;
+use run_folder::{Appender, RunFolder, unix_ms};
 
 use crate::process;
 use crate::report::say;
-use crate::run::folder::{RunFolder, unix_ms};
 
 mod after;
 mod child;

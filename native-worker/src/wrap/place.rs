@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::run::folder::{is_id, is_job_id, new_id};
+use crate::run::new_id;
+use run_folder::{LogWriter, is_id, is_job_id};
 
 /// This process's place among those that watch one run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,8 +125,8 @@ impl Place {
     /// Name of this process's log.
     pub fn log(&self, host: &str) -> String {
         match self.writers {
-            1 => format!("launcher-{}.log", plain(host)),
-            _ => format!("rank-{:05}.log", self.writer),
+            1 => LogWriter::Launcher(&plain(host)).log(),
+            _ => LogWriter::Rank(self.writer).log(),
         }
     }
 }
@@ -270,7 +271,7 @@ mod tests {
     #[test]
     fn runs_of_the_same_id_have_folders_of_their_own() {
         let runs = tempfile::tempdir().expect("a folder");
-        let now = crate::run::folder::unix_ms() / 1000;
+        let now = run_folder::unix_ms() / 1000;
         let join = |writer: u64, since: u64| {
             let mut place = find(None, &[]);
             (place.id, place.writer, place.writers) = ("torchrun-none".to_owned(), writer, 16);

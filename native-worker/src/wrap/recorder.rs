@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 
 use planner::logs::{Lines, Reader, compare, split_rank, without_escapes};
 use planner::wire::{Event, Gap, GpuSample, HostSample, Iteration, Outcome, PlanFile};
-use run_folder::{Appender, survive_size_limits, unix_ms};
+use run_folder::{Appender, RunFolder, survive_size_limits, unix_ms};
 
 use super::after;
 use super::introduction::Introduction;
-use crate::run::folder::RunFolder;
 
 /// Pieces that may wait.
 pub const QUEUE: usize = 256;

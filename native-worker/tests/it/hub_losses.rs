@@ -5,6 +5,7 @@ use planner::wire::{Event, GoingOn, OnFailure, PlanFile, Recovering, RunState, T
 use crate::hub::{Hub, Socket, next, send};
 use crate::hub_runs::wait_state;
 use crate::support::{TINY, Workshop, read_log, wait_for};
+use run_folder::{INFO, RunFolder};
 
 /// Ranks that stand until somebody ends one or stops the run. The others of one that was ended follow it, as ranks do.
 const STANDS: &str = "touch \"$FAKE_LOGS/up-${TORCHELASTIC_RESTART_COUNT:-0}-$RANK\"; \
@@ -47,18 +48,15 @@ async fn refused(socket: &mut Socket, request: &ToHub) -> String {
 fn runs(shop: &Workshop) -> Vec<String> {
     let entries = std::fs::read_dir(shop.path("runs")).into_iter().flatten().flatten();
     let run = |entry: std::fs::DirEntry| {
-        entry.path().join("run.json").exists().then(|| entry.file_name().to_string_lossy().into_owned())
+        entry.path().join(INFO).exists().then(|| entry.file_name().to_string_lossy().into_owned())
     };
     entries.filter_map(run).collect()
 }
 
 fn recoveries(shop: &Workshop, run: &str) -> Vec<Recovering> {
-    let entries = std::fs::read_dir(shop.path(&format!("runs/{run}"))).expect("a run folder").flatten();
-    let log = entries
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("launcher-")));
+    let logs = RunFolder::of(&shop.path(&format!("runs/{run}"))).launcher_logs();
     let of = |event| if let Event::Recovering(began) = event { Some(began) } else { None };
-    read_log(&log.expect("a log of the launcher")).into_iter().filter_map(of).collect()
+    read_log(logs.first().expect("a log of the launcher")).into_iter().filter_map(of).collect()
 }
 
 fn wait_up(shop: &Workshop, attempt: u64, ranks: &[u64]) {

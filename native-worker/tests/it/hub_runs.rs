@@ -11,6 +11,7 @@ use planner::wire::{
 
 use crate::hub::{Hub, Socket, next, send};
 use crate::support::{TINY, Workshop, log, step, wait_for};
+use run_folder::RunFolder;
 
 fn tiny() -> PlanFile {
     planner::parse_plan(TINY).expect("a plan")
@@ -262,9 +263,8 @@ async fn ranks_learn_that_their_launcher_is_gone() {
     let launcher = found.info.launcher.expect("a launcher");
     let up = shop.path(&format!("runs/{run}"));
     wait_for("all ranks", || {
-        let entries = std::fs::read_dir(&up).ok()?.flatten();
-        let logs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"));
-        let text: String = logs.filter_map(|entry| std::fs::read_to_string(entry.path()).ok()).collect();
+        let logs = RunFolder::of(&up).launcher_logs();
+        let text: String = logs.iter().filter_map(|log| std::fs::read_to_string(log).ok()).collect();
         (text.matches("\"event\":\"started\"").count() == 4).then_some(())
     });
     let pid = nix::unistd::Pid::from_raw(launcher.pid.try_into().expect("a pid"));

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use planner::wire::{Event, Outcome, Record, RunInfo, decode_record};
+use planner::wire::{Event, Outcome, Record, RunInfo};
 
 use crate::support::{Answer, Ended, Workshop, wait_for};
+use run_folder::{RunFolder, read_all};
 
 #[test]
 fn a_run_that_completes_leaves_a_whole_record() {
@@ -202,10 +203,10 @@ pub fn limit_files(pid: u32, bytes: &str) {
 
 /// All records of the only log of a launcher, whose lines must all be some.
 fn launcher_records(shop: &Workshop) -> Vec<Record> {
-    let entries = std::fs::read_dir(shop.run_folder()).expect("a run folder").flatten();
-    let mut logs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"));
-    let text = std::fs::read_to_string(logs.next().expect("a log").path()).expect("read");
-    text.lines().filter(|line| !line.is_empty()).map(|line| decode_record(line).expect("a record")).collect()
+    let logs = RunFolder::of(&shop.run_folder()).launcher_logs();
+    let all = read_all(logs.first().expect("a log")).expect("read");
+    assert_eq!(all.unreadable, 0);
+    all.records
 }
 
 #[test]

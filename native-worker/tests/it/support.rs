@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use planner::wire::{Event, MeasuredMemory, Outcome, Record, Step, decode_record, encode_record};
+use planner::wire::{Event, MeasuredMemory, Outcome, Record, Step, encode_record};
+use run_folder::{INFO, RunFolder};
 
 /// A plan of four ranks that any machine holds.
 pub const TINY: &str = r#"{"version": 1, "name": "tiny", "model": {"preset": "tiny-dense"},
@@ -104,19 +105,14 @@ impl Workshop {
     pub fn run_folder(&self) -> PathBuf {
         wait_for("a run folder", || {
             let mut entries = std::fs::read_dir(self.path("runs")).ok()?.flatten();
-            Some(entries.next()?.path()).filter(|path| path.join("run.json").exists())
+            Some(entries.next()?.path()).filter(|path| path.join(INFO).exists())
         })
     }
 
     /// Everything in the launcher's log of the only run.
     pub fn launcher_log(&self) -> Vec<Event> {
-        let folder = self.run_folder();
-        let name = std::fs::read_dir(&folder)
-            .expect("a run folder")
-            .flatten()
-            .find(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"))
-            .expect("a launcher's log");
-        read_log(&name.path())
+        let logs = RunFolder::of(&self.run_folder()).launcher_logs();
+        read_log(logs.first().expect("a launcher's log"))
     }
 }
 
@@ -143,8 +139,10 @@ impl Answer {
 }
 
 pub fn read_log(path: &Path) -> Vec<Event> {
-    let text = std::fs::read_to_string(path).expect("a log");
-    text.lines().map(|line| decode_record(line).expect("a record").event).collect()
+    assert!(path.is_file(), "no log: {}", path.display());
+    let all = run_folder::read_all(path).expect("a log");
+    assert_eq!(all.unreadable, 0, "{}", path.display());
+    all.records.into_iter().map(|record| record.event).collect()
 }
 
 /// Records as a log.

@@ -12,6 +12,7 @@ use planner::wire::{Event, Outcome, PlanOrigin, RunInfo, RunState};
 use crate::hub::Hub;
 use crate::run::limit_files;
 use crate::support::{Ended, Workshop, read_log, wait_for};
+use run_folder::{LogWriter, RunFolder};
 
 /// A Megatron-LM command line, after the script.
 const MEGATRON: &str = "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 \
@@ -318,9 +319,8 @@ fn a_second_command_with_the_same_id_goes_on_with_the_numbers() {
     for _ in 0..2 {
         assert!(wrapped(&shop, &["--id", "mine"], "echo line").status.success());
     }
-    let logs = std::fs::read_dir(shop.path("runs/mine")).expect("a folder").flatten();
-    let mut logs = logs.filter(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"));
-    let text = std::fs::read_to_string(logs.next().expect("a log").path()).expect("read");
+    let logs = RunFolder::of(&shop.path("runs/mine")).launcher_logs();
+    let text = std::fs::read_to_string(logs.first().expect("a log")).expect("read");
     let numbers: Vec<u64> =
         text.lines().map(|line| planner::wire::decode_record(line).expect("a record").seq).collect();
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
@@ -404,7 +404,7 @@ fn workers_of_one_launcher_write_one_folder() {
     let folder = shop.run_folder();
     assert_eq!(std::fs::read_dir(shop.path("runs")).expect("runs").count(), 1);
     for rank in 0..3 {
-        let events = read_log(&folder.join(format!("rank-{rank:05}.log")));
+        let events = read_log(&folder.join(LogWriter::Rank(rank).log()));
         assert!(
             matches!(events.last(), Some(Event::Ended { outcome: Outcome::Completed, .. })),
             "{events:?}"

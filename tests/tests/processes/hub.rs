@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
 use planner::wire::{self, Event, GoingOn, LogRecord, Outcome, ToHub, ToPage};
+use run_folder::LogWriter;
 use system_tests::hub::Hub;
 use system_tests::plans::{four_ranks, plan};
 use system_tests::programs::{expect_code, shardplan};
@@ -37,12 +38,15 @@ async fn a_hub_killed_and_restarted_shows_the_whole_run() -> Result<()> {
     let shown = session
         .records_until(&run, |records, _| {
             records.iter().any(|record| {
-                record.log.starts_with("launcher-") && matches!(record.record.event, Event::Ended { .. })
+                LogWriter::of(&record.log).is_some_and(LogWriter::is_launcher)
+                    && matches!(record.record.event, Event::Ended { .. })
             })
         })
         .await?;
     let end = shown.iter().rev().find_map(|record| match &record.record.event {
-        Event::Ended { outcome, reason } if record.log.starts_with("launcher-") => {
+        Event::Ended { outcome, reason }
+            if LogWriter::of(&record.log).is_some_and(LogWriter::is_launcher) =>
+        {
             Some((*outcome, reason.clone()))
         }
         _ => None,

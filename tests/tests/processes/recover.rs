@@ -9,11 +9,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use planner::Plan;
 use planner::wire::{Event, Recovered, Recovering, Runtime};
+use run_folder::RunFolder;
 use serde_json::{Value, json};
 use system_tests::plans::four_ranks;
 use system_tests::process::Guarded;
 use system_tests::programs::expect_code;
-use system_tests::run_folder::{all_records, only_run, records, steps};
+use system_tests::run_folder::{all_records, log_of, only_run, records, steps};
 use system_tests::runs::Runs;
 use system_tests::wait::{Attempt, until};
 
@@ -154,11 +155,9 @@ impl Going {
 }
 
 fn launcher_events(run: &Path) -> Result<Vec<Event>> {
-    let names = std::fs::read_dir(run)?.flatten().map(|entry| entry.path());
-    let log = names
-        .into_iter()
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("launcher-")));
-    Ok(records(&log.context("no log of a launcher")?)?.into_iter().map(|record| record.event).collect())
+    let logs = RunFolder::of(run).launcher_logs();
+    let records = records(logs.first().context("no log of a launcher")?)?;
+    Ok(records.into_iter().map(|record| record.event).collect())
 }
 
 fn began(run: &Path) -> Result<Vec<Recovering>> {
@@ -201,7 +200,7 @@ fn allocated(run: &Path, rank: u64) -> Result<Vec<[u64; 3]>> {
         Event::Allocated(bytes) => Some([bytes.weights_bytes, bytes.gradients_bytes, bytes.optimizer_bytes]),
         _ => None,
     };
-    let all = records(&run.join(format!("rank-{rank:05}.log")))?;
+    let all = records(&run.join(log_of(rank)))?;
     Ok(all.into_iter().filter_map(|record| of(record.event)).collect())
 }
 
@@ -343,7 +342,7 @@ async fn a_run_returns_to_its_whole_plan_when_it_is_told_that_the_gpu_is_back() 
     let killed = going.kill(&[3])?;
     going.recovered(1, killed, "drop, rank 3 of 4 killed").await?;
     let run = going.run()?;
-    std::fs::write(run.join("control"), "whole\n")?;
+    RunFolder::of(&run).ask_for_whole()?;
     going.recovered(2, Instant::now(), "the whole plan again").await?;
     going.ends(0)?;
     let began = began(&run)?;

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::Signal;
-use planner::wire::{Event, Outcome, Resumed, RunInfo, RunState, ToHub, ToPage};
+use planner::wire::{Event, Outcome, Resumed, RunState, ToHub, ToPage};
 use serde_json::{Value, json};
 use system_tests::hub::Hub;
 use system_tests::plans::four_ranks;
 use system_tests::process::Guarded;
 use system_tests::programs::{expect_code, shardplan};
-use system_tests::run_folder::{all_records, ended, log_of, only_run, records, steps};
+use system_tests::run_folder::{all_records, ended, info, log_of, only_run, records, steps};
 use system_tests::runs::Runs;
 
 use crate::worker::{run_command, training};
@@ -28,10 +28,6 @@ fn saving(steps: u64) -> Value {
 fn resumed(run: &Path) -> Result<Vec<Resumed>> {
     let of = |event| if let Event::Resumed(resumed) = event { Some(resumed) } else { None };
     Ok(records(&run.join(log_of(0)))?.into_iter().filter_map(|record| of(record.event)).collect())
-}
-
-fn info(run: &Path) -> Result<RunInfo> {
-    Ok(serde_json::from_str(&std::fs::read_to_string(run.join("run.json"))?)?)
 }
 
 /// A run that was interrupted; its last step.

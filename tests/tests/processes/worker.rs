@@ -9,6 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use planner::Plan;
 use planner::wire::{Event, Outcome, PlanFile, Record};
+use run_folder::LogWriter;
 use serde_json::Value;
 use system_tests::plans::{four_ranks, plan};
 use system_tests::process::Guarded;
@@ -194,6 +195,6 @@ fn pid_of(records: &[(String, Record)], wanted: u64) -> Option<Pid> {
 }
 
 fn launcher_end(records: &[(String, Record)]) -> Option<(Outcome, String)> {
-    let (log, _) = records.iter().find(|(log, _)| log.starts_with("launcher-"))?;
+    let (log, _) = records.iter().find(|(log, _)| LogWriter::of(log).is_some_and(LogWriter::is_launcher))?;
     ended(records, log)
 }

@@ -1,8 +1,10 @@
 //! `shardplan wrap` around a real torchrun of PyTorch's own, and what the hub shows of it.
 
 use anyhow::{Context, Result, ensure};
-use planner::wire::{Event, PlanOrigin, RunInfo, decode_record};
+use planner::wire::{Event, PlanOrigin, RunInfo};
+use run_folder::RunFolder;
 use system_tests::programs::{expect_code, shardplan, torch_python};
+use system_tests::run_folder::{info, records};
 use system_tests::runs::Runs;
 
 /// The job's options, which are Megatron-LM's.
@@ -21,14 +23,10 @@ fn job(runs: &Runs, more: &[&str], code: i32) -> Result<(RunInfo, Vec<Event>)> {
     command.args(OPTIONS.split_whitespace()).args(more);
     expect_code(&mut command, code)?;
     let folder = runs.path().join("job");
-    let info = serde_json::from_str(&std::fs::read_to_string(folder.join("run.json"))?)?;
-    let log = std::fs::read_dir(&folder)?
-        .flatten()
-        .find(|entry| entry.file_name().to_string_lossy().starts_with("launcher-"))
-        .context("no log")?;
-    let text = std::fs::read_to_string(log.path())?;
-    let events = text.lines().filter_map(|line| Some(decode_record(line).ok()?.event)).collect();
-    Ok((info, events))
+    let info = info(&folder)?;
+    let logs = RunFolder::of(&folder).launcher_logs();
+    let records = records(logs.first().context("no log")?)?;
+    Ok((info, records.into_iter().map(|record| record.event).collect()))
 }
 
 #[test]

@@ -117,7 +117,7 @@ impl Job {
     /// Folders of runs that were recorded.
     fn runs(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.folder.join("measured")).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.join("run.json").is_file()).collect()
+        entries.map(|entry| entry.path()).filter(|path| path.join(run_folder::INFO).is_file()).collect()
     }
 }
 

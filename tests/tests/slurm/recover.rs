@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use planner::wire::{Event, OnFailure, Outcome, Recovered, Recovering};
+use run_folder::{LogWriter, RunFolder};
 use serde_json::json;
 use system_tests::plans::four_ranks;
 use system_tests::programs::{expect_code, program, shardplan, torch_python};
@@ -139,7 +140,8 @@ async fn a_written_script_goes_on_when_a_rank_is_killed_and_ends_in_order_by_a_s
     job.slurm.finished(&job.number, LIMIT).await?;
     let run = only_run(&job.shared.join("runs"))?;
     let ended = all_records(&run)?.into_iter().any(|(log, record)| {
-        log.starts_with("launcher-") && matches!(record.event, Event::Ended { outcome: Outcome::Stopped, .. })
+        LogWriter::of(&log).is_some_and(LogWriter::is_launcher)
+            && matches!(record.event, Event::Ended { outcome: Outcome::Stopped, .. })
     });
     ensure!(ended, "{}", job.said());
     let said = job.said();
@@ -167,10 +169,11 @@ async fn a_spare_node_stands_in_for_a_lost_one() -> Result<()> {
         ensure!(shown.contains(&format!("NodeList={} ", NODES[1])), "{shown}");
     }
     let run = only_run(&job.shared.join("runs"))?;
-    std::fs::write(run.join("control"), "stop\n")?;
+    RunFolder::of(&run).ask_to_stop()?;
     job.slurm.finished(&job.number, LIMIT).await?;
     let ended = all_records(&run)?.into_iter().any(|(log, record)| {
-        log.starts_with("launcher-") && matches!(record.event, Event::Ended { outcome: Outcome::Stopped, .. })
+        LogWriter::of(&log).is_some_and(LogWriter::is_launcher)
+            && matches!(record.event, Event::Ended { outcome: Outcome::Stopped, .. })
     });
     ensure!(ended, "{}", job.said());
     Ok(())
@@ -192,7 +195,7 @@ async fn a_node_that_is_gone_without_a_word_is_gone_on_without() -> Result<()> {
     );
     ensure!(began.dead == [2, 3] && began.world_size == 2, "{began:?}; {}", job.said());
     let run = only_run(&job.shared.join("runs"))?;
-    std::fs::write(run.join("control"), "stop\n")?;
+    RunFolder::of(&run).ask_to_stop()?;
     job.slurm.finished(&job.number, LIMIT).await?;
     job.slurm.start_node(NODES[1])?;
     job.slurm.wait_until_idle(LIMIT)

@@ -6,12 +6,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use planner::wire::{Event, Joined, Outcome, Record, RunInfo};
+use planner::wire::{Event, Joined, Outcome, Record};
 use serde_json::json;
 use system_tests::hub::Hub;
 use system_tests::plans::four_ranks;
 use system_tests::programs::{expect_code, program, shardplan, torch_python};
-use system_tests::run_folder::{all_records, ended, log_of, loss_falls, only_run, records, steps};
+use system_tests::run_folder::{all_records, ended, info, log_of, loss_falls, only_run, records, steps};
 use system_tests::slurm::{GPUS_PER_NODE, NODES, Slurm, succeeded};
 use system_tests::wait::{Attempt, until};
 
@@ -119,7 +119,7 @@ async fn the_worker_script_runs_to_the_end_on_two_nodes() -> Result<()> {
     );
 
     let run = only_run(&job.shared.join("runs")).with_context(|| format!("the job printed: {said}"))?;
-    let info: RunInfo = serde_json::from_str(&std::fs::read_to_string(run.join("run.json"))?)?;
+    let info = info(&run)?;
     ensure!(info.slurm_job.as_deref() == Some(&number), "run.json names the job {:?}", info.slurm_job);
     ensure!(info.world_size == 4, "run.json counts {} ranks", info.world_size);
     ensure!((info.attempts, info.host.as_str()) == (1, NODES[0]), "run.json: {info:?}");
@@ -197,7 +197,7 @@ async fn a_signal_ends_a_run_cleanly_and_a_requeue_goes_on_with_its_history() ->
     let again = job.under_way(2, 3).await?;
     ensure!(again == run, "the second attempt is in {}", again.display());
     no_record_is_missing(&run)?;
-    let info: RunInfo = serde_json::from_str(&std::fs::read_to_string(run.join("run.json"))?)?;
+    let info = info(&run)?;
     ensure!(info.attempts == 2, "run.json counts {} attempts", info.attempts);
     for rank in 0..4 {
         let attempts: Vec<u64> = joins(&run, rank).iter().map(|joined| joined.attempt).collect();

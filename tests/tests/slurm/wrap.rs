@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use planner::wire::{Event, Outcome, RunInfo};
+use planner::wire::{Event, Outcome};
 use system_tests::programs::program;
-use system_tests::run_folder::{ended, log_of, records};
+use system_tests::run_folder::{ended, info, log_of, records};
 use system_tests::slurm::{Slurm, succeeded};
 use system_tests::wait::{Attempt, until};
 
@@ -102,7 +102,7 @@ async fn tasks_of_both_nodes_are_watched_in_one_folder_and_end_as_they_would_alo
 
     let ranks = run_of(&shared, &job, 0)?;
     ensure!(logs(&ranks)? == (0..4).map(log_of).collect::<Vec<_>>(), "{:?}", logs(&ranks)?);
-    let info: RunInfo = serde_json::from_str(&std::fs::read_to_string(ranks.join("run.json"))?)?;
+    let info = info(&ranks)?;
     let writers = info.source.as_ref().map(|source| source.writers);
     ensure!(info.slurm_job.as_deref() == Some(job.as_str()) && writers == Some(4), "{info:?}");
     let steps: Vec<u64> = events(&ranks, 3)?

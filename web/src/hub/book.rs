@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use planner::order::map;
-use planner::run::tokens_per_second;
+use planner::run::{LogWriter, tokens_per_second};
 use planner::wire::{
     Event, Gap, Iteration, LogRecord, MeasuredMemory, OnFailure, Outcome, Recovered, Recovering, Step, Trace,
 };
@@ -205,7 +205,7 @@ impl RunBook {
             if let Event::Gap(gap) = &record.event {
                 self.gaps.entry(log.clone()).and_modify(|sum| sum.add(gap)).or_insert_with(|| gap.clone());
             }
-            self.take(rank_of(&log), record.event);
+            self.take(LogWriter::of(&log).and_then(LogWriter::rank), record.event);
         }
         self.caught_up |= caught_up;
         self.merged = self.merged.saturating_add(merged);
@@ -409,11 +409,6 @@ impl RunBook {
     pub fn latest(&self) -> Option<(u64, StepPoint)> {
         self.steps.last_key_value().map(|(step, point)| (*step, *point))
     }
-}
-
-/// The rank that writes a log such as `rank-00003.log`.
-fn rank_of(log: &str) -> Option<u64> {
-    log.strip_prefix("rank-")?.strip_suffix(".log")?.parse().ok()
 }
 
 #[cfg(test)]

@@ -284,7 +284,7 @@ fn a_run_folder_is_for_its_owner_alone_and_nobody_elses() -> Result<()> {
     for file in ["plan.json", "run.json"] {
         assert_eq!(mode(&run.join(file))?, 0o600, "{file}");
     }
-    let info: planner::wire::RunInfo = serde_json::from_str(&std::fs::read_to_string(run.join("run.json"))?)?;
+    let info = system_tests::run_folder::info(&run)?;
     assert_eq!(info.slurm_cluster.as_deref(), Some("left"));
     // Its name can be guessed: somebody has put a link there first.
     let stage = Stage::new()?;

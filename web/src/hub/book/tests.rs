@@ -204,10 +204,3 @@ fn who_is_lost_is_known_while_others_end_because_of_them() {
     assert_eq!(book.present().keys().copied().collect::<Vec<_>>(), [0, 2]);
     assert_eq!(book.being_lost(), [3]);
 }
-
-#[test]
-fn logs_name_their_rank() {
-    assert_eq!(rank_of("rank-00003.log"), Some(3));
-    assert_eq!(rank_of("launcher.log"), None);
-    assert_eq!(rank_of("rank-x.log"), None);
-}

@@ -4,15 +4,28 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use planner::Plan;
+use planner::run::LogWriter;
 use planner::wire::{PlanFile, RunInfo, Runtime};
 
-pub use run_folder::unix_ms;
+use crate::own;
 
-/// The word in the `control` file that asks for an end at the next step.
-pub const STOP: &str = "stop";
+/// Name of the file that says who started a run, when, with what. A folder with one is a run's.
+pub const INFO: &str = "run.json";
 
-/// The word in the `control` file that asks to return to the whole plan, as lost GPUs are back.
-pub const WHOLE_AGAIN: &str = "whole";
+/// Name of the plan's file.
+pub const PLAN: &str = "plan.json";
+
+/// Name of the file by which somebody asks something of those who run.
+const CONTROL: &str = "control";
+
+/// The word in it that asks for an end at the next step.
+const STOP: &str = "stop";
+
+/// The word in it that asks to return to the whole plan, as lost GPUs are back.
+const WHOLE_AGAIN: &str = "whole";
+
+/// What is read of it; a longer one says something else.
+const MAX_CONTROL_BYTES: u64 = 64;
 
 /// The plan that was asked for, in the folder of a run that goes on with another.
 const WHOLE: &str = "plan-whole.json";
@@ -32,6 +45,11 @@ impl RunFolder {
         is_id(id).then(|| RunFolder { path: runs.join(id) })
     }
 
+    /// The folder of a run that is known to be one.
+    pub fn of(path: &Path) -> Self {
+        RunFolder { path: path.to_owned() }
+    }
+
     /// Makes the folder of a new run.
     ///
     /// # Errors
@@ -41,8 +59,7 @@ impl RunFolder {
         std::fs::create_dir_all(runs)
             .with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
         let path = runs.join(id);
-        run_folder::make(&path)
-            .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
+        own::make(&path).with_context(|| format!("the run folder can't be made: {}", path.display()))?;
         let path = path.canonicalize().unwrap_or(path);
         Ok(RunFolder { path })
     }
@@ -56,8 +73,8 @@ impl RunFolder {
         let path = runs.join(id);
         std::fs::create_dir_all(runs)
             .with_context(|| format!("the runs folder can't be made: {}", runs.display()))?;
-        match run_folder::make(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => run_folder::check(&path),
+        match own::make(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => own::check(&path),
             made => made,
         }
         .with_context(|| format!("the run folder can't be made: {}", path.display()))?;
@@ -67,8 +84,8 @@ impl RunFolder {
 
     /// Why this folder is not read, if it is not: it is another's or leads elsewhere, or its description does.
     pub fn refusal(&self) -> Option<String> {
-        let opened = ["run.json", "plan.json"].map(|name| run_folder::open(&self.path.join(name)).map(drop));
-        let mut checks = std::iter::once(run_folder::check(&self.path)).chain(opened);
+        let opened = [INFO, PLAN].map(|name| own::open(&self.path.join(name)).map(drop));
+        let mut checks = std::iter::once(own::check(&self.path)).chain(opened);
         let refused =
             checks.find_map(|check| check.err().filter(|error| error.kind() != std::io::ErrorKind::NotFound));
         refused.map(|error| error.to_string())
@@ -81,7 +98,7 @@ impl RunFolder {
 
     /// The plan's file.
     pub fn plan_path(&self) -> PathBuf {
-        self.path.join("plan.json")
+        self.path.join(PLAN)
     }
 
     /// The plan; none while it is not there.
@@ -94,7 +111,7 @@ impl RunFolder {
         let plan = self.plan().and_then(|file| Plan::resolve(&file).plan);
         let left_out = plan.filter(|plan| plan.runtime == Runtime::Native && plan.nonuniform.is_some());
         let first = left_out.and_then(|plan| plan.active_ranks().first().copied()).unwrap_or(0);
-        format!("rank-{first:05}.log")
+        LogWriter::Rank(first).log()
     }
 
     /// Writes the plan.
@@ -102,7 +119,7 @@ impl RunFolder {
     /// # Errors
     /// When the file can't be written.
     pub fn write_plan(&self, plan: &PlanFile) -> anyhow::Result<()> {
-        self.write("plan.json", &(serde_json::to_string_pretty(plan)? + "\n"))
+        self.write(PLAN, &(serde_json::to_string_pretty(plan)? + "\n"))
     }
 
     /// The plan that was asked for, where a failure had the run go on with another; none where none has.
@@ -125,9 +142,14 @@ impl RunFolder {
         self.write_plan(plan)
     }
 
+    /// The file that says who started it.
+    pub fn info_path(&self) -> PathBuf {
+        self.path.join(INFO)
+    }
+
     /// Who started it, when, with what; none while it is not there.
     pub fn info(&self) -> Option<RunInfo> {
-        serde_json::from_str(&read_bounded(&self.path.join("run.json"))?).ok()
+        serde_json::from_str(&read_bounded(&self.info_path())?).ok()
     }
 
     /// Writes `run.json`.
@@ -135,7 +157,7 @@ impl RunFolder {
     /// # Errors
     /// When the file can't be written.
     pub fn write_info(&self, info: &RunInfo) -> anyhow::Result<()> {
-        self.write("run.json", &(serde_json::to_string_pretty(info)? + "\n"))
+        self.write(INFO, &(serde_json::to_string_pretty(info)? + "\n"))
     }
 
     /// Asks the ranks to stop at the next step.
@@ -143,7 +165,7 @@ impl RunFolder {
     /// # Errors
     /// When the file can't be written.
     pub fn ask_to_stop(&self) -> anyhow::Result<()> {
-        self.write("control", &format!("{STOP}\n"))
+        self.write(CONTROL, &format!("{STOP}\n"))
     }
 
     /// Asks the launcher to return to the whole plan.
@@ -151,7 +173,7 @@ impl RunFolder {
     /// # Errors
     /// When the file can't be written.
     pub fn ask_for_whole(&self) -> anyhow::Result<()> {
-        self.write("control", &format!("{WHOLE_AGAIN}\n"))
+        self.write(CONTROL, &format!("{WHOLE_AGAIN}\n"))
     }
 
     /// Takes back a stop that was asked of an earlier start.
@@ -159,7 +181,7 @@ impl RunFolder {
     /// # Errors
     /// When the file can't be removed.
     pub fn allow(&self) -> anyhow::Result<()> {
-        let path = self.path.join("control");
+        let path = self.path.join(CONTROL);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(error).with_context(|| format!("this file can't be removed: {}", path.display()))
@@ -180,9 +202,10 @@ impl RunFolder {
 
     fn control_says(&self, word: &str) -> bool {
         use std::io::Read;
-        let Ok(file) = run_folder::open(&self.path.join("control")) else { return false };
+        let Ok(file) = own::open(&self.path.join(CONTROL)) else { return false };
         let mut text = String::new();
-        file.take(64).read_to_string(&mut text).is_ok() && text.trim() == word
+        let read = file.take(MAX_CONTROL_BYTES + 1).read_to_string(&mut text);
+        read.is_ok_and(|bytes| bytes as u64 <= MAX_CONTROL_BYTES) && text.trim() == word
     }
 
     /// File names of the logs, sorted.
@@ -191,12 +214,16 @@ impl RunFolder {
         let mut names: Vec<String> = entries
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
-            .filter(|name| {
-                name.ends_with(".log") && (name.starts_with("rank-") || name.starts_with("launcher-"))
-            })
+            .filter(|name| LogWriter::of(name).is_some())
             .collect();
         names.sort();
         names
+    }
+
+    /// Where launchers' logs are, sorted.
+    pub fn launcher_logs(&self) -> Vec<PathBuf> {
+        let of_launcher = |log: &String| LogWriter::of(log).is_some_and(LogWriter::is_launcher);
+        self.logs().into_iter().filter(of_launcher).map(|log| self.path.join(log)).collect()
     }
 
     /// Writes a file of this folder, so that a reader never sees half of it.
@@ -205,14 +232,13 @@ impl RunFolder {
     /// When it can't be written.
     pub fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.path.join(name);
-        run_folder::replace(&path, text)
-            .with_context(|| format!("this file can't be written: {}", path.display()))
+        own::replace(&path, text).with_context(|| format!("this file can't be written: {}", path.display()))
     }
 }
 
 fn read_bounded(path: &Path) -> Option<String> {
     use std::io::Read;
-    let file = run_folder::open(path).ok()?;
+    let file = own::open(path).ok()?;
     if file.metadata().ok()?.len() > MAX_FILE_BYTES {
         return None;
     }
@@ -233,22 +259,6 @@ pub fn is_job_id(job: &str) -> bool {
     (1..=32).contains(&job.len()) && job.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_')
 }
 
-/// A new run's id: the time in UTC, so that names sort by start, and something random.
-///
-/// # Errors
-/// When the system gives no random bytes.
-pub fn new_id() -> anyhow::Result<String> {
-    let mut random = [0u8; 3];
-    getrandom::fill(&mut random).context("the system gives no random bytes")?;
-    let now = jiff::Timestamp::now();
-    Ok(format!(
-        "{}-{:03}-{}",
-        now.strftime("%Y%m%dT%H%M%SZ"),
-        now.as_millisecond().rem_euclid(1000),
-        hex::encode(random)
-    ))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -258,7 +268,6 @@ mod tests {
         for id in ["..", ".hidden", "a/b", "", "a\0b", "a b", "../x", &"x".repeat(200)] {
             assert!(!is_id(id), "{id:?}");
         }
-        assert!(is_id(&new_id().expect("an id")));
     }
 
     #[test]
@@ -285,6 +294,40 @@ mod tests {
     }
 
     #[test]
+    fn only_the_word_itself_asks_for_something() {
+        let runs = tempfile::tempdir().expect("a folder");
+        let folder = RunFolder::create(runs.path(), "one").expect("a run folder");
+        let long = format!("stop{}", " ".repeat(100));
+        for (text, stop, whole) in [
+            ("stop", true, false),
+            (" stop\n", true, false),
+            ("whole\n", false, true),
+            ("", false, false),
+            ("go on", false, false),
+            (&long, false, false),
+        ] {
+            std::fs::write(folder.path().join(CONTROL), text).expect("written");
+            assert_eq!((folder.stop_asked(), folder.whole_asked()), (stop, whole), "{text:?}");
+        }
+        folder.allow().expect("taken back");
+        folder.allow().expect("nothing to take back");
+        assert!(!folder.stop_asked() && !folder.whole_asked());
+    }
+
+    #[test]
+    fn logs_are_those_of_ranks_and_launchers() {
+        let runs = tempfile::tempdir().expect("a folder");
+        let folder = RunFolder::create(runs.path(), "one").expect("a run folder");
+        for name in
+            ["rank-00001.log", "launcher-x.log", "rank-00000.log", "train.log", "rank-00000.log.gz", INFO]
+        {
+            std::fs::write(folder.path().join(name), "").expect("written");
+        }
+        assert_eq!(folder.logs(), ["launcher-x.log", "rank-00000.log", "rank-00001.log"]);
+        assert_eq!(folder.launcher_logs(), [folder.path().join("launcher-x.log")]);
+    }
+
+    #[test]
     fn a_run_is_its_owners_alone_and_what_is_not_its_own_is_not_read() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let runs = tempfile::tempdir().expect("a folder");
@@ -292,7 +335,7 @@ mod tests {
         for folder in [RunFolder::create(runs.path(), "one"), RunFolder::join(runs.path(), "two")] {
             let folder = folder.expect("a run folder");
             folder.ask_to_stop().expect("written");
-            assert_eq!((mode(folder.path()), mode(&folder.path().join("control"))), (0o700, 0o600));
+            assert_eq!((mode(folder.path()), mode(&folder.path().join(CONTROL))), (0o700, 0o600));
             assert_eq!(folder.refusal(), None);
         }
         assert!(RunFolder::join(runs.path(), "one").is_ok());
