@@ -212,6 +212,6 @@ fn the_reference_is_what_the_rows_say() {
 #[test]
 fn every_option_of_megatron_lm_is_in_its_document() {
     let takes: BTreeMap<String, String> =
-        serde_json::from_str(include_str!("../src/launch/data/megatron-lm-0.19.json")).expect("a table");
+        serde_json::from_str(include_str!("data/options/megatron-lm-0.19.json")).expect("a table");
     is_written("megatron-options.md", &planner::frameworks::megatron_options(&takes));
 }

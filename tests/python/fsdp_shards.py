@@ -4,7 +4,7 @@ Each case is a plan file. For some of its ranks a model is built on the meta dev
 parallelize_module and fully_shard, and its parameters' local shapes, offsets and padded sizes are written as JSON on
 stdout, together with the mesh axes that the rank is in.
 
-    python tests/python/fsdp_shards.py > planner/src/shard/data/torch_fsdp_shards.json
+    python tests/python/fsdp_shards.py > planner/tests/data/torch_fsdp_shards.json
 """
 
 import json
@@ -28,7 +28,7 @@ from torch.distributed.tensor.parallel import (
 )
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-COMMAND = "python tests/python/fsdp_shards.py > planner/src/shard/data/torch_fsdp_shards.json"
+COMMAND = "python tests/python/fsdp_shards.py > planner/tests/data/torch_fsdp_shards.json"
 
 
 def architecture(**changes):

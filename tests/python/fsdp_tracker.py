@@ -6,7 +6,7 @@ embedding and output, fp32 logits). Four layers, because all but the first and t
 embedding, norm and output together, then the root are units. Two steps with AdamW; the peak is that of forward and
 backward of the second.
 
-    python tests/python/fsdp_tracker.py > planner/src/memory/data/torch_fsdp_tracker.json
+    python tests/python/fsdp_tracker.py > planner/tests/data/torch_fsdp_tracker.json
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-COMMAND = "python tests/python/fsdp_tracker.py > planner/src/memory/data/torch_fsdp_tracker.json"
+COMMAND = "python tests/python/fsdp_tracker.py > planner/tests/data/torch_fsdp_tracker.json"
 NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
 
 

@@ -12,7 +12,7 @@ NAMES = [
     "a small falcon_h1", "a small bamba", "a small gemma3n", "a small gemma4 with inputs of layers",
     "a small gemma4 with values that are keys, shared", "a small ministral3", "a small seed_oss",
 ]
-TOTALS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../planner/src/model/data/hf_totals.json")
+TOTALS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../planner/tests/data/hf_totals.json")
 
 
 def parameters(config):

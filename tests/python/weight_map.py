@@ -2,7 +2,7 @@
 file its shape and a checksum of the numbers in it.
 
 Usage, from the repository's root: weight_map.py configs | cargo run -p planner --example parameters > MODELS;
-weight_map.py record MODELS > planner/src/model/weights/map/transformers_files.json. Parameters are numbered in the order of
+weight_map.py record MODELS > planner/tests/data/transformers_files.json. Parameters are numbered in the order of
 MODELS, row by row, from 1; how they become transformers' tensors is said by the worker's reference, which shares no code with
 the map.
 """

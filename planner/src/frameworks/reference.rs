@@ -102,7 +102,7 @@ pub fn megatron_options(takes: &BTreeMap<String, String>) -> String {
          `NVTE_*_SM_MARGIN`, `NVTE_NORM_*_USE_CUDNN`, `NVTE_ALLOW_NONDETERMINISTIC_ALGO`, `MAMBA_DETERMINISTIC`) change nothing that torch's\n\
          allocator counts.\n\n\
          *takes* is what the parser of core_v0.19.0 (5be9626709af, 2026-08-19), the newest release then, takes after the option's name, as\n\
-         `planner/src/launch/data/megatron-lm-0.19.json` records it. A test holds every option that a script has against it.\n\n\
+         `planner/tests/data/options/megatron-lm-0.19.json` records it. A test holds every option that a script has against it.\n\n\
          Test cases whose programs train something else (BERT, T5, LLaVA, MIMO), distil, sample or learn by reinforcement are named as not planned,\n\
          as is torch's FSDP2 under Megatron-LM.\n\n\
          | option | bytes | how, or why none | takes |\n|---|---|---|---|\n",

@@ -8,12 +8,12 @@ use system_tests::programs::{expect_code, torch_python};
 
 #[test]
 fn torch_still_cuts_parameters_as_recorded() -> Result<()> {
-    check("fsdp_shards.py", "planner/src/shard/data/torch_fsdp_shards.json")
+    check("fsdp_shards.py", "planner/tests/data/torch_fsdp_shards.json")
 }
 
 #[test]
 fn torch_still_fills_memory_as_recorded() -> Result<()> {
-    check("fsdp_tracker.py", "planner/src/memory/data/torch_fsdp_tracker.json")
+    check("fsdp_tracker.py", "planner/tests/data/torch_fsdp_tracker.json")
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn transformers_still_has_the_plans_as_recorded() -> Result<()> {
 
 #[test]
 fn transformers_still_names_parameters_as_recorded() -> Result<()> {
-    check("hf_names.py", "planner/src/shard/data/transformers_names.json")
+    check("hf_names.py", "planner/tests/data/transformers_names.json")
 }
 
 /// What a script prints is what was recorded.

@@ -14,7 +14,7 @@ const FEW: &[&str] = &["llama", "longcat_flash", "lfm3", "cpmant", "modernbert-d
 #[test]
 fn transformers_still_makes_types_as_recorded() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let recorded = root.join("planner/src/model/data/causal_types.json");
+    let recorded = root.join("planner/tests/data/causal_types.json");
     let recorded =
         std::fs::read_to_string(&recorded).with_context(|| format!("cannot read {}", recorded.display()))?;
     let all = std::env::var("SHARDPLAN_TYPES").is_ok_and(|wanted| wanted == "all");

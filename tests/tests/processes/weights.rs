@@ -15,7 +15,7 @@ use crate::fsdp::same;
 #[test]
 fn transformers_still_writes_weights_as_recorded() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let recorded = root.join("planner/src/model/weights/map/transformers_files.json");
+    let recorded = root.join("planner/tests/data/transformers_files.json");
     let recorded =
         std::fs::read_to_string(&recorded).with_context(|| format!("cannot read {}", recorded.display()))?;
     let script = || -> Result<Command> {

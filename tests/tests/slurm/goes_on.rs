@@ -250,7 +250,7 @@ impl Training {
 }
 
 const TRAINER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/slurm/trainer.py");
-const OPTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/src/launch/data");
+const OPTIONS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/tests/data/options");
 
 /// Every file of a folder with what is in it.
 fn files(folder: &Path) -> Result<BTreeMap<PathBuf, Vec<u8>>> {

@@ -271,7 +271,7 @@ fn options_that_no_usual_job_has_become_fields() {
 #[test]
 fn every_option_is_read_as_its_row_says() {
     let takes: BTreeMap<String, String> =
-        serde_json::from_str(include_str!("../../launch/data/megatron-lm-0.19.json")).unwrap();
+        serde_json::from_str(include_str!("../../../tests/data/options/megatron-lm-0.19.json")).unwrap();
     let mut seen = BTreeMap::new();
     for name in takes.keys() {
         let effect = effect_of(name).unwrap_or_else(|| panic!("{name} is not known"));
@@ -291,7 +291,7 @@ fn every_option_is_read_as_its_row_says() {
 #[test]
 fn versions_are_those_of_the_parser() {
     let takes: BTreeMap<String, String> =
-        serde_json::from_str(include_str!("../../launch/data/megatron-lm-0.19.json")).unwrap();
+        serde_json::from_str(include_str!("../../../tests/data/options/megatron-lm-0.19.json")).unwrap();
     let rows = table().rows().chain(REFUSED).chain(NOT_COUNTED).chain(PARTS);
     for row in rows.filter(|row| !row.option.is_empty()) {
         let newer = takes.get(row.option).is_some_and(|takes| takes == "not there yet");

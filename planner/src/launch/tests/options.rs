@@ -1,5 +1,5 @@
 //! Every option that a script has is one that the framework takes, with a value of its kind. What they take is recorded
-//! in `launch/data`, from their own parsers and dataclasses (`docs/frameworks.md`).
+//! in `tests/data/options`, from their own parsers and dataclasses (`docs/frameworks.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +18,12 @@ struct Table(BTreeMap<String, String>);
 impl Table {
     fn of(framework: Framework) -> Table {
         let text = match framework {
-            Framework::MegatronLm => include_str!("../data/megatron-lm-0.19.json"),
-            Framework::Bridge => include_str!("../data/bridge-0.6.json"),
-            Framework::Automodel => include_str!("../data/automodel-0.7.json"),
-            Framework::Torchtitan03 => include_str!("../data/torchtitan-0.3.json"),
-            Framework::Torchtitan02 => include_str!("../data/torchtitan-0.2.json"),
-            Framework::TorchtitanMain => include_str!("../data/torchtitan-main.json"),
+            Framework::MegatronLm => include_str!("../../../tests/data/options/megatron-lm-0.19.json"),
+            Framework::Bridge => include_str!("../../../tests/data/options/bridge-0.6.json"),
+            Framework::Automodel => include_str!("../../../tests/data/options/automodel-0.7.json"),
+            Framework::Torchtitan03 => include_str!("../../../tests/data/options/torchtitan-0.3.json"),
+            Framework::Torchtitan02 => include_str!("../../../tests/data/options/torchtitan-0.2.json"),
+            Framework::TorchtitanMain => include_str!("../../../tests/data/options/torchtitan-main.json"),
         };
         Table(serde_json::from_str(text).expect("a table of options"))
     }

@@ -6,7 +6,7 @@ use crate::model::{check_model, count, import_hf};
 
 #[test]
 fn totals_are_those_of_transformers() {
-    let data: Value = serde_json::from_str(include_str!("../data/hf_totals.json")).unwrap();
+    let data: Value = serde_json::from_str(include_str!("../../../tests/data/hf_totals.json")).unwrap();
     let rows = data["rows"].as_array().unwrap();
     assert!(rows.len() >= 40, "{}", rows.len());
     let mut wrong = Vec::new();

@@ -12,7 +12,7 @@ use crate::model::{Architecture, check_model, count, import_hf, layer_parameters
 use crate::shard::Module;
 
 fn recorded() -> Vec<Value> {
-    let data: Value = serde_json::from_str(include_str!("../data/causal_types.json")).unwrap();
+    let data: Value = serde_json::from_str(include_str!("../../../tests/data/causal_types.json")).unwrap();
     data["types"].as_array().unwrap().clone()
 }
 
@@ -189,7 +189,7 @@ fn document(rows: &[(String, String)]) -> String {
          {} are refused in a sentence that names a part that is not planned, and {} transformers can't make of their own defaults. Compared are the default \
          configuration, two scaled ones, and each key changed alone.\n\nA type that is not here is read as a decoder where the usual keys describe one, with a warning that names \
          each key that was not understood.\nFiles of weights beside a config.json are held against it: `shardplan plan --model FOLDER` says which tensors do not match.\n\n\
-         Made by the test `model::tests::types` from `planner/src/model/data/causal_types.json`; `SHARDPLAN_WRITE=1` writes it.\n\n| Type | |\n| --- | --- |\n",
+         Made by the test `model::tests::types` from `planner/tests/data/causal_types.json`; `SHARDPLAN_WRITE=1` writes it.\n\n| Type | |\n| --- | --- |\n",
         rows.len(),
         count("equal"),
         count("differs"),

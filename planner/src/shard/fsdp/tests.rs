@@ -331,9 +331,10 @@ fn plans_of_a_user_are_held_against_the_model() {
 
 #[test]
 fn parameters_are_named_and_shaped_as_in_transformers() {
-    let totals: Value = serde_json::from_str(include_str!("../../model/data/hf_totals.json")).unwrap();
+    let totals: Value = serde_json::from_str(include_str!("../../../tests/data/hf_totals.json")).unwrap();
     // `tests/python/hf_names.py` prints it.
-    let recorded: Value = serde_json::from_str(include_str!("../data/transformers_names.json")).unwrap();
+    let recorded: Value =
+        serde_json::from_str(include_str!("../../../tests/data/transformers_names.json")).unwrap();
     let models = recorded["models"].as_object().unwrap();
     assert!(models.len() >= 7);
     for (name, expected) in models {

@@ -9,7 +9,7 @@ use crate::plan::{Plan, parse_plan};
 use crate::shard::fsdp::{Slots, placed_blocks};
 
 fn data() -> Value {
-    serde_json::from_str(include_str!("../data/torch_fsdp_shards.json")).unwrap()
+    serde_json::from_str(include_str!("../../../tests/data/torch_fsdp_shards.json")).unwrap()
 }
 
 fn numbers(value: &Value) -> Vec<u64> {

@@ -34,7 +34,9 @@ fn recorded() -> Vec<Recorded> {
     struct File {
         models: Vec<Recorded>,
     }
-    serde_json::from_str::<File>(include_str!("../transformers_files.json")).unwrap().models
+    serde_json::from_str::<File>(include_str!("../../../../../tests/data/transformers_files.json"))
+        .unwrap()
+        .models
 }
 
 fn model(config: &Map<String, Value>) -> Architecture {
