@@ -13,8 +13,8 @@ use crate::state::paths::section_of;
 use crate::state::{Store, View, choosing, start, store};
 use crate::testid;
 use crate::views::{
-    DataView, DiagnoseState, DiagnoseView, LayoutsView, LintPanel, MemoryView, RanksView, RunView,
-    ScriptView, SearchView, ShardsView, TimelineView,
+    DataView, DiagnoseView, LayoutsView, LintPanel, MemoryView, RanksView, RunView, ScriptView, SearchView,
+    Session, ShardsView, TimelineView,
 };
 
 /// The page.
@@ -25,7 +25,7 @@ pub fn App() -> impl IntoView {
     provide_context(store);
     let hub = Hub::new();
     provide_context(hub);
-    provide_context(DiagnoseState::new());
+    provide_context(Session::new());
     let engine = Engine::new();
     provide_context(engine);
     engine.warm();
@@ -58,7 +58,7 @@ pub fn App() -> impl IntoView {
                     <Later>
                         {move || match store.view.get() {
                             // Its pictures would be of a plan that nobody chose.
-                            view if unchosen.get() && is_of_plan(view) => ().into_any(),
+                            view if unchosen.get() && view.is_of_plan() => ().into_any(),
                             View::Memory => view! { <MemoryView/> }.into_any(),
                             View::Timeline => view! { <TimelineView/> }.into_any(),
                             View::Ranks => view! { <RanksView/> }.into_any(),
@@ -105,17 +105,12 @@ fn Notices() -> impl IntoView {
     }
 }
 
-/// Whether a view is a picture of the plan.
-fn is_of_plan(view: View) -> bool {
-    !matches!(view, View::Search | View::Layouts | View::Run | View::Diagnose | View::Data)
-}
-
 /// What must be known of a picture: that it is of an earlier plan, because this one has errors or is being chosen.
 #[component]
 fn Drawn() -> impl IntoView {
     let store = store();
     let late = Memo::new(move |_| store.is_drawn_late());
-    let of_plan = move || is_of_plan(store.view.get());
+    let of_plan = move || store.view.get().is_of_plan();
     move || {
         let said = match (store.choosing.get(), late.get() && of_plan(), store.unable.get()) {
             (true, ..) if of_plan() && !store.is_unchosen() => {

@@ -11,6 +11,7 @@ mod narrow;
 mod plan;
 mod script_form;
 mod search;
+mod session;
 mod settings;
 mod timeline;
 mod watched;

@@ -57,7 +57,7 @@ fn handle(event: &KeyboardEvent, store: Store, help: RwSignal<bool>) {
         help.set(true);
         return;
     }
-    if let Some(view) = View::ALL.into_iter().find(|view| view.key().as_deref() == Some(key.as_str())) {
+    if let Some(view) = View::all().find(|view| view.key().as_deref() == Some(key.as_str())) {
         store.view.set(view);
     }
 }

@@ -14,20 +14,17 @@ pub fn Tabs() -> impl IntoView {
     let arrows = move |event: KeyboardEvent| {
         let step = match event.key().as_str() {
             "ArrowRight" => 1,
-            "ArrowLeft" => View::ALL.len() - 1,
+            "ArrowLeft" => View::all().len() - 1,
             _ => return,
         };
         event.prevent_default();
-        let current =
-            View::ALL.iter().position(|view| *view == store.view.get_untracked()).unwrap_or_default();
-        let next = View::ALL[(current + step) % View::ALL.len()];
+        let place = (store.view.get_untracked().place() + step) % View::all().len();
+        let Some(next) = View::all().nth(place) else { return };
         store.view.set(next);
         browser::focus(&format!("tab-{}", next.id()));
     };
-    let tabs = View::ALL
-        .iter()
+    let tabs = View::all()
         .map(|view| {
-            let view = *view;
             let selected = move || store.view.get() == view;
             view! {
                 <button role="tab" class="tab" id=format!("tab-{}", view.id()) data-testid=testid::tab(view.id())

@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_the_token_is_not_written() {
-        for view in View::ALL.map(Some).into_iter().chain([None]) {
+        for view in View::all().map(Some).chain([None]) {
             for plan in [Some("1.x".to_owned()), None] {
                 let said = Fragment { plan, view, token: None };
                 assert_eq!(Fragment::parse(&said.written()), said);

@@ -50,35 +50,58 @@ pub enum View {
     Data,
 }
 
+/// What there is to say of a view; what it draws is said where the page is put together.
+struct ViewRow {
+    view: View,
+    /// Id in test hooks, element ids and links.
+    id: &'static str,
+    /// Text of the tab.
+    title: &'static str,
+    /// Whether it is a picture of the plan.
+    of_plan: bool,
+}
+
+const fn row(view: View, id: &'static str, title: &'static str, of_plan: bool) -> ViewRow {
+    ViewRow { view, id, title, of_plan }
+}
+
+/// All of them, in the order of their tabs.
+const VIEWS: [ViewRow; 10] = [
+    row(View::Memory, "memory", "Memory", true),
+    row(View::Timeline, "timeline", "Timeline", true),
+    row(View::Ranks, "ranks", "Ranks", true),
+    row(View::Layouts, "layouts", "Layouts", false),
+    row(View::Search, "search", "Search", false),
+    row(View::Shards, "shards", "Shards", true),
+    row(View::Script, "script", "Script", true),
+    row(View::Run, "run", "Run", false),
+    row(View::Diagnose, "diagnose", "Diagnose", false),
+    row(View::Data, "data", "Data", false),
+];
+
 impl View {
     /// All of them.
-    pub const ALL: [View; 10] = [
-        View::Memory,
-        View::Timeline,
-        View::Ranks,
-        View::Layouts,
-        View::Search,
-        View::Shards,
-        View::Script,
-        View::Run,
-        View::Diagnose,
-        View::Data,
-    ];
+    pub fn all() -> impl ExactSizeIterator<Item = View> + Clone {
+        VIEWS.iter().map(|row| row.view)
+    }
+
+    /// Its place among the tabs.
+    pub fn place(self) -> usize {
+        View::all().position(|view| view == self).unwrap_or_default()
+    }
+
+    fn row(self) -> &'static ViewRow {
+        &VIEWS[self.place()]
+    }
 
     /// Id in test hooks and element ids.
     pub fn id(self) -> &'static str {
-        match self {
-            View::Memory => "memory",
-            View::Timeline => "timeline",
-            View::Ranks => "ranks",
-            View::Layouts => "layouts",
-            View::Search => "search",
-            View::Shards => "shards",
-            View::Script => "script",
-            View::Run => "run",
-            View::Diagnose => "diagnose",
-            View::Data => "data",
-        }
+        self.row().id
+    }
+
+    /// Whether it is a picture of the plan.
+    pub fn is_of_plan(self) -> bool {
+        self.row().of_plan
     }
 
     /// The view that was on screen before a reload.
@@ -88,7 +111,7 @@ impl View {
 
     /// The view of an id.
     pub fn of_id(id: &str) -> Option<View> {
-        View::ALL.into_iter().find(|view| view.id() == id)
+        View::all().find(|view| view.id() == id)
     }
 
     /// Remembers it for a reload.
@@ -98,24 +121,13 @@ impl View {
 
     /// The key that chooses it: 1 to 9. The tenth has none, for 0 shows all of a timeline.
     pub fn key(self) -> Option<String> {
-        let place = View::ALL.iter().position(|view| *view == self)?;
+        let place = self.place();
         (place < 9).then(|| (place + 1).to_string())
     }
 
     /// Text of the tab.
     pub fn title(self) -> &'static str {
-        match self {
-            View::Memory => "Memory",
-            View::Timeline => "Timeline",
-            View::Ranks => "Ranks",
-            View::Layouts => "Layouts",
-            View::Search => "Search",
-            View::Shards => "Shards",
-            View::Script => "Script",
-            View::Run => "Run",
-            View::Diagnose => "Diagnose",
-            View::Data => "Data",
-        }
+        self.row().title
     }
 }
 

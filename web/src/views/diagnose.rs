@@ -17,6 +17,7 @@ use crate::format::bytes;
 use crate::state::store;
 use crate::testid;
 use crate::texts::{ABSENT, Diagnosis};
+use crate::views::session::session;
 use result::ResultView;
 use slices::{Part, text_as_blob};
 
@@ -55,7 +56,7 @@ impl DiagnoseState {
 #[component]
 pub fn DiagnoseView() -> impl IntoView {
     let store = store();
-    let state = expect_context::<DiagnoseState>();
+    let state = session().diagnose;
     let over = RwSignal::new(false);
     let start = move |parts: Vec<Part>| {
         let plan = state.with_plan.get_untracked().then(|| store.plan_now());
@@ -100,7 +101,7 @@ pub fn DiagnoseView() -> impl IntoView {
             open_text(&text);
         }
     };
-    let typed = RwSignal::new(String::new());
+    let typed = session().log;
     let chosen = move |event: leptos::ev::Event| {
         let input = event.target().and_then(|target| target.dyn_into::<web_sys::HtmlInputElement>().ok());
         if let Some(input) = input {

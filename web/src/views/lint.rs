@@ -15,6 +15,7 @@ use crate::findings::{Shape, coded, said, word};
 use crate::testid;
 use crate::texts;
 use crate::texts::protocol::{Ask, Tell};
+use crate::views::session::session;
 
 /// Largest script that is taken: a browser takes minutes to lay out much more.
 const MAX_BYTES: usize = 512 * 1024;
@@ -22,7 +23,7 @@ const MAX_BYTES: usize = 512 * 1024;
 /// The panel below the script that is written.
 #[component]
 pub fn LintPanel() -> impl IntoView {
-    let text = RwSignal::new(String::new());
+    let text = session().checked;
     let refused = RwSignal::new(None::<String>);
     let over = RwSignal::new(false);
     let area = NodeRef::<html::Textarea>::new();

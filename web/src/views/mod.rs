@@ -18,11 +18,12 @@ mod ranks;
 mod run;
 mod script;
 mod search;
+mod session;
 mod shards;
 mod timeline;
 
 pub use data::DataView;
-pub use diagnose::{DiagnoseState, DiagnoseView};
+pub use diagnose::DiagnoseView;
 pub use layouts::LayoutsView;
 pub use lint::LintPanel;
 pub use memory::MemoryView;
@@ -30,6 +31,7 @@ pub use ranks::RanksView;
 pub use run::RunView;
 pub use script::ScriptView;
 pub use search::SearchView;
+pub use session::Session;
 pub use shards::ShardsView;
 pub use timeline::TimelineView;
 

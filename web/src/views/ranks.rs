@@ -18,6 +18,7 @@ use crate::map::export::{to_csv, to_svg};
 use crate::map::scene::{Drawn, MOST_DRAWN};
 use crate::state::{Store, store};
 use crate::testid;
+use crate::views::session::session;
 
 const MAP: Named = Named {
     labels: Labels {
@@ -47,16 +48,16 @@ pub fn RanksView() -> impl IntoView {
         Some(groups) if groups.dp > 1 => ("dp", GroupKind::Dp),
         _ => ("tp", GroupKind::Tp),
     });
-    let chosen = RwSignal::new(first.to_owned());
+    let chosen = session().colour;
     // Another runtime has other axes.
     let axis = Memo::new(move |_| {
-        let chosen = chosen.get();
+        let chosen = chosen.get().unwrap_or_else(|| first.to_owned());
         drawn.with(|drawn| match drawn.columns.iter().any(|column| column.id == chosen) {
             true => chosen,
             false => "tp".to_owned(),
         })
     });
-    let selected = RwSignal::new(0u64);
+    let selected = session().rank;
     let lit = RwSignal::new(kind);
     let faded = RwSignal::new(false);
     Effect::new(move |before: Option<GroupKind>| {
@@ -169,7 +170,7 @@ fn same_places(a: &Plan, b: &Plan) -> bool {
 /// Title, choice of the colour and of the rank.
 #[component]
 fn Head(
-    chosen: RwSignal<String>,
+    chosen: RwSignal<Option<String>>,
     axis: Memo<String>,
     selected: RwSignal<u64>,
     faded: RwSignal<bool>,
@@ -241,7 +242,7 @@ fn Head(
                 <button class="quiet" data-testid=testid::RANK_CSV on:click=save_csv>"CSV"</button>
                 <button class="quiet" data-testid=testid::RANK_SVG on:click=save_svg>"SVG"</button>
                 <label>"Colour by "
-                    <select aria-label="Colour by" data-testid=testid::RANK_COLOUR on:change=move |event| chosen.set(event_target_value(&event))>
+                    <select aria-label="Colour by" data-testid=testid::RANK_COLOUR on:change=move |event| chosen.set(Some(event_target_value(&event)))>
                         {options}
                     </select>
                 </label>

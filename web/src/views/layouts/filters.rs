@@ -9,9 +9,25 @@ use planner::layout::Choice;
 use super::AXES;
 use crate::format;
 use crate::testid;
+use crate::views::session::session;
 
 /// A size asked for, per axis.
 type Wanted = [Option<u64>; AXES.len()];
+
+/// What is asked of the list.
+#[derive(Clone, Copy)]
+pub struct Sifting {
+    wanted: RwSignal<Wanted>,
+    /// The axis to sort by, if another than the first, and whether the largest is first.
+    order: RwSignal<(usize, bool)>,
+}
+
+impl Sifting {
+    /// All, in rising order.
+    pub fn new() -> Sifting {
+        Sifting { wanted: RwSignal::new([None; AXES.len()]), order: RwSignal::new((0, false)) }
+    }
+}
 
 /// The layouts that pass the filters, sorted.
 #[derive(Clone, Copy)]
@@ -19,15 +35,13 @@ pub struct Kept {
     /// They.
     pub choices: Memo<Vec<Choice>>,
     wanted: RwSignal<Wanted>,
-    /// The axis to sort by, if another than the first, and whether the largest is first.
     order: RwSignal<(usize, bool)>,
 }
 
 impl Kept {
-    /// All, in rising order.
+    /// Of all layouts.
     pub fn new(all: Memo<Option<Arc<Vec<Choice>>>>) -> Kept {
-        let wanted = RwSignal::new([None; AXES.len()]);
-        let order = RwSignal::new((0, false));
+        let Sifting { wanted, order } = session().layouts;
         let choices = Memo::new(move |_| {
             let (wanted, (axis, falling)) = (wanted.get(), order.get());
             all.with(|all| match all {

@@ -18,6 +18,7 @@ use crate::format;
 use crate::state::store;
 use crate::testid;
 use estimates::{Estimate, Estimates, estimate};
+pub use filters::Sifting;
 use filters::{Filters, Kept};
 use row::LayoutRow;
 

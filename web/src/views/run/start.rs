@@ -3,7 +3,7 @@
 use leptos::prelude::*;
 use planner::finding::Severity;
 use planner::startable::startable;
-use planner::wire::{Answer, GoingOn, Verdict};
+use planner::wire::{Answer, Verdict};
 
 use crate::findings::{FindingList, coded, said};
 use crate::format;
@@ -11,6 +11,7 @@ use crate::frame::VerdictMark;
 use crate::hub::hub;
 use crate::state::store;
 use crate::testid;
+use crate::views::session::session;
 
 use super::going_on::GoingOnInputs;
 
@@ -42,7 +43,7 @@ pub fn StartCard() -> impl IntoView {
         findings.retain(|finding| finding.severity != Severity::Info);
         findings
     });
-    let going_on = RwSignal::new(GoingOn::STOP);
+    let going_on = session().going_on;
     // A run without checkpoints has nothing to go on from.
     let refusal = Memo::new(move |_| {
         let asked = going_on.get();

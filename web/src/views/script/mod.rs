@@ -25,6 +25,7 @@ use crate::state::{Store, store};
 use crate::testid;
 use crate::texts;
 use crate::texts::protocol::{Ask, Tell, Wanted, Written};
+use crate::views::session::session;
 
 const SITE_KEY: &str = "shardplan.site";
 
@@ -46,7 +47,7 @@ fn keep(site: &Site) {
 
 /// What is chosen besides the site.
 #[derive(Clone, Copy)]
-struct Chosen {
+pub struct Chosen {
     site: RwSignal<Site>,
     body: RwSignal<Option<Body>>,
     mode: RwSignal<Mode>,
@@ -61,7 +62,8 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn new() -> Chosen {
+    /// The site that is kept in this browser, and nothing else.
+    pub fn new() -> Chosen {
         Chosen {
             site: RwSignal::new(kept()),
             body: RwSignal::new(None),
@@ -123,7 +125,7 @@ impl Chosen {
 #[component]
 pub fn ScriptView() -> impl IntoView {
     let store = store();
-    let chosen = Chosen::new();
+    let chosen = session().script;
     let site = chosen.site;
     // Until somebody chooses: our own executor where it can run the plan.
     let body = Memo::new(move |_| {

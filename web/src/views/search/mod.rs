@@ -20,8 +20,10 @@ use crate::format;
 use crate::search::{Engine, Phase};
 use crate::state::store;
 use crate::testid;
+use crate::views::session::session;
 use bests::Bests;
-use form::{Form, Wanted};
+use form::Form;
+pub use form::Wanted;
 use front::FrontView;
 use table::Rows;
 use told::{Counts, WhyNot};
@@ -47,7 +49,7 @@ fn question(file: &PlanFile) -> PlanFile {
 pub fn SearchView() -> impl IntoView {
     let store = store();
     let engine = expect_context::<Engine>();
-    let wanted = Wanted::new();
+    let wanted = session().search;
     let request = Memo::new(move |_| wanted.request(question(&store.plan())));
     // A row that was taken changes the plan, and not what was asked.
     let taken = StoredValue::new(None::<Arc<PlanFile>>);

@@ -15,6 +15,7 @@ use crate::browser;
 use crate::format;
 use crate::state::store;
 use crate::testid;
+use crate::views::session::session;
 use buffers::Buffers;
 use table::ShardTable;
 
@@ -39,7 +40,7 @@ fn weights_bytes(shards: &RankShards) -> u64 {
 pub fn ShardsView() -> impl IntoView {
     let store = store();
     // None follows the fullest rank.
-    let asked = RwSignal::new(None::<u64>);
+    let asked = session().shards_of;
     let rank = Memo::new(move |_| {
         let world = store.drawn_plan.with(|plan| plan.as_ref().map(|plan| plan.world_size()))?;
         // A smaller cluster may have lost the rank that was asked for.
