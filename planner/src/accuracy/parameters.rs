@@ -97,7 +97,7 @@ fn plan(case: &Case) -> Result<Plan, String> {
         "version": 1, "model": {"architecture": architecture}, "layout": layout,
         "cluster": {"gpu": "h100-sxm", "nodes": world / per_node, "gpus_per_node": per_node},
         // Counts don't depend on the batch: one that any layout of this world accepts.
-        "training": {"global_batch_size": world * 64, "seq_len": 65_536},
+        "training": {"global_batch_size": world * 64, "seq_len": 2_048},
     });
     plan_of(&file)
 }
