@@ -311,8 +311,7 @@ mod tests {
     #[test]
     fn megatrons_memory_is_its_ci_goldens() {
         check_within("megatron_ci_golden", "static_bytes", [0.005, 0.04, 0.01]);
-        // 107 rows: the one of Megatron-FSDP with expert parallelism, which overlaps gathers in 8 bits, is the 1st of p90's 11.
-        check_within("megatron_ci_golden", "peak_bytes", [0.005, 0.031, 0.01]);
+        check_within("megatron_ci_golden", "peak_bytes", [0.005, 0.03, 0.01]);
         check_within("megatron_ci_golden", "peak_bytes_step1", [0.006, 0.05, 0.01]);
     }
 
