@@ -341,6 +341,7 @@ impl Plan {
             GroupKind::DpShard => layout.dp / layout.dp_replicate.max(1),
             GroupKind::DpShardCp => layout.dp / layout.dp_replicate.max(1) * layout.cp,
             GroupKind::EpShard => self.mesh().ep_shard,
+            GroupKind::PostForward => layout.fsdp.post_forward_ranks().unwrap_or(1),
             _ => layout::group_size(layout, kind).unwrap_or(1),
         }
     }

@@ -18,17 +18,45 @@ import warnings
 
 import torch
 import torch.distributed as dist
+import torch.distributed.fsdp._fully_shard._fully_shard as fully_shard_module
 import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
+from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker, _FSDPRefType
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import _disable_current_modes
 
 COMMAND = "python tests/python/fsdp_tracker.py > planner/tests/data/torch_fsdp_tracker.json"
 NAMES = {torch.bfloat16: "bfloat16", torch.float32: "float32"}
+
+
+# Meshes are made of real tensors, fake mode or not.
+make_mesh = fully_shard_module._get_post_forward_mesh_info
+
+
+def make_real_mesh(*arguments):
+    with _disable_current_modes():
+        return make_mesh(*arguments)
+
+
+fully_shard_module._get_post_forward_mesh_info = make_real_mesh
+
+# The tracker takes parts of parameters that stay between forward and backward for activations.
+trackers, keep_part = [], FSDPParam.to_sharded_post_forward
+
+
+def keep_tracked_part(self):
+    keep_part(self)
+    for tracker in trackers:
+        part = self._sharded_post_forward_param_data
+        tracker._update_and_maybe_create_winfos(part, _FSDPRefType.UNSHARDED_PARAM, update_existing=True)
+
+
+FSDPParam.to_sharded_post_forward = keep_tracked_part
 
 
 class Norm(torch.autograd.Function):
@@ -123,6 +151,10 @@ def cases():
     yield case("B_fsdp8_noraf_512_fullAC", SMALL, [8], 512, checkpoint=True, reshard=False)
     yield case("W_fsdp64_raf_1k_fullAC", WIDE, [64], 1024, checkpoint=True)
     yield case("W_hsdp4x2_noraf_512", WIDE, [4, 2], 512, reshard=False)
+    yield case("W_fsdp8_to2_fewtokens", WIDE, [8], 256, reshard=2)
+    yield case("W_fsdp64_to8_bf16reduce", WIDE, [64], 256, reshard=8, reduce=None)
+    yield case("W_hsdp2x8_to4_fullAC", WIDE, [2, 8], 512, reshard=4, checkpoint=True)
+    yield case("W_fsdp16_to4_ga3_nosync", WIDE, [16], 512, reshard=4, accumulation=3, sync_every=False)
     yield case("W_fsdp8_odd", {**WIDE, "hidden": 1800, "head_dim": 100, "heads": 18, "kv_heads": 6, "ffn": 4100, "vocab": 3001}, [8], 256)
 
 
@@ -161,6 +193,7 @@ def measure(wanted):
             labels = torch.randint(0, m["vocab"], (b, s))
             tracker = FSDPMemTracker(model, optimizer)
             tracker.track_inputs((ids, labels))
+            trackers[:] = [tracker]
             parameters = sum(p.numel() for p in model.parameters())
             local = sum(p.to_local().numel() for p in model.parameters())
             result = {}

@@ -6,6 +6,7 @@
 //! (Megatron-Core's `mcore_fsdp_adapter.py`).
 
 use super::{Group, GroupKind, Layout};
+use crate::shard::Reshard;
 use crate::wire::Runtime;
 
 /// Sizes of the mesh.
@@ -131,6 +132,20 @@ impl Mesh {
         }
         found
     }
+
+    /// The ranks that gathered parameters are split over between forward and backward, where a plan says how many: consecutive ones
+    /// of those that they are sharded over (torch `_get_post_forward_mesh_info`).
+    pub fn post_forward_groups(&self, reshard: Reshard) -> Vec<Group> {
+        let Reshard::To(size) = reshard else { return Vec::new() };
+        let sharded = self.groups(GroupKind::DpShardCp);
+        let parts = sharded.iter().flat_map(|group| group.ranks.chunks(size.max(1) as usize));
+        let of = |(index, ranks): (usize, &[u64])| Group {
+            kind: GroupKind::PostForward,
+            index: index as u64,
+            ranks: ranks.to_vec(),
+        };
+        parts.enumerate().map(of).collect()
+    }
 }
 
 /// All process groups of an FSDP runtime, by kind as `GroupKind` declares. Megatron-FSDP has no pipelines; it flattens dp and cp
@@ -163,7 +178,11 @@ pub fn mesh_groups(layout: &Layout, runtime: Runtime, experts: bool) -> Vec<Grou
             kinds.push(GroupKind::EpShard);
         }
     }
-    kinds.into_iter().flat_map(|kind| mesh.groups(kind)).collect()
+    let between = match runtime {
+        Runtime::Fsdp2 => mesh.post_forward_groups(layout.fsdp.reshard),
+        _ => Vec::new(),
+    };
+    kinds.into_iter().flat_map(|kind| mesh.groups(kind)).chain(between).collect()
 }
 
 #[cfg(test)]
@@ -255,6 +274,15 @@ mod tests {
             ],
         );
         assert_eq!((mesh.place(7).ep_shard, mesh.place(7).ep), (1, 1));
+    }
+
+    #[test]
+    fn parameters_stay_split_over_neighbours_of_a_sharding_group() {
+        // Two replicas of 4 shards, cp 2: groups of 4 of the 8 that parameters are sharded over.
+        let groups = mesh(1, 2, 4, 2, 1, 1).post_forward_groups(Reshard::To(4));
+        let ranks: Vec<&[u64]> = groups.iter().map(|group| &group.ranks[..]).collect();
+        assert_eq!(ranks, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]]);
+        assert!(mesh(1, 2, 4, 2, 1, 1).post_forward_groups(Reshard::Always).is_empty());
     }
 
     #[test]

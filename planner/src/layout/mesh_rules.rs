@@ -43,6 +43,18 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
                 )
             },
         );
+        let whole = layout.tp == 1 && layout.ep == 1;
+        broken.require(
+            whole || shape.runtime != Runtime::Fsdp2,
+            "layout.fsdp.reshard_after_forward",
+            size,
+            "parameters that tensor or expert parallelism cuts are not resharded to smaller groups (torch fully_shard)",
+            || {
+                format!(
+                    "resharding to groups of {size} goes with tp 1 and ep 1: say \"always\" instead of a number"
+                )
+            },
+        );
     }
     let rule = "context parallelism without multi-token prediction (NeMo Automodel)";
     broken.require(

@@ -52,6 +52,9 @@ pub enum GroupKind {
     DpShardCp,
     /// The ranks that routed experts are sharded over by FSDP.
     EpShard,
+    /// The ranks that gathered parameters are split over between forward and backward, where those are fewer than they are
+    /// sharded over (torch's post-forward mesh).
+    PostForward,
 }
 
 impl GroupKind {

@@ -2,7 +2,7 @@
 
 use super::{Plan, framework, recipe};
 use crate::shard::fsdp::{check_carried_out, computed_with};
-use crate::shard::{Reshard, check_units, is_wrapped};
+use crate::shard::{check_units, is_wrapped};
 use crate::units::Dtype;
 use crate::wire::{OptimizerKind, PlanFile, Runtime};
 
@@ -112,9 +112,6 @@ impl Plan {
         let layout = &self.layout;
         if layout.dp * layout.cp == 1 {
             return Some("there is one data-parallel rank, so nothing is sharded".to_owned());
-        }
-        if let Reshard::To(size) = layout.fsdp.reshard {
-            return Some(format!("it does not reshard to groups of {size} ranks"));
         }
         if layout.schedule.kind().splits_backward {
             return Some("it does not shard under schedules that put weight gradients off".to_owned());

@@ -301,6 +301,7 @@ pub fn flat_units(plan: &Plan, native: &RankShards) -> Result<CarriedOut, String
         found.units.push(CarriedUnit {
             section: unit.section,
             reshard: unit.flat.unit.kind != UnitKind::Root,
+            post_forward: None,
             group,
             replicas: None,
             buffer: number,

@@ -103,6 +103,16 @@ pub struct FsdpSettings {
     pub compiled: bool,
 }
 
+impl FsdpSettings {
+    /// Ranks that gathered parameters stay split over between forward and backward, where a number of them is said.
+    pub fn post_forward_ranks(&self) -> Option<u64> {
+        match self.reshard {
+            Reshard::To(ranks) => Some(ranks),
+            Reshard::Default | Reshard::Always | Reshard::Never => None,
+        }
+    }
+}
+
 impl Default for FsdpSettings {
     fn default() -> Self {
         FsdpSettings {

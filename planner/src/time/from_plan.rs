@@ -117,6 +117,11 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         strides: strides(plan),
         replicas: if fsdp { layout.dp_replicate } else { 1 },
         gathers,
+        gathered_again_from: layout
+            .fsdp
+            .post_forward_ranks()
+            .filter(|_| plan.runtime == Runtime::Fsdp2)
+            .map(|ranks| ranks as f64),
         by_layer: whole,
         seq_len: training.seq_len,
         mbs: training.micro_batch_size,

@@ -24,6 +24,8 @@ pub struct DataParallel {
     pub replicas: Group,
     /// Whether parameters are gathered for every micro batch, and how often: 2 when they are dropped in between.
     pub gathers: f64,
+    /// Ranks that they are gathered from the second time, where those are fewer than the first time.
+    pub gathered_again_from: Option<f64>,
     /// Bytes of an element of a gradient as it is reduced.
     pub gradient_bytes: f64,
     /// Bytes of an element of a parameter as it is gathered.
@@ -412,8 +414,19 @@ fn gathering(machine: &Machine, stages: &Stages, data: &DataParallel, elements: 
         if inner.size <= 1.0 || elements <= 0.0 {
             return 0.0;
         }
-        machine.ring_bytes(inner, elements * bytes)
-            + messages * (machine.gather(inner, 1.0) - machine.ring_bytes(inner, 1.0))
+        let waits = |group: Group| machine.gather(group, 1.0) - machine.ring_bytes(group, 1.0);
+        let all = machine.ring_bytes(inner, elements * bytes) + messages * waits(inner);
+        match data.gathered_again_from {
+            Some(ranks) if data.gathers > 1.0 => {
+                let fewer = Group { size: ranks, inside: inner.inside.min(ranks) };
+                let again = elements * (data.gathers - 1.0) * data.parameter_bytes;
+                let saved = |group: Group| {
+                    machine.ring_bytes(group, again) + (data.gathers - 1.0) * layers * waits(group)
+                };
+                all - saved(inner) + saved(fewer)
+            }
+            _ => all,
+        }
     };
     of(data.dense, elements[0]) + of(data.experts, elements[1])
 }

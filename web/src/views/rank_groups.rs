@@ -34,6 +34,7 @@ pub fn kind_name(kind: GroupKind) -> &'static str {
         GroupKind::DpShard => "shard group",
         GroupKind::DpShardCp => "shard and context group",
         GroupKind::EpShard => "shard group of experts",
+        GroupKind::PostForward => "group between forward and backward",
     }
 }
 

@@ -4,6 +4,8 @@
 //! What a rank keeps of a unit is a slice of a buffer; the planner says where its elements go (`CarriedUnit`). A unit's parameters
 //! are views of one storage, which is emptied and filled again, so that whoever has such a view has it again in backward.
 
+mod parts;
+mod persistent;
 mod reduction;
 
 use std::cell::RefCell;
@@ -14,10 +16,12 @@ use planner::shard::ParamShard;
 use planner::shard::fsdp::{CarriedUnit, CopyOut, Handling, Section, Weights};
 use tch::{Device, Kind, Tensor};
 
+use self::parts::Fewer;
+use self::persistent::{DOUBLED, Persistent};
 use super::{Buffer, kind_of, length, view};
 use crate::collectives::{Collectives, GroupId};
 use crate::sys;
-use crate::sys::memory::{Category, Tracker};
+use crate::sys::memory::Tracker;
 use crate::tape::Moment;
 
 struct Unit {
@@ -25,6 +29,8 @@ struct Unit {
     group: GroupId,
     index: u64,
     replicas: Option<GroupId>,
+    /// Those that it stays split over between forward and backward, where they are fewer.
+    fewer: Option<Fewer>,
     /// Its parameters, whole, one after the other; without memory while it is not gathered.
     storage: Tensor,
     bytes: usize,
@@ -56,52 +62,13 @@ impl Gather {
     }
 }
 
-/// Persistent buffers of each kind.
-const DOUBLED: usize = 2;
-
-/// Buffers that stay, for units that are alike (Megatron-FSDP's double buffers): by number, two of each.
-#[derive(Default)]
-struct Persistent {
-    /// For gathered weights: empty while a unit has its memory.
-    weights: Vec<Tensor>,
-    /// For inputs of reductions, in turns.
-    gradients: Vec<Tensor>,
-}
-
-impl Persistent {
-    fn allocate(
-        planned: &[CarriedUnit],
-        [compute, reduce]: [Kind; 2],
-        device: Device,
-        tracker: &Tracker,
-    ) -> anyhow::Result<Persistent> {
-        let mut found = Persistent::default();
-        let of = |number: usize| planned.iter().find(|unit| unit.persistent == Some(number));
-        for unit in (0..).map_while(of) {
-            let size = [length(unit.slice * unit.members)?];
-            let one =
-                |kind| tracker.allocate(Category::Buffers, || Ok(Tensor::f_empty(size, (kind, device))?));
-            for _ in 0..DOUBLED {
-                if unit.weights == Weights::Gathered {
-                    found.weights.push(one(compute)?);
-                }
-                found.gradients.push(one(reduce)?);
-            }
-        }
-        Ok(found)
-    }
-
-    /// The places of the two of a number.
-    fn places(number: usize) -> std::ops::Range<usize> {
-        DOUBLED * number..DOUBLED * (number + 1)
-    }
-}
-
 /// What changes in a step.
 #[derive(Default)]
 struct Now {
     /// Whether each unit is gathered.
     gathered: Vec<bool>,
+    /// The part of each that is kept until it is gathered again.
+    parts: Vec<Option<Tensor>>,
     /// Whether each has been reduced in this step.
     reduced: Vec<bool>,
     /// How often each section has been entered and not left.
@@ -203,6 +170,7 @@ impl Units {
                 index: world.index(group)? as u64,
                 group,
                 replicas: planned.replicas.map(|kind| world.mine(kind)).transpose()?,
+                fewer: Fewer::of(planned, world)?,
                 planned: planned.clone(),
                 storage,
                 bytes,
@@ -214,6 +182,7 @@ impl Units {
         let persistent = Persistent::allocate(planned, [compute, kind_of(handling.reduce)], device, tracker)?;
         let now = Now {
             gathered: units.iter().map(|unit: &Unit| unit.planned.weights == Weights::Kept).collect(),
+            parts: units.iter().map(|_| None).collect(),
             reduced: vec![false; units.len()],
             lent: vec![None; units.len()],
             turns: vec![0; persistent.gradients.len() / DOUBLED],
@@ -286,7 +255,8 @@ impl Units {
         let Some(watched) = &mut now.watched else { return Ok(()) };
         let bytes = |tensor: &Tensor| (tensor.numel() * tensor.kind().elt_size_in_bytes()) as u64;
         let storages = self.units.iter().map(|unit| &unit.storage).chain(&self.persistent.weights);
-        let gathered = storages.map(sys::storage_bytes).sum::<anyhow::Result<u64>>()?;
+        let parts = now.parts.iter().flatten().map(bytes).sum::<u64>();
+        let gathered = parts + storages.map(sys::storage_bytes).sum::<anyhow::Result<u64>>()?;
         // What one rank has for itself is a view of what it keeps.
         let of_gathers = now.copied.iter().chain(now.ahead.iter().flat_map(|(_, gathers)| gathers));
         let gathering = of_gathers.map(Gather::owned_bytes).sum();
@@ -363,6 +333,7 @@ impl Units {
         (0..self.units.len()).try_for_each(|unit| self.give_back(unit))?;
         let mut now = self.now.borrow_mut();
         now.copied.clear();
+        now.parts.fill_with(|| None);
         now.reducing.clear();
         now.reduced.fill(false);
         Ok(())
@@ -408,6 +379,9 @@ impl Units {
             }
             Moment::AfterForward => {
                 for &unit in units.iter().filter(|&&unit| self.units[unit].planned.reshard) {
+                    if self.keep_part(unit)? {
+                        self.note(At::Keeping(section), &[], &[])?;
+                    }
                     self.give_back(unit)?;
                 }
                 self.note(At::AfterForward(section), &[], &[])
@@ -525,6 +499,10 @@ impl Units {
                 found.push(Gather { elements: kept, kept: true });
                 continue;
             }
+            if let Some(gathered) = self.gather_parts(unit, world)? {
+                found.push(gathered);
+                continue;
+            }
             let form = (self.compute, storage.device());
             let mut gathered = Tensor::f_empty([length(planned.slice * planned.members)?], form)?;
             let mut own = view(&gathered, index * planned.slice, planned.slice)?;
@@ -544,6 +522,9 @@ impl Units {
         }
         self.fill(number)?;
         self.now.borrow_mut().gathered[number] = true;
+        if self.copy_out_parts(number, gathered)? {
+            return Ok(());
+        }
         if unit.planned.has_padding {
             let _ = unit.storage.shallow_clone().f_zero_()?;
         }

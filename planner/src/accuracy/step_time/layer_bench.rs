@@ -92,6 +92,7 @@ fn inputs<'a>(
         strides: Strides::usual(world, 1, 1, 1, 1),
         replicas: 1,
         gathers: 0.0,
+        gathered_again_from: None,
         by_layer: false,
         seq_len: 4096,
         mbs: 1,

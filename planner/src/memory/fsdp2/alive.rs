@@ -24,6 +24,8 @@ pub enum At {
     Begun,
     /// A section's forward begins.
     BeforeForward(Section),
+    /// Of a unit that stays split over fewer ranks the part is there that a rank keeps, and the whole still is.
+    Keeping(Section),
     /// It is done.
     AfterForward(Section),
     /// A chunk's forward is done, but for the loss.
@@ -160,6 +162,8 @@ struct Step<'u> {
     direct: bool,
     tied: bool,
     gathered: Vec<bool>,
+    /// Whether a part of each is kept for its next gather.
+    kept: Vec<bool>,
     reduced: Vec<bool>,
     open: Vec<u32>,
     ahead: Option<usize>,
@@ -218,6 +222,7 @@ impl<'u> Step<'u> {
             direct: handling.kept == handling.reduce && !handling.on_host,
             tied: plan.model.tied_embeddings,
             gathered: units.iter().map(|unit| unit.weights == Weights::Kept).collect(),
+            kept: vec![false; units.len()],
             reduced: vec![false; units.len()],
             open: vec![0; sections.len()],
             ahead: None,
@@ -311,6 +316,7 @@ impl<'u> Step<'u> {
             let copied_out = self.units[unit].weights == Weights::CopiedOut;
             if !std::mem::replace(&mut self.gathered[unit], true) && copied_out {
                 self.fill(unit);
+                self.drop_part(unit);
             }
         }
     }
@@ -327,6 +333,22 @@ impl<'u> Step<'u> {
     fn give_back(&mut self, unit: usize) {
         if self.units[unit].weights != Weights::Kept && std::mem::take(&mut self.gathered[unit]) {
             self.empty(unit);
+        }
+    }
+
+    /// The part of a unit that stays is made.
+    fn keep_part(&mut self, unit: usize, tell: &mut impl FnMut(Event, Alive)) {
+        let of = &self.units[unit];
+        if of.kept_part > Wide::ZERO && self.gathered[unit] {
+            self.alive.gathered += self.compute * of.kept_part;
+            self.kept[unit] = true;
+            tell(Event::At(At::Keeping(of.section)), self.alive);
+        }
+    }
+
+    fn drop_part(&mut self, unit: usize) {
+        if std::mem::take(&mut self.kept[unit]) {
+            self.alive.gathered -= self.compute * self.units[unit].kept_part;
         }
     }
 
@@ -379,6 +401,7 @@ impl<'u> Step<'u> {
                     }
                     for unit in self.sections[place].1.clone() {
                         if self.units[unit].reshard {
+                            self.keep_part(unit, tell);
                             self.give_back(unit);
                         }
                     }
@@ -439,7 +462,10 @@ impl<'u> Step<'u> {
             self.alive.reducing = self.persistent;
         }
         if ends {
-            (0..self.units.len()).for_each(|unit| self.give_back(unit));
+            (0..self.units.len()).for_each(|unit| {
+                self.give_back(unit);
+                self.drop_part(unit);
+            });
             self.drop_ahead();
             self.free_copied();
             self.alive.reducing = self.persistent;

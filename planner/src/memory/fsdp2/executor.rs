@@ -148,7 +148,8 @@ struct Walk<'a> {
     layers: Vec<Known>,
     module: TorchLayer,
     head: HeadBytes,
-    /// Prediction modules, each with a loss of its own, and of those and the model's own how many backward has been through.
+    /// Prediction modules, each with a loss of its own, and of those and the model's own how many forward or backward has been
+    /// through.
     modules: u64,
     heads: u64,
     param: Wide,
@@ -269,10 +270,17 @@ impl Walk<'_> {
             (ActionKind::Forward, Event::At(At::ForwardDone)) => {
                 if self.chunks.get(chunk).is_some_and(|chunk| chunk.loss) {
                     self.live += self.head.saved;
-                    // With the gradient of the output layer its own temporaries are gone.
-                    let loss = self.head.transient.saturating_sub(self.param * self.of_output());
-                    self.note("head", self.live, alive, loss);
+                    self.note("head", self.live, alive, self.loss());
                 }
+                self.heads = 0;
+            }
+            (ActionKind::Forward, Event::At(At::Keeping(_))) => {
+                self.note("forward", self.live + self.of_heads(), alive, self.at.stream());
+            }
+            (ActionKind::Forward, Event::Compute(Compute::Head)) => {
+                // The weights of a tied output layer can be given back before the chunk's forward is done.
+                self.heads += 1;
+                self.note("head", self.live + self.of_heads(), alive, self.loss());
             }
             (ActionKind::Forward, Event::Compute(compute)) => {
                 let Some(bytes) = self.of(compute) else { return };
@@ -293,6 +301,11 @@ impl Walk<'_> {
             Compute::Mtp(_) => Some(self.module),
             Compute::Embedding | Compute::Norm | Compute::Head => None,
         }
+    }
+
+    /// What a loss makes and gives back: with the gradient of the output layer its own temporaries are gone.
+    fn loss(&self) -> Wide {
+        self.head.transient.saturating_sub(self.param * self.of_output())
     }
 
     /// Elements of the output layer.
@@ -339,6 +352,11 @@ impl Walk<'_> {
     /// What one of the losses has kept.
     fn of_one_head(&self) -> Saved {
         Saved::of(Part::Head, self.head.saved.get(Part::Head) / Wide::from(1 + self.modules))
+    }
+
+    /// What those have kept that forward has been through, before the chunk's forward is done.
+    fn of_heads(&self) -> Saved {
+        self.of_one_head().times(Wide::from(self.heads))
     }
 
     /// Backward of an output layer: the modules' before the model's own, the last one's first.

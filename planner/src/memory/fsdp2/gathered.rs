@@ -21,6 +21,8 @@ pub struct Gathered {
     pub number: Option<u64>,
     /// Whether it is given back after its forward.
     pub reshard: bool,
+    /// Elements of it that a rank keeps until its backward, where it is then split over fewer ranks than it is sharded over.
+    pub kept_part: Wide,
     /// Of the buffer that gathers it.
     pub whole: Wide,
     /// Of those, in linear layers, which torchao converts; not the output layer, nor experts, which are no linear layers.
@@ -78,7 +80,11 @@ impl Gathered {
     pub fn of_stage(plan: &Plan, stage: u64) -> Vec<Gathered> {
         let mesh = plan.mesh();
         let units = units_of_stage(plan, stage);
-        let with = |(unit, section): (&Unit, Section)| Gathered::of(&mesh, unit, section);
+        let with = |(unit, section): (&Unit, Section)| {
+            let found = Gathered::of(&mesh, unit, section);
+            let kept = unit.post_forward(plan).map(|ranks| found.whole / Wide::from(ranks));
+            Gathered { kept_part: kept.unwrap_or(Wide::ZERO), ..found }
+        };
         let mut found: Vec<Gathered> = units.iter().zip(sections(&units)).map(with).collect();
         if plan.is_computed_by_the_worker()
             && let Some(computed) = computed_by_the_worker(plan, &mesh, stage)
@@ -98,6 +104,7 @@ impl Gathered {
             section,
             number: unit.number,
             reshard: unit.reshard,
+            kept_part: Wide::ZERO,
             whole: Wide::ZERO,
             linear: Wide::ZERO,
             head: Wide::ZERO,
@@ -142,6 +149,7 @@ impl Gathered {
                 section: unit.section,
                 number: None,
                 reshard: unit.reshard,
+                kept_part: Wide::ZERO,
                 whole,
                 linear: Wide::ZERO,
                 head: computed.parts[1],

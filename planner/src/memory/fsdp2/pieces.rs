@@ -39,6 +39,8 @@ pub struct Piece {
     pub shard: Wide,
     /// Whether it stays gathered from forward to backward.
     pub stays: bool,
+    /// Bytes of the part of it that does, where it is split over fewer ranks than it is sharded over in between.
+    pub kept_part: Wide,
     /// What it keeps and needs.
     pub bytes: TorchLayer,
 }
@@ -62,6 +64,13 @@ pub struct Pieces {
     apart: Vec<usize>,
 }
 
+impl Piece {
+    /// Bytes of it while it is at work that are not there from its forward to its backward.
+    pub fn at_work(&self) -> Wide {
+        if self.stays { Wide::ZERO } else { self.gathered_bytes.saturating_sub(self.kept_part) }
+    }
+}
+
 impl Pieces {
     /// Those of `stage`, whose units these are.
     pub fn of(terms: &Terms<'_>, stage: u64, units: &[Gathered]) -> Pieces {
@@ -77,7 +86,7 @@ impl Pieces {
         };
         let param = Wide::from(plan.training.dtype.size());
         // A layer's experts come before the rest of it, and are at work with it.
-        let mut experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO);
+        let mut experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO, Wide::ZERO);
         let model: &Architecture = &plan.model;
         for unit in units {
             let &Gathered { whole, shard: own, .. } = unit;
@@ -85,7 +94,7 @@ impl Pieces {
             let bytes_of = param * (whole - eighths) + eighths;
             let (role, bytes) = match unit.kind {
                 UnitKind::Experts => {
-                    experts = (whole, own, bytes_of);
+                    experts = (whole, own, bytes_of, param * unit.kept_part);
                     continue;
                 }
                 UnitKind::Root => {
@@ -105,9 +114,9 @@ impl Pieces {
                     (Role::Last, TorchLayer::default())
                 }
             };
-            let (with, with_shard, with_bytes) =
+            let (with, with_shard, with_bytes, with_kept) =
                 if role == Role::Layer { experts } else { Default::default() };
-            experts = (Wide::ZERO, Wide::ZERO, Wide::ZERO);
+            experts = Default::default();
             found.list.push(Piece {
                 role,
                 gathered: whole + with,
@@ -115,6 +124,7 @@ impl Pieces {
                 largest: unit.largest,
                 shard: own + with_shard,
                 stays: !unit.reshard,
+                kept_part: param * unit.kept_part + with_kept,
                 bytes,
             });
         }

@@ -83,7 +83,7 @@ impl Sums {
             gathered: vec![Wide::ZERO],
         };
         for (index, piece) in pieces.list.iter().enumerate() {
-            let stays = if piece.stays { piece.gathered_bytes } else { Wide::ZERO };
+            let stays = if piece.stays { piece.gathered_bytes } else { piece.kept_part };
             sums.staying.push(sums.staying[index] + stays);
             sums.saved.push(sums.saved[index] + piece.bytes.saved);
             sums.shards.push(sums.shards[index] + piece.shard);
@@ -198,7 +198,7 @@ impl Walk<'_> {
         let of = |index: usize| {
             let piece = &list[index];
             let next = list.get(index + 1).map_or(Wide::ZERO, |next| next.gathered_bytes);
-            let at_work = if piece.stays { Wide::ZERO } else { piece.gathered_bytes };
+            let at_work = piece.at_work();
             // What a checkpoint will recompute is made in forward too.
             let made = piece.bytes.whole.saturating_sub(piece.bytes.saved.total());
             let mut moment = self.moment("forward", list.len());
@@ -269,7 +269,7 @@ impl Walk<'_> {
             if piece.role == Role::Last {
                 continue;
             }
-            let at_work = if piece.stays { Wide::ZERO } else { piece.gathered_bytes };
+            let at_work = piece.at_work();
             let before = index.checked_sub(1).map(|before| &list[before]);
             let ahead =
                 before.filter(|before| !before.stays).map_or(Wide::ZERO, |before| before.gathered_bytes);

@@ -74,6 +74,9 @@ pub struct CarriedUnit {
     pub section: Section,
     /// Whether it is given back between forward and backward.
     pub reshard: bool,
+    /// Where it is, the ranks that it stays split over until then, if those are fewer than its members
+    /// ([`GroupKind::PostForward`]).
+    pub post_forward: Option<u64>,
     /// The ranks that it is split over.
     pub group: GroupKind,
     /// The ranks that keep the same slices; none where all are different.
@@ -138,7 +141,13 @@ pub fn computed_with(plan: &Plan) -> PlanFile {
 pub fn groups(plan: &Plan, native: &Plan) -> Vec<Group> {
     let mesh = plan.mesh();
     let kinds = [GroupKind::DpReplicate, GroupKind::DpShardCp, GroupKind::EpShard];
-    native.groups().into_iter().chain(kinds.into_iter().flat_map(|kind| mesh.groups(kind))).collect()
+    let of_mesh = kinds.into_iter().flat_map(|kind| mesh.groups(kind));
+    native
+        .groups()
+        .into_iter()
+        .chain(of_mesh)
+        .chain(mesh.post_forward_groups(plan.layout.fsdp.reshard))
+        .collect()
 }
 
 /// What `rank` keeps and gathers, where it computes with `native`, its shards by runtime native. The reason where the two don't
@@ -246,6 +255,7 @@ fn over(plan: &Plan, native: &RankShards, mesh: &Mesh, own: &Slots) -> Result<Ca
         found.units.push(CarriedUnit {
             section,
             reshard: unit.reshard,
+            post_forward: unit.post_forward(plan),
             group,
             replicas: (!expert && mesh.dp_replicate > 1).then_some(GroupKind::DpReplicate),
             buffer,

@@ -41,6 +41,14 @@ pub struct Unit {
     pub reshard: bool,
 }
 
+impl Unit {
+    /// Ranks that it stays split over between its forward and its backward, where a plan says how many.
+    pub fn post_forward(&self, plan: &Plan) -> Option<u64> {
+        let reshards = self.reshard && plan.runtime == Runtime::Fsdp2;
+        plan.layout.fsdp.post_forward_ranks().filter(|_| reshards)
+    }
+}
+
 /// Whether each of `modules` modules of a list is resharded after its forward.
 pub fn reshard_flags(modules: u64, reshard: Reshard, pipeline: bool) -> Vec<bool> {
     let flag = |number: u64| match reshard {

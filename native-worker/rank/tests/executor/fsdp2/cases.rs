@@ -60,6 +60,9 @@ const ALWAYS: &str = r#"{"reshard_after_forward": "always"}"#;
 const NEVER: &str = r#"{"reshard_after_forward": "never"}"#;
 const APART: &str = r#"{"outer_units": "apart"}"#;
 const APART_ALWAYS: &str = r#"{"outer_units": "apart", "reshard_after_forward": "always"}"#;
+const TWO: &str = r#"{"reshard_after_forward": 2}"#;
+const TWO_APART: &str = r#"{"reshard_after_forward": 2, "outer_units": "apart"}"#;
+const TWO_LAST: &str = r#"{"reshard_after_forward": 2, "gradient_sync": "last"}"#;
 const LAST: &str = r#"{"gradient_sync": "last"}"#;
 const LAST_APART: &str = r#"{"gradient_sync": "last", "outer_units": "apart"}"#;
 
@@ -82,6 +85,24 @@ pub const CASES: &[Case] = &[
     Case { fsdp: APART_ALWAYS, model: Model::Tied, ..PLAIN },
     Case { fsdp: APART_ALWAYS, model: Model::Predicting, ..PLAIN },
     Case { model: Model::Deep, fsdp: ALWAYS, ..PLAIN },
+    // Split over two ranks between forward and backward.
+    Case { fsdp: TWO, shards: 4, ..PLAIN },
+    Case { fsdp: TWO, shards: 6, micro: 2, ..PLAIN },
+    Case { fsdp: TWO_APART, shards: 4, model: Model::Words, ..PLAIN },
+    Case { fsdp: TWO_APART, shards: 4, model: Model::Tied, micro: 2, ..PLAIN },
+    Case { fsdp: APART_ALWAYS, shards: 4, model: Model::Tied, micro: 2, ..PLAIN },
+    Case { fsdp: TWO_APART, shards: 4, model: Model::Tied, ..PLAIN },
+    Case { fsdp: TWO_LAST, shards: 4, replicas: 2, micro: 2, model: Model::Everything, ..PLAIN },
+    Case { fsdp: TWO, shards: 2, cp: 2, ..PLAIN },
+    Case { fsdp: TWO, shards: 4, pp: 2, micro: 3, model: Model::Deep, ..PLAIN },
+    Case { fsdp: TWO_APART, shards: 4, model: Model::Predicting, ..PLAIN },
+    Case {
+        fsdp: TWO,
+        shards: 4,
+        model: Model::Experts,
+        also: &["training.recompute.granularity=full"],
+        ..PLAIN
+    },
     // Several micro batches: reduced behind each, or behind the last.
     Case { micro: 2, ..PLAIN },
     Case { micro: 3, fsdp: ALWAYS, shards: 3, ..PLAIN },

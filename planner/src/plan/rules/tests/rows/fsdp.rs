@@ -53,6 +53,12 @@ pub(super) const FSDP: &[Row] = &[
         "reshard_after_forward divides the sharding group",
     ),
     (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","layout":{"tp":2,"fsdp":{"reshard_after_forward":2}}}"#,
+        "layout.fsdp.reshard_after_forward",
+        "not resharded to smaller groups",
+    ),
+    (
         "deepseek-v3",
         r#"{"runtime":"fsdp2","layout":{"cp":2},"training":{"mtp_layers":1}}"#,
         "layout.cp",
