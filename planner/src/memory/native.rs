@@ -13,7 +13,7 @@ use crate::units::Wide;
 
 /// Whether weight gradients of a micro batch wait until others have gone through.
 pub fn is_split(plan: &Plan) -> bool {
-    plan.runtime == Runtime::Native && plan.layout.schedule.kind().splits_backward
+    plan.is_computed_by_the_worker() && plan.layout.schedule.kind().splits_backward
 }
 
 /// Elements of a gradient that the executor adds at a time to main gradients of another type, which a CPU makes a copy for.
@@ -29,9 +29,9 @@ pub fn added(at: &Setting<'_>, elements: Wide) -> Wide {
     if copies { Wide::from(kept.size()) * elements.min(Wide::from(ADDED_AT_ONCE)) } else { Wide::ZERO }
 }
 
-/// Whether gradients of weights stay until all of their unit are there.
+/// Whether gradients of weights stay until all of their unit are there, beside the rest of a backward.
 pub fn gradients_stay(plan: &Plan) -> bool {
-    plan.runtime == Runtime::Fsdp2
+    plan.runtime == Runtime::Fsdp2 && !is_split(plan)
 }
 
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a

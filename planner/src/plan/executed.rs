@@ -2,7 +2,7 @@
 
 use super::{Plan, framework, recipe};
 use crate::shard::fsdp::{check_carried_out, computed_with};
-use crate::shard::{check_units, is_wrapped};
+use crate::shard::{Reshard, check_units, is_wrapped};
 use crate::units::Dtype;
 use crate::wire::{OptimizerKind, PlanFile, Runtime};
 
@@ -113,11 +113,14 @@ impl Plan {
         if layout.dp * layout.cp == 1 {
             return Some("there is one data-parallel rank, so nothing is sharded".to_owned());
         }
-        if layout.schedule.kind().splits_backward {
-            return Some("it does not shard under schedules that put weight gradients off".to_owned());
-        }
         if self.training.optimizer.kind == OptimizerKind::Muon {
             return Some("Muon needs whole matrices".to_owned());
+        }
+        let gives_back = layout.pp == 1 || !matches!(layout.fsdp.reshard, Reshard::Default | Reshard::Never);
+        let norms = self.training.recompute_modules.iter().any(|module| module == "layernorm");
+        if layout.schedule.kind().splits_backward && gives_back && norms {
+            let why = "norms that are made again for weight gradients that a schedule puts off need weights that are given back";
+            return Some(format!("{why} (layout.fsdp.reshard_after_forward)"));
         }
         let native = super::Plan::resolve(&computed_with(self));
         match native.plan {

@@ -467,6 +467,10 @@ impl Weights for State {
         add(&self.parameters[parameter].gradient, gradient)
     }
 
+    fn gathers_gradients(&self) -> bool {
+        self.units.is_some()
+    }
+
     fn at(&self, moment: Moment, section: Section, world: &dyn Collectives) -> anyhow::Result<()> {
         match &self.units {
             Some(units) => units.at(moment, section, &self.buffers, world),

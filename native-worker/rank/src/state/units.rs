@@ -298,6 +298,17 @@ impl Units {
         self.now.borrow_mut().reduces = last || !self.handling.waits;
     }
 
+    /// Ends a backward that has put gradients of weights off.
+    ///
+    /// # Errors
+    /// When libtorch fails.
+    pub fn end_backward_of_inputs(&self) -> anyhow::Result<()> {
+        if let Some(root) = self.section(Section::Root).filter(|_| !self.handling.stays) {
+            self.sections[root].1.iter().try_for_each(|&unit| self.give_back(unit))?;
+        }
+        self.note(At::BackwardDone, &[], &[])
+    }
+
     /// Reduces what is used throughout a micro batch, and gives it back; `last` when nothing of the step follows.
     ///
     /// # Errors
@@ -359,7 +370,8 @@ impl Units {
                     return Ok(());
                 }
             }
-            Moment::AfterForward | Moment::AfterBackward => {
+            Moment::AfterWeights => {}
+            Moment::AfterForward | Moment::AfterBackward | Moment::AfterInputs => {
                 let open = &mut self.now.borrow_mut().open[place];
                 *open -= 1;
                 if *open > 0 {
@@ -394,12 +406,16 @@ impl Units {
                 }
                 self.note(At::BeforeBackward(section), &[], &[])
             }
-            Moment::AfterBackward => {
+            Moment::AfterInputs => {
+                for &unit in units.iter().filter(|&&unit| self.is_given_back_early(unit)) {
+                    self.give_back(unit)?;
+                }
+                self.note(At::AfterInputs(section), &[], &[])
+            }
+            Moment::AfterBackward | Moment::AfterWeights => {
                 let reduces = self.now.borrow().reduces;
-                for &unit in units {
-                    if reduces || !self.handling.stays || self.units[unit].planned.reshard {
-                        self.give_back(unit)?;
-                    }
+                for &unit in units.iter().filter(|&&unit| reduces || self.is_given_back_early(unit)) {
+                    self.give_back(unit)?;
                 }
                 for &unit in units {
                     self.settle(unit, reduces, buffers, world)?;
@@ -407,6 +423,11 @@ impl Units {
                 self.note(At::AfterBackward(section), &[], &[])
             }
         }
+    }
+
+    /// Whether a unit is given back behind each backward, the last or not.
+    fn is_given_back_early(&self, unit: usize) -> bool {
+        !self.handling.stays || self.units[unit].planned.reshard
     }
 
     /// Whether a section is the next one behind another in the same chunk of the model.

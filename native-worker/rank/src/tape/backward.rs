@@ -3,13 +3,24 @@
 use anyhow::Context;
 use tch::{Tensor, no_grad};
 
+use planner::shard::fsdp::Section;
+
 use super::{Exchange, Gradients, MakeWeightGradients, Mode, Moment, Node, OfWeights, Place, Tape, Weights};
+use crate::collectives::Collectives;
 use crate::sys;
 
 /// Weight gradients that a split backward put off.
 pub struct Deferred<'a> {
     weights: &'a dyn Weights,
-    tasks: Vec<(Vec<usize>, MakeWeightGradients<'a>)>,
+    world: &'a dyn Collectives,
+    tasks: Vec<Task<'a>>,
+}
+
+enum Task<'a> {
+    /// Makes gradients of these weights.
+    Make(Vec<usize>, MakeWeightGradients<'a>),
+    /// All of a section's are there.
+    Done(Section),
 }
 
 impl Deferred<'_> {
@@ -18,10 +29,22 @@ impl Deferred<'_> {
     /// # Errors
     /// When libtorch or a collective fails.
     pub fn run(self) -> anyhow::Result<()> {
-        for (parameters, make) in self.tasks {
-            add_gradients(self.weights, &parameters, make()?)?;
+        for task in self.tasks {
+            match task {
+                Task::Make(parameters, make) => add_gradients(self.weights, &parameters, make()?)?,
+                Task::Done(section) => self.weights.at(Moment::AfterWeights, section, self.world)?,
+            }
         }
         Ok(())
+    }
+}
+
+impl<'a> Deferred<'a> {
+    /// Puts off gradients that are there already.
+    fn keep(&mut self, parameters: Vec<usize>, made: Vec<Tensor>) {
+        if !parameters.is_empty() {
+            self.tasks.push(Task::Make(parameters, Box::new(move || Ok(made))));
+        }
     }
 }
 
@@ -46,7 +69,8 @@ impl<'a> Tape<'a> {
     /// # Errors
     /// When libtorch or a collective fails.
     pub fn backward_input(self, input: Option<Place>) -> anyhow::Result<(Option<Tensor>, Deferred<'a>)> {
-        let mut deferred = Deferred { weights: self.weights, tasks: Vec::new() };
+        let (weights, world) = (self.weights, self.group.world);
+        let mut deferred = Deferred { weights, world, tasks: Vec::new() };
         let gradients = self.run(&Vec::from_iter(input), Some(&mut deferred))?;
         Ok((gradients.into_iter().next().flatten(), deferred))
     }
@@ -68,7 +92,17 @@ impl<'a> Tape<'a> {
                             Some(deferred) if inputs.is_empty() => {
                                 deferred.tasks.push(segment_weights(weights, output.1, gradient));
                             }
-                            _ => self.segment_backward(inputs, weights, output.1, gradient)?,
+                            Some(deferred) if self.weights.gathers_gradients() => {
+                                let parameters = weights.iter().map(|(parameter, _)| *parameter).collect();
+                                let made = self.segment_backward(&inputs, &weights, output.1, gradient)?;
+                                deferred.keep(parameters, made);
+                            }
+                            _ => {
+                                let made = self.segment_backward(&inputs, &weights, output.1, gradient)?;
+                                let parameters: Vec<usize> =
+                                    weights.iter().map(|(parameter, _)| *parameter).collect();
+                                add_gradients(self.weights, &parameters, made)?;
+                            }
                         }
                     }
                 }
@@ -79,11 +113,16 @@ impl<'a> Tape<'a> {
                             self.accumulate(id, gradient)?;
                         }
                         match (of_weights, &mut deferred) {
+                            (OfWeights::Made(made), Some(deferred)) if self.weights.gathers_gradients() => {
+                                deferred.keep(weights, made);
+                            }
                             (OfWeights::Made(made), _) => add_gradients(self.weights, &weights, made)?,
                             (OfWeights::Later(make), None) => {
                                 add_gradients(self.weights, &weights, make()?)?;
                             }
-                            (OfWeights::Later(make), Some(deferred)) => deferred.tasks.push((weights, make)),
+                            (OfWeights::Later(make), Some(deferred)) => {
+                                deferred.tasks.push(Task::Make(weights, make));
+                            }
                         }
                     }
                 }
@@ -117,7 +156,16 @@ impl<'a> Tape<'a> {
                 Node::Leave(section) => {
                     self.weights.at(Moment::BeforeBackward, section, self.group.world)?;
                 }
-                Node::Enter(section) => self.weights.at(Moment::AfterBackward, section, self.group.world)?,
+                Node::Enter(section) => {
+                    let moment = match &mut deferred {
+                        Some(deferred) => {
+                            deferred.tasks.push(Task::Done(section));
+                            Moment::AfterInputs
+                        }
+                        None => Moment::AfterBackward,
+                    };
+                    self.weights.at(moment, section, self.group.world)?;
+                }
                 Node::Add { inputs, output } => {
                     if let Some(gradient) = self.gradients[output].take() {
                         self.accumulate(inputs[0], gradient.shallow_clone())?;
@@ -129,26 +177,22 @@ impl<'a> Tape<'a> {
         Ok(wanted.iter().map(|place| self.gradients[place.0].take()).collect())
     }
 
+    /// Gives the gradients of its weights.
     fn segment_backward(
         &mut self,
-        inputs: Vec<(usize, Tensor)>,
-        weights: Vec<(usize, Tensor)>,
+        inputs: &[(usize, Tensor)],
+        weights: &[(usize, Tensor)],
         output: Tensor,
         gradient: Tensor,
-    ) -> anyhow::Result<()> {
-        let leaves: Vec<&Tensor> = inputs.iter().chain(&weights).map(|(_, leaf)| leaf).collect();
+    ) -> anyhow::Result<Vec<Tensor>> {
+        let leaves: Vec<&Tensor> = inputs.iter().chain(weights).map(|(_, leaf)| leaf).collect();
         let mut found = sys::gradients(&[&output], &[&gradient], &leaves)?.into_iter();
-        for (id, _) in &inputs {
+        for (id, _) in inputs {
             if let Some(gradient) = found.next().flatten() {
                 self.accumulate(*id, gradient)?;
             }
         }
-        for (parameter, _) in &weights {
-            if let Some(gradient) = found.next().flatten() {
-                self.weights.add_gradient(*parameter, &gradient)?;
-            }
-        }
-        Ok(())
+        found.map(|gradient| gradient.context("a weight that its segment does not use")).collect()
     }
 
     /// Never in place: an addition's gradient is shared by its two inputs.
@@ -163,16 +207,12 @@ impl<'a> Tape<'a> {
 }
 
 /// Weight gradients of a segment without inputs, put off.
-fn segment_weights<'a>(
-    weights: Vec<(usize, Tensor)>,
-    output: Tensor,
-    gradient: Tensor,
-) -> (Vec<usize>, MakeWeightGradients<'a>) {
+fn segment_weights<'a>(weights: Vec<(usize, Tensor)>, output: Tensor, gradient: Tensor) -> Task<'a> {
     let (parameters, leaves): (Vec<usize>, Vec<Tensor>) = weights.into_iter().unzip();
     let make = move || {
         let leaves: Vec<&Tensor> = leaves.iter().collect();
         let found = sys::gradients(&[&output], &[&gradient], &leaves)?;
         found.into_iter().map(|gradient| gradient.context("a weight that its segment does not use")).collect()
     };
-    (parameters, Box::new(make))
+    Task::Make(parameters, Box::new(make))
 }

@@ -158,6 +158,10 @@ pub enum Moment {
     BeforeBackward,
     /// Its backward is done, all of its gradients are there.
     AfterBackward,
+    /// Its backward is done but for the gradients of weights, which are put off.
+    AfterInputs,
+    /// Those are there.
+    AfterWeights,
 }
 
 /// Weights as the tape sees them.
@@ -170,6 +174,9 @@ pub trait Weights {
     /// # Errors
     /// When shapes don't fit.
     fn add_gradient(&self, parameter: usize, gradient: &Tensor) -> anyhow::Result<()>;
+
+    /// Whether gradients of a section's weights are wanted together: a split backward then puts all of them off.
+    fn gathers_gradients(&self) -> bool;
 
     /// Hears where a micro batch stands. Sections can be entered within each other, and several times.
     ///

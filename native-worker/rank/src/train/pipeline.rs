@@ -13,6 +13,7 @@ use tch::Tensor;
 use super::step::{Clock, Trainer};
 use crate::collectives::{Collectives, Expected, GroupId};
 use crate::model::Made;
+use crate::state::units::Units;
 use crate::tape::{Deferred, Place, Tape, TensorParallel};
 
 /// Steps of a schedule that one record keeps; the longest takes some 110 bytes of a record's 256 KiB.
@@ -215,9 +216,7 @@ impl<'r> Running<'r, '_> {
             }
             ActionKind::BackwardWeight => {
                 world.note(&format!("in weight gradients of micro batch {number} of step {step}"));
-                let deferred = self.deferred.remove(&(chunk, microbatch));
-                let deferred = deferred.context("weight gradients before those of the input")?;
-                clock.time(world, "backward", || deferred.run())
+                clock.time(world, "backward", || self.weight_gradients(chunk, microbatch))
             }
         }
     }
@@ -250,7 +249,7 @@ impl<'r> Running<'r, '_> {
         let made = clock.time(world, "forward", || {
             let saved = || {
                 let units = trainer.state.units();
-                units.map_or(Ok(()), crate::state::units::Units::end_forward)?;
+                units.map_or(Ok(()), Units::end_forward)?;
                 activations = activations.max(trainer.saved_bytes());
                 Ok(())
             };
@@ -286,21 +285,43 @@ impl<'r> Running<'r, '_> {
             tape.seed(output, gradient.context("backward without the gradient of what was made")?);
         }
         if whole {
-            let Some(units) = self.trainer.state.units() else { return tape.backward(input) };
-            let done = self.backwards.entry(chunk).or_default();
-            *done += 1;
-            let last = *done == self.stage.pipeline.microbatches;
-            units.begin_backward(last);
+            let units = self.begin_last_part(chunk);
             let gradient = tape.backward(input)?;
-            let of_stage = last
-                && self.backwards.len() as u64 == self.stage.pipeline.chunks
-                && self.backwards.values().all(|&done| done == self.stage.pipeline.microbatches);
-            units.end_backward(of_stage, &self.trainer.state.buffers, self.trainer.world)?;
+            self.end_last_part(units)?;
             return Ok(gradient);
         }
         let (gradient, deferred) = tape.backward_input(input)?;
+        if let Some(units) = self.trainer.state.units() {
+            units.end_backward_of_inputs()?;
+        }
         self.deferred.insert((chunk, microbatch), deferred);
         Ok(gradient)
+    }
+
+    /// What was put off in a split backward.
+    fn weight_gradients(&mut self, chunk: u64, microbatch: u64) -> anyhow::Result<()> {
+        let deferred = self.deferred.remove(&(chunk, microbatch));
+        let deferred = deferred.context("weight gradients before those of the input")?;
+        let units = self.begin_last_part(chunk);
+        deferred.run()?;
+        self.end_last_part(units)
+    }
+
+    /// What makes gradients of weights begins: units, where there are some, hear whether it is the last of its chunk.
+    fn begin_last_part(&mut self, chunk: u64) -> Option<&'r Units> {
+        let units = self.trainer.state.units()?;
+        let done = self.backwards.entry(chunk).or_default();
+        *done += 1;
+        units.begin_backward(*done == self.stage.pipeline.microbatches);
+        Some(units)
+    }
+
+    fn end_last_part(&self, units: Option<&Units>) -> anyhow::Result<()> {
+        let Some(units) = units else { return Ok(()) };
+        let Pipeline { chunks, microbatches, .. } = self.stage.pipeline;
+        let of_stage = self.backwards.len() as u64 == chunks
+            && self.backwards.values().all(|&done| done == microbatches);
+        units.end_backward(of_stage, &self.trainer.state.buffers, self.trainer.world)
     }
 
     /// To the next step of the list, which sends it, or to the neighbouring chunk, where that is on this stage too.

@@ -38,6 +38,8 @@ pub enum At {
     Reducing(Section),
     /// They are reduced.
     Summing(Section),
+    /// A section's backward is done but for the gradients of weights, which a schedule puts off.
+    AfterInputs(Section),
     /// A section's backward is done.
     AfterBackward(Section),
     /// A chunk's backward is done.
@@ -414,31 +416,71 @@ impl<'u> Step<'u> {
         tell(Event::At(At::ForwardDone), self.alive);
     }
 
-    /// `last` of its chunk, and `ends` the step.
-    fn backward(&mut self, marks: &[Mark], last: bool, ends: bool, tell: &mut impl FnMut(Event, Alive)) {
-        let reduces = last || !self.waits;
+    /// A backward that puts gradients of weights off.
+    fn backward_of_inputs(&mut self, marks: &[Mark], tell: &mut impl FnMut(Event, Alive)) {
         for mark in marks.iter().rev() {
             match *mark {
-                Mark::Leave(section) => {
-                    let Some(place) = self.place(section) else { continue };
-                    if !self.enters(place) {
-                        continue;
-                    }
-                    self.have(place);
-                    self.free_copied();
-                    if let Some(before) = self.before(place) {
-                        self.gather_ahead(before);
-                    }
-                    tell(Event::At(At::BeforeBackward(section)), self.alive);
-                }
+                Mark::Leave(section) => self.begins_backward(section, tell),
                 Mark::Enter(section) => {
                     let Some(place) = self.place(section) else { continue };
                     if !self.leaves(place) {
                         continue;
                     }
+                    for unit in self.sections[place].1.clone() {
+                        if self.is_given_back_early(unit) {
+                            self.give_back(unit);
+                        }
+                    }
+                    tell(Event::At(At::AfterInputs(section)), self.alive);
+                }
+                Mark::Compute(compute) => tell(Event::Compute(compute), self.alive),
+            }
+        }
+        if let Some(root) = self.place(Section::Root).filter(|_| !self.stays) {
+            self.sections[root].1.clone().into_iter().for_each(|unit| self.give_back(unit));
+        }
+        tell(Event::At(At::BackwardDone), self.alive);
+    }
+
+    /// Whether a unit is given back behind each backward, the last or not.
+    fn is_given_back_early(&self, unit: usize) -> bool {
+        !self.stays || self.units[unit].reshard
+    }
+
+    fn begins_backward(&mut self, section: Section, tell: &mut impl FnMut(Event, Alive)) {
+        let Some(place) = self.place(section) else { return };
+        if !self.enters(place) {
+            return;
+        }
+        self.have(place);
+        self.free_copied();
+        if let Some(before) = self.before(place) {
+            self.gather_ahead(before);
+        }
+        tell(Event::At(At::BeforeBackward(section)), self.alive);
+    }
+
+    /// A backward, or what a split one has put off: `last` of its chunk, and `ends` the step.
+    fn backward(
+        &mut self,
+        marks: &[Mark],
+        whole: bool,
+        (last, ends): (bool, bool),
+        tell: &mut impl FnMut(Event, Alive),
+    ) {
+        let reduces = last || !self.waits;
+        for mark in marks.iter().rev() {
+            match *mark {
+                Mark::Leave(section) if whole => self.begins_backward(section, tell),
+                Mark::Leave(_) => {}
+                Mark::Enter(section) => {
+                    let Some(place) = self.place(section) else { continue };
+                    if whole && !self.leaves(place) {
+                        continue;
+                    }
                     let units = self.sections[place].1.clone();
                     for &unit in &units {
-                        if reduces || !self.stays || self.units[unit].reshard {
+                        if reduces || self.is_given_back_early(unit) {
                             self.give_back(unit);
                         }
                     }
@@ -556,10 +598,14 @@ pub fn step(
             step.forward(marks, &mut tell);
             continue;
         }
+        if action.kind == ActionKind::BackwardInput {
+            step.backward_of_inputs(marks, &mut tell);
+            continue;
+        }
         done[chunk] += 1;
         let last = done[chunk] == pipeline.microbatches;
         let ends = done.iter().all(|&done| done == pipeline.microbatches);
-        step.backward(marks, last, ends, &mut tell);
+        step.backward(marks, action.kind == ActionKind::Backward, (last, ends), &mut tell);
     }
 }
 

@@ -25,6 +25,10 @@ use crate::wire::Granularity;
 /// those that wait as soon as it is there.
 fn backward(terms: &Terms<'_>, kind: LayerKind) -> (Wide, Wide) {
     let (at, all) = (&terms.at, terms.layer(kind).backward);
+    if native::is_split(at.plan) {
+        // Gradients of weights are made apart.
+        return (all, all);
+    }
     match kind.mlp {
         Mlp::Dense => {
             let width = Wide::from(at.plan.model.ffn(kind)) / at.tp;
@@ -289,9 +293,19 @@ impl Walk<'_> {
                 self.live += bytes.saved;
                 self.note("forward", self.live, alive, made.max(bytes.forward));
             }
-            (_, Event::Compute(compute)) => self.backward(chunk, compute, alive),
+            (ActionKind::Backward, Event::Compute(compute)) => self.backward(chunk, compute, alive),
+            (ActionKind::BackwardInput, Event::Compute(compute)) => self.backward_of_inputs(compute, alive),
+            (ActionKind::BackwardWeight, Event::Compute(compute)) => {
+                self.weight_gradients(chunk, compute, alive);
+            }
             (ActionKind::Forward, Event::At(_)) => {}
-            (_, Event::At(at)) => self.behind(chunk, at, alive),
+            (kind, Event::At(At::BackwardDone)) => self.backward_done(chunk, kind, alive),
+            (ActionKind::BackwardInput, Event::At(_)) => {}
+            (kind, Event::At(at)) => {
+                // Of what was put off only gradients of weights are there.
+                let whole = kind == ActionKind::Backward;
+                self.behind(chunk, at, alive, if whole { self.at.stream() } else { Wide::ZERO });
+            }
         }
     }
 
@@ -349,6 +363,60 @@ impl Walk<'_> {
         self.note("backward", self.live + Saved::of(Part::Norms, 3 * stream), end, norm);
     }
 
+    /// Backward of a part without gradients of weights: what those need is kept, inputs of matrices and the gradients of their outputs,
+    /// which are as wide as all that the part makes.
+    fn backward_of_inputs(&mut self, compute: Compute, alive: Alive) {
+        if compute == Compute::Head {
+            self.note("head", self.live, alive, self.at.size * self.at.full * self.at.hidden);
+            self.live = self.live - Saved::of(Part::Head, self.at.stream());
+        }
+        let Some(bytes) = self.of(compute) else { return };
+        let recomputed = bytes.whole.saturating_sub(bytes.saved.total());
+        self.note("backward", self.live, alive, recomputed + bytes.backward);
+        self.live = self.live - bytes.saved + Saved::of(Part::Mlp, bytes.whole);
+    }
+
+    /// Gradients of a part's weights that were put off.
+    fn weight_gradients(&mut self, chunk: usize, compute: Compute, alive: Alive) {
+        if compute == Compute::Head {
+            let output = Alive { gradients: alive.gradients + self.param * self.of_output(), ..alive };
+            self.note("head", self.live, output, Wide::ZERO);
+            let kept = self.of_one_head().get(Part::Head).saturating_sub(self.at.stream());
+            self.live = self.live - Saved::of(Part::Head, kept);
+        }
+        let Some(bytes) = self.of(compute) else { return };
+        let section = match compute {
+            Compute::Mtp(number) => Section::Mtp(number),
+            Compute::Layer(number) => Section::Layer(number),
+            _ => return,
+        };
+        let of_section = self.units.iter().filter(|unit| unit.section == section);
+        let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
+        self.note("backward", self.live, alive, self.param * largest);
+        self.live = self.live - Saved::of(Part::Mlp, bytes.whole);
+        let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
+        self.note("backward", self.live, end, Wide::ZERO);
+    }
+
+    /// A chunk's backward is done, or one of a split one's halves: positions are needed in the first, words in the last.
+    fn backward_done(&mut self, chunk: usize, kind: ActionKind, alive: Alive) {
+        let embeds = self.chunks.get(chunk).is_some_and(|chunk| chunk.embedding);
+        let own = of_chunk(&self.at, embeds);
+        let words = Saved::of(Part::Embedding, own.get(Part::Embedding));
+        let given_back = match kind {
+            ActionKind::BackwardInput => own - words,
+            ActionKind::BackwardWeight => words,
+            _ => own,
+        };
+        if kind != ActionKind::BackwardInput
+            && let Some(done) = self.backwards.get_mut(chunk)
+        {
+            *done += 1;
+        }
+        self.live = self.live - given_back;
+        self.note("backward", self.live, alive, Wide::ZERO);
+    }
+
     /// What one of the losses has kept.
     fn of_one_head(&self) -> Saved {
         Saved::of(Part::Head, self.head.saved.get(Part::Head) / Wide::from(1 + self.modules))
@@ -382,9 +450,8 @@ impl Walk<'_> {
         units.map(|unit| self.param * unit.computed.all()).sum()
     }
 
-    /// What follows a section's backward, or a chunk's.
-    fn behind(&mut self, chunk: usize, at: At, alive: Alive) {
-        let stream = self.at.stream();
+    /// What follows a section's backward, beside its input and the gradient of that, each so many bytes.
+    fn behind(&mut self, chunk: usize, at: At, alive: Alive, stream: Wide) {
         match at {
             At::Reducing(Section::Root) => self.note("reduction", self.live, alive, Wide::ZERO),
             At::Reducing(_) | At::Summing(_) => {
@@ -396,14 +463,6 @@ impl Walk<'_> {
                 let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
                 let saved = self.live + Saved::of(Part::Norms, stream);
                 self.note("backward", saved, alive, self.reduce * largest);
-            }
-            At::BackwardDone => {
-                if let Some(done) = self.backwards.get_mut(chunk) {
-                    *done += 1;
-                }
-                let embeds = self.chunks.get(chunk).is_some_and(|chunk| chunk.embedding);
-                self.live = self.live - of_chunk(&self.at, embeds);
-                self.note("backward", self.live, alive, Wide::ZERO);
             }
             _ => {}
         }

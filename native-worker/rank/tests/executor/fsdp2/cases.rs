@@ -63,6 +63,10 @@ const APART_ALWAYS: &str = r#"{"outer_units": "apart", "reshard_after_forward": 
 const TWO: &str = r#"{"reshard_after_forward": 2}"#;
 const TWO_APART: &str = r#"{"reshard_after_forward": 2, "outer_units": "apart"}"#;
 const TWO_LAST: &str = r#"{"reshard_after_forward": 2, "gradient_sync": "last"}"#;
+const EVERY: &str = r#"{"gradient_sync": "every"}"#;
+const ZB_H1: &[&str] = &["layout.schedule=zb-h1"];
+const ZB_H1_FULL: &[&str] = &["layout.schedule=zb-h1", "training.recompute.granularity=full"];
+const ZBV: &[&str] = &["layout.schedule=zbv", "layout.vpp=2"];
 const LAST: &str = r#"{"gradient_sync": "last"}"#;
 const LAST_APART: &str = r#"{"gradient_sync": "last", "outer_units": "apart"}"#;
 
@@ -137,6 +141,16 @@ pub const CASES: &[Case] = &[
         ..PLAIN
     },
     Case { pp: 2, micro: 3, also: &["layout.schedule=gpipe"], ..PLAIN },
+    // Schedules that put gradients of weights off.
+    Case { pp: 2, micro: 4, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 3, fsdp: EVERY, model: Model::Everything, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 4, fsdp: ALWAYS, model: Model::Deep, also: ZBV, ..PLAIN },
+    Case { pp: 2, micro: 5, shards: 3, model: Model::Deep, also: ZBV, ..PLAIN },
+    Case { pp: 2, micro: 3, shards: 4, fsdp: TWO, model: Model::Deep, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 4, replicas: 2, model: Model::Gpt, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 4, tp: 2, fsdp: APART_ALWAYS, model: Model::Tied, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 4, shards: 2, ep: 2, model: Model::Experts, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 4, model: Model::Latent, also: ZB_H1_FULL, ..PLAIN },
     // Routed experts, with and without ranks of their own.
     Case { model: Model::Experts, ..PLAIN },
     Case { model: Model::Experts, shards: 3, fsdp: ALWAYS, ..PLAIN },
