@@ -8,6 +8,33 @@ use super::parts::{LayerBytes, Part};
 use super::setting::{Kernel, Setting};
 use crate::units::Wide;
 
+/// What norms of queries and keys keep, for so many heads of each with so many channels of keys and of values.
+fn norms(at: &Setting<'_>, kind: QkNorm, heads: [Wide; 2], [dim, value]: [Wide; 2]) -> Wide {
+    let &Setting { size, full, .. } = at;
+    let all = heads[0] + heads[1];
+    match kind {
+        QkNorm::None => Wide::ZERO,
+        kind if at.plan.is_computed_by_the_worker() => native::head_norms(at, kind, heads, [dim, value]),
+        QkNorm::PerHead | QkNorm::Full | QkNorm::Plain => (size * dim + 4) * full * all,
+        QkNorm::PerHeadLayer | QkNorm::EachHead => (size * dim + 8) * full * all,
+    }
+}
+
+/// What norms of an attention's queries and keys keep.
+pub fn head_norms(at: &Setting<'_>, attention: &Attention) -> Wide {
+    let &Attention::Gqa { heads, kv_heads, head_dim, qk_norm, shared_kv, value_dim, .. } = attention else {
+        return Wide::ZERO;
+    };
+    let kv = key_heads(at, kv_heads, shared_kv);
+    let widths = [head_dim, value_dim.unwrap_or(head_dim)].map(Wide::from);
+    norms(at, qk_norm, [Wide::from(heads) / at.tp, kv], widths)
+}
+
+/// Heads of keys on a rank; those of an earlier layer are that layer's.
+fn key_heads(at: &Setting<'_>, all: u64, shared: bool) -> Wide {
+    if shared { Wide::ZERO } else { Wide::from(all).div_ceil(at.tp).max(Wide::of(1)) }
+}
+
 /// What an attention keeps, without its norm.
 pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
     let &Setting { size, full, local, tp, .. } = at;
@@ -25,19 +52,11 @@ pub fn attention(at: &Setting<'_>, attention: &Attention) -> LayerBytes {
             head_gate,
             ..
         } => {
-            // Keys and values of an earlier layer are that layer's.
-            let kv = if shared_kv { Wide::ZERO } else { wide(kv_heads).div_ceil(tp).max(Wide::of(1)) };
+            let kv = key_heads(at, kv_heads, shared_kv);
             let (query, dim) = (wide(heads) / tp, wide(head_dim));
             let value = wide(value_dim.unwrap_or(head_dim));
             let qkv = size * full * (query * dim + kv * (dim + value));
-            let norm = match qk_norm {
-                QkNorm::None => Wide::ZERO,
-                kind if at.plan.is_computed_by_the_worker() => {
-                    native::head_norms(at, kind, [query, kv], [dim, value])
-                }
-                QkNorm::PerHead | QkNorm::Full | QkNorm::Plain => (size * dim + 4) * full * (query + kv),
-                QkNorm::PerHeadLayer | QkNorm::EachHead => (size * dim + 8) * full * (query + kv),
-            };
+            let norm = norms(at, qk_norm, [query, kv], [dim, value]);
             let of_values = if value_norm { (size * value + 4) * full * kv } else { Wide::ZERO };
             // The gate, and the output behind it.
             let gate = if output_gate || head_gate { 2 * size * full * query * value } else { Wide::ZERO };

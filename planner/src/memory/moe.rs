@@ -83,6 +83,12 @@ pub fn executor_backward(at: &Setting<'_>, stay: bool) -> Wide {
     if shared == Wide::ZERO { routed } else { routed.max(native::mlp_backward(at, shared, stay)) }
 }
 
+/// Rows of tokens that the busiest rank's experts are sent.
+pub fn sent_rows(at: &Setting<'_>) -> Wide {
+    let latent = at.plan.model.moe.as_ref().and_then(|moe| moe.latent_size);
+    at.size * routed_tokens(at) * latent.map_or(at.hidden, Wide::from)
+}
+
 /// A mixture of experts, without its norm.
 pub fn experts(at: &Setting<'_>) -> LayerBytes {
     let Some(moe) = &at.plan.model.moe else { return LayerBytes::default() };

@@ -10,10 +10,12 @@ use crate::shard::StageElements;
 use crate::shard::megatron::{Blocks, recipe_layers};
 use crate::wire::{CudaGraphs, Runtime};
 
+use super::attention::head_norms;
 use super::head::{HeadBytes, head};
 use super::layer::{layer, mtp_module};
 use super::live::{live_chunks, live_of_chunk};
 use super::low_precision::Widths;
+use super::moe::sent_rows;
 use super::native;
 use super::parts::{LayerBytes, Part, Saved};
 use super::recompute::{chunk_bytes, offloaded};
@@ -202,12 +204,32 @@ impl<'a> Terms<'a> {
         self.chunks(stage).iter().map(|chunk| offloaded(self, chunk)).sum()
     }
 
+    /// What a layer keeps for the gradients of its weights alone: inputs of matrices, and gradients of their outputs, which are as wide
+    /// as all that the layer has kept but for what norms of heads have. Of routed experts the gradients of the rows that they were
+    /// sent, and neither what the router has kept nor the norm before it.
+    pub fn kept_for_weights_of(&self, kind: LayerKind) -> Wide {
+        let mixer = self.at.plan.model.mixer(kind);
+        let norms = mixer.and_then(|mixer| mixer.attention()).map(|one| head_norms(&self.at, one));
+        let layer = self.layer(kind);
+        let kept = layer.whole().saturating_sub(norms.unwrap_or(Wide::ZERO));
+        let shared = self.at.plan.model.moe.as_ref().is_some_and(|moe| moe.shared_ffn_hidden_size > 0);
+        match kind.mlp {
+            // Shared experts' input is that of the norm's output, and the gradient of theirs is as wide as the norm's input.
+            Mlp::Moe => {
+                let norm = if shared { Wide::ZERO } else { 2 * self.at.stream() };
+                (kept + sent_rows(&self.at)).saturating_sub(norm + layer.saved.get(Part::Router))
+            }
+            Mlp::Dense | Mlp::Linear | Mlp::None => kept,
+        }
+    }
+
     /// What a chunk keeps for one micro batch, and what of it waits for the weight gradients: inputs of matrices, recomputed
     /// or not, and in place of all else the gradients of their outputs, which are as wide.
     fn kept_for_weights(&self, chunk: &Chunk, saved: &Saved) -> ChunkBytes {
         let modules = if chunk.mtp { self.at.plan.model.mtp_layers } else { 0 };
-        let layers = self.layers(chunk.layers.clone()).chain([(modules, self.mtp)]);
-        let kept_for_weights: Wide = layers.map(|(count, layer)| Wide::from(count) * layer.whole()).sum();
+        let layers = self.at.plan.model.kinds_in(chunk.layers.clone());
+        let of_layers = layers.map(|(kind, count)| Wide::from(count) * self.kept_for_weights_of(kind));
+        let kept_for_weights = of_layers.sum::<Wide>() + Wide::from(modules) * self.mtp.whole();
         ChunkBytes { saved: saved.total().into(), kept_for_weights: kept_for_weights.into() }
     }
 

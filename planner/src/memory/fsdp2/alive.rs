@@ -86,6 +86,8 @@ pub enum Compute {
 pub enum Event {
     /// A moment, after what happens then.
     At(At),
+    /// A section is gathered for its backward: the buffer of its gather is still there.
+    Gathered,
     /// The forward of a part, or, in an action that is a backward, its backward before it has made gradients.
     Compute(Compute),
 }
@@ -453,6 +455,7 @@ impl<'u> Step<'u> {
             return;
         }
         self.have(place);
+        tell(Event::Gathered, self.alive);
         self.free_copied();
         if let Some(before) = self.before(place) {
             self.gather_ahead(before);

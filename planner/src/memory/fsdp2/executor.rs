@@ -104,6 +104,8 @@ struct Known {
     /// The most of its backward where gradients are added to those that wait.
     adding: Wide,
     fed: Option<Fed>,
+    /// What it keeps for gradients of weights that are put off.
+    for_weights: Wide,
 }
 
 /// One layer of a kind.
@@ -194,7 +196,8 @@ pub fn walk(
         if !layers.iter().any(|known| known.kind == kind) {
             let bytes = layer(terms, kind);
             let fed = Fed::of(terms, kind, &bytes);
-            layers.push(Known { kind, bytes, adding: backward(terms, kind).1, fed });
+            let for_weights = terms.kept_for_weights_of(kind);
+            layers.push(Known { kind, bytes, adding: backward(terms, kind).1, fed, for_weights });
         }
     }
     let mut walk = Walk {
@@ -298,6 +301,10 @@ impl Walk<'_> {
             (ActionKind::BackwardWeight, Event::Compute(compute)) => {
                 self.weight_gradients(chunk, compute, alive);
             }
+            (_, Event::Gathered) => {
+                // Beside what is saved, the gradient of what the section made.
+                self.note("backward", self.live, alive, self.at.stream());
+            }
             (ActionKind::Forward, Event::At(_)) => {}
             (kind, Event::At(At::BackwardDone)) => self.backward_done(chunk, kind, alive),
             (ActionKind::BackwardInput, Event::At(_)) => {}
@@ -373,7 +380,13 @@ impl Walk<'_> {
         let Some(bytes) = self.of(compute) else { return };
         let recomputed = bytes.whole.saturating_sub(bytes.saved.total());
         self.note("backward", self.live, alive, recomputed + bytes.backward);
-        self.live = self.live - bytes.saved + Saved::of(Part::Mlp, bytes.whole);
+        self.live = self.live - bytes.saved + Saved::of(Part::Mlp, self.for_weights(compute, &bytes));
+    }
+
+    /// What a layer, or a module, keeps for those.
+    fn for_weights(&self, compute: Compute, bytes: &TorchLayer) -> Wide {
+        let Compute::Layer(number) = compute else { return bytes.whole };
+        self.known(number).map_or(bytes.whole, |known| known.for_weights)
     }
 
     /// Gradients of a part's weights that were put off.
@@ -393,7 +406,7 @@ impl Walk<'_> {
         let of_section = self.units.iter().filter(|unit| unit.section == section);
         let largest = of_section.map(|unit| unit.computed.largest).max().unwrap_or(Wide::ZERO);
         self.note("backward", self.live, alive, self.param * largest);
-        self.live = self.live - Saved::of(Part::Mlp, bytes.whole);
+        self.live = self.live - Saved::of(Part::Mlp, self.for_weights(compute, &bytes));
         let end = Alive { gradients: alive.gradients + self.fresh(section, chunk), ..alive };
         self.note("backward", self.live, end, Wide::ZERO);
     }

@@ -66,6 +66,8 @@ const TWO_LAST: &str = r#"{"reshard_after_forward": 2, "gradient_sync": "last"}"
 const EVERY: &str = r#"{"gradient_sync": "every"}"#;
 const ZB_H1: &[&str] = &["layout.schedule=zb-h1"];
 const ZB_H1_FULL: &[&str] = &["layout.schedule=zb-h1", "training.recompute.granularity=full"];
+/// All experts see all tokens, so that what several micro batches in flight keep does not follow from the data.
+const ZB_H1_EVEN: &[&str] = &["layout.schedule=zb-h1", "model.architecture.moe.top_k=8"];
 const ZBV: &[&str] = &["layout.schedule=zbv", "layout.vpp=2"];
 const LAST: &str = r#"{"gradient_sync": "last"}"#;
 const LAST_APART: &str = r#"{"gradient_sync": "last", "outer_units": "apart"}"#;
@@ -149,7 +151,7 @@ pub const CASES: &[Case] = &[
     Case { pp: 2, micro: 3, shards: 4, fsdp: TWO, model: Model::Deep, also: ZB_H1, ..PLAIN },
     Case { pp: 2, micro: 4, replicas: 2, model: Model::Gpt, also: ZB_H1, ..PLAIN },
     Case { pp: 2, micro: 4, tp: 2, fsdp: APART_ALWAYS, model: Model::Tied, also: ZB_H1, ..PLAIN },
-    Case { pp: 2, micro: 4, shards: 2, ep: 2, model: Model::Experts, also: ZB_H1, ..PLAIN },
+    Case { pp: 2, micro: 4, shards: 2, ep: 2, model: Model::Experts, also: ZB_H1_EVEN, ..PLAIN },
     Case { pp: 2, micro: 4, model: Model::Latent, also: ZB_H1_FULL, ..PLAIN },
     // Routed experts, with and without ranks of their own.
     Case { model: Model::Experts, ..PLAIN },

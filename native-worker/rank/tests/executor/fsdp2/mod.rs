@@ -66,7 +66,11 @@ fn plans(case: &Case) -> (Value, Value, u64) {
     }
     for one_more in case.also {
         let (path, value) = one_more.split_once('=').unwrap();
-        set(&mut many, path, serde_json::from_str::<Value>(value).unwrap_or_else(|_| value.into()));
+        let value = serde_json::from_str::<Value>(value).unwrap_or_else(|_| value.into());
+        if path.starts_with("model.") {
+            set(&mut one, path, value.clone());
+        }
+        set(&mut many, path, value);
     }
     // The optimizer is the model's, not the layout's.
     if let Some(kind) = many["training"]["optimizer"].get("kind").cloned() {
