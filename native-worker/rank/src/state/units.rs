@@ -565,25 +565,6 @@ impl Units {
         }
         Ok(())
     }
-
-    /// Gives a unit memory for its parameters: a persistent buffer, where one is free for it.
-    fn fill(&self, number: usize) -> anyhow::Result<()> {
-        let (unit, now) = (&self.units[number], &mut *self.now.borrow_mut());
-        let free = |place: &usize| now.lent.iter().all(|lent| *lent != Some(*place));
-        let places = unit.planned.persistent.filter(|_| !self.persistent.weights.is_empty());
-        let found = places.and_then(|number| Persistent::places(number).find(free));
-        let Some(place) = found else { return sys::fill_storage(&unit.storage, unit.bytes) };
-        now.lent[number] = Some(place);
-        sys::swap_storage(&self.persistent.weights[place], &unit.storage)
-    }
-
-    fn empty(&self, number: usize) -> anyhow::Result<()> {
-        let storage = &self.units[number].storage;
-        match self.now.borrow_mut().lent[number].take() {
-            Some(place) => sys::swap_storage(storage, &self.persistent.weights[place]),
-            None => sys::empty_storage(storage),
-        }
-    }
 }
 
 impl Unit {

@@ -8,6 +8,7 @@ mod executor;
 mod gathered;
 mod head;
 mod layer;
+mod marks;
 mod operators;
 mod pieces;
 #[cfg(test)]

@@ -4,6 +4,8 @@ use planner::shard::fsdp::{CarriedUnit, Weights};
 use tch::{Device, Kind, Tensor};
 
 use super::super::length;
+use super::Units;
+use crate::sys;
 use crate::sys::memory::{Category, Tracker};
 
 /// Persistent buffers of each kind.
@@ -44,5 +46,27 @@ impl Persistent {
     /// The places of the two of a number.
     pub(super) fn places(number: usize) -> std::ops::Range<usize> {
         DOUBLED * number..DOUBLED * (number + 1)
+    }
+}
+
+impl Units {
+    /// Gives a unit memory for its parameters: a persistent buffer, where one is free for it.
+    pub(super) fn fill(&self, number: usize) -> anyhow::Result<()> {
+        let (unit, now) = (&self.units[number], &mut *self.now.borrow_mut());
+        let free = |place: &usize| now.lent.iter().all(|lent| *lent != Some(*place));
+        let places = unit.planned.persistent.filter(|_| !self.persistent.weights.is_empty());
+        let found = places.and_then(|number| Persistent::places(number).find(free));
+        let Some(place) = found else { return sys::fill_storage(&unit.storage, unit.bytes) };
+        now.lent[number] = Some(place);
+        sys::swap_storage(&self.persistent.weights[place], &unit.storage)
+    }
+
+    /// Takes it away again.
+    pub(super) fn empty(&self, number: usize) -> anyhow::Result<()> {
+        let storage = &self.units[number].storage;
+        match self.now.borrow_mut().lent[number].take() {
+            Some(place) => sys::swap_storage(storage, &self.persistent.weights[place]),
+            None => sys::empty_storage(storage),
+        }
     }
 }

@@ -35,3 +35,24 @@ fn trainings_go_over() {
         fsdp2(model(1, 1), 4, json!({})),
     ]);
 }
+
+#[test]
+fn experts_go_over_between_expert_parallel_ranks() {
+    let model = |world| {
+        let mut plan = tiny(world, 1);
+        plan["model"]["architecture"]["moe"] = json!({"experts": 8, "top_k": 2, "ffn_hidden_size": 32,
+            "shared_ffn_hidden_size": 32, "routing": {"score": "sigmoid", "scale": 2.5, "bias_update_rate": 0.01}});
+        plan
+    };
+    let mut native = model(2);
+    set(&mut native, "layout.ep", 2);
+    let split = |strategy: &str| json!({"ep": 2, "fsdp": {"strategy": strategy}});
+    let outer = json!({"strategy": "optim_grads_params", "outer_strategy": "optim"});
+    check(&[
+        native,
+        megatron_fsdp(model(1), 4, split("optim_grads_params")),
+        megatron_fsdp(model(1), 4, split("optim")),
+        megatron_fsdp(model(1), 4, json!({"ep": 2, "dp_replicate": 2, "fsdp": outer})),
+        fsdp2(model(1), 4, json!({"ep": 2})),
+    ]);
+}
