@@ -11,7 +11,7 @@ use super::{Dataset, Scores};
 use crate::import::{Arguments, Job, import_megatron_job};
 use crate::memory;
 use crate::plan::Plan;
-use crate::wire::{RankClass, Runtime};
+use crate::wire::RankClass;
 
 #[derive(Deserialize)]
 struct File {
@@ -120,13 +120,10 @@ fn predict(file: &File, row: &Row) -> Result<Last, String> {
     let first = |findings: &[crate::Finding]| {
         findings.first().map_or_else(String::new, |finding| format!("{}: {}", finding.field, finding.message))
     };
-    let file = imported.file.ok_or_else(|| first(&imported.findings))?;
+    let mut file = imported.file.ok_or_else(|| first(&imported.findings))?;
+    file.software.framework = Some("megatron-lm".to_owned());
     let resolved = Plan::resolve(&file);
     let plan = resolved.plan.ok_or_else(|| first(&resolved.findings))?;
-    if plan.runtime == Runtime::MegatronFsdp && plan.training.fp8_param_gather {
-        // As its answer says.
-        return Err("training.fp8_param_gather: nothing computes with it under Megatron-FSDP yet".to_owned());
-    }
     let last = plan.layout.pp - 1;
     let classes = memory::answer(&plan).rank_classes;
     let class = classes.into_iter().find(|class| class.stage == last).ok_or("no rank class")?;

@@ -260,12 +260,14 @@ fn sharded_ranks(terms: &Terms<'_>, stage: u64, state: &StageState) -> Vec<Rank>
         StageUnits::Fsdp2(units) => fsdp2::phases(terms, stage, units),
         StageUnits::MegatronFsdp(besides) => megatron_fsdp::phases(besides, &terms.stage(stage)),
     };
-    let of = |&(first_rank, count, state): &Sharded| Rank {
-        first_rank,
-        count,
-        state,
-        phases: phases.clone(),
-        ends: None,
+    let plan = terms.at.plan;
+    let workspaces = match plan.runtime == Runtime::MegatronFsdp && plan.software.builds_on_megatron_core() {
+        true => Wide::from(workspaces::workspaces(plan)),
+        false => Wide::ZERO,
+    };
+    let of = |&(first_rank, count, mut state): &Sharded| {
+        state.held.workspaces = workspaces;
+        Rank { first_rank, count, state, phases: phases.clone(), ends: None }
     };
     state.ranks.iter().map(of).collect()
 }

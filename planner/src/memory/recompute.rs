@@ -63,8 +63,10 @@ fn waiting(terms: &Terms<'_>, layers: &Range<u64>) -> u64 {
 fn kept(terms: &Terms<'_>, layers: Range<u64>, modules: u64) -> LayerBytes {
     let mut sum = LayerBytes::default();
     let middle = layers.start + waiting(terms, &layers);
-    for (count, layer) in terms.layers(layers.start..middle) {
-        sum = both(sum, times(LayerBytes { offloaded: layer.saved, ..layer }, count));
+    // TransformerEngine gives a layer's tensors back before the next one's are made, so that no more are there than of the layers
+    // that stay, and fetches one as another is done (`DefaultOffloadSynchronizer`, since 2.10; before it was one more).
+    for (_, layer) in terms.layers(layers.start..middle) {
+        sum = both(sum, LayerBytes { saved: Saved::default(), offloaded: Saved::default(), ..layer });
     }
     for (count, layer) in terms.layers(middle..layers.end) {
         sum = both(sum, times(layer, count));

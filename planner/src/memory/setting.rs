@@ -123,8 +123,9 @@ fn fused_softmax(plan: &Plan) -> bool {
     !local || (training.fused_softmax && fits)
 }
 
-/// The kernel that runs. What `auto` takes was seen in published runs: FlashAttention on Ampere and Blackwell, cuDNN's on
-/// Hopper; neither computes in more than two bytes.
+/// The kernel that runs; neither FlashAttention nor cuDNN's computes in more than two bytes. `auto` is TransformerEngine's choice
+/// (`get_attention_backend`): cuDNN's from Hopper on, FlashAttention before, and on Blackwell where a backward must be deterministic,
+/// which cuDNN's is not there (so of 2.7 and 2.9, in whose runs it was seen).
 fn kernel(plan: &Plan) -> Kernel {
     let training = &plan.training;
     if !matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp) {
@@ -138,8 +139,9 @@ fn kernel(plan: &Plan) -> Kernel {
         AttentionBackend::Fused => Kernel::Cudnn,
         AttentionBackend::Unfused => Kernel::Unfused,
         AttentionBackend::Auto => match plan.cluster.gpu.generation {
-            Generation::Hopper => Kernel::Cudnn,
-            _ => Kernel::Flash,
+            Generation::Ampere => Kernel::Flash,
+            Generation::Blackwell if training.deterministic => Kernel::Flash,
+            _ => Kernel::Cudnn,
         },
     }
 }

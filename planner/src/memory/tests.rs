@@ -175,3 +175,22 @@ fn what_is_taken_for_granted_is_said() {
     assert_eq!(fields(&|plan| torch(plan, true)), ["layout.fsdp.compile"]);
     assert_eq!(fields(&|plan| torch(plan, false)), Vec::<String>::new());
 }
+
+/// TransformerEngine's cpu offload: at the fullest moment as many layers are there as stay.
+#[test]
+fn layers_that_wait_on_the_host_are_not_there_beside_those_that_stay() {
+    let of = |layers: u64| {
+        let file = serde_json::json!({
+            "version": 1, "model": {"preset": "llama-3-8b"}, "cluster": {"gpu": "gb200", "nodes": 2, "gpus_per_node": 4},
+            "runtime": "megatron_fsdp", "training": {"offload": {"layers": layers}, "seq_len": 8192}
+        });
+        let file = crate::plan::parse_plan(&file.to_string()).unwrap();
+        let resolved = crate::plan::Plan::resolve(&file);
+        let plan = resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings));
+        super::Terms::new(&plan).stage(0).saved.total()
+    };
+    let layer = of(0) - of(1);
+    for layers in [2, 16, 31] {
+        assert_eq!(of(0) - of(layers), layers * layer, "{layers}");
+    }
+}

@@ -568,9 +568,12 @@ mod tests {
     fn a_search_knows_what_a_recipe_keeps_on_the_host() {
         let (mut with, mut without) = (0, 0);
         let mut again = std::collections::BTreeSet::new();
-        for (preset, nodes) in [("llama-3-70b", 8), ("apertus-70b", 16), ("llama-nemotron-super-49b", 8)] {
+        let cases =
+            [("llama-3-70b", 8, 4096), ("apertus-70b", 16, 4096), ("llama-nemotron-super-49b", 8, 65_536)];
+        for (preset, nodes, seq_len) in cases {
             // Hidden tensor-parallel communication has buffers, and a search's plans start without tensor parallelism.
-            let training = json!({"global_batch_size": 1024, "overlap": {"tp": false}});
+            let overlap = json!({"tp": false});
+            let training = json!({"global_batch_size": 1024, "seq_len": seq_len, "overlap": overlap});
             let more = json!({"training": training, "software": {"framework": "bridge 26.08"}});
             let plan = file(preset, "gb200", nodes, json!({}), more);
             let mut request = Request::new(plan.clone());

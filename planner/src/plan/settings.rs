@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Plan, Product};
 use crate::finding::Finding;
+use crate::units::LowPrecision;
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation, Runtime,
 };
@@ -106,14 +107,19 @@ fn pending(plan: &Plan) -> Vec<Finding> {
     }
     let (training, overlap) = (&plan.training, &plan.training.overlap);
     let optimizer = &training.optimizer;
-    let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+    let fsdp2 = plan.runtime == Runtime::Fsdp2;
+    let fsdp = fsdp2 || plan.runtime == Runtime::MegatronFsdp;
+    let gathers_8_bits = plan.runtime == Runtime::MegatronFsdp
+        && training.fp8_param_gather
+        && training.low_precision != Some(LowPrecision::Nvfp4);
     let settings: [(&str, bool); 25] = [
-        ("training.dtype", training.low_precision.is_some() && plan.runtime != Runtime::Fsdp2),
+        // Copies of weights in 8 bits beside those in the compute type.
+        ("training.dtype", training.low_precision.is_some() && !gathers_8_bits && !fsdp2),
         (
             "layout.fsdp.keep_fp8_transpose",
-            plan.layout.fsdp.keep_fp8_transpose && training.low_precision.is_some(),
+            plan.layout.fsdp.keep_fp8_transpose && training.low_precision.is_some() && !gathers_8_bits,
         ),
-        ("training.fp8_param_gather", training.fp8_param_gather && plan.runtime != Runtime::Fsdp2),
+        ("training.fp8_param_gather", training.fp8_param_gather && !gathers_8_bits && !fsdp2),
         ("training.optimizer.precision_aware", optimizer.precision_aware),
         ("training.optimizer.offload_fraction", optimizer.offload_fraction > 0.0),
         ("training.optimizer.instances", optimizer.instances > 1),
@@ -131,7 +137,7 @@ fn pending(plan: &Plan) -> Vec<Finding> {
         ("training.cross_entropy", training.cross_entropy != CrossEntropy::Unfused),
         ("training.fused_gradient_accumulation", !training.fused_gradient_accumulation && !fsdp),
         ("training.cuda_graphs", training.cuda_graphs != CudaGraphs::None),
-        ("training.overlap.tp", overlap.tp && plan.runtime != Runtime::Fsdp2),
+        ("training.overlap.tp", overlap.tp && !fsdp2),
         ("training.overlap.ep", overlap.ep),
         ("training.moe.shared_expert_overlap", training.moe.shared_expert_overlap),
         ("training.moe.capacity_factor", training.moe.capacity_factor.is_some()),

@@ -1,6 +1,6 @@
 //! Training settings of a plan, every default filled.
 
-use super::{Framework, Named, WherePossible};
+use super::{Framework, Named, Product, WherePossible};
 use crate::units::{Dtype, LowPrecision};
 use crate::wire::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
@@ -239,6 +239,13 @@ pub struct Software {
 }
 
 impl Software {
+    /// Whether the framework that the plan names trains modules of Megatron-Core, whatever shards them.
+    pub fn builds_on_megatron_core(&self) -> bool {
+        self.named.as_ref().is_some_and(|named| {
+            matches!(named.product, Product::MegatronLm | Product::Bridge | Product::Nemo)
+        })
+    }
+
     /// Major and minor version of torch, where it is known and reads like one.
     pub fn torch_version(&self) -> Option<(u64, u64)> {
         let mut parts = self.torch.as_deref()?.split('.');

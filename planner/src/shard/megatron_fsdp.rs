@@ -3,10 +3,12 @@
 //! ranks that hold the same ones (Megatron-Core's `mcore_fsdp_adapter.py`; NeMo Automodel has no such ranks).
 
 use super::fsdp::{Placed, Section, Slots, Unit, UnitKind, report, sections, units_of_stage};
+use super::low_precision::{LowPrecisionWeights, keeps_quantised};
+use super::megatron::{is_quantised, recipe_layers};
 use super::{BufferShard, Cut, ParamShard, RankShards, StateShard, StateTypes, Strategy};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
-use crate::units::Dtype;
+use crate::units::{Dtype, LowPrecision, Wide};
 
 /// Whether Megatron-FSDP is applied at all: with one data-parallel rank NeMo Automodel leaves it out.
 pub fn is_wrapped(plan: &Plan) -> bool {
@@ -28,6 +30,8 @@ pub fn sharding_group(plan: &Plan) -> GroupKind {
 pub(super) struct Flat {
     /// Elements of the buffer, a multiple of the parts it is cut into.
     pub(super) elements: u64,
+    /// Of these, those that stand in 8 bits, in a buffer of their own.
+    quantised: u64,
     pub(super) unit: Unit,
 }
 
@@ -50,9 +54,33 @@ pub(super) fn flats(plan: &Plan, mesh: &Mesh, slots: &Slots, stage: u64) -> Vec<
         let sum: u64 = unit.params.iter().map(|placed| placed.gathered_elements(mesh, slots)).sum();
         let expert = unit.kind == UnitKind::Experts;
         let parts = if cut { shards(plan, mesh, expert) * outer(plan, mesh) } else { 1 };
-        Flat { elements: sum.next_multiple_of(parts.max(1)), unit }
+        let quantised = unit.params.iter().filter(|placed| in_8_bits(plan, &unit, placed));
+        let quantised = quantised.map(|placed| placed.gathered_elements(mesh, slots)).sum();
+        Flat { elements: sum.next_multiple_of(parts.max(1)), quantised, unit }
     };
     units_of_stage(plan, stage).into_iter().map(flat).collect()
+}
+
+/// Whether a parameter of a unit is kept and gathered in 8 bits (`fp8_param_gather`): megatron_fsdp makes groups of those that
+/// TransformerEngine made in 8 bits. 4 bits it gathers in the compute type.
+fn in_8_bits(plan: &Plan, unit: &Unit, placed: &Placed) -> bool {
+    if !is_wrapped(plan) || !keeps_quantised(plan) || plan.training.low_precision == Some(LowPrecision::Nvfp4)
+    {
+        return false;
+    }
+    let within = match unit.kind {
+        UnitKind::Layer | UnitKind::Experts => {
+            unit.number.is_some_and(|layer| recipe_layers(plan).contains(&layer))
+        }
+        _ => true,
+    };
+    within && is_quantised(&placed.parameter)
+}
+
+/// Buffers of one byte that such a parameter is in: of MXFP8 its columns, whose scales are others, are kept and gathered beside its
+/// rows (`transpose_weight_buffer`). Scales, which are not in buffers, are not counted.
+fn quantised_buffers(plan: &Plan) -> u64 {
+    if plan.training.low_precision == Some(LowPrecision::Mxfp8) { 2 } else { 1 }
 }
 
 /// Ranks that a buffer is cut over: of split experts, or of all else.
@@ -82,6 +110,11 @@ pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], expert: bool, slo
     };
     let shards = shards(plan, mesh, expert);
     let elements = cut(Strategy::OptimGradsParams, shards);
+    let quantised: u64 = flats.iter().map(|flat| flat.quantised).sum();
+    let split = is_wrapped(plan) && settings.strategy >= Strategy::OptimGradsParams;
+    let quantised = if split { quantised.div_ceil(shards.max(1)) } else { quantised };
+    let low_precision = (quantised > 0)
+        .then(|| LowPrecisionWeights { elements: quantised, bytes: quantised * quantised_buffers(plan) });
     let gradients = cut(Strategy::OptimGrads, shards);
     let state_elements = cut(Strategy::Optim, shards * outer(plan, mesh));
     // Without the wrapper the optimizer works on the model's own parameters and gradients.
@@ -110,7 +143,7 @@ pub(super) fn buffer(plan: &Plan, mesh: &Mesh, flats: &[Flat], expert: bool, slo
         expert,
         elements,
         weight_dtype: training.dtype,
-        low_precision: None,
+        low_precision,
         grad_dtype,
         gradient_elements: (gradients != elements).then_some(gradients),
         group,
@@ -142,26 +175,74 @@ fn gathered_at_once(flats: &[Flat]) -> impl Iterator<Item = &[Flat]> {
     flats.chunk_by(|one, _| one.is_of_experts())
 }
 
-/// Elements of the largest unit but the root, and of all units.
-pub fn unit_sizes(plan: &Plan, stage: u64) -> (u64, u64) {
+/// What of a stage is gathered in one piece, or one piece after the other.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gathered {
+    /// Elements.
+    pub elements: u64,
+    /// Of these, those in 8 bits.
+    pub quantised: u64,
+}
+
+impl Gathered {
+    fn of<'a>(flats: impl IntoIterator<Item = &'a Flat>) -> Gathered {
+        flats.into_iter().fold(Gathered::default(), |sum, flat| Gathered {
+            elements: sum.elements + flat.elements,
+            quantised: sum.quantised + flat.quantised,
+        })
+    }
+
+    /// Bytes of so many elements of it, gathered; of what is in 8 bits, the direction that a pass computes with.
+    pub fn bytes(&self, plan: &Plan, elements: Wide) -> Wide {
+        let whole = elements * Wide::from(plan.training.dtype.size());
+        let narrow = elements * Wide::from(self.quantised) / Wide::from(self.elements.max(1));
+        whole - narrow * Wide::from(plan.training.dtype.size().saturating_sub(1))
+    }
+}
+
+/// What a stage's units gather.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UnitSizes {
+    /// The largest unit but the root.
+    pub largest: Gathered,
+    /// All units but the root.
+    pub layers: Gathered,
+    /// What is in no layer: embedding, last norm and output layer.
+    pub root: Gathered,
+}
+
+/// What the units of `stage` gather.
+pub fn unit_sizes(plan: &Plan, stage: u64) -> UnitSizes {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
     let flats = flats(plan, &mesh, &slots, stage);
-    let is_root = |unit: &[Flat]| unit.iter().any(|flat| flat.unit.kind == UnitKind::Root);
-    let sum = |unit: &[Flat]| unit.iter().map(|flat| flat.elements).sum::<u64>();
-    let layers = gathered_at_once(&flats).filter(|unit| !is_root(unit));
-    (layers.map(sum).max().unwrap_or(0), sum(&flats))
+    let mut found = UnitSizes::default();
+    for unit in gathered_at_once(&flats) {
+        let gathered = Gathered::of(unit);
+        let into = match unit.iter().any(|flat| flat.unit.kind == UnitKind::Root) {
+            true => &mut found.root,
+            false => {
+                if gathered.elements > found.largest.elements {
+                    found.largest = gathered;
+                }
+                &mut found.layers
+            }
+        };
+        into.elements += gathered.elements;
+        into.quantised += gathered.quantised;
+    }
+    found
 }
 
-/// Elements of the buffers of those units of which there are the most alike (all layers of one kind), which persistent buffers are
+/// The buffers of those units of which there are the most alike (all layers of one kind), which persistent buffers are
 /// for; none where there is no unit but the root.
-fn doubled(flats: &[Flat]) -> Vec<u64> {
-    let mut alike: Vec<(Vec<u64>, u64)> = Vec::new();
+fn doubled(flats: &[Flat]) -> Vec<Gathered> {
+    let mut alike: Vec<(Vec<Gathered>, u64)> = Vec::new();
     for unit in gathered_at_once(flats) {
         if unit.iter().any(|flat| flat.unit.kind == UnitKind::Root) {
             continue;
         }
-        let sizes: Vec<u64> = unit.iter().map(|flat| flat.elements).collect();
+        let sizes: Vec<Gathered> = unit.iter().map(|flat| Gathered::of([flat])).collect();
         match alike.iter_mut().find(|(known, _)| *known == sizes) {
             Some((_, count)) => *count += 1,
             None => alike.push((sizes, 1)),
@@ -175,18 +256,24 @@ pub(super) fn persistent_pairs(flats: &[Flat]) -> Vec<Option<usize>> {
     let sizes = doubled(flats);
     let of = |unit: &[Flat]| {
         let is_root = unit.iter().any(|flat| flat.unit.kind == UnitKind::Root);
-        let alike = !is_root && unit.iter().map(|flat| flat.elements).eq(sizes.iter().copied());
+        let alike = !is_root && unit.iter().map(|flat| Gathered::of([flat])).eq(sizes.iter().copied());
         (0..unit.len()).map(|pair| alike.then_some(pair)).collect::<Vec<_>>()
     };
     gathered_at_once(flats).flat_map(of).collect()
 }
 
-/// Bytes of the two persistent pairs of buffers for each of those: weights in the compute type, gradients in theirs.
-pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> u64 {
+/// Bytes of the two persistent pairs of buffers for each of those: weights as they are gathered, in as many buffers as they are
+/// kept in, and gradients in their type.
+pub fn double_buffer_bytes(plan: &Plan, stage: u64) -> Wide {
     let mesh = plan.mesh();
     let slots = Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 };
-    let each = plan.training.dtype.size() + plan.training.grad_dtype.size();
-    doubled(&flats(plan, &mesh, &slots, stage)).into_iter().map(|elements| 2 * elements * each).sum()
+    let gradient = Wide::from(plan.training.grad_dtype.size());
+    let of = |unit: Gathered| {
+        let elements = Wide::from(unit.elements);
+        let columns = Wide::from(unit.quantised) * Wide::from(quantised_buffers(plan) - 1);
+        2 * (unit.bytes(plan, elements) + columns + elements * gradient)
+    };
+    doubled(&flats(plan, &mesh, &slots, stage)).into_iter().map(of).sum()
 }
 
 /// Everything that `rank` keeps from step to step. A slice is a range of the flat buffer of its unit, so where

@@ -29,7 +29,7 @@ pub use buffer::{BufferShard, StateShard};
 pub use flat_units::{UnitBuffers, check_units, flat_units, unit_buffers};
 pub(crate) use megatron::{Block, counted_blocks_of};
 pub use megatron::{Elements, StageElements, Updated, padded_vocabulary};
-pub use megatron_fsdp::{double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
+pub use megatron_fsdp::{Gathered, UnitSizes, double_buffer_bytes, is_wrapped, sharding_group, unit_sizes};
 pub use pieces::{Copied, Piece, copies, copies_of};
 pub use remarks::check;
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::finding::Severity;
 use crate::plan::{Plan, estimate, parse_plan};
+use crate::units::Dtype;
 use crate::wire::{Answer, PlanFile, RankClass};
 
 fn file(preset: &str, runtime: &str, gpus: u64, layout: Value) -> PlanFile {
@@ -94,8 +95,41 @@ fn f9_strategies_of_megatron_fsdp() {
 fn f9_double_buffers() {
     let plan = plan("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"double_buffer": true}}));
     let bytes = crate::shard::double_buffer_bytes(&plan, 0);
-    assert_eq!(format!("{:.3}", bytes as f64 / 1e9), "2.617");
-    assert_eq!(crate::shard::unit_sizes(&plan, 0).0, 218_112_000);
+    assert_eq!(u64::from(bytes), 2_617_344_000);
+    assert_eq!(crate::shard::unit_sizes(&plan, 0).largest.elements, 218_112_000);
+}
+
+/// megatron_fsdp's groups of 8-bit parameters: a byte for each element of a matrix of a layer, of MXFP8 one more for its columns,
+/// gathered by the direction that a pass computes with.
+#[test]
+fn parameters_in_8_bits_are_kept_and_gathered_in_bytes() {
+    let of = |dtype: &str, gathered: bool, double: bool| {
+        let mut file = file("llama-3-8b", "megatron_fsdp", 8, json!({"fsdp": {"double_buffer": double}}));
+        file.training.dtype = serde_json::from_value(json!(dtype)).unwrap();
+        file.training.fp8_param_gather = Some(gathered);
+        file.training.grad_dtype = Some(Dtype::Bf16);
+        let gpu = if dtype == "mxfp8" { "b200" } else { "h100-sxm" };
+        file.cluster.gpu = serde_json::from_value(json!(gpu)).unwrap();
+        let resolved = Plan::resolve(&file);
+        resolved.plan.unwrap_or_else(|| panic!("{:?}", resolved.findings))
+    };
+    let weights = |plan: &Plan| -> u64 {
+        crate::memory::answer(plan).rank_classes.iter().map(|class| class.weights_bytes).sum()
+    };
+    let wide = of("bf16", false, true);
+    // Matrices of 32 layers, over 8 ranks.
+    let (layer, matrices) = (218_112_000, 218_112_000 - 2 * 4096);
+    for (dtype, buffers) in [("fp8_current", 1), ("fp8_blockwise", 1), ("mxfp8", 2)] {
+        let narrow = of(dtype, true, true);
+        assert_eq!(weights(&wide) - weights(&narrow), (2 - buffers) * 32 * matrices / 8, "{dtype}");
+        assert_eq!(weights(&of(dtype, false, true)), weights(&wide), "{dtype}");
+        let pairs = 2 * (4 * layer - (2 - buffers) * matrices);
+        assert_eq!(u64::from(crate::shard::double_buffer_bytes(&narrow, 0)), pairs, "{dtype}");
+        let gathered = crate::shard::unit_sizes(&narrow, 0).largest;
+        assert_eq!(u64::from(gathered.bytes(&narrow, layer.into())), 2 * layer - matrices, "{dtype}");
+    }
+    // Embedding and output layer stay in the compute type, and 4 bits are gathered so whole.
+    assert_eq!(crate::shard::unit_sizes(&of("fp8_current", true, false), 0).root.quantised, 0);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::{
     Block, PARAM_ALIGNMENT, block_families, counted_blocks_of, padded_vocabulary, with_rows_of_extras,
 };
 use crate::layout::Chunk;
-use crate::model::LayerKind;
+use crate::model::{LayerKind, Parameter};
 use crate::plan::Plan;
 use crate::shard::{Family, Module};
 use crate::wire::{OptimizerKind, Runtime};
@@ -38,7 +38,7 @@ impl Elements {
             padded: kept.next_multiple_of(PARAM_ALIGNMENT) * count,
             gradients_exact: gradients * count,
             gradients_padded: gradients.next_multiple_of(PARAM_ALIGNMENT) * count,
-            quantised: if is_quantised(family) { exact } else { 0 },
+            quantised: if is_quantised(&family.parameter) { exact } else { 0 },
         }
     }
 
@@ -80,10 +80,9 @@ impl Updated {
 }
 
 /// Matrices of layers run in the recipe's precision; embedding, output layer, router and norms do not.
-fn is_quantised(family: &Family) -> bool {
+pub(crate) fn is_quantised(parameter: &Parameter) -> bool {
     use Module::{Attention, Expert, Mlp, Mtp, SharedExpert};
-    family.parameter.is_matrix()
-        && matches!(family.parameter.module, Attention | Mlp | Expert | SharedExpert | Mtp)
+    parameter.is_matrix() && matches!(parameter.module, Attention | Mlp | Expert | SharedExpert | Mtp)
 }
 
 /// Layers that a low-precision recipe does not leave in the compute type, as it may do with first and last ones.

@@ -7,7 +7,7 @@ mod list;
 
 use buffers::with_rows_of_extras;
 pub(crate) use buffers::{PARAM_ALIGNMENT, Slot, buffers, copies_gradients, is_dealt};
-pub(crate) use elements::{Blocks, recipe_layers};
+pub(crate) use elements::{Blocks, is_quantised, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
 pub use list::{parameter_names, rank_shards};
 

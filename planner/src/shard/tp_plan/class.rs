@@ -24,6 +24,8 @@ pub enum Class {
     Mistral3,
     /// Megatron-FSDP's default: embedding and output layer stay whole, no sequence parallelism.
     MegatronFsdp,
+    /// Megatron-FSDP's under Megatron-LM and Megatron Bridge: ends are cut too.
+    MegatronCore,
 }
 
 impl Class {
@@ -51,7 +53,8 @@ pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     }
     let mut plan = Plan::new();
     let mut add = |pattern: &str, style: Style| plan.push((pattern.to_owned(), style));
-    let whole_sequence = matches!(class, Class::MegatronFsdp | Class::FalconH1 | Class::Mistral3);
+    let whole_sequence =
+        matches!(class, Class::MegatronFsdp | Class::MegatronCore | Class::FalconH1 | Class::Mistral3);
     let sp = sequence_parallel && !whole_sequence;
     let mlp = if class == Class::FalconH1 { "feed_forward" } else { "mlp" };
     let row_out = if sp { SEQUENCE } else { Placement::Replicate };
@@ -70,7 +73,7 @@ pub fn class_plan(class: Class, sequence_parallel: bool) -> Plan {
     add(&format!("{LAYER}.{mlp}.down_proj"), row);
     if !whole_ends {
         let input = if sp { SEQUENCE } else { Placement::Replicate };
-        let keep = matches!(class, Class::Llama | Class::Qwen | Class::Mistral3);
+        let keep = matches!(class, Class::Llama | Class::Qwen | Class::Mistral3 | Class::MegatronCore);
         let output = if keep { Placement::Shard(-1) } else { Placement::Replicate };
         add("lm_head", Style::Colwise { input, output, keep_dtensor: keep });
     }

@@ -44,7 +44,14 @@ pub fn applied(plan: &Plan) -> Result<TpPlan, UnknownStyle> {
             Some(sources) => merge(sources, "model", plan.model.tied_embeddings, Era::Current),
             None => Ok(own(Class::Default)),
         },
-        TpPlanSource::Own if plan.runtime == Runtime::MegatronFsdp => Ok(own(Class::MegatronFsdp)),
+        TpPlanSource::Own if plan.runtime == Runtime::MegatronFsdp => {
+            // Beside Megatron-Core's own modules Megatron-FSDP finds embedding and output layer split by vocabulary.
+            Ok(own(if plan.software.builds_on_megatron_core() {
+                Class::MegatronCore
+            } else {
+                Class::MegatronFsdp
+            }))
+        }
         TpPlanSource::Own => Ok(own(Class::of(model_type(plan)))),
     }
 }
