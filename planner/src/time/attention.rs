@@ -13,6 +13,11 @@ const BACKWARD_FLOPS: f64 = 2.5;
 const BACKWARD_SHARE: f64 = 0.8;
 /// Bytes that unfused attention moves for each score, forward and backward: scores, mask, softmax, dropout.
 const SCORE_BYTES: [f64; 2] = [13.0, 17.0];
+/// What it moves further where softmax is no kernel: to fp32, scaled, masked, softmax, and back.
+const SINGLE_SCORE_BYTES: [f64; 2] = [28.0, 34.0];
+/// Sequences times heads of a rank that a block of Megatron-LM's softmax kernel takes at once: where they are no multiple of it, softmax
+/// runs operation by operation (`is_kernel_available` of `fusions/fused_softmax.py`, `custom_kernel_constraint` in 2021).
+const SOFTMAX_BLOCK: f64 = 4.0;
 /// Rate of attention in 8 bits over 16: FlashAttention-3's abstract states 1.2 against 0.74 PFLOP/s on an H100.
 const LOW_ATTENTION: f64 = 1.6;
 /// Multiplications up to which libtorch does not ask oneDNN for a product (`mkldnn_gemm_min_size`).
@@ -36,6 +41,14 @@ fn blocks(split: &Split, heads: f64, dim: f64) -> f64 {
     split.mbs * heads * (tokens / rows).ceil() * (rows / 64.0).max(1.0)
 }
 
+/// Whether a kernel takes the softmax of unfused attention.
+pub fn fits_softmax(split: &Split, mixer: &MixerShape) -> bool {
+    match *mixer {
+        MixerShape::Attention { heads, .. } => (split.mbs * heads / split.tp) % SOFTMAX_BLOCK == 0.0,
+        _ => true,
+    }
+}
+
 /// Attention or recurrence of a micro batch on one rank, with its context-parallel communication.
 pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner) -> Both {
     let mut both = Both::default();
@@ -50,8 +63,10 @@ pub fn mix(machine: &Machine, split: &Split, mixer: &MixerShape, manner: &Manner
             if manner.unfused {
                 // Full squares: a mask saves nothing.
                 let rate = machine.peak * machine.of(Role::Bmm) * narrow;
-                both.forward.attention = 2.0 * flops / rate + SCORE_BYTES[0] * pairs / machine.memory;
-                both.backward.attention = 4.0 * flops / rate + SCORE_BYTES[1] * pairs / machine.memory;
+                let more = f64::from(u8::from(!machine.same_thread && !fits_softmax(split, mixer)));
+                let bytes = [0, 1].map(|pass| SCORE_BYTES[pass] + more * SINGLE_SCORE_BYTES[pass]);
+                both.forward.attention = 2.0 * flops / rate + bytes[0] * pairs / machine.memory;
+                both.backward.attention = 4.0 * flops / rate + bytes[1] * pairs / machine.memory;
                 let block = machine.of(Role::HostBlock);
                 if block > 0.0 {
                     both.backward.attention += block * blocks(split, local, query_dim.max(value_dim));

@@ -3,11 +3,11 @@
 //! They depend on the kind of layer, on tensor, context and expert parallelism, on the micro batch and on the machine
 //! alone, so a search keeps them over pipelines, data parallelism and global batches.
 
-use super::attention::mix;
+use super::attention::{fits_softmax, mix};
 use super::collectives::Group;
 use super::constants::Role;
 use super::gemm::{Product, forward, input_gradient, weight_gradient};
-use super::machine::{GemmRate, Machine};
+use super::machine::{GemmRate, Machine, overlap};
 use super::matrices::{Cut, Matrix};
 use super::parts::{Both, Parts};
 use super::shape::{KindShape, MixerShape, MlpShape, ModelShape};
@@ -178,9 +178,9 @@ pub struct LayerTime {
     pub weights: f64,
     /// Of the backward, what is computed again.
     pub again: Parts,
-    /// Of the host, to launch it all.
+    /// Of the host, to launch all that it can launch ahead of the GPU.
     pub host: f64,
-    /// Of the GPU, between kernels and at their ends.
+    /// Of the GPU, between kernels and at their ends, and until the host has launched experts.
     pub gaps: f64,
 }
 
@@ -199,8 +199,10 @@ pub struct LayerWork {
     up: f64,
     /// What memory bandwidth bounds, forward.
     memory: f64,
-    /// Of the host, and of the GPU between kernels.
+    /// Of the host ahead of the GPU, and of the GPU between kernels.
     host: [f64; 2],
+    /// Of the host to launch experts, where it can't run ahead.
+    experts_host: f64,
     feed_forward: MlpShape,
 }
 
@@ -233,6 +235,7 @@ pub fn layer_work(
         up: up.forward.gemm,
         memory: mixer_memory.forward.memory + scans + mlp.forward.memory,
         host: work.host(kind),
+        experts_host: work.experts_host(kind),
         feed_forward: kind.mlp,
     }
 }
@@ -258,13 +261,18 @@ impl LayerWork {
         repeated.memory += self.memory * again.memory;
         // A third of the launches are made again.
         let launches = 1.0 + again.layer / 3.0;
+        // In a forward the wait for the counts of tokens keeps the host from running ahead: it launches experts while they run, and what
+        // launching takes longer than computing is waited for in this layer, whatever is computed elsewhere. A backward knows them.
+        let forwards = 1.0 + again.layer.max(again.moe);
+        let busy = mlp.forward.total();
+        let waits = forwards * (overlap(self.experts_host / 3.0, busy) - busy);
         LayerTime {
             forward: whole,
             backward: mixer.backward + mlp.backward + repeated,
             weights: mixer.weights + mlp.weights,
             again: repeated,
-            host: launches * self.host[0],
-            gaps: launches * self.host[1],
+            host: launches * self.host[0] + self.experts_host * 2.0 / 3.0,
+            gaps: launches * self.host[1] + waits,
         }
     }
 }
@@ -444,7 +452,7 @@ impl Work<'_> {
         (both, beside)
     }
 
-    /// Seconds of the host to launch a layer, and of the GPU between its kernels.
+    /// Seconds of the host to launch a layer ahead of the GPU, and of the GPU between its kernels.
     fn host(&self, kind: &KindShape) -> [f64; 2] {
         let machine = self.machine;
         let [mut seconds, mut gaps] = [0.0; 2];
@@ -452,16 +460,33 @@ impl Work<'_> {
             let layer = machine.of(Role::HostLayer);
             let further = machine.of(Role::HostTp) + machine.of(Role::HostStalled);
             seconds += layer + further * (self.split.tp - 1.0);
+            if self.manner.unfused && !fits_softmax(self.split, &kind.mixer) {
+                seconds += machine.of(Role::HostSoftmax);
+            }
             gaps += machine.of(Role::KernelGap) * layer;
         }
         if let MlpShape::Experts { experts, .. } = kind.mlp {
-            // Grouped layers quantize and multiply expert by expert.
+            // Between the kernels of one expert and the next.
             let held = (experts / self.split.ep).max(1.0);
-            let layer = machine.of(Role::HostMoe) + held * machine.of(Role::HostExpert);
-            seconds += layer;
-            gaps += machine.of(Role::ExpertGap) * layer;
+            gaps += machine.of(Role::KernelGap) * held * machine.of(Role::HostExpert);
+        }
+        if machine.same_thread {
+            seconds += self.launch_experts(kind);
         }
         [seconds, gaps]
+    }
+
+    /// The same of experts, where the host can't run ahead; nothing where it computes itself.
+    fn experts_host(&self, kind: &KindShape) -> f64 {
+        if self.machine.same_thread { 0.0 } else { self.launch_experts(kind) }
+    }
+
+    /// Seconds of the host to launch experts, forward and backward.
+    fn launch_experts(&self, kind: &KindShape) -> f64 {
+        let MlpShape::Experts { experts, .. } = kind.mlp else { return 0.0 };
+        // Grouped layers quantize and multiply expert by expert.
+        let held = (experts / self.split.ep).max(1.0);
+        self.machine.of(Role::HostMoe) + held * self.machine.of(Role::HostExpert)
     }
 }
 

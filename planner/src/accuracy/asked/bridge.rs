@@ -103,6 +103,16 @@ fn plan_file(row: &Row) -> Result<Value, String> {
     Ok(file)
 }
 
+/// Whether a row prints an accumulation that its batch, micro batch and layout don't have.
+fn contradicts_its_batch(row: &Row) -> bool {
+    let printed = || {
+        let ranks = row.size("tp") * row.size("pp") * row.size("cp");
+        let samples = row.number("ga")? * row.number("mbs")? * (row.number("gpus")? / ranks);
+        Some(samples != row.number("gbs")?)
+    };
+    printed().unwrap_or(false)
+}
+
 /// A row of the performance tables; none where it prints no tokens per second.
 pub(super) fn performance(row: &Row, _: &Value) -> Option<Asked> {
     let tokens = row.real("tokens_per_s_per_gpu")?;
@@ -113,6 +123,8 @@ pub(super) fn performance(row: &Row, _: &Value) -> Option<Asked> {
         .labelled(format!("{} {} {}", row.id(), row.text("model"), row.text("gpu")));
     if row.text("id") == "mbridge-166" {
         asked.excluded = Some("a pipeline of 4 without its bubble: the number of chunks is not printed");
+    } else if contradicts_its_batch(row) {
+        asked.excluded = Some("its batch is not micro batch x accumulation x data parallel");
     } else if too_large {
         asked.excluded = Some("parameters and gradients don't fit the printed layout");
     }
