@@ -57,7 +57,7 @@ enum Command {
     Accuracy(measure::Accuracy),
     /// Fit the time model's constants to published measurements
     Fit(measure::Fit),
-    /// Record what planner answers for 2,000 plans, and say how that differs from another record
+    /// Compare what planner answers for 2,000 plans with what is recorded of it
     Answers(measure::Answers),
     /// Time the core (criterion)
     Bench,

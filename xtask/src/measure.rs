@@ -42,32 +42,23 @@ pub fn accuracy(place: &Place, arguments: &Accuracy) -> Result<ExitCode> {
 /// Options of `cargo xtask answers`.
 #[derive(clap::Args)]
 pub struct Answers {
-    /// Where the record goes: a line for each plan
+    /// Write a record in full, a line for each plan, instead of comparing with the committed digests
     #[arg(long)]
-    into: std::path::PathBuf,
-    /// A record made before, by this command on other sources
-    #[arg(long)]
+    into: Option<std::path::PathBuf>,
+    /// A record made before, by this command on other sources, to compare with
+    #[arg(long, requires = "into")]
     against: Option<std::path::PathBuf>,
 }
 
-/// Records what planner answers for many plans; fails when it differs from a record made before.
+/// Compares what planner answers for many plans with its digests or with a record made before; fails when it differs.
 pub fn answers(place: &Place, arguments: &Answers) -> Result<ExitCode> {
     let mut cargo = build::cargo(place, Target::Native);
-    cargo.args([
-        "run",
-        "--quiet",
-        "--release",
-        "--package",
-        "system-tests",
-        "--bin",
-        "answers",
-        "--",
-        "--into",
-    ]);
+    cargo.args(["run", "--quiet", "--release", "--package", "system-tests", "--bin", "answers", "--"]);
     // The program runs in the checkout; a path that was meant from elsewhere still holds.
-    cargo.arg(std::path::absolute(&arguments.into)?);
-    if let Some(before) = &arguments.against {
-        cargo.arg("--against").arg(std::path::absolute(before)?);
+    for (option, path) in [("--into", &arguments.into), ("--against", &arguments.against)] {
+        if let Some(path) = path {
+            cargo.arg(option).arg(std::path::absolute(path)?);
+        }
     }
     process::run(&mut cargo)?;
     Ok(ExitCode::SUCCESS)
