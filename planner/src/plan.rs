@@ -46,11 +46,12 @@ use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
 use crate::model::{self, Architecture};
 use crate::nonuniform::{self, Nonuniform, RankRole, nonuniform_groups};
+use crate::runtime::Runtime;
+use crate::settings::{Dispatcher, LrSchedule};
 use crate::shard::{self, RankShards};
 use crate::time;
 use crate::wire::{
-    Answer, DataFile, Dispatcher, FrameworkAnswer, GroupSizes, LrSchedule, ParameterCounts, PlanFile,
-    Runtime, TimeAnswer, VERSION, Verdict,
+    Answer, DataFile, FrameworkAnswer, GroupSizes, ParameterCounts, PlanFile, TimeAnswer, VERSION, Verdict,
 };
 
 /// Learning rate where a plan says none.

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 use crate::finding::{Finding, has_error};
 use crate::model::{Architecture, Attention, LayerKind, Moe, fold};
 use crate::plan::Plan;
-use crate::wire::{
-    CheckpointFile, DataFile, DocumentsFile, EvaluationFile, ModelFile, PlanFile, Precision, Runtime,
-};
+use crate::runtime::Runtime;
+use crate::settings::Precision;
+use crate::wire::{CheckpointFile, DataFile, DocumentsFile, EvaluationFile, ModelFile, PlanFile};
 
 /// Widths of a twin at most. Large enough that what a formula counts outweighs a few bytes a token that it does not,
 /// small enough for seconds a step on two cores.

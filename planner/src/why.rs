@@ -5,10 +5,11 @@ use serde::Serialize;
 use crate::memory::{RESERVED_OVER_ALLOCATED, interval_in_words, live_chunks};
 use crate::model;
 use crate::plan::{Plan, estimate};
+use crate::runtime::Runtime;
 use crate::shard::stage_families;
 use crate::time;
 use crate::units::{Bytes, thousands};
-use crate::wire::{PlanFile, RankClass, Runtime};
+use crate::wire::{PlanFile, RankClass};
 
 /// The origin of one number.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use planner::Plan;
 use planner::frameworks::{Table, architecture, automodel, bridge, megatron_lm};
 use planner::import::{Arguments, Job};
-use planner::wire::{PlanFile, Runtime};
+use planner::runtime::Runtime;
+use planner::wire::PlanFile;
 use serde_json::{Value, json};
 
 /// A field's value at a path.

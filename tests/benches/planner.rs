@@ -1,11 +1,13 @@
 //! Speed of planner's core: `cargo xtask bench`.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use planner::cluster::FailedGpu;
 use planner::nonuniform::{Against, Boost, DRAWS, MOST_POWER, RATE, SEED, sweep};
 use planner::schedule::Pipeline;
 use planner::search::{Partial, Request, Search};
+use planner::settings::Schedule;
 use planner::time::simulate::{ChunkSeconds, StageCosts, simulate};
-use planner::wire::{FailedGpu, PlanFile, Schedule};
+use planner::wire::PlanFile;
 use planner::{Plan, estimate, parse_plan};
 
 fn plan(preset: &str, nodes: u64, layout: &str) -> (PlanFile, Plan) {

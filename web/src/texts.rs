@@ -3,7 +3,8 @@
 pub mod protocol;
 
 use planner::diagnose::Answer;
-use planner::wire::{PlanFile, read_json};
+use planner::json::read_json;
+use planner::wire::PlanFile;
 use wasm_bindgen::prelude::*;
 
 use crate::browser;

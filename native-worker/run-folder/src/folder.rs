@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use planner::Plan;
 use planner::run::LogWriter;
-use planner::wire::{PlanFile, RunInfo, Runtime};
+use planner::runtime::Runtime;
+use planner::wire::{PlanFile, RunInfo};
 
 use crate::own;
 

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use planner::import::{self, Job};
 use planner::plan::{with_usual_framework, with_words};
+use planner::runtime::Runtime;
 use planner::search::{Choice, Search, SearchAnswer};
-use planner::wire::{Choose, Chosen, PlanFile, Runtime};
+use planner::wire::{Choose, Chosen, PlanFile};
 use serde_json::{Value, json};
 
 use super::numbers::size;

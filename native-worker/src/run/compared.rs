@@ -2,7 +2,8 @@
 
 use planner::calibration::StepBeside;
 use planner::finding::Severity;
-use planner::wire::{PlanFile, Runtime, Verdict};
+use planner::runtime::Runtime;
+use planner::wire::{PlanFile, Verdict};
 use planner::{Finding, Plan};
 use serde::Serialize;
 

@@ -28,7 +28,7 @@ fn a_run_that_completes_leaves_a_whole_record() {
 
     let folder = shop.run_folder();
     let plan = std::fs::read_to_string(folder.join("plan.json")).expect("a plan");
-    assert_eq!(planner::parse_plan(&plan).expect("a plan").runtime, Some(planner::wire::Runtime::Native));
+    assert_eq!(planner::parse_plan(&plan).expect("a plan").runtime, Some(planner::runtime::Runtime::Native));
     let info: RunInfo =
         serde_json::from_str(&std::fs::read_to_string(folder.join("run.json")).expect("read")).expect("info");
     assert_eq!((info.world_size, info.name.as_str()), (4, "tiny"));

@@ -5,8 +5,10 @@ use serde_json::Value;
 use super::splits;
 use super::{Ladder, Step};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::Granularity;
 use crate::shard::Reshard;
-use crate::wire::{Granularity, PlanFile, Runtime};
+use crate::wire::PlanFile;
 
 /// Everything worth trying, from the smallest step to the largest.
 pub(super) fn ladders(plan: &Plan) -> Vec<Ladder> {

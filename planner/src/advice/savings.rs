@@ -4,7 +4,9 @@ use super::settings;
 use super::splits;
 use super::{Ladder, Step};
 use crate::plan::{OFFLOAD_MODULES, Plan, RECOMPUTE_MODULES};
-use crate::wire::{Granularity, PlanFile, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::Granularity;
+use crate::wire::PlanFile;
 
 /// Modules that cost little to recompute: no large GEMM.
 const CHEAP: &[&str] = &["core_attn", "layernorm", "moe_act", "mla_up_proj", "gdn_norm_out", "mhc"];

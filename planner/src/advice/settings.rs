@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::{Ladder, Step};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Implementation};
 use crate::shard::Strategy;
 use crate::units::Dtype;
-use crate::wire::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Implementation, PlanFile, Runtime,
-};
+use crate::wire::PlanFile;
 
 /// Those of a plan that are set otherwise.
 pub(super) fn ladders(plan: &Plan) -> Vec<Ladder> {

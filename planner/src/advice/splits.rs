@@ -3,7 +3,9 @@
 use super::{Ladder, Step};
 use crate::layout::Choice;
 use crate::plan::Plan;
-use crate::wire::{PlanFile, Runtime, Schedule};
+use crate::runtime::Runtime;
+use crate::settings::Schedule;
+use crate::wire::PlanFile;
 
 /// Factors by which an axis may grow or shrink.
 const FACTORS: [u64; 4] = [2, 4, 8, 16];

@@ -3,9 +3,10 @@
 use super::runs;
 use crate::finding::Severity;
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::search::{Group, Margin, Room};
 use crate::time;
-use crate::wire::{Advice, MemoryAnswer, PlanFile, RankClass, Runtime, StepCost, TimeAnswer, Verdict};
+use crate::wire::{Advice, MemoryAnswer, PlanFile, RankClass, StepCost, TimeAnswer, Verdict};
 
 /// Share of a step from which a longer part is worth a word.
 const WORTH_SAYING: f64 = 0.001;

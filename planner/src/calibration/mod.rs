@@ -16,10 +16,9 @@ pub use remark::StepBeside;
 use crate::finding::Finding;
 use crate::order;
 use crate::plan::{Plan, clip};
+use crate::settings::Precision;
 use crate::time::{PARTS, Setup, default_profile, rounded, setup};
-use crate::wire::{
-    Calibration, CalibrationFile, CalibrationFit, CalibrationPoint, PlanFile, Precision, VERSION,
-};
+use crate::wire::{Calibration, CalibrationFile, CalibrationFit, CalibrationPoint, PlanFile, VERSION};
 use fit::{Case, fit};
 
 /// Most measured layouts of a calibration.
@@ -90,7 +89,7 @@ pub fn parse(text: &str) -> Result<CalibrationFile, Box<Finding>> {
             text.len()
         )));
     }
-    let file: CalibrationFile = crate::wire::read_json(text).map_err(|error| {
+    let file: CalibrationFile = crate::json::read_json(text).map_err(|error| {
         wrong(format!("this is not a calibration profile: {error}; `shardplan calibrate` writes one"))
     })?;
     if file.version != VERSION {

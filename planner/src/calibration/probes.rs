@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use crate::wire::{PlanFile, read_value};
+use crate::json::read_value;
+use crate::wire::PlanFile;
 
 /// A plan to run for a calibration.
 #[derive(Debug, Clone, PartialEq)]

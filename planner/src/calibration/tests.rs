@@ -2,8 +2,9 @@ use serde_json::json;
 
 use super::{Measured, as_it_ran, calibrate, mean_seconds, parse, probes, typical_seconds, unseen};
 use crate::plan::{Plan, estimate};
+use crate::settings::Precision;
 use crate::time::PARTS;
-use crate::wire::{Calibration, PlanFile, Precision};
+use crate::wire::{Calibration, PlanFile};
 
 /// Factors of a machine that is none.
 const MADE_UP: [f64; PARTS.len()] = [7.0, 0.8, 1.3, 0.5, 0.9, 0.6, 1.4, 0.8, 1.2, 1.1, 1.5, 8.0, 0.4];

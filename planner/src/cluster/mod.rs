@@ -1,16 +1,16 @@
 //! What it is trained on: GPUs, nodes, links.
 
 mod alias;
+mod failed;
 mod generation;
 mod gpu;
 mod node_list;
 
 pub use alias::{Meant, meant_gpu};
+pub use failed::FailedGpu;
 pub use generation::Generation;
 pub use gpu::{Gpu, Speeds, gpu, gpus};
 pub use node_list::{MAX_NODES, NodeListError, first_node, node_names};
-
-use crate::wire::FailedGpu;
 
 /// A cluster of equal nodes.
 #[derive(Debug, Clone, PartialEq)]

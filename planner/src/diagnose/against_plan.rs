@@ -6,9 +6,10 @@ use super::oom::OutOfMemory;
 use crate::layout::coordinates;
 use crate::memory;
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::search::Margin;
 use crate::units::Bytes;
-use crate::wire::{Advice, MemoryAnswer, RankClass, Runtime};
+use crate::wire::{Advice, MemoryAnswer, RankClass};
 
 /// Changes that are told.
 const MOST_ADVICE: usize = 4;

@@ -1,8 +1,8 @@
 //! What a framework's recipe for a model, GPU, count and precision sets: facts that a plan which names the framework gets
 //! where it says nothing itself.
 
+use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 use crate::units::Dtype;
-use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 
 /// What is looked up: never a layout, and no date.
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::{Effect, Holds, Kind, Table, automodel, bridge, megatron_lm, torchtitan};
 use crate::plan::Framework;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// What an option takes, in words.
 fn takes(kind: &Kind) -> String {

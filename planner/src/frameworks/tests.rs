@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Table, at, automodel, bridge, megatron_lm, torchtitan};
 use crate::plan::{Framework, Plan, parse_plan};
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Paths of all fields of filled plans of a runtime; sections that are one value are leaves.
 fn paths(runtime: Runtime) -> Vec<String> {

@@ -55,7 +55,7 @@ pub fn read_value<T: DeserializeOwned>(value: Value) -> Result<T, Located> {
 ///
 /// # Errors
 /// The first thing that can't be read, and where.
-pub(super) fn read<T>(
+pub(crate) fn read<T>(
     value: Value,
     read: impl for<'a> FnOnce(Reader<'a>) -> Result<T, Error>,
 ) -> Result<T, Located> {
@@ -84,7 +84,7 @@ impl fmt::Display for Place<'_> {
 }
 
 /// A value, its place, and where the place of an error is kept.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     value: Value,
     place: Place<'a>,
     /// The place of the first error, which is the innermost.

@@ -35,7 +35,7 @@ macro_rules! tagged {
 
             impl<'de> serde::Deserialize<'de> for $name {
                 fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
-                    $crate::wire::tagged::read(deserializer, $tag, |tagged| Words::deserialize(tagged))
+                    $crate::json::tagged::read(deserializer, $tag, |tagged| Words::deserialize(tagged))
                 }
             }
         };

@@ -4,7 +4,8 @@ use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
-use crate::wire::{GoingOn, Runtime};
+use crate::runtime::Runtime;
+use crate::wire::GoingOn;
 
 impl Writer<'_> {
     /// What can be said of the site.

@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::options::{Body, ScriptOptions, Task};
 use super::site::Site;
 use crate::finding::{Finding, has_error};
+use crate::json::indented;
 use crate::plan::Plan;
-use crate::wire::{PlanFile, indented};
+use crate::wire::PlanFile;
 
 /// The files that the command reads and writes.
 const PLAN: &str = "plan.json";

@@ -2,7 +2,7 @@
 
 use super::options::Mode;
 use super::writer::Writer;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 type Variables = Vec<(&'static str, &'static str)>;
 

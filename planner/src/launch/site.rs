@@ -141,7 +141,7 @@ impl Site {
                 _ => {}
             }
         }
-        crate::wire::read_value(Value::Object(fields)).unwrap_or_default()
+        crate::json::read_value(Value::Object(fields)).unwrap_or_default()
     }
 }
 

@@ -12,8 +12,8 @@ use crate::model::{
     QkNorm, Routing, Score, Scores,
 };
 use crate::plan::{MoeTraining, Optimizer, Plan, Training};
+use crate::settings::{Granularity, OptimizerKind};
 use crate::units::Dtype;
-use crate::wire::{Granularity, OptimizerKind};
 
 /// What keeps `shardplan-rank` from executing this plan; empty when it can. The page asks before it offers to run,
 /// the rank before it allocates.

@@ -9,7 +9,8 @@ use super::rules::broken;
 use super::validity::Shape;
 use super::{Split, Splitter};
 use crate::plan::Plan;
-use crate::wire::{PlanFile, Schedule};
+use crate::settings::Schedule;
+use crate::wire::PlanFile;
 
 /// The axis sizes of one valid layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

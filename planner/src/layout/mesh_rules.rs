@@ -6,8 +6,8 @@ use super::validity::Shape;
 use crate::finding::divisors;
 use crate::model::{Attention, MixerRef};
 use crate::plan::Product;
+use crate::runtime::Runtime;
 use crate::shard::{Reshard, Strategy, TpPlanSource};
-use crate::wire::Runtime;
 
 const REPLICATE_RULE: &str =
     "dp is a multiple of dp_replicate, which is below dp unless it is 1 (NeMo Automodel)";

@@ -123,8 +123,8 @@ pub use string::{mtp_of_layout_string, parse_layout_string};
 pub(crate) use validity::first_broken_alone;
 pub use validity::{Shape, check, valid_values};
 
+use crate::settings::{CpKind, Schedule};
 use crate::shard::{FsdpSettings, TpPlanSource};
-use crate::wire::{CpKind, Schedule};
 
 /// Axis sizes and how they are laid out. Sizes are at least 1 and consistent with the world once `check` has
 /// nothing against them.

@@ -8,7 +8,8 @@ use super::validity::Shape;
 use super::{Axis, Layout, layers_of_stage};
 use crate::model::Mlp;
 use crate::plan::rules;
-use crate::wire::{Runtime, Schedule};
+use crate::runtime::Runtime;
+use crate::settings::Schedule;
 
 /// One broken rule.
 pub(super) struct Violation {

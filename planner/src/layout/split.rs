@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{Chunk, Layout, parse_layout_string, stage_layers};
 use crate::model::Architecture;
 use crate::plan::Framework;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Who splits a model that does not divide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

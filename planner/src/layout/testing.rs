@@ -1,7 +1,7 @@
 //! Layouts for tests, without a plan around them.
 
 use super::{Layout, parse_order};
-use crate::wire::{CpKind, Schedule};
+use crate::settings::{CpKind, Schedule};
 
 /// A layout of the axes that decide groups, in this order.
 pub(crate) fn layout(tp: u64, cp: u64, pp: u64, ep: u64, etp: u64, world: u64, order: &str) -> Layout {

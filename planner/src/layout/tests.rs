@@ -5,8 +5,9 @@ use serde_json::json;
 
 use super::{GroupKind, coordinates};
 use crate::plan::{Plan, estimate, parse_plan};
+use crate::runtime::Runtime;
 use crate::shard::STRATEGIES;
-use crate::wire::{PlanFile, Runtime};
+use crate::wire::PlanFile;
 
 fn file(preset: &str, world: u64, sizes: [u64; 6], order: &str) -> PlanFile {
     let [tp, cp, pp, vpp, ep, etp] = sizes;
@@ -129,7 +130,7 @@ proptest! {
         file.cluster.gpus_per_node = Some(gpus);
         file.training.seq_len = Some(seq);
         file.layout.dp_replicate = Some(replicate);
-        file.runtime = Some([Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp, Runtime::Native][runtime]);
+        file.runtime = Some(Runtime::ALL[runtime]);
         let answer = estimate(&file);
         prop_assert!(answer.memory.is_some() || crate::finding::has_error(&answer.findings));
     }

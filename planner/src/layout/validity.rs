@@ -11,7 +11,9 @@ use crate::cluster::Gpu;
 use crate::finding::{Finding, divisors, has_error, nearest_values};
 use crate::model::Architecture;
 use crate::plan::{Plan, Software, Training, rules};
-use crate::wire::{CpKind, PlanFile, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::CpKind;
+use crate::wire::PlanFile;
 
 /// What the rules look at. Small and cheap to change, so that nearest values are found by trying.
 #[derive(Debug, Clone)]

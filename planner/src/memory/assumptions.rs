@@ -6,7 +6,8 @@ use crate::cluster::Generation;
 use crate::finding::Finding;
 use crate::model::LayerKind;
 use crate::plan::Plan;
-use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{AttentionBackend, Granularity, Implementation};
 
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;

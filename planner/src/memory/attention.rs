@@ -1,7 +1,7 @@
 //! Attention: queries, keys, values, and what the kernel keeps of the scores.
 
 use crate::model::{Attention, QkNorm};
-use crate::wire::CpKind;
+use crate::settings::CpKind;
 
 use super::native;
 use super::parts::{LayerBytes, Part};

@@ -1,7 +1,7 @@
 //! Output layer and loss, on the stage that has them.
 
+use crate::settings::CrossEntropy;
 use crate::shard::padded_vocabulary;
-use crate::wire::CrossEntropy;
 
 use super::native;
 use super::parts::{Part, Saved};

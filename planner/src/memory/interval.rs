@@ -2,7 +2,8 @@
 
 use crate::model::{Balance, MixerRef};
 use crate::plan::Plan;
-use crate::wire::{RankClass, Runtime, Verdict};
+use crate::runtime::Runtime;
+use crate::wire::{RankClass, Verdict};
 
 use super::outside::on_gpu;
 use super::{MOST, clamp};

@@ -9,10 +9,11 @@
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::LayerKind;
 use crate::plan::{Plan, Training};
+use crate::runtime::Runtime;
 use crate::schedule::{self, Pipeline};
+use crate::settings::{Granularity, OptimizerKind};
 use crate::shard::megatron::{self, Blocks, Slot, recipe_layers};
 use crate::shard::{Block, StageElements, counted_blocks_of};
-use crate::wire::{Granularity, OptimizerKind, Runtime};
 
 use super::head::head;
 pub use super::interval::Upper;

@@ -1,7 +1,7 @@
 //! One layer of a kind: its norms, what mixes tokens, its feed-forward part.
 
 use crate::model::{Attention, Branches, LayerKind, MixerRef, Mlp};
-use crate::wire::Implementation;
+use crate::settings::Implementation;
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::setting::Setting;

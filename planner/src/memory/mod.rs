@@ -54,9 +54,10 @@ pub use state::{Held, Static};
 
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::{self, Holders, Strategy, holders, megatron};
 use crate::units::Wide;
-use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass, Runtime};
+use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass};
 
 /// Largest byte count of an answer: sums stay far from overflow, and no machine comes near.
 const MOST: u64 = 1 << 60;

@@ -5,8 +5,8 @@ use super::native;
 use super::parts::{LayerBytes, Part};
 use super::setting::Setting;
 use super::unsplit;
+use crate::settings::Dispatcher;
 use crate::units::Wide;
-use crate::wire::Dispatcher;
 
 /// Temporaries in fp32 of the backward of the product with the tokens' weights, without the fused kernel.
 const PRODUCT_TEMPORARIES: Wide = Wide::of(3);

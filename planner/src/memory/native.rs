@@ -6,7 +6,7 @@
 
 use crate::model::{Activation, QkNorm};
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 use super::setting::Setting;
 use crate::units::Wide;

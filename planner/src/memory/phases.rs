@@ -1,7 +1,7 @@
 //! The phases of a step, and what is alive in each beside weights, gradients and optimizer state.
 
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 use super::parts::Saved;
 use super::stage::{Activations, Terms};

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::layout::Chunk;
-use crate::wire::Granularity;
+use crate::settings::Granularity;
 
 use super::parts::{LayerBytes, Part, Saved};
 use super::stage::Terms;

@@ -6,7 +6,8 @@
 
 use crate::cluster::Generation;
 use crate::plan::Plan;
-use crate::wire::{AttentionBackend, Granularity, Implementation, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{AttentionBackend, Granularity, Implementation};
 
 use super::low_precision::Widths;
 use crate::units::Wide;

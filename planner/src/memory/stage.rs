@@ -5,10 +5,11 @@ use std::ops::Range;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::schedule::{self, ChunkBytes, Pipeline};
+use crate::settings::CudaGraphs;
 use crate::shard::StageElements;
 use crate::shard::megatron::{Blocks, recipe_layers};
-use crate::wire::{CudaGraphs, Runtime};
 
 use super::attention::head_norms;
 use super::head::{HeadBytes, head};

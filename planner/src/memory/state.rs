@@ -1,11 +1,12 @@
 //! What a rank holds from step to step: the sums of its buffers, and what Megatron-Core holds beside.
 
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::{Dispatcher, Implementation, OptimizerKind};
 use crate::shard::low_precision::{keeps_quantised, quantised_bytes};
 use crate::shard::megatron::copies_gradients;
 use crate::shard::{BufferShard, StageElements, StateShard};
 use crate::units::Dtype;
-use crate::wire::{Dispatcher, Implementation, OptimizerKind, Runtime};
 
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;

@@ -2,7 +2,7 @@
 
 use crate::cluster::Generation;
 use crate::plan::Plan;
-use crate::wire::Implementation;
+use crate::settings::Implementation;
 
 use super::outside::on_gpu;
 

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Architecture;
-use crate::wire::{ClusterFile, TrainingFile, read_json};
+use crate::json::read_json;
+use crate::wire::{ClusterFile, TrainingFile};
 
 /// A model of the catalogue.
 #[derive(Debug, Clone, Deserialize)]

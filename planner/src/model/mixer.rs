@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Scores;
-use crate::wire::tagged::tagged;
+use crate::json::tagged::tagged;
 
 tagged! {
     tag = "kind", serde(rename_all = "snake_case", deny_unknown_fields);

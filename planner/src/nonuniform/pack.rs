@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::Refusal;
 use crate::cluster::Cluster;
+use crate::cluster::FailedGpu;
 use crate::layout::{Layout, coordinates};
-use crate::wire::FailedGpu;
 
 /// A tensor-parallel group by replica, context-parallel slice and stage.
 pub type Domain = (u64, u64, u64);

@@ -12,11 +12,13 @@ use super::{
     Boost, MOST_POWER, RankRole, Refusal, Sharded, Shrunk, Study, allowed_degrees, check_degree,
     degree_limits, losses,
 };
+use crate::cluster::FailedGpu;
 use crate::finding::Finding;
 use crate::layout::{coordinates, first_rank_of_stage, most_in_groups};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::Schedule;
 use crate::shard::padded_vocabulary;
-use crate::wire::{FailedGpu, Runtime, Schedule};
 
 const FIELD: &str = "cluster.failed";
 const RULE: &str = "nonuniform tensor parallelism (Megatron-LM #2149, #4585)";

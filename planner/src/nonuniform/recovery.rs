@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 
 use super::list;
 use super::pack::{failed_ranks, reduced_batch};
+use crate::cluster::FailedGpu;
 use crate::finding::Severity;
 use crate::layout::executor_limits;
 use crate::plan::Plan;
-use crate::wire::{FailedGpu, OnFailure, PlanFile};
+use crate::wire::{OnFailure, PlanFile};
 
 /// Plans that are tried at most; the first is nearly always one.
 const MOST_TRIED: usize = 256;

@@ -4,8 +4,9 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::{Recovery, Seat, Standing};
+use crate::cluster::FailedGpu;
 use crate::plan::{Plan, parse_plan};
-use crate::wire::{FailedGpu, OnFailure};
+use crate::wire::OnFailure;
 
 struct Case {
     nodes: u64,

@@ -21,10 +21,10 @@ use crate::layout::{
     parse_layout_string, parse_order,
 };
 use crate::model::{Architecture, Attention, Balance, MixerRef};
+use crate::runtime::Runtime;
+use crate::settings::{CpKind, LrSchedule, Schedule};
 use crate::units::Dtype;
-use crate::wire::{
-    CpKind, DataFile, FrameworkAnswer, LayoutFile, LrSchedule, PlanFile, Runtime, Schedule, TrainingFile,
-};
+use crate::wire::{DataFile, FrameworkAnswer, LayoutFile, PlanFile, TrainingFile};
 
 /// Largest batch, sequence and step counts.
 pub(super) const MAX_COUNT: u64 = 1 << 32;

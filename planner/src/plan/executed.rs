@@ -1,10 +1,12 @@
 //! What the worker executes of a plan: the plan itself where it knows its runtime, else the same layout by its own rules.
 
 use super::{Plan, framework, recipe};
+use crate::runtime::Runtime;
+use crate::settings::OptimizerKind;
 use crate::shard::fsdp::{check_carried_out, computed_with};
 use crate::shard::{Reshard, check_units, is_wrapped};
 use crate::units::Dtype;
-use crate::wire::{OptimizerKind, PlanFile, Runtime};
+use crate::wire::PlanFile;
 
 impl Plan {
     /// The plan that the worker executes: this one where it knows its runtime, else the same layout with runtime native.

@@ -5,7 +5,8 @@ use super::clip;
 use crate::cluster::{Generation, Gpu, gpu};
 use crate::finding::{Finding, nearest_names};
 use crate::frameworks::bridge::releases::number as release_number;
-use crate::wire::{PlanFile, Runtime};
+use crate::runtime::Runtime;
+use crate::wire::PlanFile;
 
 /// A framework at a version whose names of options are known. Of each framework the newest release stands first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,10 +6,12 @@ use super::clip;
 use super::defaults::Filler;
 use super::training_defaults::WHOLE;
 use crate::finding::{Finding, nearest_names};
+use crate::runtime::Runtime;
+use crate::settings::Precision;
 use crate::shard::tp_plan::Style;
 use crate::shard::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
 use crate::units::Dtype;
-use crate::wire::{FsdpFile, LayoutFile, Precision, Runtime, TrainingFile};
+use crate::wire::{FsdpFile, LayoutFile, TrainingFile};
 
 /// Most entries of a tensor-parallel plan in a plan file.
 const MAX_PLAN_ENTRIES: usize = 4096;

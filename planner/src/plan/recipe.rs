@@ -9,11 +9,10 @@ use crate::cluster::{Cluster, Generation};
 use crate::frameworks::bridge::releases;
 use crate::frameworks::recipe::{Among, Recipe, Recomputed, Wanted};
 use crate::model::Architecture;
+use crate::runtime::Runtime;
+use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, Precision};
 use crate::units::Dtype;
-use crate::wire::{
-    CrossEntropy, CudaGraphs, Dispatcher, FrameworkAnswer, FsdpFile, Granularity, PlanFile, Precision,
-    Runtime, TrainingFile,
-};
+use crate::wire::{FrameworkAnswer, FsdpFile, PlanFile, TrainingFile};
 
 /// What a recipe sets where the layout leaves room for it, however the layout turns out: the framework itself leaves it off
 /// elsewhere. A plan's own settings show what became of it.
@@ -334,7 +333,7 @@ fn put_recompute(file: &mut TrainingFile, recipe: &Recipe) -> bool {
 /// weights beside a precision-aware optimizer (`training/mixed_precision.py`).
 fn put_optimizer(file: &mut TrainingFile, recipe: &Recipe) -> bool {
     let optimizer = &mut file.optimizer;
-    let adam = matches!(optimizer.kind, None | Some(crate::wire::OptimizerKind::Adam));
+    let adam = matches!(optimizer.kind, None | Some(crate::settings::OptimizerKind::Adam));
     let own = optimizer.exp_avg_dtype.is_some()
         || optimizer.exp_avg_sq_dtype.is_some()
         || optimizer.master_dtype.is_some();
@@ -357,9 +356,11 @@ mod tests {
     use serde_json::{Value, json};
 
     use crate::plan::{Plan, estimate, parse_plan};
+    use crate::runtime::Runtime;
     use crate::search::{Request, Search};
+    use crate::settings::{CudaGraphs, Granularity};
     use crate::time::{constants::table, setup};
-    use crate::wire::{Answer, CudaGraphs, Granularity, PlanFile, Runtime};
+    use crate::wire::{Answer, PlanFile};
     use crate::{Finding, Severity};
 
     /// A plan of Megatron Bridge.

@@ -4,10 +4,11 @@ use serde_json::Value;
 
 use super::{Plan, Product};
 use crate::finding::Finding;
-use crate::units::LowPrecision;
-use crate::wire::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation, Runtime,
+use crate::runtime::Runtime;
+use crate::settings::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
 };
+use crate::units::LowPrecision;
 
 /// Remarks on the settings of a filled plan.
 pub(super) fn check(plan: &Plan) -> Vec<Finding> {

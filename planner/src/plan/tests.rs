@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::{Plan, estimate, parse_plan};
-use crate::wire::{Answer, PlanFile, Precision, Verdict};
+use crate::settings::Precision;
+use crate::wire::{Answer, PlanFile, Verdict};
 
 fn plan(value: &Value) -> PlanFile {
     parse_plan(&value.to_string()).unwrap()

@@ -1,11 +1,11 @@
 //! Training settings of a plan, every default filled.
 
 use super::{Framework, Named, Product, WherePossible};
-use crate::units::{Dtype, LowPrecision};
-use crate::wire::{
+use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
     OptimizerKind,
 };
+use crate::units::{Dtype, LowPrecision};
 
 /// Batch, precision, optimizer, recomputation, and how layers are computed.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,12 +5,16 @@ use super::training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Softw
 use super::{MAX_LAYERS, MAX_WORLD, Named, WherePossible, clip};
 use crate::finding::Finding;
 use crate::model::Architecture;
+use crate::runtime::Runtime;
+use crate::settings::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    OptimizerKind, Precision,
+};
 use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    LossScaleFile, MoeFile, OffloadFile, OptimizerFile, OptimizerKind, OverlapFile, Precision, RecomputeFile,
-    Runtime, SoftwareFile, TrainingFile,
+    LossScaleFile, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile, SoftwareFile,
+    TrainingFile,
 };
 
 /// Types of whole values: what a GEMM computes and gradients are summed in.

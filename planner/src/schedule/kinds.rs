@@ -4,7 +4,7 @@
 use super::lists::{gpipe, interleaved, interleaved_warmup, one_f_one_b, zb_h1, zbv};
 use super::live::peak_live;
 use super::{Action, Pipeline};
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 /// How many model chunks a stage has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,10 +181,6 @@ impl Kind {
 }
 
 impl Schedule {
-    /// All of them, in the order in which they are offered.
-    pub const ALL: [Schedule; 5] =
-        [Schedule::OneFOneB, Schedule::Interleaved, Schedule::Gpipe, Schedule::ZbH1, Schedule::Zbv];
-
     /// What it is.
     #[inline]
     pub const fn kind(self) -> &'static Kind {

@@ -22,7 +22,7 @@ pub use transfers::{Payload, Step, Transfer, forward_steps, steps};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 /// What a schedule is made from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,8 +4,10 @@ use super::request::{Axes, Axis, Bounds, Recompute};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::nearest_names;
+use crate::json::read_value;
 use crate::plan::{RECOMPUTE_MODULES, clip};
-use crate::wire::{Precision, Runtime, Schedule, read_value};
+use crate::runtime::Runtime;
+use crate::settings::{Precision, Schedule};
 
 /// An axis that a plan file may leave open.
 #[derive(Debug, Clone, Copy)]
@@ -88,10 +90,7 @@ pub fn choices(name: &str) -> Vec<String> {
         "sp" | "distributed_optimizer" | "uneven_stages" => words(vec!["true", "false"]),
         "fsdp_strategy" => words(Sharding::ALL.iter().map(|one| one.name()).collect()),
         "precision" => words(Precision::ALL.iter().map(|one| one.name()).collect()),
-        "runtime" => {
-            let all = [Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp, Runtime::Native];
-            words(all.iter().map(|one| one.name()).collect())
-        }
+        "runtime" => words(Runtime::ALL.iter().map(|one| one.name()).collect()),
         "gpu" => words(gpus().iter().map(|gpu| gpu.id).collect()),
         _ => Vec::new(),
     }

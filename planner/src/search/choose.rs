@@ -13,7 +13,9 @@ use crate::finding::{Finding, has_error, nearest_names};
 use crate::layout::{Shape, first_broken_alone};
 use crate::order;
 use crate::plan::{Plan, Product, assumed_batch, clip, place_of};
-use crate::wire::{Choose, PlanFile, Precision, Runtime, Schedule};
+use crate::runtime::Runtime;
+use crate::settings::{Precision, Schedule};
+use crate::wire::{Choose, PlanFile};
 
 /// A plan file with open fields, and the search that chooses them.
 #[derive(Debug, Clone, PartialEq)]

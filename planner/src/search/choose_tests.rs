@@ -56,7 +56,7 @@ fn what_is_said_stays_and_what_is_not_open_is_the_default() {
         (plan.layout.cp, plan.layout.vpp, plan.training.micro_batch_size),
         (Some(1), Some(1), Some(1))
     );
-    assert_eq!(plan.training.recompute.granularity, Some(crate::wire::Granularity::None));
+    assert_eq!(plan.training.recompute.granularity, Some(crate::settings::Granularity::None));
     let fields: Vec<&str> = answer.chosen.iter().map(|one| one.field.as_str()).collect();
     assert_eq!(&fields[..2], ["layout.tp", "layout.pp"]);
 }
@@ -410,9 +410,9 @@ fn until_it_is_chosen_anew_a_plan_keeps_what_was_chosen() {
     // What is said now is said, and the rest stays.
     let mut pinned = earlier.clone();
     pinned.layout.cp = Some(2);
-    pinned.training.moe.dispatcher = Some(crate::wire::Dispatcher::AllGather);
+    pinned.training.moe.dispatcher = Some(crate::settings::Dispatcher::AllGather);
     let kept = with_earlier(&pinned, &earlier, &chosen);
-    assert_eq!(kept.training.moe.dispatcher, Some(crate::wire::Dispatcher::AllGather));
+    assert_eq!(kept.training.moe.dispatcher, Some(crate::settings::Dispatcher::AllGather));
     assert_eq!(kept.layout, crate::wire::LayoutFile { cp: Some(2), ..chosen.layout.clone() });
     let (kept, known) = (&kept.training, &chosen.training);
     assert_eq!((&kept.overlap, &kept.recompute), (&known.overlap, &known.recompute));

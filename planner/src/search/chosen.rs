@@ -92,7 +92,8 @@ impl Search {
         ];
         let corner = self.space.corners.first();
         let experts = corner.is_some_and(|corner| corner.plan.model.moe.is_some());
-        let fsdp = matches!(first.runtime, crate::wire::Runtime::Fsdp2 | crate::wire::Runtime::MegatronFsdp);
+        let fsdp =
+            matches!(first.runtime, crate::runtime::Runtime::Fsdp2 | crate::runtime::Runtime::MegatronFsdp);
         let means = |field: &str| match field {
             "layout.ep" | "layout.etp" => experts,
             "layout.dp_replicate" => fsdp,

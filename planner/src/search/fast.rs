@@ -13,11 +13,11 @@ use super::worker::{Grids, alike, seconds};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
 use crate::memory::kept::{self, Class, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
 use crate::plan::Plan;
+use crate::settings::Schedule;
 use crate::time::{
     self, Around, DataParallel, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works,
     step_of,
 };
-use crate::wire::Schedule;
 
 /// What depends on the rank grid, stages included.
 struct Grid {

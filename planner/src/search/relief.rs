@@ -13,9 +13,12 @@ use super::space::idle;
 use super::why::best_of;
 use crate::cluster::{Gpu, gpus};
 use crate::finding::{Finding, Severity};
+use crate::json::read_value;
 use crate::plan::{Plan, with_value};
+use crate::runtime::Runtime;
+use crate::settings::Granularity;
 use crate::units::{Bytes, Dtype};
-use crate::wire::{Granularity, PlanFile, Runtime, read_value};
+use crate::wire::PlanFile;
 
 /// Candidates that are looked at for one way out.
 const MOST_FOR_RELIEF: u64 = 100_000;

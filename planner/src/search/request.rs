@@ -8,7 +8,9 @@ use serde_json::Value;
 use super::room::Margin;
 use super::sharding::Sharding;
 use crate::plan::clip;
-use crate::wire::{Granularity, Objective, PlanFile, Precision, RecomputeFile, Runtime, Schedule, VERSION};
+use crate::runtime::Runtime;
+use crate::settings::{Granularity, Precision, Schedule};
+use crate::wire::{Objective, PlanFile, RecomputeFile, VERSION};
 
 /// A search request, version 1. Unknown fields are refused; what is absent is free or, where said, as in the plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

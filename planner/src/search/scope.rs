@@ -7,7 +7,7 @@ use super::Search;
 use super::answer::Pin;
 use super::request::{Axis, Recompute};
 use super::space::Corner;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Axes that are free, and what is held.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

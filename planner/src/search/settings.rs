@@ -9,7 +9,9 @@ use super::request::Recompute;
 use super::sharding::Sharding;
 use crate::finding::Finding;
 use crate::plan::with_value;
-use crate::wire::{PlanFile, Precision, Runtime, Schedule};
+use crate::runtime::Runtime;
+use crate::settings::{Precision, Schedule};
+use crate::wire::PlanFile;
 
 /// Everything that a search chose for one plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

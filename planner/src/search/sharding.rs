@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::finding::Finding;
+use crate::runtime::Runtime;
 use crate::shard::Strategy;
-use crate::wire::{FsdpFile, Runtime};
+use crate::wire::FsdpFile;
 
 /// How an FSDP runtime shards. Hybrid sharding is one of these with replicas (`dp_replicate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -14,8 +14,10 @@ use super::tally::Tally;
 use crate::finding::{Finding, divisors, has_error};
 use crate::layout::{Aspect, Layout, Shape, first_broken, first_broken_alone};
 use crate::plan::{Plan, RECOMPUTE_MODULES, Training};
+use crate::runtime::Runtime;
+use crate::settings::{Precision, Schedule};
 use crate::shard::TpPlanSource;
-use crate::wire::{Objective, PlanFile, Precision, Runtime, Schedule};
+use crate::wire::{Objective, PlanFile};
 
 /// Longest sequence times micro batch that a plan takes (the same bound as for plan files).
 const MOST_TOKENS: u64 = 1 << 32;

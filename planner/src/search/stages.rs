@@ -4,7 +4,7 @@ use crate::finding::divisors;
 use crate::layout::Split;
 use crate::plan::Plan;
 use crate::schedule::Chunks;
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 /// A pipeline, whatever the other axes are.
 #[derive(Debug, Clone, PartialEq)]

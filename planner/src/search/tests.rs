@@ -2,7 +2,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::plan::{estimate, parse_plan};
-use crate::wire::{PlanFile, Runtime, Schedule, Verdict};
+use crate::runtime::Runtime;
+use crate::settings::Schedule;
+use crate::wire::{PlanFile, Verdict};
 
 pub(super) fn file(preset: &str, runtime: &str, cluster: Value, training: Value) -> PlanFile {
     let file = json!({"version": 1, "model": {"preset": preset}, "runtime": runtime, "cluster": cluster,

@@ -8,12 +8,14 @@ use super::request::{Limits, Request};
 use super::settings::Settings;
 use super::{Search, Simulated};
 use crate::finding::{Severity, nearest_names};
+use crate::json::read_value;
 use crate::memory;
 use crate::model::Architecture;
 use crate::plan::{Plan, clip};
+use crate::settings::Schedule;
 use crate::time;
 use crate::units::Bytes;
-use crate::wire::{MemoryAnswer, Schedule, Verdict, read_value};
+use crate::wire::{MemoryAnswer, Verdict};
 
 /// Plans that are simulated to find the one that is compared, and candidates that are looked at.
 const SIMULATED: u64 = 16;
@@ -54,7 +56,7 @@ impl Settings {
                 .map_err(|_| format!("{name} must be a whole number, and it is `{}`", clip(value)))
         };
         let quoted = serde_json::Value::String(value.to_owned());
-        let unknown = |error: crate::wire::Located| format!("{name} can't be `{}`: {error}", clip(value));
+        let unknown = |error: crate::json::Located| format!("{name} can't be `{}`: {error}", clip(value));
         let flag = || match value {
             "true" | "on" | "yes" => Ok(true),
             "false" | "off" | "no" => Ok(false),

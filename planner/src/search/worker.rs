@@ -14,9 +14,9 @@ use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, Split, first_broken};
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
+use crate::runtime::Runtime;
 use crate::shard::{self, padded_vocabulary};
 use crate::time::{self, Around, DataParallel, Longest, Stages, State, step_of};
-use crate::wire::Runtime;
 
 /// Longest step that is an answer, as for estimates.
 const MOST_SECONDS: f64 = 1e9;

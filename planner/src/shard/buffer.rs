@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::low_precision::LowPrecisionWeights;
 use super::state::StateTypes;
 use crate::layout::GroupKind;
+use crate::settings::OptimizerKind;
 use crate::units::{Dtype, Wide};
-use crate::wire::OptimizerKind;
 
 /// A flat buffer that holds slices of one kind (dense or routed experts) one after the other, once per element type:
 /// weights in the compute dtype, main gradients in the gradient dtype, and the optimizer's part of both.

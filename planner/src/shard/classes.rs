@@ -4,7 +4,7 @@ use super::fsdp::{Placed, Slots, UnitKind, buffers_of, units_of_stage};
 use super::{BufferShard, megatron, megatron_fsdp};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Most classes of a stage; smaller ones are counted with the largest that is left over.
 const MOST: usize = 8;

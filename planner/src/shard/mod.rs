@@ -39,7 +39,7 @@ use crate::layout::GroupKind;
 use crate::model::Parameter;
 use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// All parameters of a stage that look alike, on one of its ranks.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,7 +4,8 @@ use super::{Strategy, is_wrapped, tp_plan};
 use crate::finding::Finding;
 use crate::model::Attention;
 use crate::plan::Plan;
-use crate::wire::{Granularity, OptimizerKind, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{Granularity, OptimizerKind};
 
 /// Findings on how parameters are split.
 pub fn check(plan: &Plan) -> Vec<Finding> {

@@ -1,8 +1,9 @@
 //! In which types an element's optimizer state is kept: the one rule for what memory sums and for what a rank lists.
 
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::OptimizerKind;
 use crate::units::{Dtype, LowPrecision};
-use crate::wire::{OptimizerKind, Runtime};
 
 /// Types of the state of one element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use super::layer::{Manner, Split};
 use super::machine::Machine;
 use super::parts::Both;
 use super::shape::MixerShape;
-use crate::wire::CpKind;
+use crate::settings::CpKind;
 
 /// Backward of a fused kernel: five products for two, at this share of the forward's rate (study, 1.2).
 const BACKWARD_FLOPS: f64 = 2.5;

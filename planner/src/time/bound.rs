@@ -15,7 +15,7 @@ use super::stage::cooler;
 use super::stages::Stages;
 use super::step::{Around, Pipe, State};
 use super::terms::Works;
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 /// What rounding may make of a sum of some hundred terms.
 const ROUNDING: f64 = 1e-9;

@@ -4,7 +4,8 @@ use super::constants::{ROLES, Role};
 use super::setup::Setup;
 use crate::finding::{Finding, nearest_names};
 use crate::plan::{Plan, clip};
-use crate::wire::{Calibration, Precision};
+use crate::settings::Precision;
+use crate::wire::Calibration;
 
 /// A part of a machine, and the constants that its factor multiplies.
 #[derive(Debug, Clone, Copy)]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::simulate::{ChunkSeconds, StageCosts, simulate};
 use super::step::{Pipe, bubble};
 use crate::schedule::Pipeline;
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 /// Seconds of the pipeline by the closed form: the longest stage all the time, and its bubble.
 fn closed_form(pipeline: &Pipeline, costs: &StageCosts) -> f64 {

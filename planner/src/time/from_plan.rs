@@ -11,9 +11,10 @@ use super::stages::Stages;
 use crate::layout::Strides;
 use crate::nonuniform::RankRole;
 use crate::plan::{Named, Plan, Product};
+use crate::runtime::Runtime;
+use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation};
 use crate::shard::{Reshard, Strategy, padded_vocabulary};
 use crate::units::{Dtype, LowPrecision};
-use crate::wire::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation, Runtime};
 
 /// The profile that holds without a name in the plan: that of the framework which the plan names, or of its runtime.
 pub fn default_profile(plan: &Plan) -> &'static str {

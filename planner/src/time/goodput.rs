@@ -3,10 +3,12 @@
 use super::answer::rounded;
 use crate::finding::Finding;
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::OptimizerKind;
 use crate::shard::Strategy;
 use crate::shard::state_types;
 use crate::units::Dtype;
-use crate::wire::{Goodput, OptimizerKind, Runtime};
+use crate::wire::Goodput;
 
 /// Bytes/s at which one GPU's part of a checkpoint is written; nothing was measured here.
 const CHECKPOINT_BYTES_PER_SECOND: f64 = 1e9;

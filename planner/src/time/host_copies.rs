@@ -5,7 +5,7 @@
 
 use crate::memory;
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Bytes that a rank copies to its host or back.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -55,7 +55,8 @@ fn stage_line(pipeline: &Pipeline, trace: &Trace) -> StageTimeline {
 mod tests {
     use super::*;
     use crate::schedule::{Action, ActionKind, Payload, Transfer};
-    use crate::wire::{Schedule, TracedStep};
+    use crate::settings::Schedule;
+    use crate::wire::TracedStep;
 
     fn trace(step: u64, stage: u64, steps: &[(Step, f64, f64)]) -> Trace {
         let traced = |&(did, start, seconds): &(Step, f64, f64)| TracedStep { did, start, seconds };

@@ -6,8 +6,8 @@ use super::setup::Setup;
 use super::step::StepTime;
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::{BufferShard, stage_buffers};
-use crate::wire::Runtime;
 
 /// Seconds of a step of a valid plan under these values of the constants.
 ///

@@ -119,7 +119,7 @@ pub fn ranges() -> &'static Ranges {
     static RANGES: OnceLock<Ranges> = OnceLock::new();
     RANGES.get_or_init(|| {
         // A test reads the file.
-        crate::wire::read_json(include_str!("ranges.json")).unwrap_or(Ranges {
+        crate::json::read_json(include_str!("ranges.json")).unwrap_or(Ranges {
             other_gpu: 0.7,
             other_generation: 0.7,
             classes: Vec::new(),

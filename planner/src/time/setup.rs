@@ -13,7 +13,7 @@ use super::terms::Terms;
 use crate::cluster::{Generation, Gpu, Speeds};
 use crate::layout::Strides;
 use crate::model::Architecture;
-use crate::wire::{CpKind, CudaGraphs, Schedule};
+use crate::settings::{CpKind, CudaGraphs, Schedule};
 
 /// Everything that a step's time depends on, as a plan or a published row says it.
 #[derive(Debug, Clone)]

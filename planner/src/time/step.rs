@@ -11,7 +11,7 @@ use super::parts::Parts;
 use super::stage::Longest;
 use super::stages::Stages;
 use super::terms::Terms;
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 /// How parameters and gradients are kept over data parallelism.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -194,8 +194,8 @@ mod tests {
 
     use super::*;
     use crate::schedule::Pipeline;
+    use crate::settings::Schedule;
     use crate::time::simulate::{ChunkSeconds, StageCosts, simulate};
-    use crate::wire::Schedule;
 
     fn timeline(schedule: Schedule, stages: u64, chunks: u64, microbatches: u64) -> Timeline {
         let pipeline = Pipeline { schedule, stages, chunks, microbatches, group_size: stages };

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::tagged::tagged;
+use crate::json::tagged::tagged;
 
 tagged! {
     tag = "kind", serde(rename_all = "snake_case", deny_unknown_fields);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::tagged::tagged;
 use super::{GoingOn, PlanFile, Record, RunInfo};
+use crate::json::tagged::tagged;
 
 /// The largest frame that the hub reads from a page, in bytes. A plan with a pasted config.json is some 10 KB.
 pub const MAX_CLIENT_FRAME_BYTES: usize = 1024 * 1024;

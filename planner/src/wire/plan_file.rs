@@ -5,10 +5,13 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use super::located::{self, Located};
 use super::{Choose, DataFile, Objective, SoftwareFile, TrainingFile};
+use crate::cluster::FailedGpu;
 use crate::finding::Finding;
+use crate::json::located::{self, Located};
 use crate::model::Architecture;
+use crate::runtime::Runtime;
+use crate::settings::{CpKind, LrSchedule, Schedule};
 use crate::units::Dtype;
 
 /// A plan file, version 1. Unknown fields are refused. Whatever it comes from (a file, a link, a message), it is read
@@ -71,7 +74,7 @@ impl PlanFile {
 
     /// What a deserializer of somebody else reads.
     #[cfg(test)]
-    pub(super) fn read_by<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlanFile, D::Error> {
+    pub(crate) fn read_by<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PlanFile, D::Error> {
         PlanFile::deserialize(deserializer)
     }
 }
@@ -109,32 +112,6 @@ pub struct ModelFile {
     /// Transformer layers, where they are fewer or more than the preset's or the config's; those of the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub num_layers: Option<u64>,
-}
-
-/// The framework whose sharding and memory rules hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Runtime {
-    /// Megatron-Core (Megatron-LM, Megatron Bridge).
-    Megatron,
-    /// PyTorch FSDP2 and DTensor.
-    Fsdp2,
-    /// Megatron-FSDP.
-    MegatronFsdp,
-    /// Shardplan's own executor, `shardplan-rank`.
-    Native,
-}
-
-impl Runtime {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Runtime::Megatron => "megatron",
-            Runtime::Fsdp2 => "fsdp2",
-            Runtime::MegatronFsdp => "megatron_fsdp",
-            Runtime::Native => "native",
-        }
-    }
 }
 
 /// The cluster.
@@ -177,35 +154,6 @@ pub struct ClusterFile {
     /// Seconds from a failure to the first new step.
     #[serde(default)]
     pub restart_s: Option<f64>,
-}
-
-/// A failed GPU, by its place in the cluster, by its rank or by its coordinates in the layout.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum FailedGpu {
-    /// Node and GPU on it, from 0.
-    Place {
-        /// Node.
-        node: u64,
-        /// GPU on the node.
-        gpu: u64,
-    },
-    /// Rank.
-    Rank {
-        /// Rank.
-        rank: u64,
-    },
-    /// Coordinates.
-    Coordinates {
-        /// Data-parallel coordinate.
-        dp: u64,
-        /// Context-parallel coordinate.
-        cp: u64,
-        /// Pipeline stage.
-        pp: u64,
-        /// Tensor-parallel slot.
-        tp: u64,
-    },
 }
 
 /// Axis sizes and how they are laid out.
@@ -282,71 +230,6 @@ impl LayoutFile {
     pub fn forget_split(&mut self) {
         (self.pipeline_layout, self.first_stage_layers, self.last_stage_layers) = (None, None, None);
         (self.account_for_embedding, self.account_for_loss) = (None, None);
-    }
-}
-
-/// How context parallelism moves keys and values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum CpKind {
-    /// A ring of sends.
-    #[serde(rename = "p2p")]
-    P2p,
-    /// All-to-all over heads.
-    #[serde(rename = "a2a")]
-    A2a,
-    /// All-gather of keys and values.
-    #[serde(rename = "all_gather")]
-    AllGather,
-    /// All-to-all inside, ring outside.
-    #[serde(rename = "a2a+p2p")]
-    A2aP2p,
-}
-
-impl CpKind {
-    /// All kinds.
-    pub const ALL: [CpKind; 4] = [CpKind::P2p, CpKind::A2a, CpKind::AllGather, CpKind::A2aP2p];
-
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CpKind::P2p => "p2p",
-            CpKind::A2a => "a2a",
-            CpKind::AllGather => "all_gather",
-            CpKind::A2aP2p => "a2a+p2p",
-        }
-    }
-}
-
-/// A pipeline schedule.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Schedule {
-    /// One forward, one backward.
-    #[serde(rename = "1f1b")]
-    OneFOneB,
-    /// Interleaved 1F1B over model chunks.
-    #[serde(rename = "interleaved")]
-    Interleaved,
-    /// All forwards, then all backwards.
-    #[serde(rename = "gpipe")]
-    Gpipe,
-    /// Zero bubble H1.
-    #[serde(rename = "zb-h1")]
-    ZbH1,
-    /// Zero bubble V.
-    #[serde(rename = "zbv")]
-    Zbv,
-}
-
-impl Schedule {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Schedule::OneFOneB => "1f1b",
-            Schedule::Interleaved => "interleaved",
-            Schedule::Gpipe => "gpipe",
-            Schedule::ZbH1 => "zb-h1",
-            Schedule::Zbv => "zbv",
-        }
     }
 }
 
@@ -526,16 +409,4 @@ impl CheckpointFile {
     fn is_silent(&self) -> bool {
         *self == CheckpointFile::default()
     }
-}
-
-/// How the learning rate goes on after the warm-up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LrSchedule {
-    /// Stays.
-    Constant,
-    /// Falls along a line.
-    Linear,
-    /// Falls along half a cosine.
-    Cosine,
 }

@@ -11,8 +11,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
-use super::tagged::tagged;
-use super::{Recovered, Recovering, read_value};
+use super::{Recovered, Recovering};
+use crate::json::read_value;
+use crate::json::tagged::tagged;
 use crate::schedule;
 
 /// One line of a log.
@@ -27,7 +28,7 @@ pub struct Record {
     pub event: Event,
 }
 
-/// Without serde's own reader of flattened fields, by which all kinds of events would be read once more ([`super::tagged`]).
+/// Without serde's own reader of flattened fields, by which all kinds of events would be read once more ([`crate::json::tagged`]).
 impl<'de> Deserialize<'de> for Record {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Record, D::Error> {
         let mut fields = Map::deserialize(deserializer)?;

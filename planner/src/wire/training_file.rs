@@ -4,7 +4,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::units::{Dtype, LowPrecision};
+use crate::settings::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    OptimizerKind, Precision,
+};
+use crate::units::Dtype;
 
 /// Batch, precision, optimizer, recomputation.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -94,82 +98,6 @@ pub struct TrainingFile {
     pub train_tokens: Option<f64>,
 }
 
-/// A compute type, or a low-precision recipe on top of bf16.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// bfloat16.
-    Bf16,
-    /// IEEE half precision.
-    Fp16,
-    /// IEEE single precision.
-    Fp32,
-    /// IEEE double precision.
-    Fp64,
-    /// 8-bit GEMMs, a scale per tensor from past maxima.
-    Fp8Delayed,
-    /// 8-bit GEMMs, a scale per tensor from the tensor itself.
-    Fp8Current,
-    /// 8-bit GEMMs, a scale per block of 128 (x 128) values.
-    Fp8Blockwise,
-    /// 8-bit GEMMs, a scale per 32 values.
-    Mxfp8,
-    /// 4-bit GEMMs, a scale per 16 values.
-    Nvfp4,
-}
-
-impl Precision {
-    /// All of them, in the order in which they are offered.
-    pub const ALL: [Precision; 9] = [
-        Precision::Bf16,
-        Precision::Fp16,
-        Precision::Fp32,
-        Precision::Fp64,
-        Precision::Fp8Delayed,
-        Precision::Fp8Current,
-        Precision::Fp8Blockwise,
-        Precision::Mxfp8,
-        Precision::Nvfp4,
-    ];
-
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Precision::Bf16 => "bf16",
-            Precision::Fp16 => "fp16",
-            Precision::Fp32 => "fp32",
-            Precision::Fp64 => "fp64",
-            Precision::Fp8Delayed => "fp8_delayed",
-            Precision::Fp8Current => "fp8_current",
-            Precision::Fp8Blockwise => "fp8_blockwise",
-            Precision::Mxfp8 => "mxfp8",
-            Precision::Nvfp4 => "nvfp4",
-        }
-    }
-
-    /// Type of what is not quantized.
-    pub const fn dtype(self) -> Dtype {
-        match self {
-            Precision::Fp16 => Dtype::Fp16,
-            Precision::Fp32 => Dtype::Fp32,
-            Precision::Fp64 => Dtype::Fp64,
-            _ => Dtype::Bf16,
-        }
-    }
-
-    /// The recipe, where there is one.
-    pub const fn low_precision(self) -> Option<LowPrecision> {
-        match self {
-            Precision::Fp8Delayed => Some(LowPrecision::Fp8Delayed),
-            Precision::Fp8Current => Some(LowPrecision::Fp8Current),
-            Precision::Fp8Blockwise => Some(LowPrecision::Fp8Blockwise),
-            Precision::Mxfp8 => Some(LowPrecision::Mxfp8),
-            Precision::Nvfp4 => Some(LowPrecision::Nvfp4),
-            _ => None,
-        }
-    }
-}
-
 /// Optimizer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -212,37 +140,6 @@ pub struct OptimizerFile {
     /// Momentum of SGD, 0.9, and of Muon, 0.95.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub momentum: Option<f64>,
-}
-
-/// Kind of optimizer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OptimizerKind {
-    /// Adam or AdamW: two moments.
-    Adam,
-    /// SGD with momentum: one.
-    Sgd,
-    /// Muon: one for hidden matrices, Adam's two for the rest.
-    Muon,
-}
-
-impl OptimizerKind {
-    /// State values per element of a buffer that it updates, besides the master weight.
-    pub const fn moments(self) -> u64 {
-        match self {
-            OptimizerKind::Adam => 2,
-            OptimizerKind::Sgd | OptimizerKind::Muon => 1,
-        }
-    }
-
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            OptimizerKind::Adam => "adam",
-            OptimizerKind::Sgd => "sgd",
-            OptimizerKind::Muon => "muon",
-        }
-    }
 }
 
 /// What losses are multiplied by, so that their gradients are not too small for fp16. Where `fixed` is not said, the scale
@@ -291,29 +188,6 @@ pub struct RecomputeFile {
     pub distribute_saved_activations: Option<bool>,
 }
 
-/// How much is recomputed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Granularity {
-    /// Nothing.
-    None,
-    /// Named modules.
-    Selective,
-    /// Whole layers.
-    Full,
-}
-
-impl Granularity {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Granularity::None => "none",
-            Granularity::Selective => "selective",
-            Granularity::Full => "full",
-        }
-    }
-}
-
 /// Saved activations that wait on the host between forward and backward.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -331,98 +205,6 @@ impl OffloadFile {
     /// True when nothing is said.
     pub fn is_empty(&self) -> bool {
         *self == OffloadFile::default()
-    }
-}
-
-/// Kernel of attention.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttentionBackend {
-    /// The framework chooses.
-    Auto,
-    /// FlashAttention.
-    Flash,
-    /// cuDNN's.
-    Fused,
-    /// Two GEMMs and a softmax, with the scores in memory.
-    Unfused,
-}
-
-impl AttentionBackend {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AttentionBackend::Auto => "auto",
-            AttentionBackend::Flash => "flash",
-            AttentionBackend::Fused => "fused",
-            AttentionBackend::Unfused => "unfused",
-        }
-    }
-}
-
-/// Whose layers are used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Implementation {
-    /// TransformerEngine's.
-    TransformerEngine,
-    /// Megatron-Core's own, on plain torch.
-    Local,
-}
-
-impl Implementation {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Implementation::TransformerEngine => "transformer_engine",
-            Implementation::Local => "local",
-        }
-    }
-}
-
-/// Kernel of the loss.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CrossEntropy {
-    /// Operation by operation, in fp32.
-    Unfused,
-    /// Fused by Megatron-Core (jit).
-    Native,
-    /// TransformerEngine's, in place in the logits' type.
-    Te,
-}
-
-impl CrossEntropy {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CrossEntropy::Unfused => "unfused",
-            CrossEntropy::Native => "native",
-            CrossEntropy::Te => "te",
-        }
-    }
-}
-
-/// What is captured as CUDA graphs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CudaGraphs {
-    /// Nothing.
-    None,
-    /// Named modules of a layer.
-    Scoped,
-    /// Forward and backward of a whole step.
-    Iteration,
-}
-
-impl CudaGraphs {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CudaGraphs::None => "none",
-            CudaGraphs::Scoped => "scoped",
-            CudaGraphs::Iteration => "iteration",
-        }
     }
 }
 
@@ -486,47 +268,4 @@ pub struct MoeFile {
     /// Whether sorting of tokens is one kernel; false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permute_fusion: Option<bool>,
-}
-
-/// How tokens get to their experts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dispatcher {
-    /// All-to-all of the chosen tokens.
-    AllToAll,
-    /// All-gather of all tokens.
-    AllGather,
-    /// A library's kernel over etp x ep.
-    Flex,
-}
-
-impl Dispatcher {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Dispatcher::AllToAll => "alltoall",
-            Dispatcher::AllGather => "allgather",
-            Dispatcher::Flex => "flex",
-        }
-    }
-}
-
-/// Library of the flex dispatcher.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FlexBackend {
-    /// DeepEP.
-    DeepEp,
-    /// HybridEP.
-    HybridEp,
-}
-
-impl FlexBackend {
-    /// The name used in plan files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            FlexBackend::DeepEp => "deepep",
-            FlexBackend::HybridEp => "hybridep",
-        }
-    }
 }

@@ -4,7 +4,8 @@ use futures::channel::mpsc;
 use futures::{SinkExt, StreamExt, select};
 use gloo::net::websocket::{Message, WebSocketError, futures::WebSocket};
 use leptos::prelude::*;
-use planner::wire::{self, ToHub, ToPage, read_json};
+use planner::json::read_json;
+use planner::wire::{self, ToHub, ToPage};
 
 use super::{Connection, Hub};
 use crate::browser;

@@ -141,7 +141,7 @@ impl Codec for Json {
         reason = "the other side of the same file wrote it; the trait has no way to fail"
     )]
     fn decode<O: for<'de> Deserialize<'de>>(input: JsValue) -> O {
-        planner::wire::read_json(&input.as_string().unwrap_or_default())
+        planner::json::read_json(&input.as_string().unwrap_or_default())
             .expect("a message of this very protocol")
     }
 }

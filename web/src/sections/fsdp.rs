@@ -2,8 +2,9 @@
 
 use leptos::prelude::*;
 use planner::Dtype;
+use planner::runtime::Runtime;
 use planner::shard::STRATEGIES;
-use planner::wire::{PlanFile, Runtime};
+use planner::wire::PlanFile;
 use serde_json::Value;
 
 use super::more::More;

@@ -4,7 +4,8 @@ use std::sync::LazyLock;
 
 use leptos::prelude::*;
 use planner::search::open_everything;
-use planner::wire::{Objective, PlanFile, Schedule};
+use planner::settings::Schedule;
+use planner::wire::{Objective, PlanFile};
 
 use super::Section;
 use super::fsdp::{FsdpFields, hidden};

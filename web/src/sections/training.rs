@@ -1,8 +1,9 @@
 //! Batch, precision, optimizer, recomputation, runtime, and what the worker does.
 
 use leptos::prelude::*;
+use planner::runtime::Runtime;
+use planner::settings::{Granularity, LrSchedule, OptimizerKind, Precision};
 use planner::units::Dtype;
-use planner::wire::{Granularity, LrSchedule, OptimizerKind, Precision, Runtime};
 
 use planner::plan::{Named, RECOMPUTE_MODULES};
 

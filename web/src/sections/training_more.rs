@@ -3,8 +3,9 @@
 use leptos::prelude::*;
 use planner::Dtype;
 use planner::plan::{GRAPH_MODULES, OFFLOAD_MODULES};
-use planner::wire::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Implementation, Runtime,
+use planner::runtime::Runtime;
+use planner::settings::{
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Implementation,
 };
 
 use super::more::More;

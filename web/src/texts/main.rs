@@ -6,8 +6,9 @@
 mod protocol;
 
 use planner::Plan;
+use planner::json::read_json;
 use planner::launch::{as_command_line, read_site, script, site_toml};
-use planner::wire::{PlanFile, read_json};
+use planner::wire::PlanFile;
 use protocol::{Ask, Tell, Wanted, Written};
 use wasm_bindgen::prelude::*;
 

@@ -9,7 +9,7 @@ use crate::testid;
 /// Text of a JSON file: indented, with a newline at the end.
 fn to_text<T: serde::Serialize>(value: &T) -> String {
     // Both are plain data with string keys, which always have a JSON form.
-    planner::wire::indented(value).map(|text| text + "\n").unwrap_or_default()
+    planner::json::indented(value).map(|text| text + "\n").unwrap_or_default()
 }
 
 /// The view.

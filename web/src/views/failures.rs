@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use leptos::prelude::*;
 use planner::Plan;
+use planner::cluster::FailedGpu;
 use planner::layout::{Coordinates, coordinates, place};
-use planner::wire::FailedGpu;
 
 use super::failure_study::FailureStudy;
 use crate::findings::FindingList;

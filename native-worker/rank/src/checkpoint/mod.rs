@@ -15,7 +15,7 @@ pub use save::Saver;
 
 use std::time::{Duration, Instant};
 
-use planner::wire::OptimizerKind;
+use planner::settings::OptimizerKind;
 use tch::{Kind, Tensor};
 
 use crate::collectives::{Collectives, GroupId, Reduce};

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use planner::Plan;
-use planner::wire::Granularity;
+use planner::settings::Granularity;
 
 /// What a plan says about recomputation.
 #[derive(Debug, Clone, Default)]

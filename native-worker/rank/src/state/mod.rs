@@ -11,9 +11,9 @@ use anyhow::{Context, bail, ensure};
 use planner::Dtype;
 use planner::layout::GroupKind;
 use planner::memory::ADDED_AT_ONCE;
+use planner::settings::OptimizerKind;
 use planner::shard::fsdp::{CarriedOut, Handling, Section};
 use planner::shard::{BufferShard, ParamShard, RankShards, StateShard, UnitBuffers};
-use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
 
 use crate::collectives::Collectives;

@@ -2,8 +2,8 @@
 //! kernel over runs of parameters that decay alike.
 
 use planner::Plan;
+use planner::settings::OptimizerKind;
 use planner::shard::ParamShard;
-use planner::wire::OptimizerKind;
 use tch::{Device, Kind, Tensor};
 
 use super::muon;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
+use planner::runtime::Runtime;
 use planner::shard::fsdp::{Handling, carried_out};
 use planner::shard::{Strategy, flat_units, unit_buffers};
-use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Runtime, Trace};
+use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
 use tch::{Device, Kind, Tensor};
 
 use super::batch::Form;

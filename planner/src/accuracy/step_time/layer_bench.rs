@@ -9,9 +9,9 @@ use crate::accuracy::asked::row::{Row, preset};
 use crate::cluster::gpu;
 use crate::layout::Strides;
 use crate::model::{Activation, Architecture, LayerRun, Mlp};
+use crate::settings::{CpKind, Schedule};
 use crate::time::constants::table;
 use crate::time::{HostBytes, Inputs, ModelShape, Numbers, Recompute, Setup, SoftwareFacts, Stages};
-use crate::wire::{CpKind, Schedule};
 
 pub(super) fn case(row: &Row) -> Result<Option<Case>, String> {
     let (Some(forward), Some(backward)) = (row.real("forward_ms"), row.real("backward_ms")) else {

@@ -10,8 +10,10 @@ use crate::import::hub_name::preset_of_hub;
 use crate::import::settings::Settings;
 use crate::import::write::{Notes, finish};
 use crate::import::{Imported, Job};
+use crate::json::read_value;
 use crate::plan::Plan;
-use crate::wire::{PlanFile, Runtime, read_value};
+use crate::runtime::Runtime;
+use crate::wire::PlanFile;
 
 /// Sections that a plan is made of.
 const SECTIONS: [&str; 9] = [

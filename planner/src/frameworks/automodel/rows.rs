@@ -8,8 +8,9 @@ use crate::frameworks::row::STYLES;
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{automodel, stage_layers};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::schedule::Chunks;
-use crate::wire::{Granularity, Runtime, Schedule};
+use crate::settings::{Granularity, Schedule};
 
 use super::gaps;
 

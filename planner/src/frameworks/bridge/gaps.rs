@@ -2,7 +2,8 @@
 
 use crate::frameworks::Holds::{Files, Nothing, Only, Where};
 use crate::frameworks::gap::{DOCUMENTS_IN_FILES, Gap, SCALE_IN_FILES, gap};
-use crate::wire::{CudaGraphs, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
 const PRECISION: &str = "src/megatron/bridge/training/mixed_precision.py";

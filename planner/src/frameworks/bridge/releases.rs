@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use crate::frameworks::recipe::{Among, Recipe, Recomputed, Wanted};
+use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 use crate::units::Dtype;
-use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 
 const TABLE: &str = include_str!("releases.txt");
 const SOURCE: &str = "recipes of NVIDIA-NeMo/Megatron-Bridge to 067f987df03b";

@@ -8,7 +8,7 @@ use crate::frameworks::row::{NULL, STYLES};
 use crate::frameworks::{Kind, Row, Table};
 use crate::model::Balance;
 use crate::plan::Plan;
-use crate::wire::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, OptimizerKind};
+use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, Granularity, OptimizerKind};
 
 use super::gaps::GAPS;
 

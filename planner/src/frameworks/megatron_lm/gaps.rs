@@ -6,7 +6,8 @@ use crate::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
 use crate::plan::Plan;
-use crate::wire::{Dispatcher, Granularity, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{Dispatcher, Granularity};
 
 const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
 const ATTENTION: &str = "megatron/core/transformer/attention.py";

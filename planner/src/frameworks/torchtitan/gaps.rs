@@ -2,7 +2,7 @@
 
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
 use crate::frameworks::gap::{Gap, gap};
-use crate::wire::{CudaGraphs, OptimizerKind};
+use crate::settings::{CudaGraphs, OptimizerKind};
 
 const CONFIG: &str = "torchtitan/config/configs.py";
 const FSDP: &str = "torchtitan/models/llama3/parallelize.py";

@@ -5,8 +5,8 @@ use crate::frameworks::gap::{IN_FILES, UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{stage_layers, torchtitan};
 use crate::plan::{Framework, Plan};
+use crate::settings::{CudaGraphs, Granularity, LrSchedule, OptimizerKind};
 use crate::units::number;
-use crate::wire::{CudaGraphs, Granularity, LrSchedule, OptimizerKind};
 
 use super::{gaps, names};
 

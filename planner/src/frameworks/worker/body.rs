@@ -1,8 +1,9 @@
 //! The script: the plan travels inside it, so that pasting one file is enough.
 
 use crate::finding::Finding;
+use crate::json::indented;
 use crate::launch::{END_OF_PLAN, Mode, Writer, footer, frame, salloc, text};
-use crate::wire::{VERSION, indented};
+use crate::wire::VERSION;
 
 /// Variables whose value in the job must win over the image's.
 const VARIABLES: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "TORCHELASTIC_RESTART_COUNT"];

@@ -10,7 +10,7 @@ use super::*;
 use crate::frameworks::{automodel, bridge, megatron_lm, torchtitan};
 use crate::model::presets;
 use crate::plan::Framework;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// What options take, by name.
 struct Table(BTreeMap<String, String>);

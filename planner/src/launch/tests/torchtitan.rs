@@ -8,7 +8,8 @@ use crate::frameworks::torchtitan::{self, import_torchtitan_job};
 use crate::import::Job;
 use crate::layout::stage_layers;
 use crate::plan::Framework;
-use crate::wire::{Granularity, PlanFile};
+use crate::settings::Granularity;
+use crate::wire::PlanFile;
 
 /// Versions of torchtitan.
 const VERSIONS: [Framework; 3] =
@@ -54,7 +55,7 @@ fn normal(plan: &Plan) -> Plan {
     }
     // Without a pipeline there is nothing to schedule.
     if plan.layout.pp == 1 {
-        plan.layout.schedule = crate::wire::Schedule::OneFOneB;
+        plan.layout.schedule = crate::settings::Schedule::OneFOneB;
     }
     // What selective checkpoints choose is torchtitan's own.
     plan.training.recompute_modules = Vec::new();
@@ -63,7 +64,7 @@ fn normal(plan: &Plan) -> Plan {
         plan.training.recompute_layers = None;
     }
     // A rate that stays has no end.
-    if plan.run.lr_schedule == crate::wire::LrSchedule::Constant {
+    if plan.run.lr_schedule == crate::settings::LrSchedule::Constant {
         plan.run.min_lr = 0.0;
     }
     // It is written as a part of the rate, which costs a digit.

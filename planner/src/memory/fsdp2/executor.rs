@@ -17,9 +17,9 @@ use crate::memory::stage::Terms;
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
 use crate::schedule::{Action, ActionKind, Pipeline, live_chunks};
+use crate::settings::Granularity;
 use crate::shard::fsdp::{Handling, Section};
 use crate::units::{Dtype, Wide};
-use crate::wire::Granularity;
 
 /// The most of a layer's backward where gradients of weights stay until all of their unit are there, and where each is added to
 /// those that wait as soon as it is there.

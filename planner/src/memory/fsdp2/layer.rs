@@ -2,7 +2,7 @@
 
 use crate::model::{Attention, LayerKind, MixerRef, Mlp};
 use crate::plan::Plan;
-use crate::wire::Granularity;
+use crate::settings::Granularity;
 
 use crate::memory::moe::routed_tokens;
 use crate::memory::parts::{Part, Saved};

@@ -2,8 +2,8 @@
 
 use crate::layout::Chunk;
 use crate::plan::Plan;
+use crate::settings::Granularity;
 use crate::shard::fsdp::Section;
-use crate::wire::Granularity;
 
 /// What is computed between two moments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

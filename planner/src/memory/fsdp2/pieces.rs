@@ -10,8 +10,8 @@ use crate::memory::live::{live_chunks, live_of_chunk};
 use crate::memory::parts::Saved;
 use crate::memory::stage::Terms;
 use crate::plan::Plan;
+use crate::settings::Schedule;
 use crate::units::Wide;
-use crate::wire::Schedule;
 
 /// What a piece is in the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

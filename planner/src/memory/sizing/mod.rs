@@ -12,8 +12,9 @@ use crate::finding::Finding;
 use crate::layout::chunks_of_stage;
 use crate::model::{Attention, MixerRef, Mlp};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::{fsdp, padded_vocabulary, stage_families};
-use crate::wire::{MemoryAnswer, Runtime, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
+use crate::wire::{MemoryAnswer, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
 
 use super::clamp;
 use crate::units::Wide;

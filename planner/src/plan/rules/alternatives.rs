@@ -5,10 +5,10 @@ use serde_json::Value;
 use crate::finding::divisors;
 use crate::layout::Shape;
 use crate::plan::Training;
-use crate::units::Dtype;
-use crate::wire::{
+use crate::settings::{
     CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Implementation, OptimizerKind, Precision,
 };
+use crate::units::Dtype;
 
 /// A value of a field, and the settings with it.
 type Alternative = (Value, Training);
@@ -19,7 +19,7 @@ pub(crate) fn alternatives(shape: &Shape<'_>, field: &str) -> Vec<Alternative> {
     match field {
         "training.dtype" => each(
             training,
-            &PRECISIONS,
+            &Precision::ALL,
             |precision| precision.name(),
             |training, precision| {
                 training.dtype = precision.dtype();
@@ -103,7 +103,7 @@ pub(crate) fn alternatives(shape: &Shape<'_>, field: &str) -> Vec<Alternative> {
             each(training, &all, |graphs| graphs.name(), |training, graphs| training.cuda_graphs = graphs)
         }
         "training.recompute.granularity" => {
-            use crate::wire::Granularity::{Full, None, Selective};
+            use crate::settings::Granularity::{Full, None, Selective};
             each(
                 training,
                 &[Selective, None, Full],
@@ -117,7 +117,6 @@ pub(crate) fn alternatives(shape: &Shape<'_>, field: &str) -> Vec<Alternative> {
     }
 }
 
-const PRECISIONS: [Precision; 9] = Precision::ALL;
 const DTYPES: [Dtype; 5] = [Dtype::Fp32, Dtype::Bf16, Dtype::Fp16, Dtype::Fp64, Dtype::Fp8];
 
 fn each<T: Copy>(

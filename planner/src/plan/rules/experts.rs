@@ -3,7 +3,8 @@
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
 use crate::model::Score;
-use crate::wire::{Dispatcher, FlexBackend, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{Dispatcher, FlexBackend};
 
 const DISPATCHER: &str = "training.moe.dispatcher";
 const PAD: &str = "training.moe.pad_to_capacity";

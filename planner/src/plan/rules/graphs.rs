@@ -3,7 +3,7 @@
 use super::{is_megatron, names, refuse_names};
 use crate::layout::{Broken, Shape};
 use crate::model::Mlp;
-use crate::wire::{CudaGraphs, Granularity};
+use crate::settings::{CudaGraphs, Granularity};
 
 /// Modules that can be captured (Megatron-Core `CudaGraphModule`).
 pub const MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];

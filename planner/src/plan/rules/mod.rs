@@ -24,7 +24,7 @@ pub use recompute::MODULES as RECOMPUTE_MODULES;
 use super::clip;
 use crate::finding::nearest_names;
 use crate::layout::{Broken, Shape};
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Rules that look at the layout besides the settings.
 pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {

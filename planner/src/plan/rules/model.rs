@@ -3,7 +3,8 @@
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
 use crate::model::{Attention, MixerRef};
-use crate::wire::{CpKind, Granularity, Implementation, Runtime};
+use crate::runtime::Runtime;
+use crate::settings::{CpKind, Granularity, Implementation};
 
 const STREAMS_RULE: &str = "hyper-connections exclude pipelines, multi-token prediction and full recomputation (Megatron-Core transformer_config)";
 

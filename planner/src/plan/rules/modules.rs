@@ -2,7 +2,7 @@
 
 use super::{is_megatron, names, refuse_names};
 use crate::layout::{Broken, Shape};
-use crate::wire::{CudaGraphs, Granularity, Implementation};
+use crate::settings::{CudaGraphs, Granularity, Implementation};
 
 /// Modules whose activations can wait on the host.
 pub const MODULES: &[&str] =

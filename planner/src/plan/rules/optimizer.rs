@@ -2,8 +2,9 @@
 
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
+use crate::runtime::Runtime;
+use crate::settings::OptimizerKind;
 use crate::units::LowPrecision;
-use crate::wire::{OptimizerKind, Runtime};
 
 const AWARE: &str = "training.optimizer.precision_aware";
 const GATHER: &str = "training.overlap.param_gather";

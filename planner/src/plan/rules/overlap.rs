@@ -2,8 +2,9 @@
 
 use super::{is_megatron, names};
 use crate::layout::{Broken, Shape};
+use crate::runtime::Runtime;
+use crate::settings::{CudaGraphs, Dispatcher, Granularity, Implementation};
 use crate::units::Dtype;
-use crate::wire::{CudaGraphs, Dispatcher, Granularity, Implementation, Runtime};
 
 const TP: &str = "training.overlap.tp";
 const EP: &str = "training.overlap.ep";

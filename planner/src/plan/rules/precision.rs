@@ -3,9 +3,10 @@
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
 use crate::model::{Role, layer_parameters};
+use crate::runtime::Runtime;
+use crate::settings::Implementation;
 use crate::shard::Module;
 use crate::units::{Dtype, LowPrecision};
-use crate::wire::{Implementation, Runtime};
 
 const FIELD: &str = "training.dtype";
 const GATHER: &str = "training.fp8_param_gather";

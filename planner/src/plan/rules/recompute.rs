@@ -6,8 +6,8 @@ use super::{names, refuse_names};
 use crate::layout::{Broken, Shape};
 use crate::model::{Attention, MixerRef};
 use crate::plan::clip;
+use crate::settings::Granularity;
 use crate::units::LowPrecision;
-use crate::wire::Granularity;
 
 /// Modules that selective recomputation knows.
 pub const MODULES: &[&str] = &[

@@ -406,7 +406,7 @@ proptest! {
             "runtime": runtime,
             "layout": {"tp": tp, "pp": pp, "ep": ep, "etp": 1, "vpp": if on(0) { 2 } else { 1 }},
             "training": {
-                "dtype": crate::wire::Precision::ALL[dtype].name(),
+                "dtype": crate::settings::Precision::ALL[dtype].name(),
                 "fp8_param_gather": on(1), "bf16_first_layers": layers,
                 "optimizer": {
                     "kind": (["adam", "sgd", "muon"][kind]), "distributed": on(2), "precision_aware": on(3),

@@ -18,7 +18,8 @@ use serde_json::{Map, Value};
 
 use super::clip;
 use crate::finding::Finding;
-use crate::wire::{Located, PlanFile, Remark};
+use crate::json::Located;
+use crate::wire::{PlanFile, Remark};
 pub(super) use fields::of as fields;
 use names::Meaning;
 pub(super) use numbers::wanted;

@@ -1,8 +1,8 @@
 //! Types and times of what a step gathers and reduces, of a plan that the worker carries out by units.
 
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::units::Dtype;
-use crate::wire::Runtime;
 
 /// How gathered parameters and gradients are handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

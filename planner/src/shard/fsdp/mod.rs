@@ -37,7 +37,7 @@ use super::megatron::Block;
 use super::{BufferShard, Cut, Family, Module, ParamShard, RankShards, StateShard, StateTypes};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
-use crate::wire::OptimizerKind;
+use crate::settings::OptimizerKind;
 
 /// Bytes of the step counter that the optimizer keeps for every parameter (torch: one fp32 scalar).
 const STEP_BYTES: u64 = 4;

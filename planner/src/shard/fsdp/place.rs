@@ -3,11 +3,11 @@
 use crate::layout::{GroupKind, Mesh};
 use crate::model::{Attention, MixerRef, Parameter};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::Module;
 use crate::shard::hf_names::{Names, boxes_within, hf_parameters, module_path};
 use crate::shard::megatron::{Block, parameters_of};
 use crate::shard::tp_plan::{TpPlan, model_type, style_of};
-use crate::wire::Runtime;
 
 /// A parameter under its Hugging Face name, and its cuts in the order in which they are made.
 #[derive(Debug, Clone, PartialEq)]

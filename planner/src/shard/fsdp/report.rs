@@ -5,8 +5,9 @@ use serde::Serialize;
 use super::place::Slots;
 use super::units::{UnitKind, units_of_stage};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::Granularity;
 use crate::units::Dtype;
-use crate::wire::{Granularity, Runtime};
 
 /// Units of one rank that are alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

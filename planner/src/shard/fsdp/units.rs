@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::place::{Placed, place};
 use crate::layout::Mesh;
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::Reshard;
 use crate::shard::megatron::{Block, blocks};
 use crate::shard::tp_plan::{TpPlan, effective};
-use crate::wire::Runtime;
 
 /// What a unit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]

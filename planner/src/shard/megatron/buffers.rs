@@ -4,11 +4,12 @@ use super::elements::{Elements, StageElements, Tensors, Updated};
 use crate::layout::GroupKind;
 use crate::nonuniform::RankRole;
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::OptimizerKind;
 use crate::shard::low_precision::{LowPrecisionWeights, keeps_quantised, quantised_bytes};
 use crate::shard::state::state_types;
 use crate::shard::{BufferShard, StateShard};
 use crate::units::Dtype;
-use crate::wire::{OptimizerKind, Runtime};
 
 /// Every parameter starts at a multiple of this many elements in a buffer of the distributed optimizer
 /// (Megatron-Core param_layout).

@@ -8,8 +8,9 @@ use super::{
 use crate::layout::Chunk;
 use crate::model::{LayerKind, Parameter};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
+use crate::settings::OptimizerKind;
 use crate::shard::{Family, Module};
-use crate::wire::{OptimizerKind, Runtime};
 
 /// Elements of one kind (dense or routed experts) that one rank keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

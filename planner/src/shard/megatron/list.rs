@@ -9,8 +9,8 @@ use crate::layout::{Coordinates, GroupKind, coordinates, embedding_stages, place
 use crate::model::Role;
 use crate::nonuniform::{RankRole, ReshardedSlice};
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::{Family, Module, ParamShard, RankShards};
-use crate::wire::Runtime;
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {

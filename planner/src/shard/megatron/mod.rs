@@ -15,7 +15,7 @@ use super::{BufferShard, Family, Holders, Module};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};
 use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 /// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of
 /// `vocab_divisible_by` x tp (Megatron-LM's `make_vocab_size_divisible_by`).

@@ -15,8 +15,8 @@ pub use style::{Placement, Style};
 pub use validate::{LocalHeads, check, local_heads};
 
 use crate::plan::Plan;
+use crate::runtime::Runtime;
 use crate::shard::TpPlanSource;
-use crate::wire::Runtime;
 
 /// `model_type` of the plan's config.json, where it has one.
 pub fn model_type(plan: &Plan) -> Option<&str> {

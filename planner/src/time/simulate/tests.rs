@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::wire::Schedule;
+use crate::settings::Schedule;
 
 const SECONDS: ChunkSeconds = ChunkSeconds { forward: 2.0, backward_input: 3.0, backward_weight: 1.0 };
 

@@ -10,9 +10,10 @@ mod variables;
 use gloo::storage::{LocalStorage, Storage};
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
+use planner::json::read_value;
 use planner::launch::{Body, Mode, ScriptOptions, Site, Task, examples};
 use planner::layout::executor_limits;
-use planner::wire::{GoingOn, OnFailure, PlanFile, read_value};
+use planner::wire::{GoingOn, OnFailure, PlanFile};
 
 use self::fields::{CLUSTER, Field, SOFTWARE, USUAL, of_body};
 use self::inputs::{Choice, OptionInput, SiteInput};

@@ -7,7 +7,7 @@ pub mod moments;
 mod torch;
 
 use planner::Plan;
-use planner::wire::Runtime;
+use planner::runtime::Runtime;
 use serde_json::{Value, json};
 
 use crate::harness::{Run, set, tiny};

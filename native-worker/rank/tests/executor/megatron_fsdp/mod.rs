@@ -5,7 +5,7 @@ mod checkpoints;
 mod memory;
 
 use planner::Plan;
-use planner::wire::Runtime;
+use planner::runtime::Runtime;
 use serde_json::{Value, json};
 
 use crate::fsdp2::{STEPS, model};

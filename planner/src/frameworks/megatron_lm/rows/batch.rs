@@ -4,8 +4,8 @@ use crate::frameworks::Kind::{Alone, Asked, AtLeast, Beside, Flag, Number, Own, 
 use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row};
 use crate::plan::Plan;
+use crate::settings::Precision;
 use crate::units::Dtype;
-use crate::wire::Precision;
 
 use super::{ARGUMENTS, DDP, MODEL, OPTIMIZER, TRAINING, is_fsdp, on, row, says, shards, unless};
 

@@ -7,7 +7,7 @@ use crate::frameworks::Row;
 use crate::frameworks::row::Options;
 use crate::model::{Activation, Moe};
 use crate::plan::Plan;
-use crate::wire::Dispatcher;
+use crate::settings::Dispatcher;
 
 use super::{MODEL, has_experts, on, row, says, unless, whole};
 

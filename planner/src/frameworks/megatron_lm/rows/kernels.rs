@@ -6,7 +6,7 @@ use crate::frameworks::Kind::{
 use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row};
 use crate::plan::Plan;
-use crate::wire::{CrossEntropy, CudaGraphs, Implementation};
+use crate::settings::{CrossEntropy, CudaGraphs, Implementation};
 
 use super::{ARGUMENTS, DDP, MODEL, PARALLEL, on, row};
 

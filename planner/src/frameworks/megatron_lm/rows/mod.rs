@@ -19,7 +19,7 @@ use crate::frameworks::gap::UNDER_ALL;
 use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row, Table};
 use crate::plan::Plan;
-use crate::wire::Runtime;
+use crate::runtime::Runtime;
 
 use super::gaps::GAPS;
 use super::known::WITHOUT_EFFECT;

@@ -4,8 +4,8 @@ use crate::frameworks::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own
 use crate::frameworks::row::{Options, STYLES};
 use crate::frameworks::{Effect, Kind, Row};
 use crate::plan::{LossScale, Plan};
+use crate::settings::OptimizerKind;
 use crate::units::Dtype;
-use crate::wire::OptimizerKind;
 
 use super::batch::STATE_TYPES;
 use super::{ARGUMENTS, DDP, TRAINING, is_fsdp, on, row, says, shards, unless};

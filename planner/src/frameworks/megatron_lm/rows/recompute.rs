@@ -4,7 +4,7 @@ use crate::frameworks::Kind::{Alone, Asked, Beside, Flag, List, Number, Own, Rea
 use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row};
 use crate::plan::Plan;
-use crate::wire::Granularity;
+use crate::settings::Granularity;
 
 use super::{ARGUMENTS, MODEL, on, row, whole};
 

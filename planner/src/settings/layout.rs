@@ -1,0 +1,45 @@
+//! Words of `layout` and `run`.
+
+use super::words;
+
+words! {
+    /// How context parallelism moves keys and values.
+    pub enum CpKind {
+        /// A ring of sends.
+        P2p = "p2p",
+        /// All-to-all over heads.
+        A2a = "a2a",
+        /// All-gather of keys and values.
+        AllGather = "all_gather",
+        /// All-to-all inside, ring outside.
+        A2aP2p = "a2a+p2p",
+    }
+}
+
+words! {
+    /// A pipeline schedule.
+    pub enum Schedule {
+        /// One forward, one backward.
+        OneFOneB = "1f1b",
+        /// Interleaved 1F1B over model chunks.
+        Interleaved = "interleaved",
+        /// All forwards, then all backwards.
+        Gpipe = "gpipe",
+        /// Zero bubble H1.
+        ZbH1 = "zb-h1",
+        /// Zero bubble V.
+        Zbv = "zbv",
+    }
+}
+
+words! {
+    /// How the learning rate goes on after the warm-up.
+    pub enum LrSchedule {
+        /// Stays.
+        Constant = "constant",
+        /// Falls along a line.
+        Linear = "linear",
+        /// Falls along half a cosine.
+        Cosine = "cosine",
+    }
+}
