@@ -126,3 +126,12 @@ fn most_like<'a>(wanted: &str, mut found: Vec<&'a str>, count: usize) -> Vec<&'a
     found.truncate(count);
     found
 }
+
+/// At most 80 characters of a value, for messages.
+pub(crate) fn clip(text: &str) -> String {
+    if text.chars().count() > 80 {
+        format!("{}...", text.chars().take(77).collect::<String>())
+    } else {
+        text.to_owned()
+    }
+}

@@ -40,7 +40,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, gpu, gpus};
-use crate::finding::{Finding, Severity, has_error, nearest_names};
+use crate::finding::{Finding, Severity, clip, has_error, nearest_names};
 use crate::frameworks::recipe::Among;
 use crate::layout::{self, Besides, Group, GroupKind, Layout, Shape};
 use crate::memory;
@@ -56,8 +56,6 @@ use crate::wire::{
 
 /// Learning rate where a plan says none.
 pub(crate) const DEFAULT_LR: f64 = 3e-4;
-/// Most layers that a model may have.
-pub(crate) const MAX_LAYERS: u64 = 4096;
 /// Most ranks that a cluster may have.
 pub(crate) const MAX_WORLD: u64 = 1 << 20;
 
@@ -391,15 +389,6 @@ impl Plan {
             last_stage_layers: self.layout.last_stage_layers,
             listed,
         }
-    }
-}
-
-/// At most 80 characters of a value, for messages.
-pub(crate) fn clip(text: &str) -> String {
-    if text.chars().count() > 80 {
-        format!("{}...", text.chars().take(77).collect::<String>())
-    } else {
-        text.to_owned()
     }
 }
 

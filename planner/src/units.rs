@@ -191,9 +191,19 @@ impl LowPrecision {
     }
 }
 
+/// The middle of some numbers; the mean of the two in the middle.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 {
+        return values.get(middle).copied();
+    }
+    Some((values.get(middle.checked_sub(1)?)? + values.get(middle)?) / 2.0)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Bytes, group_digits, thousands};
+    use super::{Bytes, group_digits, median, thousands};
 
     #[test]
     fn bytes_are_shown_in_a_unit_that_has_digits() {
@@ -220,6 +230,13 @@ mod tests {
             (Bytes(0).gib_figure(2), Bytes(80 << 30).gib_figure(1)),
             ("0.00".to_owned(), "80.0".to_owned())
         );
+    }
+
+    #[test]
+    fn a_median_is_the_middle() {
+        let of = |values: &[f64]| median(values.to_vec());
+        assert_eq!((of(&[]), of(&[2.0]), of(&[3.0, 1.0])), (None, Some(2.0), Some(2.0)));
+        assert_eq!((of(&[9.0, 1.0, 2.0]), of(&[9.0, 1.0, 2.0, 3.0])), (Some(2.0), Some(2.5)));
     }
 
     #[test]

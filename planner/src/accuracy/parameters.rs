@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Dataset, Scores, plan_of};
-use crate::model::{Architecture, Beside, Norm, Routing, import_megatron};
+use crate::model::{Architecture, Beside, Module, Norm, Routing, import_megatron};
 use crate::plan::Plan;
-use crate::shard::{Module, stage_families};
+use crate::shard::stage_families;
 
 #[derive(Deserialize)]
 struct File {

@@ -13,11 +13,12 @@ mod tests;
 pub use probes::{Probe, probes, unseen};
 pub use remark::StepBeside;
 
-use crate::finding::Finding;
+use crate::finding::{Finding, clip};
 use crate::order;
-use crate::plan::{Plan, clip};
+use crate::plan::Plan;
 use crate::settings::Precision;
 use crate::time::{PARTS, Setup, default_profile, rounded, setup};
+use crate::units::median;
 use crate::wire::{Calibration, CalibrationFile, CalibrationFit, CalibrationPoint, PlanFile, VERSION};
 use fit::{Case, fit};
 
@@ -233,14 +234,4 @@ fn put_together(
         spread: rounded(spread),
     };
     CalibrationFile { version: VERSION, calibration, fit, points }
-}
-
-/// The middle value; the mean of the two in the middle.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        return values.get(middle).copied();
-    }
-    Some((values.get(middle.checked_sub(1)?)? + values.get(middle)?) / 2.0)
 }

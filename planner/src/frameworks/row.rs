@@ -1,6 +1,7 @@
 //! An option of a framework and the field of a plan that it is.
 
 use crate::plan::Plan;
+use crate::settings::OptimizerKind;
 
 use super::effect::Effect;
 use super::kind::Kind;
@@ -76,3 +77,8 @@ pub(crate) const STYLES: Kind = Kind::Partly(&Kind::Words {
     known: &[("constant", "constant"), ("linear", "linear"), ("cosine", "cosine")],
     lacks: "",
 });
+
+/// Whether Adam updates anything: under Muon, what is no hidden matrix.
+pub(super) fn has_adam(plan: &Plan) -> bool {
+    plan.training.optimizer.kind != OptimizerKind::Sgd
+}

@@ -110,7 +110,7 @@ fn model_limits(plan: &Plan) -> Vec<Finding> {
     refuse(*no_final_norm, "no_final_norm", "models without a final norm");
     refuse(*embedding_norm, "embedding_norm", "norm of word embeddings");
     for extra in extras {
-        refuse(true, crate::plan::clip(&extra.name).as_ref(), "parameter of this name");
+        refuse(true, crate::finding::clip(&extra.name).as_ref(), "parameter of this name");
     }
     for mixer in model.mixers() {
         limits.extend(mixer_limit(model, mixer, tp));
@@ -147,10 +147,10 @@ fn part_limits(plan: &Plan) -> Vec<Finding> {
     let said = |(name, value): (&String, &Value)| {
         let what = format!(
             "the executor does not run `{}` ({}) of this model, and would train another one without it; take a model without, or write a script for a framework that has it",
-            crate::plan::clip(name),
-            crate::plan::clip(&value.to_string())
+            crate::finding::clip(name),
+            crate::finding::clip(&value.to_string())
         );
-        limit("model", crate::plan::clip(name), what)
+        limit("model", crate::finding::clip(name), what)
     };
     unknown.map(said).collect()
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 use crate::run::tokens_per_second;
+use crate::units;
 use crate::wire::{Answer, Iteration, PlanFile, VERSION};
 
 /// Iterations at the start that are no measure of the rest: compilation, allocation, tuning.
@@ -211,14 +212,7 @@ pub fn add(known: &mut Iteration, more: &Iteration) {
 }
 
 fn median(iterations: &[Iteration], read: fn(&Iteration) -> Option<f64>) -> Option<f64> {
-    let mut values: Vec<f64> = iterations.iter().filter_map(read).filter(|value| value.is_finite()).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        count if count.is_multiple_of(2) => Some((values[middle - 1] + values[middle]) / 2.0),
-        _ => Some(values[middle]),
-    }
+    units::median(iterations.iter().filter_map(read).filter(|value| value.is_finite()).collect())
 }
 
 fn largest(iterations: &[Iteration], read: fn(&Iteration) -> Option<u64>) -> Option<f64> {

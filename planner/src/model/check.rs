@@ -4,7 +4,7 @@ use super::hf::MOST_PARTS;
 use super::params::total;
 use super::{Architecture, Attention, Indexer, LayerRun, MixerRef, Mlp, Moe};
 use crate::finding::{Finding, divisors, nearest_values};
-use crate::plan::MAX_LAYERS;
+use crate::model::MAX_LAYERS;
 
 /// Parameters that are still planned.
 const MAX_PARAMETERS: u128 = 1 << 50;

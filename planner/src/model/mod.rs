@@ -6,6 +6,7 @@ mod fewer;
 mod hf;
 mod megatron;
 mod mixer;
+mod parameter;
 mod params;
 mod pattern;
 mod rotation;
@@ -24,6 +25,7 @@ pub use mixer::{
     Attention, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, Mamba2, Mixer, MixerRef,
     Parallel, QkNorm,
 };
+pub use parameter::{Init, Module};
 pub use params::{
     Parameter, Role, count, hidden_matrix_elements, layer_parameters, mtp_parameters, outer_parameters,
     untrained_elements,
@@ -41,6 +43,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+/// Most layers that a model may have.
+pub(crate) const MAX_LAYERS: u64 = 4096;
 
 /// A decoder-only transformer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,8 +4,9 @@
 use super::groups::ExpertSeat;
 use super::{RankRole, ReshardedSlice};
 use crate::layout::{Coordinates, Seating};
+use crate::model::Module;
 use crate::plan::Plan;
-use crate::shard::{Module, padded_vocabulary};
+use crate::shard::padded_vocabulary;
 
 impl Plan {
     /// What a rank is where some replicas run reduced; none where none does.

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::Refusal;
-use crate::cluster::Cluster;
-use crate::cluster::FailedGpu;
+use crate::cluster::{Cluster, FailedGpu};
 use crate::layout::{Layout, coordinates};
 
 /// A tensor-parallel group by replica, context-parallel slice and stage.

@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use super::reshard::{canonical_rows, reshard};
 use super::{RankRole, Shrunk};
-use crate::model::{Architecture, Attention, MixerRef};
-use crate::shard::Module;
+use crate::model::{Architecture, Attention, MixerRef, Module};
 
 /// Rows exchanged with one other slot of the tensor-parallel group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!((qkv.shards, qkv.shard_rows), (8, 1));
         let mlp = params
             .iter()
-            .find(|param| param.module == crate::shard::Module::Mlp && param.resharded.is_some())
+            .find(|param| param.module == crate::model::Module::Mlp && param.resharded.is_some())
             .unwrap();
         let mlp = mlp.resharded.as_ref().unwrap();
         assert_eq!((mlp.shards, mlp.shard_rows, mlp.sends.len()), (14_336, 1, 4));

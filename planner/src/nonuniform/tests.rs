@@ -200,7 +200,7 @@ fn experts_of_a_world_with_failed_gpus_are_held_once_by_each_block() {
                 let mut held: std::collections::BTreeMap<&str, (u64, u64)> =
                     std::collections::BTreeMap::new();
                 for param in block.ranks.iter().flat_map(|&rank| &all[rank as usize].params) {
-                    if param.module == crate::shard::Module::Expert {
+                    if param.module == crate::model::Module::Expert {
                         held.entry(&param.name).or_insert((0, param.shape.iter().product())).0 +=
                             param.elements();
                     }

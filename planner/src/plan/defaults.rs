@@ -12,9 +12,9 @@ use super::evaluation::fill_evaluation;
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::recipe::Taken;
 use super::training_defaults::{fill_software, fill_training};
-use super::{DEFAULT_LR, MAX_WORLD, Named, Plan, RunSettings, clip};
+use super::{DEFAULT_LR, MAX_WORLD, Named, Plan, RunSettings};
 use crate::cluster::{Cluster, Gpu};
-use crate::finding::{Finding, nearest_names};
+use crate::finding::{Finding, clip, nearest_names};
 use crate::frameworks::recipe::Among;
 use crate::layout::{
     Aspect, Chunk, Layout, Shape, Split, Splitter, first_broken, first_broken_alone, mtp_of_layout_string,

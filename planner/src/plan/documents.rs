@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::Plan;
 use super::defaults::Filler;
-use super::{Plan, clip};
-use crate::finding::Finding;
+use crate::finding::{Finding, clip};
 use crate::wire::{DataFile, DocumentsFile};
 
 const EOD: &str = "run.documents.eod_token";

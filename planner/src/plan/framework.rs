@@ -1,9 +1,8 @@
 //! The framework that a plan names in `software.framework`, with its version: which names its options have, and whose recipe
 //! holds.
 
-use super::clip;
 use crate::cluster::{Generation, Gpu, gpu};
-use crate::finding::{Finding, nearest_names};
+use crate::finding::{Finding, clip, nearest_names};
 use crate::frameworks::bridge::releases::number as release_number;
 use crate::runtime::Runtime;
 use crate::wire::PlanFile;

@@ -2,10 +2,9 @@
 
 use serde_json::Value;
 
-use super::clip;
 use super::defaults::Filler;
 use super::training_defaults::WHOLE;
-use crate::finding::{Finding, nearest_names};
+use crate::finding::{Finding, clip, nearest_names};
 use crate::runtime::Runtime;
 use crate::settings::Precision;
 use crate::shard::tp_plan::Style;

@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{MAX_LAYERS, clip};
-use crate::finding::{Finding, has_error, nearest_names};
-use crate::model::{self, Architecture};
+use crate::finding::{Finding, clip, has_error, nearest_names};
+use crate::model::{self, Architecture, MAX_LAYERS};
 use crate::wire::PlanFile;
 
 /// The model that a plan file names, and a title for it; none where it names none that can be planned, with findings.

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::{clip, spellings, unambiguous};
-use crate::finding::{Finding, nearest_names};
+use super::{spellings, unambiguous};
+use crate::finding::{Finding, clip, nearest_names};
 use crate::wire::PlanFile;
 
 /// Largest plan file that is read, in bytes. A config.json is some 10 KB.

@@ -2,9 +2,9 @@
 
 use super::defaults::{Filler, MAX_COUNT};
 use super::training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
-use super::{MAX_LAYERS, MAX_WORLD, Named, WherePossible, clip};
-use crate::finding::Finding;
-use crate::model::Architecture;
+use super::{MAX_WORLD, Named, WherePossible};
+use crate::finding::{Finding, clip};
+use crate::model::{Architecture, MAX_LAYERS};
 use crate::runtime::Runtime;
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,

@@ -3,9 +3,9 @@
 use super::request::{Axes, Axis, Bounds, Recompute};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
-use crate::finding::nearest_names;
+use crate::finding::{clip, nearest_names};
 use crate::json::read_value;
-use crate::plan::{RECOMPUTE_MODULES, clip};
+use crate::plan::RECOMPUTE_MODULES;
 use crate::runtime::Runtime;
 use crate::settings::{Precision, Schedule};
 

@@ -329,7 +329,7 @@ fn check(request: &Request) -> Result<(), Vec<Finding>> {
         findings.push(Finding::error("search.margin", share, message));
     }
     for gpu in request.prices.keys().filter(|gpu| gpus().iter().all(|known| known.id != gpu.as_str())) {
-        let message = format!("`{}` has a price and is no GPU of the catalogue", crate::plan::clip(gpu));
+        let message = format!("`{}` has a price and is no GPU of the catalogue", crate::finding::clip(gpu));
         let near = nearest_names(gpu, gpus().iter().map(|known| known.id), 3);
         findings.push(Finding::error("search.prices", gpu.as_str(), message).nearest(near));
     }
@@ -337,7 +337,7 @@ fn check(request: &Request) -> Result<(), Vec<Finding>> {
         if !(price.is_finite() && *price >= 0.0) {
             let message = format!(
                 "the price of `{}` is {price}; it must be a number of at least 0",
-                crate::plan::clip(gpu)
+                crate::finding::clip(gpu)
             );
             findings.push(Finding::error("search.prices", *price, message));
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::room::Margin;
 use super::sharding::Sharding;
-use crate::plan::clip;
+use crate::finding::clip;
 use crate::runtime::Runtime;
 use crate::settings::{Granularity, Precision, Schedule};
 use crate::wire::{Objective, PlanFile, RecomputeFile, VERSION};

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::finding::clip;
 use crate::memory::MOST_OVER_PEAK;
-use crate::plan::clip;
 
 /// How well a plan fits. Whatever is best, plans that fit stand before tight ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -4,8 +4,7 @@
 //! up. Routed experts of a layer are one three-dimensional tensor per matrix, input features before output features,
 //! as NeMo Automodel's grouped experts keep them.
 
-use super::Module;
-use crate::model::Parameter;
+use crate::model::{Module, Parameter};
 
 /// The module that holds a parameter, from its name.
 pub fn module_path(name: &str) -> &str {

@@ -36,7 +36,7 @@ pub use remarks::check;
 use serde::Serialize;
 
 use crate::layout::GroupKind;
-use crate::model::Parameter;
+use crate::model::{Init, Module, Parameter};
 use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
@@ -102,44 +102,6 @@ pub fn parameters_per_rank_max(plan: &Plan) -> u64 {
         return megatron::parameters_per_rank_max(plan);
     }
     (0..plan.layout.pp).map(|stage| parameters_of_stage(plan, stage)).max().unwrap_or(0)
-}
-
-/// What a parameter belongs to; decides which grid of ranks it lives on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Module {
-    /// Word embedding.
-    Embedding,
-    /// Attention projections.
-    Attention,
-    /// Norms: of layers, of the output, of queries and keys.
-    Norm,
-    /// Dense MLP.
-    Mlp,
-    /// MoE router.
-    Router,
-    /// Routed experts.
-    Expert,
-    /// Shared experts.
-    SharedExpert,
-    /// Output layer.
-    Head,
-    /// Projection of a multi-token-prediction module.
-    Mtp,
-}
-
-/// How a parameter starts.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Init {
-    /// Normal with mean 0 and this standard deviation.
-    Normal(f64),
-    /// All ones.
-    Ones,
-    /// All zeros.
-    Zeros,
-    /// All this number.
-    Constant(f64),
 }
 
 /// A cut of a parameter.

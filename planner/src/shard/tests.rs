@@ -2,7 +2,8 @@
 
 use serde_json::json;
 
-use super::{Module, stage_families};
+use super::stage_families;
+use crate::model::Module;
 use crate::plan::{Plan, parse_plan};
 
 #[test]

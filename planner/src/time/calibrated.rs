@@ -2,8 +2,8 @@
 
 use super::constants::{ROLES, Role};
 use super::setup::Setup;
-use crate::finding::{Finding, nearest_names};
-use crate::plan::{Plan, clip};
+use crate::finding::{Finding, clip, nearest_names};
+use crate::plan::Plan;
 use crate::settings::Precision;
 use crate::wire::Calibration;
 

@@ -6,10 +6,9 @@
 
 use super::matrices::{Matrix, matrices};
 use crate::layout::{Layout, chunks_of_stage};
-use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, Moe};
+use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, Module, Moe};
 use crate::plan::Plan;
 use crate::settings::Granularity;
-use crate::shard::Module;
 
 /// Forward FLOPs of one token, by module.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -11,8 +11,8 @@ use super::machine::{GemmRate, Machine, overlap};
 use super::matrices::{Cut, Matrix};
 use super::parts::{Both, Parts};
 use super::shape::{KindShape, MixerShape, MlpShape, ModelShape};
+use crate::model::Module;
 use crate::settings::CpKind;
-use crate::shard::Module;
 
 /// How a layer's work is split, and over which groups.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,8 +1,7 @@
 //! The matrices of a layer that tokens are multiplied with, read off the list of parameters: FLOPs and seconds count
 //! the same ones.
 
-use crate::model::{Architecture, LayerKind, Parameter, Role, layer_parameters};
-use crate::shard::Module;
+use crate::model::{Architecture, LayerKind, Module, Parameter, Role, layer_parameters};
 
 /// How tensor parallelism cuts a matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What the time of a model's layers depends on, counted once for each model.
 
 use super::matrices::{Cut, Matrix, matrices};
-use crate::model::{Architecture, Attention, LayerKind, MixerRef, Mlp, QkNorm, Span, layer_parameters};
-use crate::shard::Module;
+use crate::model::{
+    Architecture, Attention, LayerKind, MixerRef, Mlp, Module, QkNorm, Span, layer_parameters,
+};
 
 /// Most kinds of layers that a model may have here: mixers by feed-forward parts.
 pub(super) const MAX_KINDS: usize = 16;

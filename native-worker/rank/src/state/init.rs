@@ -4,7 +4,8 @@
 //! slice and nothing else. Values are made in fp64 and rounded once.
 
 use anyhow::ensure;
-use planner::shard::{Init, ParamShard};
+use planner::model::Init;
+use planner::shard::ParamShard;
 use tch::{Kind, Tensor};
 
 /// Elements made at a time.

@@ -9,9 +9,9 @@
 use anyhow::Context;
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::model::{Architecture, Attention, MixerRef};
+use planner::model::{Architecture, Attention, MixerRef, Module};
 use planner::nonuniform::RankRole;
-use planner::shard::{Module, ParamShard};
+use planner::shard::ParamShard;
 use tch::{Kind, Tensor};
 
 use super::optimizer::{Update, decay};

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::frameworks::Kind::{Follows, Number, Own, Partly, Real, Switch, Words};
 use crate::frameworks::gap::UNDER_ALL;
-use crate::frameworks::row::{NULL, STYLES};
+use crate::frameworks::row::{NULL, STYLES, has_adam};
 use crate::frameworks::{Kind, Row, Table};
 use crate::model::Balance;
 use crate::plan::Plan;
@@ -445,11 +445,6 @@ const STATE: &[Row] = &[
     )
     .when(|plan| plan.training.optimizer.offload_fraction > 0.0),
 ];
-
-/// Whether Adam updates anything: under Muon, what is no hidden matrix.
-fn has_adam(plan: &Plan) -> bool {
-    plan.training.optimizer.kind != OptimizerKind::Sgd
-}
 
 const RUN: &[Row] = &[
     row("rng.seed", "run.seed", Number, CONFIG),

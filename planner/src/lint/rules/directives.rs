@@ -2,7 +2,7 @@
 
 use super::super::notes::Notes;
 use super::super::options::{self, Given};
-use super::Context;
+use super::{Context, clip};
 use crate::finding::nearest_names;
 use crate::launch::text::is_time_limit;
 
@@ -43,10 +43,6 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
     job.parts().for_each(|given| repeated(given, notes));
     output(context, notes);
     counts(context, notes);
-}
-
-fn clip(text: &str) -> String {
-    text.chars().take(60).collect()
 }
 
 fn name(given: &Given, notes: &mut Notes<'_>) {

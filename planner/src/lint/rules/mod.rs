@@ -27,6 +27,11 @@ use super::notes::Notes;
 use super::step::{self, Step};
 use super::syntax::Trouble;
 
+/// The beginning of a text, for a finding.
+fn clip(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
 /// A script that was read.
 pub struct Script<'a> {
     /// Its text.

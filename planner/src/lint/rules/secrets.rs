@@ -2,7 +2,7 @@
 
 use super::super::notes::Notes;
 use super::super::text::{HoleKind, Text};
-use super::Context;
+use super::{Context, clip};
 use crate::launch::text::{is_secret, may_follow};
 
 /// How tokens begin, how many characters follow at least, and whose they are.
@@ -64,10 +64,6 @@ pub fn check(context: &Context<'_>, notes: &mut Notes<'_>) {
         }
     }
     shapes(context.source, notes);
-}
-
-fn clip(text: &str) -> String {
-    text.chars().take(60).collect()
 }
 
 /// Whether a literal is a value rather than nothing or a thing to fill in.

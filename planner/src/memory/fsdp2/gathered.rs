@@ -1,12 +1,13 @@
 //! What a step gathers of each unit that FSDP2 wraps, whatever the micro batch is and whatever is recomputed.
 
 use crate::layout::Mesh;
+use crate::model::Module;
 use crate::plan::Plan;
 use crate::shard::fsdp::{
     CarriedUnit, Placed, Section, Slots, Unit, UnitKind, Weights, carried_out, computed_with, sections,
     units_of_stage,
 };
-use crate::shard::{Module, RankShards, flat_units};
+use crate::shard::{RankShards, flat_units};
 use crate::units::Wide;
 
 /// Elements of one unit, as its gathers and reductions see them. With one rank there is nothing to gather: trainers leave

@@ -51,7 +51,7 @@ pub(super) fn quantised(reader: &mut Reader) {
         .unwrap_or("a method without a name");
     let message = format!(
         "this checkpoint's weights are quantised ({}): training keeps them in training.dtype, or in what training.dtype's recipe says, so their bytes here are not those of the files; convert them before training begins",
-        crate::plan::clip(named)
+        crate::finding::clip(named)
     );
     reader.note("quantization_config", "quantised checkpoints", message);
 }
@@ -74,7 +74,7 @@ pub(super) fn prediction(reader: &mut Reader) {
 /// What a file without a `model_type` is, and what to give in its place.
 pub(super) fn no_config(config: &Map<String, Value>) -> String {
     let has = |name: &str| config.contains_key(name);
-    let text = |name: &str| config.get(name).and_then(Value::as_str).map(crate::plan::clip);
+    let text = |name: &str| config.get(name).and_then(Value::as_str).map(crate::finding::clip);
     if has("peft_type") || has("base_model_name_or_path") {
         let base = text("base_model_name_or_path").map_or(String::new(), |base| format!(" ({base})"));
         return format!(

@@ -3,8 +3,7 @@
 use serde_json::Value;
 
 use super::reader::Reader;
-use crate::model::{Activation, Architecture, Attention, LayerKind, QkNorm, Scores, fold};
-use crate::plan::MAX_LAYERS;
+use crate::model::{Activation, Architecture, Attention, LayerKind, MAX_LAYERS, QkNorm, Scores, fold};
 
 /// Everything but attention, experts and pattern, as most configs name it.
 pub(super) fn base(reader: &mut Reader, attention: Attention) -> Architecture {

@@ -7,10 +7,9 @@ use super::expression::{Names, evaluate};
 use super::reader::Reader;
 use crate::model::{
     Activation, Architecture, Attention, Branches, DeltaNet, Extra, ExtraAt, Indexer, KimiDelta, LayerKind,
-    Listed, ListedCut, ListedParameter, Mamba2, Mixer, Mlp, Moe, Norm, Positions, QkNorm, Rope, Routing,
-    Score, Scores, fold,
+    Listed, ListedCut, ListedParameter, MAX_LAYERS, Mamba2, Mixer, Mlp, Moe, Norm, Positions, QkNorm, Rope,
+    Routing, Score, Scores, fold,
 };
-use crate::plan::MAX_LAYERS;
 
 /// Rows of families: a name, the row that it starts from, roles.
 const FAMILIES: &str = include_str!("families.txt");

@@ -161,7 +161,7 @@ fn block_kinds(reader: &mut Reader, letters: &str, names: &str) -> Option<Vec<La
     let (none, mamba) = (None, Some(1));
     let kinds: Result<Vec<LayerKind>, &String> = blocks
         .iter()
-        .take(crate::plan::MAX_LAYERS as usize + 1)
+        .take(crate::model::MAX_LAYERS as usize + 1)
         .map(|block| match block.as_str() {
             "M" | "mamba" | "linear_attention" => Ok(LayerKind::new(mamba, Mlp::None)),
             "*" | "attention" | "full_attention" => Ok(LayerKind::new(Some(0), Mlp::None)),
@@ -175,7 +175,7 @@ fn block_kinds(reader: &mut Reader, letters: &str, names: &str) -> Option<Vec<La
         Err(block) => {
             let message = format!(
                 "`{}` in the pattern is no kind of layer; known are M (mamba), * (attention), - (mlp), E (moe)",
-                crate::plan::clip(block)
+                crate::finding::clip(block)
             );
             reader.refuse(field, "layer pattern of Nemotron-H", message);
             None
@@ -214,7 +214,7 @@ pub(super) fn kimi_linear(reader: &mut Reader, kind: &str) -> Architecture {
             full_rank_decay: false,
         })];
         let types = reader.words("layer_types");
-        full.extend((1..=architecture.num_layers.min(crate::plan::MAX_LAYERS)).filter(
+        full.extend((1..=architecture.num_layers.min(crate::model::MAX_LAYERS)).filter(
             |&layer| match &types {
                 Some(types) => types.get(layer as usize - 1).is_some_and(|word| word == "full_attention"),
                 None => layer > 4 && layer % 4 == 1,

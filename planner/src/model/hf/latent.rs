@@ -72,7 +72,7 @@ fn compress_ratios(reader: &mut Reader) -> Vec<u64> {
         return types.iter().map(ratio).collect();
     }
     reader.assume("layer_types");
-    let layers = reader.need("num_hidden_layers").min(crate::plan::MAX_LAYERS);
+    let layers = reader.need("num_hidden_layers").min(crate::model::MAX_LAYERS);
     (0..layers).map(|layer| if layer > 2 && layer % 2 == 1 { of_sparse } else { of_heavy }).collect()
 }
 

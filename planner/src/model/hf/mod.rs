@@ -209,7 +209,7 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     let known = KNOWN.iter().find(|(known, ..)| *known == name || *known == plain);
     if let (None, Some(family)) = (known, families::find(name).or_else(|| families::find(plain))) {
         let mut architecture = families::build(reader, family);
-        architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
+        architecture.pattern.truncate(crate::model::MAX_LAYERS as usize);
         computed::rotate(reader, name, &mut architecture);
         parts::keep(reader, name, &mut architecture);
         return Some(architecture);
@@ -236,7 +236,7 @@ fn read_as(reader: &mut Reader, name: &str, plain: &str) -> Option<Architecture>
     spans::keep(reader, known_type, &mut architecture);
     computed::keep(reader, known_type, &mut architecture);
     // The pattern is about layers that may be too many to be listed; that is a finding elsewhere.
-    architecture.pattern.truncate(crate::plan::MAX_LAYERS as usize);
+    architecture.pattern.truncate(crate::model::MAX_LAYERS as usize);
     parts::keep(reader, known_type, &mut architecture);
     Some(architecture)
 }
@@ -253,7 +253,7 @@ fn unknown(reader: &mut Reader, name: &str) -> Architecture {
         .parts
         .keys()
         .filter(|key| *key != "model_type")
-        .map(|key| crate::plan::clip(key))
+        .map(|key| crate::finding::clip(key))
         .collect();
     let not_understood = match strange.as_slice() {
         [] => "every key of it was understood".to_owned(),

@@ -4,8 +4,7 @@ use serde_json::Value;
 
 use super::common::base;
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, LayerKind, Mixer, Mlp, QkNorm, Scores, fold};
-use crate::plan::MAX_LAYERS;
+use crate::model::{Architecture, Attention, LayerKind, MAX_LAYERS, Mixer, Mlp, QkNorm, Scores, fold};
 
 /// Widths of MLPs are rounded up to a multiple of this (`ffn_mult` of DeciLM's code).
 const WIDTH_MULTIPLE: u64 = 256;

@@ -4,8 +4,7 @@
 use serde_json::Value;
 
 use super::reader::Reader;
-use crate::model::{Architecture, Attention, LayerKind, Mixer, Positions, Scores, fold};
-use crate::plan::MAX_LAYERS;
+use crate::model::{Architecture, Attention, LayerKind, MAX_LAYERS, Mixer, Positions, Scores, fold};
 
 /// Puts what becomes of scores into each layer of a model that was read as `model_type`.
 pub(super) fn keep(reader: &mut Reader, model_type: &str, architecture: &mut Architecture) {

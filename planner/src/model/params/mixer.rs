@@ -5,10 +5,9 @@
 
 use super::{List, Role};
 use crate::model::{
-    Attention, DeltaNet, Indexer, KimiDelta, Listed, ListedCut, ListedParameter, Mamba2, MixerRef, Norm,
-    Parallel, QkNorm,
+    Attention, DeltaNet, Indexer, Init, KimiDelta, Listed, ListedCut, ListedParameter, Mamba2, MixerRef,
+    Module, Norm, Parallel, QkNorm,
 };
-use crate::shard::{Init, Module};
 
 pub(super) fn mixer_parameters(list: &mut List<'_>, mixer: MixerRef<'_>) {
     match mixer {

@@ -1,8 +1,7 @@
 //! Parameters of a layer's feed-forward part.
 
 use super::{List, Role};
-use crate::model::{Activation, Moe, Norm};
-use crate::shard::{Init, Module};
+use crate::model::{Activation, Init, Module, Moe, Norm};
 
 /// What xIELU's two scalars are before their softplus when it starts (transformers `XIELUActivation`): 0.8 on the positive
 /// side, and on the negative one 0.8 less the 0.5 that is added.

@@ -8,7 +8,7 @@ mod mixer;
 mod mlp;
 
 use super::{Architecture, Branches, Extra, ExtraAt, LayerInputs, LayerKind, Mlp, Norm};
-use crate::shard::{Init, Module};
+use crate::model::{Init, Module};
 use mixer::mixer_parameters;
 use mlp::{mlp_parameters, moe_parameters};
 

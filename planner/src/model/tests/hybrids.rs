@@ -4,11 +4,11 @@ use serde_json::{Map, Value, json};
 
 use crate::layout::GroupKind;
 use crate::model::{
-    Attention, LayerKind, MixerRef, Mlp, Parameter, count, fold, import_hf, layer_parameters, mtp_parameters,
-    presets,
+    Attention, LayerKind, MixerRef, Mlp, Module, Parameter, count, fold, import_hf, layer_parameters,
+    mtp_parameters, presets,
 };
 use crate::plan::{Plan, estimate, parse_plan};
-use crate::shard::{Module, padded_vocabulary, stage_families};
+use crate::shard::{padded_vocabulary, stage_families};
 use crate::wire::PlanFile;
 
 fn kinds(letters: &str) -> Vec<LayerKind> {

@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use crate::model::{Architecture, check_model, count, import_hf, layer_parameters, outer_parameters};
-use crate::shard::Module;
+use crate::model::{Architecture, Module, check_model, count, import_hf, layer_parameters, outer_parameters};
 
 fn recorded() -> Vec<Value> {
     let data: Value = serde_json::from_str(include_str!("../../../tests/data/causal_types.json")).unwrap();

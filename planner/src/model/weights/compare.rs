@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::Weights;
-use crate::finding::Finding;
+use crate::finding::{Finding, clip};
 use crate::model::{Architecture, LayerKind, layer_parameters, outer_parameters};
-use crate::plan::clip;
 
 const FIELD: &str = "model.weights";
 const RULE: &str = "tensors of the model's files are those that are planned";

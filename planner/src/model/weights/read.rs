@@ -3,8 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Tensor, Weights};
-use crate::finding::Finding;
-use crate::plan::clip;
+use crate::finding::{Finding, clip};
 
 /// Bytes before a header, which say its length.
 pub const HEADER_LENGTH: u64 = 8;

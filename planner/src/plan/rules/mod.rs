@@ -21,8 +21,7 @@ pub use graphs::MODULES as GRAPH_MODULES;
 pub use modules::MODULES as OFFLOAD_MODULES;
 pub use recompute::MODULES as RECOMPUTE_MODULES;
 
-use super::clip;
-use crate::finding::nearest_names;
+use crate::finding::{clip, nearest_names};
 use crate::layout::{Broken, Shape};
 use crate::runtime::Runtime;
 

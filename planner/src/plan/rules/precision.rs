@@ -2,10 +2,9 @@
 
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
-use crate::model::{Role, layer_parameters};
+use crate::model::{Module, Role, layer_parameters};
 use crate::runtime::Runtime;
 use crate::settings::Implementation;
-use crate::shard::Module;
 use crate::units::{Dtype, LowPrecision};
 
 const FIELD: &str = "training.dtype";

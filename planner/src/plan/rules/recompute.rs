@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{names, refuse_names};
+use crate::finding::clip;
 use crate::layout::{Broken, Shape};
 use crate::model::{Attention, MixerRef};
-use crate::plan::clip;
 use crate::settings::Granularity;
 use crate::units::LowPrecision;
 

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::{Spelled, at, numbers, put};
-use crate::plan::{MAX_WORLD, clip};
+use crate::finding::clip;
+use crate::plan::MAX_WORLD;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,8 +16,7 @@ mod zero;
 
 use serde_json::{Map, Value};
 
-use super::clip;
-use crate::finding::Finding;
+use crate::finding::{Finding, clip};
 use crate::json::Located;
 use crate::wire::{PlanFile, Remark};
 pub(super) use fields::of as fields;

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Spelled, at, put};
-use crate::plan::clip;
+use crate::finding::clip;
 
 /// A whole number that people write: 8, 8.0, "8", "2_048", "1,024".
 pub(super) fn whole(value: &Value) -> Option<u64> {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::names::{self, Meaning};
 use super::{Spelled, at, fold, numbers, put, take};
-use crate::plan::clip;
+use crate::finding::clip;
 use crate::search::AXES;
 
 /// Makes `choose` of what people write for it, and takes `auto` for an axis that is left open.

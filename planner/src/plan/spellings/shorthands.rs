@@ -4,7 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::fields::SECTIONS;
 use super::{Spelled, at, fold, numbers, put, take};
-use crate::plan::{RECOMPUTE_MODULES, clip};
+use crate::finding::clip;
+use crate::plan::RECOMPUTE_MODULES;
 
 /// Sections for which the one word is a field of theirs.
 const ONE_WORD: [(&str, &str); 5] = [

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::counts::Count;
 use super::values::DEEPSPEED;
 use super::{Spelled, at, fold, numbers};
-use crate::plan::clip;
+use crate::finding::clip;
 
 /// Settles what a file says of ZeRO.
 pub(super) fn settle(spelled: &mut Spelled) {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::place::{Origin, Placed, Slots, origins};
 use super::units::placed_blocks;
 use crate::layout::Mesh;
+use crate::model::Module;
 use crate::plan::Plan;
-use crate::shard::Module;
 
 /// Where the parameters of a stage come from, by name and number of their layer or module.
 pub(in crate::shard) struct Origins(BTreeMap<(String, Option<u64>), Origin>);

@@ -11,8 +11,9 @@ use super::copies::{CopyOut, settled};
 use super::place::{Placed, Slots};
 use super::units::{Unit, UnitKind, units_of_stage};
 use crate::layout::{Group, GroupKind, Mesh};
+use crate::model::Module;
 use crate::plan::Plan;
-use crate::shard::{BufferShard, Module, ParamShard, RankShards};
+use crate::shard::{BufferShard, ParamShard, RankShards};
 use crate::wire::PlanFile;
 
 /// What of a model is gathered for its forward and given back behind it.

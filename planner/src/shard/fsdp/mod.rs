@@ -34,8 +34,9 @@ pub use units::{Unit, UnitKind, reshard_flags, units_of_stage};
 
 use super::hf_names::module_path;
 use super::megatron::Block;
-use super::{BufferShard, Cut, Family, Module, ParamShard, RankShards, StateShard, StateTypes};
+use super::{BufferShard, Cut, Family, ParamShard, RankShards, StateShard, StateTypes};
 use crate::layout::{GroupKind, Mesh};
+use crate::model::Module;
 use crate::plan::Plan;
 use crate::settings::OptimizerKind;
 

@@ -1,10 +1,9 @@
 //! Where one parameter goes: cut by its tensor-parallel style, experts by expert parallelism, then by FSDP.
 
 use crate::layout::{GroupKind, Mesh};
-use crate::model::{Attention, MixerRef, Parameter};
+use crate::model::{Attention, MixerRef, Module, Parameter};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
-use crate::shard::Module;
 use crate::shard::hf_names::{Names, boxes_within, hf_parameters, module_path};
 use crate::shard::megatron::{Block, parameters_of};
 use crate::shard::tp_plan::{TpPlan, model_type, style_of};

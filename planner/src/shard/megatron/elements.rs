@@ -6,11 +6,11 @@ use super::{
     Block, PARAM_ALIGNMENT, block_families, counted_blocks_of, padded_vocabulary, with_rows_of_extras,
 };
 use crate::layout::Chunk;
-use crate::model::{LayerKind, Parameter};
+use crate::model::{LayerKind, Module, Parameter};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
-use crate::shard::{Family, Module};
+use crate::shard::Family;
 
 /// Elements of one kind (dense or routed experts) that one rank keeps.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use super::buffers::{BufferKind, Slot, buffer, starts};
 use super::elements::StageElements;
 use super::{blocks, family, parameters_of};
 use crate::layout::{Coordinates, GroupKind, coordinates, embedding_stages, place_in_group};
-use crate::model::Role;
+use crate::model::{Module, Role};
 use crate::nonuniform::{RankRole, ReshardedSlice};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
-use crate::shard::{Family, Module, ParamShard, RankShards};
+use crate::shard::{Family, ParamShard, RankShards};
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {

@@ -11,9 +11,9 @@ pub(crate) use elements::{Blocks, is_quantised, recipe_layers};
 pub use elements::{Elements, StageElements, Updated};
 pub use list::{parameter_names, rank_shards};
 
-use super::{BufferShard, Family, Holders, Module};
+use super::{BufferShard, Family, Holders};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};
-use crate::model::{LayerKind, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
+use crate::model::{LayerKind, Module, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 

@@ -1,9 +1,9 @@
 //! What a plan must satisfy besides sizes.
 
 use super::{TpPlanSource, known_sources, matches, model_type};
-use crate::finding::Finding;
+use crate::finding::{Finding, clip};
 use crate::model::Attention;
-use crate::plan::{Plan, clip};
+use crate::plan::Plan;
 use crate::shard::fsdp::module_paths;
 
 /// What attention of one tensor-parallel rank works with.

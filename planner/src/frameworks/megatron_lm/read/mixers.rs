@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::pattern::{listed, wrong_list};
+use crate::finding::clip;
 use crate::import::Arguments;
 use crate::model::{DeltaNet, LayerKind, Mamba2};
-use crate::plan::clip;
 
 /// Megatron-Core's Mamba mixer: heads of 64 by default, twice the hidden size in all.
 pub fn mamba(arguments: &Arguments, hidden: u64) -> Result<Mamba2, String> {

@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::mixers::{delta_net, mamba, mix_otherwise, scores};
 use super::pattern::{HybridPattern, frequency_kinds};
+use crate::finding::clip;
 use crate::frameworks::megatron_lm::rows::{OFFSET, PARTS, read_scaling};
 use crate::import::Arguments;
 use crate::model::{LayerKind, Mixer, fold};
-use crate::plan::clip;
 
 /// Words of the GPT-2 tokenizer, Megatron-LM's usual one.
 const GPT2_WORDS: u64 = 50_257;

@@ -13,7 +13,7 @@ const LONGEST_PATTERN: usize = 4096;
 pub fn frequency_kinds(text: Option<&str>, layers: u64) -> Result<Vec<LayerKind>, String> {
     const NAME: &str = "moe-layer-freq";
     let kind = |experts: bool| if experts { LayerKind::MOE } else { LayerKind::DENSE };
-    let layers = layers.min(crate::plan::MAX_LAYERS);
+    let layers = layers.min(crate::model::MAX_LAYERS);
     let Some(text) = text else { return Ok(vec![LayerKind::MOE; layers as usize]) };
     match text.parse::<u64>() {
         Ok(0) => Err(wrong_list(NAME, text)),

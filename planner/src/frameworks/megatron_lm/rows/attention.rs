@@ -7,17 +7,13 @@ use crate::model::{Attention, Norm, QkNorm};
 use crate::plan::Plan;
 use crate::units::number;
 
-use super::{ARGUMENTS, MODEL, on, row, says, unless, whole};
+use super::{ARGUMENTS, MODEL, is_latent, on, row, says, unless, whole};
 
 const SIZE: &str = "sizes of the model: parameters and activations of every layer";
 const LATENT: Effect = Effect::Bytes("latent attention: compressed and expanded queries, keys, values");
 
 fn is_grouped(plan: &Plan) -> bool {
     matches!(plan.model.attention, Attention::Gqa { .. })
-}
-
-fn is_latent(plan: &Plan) -> bool {
-    matches!(plan.model.attention, Attention::Mla { .. })
 }
 
 fn latent(said: Options) -> bool {

@@ -18,6 +18,7 @@ mod routing;
 use crate::frameworks::gap::UNDER_ALL;
 use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row, Table};
+use crate::model::Attention;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 
@@ -36,6 +37,10 @@ const ARGUMENTS: &str = "megatron/training/arguments.py";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
 const TRAINING: &str = "megatron/training/config/training_config.py";
 const DDP: &str = "megatron/core/distributed/distributed_data_parallel_config.py";
+
+fn is_latent(plan: &Plan) -> bool {
+    matches!(plan.model.attention, Attention::Mla { .. })
+}
 
 /// The table of every plan.
 pub fn table() -> Table {

@@ -1,7 +1,7 @@
 //! The optimizer and its state, learning rate and norm.
 
 use crate::frameworks::Kind::{Alone, AtLeast, Beside, Flag, Follows, Number, Own, Partly, Real};
-use crate::frameworks::row::{Options, STYLES};
+use crate::frameworks::row::{Options, STYLES, has_adam};
 use crate::frameworks::{Effect, Kind, Row};
 use crate::plan::{LossScale, Plan};
 use crate::settings::OptimizerKind;
@@ -149,11 +149,6 @@ pub const OPTIMIZER: &[Row] = &[
         .when(|plan| plan.training.optimizer.kind == OptimizerKind::Muon)
         .no_bytes(STEP),
 ];
-
-/// Whether Adam updates anything: under Muon, what is no hidden matrix.
-fn has_adam(plan: &Plan) -> bool {
-    plan.training.optimizer.kind != OptimizerKind::Sgd
-}
 
 /// Whether what losses are multiplied by follows what overflows.
 fn follows_overflows(plan: &Plan) -> bool {

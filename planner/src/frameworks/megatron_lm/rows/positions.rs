@@ -11,7 +11,7 @@ use crate::model::{Attention, RopeKind, RopeScaling};
 use crate::plan::Plan;
 use crate::units::number;
 
-use super::{ARGUMENTS, MODEL, on, row, says, unless};
+use super::{ARGUMENTS, MODEL, is_latent, on, row, says, unless};
 
 const WEIGHTS: &str = "learned positions on the first stage; rotary ones have no weights";
 const ANGLES: &str = "numbers of the positions";
@@ -37,10 +37,6 @@ enum Rule<'a> {
     Yarn(&'a RopeScaling, [f64; 2], u64),
     Llama(&'a RopeScaling),
     Linear(u64),
-}
-
-fn is_latent(plan: &Plan) -> bool {
-    matches!(plan.model.attention, Attention::Mla { .. })
 }
 
 /// Whether positions of a job have weights.

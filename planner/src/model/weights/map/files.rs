@@ -9,10 +9,9 @@ use super::parameters::{Listed, Place};
 use super::storage::{block_of, storage};
 use super::table::{Chain, Source, Take, Way};
 use super::{Mapped, Part, Present, Storage, refused};
-use crate::finding::Finding;
+use crate::finding::{Finding, clip};
 use crate::model::weights::compare;
 use crate::model::{Architecture, Branches, Mlp};
-use crate::plan::clip;
 
 /// How one model's files call what is planned.
 pub(super) struct Names<'a> {

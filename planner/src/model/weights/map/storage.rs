@@ -3,8 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Part, Present, Storage, refused};
-use crate::finding::Finding;
-use crate::plan::clip;
+use crate::finding::{Finding, clip};
 
 /// Rows and columns of a block of 8-bit floats where config.json says none.
 const BLOCK: u64 = 128;
