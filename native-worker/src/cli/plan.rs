@@ -17,9 +17,12 @@ use crate::report::{self, Exit, Failure, say, text};
 pub struct PlanCommand {
     #[command(flatten)]
     source: Source,
-    /// What is best: fastest, cheapest, fewest_gpus or most_headroom
+    /// What is best: fastest, cheapest, fewest_gpus, most_headroom or deadline
     #[arg(long, value_parser = search::objective)]
     objective: Option<Objective>,
+    /// Days within which training.train_tokens must be done, for the objective deadline
+    #[arg(long, value_name = "DAYS")]
+    deadline_days: Option<f64>,
     /// What is chosen beside the usual, such as nodes or precision
     #[arg(long, value_name = "AXIS", value_delimiter = ',')]
     choose: Vec<String>,
@@ -40,6 +43,7 @@ impl PlanCommand {
     pub fn run(self, json: bool) -> anyhow::Result<Exit> {
         let mut file = self.source.file()?;
         file.objective = self.objective.or(file.objective);
+        file.deadline_days = self.deadline_days.or(file.deadline_days);
         let mut axes: Vec<String> = match &file.choose {
             Some(choose) => choose.names().into_iter().map(str::to_owned).collect(),
             None => vec!["all".to_owned()],

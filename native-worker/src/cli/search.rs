@@ -134,7 +134,7 @@ impl SearchCommand {
             None => Request::new(file.clone()),
         };
         request.objective = self.objective.unwrap_or(request.objective);
-        request.deadline_days = self.deadline_days;
+        request.deadline_days = self.deadline_days.or(request.deadline_days);
         request.margin = self.margin;
         request.prices.extend(self.price.iter().flatten().map(|(gpu, price)| (gpu.clone(), *price)));
         request.limits.rows = self.top.max(self.row.unwrap_or(0));

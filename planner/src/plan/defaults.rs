@@ -213,7 +213,7 @@ pub(super) fn fill(
 ) -> (Plan, Option<FrameworkAnswer>) {
     let mut file = given.clone();
     // A filled plan leaves nothing open.
-    (file.choose, file.objective) = (None, None);
+    (file.choose, file.objective, file.deadline_days) = (None, None, None);
     let mut fill = Filler { findings, assumed, out_of_range: false };
     let cluster = fill_cluster(&mut fill, &mut file, gpu);
     let name = fill.or("name", &mut file.name, format!("{title} on {} {}", cluster.world_size(), gpu.id));

@@ -36,7 +36,7 @@ impl Choice {
         let Some(choose) = &file.choose else { return Ok(None) };
         let open = Open::of(choose)?;
         let mut base = file.clone();
-        (base.choose, base.objective) = (None, None);
+        (base.choose, base.objective, base.deadline_days) = (None, None, None);
         let filled = Plan::fill(&base);
         let Some(plan) = filled.plan.filter(|_| !has_error(&filled.findings)) else {
             return Err(filled.findings);
@@ -50,6 +50,7 @@ impl Choice {
         }
         let mut request = Request::new(base);
         request.objective = file.objective.unwrap_or_default();
+        request.deadline_days = file.deadline_days;
         request.axes = open.axes(file, &plan);
         request.only_first = true;
         Ok(Some(Choice { request, assumed, file: file.clone() }))
@@ -217,7 +218,7 @@ pub fn with_earlier(file: &PlanFile, earlier: &PlanFile, chosen: &PlanFile) -> P
         }
     }
     let mut whole = PlanFile::read(value).unwrap_or_else(|_| file.clone());
-    (whole.choose, whole.objective) = (None, None);
+    (whole.choose, whole.objective, whole.deadline_days) = (None, None, None);
     let (layout, old) = (&mut whole.layout, &chosen.layout);
     // Of a dense model it follows tensor parallelism.
     if file.layout.etp.is_none() && old.ep.is_none_or(|size| size == 1) {

@@ -430,3 +430,37 @@ fn until_it_is_chosen_anew_a_plan_keeps_what_was_chosen() {
     assert_eq!(with_earlier(&some, &earlier, &chosen).training.moe.dispatcher, None);
     assert_eq!(open_axes(&some), [("layout.tp", false)].into());
 }
+
+#[test]
+fn a_deadline_takes_the_cheapest_plan_that_meets_it() {
+    let days_of = |plan: &PlanFile| {
+        let seconds = estimate(plan).time.unwrap().step_seconds;
+        let batch = plan.training.global_batch_size.unwrap() * 8192;
+        plan.training.train_tokens.unwrap() / batch as f64 * seconds / 86_400.0
+    };
+    let of = |objective: &str, days: Option<f64>| {
+        let training = json!({"train_tokens": 1e11, "seq_len": 8192, "global_batch_size": 512});
+        let mut wanted =
+            open("llama-3-8b", "h100-sxm", 8, json!({"training": training, "objective": objective}));
+        wanted.deadline_days = days;
+        names(&mut wanted, &["all", "nodes"]);
+        chosen_of(&wanted).0
+    };
+    let fastest = of("fastest", None);
+    let least = days_of(&fastest);
+    for slack in [1.02, 2.2, 9.0] {
+        let plan = of("deadline", Some(least * slack));
+        assert_eq!((plan.objective, plan.deadline_days), (None, None));
+        assert!(days_of(&plan) <= least * slack * 1.001, "{slack}: {} of {least}", days_of(&plan));
+        if slack > 8.5 {
+            assert_eq!(plan.cluster.nodes, of("cheapest", None).cluster.nodes);
+        } else if slack < 1.1 {
+            assert_eq!(plan.cluster.nodes, fastest.cluster.nodes);
+        }
+    }
+    let mut unsaid = open("llama-3-8b", "h100-sxm", 1, json!({"objective": "deadline"}));
+    unsaid.deadline_days = None;
+    let request = Choice::of(&unsaid).unwrap().unwrap().request;
+    let fields: Vec<String> = Search::new(&request).unwrap_err().into_iter().map(|one| one.field).collect();
+    assert_eq!(fields, ["deadline_days", "training.train_tokens"]);
+}

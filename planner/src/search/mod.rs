@@ -314,7 +314,7 @@ fn check(request: &Request) -> Result<(), Vec<Finding>> {
         let days = request.deadline_days;
         if !days.is_some_and(|days| days.is_finite() && days > 0.0) {
             let message = "the objective deadline needs deadline_days, a number above 0";
-            findings.push(Finding::error("search.deadline_days", days, message));
+            findings.push(Finding::error("deadline_days", days, message));
         }
         if request.plan.training.train_tokens.is_none() {
             let message =

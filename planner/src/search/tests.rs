@@ -385,7 +385,7 @@ fn where_nothing_fits_it_says_what_would() {
     assert!(answer.rows.is_empty());
     let relief = answer.relief.unwrap();
     assert!(relief.smallest.unwrap().missing_bytes > 0);
-    insta::assert_snapshot!(relief.suggestions.join("\n"), @"128 GPUs: a plan that fits then takes 65.46 GiB on each GPU and 20.536 s a step, and choosing anew may find a faster one");
+    insta::assert_snapshot!(relief.suggestions.join("\n"), @"128 GPUs: a plan that fits then takes 65.46 GiB on each GPU and 21.231 s a step, and choosing anew may find a faster one");
 }
 
 #[test]
@@ -414,7 +414,7 @@ fn bad_requests_are_findings() {
         assert_eq!(findings[0].field, field, "{findings:?}");
     };
     check(|request| request.version = 2, "search.version");
-    check(|request| request.objective = Objective::Deadline, "search.deadline_days");
+    check(|request| request.objective = Objective::Deadline, "deadline_days");
     check(|request| request.plan.cluster.gpu = "abacus".to_owned(), "cluster.gpu");
     check(|request| request.axes.gpu = Some(vec!["abacus".to_owned()]), "cluster.gpu");
     check(|request| request.plan.training.seq_len = Some(0), "training.seq_len");

@@ -49,6 +49,9 @@ pub struct PlanFile {
     /// What is best, where something is chosen; fastest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective: Option<Objective>,
+    /// Days within which `training.train_tokens` must be done, for the objective `deadline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_days: Option<f64>,
     /// What a person's words were read as (`crate::parse_plan`); no part of what is written.
     #[serde(skip)]
     pub remarks: Vec<Remark>,
