@@ -8,6 +8,7 @@ mod hub;
 mod hub_losses;
 mod hub_runs;
 mod launch;
+mod launch_batch;
 mod lint;
 mod plan;
 mod recover;

@@ -92,6 +92,8 @@ pub struct Group {
 }
 
 mod executor;
+#[cfg(test)]
+mod executor_tests;
 mod generate;
 mod grid;
 mod mesh;

@@ -25,6 +25,8 @@ mod text;
 mod walk;
 
 #[cfg(test)]
+mod any_text_tests;
+#[cfg(test)]
 mod tests;
 
 use std::borrow::Cow;
