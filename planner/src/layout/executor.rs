@@ -157,7 +157,7 @@ fn part_limits(plan: &Plan) -> Vec<Finding> {
 
 /// Whether a part is executed: a window or a chunk that is as long as the sequence leaves nothing out, and norms of
 /// low-rank streams take the epsilon that is said.
-fn executes_part(plan: &Plan, name: &str, value: &Value) -> bool {
+pub(super) fn executes_part(plan: &Plan, name: &str, value: &Value) -> bool {
     match name {
         "sliding_window" | "attention_chunk_size" => {
             value.as_u64().is_some_and(|tokens| tokens >= plan.training.seq_len)

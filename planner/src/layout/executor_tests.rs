@@ -120,7 +120,7 @@ fn presets_are_executed_or_each_part_is_named() {
             super::executor::executor_limits(&plan).into_iter().map(|finding| finding.message).collect();
         for (part, value) in &plan.model.parts {
             let named = said.iter().any(|message| message.contains(part.as_str()));
-            assert_eq!(named, !super::executes_part(&plan, part, value), "{}: {said:?}", preset.id);
+            assert_eq!(named, !super::executor::executes_part(&plan, part, value), "{}: {said:?}", preset.id);
             let finding =
                 resolved.findings.iter().find(|finding| finding.message.starts_with("planned without"));
             assert!(finding.is_some_and(|finding| finding.message.contains(part.as_str())), "{}", preset.id);

@@ -88,26 +88,28 @@ roles! {
 /// Number of roles.
 pub const ROLES: usize = Role::ALL.len();
 
-/// One constant.
+/// One constant. Of those that are fitted `priors.json` says what they mean, and from where the fit began; no part of the program,
+/// which would send it to every browser.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
     /// Name.
     pub name: String,
-    /// Value, in `unit`.
+    /// Value.
     pub value: f64,
-    /// Unit; `1` for shares and factors.
-    pub unit: String,
+    /// Of one that is not fitted, its unit (`1` for shares and factors).
+    pub unit: Option<String>,
     /// What it says.
-    pub meaning: String,
-    /// Where the value before any fit comes from.
-    pub source: String,
-    /// That value.
-    pub prior: f64,
-    /// Standard deviation of the logarithm of what the value may be; 0 for what is not fitted.
-    pub width: f64,
-    /// Datasets whose rows decide the fit.
-    pub rows: String,
+    pub meaning: Option<String>,
+    /// Where the value comes from.
+    pub source: Option<String>,
+}
+
+impl Constant {
+    /// Whether measured rows decide it.
+    pub fn is_fitted(&self) -> bool {
+        self.meaning.is_none()
+    }
 }
 
 /// A kind of software: five facts that a recipe or log shows, and the constants that go with them.
@@ -216,4 +218,35 @@ pub fn table() -> &'static Table {
             profiles: Vec::new(),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_constant_says_what_it_means_and_where_it_comes_from() {
+        let priors: Vec<serde_json::Value> = serde_json::from_str(include_str!("priors.json")).unwrap();
+        let of =
+            |prior: &serde_json::Value, field: &str| prior[field].as_str().unwrap_or_default().to_owned();
+        let known: BTreeSet<String> = priors.iter().map(|prior| of(prior, "name")).collect();
+        assert_eq!(known.len(), priors.len());
+        for prior in &priors {
+            assert!(
+                ["unit", "meaning", "source"].iter().all(|field| !of(prior, field).is_empty()),
+                "{prior}"
+            );
+            assert!(
+                prior["prior"].as_f64().unwrap() > 0.0 && prior["width"].as_f64().unwrap() > 0.0,
+                "{prior}"
+            );
+        }
+        let fitted = table().constants.iter().filter(|constant| constant.is_fitted());
+        assert_eq!(fitted.map(|constant| constant.name.clone()).collect::<BTreeSet<_>>(), known);
+        for constant in table().constants.iter().filter(|constant| !constant.is_fitted()) {
+            assert!(constant.unit.is_some() && constant.source.is_some(), "{constant:?}");
+        }
+    }
 }

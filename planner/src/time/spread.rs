@@ -85,8 +85,8 @@ fn spread_as(plan: &Plan, step: &StepTime, said: Said, findings: &mut Vec<Findin
         let why = format!(
             "no measured step stands behind a figure of `{profile}` on {}, which is assumed to be {}: {}; the likely range is wide",
             gpu.title,
-            format!("{} {}", constant.value, constant.unit.trim_start_matches('1')).trim_end(),
-            uncapitalized(&constant.meaning)
+            format!("{} {}", constant.value, text_of(&constant.unit).trim_start_matches('1')).trim_end(),
+            uncapitalized(text_of(&constant.meaning))
         );
         assumed("software.profile", profile, why);
     } else if class.is_none_or(|class| class.runs.is_empty()) {
@@ -225,6 +225,10 @@ fn nearest(class: &str, on: &str) -> NearestRuns {
     })
 }
 
+fn text_of(text: &Option<String>) -> &str {
+    text.as_deref().unwrap_or_default()
+}
+
 /// With a small first letter, to stand within a sentence.
 fn uncapitalized(text: &str) -> String {
     let mut letters = text.chars();
@@ -241,8 +245,7 @@ fn unmeasured(plan: &Plan) -> Option<(&'static str, &'static Constant)> {
         let at = setup.chosen.get(role as usize)?;
         table().constants.get(usize::from(*at))
     });
-    // What is not fitted has no width.
-    let mut assumed = chosen.filter(|constant| constant.width <= 0.0);
+    let mut assumed = chosen.filter(|constant| !constant.is_fitted());
     Some((profile(plan)?.name.as_str(), assumed.next()?))
 }
 

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::why::Why;
 use crate::wire::TimeAnswer;
 
-const SOURCE: &str = "the closed-form step time of planner/src/time; constants, with what each was fitted from, in planner/src/time/constants.json";
+const SOURCE: &str = "the closed-form step time of planner/src/time; constants in planner/src/time/constants.json, with what each was fitted from in priors.json";
 
 /// Explains `step_seconds`, `tokens_per_second`, `mfu`, `breakdown.PART` and so on of a plan's answer; none for an unknown
 /// name.

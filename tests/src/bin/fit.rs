@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use anyhow::{Context, Result, bail};
 use planner::accuracy::step_time::{
@@ -15,6 +16,7 @@ use planner::accuracy::step_time::{
     values_of,
 };
 use planner::time::constants::table;
+use serde_json::Value;
 use system_tests::unseen_table;
 
 /// Logarithm of a ratio from which a residual counts less than its square.
@@ -65,7 +67,7 @@ fn run() -> Result<()> {
     let halved = fit(&train);
     println!("{:<28} {:>10} {:>10} {:>10} {:>7}", "constant", "prior", "all", "train", "+-");
     let spreads = posterior(&rows, &shipped);
-    for (at, constant) in table().constants.iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
+    for (at, constant) in constants().iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
         println!(
             "{:<28} {:>10.4e} {:>10.4e} {:>10.4e} {:>6.0}%",
             constant.name,
@@ -183,9 +185,41 @@ fn read(evidence: Option<PathBuf>) -> Result<Vec<Case>> {
     Ok(all)
 }
 
+/// A constant with where its fit begins.
+struct Fitted {
+    name: String,
+    value: f64,
+    prior: f64,
+    /// Standard deviation of the logarithm of what the value may be; 0 for what is not fitted.
+    width: f64,
+}
+
+#[derive(serde::Deserialize)]
+struct Prior {
+    name: String,
+    prior: f64,
+    width: f64,
+}
+
+/// All constants, in the order of the table.
+fn constants() -> &'static [Fitted] {
+    static CONSTANTS: LazyLock<Vec<Fitted>> = LazyLock::new(|| {
+        let priors: Vec<Prior> =
+            serde_json::from_str(include_str!("../../../planner/src/time/priors.json")).unwrap_or_default();
+        let with = |constant: &planner::time::constants::Constant| {
+            let prior = priors.iter().find(|prior| prior.name == constant.name);
+            let (value, name) = (constant.value, constant.name.clone());
+            let (prior, width) = prior.map_or((value, 0.0), |prior| (prior.prior, prior.width));
+            Fitted { name, value, prior, width }
+        };
+        table().constants.iter().map(with).collect()
+    });
+    &CONSTANTS
+}
+
 /// Constants that are fitted and that some row reads.
 fn free(rows: &[&Case]) -> Vec<usize> {
-    let constants = table().constants.iter().enumerate();
+    let constants = constants().iter().enumerate();
     let fitted = constants.filter(|(_, constant)| constant.width > 0.0);
     fitted.map(|(at, _)| at).filter(|&at| rows.iter().any(|row| row.reads(at))).collect()
 }
@@ -206,7 +240,7 @@ fn cost(rows: &[&Case], free: &[usize], values: &[f64]) -> f64 {
 }
 
 fn distance(at: usize, values: &[f64]) -> f64 {
-    let constant = &table().constants[at];
+    let constant = &constants()[at];
     (values[at] / constant.prior).ln() / constant.width
 }
 
@@ -235,7 +269,7 @@ fn normal(rows: &[&Case], free: &[usize], values: &[f64]) -> (Vec<Vec<f64>>, Vec
         }
     }
     for (place, &at) in free.iter().enumerate() {
-        let width = table().constants[at].width;
+        let width = constants()[at].width;
         matrix[place][place] += 1.0 / (width * width);
         right[place] -= distance(at, values) / width;
     }
@@ -244,8 +278,7 @@ fn normal(rows: &[&Case], free: &[usize], values: &[f64]) -> (Vec<Vec<f64>>, Vec
 
 /// Levenberg-Marquardt on the logarithms.
 fn fit(rows: &[&Case]) -> Vec<f64> {
-    let mut values: Vec<f64> = table()
-        .constants
+    let mut values: Vec<f64> = constants()
         .iter()
         .map(|constant| if constant.width > 0.0 { constant.prior } else { constant.value })
         .collect();
@@ -263,7 +296,7 @@ fn fit(rows: &[&Case]) -> Vec<f64> {
             let step = solve(damped, right.clone());
             let mut tried = values.clone();
             for (&at, change) in free.iter().zip(&step) {
-                let constant = &table().constants[at];
+                let constant = &constants()[at];
                 let limit = BOUND * constant.width;
                 let moved = (values[at] / constant.prior).ln() + change.clamp(-0.5, 0.5);
                 tried[at] = constant.prior * moved.clamp(-limit, limit).exp();
@@ -288,7 +321,7 @@ fn fit(rows: &[&Case]) -> Vec<f64> {
 fn posterior(rows: &[&Case], values: &[f64]) -> Vec<f64> {
     let free = free(rows);
     let (matrix, _) = normal(rows, &free, values);
-    let mut spread: Vec<f64> = table().constants.iter().map(|constant| constant.width).collect();
+    let mut spread: Vec<f64> = constants().iter().map(|constant| constant.width).collect();
     for (place, &at) in free.iter().enumerate() {
         let mut unit = vec![0.0; free.len()];
         unit[place] = 1.0;
@@ -323,7 +356,7 @@ fn solve(mut matrix: Vec<Vec<f64>>, mut right: Vec<f64>) -> Vec<f64> {
 }
 
 fn named(values: &[f64]) -> BTreeMap<String, f64> {
-    let constants = table().constants.iter().zip(values).filter(|(constant, _)| constant.width > 0.0);
+    let constants = constants().iter().zip(values).filter(|(constant, _)| constant.width > 0.0);
     constants.map(|(constant, &value)| (constant.name.clone(), rounded(value))).collect()
 }
 
@@ -368,29 +401,37 @@ fn print_each(rows: &[Unseen]) {
 /// Where planner's sources are.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../planner/src");
 
-/// New values in the data file, line by line.
+/// New values in the data files, line by line: of the table, and what decided them of the priors.
 fn write_constants(shipped: &[f64], rows: &[&Case]) -> Result<()> {
-    let path = format!("{SOURCES}/time/constants.json");
-    let mut text = std::fs::read_to_string(&path)?;
-    for (at, constant) in table().constants.iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
-        let start = text
-            .find(&format!("{{\"name\": \"{}\"", constant.name))
-            .context("a constant without its line")?;
-        let end = start + text[start..].find('\n').context("a line without an end")?;
-        let mut line: serde_json::Value =
-            serde_json::from_str(text[start..end].trim_end_matches(',')).context("a constant's line")?;
+    let paths = ["constants", "priors"].map(|name| format!("{SOURCES}/time/{name}.json"));
+    let mut texts = [std::fs::read_to_string(&paths[0])?, std::fs::read_to_string(&paths[1])?];
+    for (at, constant) in constants().iter().enumerate().filter(|(_, constant)| constant.width > 0.0) {
         let mut datasets: Vec<&str> =
             rows.iter().filter(|row| row.reads(at)).map(|row| row.dataset.as_str()).collect();
         datasets.sort_unstable();
         datasets.dedup();
-        line["value"] = rounded(shipped[at]).into();
-        line["rows"] = datasets.join(", ").into();
-        let order = ["name", "value", "unit", "meaning", "source", "prior", "width", "rows"];
-        let fields: Vec<String> = order.iter().map(|name| format!("\"{name}\": {}", line[*name])).collect();
-        let comma = if text[start..end].ends_with(',') { "," } else { "" };
-        text.replace_range(start..end, &format!("{{{}}}{comma}", fields.join(", ")));
+        let [table, priors] = &mut texts;
+        write_line(table, &constant.name, &["name", "value"], ("value", rounded(shipped[at]).into()))?;
+        let order = ["name", "unit", "meaning", "source", "prior", "width", "rows"];
+        write_line(priors, &constant.name, &order, ("rows", datasets.join(", ").into()))?;
     }
-    Ok(std::fs::write(&path, text)?)
+    for (path, text) in paths.iter().zip(texts) {
+        std::fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Gives a field of a constant's line another value.
+fn write_line(text: &mut String, name: &str, order: &[&str], (field, value): (&str, Value)) -> Result<()> {
+    let start = text.find(&format!("{{\"name\": \"{name}\"")).context("a constant without its line")?;
+    let end = start + text[start..].find('\n').context("a line without an end")?;
+    let comma = if text[start..end].ends_with(',') { "," } else { "" };
+    let mut line: Value =
+        serde_json::from_str(text[start..end].trim_end_matches(',')).context("a constant's line")?;
+    line[field] = value;
+    let fields: Vec<String> = order.iter().map(|name| format!("\"{name}\": {}", line[*name])).collect();
+    text.replace_range(start..end, &format!("{{{}}}{comma}", fields.join(", ")));
+    Ok(())
 }
 
 /// The constants of every split, and the likely ranges that follow from them: of the project's own rows, and with the constants that this
