@@ -4,7 +4,7 @@ use std::any::Any;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use anyhow::{Context, anyhow, ensure};
@@ -228,8 +228,12 @@ fn run_id(folder: &Path, environment: &Environment) -> anyhow::Result<String> {
     Ok(if environment.job.is_empty() { name } else { format!("{name} (job {})", environment.job) })
 }
 
-/// The version of this program, and which build of it: two may have one version and differ.
-fn build() -> anyhow::Result<String> {
+/// The version of this program, and which build of it: two may have one version and differ. Read once for all plans of a process.
+fn build() -> anyhow::Result<&'static str> {
+    static BUILD: OnceLock<String> = OnceLock::new();
+    if let Some(build) = BUILD.get() {
+        return Ok(build);
+    }
     let mut file = std::fs::File::open("/proc/self/exe").context("reading this program's own file")?;
     let mut hash = Sha256::new();
     let mut part = vec![0; 1 << 16];
@@ -240,7 +244,7 @@ fn build() -> anyhow::Result<String> {
         }
     }
     let digest = hex::encode(hash.finalize());
-    Ok(format!("{} (build {})", env!("CARGO_PKG_VERSION"), &digest[..12]))
+    Ok(BUILD.get_or_init(|| format!("{} (build {})", env!("CARGO_PKG_VERSION"), &digest[..12])))
 }
 
 fn joined(
@@ -252,7 +256,7 @@ fn joined(
 ) -> anyhow::Result<(Outcome, String)> {
     let identity = Identity {
         run: run_id(&arguments.run_dir, environment)?,
-        binary: build()?,
+        binary: build()?.to_owned(),
         torch: sys::torch_version(),
         plan_sha256: reading.sha256.clone(),
         rank: environment.rank,
