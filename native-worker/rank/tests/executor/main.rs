@@ -25,6 +25,7 @@ mod optimizers;
 mod parity;
 mod pipeline;
 mod pretrained;
+mod python;
 mod reference;
 mod survive;
 mod transformers;

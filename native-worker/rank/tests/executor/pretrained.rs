@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -13,15 +12,13 @@ use serde_json::{Map, Value, json};
 use tensor_files::{CheckpointReader, Export, export};
 
 use crate::harness::{Run, set, tiny};
-use crate::reference::python;
+use crate::python;
 
 /// Runs the reference with these arguments; what it prints as JSON.
 pub fn reference(arguments: &[&str]) -> Value {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/executor/pretrained_reference.py");
-    let output =
-        Command::new(python()).arg(script).args(arguments).env("TRANSFORMERS_OFFLINE", "1").output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    let said = python::run("pretrained_reference.py", arguments);
+    assert!(said.success, "{arguments:?}: {}", said.stderr);
+    serde_json::from_str(&said.stdout).unwrap()
 }
 
 pub fn config(folder: &Path) -> Map<String, Value> {

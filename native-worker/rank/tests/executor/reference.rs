@@ -1,38 +1,23 @@
 //! The maths against plain PyTorch: the same weights and tokens give the same losses, gradients and updates
 //! in fp64.
 
-use std::path::PathBuf;
-use std::process::Command;
-
 use serde_json::Value;
 
 use crate::harness::{Run, set, tiny};
+use crate::python;
 
-/// The Python of the environment that libtorch comes from.
-pub fn python() -> PathBuf {
-    if let Some(python) = std::env::var_os("SHARDPLAN_TORCH_PYTHON") {
-        return PathBuf::from(python);
-    }
-    let libtorch = std::env::var_os("LIBTORCH")
-        .expect("set LIBTORCH to the torch folder, or SHARDPLAN_TORCH_PYTHON to a Python with torch");
-    let environment = PathBuf::from(libtorch).ancestors().nth(4).map(|root| root.join("bin/python3"));
-    environment
-        .filter(|python| python.exists())
-        .expect("LIBTORCH is in no virtual environment; set SHARDPLAN_TORCH_PYTHON to a Python with torch")
+/// Runs a script on what runs have left, all in one process. It must find each equal.
+pub fn compared(script: &str, runs: impl IntoIterator<Item = Vec<String>>) {
+    let runs: Vec<Vec<String>> = runs.into_iter().collect();
+    let said = python::run(script, &runs.concat());
+    are_equal(runs.len(), &said);
 }
 
-/// Runs a script on what runs have left: all in one process, because importing torch takes longer than most of them. It
-/// must find each equal.
-pub fn compared(script: &str, runs: impl IntoIterator<Item = Vec<String>>) {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/executor").join(script);
-    let runs: Vec<Vec<String>> = runs.into_iter().collect();
-    let mut reference = Command::new(python());
-    reference.arg(script).args(runs.iter().flatten()).env("TRANSFORMERS_OFFLINE", "1");
-    let output = reference.output().unwrap();
-    let (said, failed) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{said}{failed}");
-    assert_eq!(said.matches("are equal").count(), runs.len(), "{said}");
-    eprint!("{said}");
+/// What a script has said of so many runs.
+pub fn are_equal(runs: usize, said: &python::Said) {
+    assert!(said.success, "{}{}", said.stdout, said.stderr);
+    assert_eq!(said.stdout.matches("are equal").count(), runs, "{}", said.stdout);
+    eprint!("{}", said.stdout);
 }
 
 /// A run of three steps of the tiny model with changes.
