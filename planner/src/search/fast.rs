@@ -4,28 +4,27 @@
 //! Rank grids are outermost, then micro batches, then pipelines, then what is recomputed. What `run` of a worker computes
 //! plan by plan comes out the same: a test holds both against each other.
 
-use super::candidate::Candidate;
+use super::cells::{Cell, Cells, OfPipe, Saved, telling_kinds};
 use super::sink::Sink;
+use super::sizes::Sizes;
 use super::space::set_pipe;
 use super::stages as pipes;
-use super::tables::{Clock, Held, PipeTable, Row, Tables};
-use super::worker::{Grids, alike, seconds};
+use super::tables::{Clock, Row, Tables};
+use super::worker::{Grids, alike};
 use crate::layout::{Aspect, Shape, broken_batch, first_broken};
-use crate::memory::kept::{self, Class, ClassTerms, ExpertTerms, GridTerms, LayerTerms, Upper};
-use crate::plan::Plan;
+use crate::memory::kept::{self, GridTerms, LayerTerms, Upper};
 use crate::settings::Schedule;
-use crate::time::{
-    self, Around, DataParallel, Longest, Machine, Pipe, Recompute, Stages, State, Terms, Whole, Works,
-    step_of,
-};
+use crate::time::{self, Around, DataParallel, Pipe, Recompute, State, Whole, Works};
 
 /// What depends on the rank grid, stages included.
 struct Grid {
     dp: u64,
     pipe: Pipe,
     data: DataParallel,
-    /// By kind of state; once some pipeline on the grid can matter.
-    states: Vec<GridTerms>,
+    /// By kind of state; of those that some pipeline which can matter has.
+    states: Vec<Option<GridTerms>>,
+    /// Pipelines that may still matter.
+    open: Vec<u16>,
     /// What a step takes from the state of each composition of stages, once it was asked for.
     times: Vec<Option<State>>,
     /// Bytes outside the allocator.
@@ -39,13 +38,10 @@ struct Grid {
 impl Grid {
     /// Whether no pipeline on it fits with a larger micro batch than was tried, or matters where it does not.
     fn is_too_large(&self, sink: &Sink) -> bool {
-        let known = |pipe: &Option<OnGrid>| {
-            pipe.is_some_and(|known| {
-                let far = sink.dismisses() && sink.is_too_large(known.least_bytes);
-                far || known.too_large || known.refused.is_some()
-            })
-        };
-        self.pipes.iter().all(known)
+        self.open.iter().all(|&number| {
+            let known = self.pipes.get(usize::from(number)).copied().flatten();
+            known.is_some_and(|known| known.is_closed(sink))
+        })
     }
 }
 
@@ -61,6 +57,14 @@ struct OnGrid {
     too_large: bool,
 }
 
+impl OnGrid {
+    /// Whether it is refused, or too large with any micro batch that was not tried.
+    fn is_closed(&self, sink: &Sink) -> bool {
+        let far = sink.dismisses() && sink.is_too_large(self.least_bytes);
+        far || self.too_large || self.refused.is_some()
+    }
+}
+
 /// Seconds that depend on the rank grid without its stages, and on the micro batch.
 pub(super) struct Times {
     pub(super) works: Works,
@@ -68,48 +72,6 @@ pub(super) struct Times {
     sets: Vec<(Recompute, f64, Whole)>,
     /// What holds for every set.
     pub(super) whole: Whole,
-}
-
-/// What depends on the rank grid without its stages, and on the micro batch.
-struct Cells {
-    works: Works,
-    /// By what is recomputed.
-    sets: Vec<Cell>,
-    /// What holds for every set: bytes at least and at most, and seconds.
-    bytes: [Saved; 2],
-    /// Classes of stages whose bytes are known.
-    known: Vec<bool>,
-    whole: Whole,
-    /// The high end of likely ranges.
-    upper: Upper,
-}
-
-/// Bytes of one set, or bounds of those of all.
-struct Saved {
-    /// By class of stages; of those that some pipeline has asked for.
-    classes: Vec<ClassTerms>,
-    experts: ExpertTerms,
-}
-
-impl Saved {
-    fn new(classes: usize, experts: ExpertTerms) -> Saved {
-        Saved { classes: vec![ClassTerms::default(); classes], experts }
-    }
-}
-
-/// Of cells, what depends on what is recomputed.
-struct Cell {
-    layers: Box<LayerTerms>,
-    bytes: Saved,
-    again: Recompute,
-    /// Share of host time that graphs leave.
-    host_share: f64,
-    /// What every pipeline takes at least.
-    whole: Whole,
-    /// Once they were asked for: the step of few candidates is computed.
-    terms: Option<Box<Terms>>,
-    /// The longest stage of each composition of one grid, once it was asked for.
-    longest: Vec<Option<Longest>>,
 }
 
 impl Grids<'_> {
@@ -124,30 +86,100 @@ impl Grids<'_> {
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
             self.plan.training.micro_batch_size = 1;
             self.set_recompute(training);
+            if self.sink.dismisses() && !corner.micro_batches.iter().any(|&size| self.divides_batch(size)) {
+                continue;
+            }
             if self.is_hopeless_whatever_the_batch(tables, sp) {
                 continue;
             }
+            let mut sizes = Sizes::new(corner.micro_batches.len(), self.least_known(sp));
+            self.find_first(tables, &mut sizes, sp);
             let mut grids = None;
-            for &micro_batch in &corner.micro_batches {
-                self.plan.training.micro_batch_size = micro_batch;
-                if self.sink.dismisses() && !self.divides_batch() {
-                    continue;
-                }
+            for (place, &micro_batch) in corner.micro_batches.iter().enumerate() {
                 // Nothing that fits is left for a larger micro batch.
                 let full = |grids: &Vec<Grid>| grids.iter().all(|grid| grid.is_too_large(self.sink));
                 if self.sink.only_first() && grids.as_ref().is_some_and(full) {
                     break;
                 }
-                let times = match self.times_of_all(tables, sp) {
-                    Some(times) if self.sink.is_hopeless(self.least_seconds(&times)) => continue,
-                    times => times,
-                };
+                if self.sink.dismisses()
+                    && !self.is_open(tables, grids.as_deref(), micro_batch, sizes.least(place))
+                {
+                    continue;
+                }
+                if self.is_slow(tables, &mut sizes, (place, micro_batch), sp) {
+                    continue;
+                }
+                let (times, least) = (sizes.take(place), sizes.least(place));
                 self.plan.training.micro_batch_size = 1;
-                let grids = grids.get_or_insert_with(|| self.grids(tables, sp));
+                let grids = grids.get_or_insert_with(|| self.grids(tables, sp, &sizes));
                 self.plan.training.micro_batch_size = micro_batch;
-                self.micro_batch(tables, grids, times, sp);
+                self.micro_batch(tables, grids, (times, least), sp);
             }
         }
+    }
+
+    /// What a step of the part takes at least whatever the micro batch is; 0 where that was not asked for.
+    fn least_known(&self, sp: bool) -> f64 {
+        self.least.get(&alike(self.corner, &self.part, sp, self.part.cp)).copied().unwrap_or(0.0)
+    }
+
+    /// Finds the smallest micro batch with which a step may be fast enough, among those that may be at all: with a smaller one
+    /// a step takes longer, so half of them are left out at each look.
+    fn find_first(&mut self, tables: &mut Tables, sizes: &mut Sizes, sp: bool) {
+        if !(self.sink.dismisses() && self.sink.knows_enough() && tables.are_whole) {
+            return;
+        }
+        let all = self.corner.micro_batches.iter().copied().enumerate();
+        let open: Vec<(usize, u64)> =
+            all.filter(|(place, size)| self.is_open(tables, None, *size, sizes.least(*place))).collect();
+        let (mut from, mut to) = (0, open.len());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match open.get(middle) {
+                Some(size) if self.is_slow(tables, sizes, *size, sp) => from = middle + 1,
+                _ => to = middle,
+            }
+        }
+    }
+
+    /// Whether a step with the micro batch at a place takes too long, whatever its pipeline is.
+    fn is_slow(
+        &mut self,
+        tables: &mut Tables,
+        sizes: &mut Sizes,
+        (place, micro_batch): (usize, u64),
+        sp: bool,
+    ) -> bool {
+        self.plan.training.micro_batch_size = micro_batch;
+        if self.sink.is_hopeless(sizes.least(place)) {
+            return true;
+        }
+        if !sizes.knows(place)
+            && let Some(times) = self.times_of_all(tables, sp)
+        {
+            let least = self.least_seconds(&times);
+            sizes.learn(place, times, least);
+        }
+        self.sink.is_hopeless(sizes.least(place))
+    }
+
+    /// Whether some number of stages goes with a micro batch, may be fast enough, and is not too large with a smaller one.
+    fn is_open(&self, tables: &Tables, grids: Option<&[Grid]>, micro_batch: u64, least: f64) -> bool {
+        let is_open = |stages: usize| !self.is_stage_hopeless(tables, stages, micro_batch, least);
+        match grids {
+            Some(grids) => grids.iter().any(|grid| is_open(grid.stages) && !grid.is_too_large(self.sink)),
+            None => (0..self.corner.stages.len()).any(is_open),
+        }
+    }
+
+    /// Whether a number of stages does not go with a micro batch, or can't matter for the first row with one so large, where
+    /// `least` seconds are what a step of the part takes whatever the micro batch is: a stage stands still for some of them.
+    fn is_stage_hopeless(&self, tables: &Tables, stages: usize, micro_batch: u64, least: f64) -> bool {
+        let Some((&pp, row)) = self.corner.stages.get(stages).zip(tables.rows.get(stages)) else {
+            return true;
+        };
+        let Some(microbatches) = self.microbatches(micro_batch, pp) else { return true };
+        self.sink.is_hopeless(least * (1.0 + row.waits / microbatches as f64))
     }
 
     /// Whether no micro batch of the part can matter for the first row.
@@ -182,14 +214,18 @@ impl Grids<'_> {
         least
     }
 
-    /// Whether the plan's micro batch divides the batch with some number of stages.
-    pub(super) fn divides_batch(&self) -> bool {
-        let (training, world) = (&self.plan.training, self.plan.world_size());
-        self.corner.stages.iter().any(|&pp| {
-            let ranks = self.part.tp.saturating_mul(self.part.cp).saturating_mul(pp);
-            let samples = training.micro_batch_size.saturating_mul(world / ranks.max(1));
-            self.divides(pp) && samples > 0 && training.global_batch_size.is_multiple_of(samples)
-        })
+    /// Whether a micro batch divides the batch with some number of stages.
+    pub(super) fn divides_batch(&self, micro_batch: u64) -> bool {
+        self.corner.stages.iter().any(|&pp| self.microbatches(micro_batch, pp).is_some())
+    }
+
+    /// Micro batches of so many sequences on so many stages; none where they don't divide the batch, or the axes the ranks.
+    fn microbatches(&self, micro_batch: u64, pp: u64) -> Option<u64> {
+        let ranks = self.part.tp.saturating_mul(self.part.cp).saturating_mul(pp);
+        let samples = micro_batch.saturating_mul(self.plan.world_size() / ranks.max(1));
+        let global = self.plan.training.global_batch_size;
+        let whole = self.divides(pp) && samples > 0 && global.is_multiple_of(samples);
+        whole.then(|| global / samples)
     }
 
     /// Seconds of the part at work with the plan's micro batch, where they bound every pipeline's step and that is asked for.
@@ -218,12 +254,18 @@ impl Grids<'_> {
         }
     }
 
-    /// The grids that rules allow whatever the micro batch is.
-    fn grids(&mut self, tables: &mut Tables, sp: bool) -> Vec<Grid> {
+    /// The grids that rules allow whatever the micro batch is, and that may be fast enough with some.
+    fn grids(&mut self, tables: &mut Tables, sp: bool, sizes: &Sizes) -> Vec<Grid> {
         let corner = self.corner;
         let mut found = Vec::new();
         let by_batch = self.plan.training.low_precision.is_some();
         for (stages, &pp) in corner.stages.iter().enumerate() {
+            let hopeless = |(place, &size): (usize, &u64)| {
+                self.is_stage_hopeless(tables, stages, size, sizes.least(place))
+            };
+            if self.sink.dismisses() && corner.micro_batches.iter().enumerate().all(hopeless) {
+                continue;
+            }
             self.set_grid(pp, sp);
             self.plan.layout.dp_replicate = 1;
             // In low precision the micro batch decides, unless there are no whole ranks at all.
@@ -240,10 +282,13 @@ impl Grids<'_> {
                 pipe: inputs.pipe(),
                 data: inputs.data(),
                 states: Vec::new(),
+                open: (0..corner.pipes.get(stages).map_or(0, |pipes| pipes.len()))
+                    .map(|number| number as u16)
+                    .collect(),
                 times: Vec::new(),
                 outside: kept::outside(self.plan),
                 stages,
-                pipes: vec![None; corner.pipes.get(stages).map_or(0, Vec::len)],
+                pipes: vec![None; corner.pipes.get(stages).map_or(0, |pipes| pipes.len())],
             });
         }
         found
@@ -257,7 +302,13 @@ impl Grids<'_> {
         whole(self.part.tp, self.part.cp) && whole(self.part.ep, self.part.etp)
     }
 
-    fn micro_batch(&mut self, tables: &mut Tables, grids: &mut [Grid], mut times: Option<Times>, sp: bool) {
+    fn micro_batch(
+        &mut self,
+        tables: &mut Tables,
+        grids: &mut [Grid],
+        (mut times, least): (Option<Times>, f64),
+        sp: bool,
+    ) {
         let corner = self.corner;
         let by_batch = self.plan.training.low_precision.is_some();
         let hides = self.hides();
@@ -268,6 +319,11 @@ impl Grids<'_> {
         let (micro, global) = (self.plan.training.micro_batch_size, self.plan.training.global_batch_size);
         for grid in grids {
             let stages = grid.stages;
+            if self.sink.dismisses()
+                && (self.is_stage_hopeless(tables, stages, micro, least) || grid.is_too_large(self.sink))
+            {
+                continue;
+            }
             let Some((&pp, pipes)) = corner.stages.get(stages).zip(corner.pipes.get(stages)) else {
                 continue;
             };
@@ -292,14 +348,17 @@ impl Grids<'_> {
                     continue;
                 }
             }
-            if grid.states.is_empty() {
-                let elements = tables.elements(self.plan, stages);
-                grid.states = elements.iter().map(|elements| GridTerms::new(self.plan, elements)).collect();
-            }
             let place = tables.place_of(microbatches);
             cells.iter_mut().flat_map(|cells| &mut cells.sets).for_each(|cell| cell.longest.clear());
             let (mut valid, mut in_groups) = (0, 0);
-            for (number, pipe) in pipes.iter().enumerate() {
+            let dismisses = self.sink.dismisses();
+            for at in 0..grid.open.len() {
+                let number = grid.open.get(at).map_or(usize::MAX, |number| usize::from(*number));
+                let Some(pipe) = pipes.get(number) else { continue };
+                let out_of_step = grouped.is_some() && pipe.schedule == Schedule::Interleaved && pipe.vpp > 1;
+                if dismisses && out_of_step {
+                    continue;
+                }
                 let timed = Pipe {
                     chunks: pipe.vpp.max(1) as f64,
                     microbatches: microbatches.max(1) as f64,
@@ -315,7 +374,7 @@ impl Grids<'_> {
                     self.refuse(rule, sets);
                     continue;
                 }
-                if grouped.is_some() && pipe.schedule == Schedule::Interleaved && pipe.vpp > 1 {
+                if out_of_step {
                     in_groups += 1;
                     continue;
                 }
@@ -369,6 +428,11 @@ impl Grids<'_> {
                     *slot = Some(OnGrid { too_large: known.too_large || too_large, ..known });
                 }
             }
+            if dismisses {
+                let Grid { open, pipes, .. } = grid;
+                let known = |number: u16| pipes.get(usize::from(number)).copied().flatten();
+                open.retain(|&number| !known(number).is_some_and(|known| known.is_closed(self.sink)));
+            }
             if let Some(rule) = grouped {
                 self.refuse(rule, sets.saturating_mul(in_groups));
             }
@@ -377,16 +441,19 @@ impl Grids<'_> {
     }
 
     /// What holds of a pipeline on a grid, which is kept there.
-    fn on_grid(&mut self, grid: &mut Grid, tables: &Tables, (number, pipe): (usize, &pipes::Pipe)) -> OnGrid {
+    fn on_grid(
+        &mut self,
+        grid: &mut Grid,
+        tables: &mut Tables,
+        (number, pipe): (usize, &pipes::Pipe),
+    ) -> OnGrid {
         let mut refused = None;
         if self.hides() {
             let layout = &mut self.plan.layout;
             (layout.pp, layout.vpp) = (pipe.pp, pipe.vpp);
             refused = first_broken(&Shape::of(self.plan), Aspect::Overlap).map(|(rule, _)| rule);
         }
-        let states = tables.rows.get(grid.stages).and_then(|row| row.pipes.get(number));
-        let states = states.into_iter().flat_map(PipeTable::states).filter_map(|at| grid.states.get(at));
-        let least = states.map(GridTerms::least).fold(0.0, kept::larger);
+        let least = tables.fill_states(self.plan, (grid.stages, number), &mut grid.states);
         let least_bytes = kept::taken(self.plan, least, grid.outside);
         let known = OnGrid { refused, least_bytes, too_large: false };
         if let Some(slot) = grid.pipes.get_mut(number) {
@@ -436,120 +503,5 @@ impl Grids<'_> {
         let bytes = [joined(kept::smaller), joined(kept::larger)];
         let known = vec![false; classes];
         Cells { works, sets, bytes, known, whole, upper: Upper::of(self.plan) }
-    }
-}
-
-impl Cells {
-    /// Makes sure that bytes of stages of a class are known: few pipelines come so far.
-    fn fill(&mut self, number: usize, class: &Class) {
-        let Some(known) = self.known.get_mut(number).filter(|known| !**known) else { return };
-        *known = true;
-        let [least, most] = &mut self.bytes;
-        for (place, cell) in self.sets.iter_mut().enumerate() {
-            let terms = cell.layers.of_class(class);
-            for (bounds, of) in
-                [(&mut *least, kept::smaller as fn(f64, f64) -> f64), (&mut *most, kept::larger)]
-            {
-                if let Some(bound) = bounds.classes.get_mut(number) {
-                    *bound = if place == 0 { terms } else { bound.join(&terms, of) };
-                }
-            }
-            if let Some(slot) = cell.bytes.classes.get_mut(number) {
-                *slot = terms;
-            }
-        }
-    }
-}
-
-/// Finds the kinds of stages that may be the fullest, those of which no other takes as much whatever is recomputed.
-fn telling_kinds(kinds: &mut Vec<usize>, held: &[Held], states: &[GridTerms]) {
-    let state = |held: &Held| states.get(held.state);
-    kinds.clear();
-    for (number, one) in held.iter().enumerate() {
-        let Some(mine) = state(one) else { continue };
-        let is_under =
-            |other: &usize| held.get(*other).and_then(state).is_some_and(|others| mine.within(others));
-        if !one.under.iter().any(is_under) {
-            kinds.push(number);
-        }
-    }
-}
-
-/// A pipeline on a grid with a micro batch: all but what is recomputed.
-struct OfPipe<'a> {
-    machine: &'a Machine,
-    /// Its stages as time sees them, and which of the compositions they are.
-    composition: (usize, &'a Stages),
-    /// Whether these hold each layer once, so that a step has a bound.
-    bounded: bool,
-    around: Around,
-    timed: Pipe,
-    state: State,
-    outside: u64,
-    /// What its kinds of stages hold, of which these may be the fullest.
-    held: &'a [Held],
-    kinds: &'a [usize],
-    states: &'a [GridTerms],
-    candidate: Candidate,
-}
-
-impl OfPipe<'_> {
-    /// The upper end of the likely range of those bytes: not always the fullest rank's, so every kind of stage is looked at.
-    fn high(&self, plan: &Plan, upper: &Upper, saved: &Saved) -> u64 {
-        let ends = self.held.iter().filter_map(|held| {
-            let (terms, state) = saved.classes.get(held.class).zip(self.states.get(held.state))?;
-            Some(kept::upper_end(plan, upper, (terms, &saved.experts), state, &held.alive, self.outside))
-        });
-        ends.max().unwrap_or(0)
-    }
-
-    /// Bytes that the fullest rank takes of the GPU with these terms by class.
-    #[inline]
-    fn taken(&self, plan: &Plan, bytes: &[ClassTerms]) -> u64 {
-        let mut most = 0.0f64;
-        for held in self.kinds.iter().filter_map(|&kind| self.held.get(kind)) {
-            if let Some((terms, state)) = bytes.get(held.class).zip(self.states.get(held.state)) {
-                most = kept::larger(most, kept::allocated(terms, state, &held.alive));
-            }
-        }
-        kept::taken(plan, most, self.outside)
-    }
-
-    /// Computes all sets. Gives whether all of them are too large.
-    fn put(&self, cells: &mut Cells, plan: &Plan, sink: &mut Sink) -> bool {
-        let OfPipe { machine, composition: (number, stages), timed, .. } = self;
-        let least = |whole: &Whole| match self.bounded {
-            true => whole.least_seconds(machine, timed, &self.state, &self.around),
-            false => 0.0,
-        };
-        let Cells { works, sets, bytes, whole, upper, .. } = cells;
-        let (bytes, upper) = (&*bytes, &*upper);
-        let bounds = bytes.each_ref().map(|bytes| self.taken(plan, &bytes.classes));
-        let highs = bytes.each_ref().map(|bytes| move || self.high(plan, upper, bytes));
-        let too_large = sink.is_too_large(bounds[0]);
-        if sink.all_beaten(sets.len() as u64, bounds, highs, least(whole)) {
-            return too_large;
-        }
-        for (set, cell) in sets.iter_mut().enumerate() {
-            if sink.is_hopeless(least(&cell.whole)) {
-                continue;
-            }
-            let peak_bytes = self.taken(plan, &cell.bytes.classes);
-            let high = || self.high(plan, upper, &cell.bytes);
-            let candidate = Candidate { recompute: set as u16, ..self.candidate };
-            sink.put(candidate, peak_bytes, high, least(&cell.whole), || {
-                let timed = &Pipe { host_share: cell.host_share, ..*timed };
-                if cell.longest.len() <= *number {
-                    cell.longest.resize(number + 1, None);
-                }
-                let Some(longest) = cell.longest.get_mut(*number) else { return f64::INFINITY };
-                let longest = longest.get_or_insert_with(|| {
-                    let terms = cell.terms.get_or_insert_with(|| Box::new(works.terms(&cell.again)));
-                    Longest::of(machine, terms, stages, timed)
-                });
-                seconds(step_of(machine, longest, timed, &self.state, &self.around).total())
-            });
-        }
-        too_large
     }
 }

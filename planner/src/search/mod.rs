@@ -18,6 +18,7 @@
 mod answer;
 mod axes;
 mod candidate;
+mod cells;
 mod choose;
 #[cfg(test)]
 mod choose_tests;
@@ -37,6 +38,7 @@ mod settings;
 mod sharding;
 mod simple;
 mod sink;
+mod sizes;
 mod space;
 mod stages;
 mod tables;

@@ -2,11 +2,11 @@
 
 use super::space::{Corner, set_pipe};
 use super::stages::Pipe;
-use crate::memory::kept::{self, Alive, Class, StageKind};
+use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
 use crate::model::LayerKind;
 use crate::plan::Plan;
 use crate::shard::megatron::Blocks;
-use crate::shard::{StageElements, padded_vocabulary};
+use crate::shard::padded_vocabulary;
 use crate::time::constants::Profile;
 use crate::time::{self, Machine, ModelShape, Recompute, Stages};
 
@@ -63,7 +63,7 @@ pub struct Tables {
     pub are_whole: bool,
     /// Elements of the blocks that the part at work has, once they were asked for.
     blocks: Option<Blocks>,
-    /// The part whose elements are kept: tensor, expert and expert tensor parallel.
+    /// The part whose state is kept: tensor, expert and expert tensor parallel.
     part: Option<[u64; 3]>,
 }
 
@@ -74,8 +74,8 @@ pub struct Row {
     pub times: Vec<(Stages, bool)>,
     /// Stages whose ranks have state of their own kind.
     pub states: Vec<StageKind>,
-    /// What the ranks of each of those hold, once it was asked for.
-    elements: Vec<StageElements>,
+    /// The state of each of those in the part at work, once it was asked for.
+    terms: Vec<Option<GridTerms>>,
     /// The pipelines, in the corner's order.
     pub pipes: Vec<PipeTable>,
     /// Micro batches for which each of them waits at least.
@@ -125,8 +125,8 @@ impl Tables {
                 |pipe: &Pipe| time::waits_at_least(pipe.schedule, pipe.pp as f64, pipe.vpp.max(1) as f64);
             let waits = pipes.iter().map(waits_of).fold(f64::INFINITY, f64::min);
             let mut row =
-                Row { times: Vec::new(), states: Vec::new(), elements: Vec::new(), pipes: Vec::new(), waits };
-            for pipe in pipes {
+                Row { times: Vec::new(), states: Vec::new(), terms: Vec::new(), pipes: Vec::new(), waits };
+            for pipe in pipes.iter() {
                 set_pipe(&mut scratch, pipe);
                 row.add(&scratch, &kinds, &clock.shape, &mut classes);
             }
@@ -146,26 +146,43 @@ impl Tables {
         })
     }
 
-    /// Turns to the part of a plan: its vocabulary, and no elements known yet where the part is another.
+    /// Turns to the part of a plan: its vocabulary, and no state known yet where the part is another.
     pub fn turn_to(&mut self, plan: &Plan) {
         let part = Some([plan.layout.tp, plan.layout.ep, plan.layout.etp]);
         if self.part != part {
             self.part = part;
             self.clock.shape.vocabulary = padded_vocabulary(plan) as f64;
             self.blocks = None;
-            self.rows.iter_mut().for_each(|row| row.elements.clear());
+            self.rows.iter_mut().for_each(|row| row.terms.clear());
         }
     }
 
-    /// Elements of the part at work by kind of state, of pipelines of one number of stages.
-    pub fn elements(&mut self, plan: &Plan, stages: usize) -> &[StageElements] {
+    /// Fills in the state in the part at work of the kinds that a pipeline has, and gives the most bytes of the least that each
+    /// of them takes. Context parallelism is no matter: as many ranks more as have a sequence are fewer that have another, and
+    /// they share state alike.
+    pub fn fill_states(
+        &mut self,
+        plan: &Plan,
+        (stages, number): (usize, usize),
+        found: &mut Vec<Option<GridTerms>>,
+    ) -> f64 {
         let Tables { rows, kinds, blocks, .. } = self;
-        let Some(row) = rows.get_mut(stages) else { return &[] };
-        if row.elements.is_empty() && !row.states.is_empty() {
-            let blocks = blocks.get_or_insert_with(|| kept::blocks(plan, kinds));
-            row.elements = row.states.iter().map(|state| kept::elements(plan, blocks, state)).collect();
+        let Some(Row { states, terms, pipes, .. }) = rows.get_mut(stages) else { return 0.0 };
+        terms.resize(states.len(), None);
+        found.resize(states.len(), None);
+        let mut least = 0.0f64;
+        for &(_, at) in pipes.get(number).map_or(&[][..], |pipe| &pipe.places) {
+            let (Some(state), Some(slot)) = (states.get(at), terms.get_mut(at)) else { continue };
+            let terms = slot.get_or_insert_with(|| {
+                let blocks = blocks.get_or_insert_with(|| kept::blocks(plan, kinds));
+                GridTerms::new(plan, &kept::elements(plan, blocks, state))
+            });
+            least = kept::larger(least, terms.least());
+            if let Some(found) = found.get_mut(at) {
+                *found = Some(*terms);
+            }
         }
-        &row.elements
+        least
     }
 }
 
@@ -193,11 +210,6 @@ fn place<T>(all: &mut Vec<T>, one: T, same: impl Fn(&T, &T) -> bool) -> usize {
 }
 
 impl PipeTable {
-    /// The kinds of state that its ranks have, as places among its row's.
-    pub fn states(&self) -> impl Iterator<Item = usize> {
-        self.places.iter().map(|(_, state)| *state)
-    }
-
     /// What its kinds of stages hold with so many micro batches as have this place, once [`PipeTable::held`] was asked.
     pub fn known(&self, place: usize) -> &[Held] {
         self.alive.get(place).and_then(Option::as_deref).unwrap_or_default()

@@ -186,7 +186,7 @@ impl Grids<'_> {
         let of = |&micro_batch: &u64| {
             self.plan.training.micro_batch_size = micro_batch;
             self.set_recompute(training);
-            self.divides_batch().then(|| self.times(clock))
+            self.divides_batch(micro_batch).then(|| self.times(clock))
         };
         corner.micro_batches.iter().map(of).collect()
     }
@@ -216,7 +216,7 @@ impl Grids<'_> {
 
     /// Candidates of one micro batch and grid.
     pub(super) fn sets_and_pipes(&self, stages: usize) -> u64 {
-        let pipes = self.corner.pipes.get(stages).map_or(0, Vec::len) as u64;
+        let pipes = self.corner.pipes.get(stages).map_or(0, |pipes| pipes.len()) as u64;
         let refused: u64 =
             self.corner.refused_pipes.get(stages).into_iter().flatten().map(|(_, count)| count).sum();
         (pipes + refused).saturating_mul(self.sets())
