@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -12,7 +13,8 @@ use super::simple::Classes;
 use super::stages::{Pipe, chunk_counts, pipes};
 use super::tally::Tally;
 use crate::finding::{Finding, divisors, has_error};
-use crate::layout::{Aspect, Layout, Shape, first_broken, first_broken_alone};
+use crate::layout::{Aspect, Layout, Shape, Split, Splitter, first_broken, first_broken_alone};
+use crate::model::Architecture;
 use crate::plan::{Plan, RECOMPUTE_MODULES, Training};
 use crate::runtime::Runtime;
 use crate::settings::{Precision, Schedule};
@@ -35,7 +37,7 @@ pub struct Corner {
     /// Stages.
     pub stages: Vec<u64>,
     /// Pipelines of each number of stages that no rule of theirs refuses, in the order of `stages`.
-    pub pipes: Vec<Vec<Pipe>>,
+    pub pipes: Vec<Arc<[Pipe]>>,
     /// Rules that refused other pipelines, by number of stages, each with how many.
     pub refused_pipes: Vec<Vec<(&'static str, u64)>>,
     /// What is recomputed, and the settings with it.
@@ -96,7 +98,7 @@ pub struct Space {
 impl Corner {
     /// Candidates on every grid of ranks.
     pub fn candidates_of_grid(&self) -> u64 {
-        let pipes = self.pipes.iter().map(Vec::len).sum::<usize>() as u64;
+        let pipes = self.pipes.iter().map(|pipes| pipes.len()).sum::<usize>() as u64;
         let refused: u64 = self.refused_pipes.iter().flatten().map(|(_, count)| count).sum();
         (pipes + refused).saturating_mul(self.candidates_of_pipe())
     }
@@ -145,7 +147,7 @@ impl Space {
     /// # Errors
     /// Findings, where the request's own plan can't be read.
     pub fn of(request: &Request) -> Result<Space, Vec<Finding>> {
-        let mut space = Space::default();
+        let (mut space, mut known) = (Space::default(), Vec::new());
         let file = &request.plan;
         let axes = &request.axes;
         let own = Plan::fill(file);
@@ -189,7 +191,12 @@ impl Space {
                                     .map_err(|stopped| vec![stopped.1])?;
                                 for (file, stages) in by_stages(file)? {
                                     let settings = settings.clone();
-                                    space.add(request, (file, stages), precision, (sharding, settings));
+                                    space.add(
+                                        (request, &mut known),
+                                        (file, stages),
+                                        precision,
+                                        (sharding, settings),
+                                    );
                                 }
                             }
                         }
@@ -202,7 +209,7 @@ impl Space {
 
     fn add(
         &mut self,
-        request: &Request,
+        (request, known_pipes): (&Request, &mut Vec<Pipelines>),
         (plan, with): (Plan, StageCounts),
         precision: Precision,
         (sharding, settings): (Option<Sharding>, BTreeMap<String, Value>),
@@ -271,7 +278,7 @@ impl Space {
                 corner = Corner { pipes, refused_pipes, recompute, refused_recompute, alike, ..corner };
             }
             None => {
-                corner.fill_pipes(request, &schedules);
+                corner.fill_pipes(request, &schedules, known_pipes);
                 corner.fill_recompute(request);
             }
         }
@@ -381,24 +388,58 @@ fn first_of(plan: &mut Plan, sp: bool, [tp, cp, ep, etp]: [u64; 4]) -> Option<(&
     first_broken(&Shape::of(plan), Aspect::Grid)
 }
 
+/// Pipelines of one request, by what decides which there are: the model, how its layers are split, the schedules.
+#[derive(Debug)]
+struct Pipelines {
+    model: Architecture,
+    splitter: Option<Splitter>,
+    split: Split,
+    schedules: Vec<Schedule>,
+    /// Those that no rule of theirs refuses, and the rules that refused others, by number of stages.
+    rows: BTreeMap<u64, (Arc<[Pipe]>, Vec<(&'static str, u64)>)>,
+}
+
+impl Pipelines {
+    fn of(plan: &Plan, schedules: &[Schedule]) -> Pipelines {
+        let (model, splitter, split) = (plan.model.clone(), plan.layout.splitter, plan.split());
+        Pipelines { model, splitter, split, schedules: schedules.to_vec(), rows: BTreeMap::new() }
+    }
+
+    fn are_alike(&self, other: &Pipelines) -> bool {
+        (self.splitter, &self.schedules) == (other.splitter, &other.schedules)
+            && (&self.split, &self.model) == (&other.split, &other.model)
+    }
+}
+
 impl Corner {
-    fn fill_pipes(&mut self, request: &Request, schedules: &[Schedule]) {
+    /// Pipelines of each number of stages: those of a corner before whose layers are split alike, or new ones.
+    fn fill_pipes(&mut self, request: &Request, schedules: &[Schedule], known: &mut Vec<Pipelines>) {
         let uneven = request.axes.uneven_stages.unwrap_or(true);
-        let mut scratch = self.plan.clone();
+        let of = Pipelines::of(&self.plan, schedules);
+        let at = known.iter().position(|known| known.are_alike(&of)).unwrap_or_else(|| {
+            known.push(of);
+            known.len() - 1
+        });
+        let Some(known) = known.get_mut(at) else { return };
+        let mut scratch = None;
         for &pp in &self.stages {
-            let usual = chunk_counts(scratch.model.num_layers, pp, uneven);
-            let (mut kept, mut refused) = (Vec::new(), Vec::new());
-            for vpp in Axis::values(request.axes.vpp.as_ref(), usual) {
-                for pipe in pipes(&mut scratch, pp, vpp, schedules, uneven) {
-                    set_pipe(&mut scratch, &pipe);
-                    match first_broken(&Shape::of(&scratch), Aspect::Pipeline) {
-                        None => kept.push(pipe),
-                        Some((rule, _)) => note(&mut refused, rule),
+            let (kept, refused) = known.rows.entry(pp).or_insert_with(|| {
+                let scratch = scratch.get_or_insert_with(|| self.plan.clone());
+                let usual = chunk_counts(scratch.model.num_layers, pp, uneven);
+                let (mut kept, mut refused) = (Vec::new(), Vec::new());
+                for vpp in Axis::values(request.axes.vpp.as_ref(), usual) {
+                    for pipe in pipes(scratch, pp, vpp, schedules, uneven) {
+                        set_pipe(scratch, &pipe);
+                        match first_broken(&Shape::of(scratch), Aspect::Pipeline) {
+                            None => kept.push(pipe),
+                            Some((rule, _)) => note(&mut refused, rule),
+                        }
                     }
                 }
-            }
-            self.pipes.push(kept);
-            self.refused_pipes.push(refused);
+                (kept.into(), refused)
+            });
+            self.pipes.push(kept.clone());
+            self.refused_pipes.push(refused.clone());
         }
     }
 
