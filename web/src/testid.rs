@@ -62,6 +62,8 @@ pub const SEARCH_MARGIN: &str = "search-margin";
 pub const SEARCH_MARGIN_SAID: &str = "search-margin-said";
 /// What to know before the rows are trusted.
 pub const SEARCH_NOTE: &str = "search-note";
+/// Where the plan now stands among the rows.
+pub const SEARCH_OWN: &str = "search-own";
 /// What a search may choose, and what it holds.
 pub const SEARCH_SCOPE: &str = "search-scope";
 /// What would fit where nothing does.

@@ -96,7 +96,7 @@ impl SearchCommand {
             started.elapsed().as_secs_f64()
         ));
         // What leaves fields open is no plan yet.
-        answer.own = file.choose.is_none().then(|| search.own(&answer)).flatten();
+        answer.own = file.choose.is_none().then(|| answer.own_of(&search.request().plan)).flatten();
         if let Some(wanted) = &self.why {
             let Some(best) = answer.rows.first() else {
                 report::print(&readable(&answer))?;
@@ -303,32 +303,12 @@ fn readable(answer: &SearchAnswer) -> String {
 
 /// Where the file's own plan stands, in a line.
 fn own_plan(own: &Own) -> String {
-    let percent = 100.0 * own.behind.unwrap_or(0.0);
-    let said = match own.place {
-        Some(1) => "row 1".to_owned(),
-        Some(place) if percent < 0.0 => format!(
-            "row {place}, {:.1} % faster than row 1, which is less than the time model can tell: of such plans the simplest stands first",
-            -percent
-        ),
-        Some(place) => format!("row {place}, {percent:.1} % slower than row 1"),
-        None if own.verdict == Verdict::Invalid => {
-            "none of these rows: it is invalid, and `shardplan estimate` says why".to_owned()
-        }
-        None => {
-            let unknown = || "unknown".to_owned();
-            let room = match own.verdict {
-                Verdict::No => ", which does not fit",
-                Verdict::Tight => ", which is tight",
-                Verdict::Fits | Verdict::Invalid => "",
-            };
-            format!(
-                "none of these rows: {} s, {} GiB{room}; --top shows more, and --why says of a plan why it is not the best",
-                own.step_seconds.map_or_else(unknown, text::seconds),
-                own.peak_bytes.map_or_else(unknown, text::gib)
-            )
-        }
+    let next = match (own.place, own.verdict) {
+        (Some(_), _) => "",
+        (None, Verdict::Invalid) => ", and `shardplan estimate` says why",
+        (None, _) => "; --top shows more, and --why says of a plan why it is not the best",
     };
-    format!("the file's   {said}\n")
+    format!("the file's   {}{next}\n", own.in_words())
 }
 
 /// What would help, each in a line, with the options that make it so.

@@ -37,7 +37,7 @@ pub struct SearchAnswer {
     /// Of the first row, what was free, and what another value would cost; empty while the search goes on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chosen: Vec<Chosen>,
-    /// Where the plan stands that was asked for, where that was looked up ([`Search::own`](super::Search::own)).
+    /// Where the plan stands that was asked for, where that was looked up ([`SearchAnswer::own_of`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own: Option<Own>,
     /// What to know before the rows are trusted, each in a sentence.

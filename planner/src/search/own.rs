@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Search;
 use super::answer::SearchAnswer;
 use crate::memory;
 use crate::plan::Plan;
 use crate::time;
+use crate::units::Bytes;
 use crate::wire::{LayoutFile, PlanFile, Verdict};
 
-/// Where the request's own plan stands.
+/// Where a plan stands, such as the one that a search was asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Own {
     /// Place of the row that is this plan; none where no row is.
@@ -24,11 +24,10 @@ pub struct Own {
     pub behind: Option<f64>,
 }
 
-impl Search {
-    /// Where the request's own plan stands; none where it says no layout, or there is no row that it could be held against.
-    pub fn own(&self, answer: &SearchAnswer) -> Option<Own> {
-        let file = &self.request.plan;
-        let first = answer.rows.first().filter(|_| file.layout != LayoutFile::default())?;
+impl SearchAnswer {
+    /// Where a plan stands; none where it says no layout, or there is no row that it could be held against.
+    pub fn own_of(&self, file: &PlanFile) -> Option<Own> {
+        let first = self.rows.first().filter(|_| file.layout != LayoutFile::default())?;
         let Some(own) = Plan::resolve(file).plan else {
             let verdict = Verdict::Invalid;
             return Some(Own { place: None, verdict, step_seconds: None, peak_bytes: None, behind: None });
@@ -39,7 +38,7 @@ impl Search {
                     && (row.cluster.gpu.id, row.cluster.nodes) == (own.cluster.gpu.id, own.cluster.nodes)
             })
         };
-        let row = answer.rows.iter().find(|row| is_own(&row.apply(file)));
+        let row = self.rows.iter().find(|row| is_own(&row.apply(file)));
         let (step_seconds, peak_bytes, verdict) = match row {
             Some(row) => (Some(row.step_seconds), row.peak_bytes, row.verdict),
             None => {
@@ -51,5 +50,39 @@ impl Search {
         let behind = step_seconds.map(|seconds| seconds / first.step_seconds - 1.0);
         let place = row.map(|row| row.place);
         Some(Own { place, verdict, step_seconds, peak_bytes: Some(peak_bytes), behind })
+    }
+}
+
+impl Own {
+    /// In words, such as `row 3, 1.2 % slower than row 1`.
+    pub fn in_words(&self) -> String {
+        let percent = 100.0 * self.behind.unwrap_or(0.0);
+        match self.place {
+            Some(1) => "row 1".to_owned(),
+            Some(place) if percent < 0.0 => format!(
+                "row {place}, {:.1} % faster than row 1, which is less than the time model can tell: of such plans the simplest stands first",
+                -percent
+            ),
+            Some(place) => format!("row {place}, {percent:.1} % slower than row 1"),
+            None => {
+                let room = match self.verdict {
+                    Verdict::Invalid => return "none of these rows: it is invalid".to_owned(),
+                    Verdict::No => ", which does not fit",
+                    Verdict::Tight => ", which is tight",
+                    Verdict::Fits => "",
+                };
+                let seconds = match self.step_seconds {
+                    Some(seconds) if percent < 0.0 => {
+                        format!("{seconds:.3} s, {:.1} % faster than row 1", -percent)
+                    }
+                    Some(seconds) => format!("{seconds:.3} s, {percent:.1} % slower than row 1"),
+                    None => "a step of unknown length".to_owned(),
+                };
+                let peak = self
+                    .peak_bytes
+                    .map_or_else(String::new, |bytes| format!(", {}", Bytes(bytes).in_words()));
+                format!("none of these rows: {seconds}{peak}{room}")
+            }
+        }
     }
 }

@@ -92,6 +92,14 @@ pub fn SearchView() -> impl IntoView {
     let phase = Memo::new(move |_| engine.state.with(|state| state.phase));
     let busy = move || matches!(phase.get(), Phase::Looking | Phase::Simulating);
     let answer = Memo::new(move |_| engine.state.with(|state| state.answer.clone()));
+    // It is looked for once all rows stand.
+    let own = move || {
+        let done = phase.get() == Phase::Done;
+        let own = answer.with(|answer| answer.as_ref().filter(|_| done)?.own_of(&store.plan()))?;
+        Some(
+            view! { <p class="note" data-testid=testid::SEARCH_OWN>{format!("The plan now is {}", own.in_words())}</p> },
+        )
+    };
     let says = move || {
         engine.state.with(|state| {
             let seconds = format!("{:.1} s", state.seconds);
@@ -131,6 +139,7 @@ pub fn SearchView() -> impl IntoView {
         <Bests answer=answer take=take/>
         <FrontView answer=answer/>
         <Rows answer=answer take=take help=help/>
+        {own}
         <WhyNot engine=engine answer=answer put=put/>
         <Counts answer=answer/>
     }
