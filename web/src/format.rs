@@ -100,20 +100,33 @@ pub fn parse_whole(text: &str) -> Result<u64, String> {
     })
 }
 
-/// A decimal number as people type it, such as `0.1`, `3e-4` or `1,000.5`.
+/// A decimal number as people type it, such as `0.1`, `3e-4`, `1,000.5` or, of tokens, `15T`.
 ///
 /// # Errors
 /// A sentence that names the text and what is accepted.
 pub fn parse_decimal(text: &str) -> Result<f64, String> {
-    without_separators(text)
-        .parse::<f64>()
-        .ok()
-        .filter(|number| number.is_finite())
-        .ok_or_else(|| format!("{} is not a number; write it as 0.1 or 3e-4", quoted(text)))
+    let cleaned = without_separators(text);
+    let (digits, factor) = match cleaned.as_bytes().last() {
+        Some(b'm' | b'M') => (&cleaned[..cleaned.len() - 1], 1e6),
+        Some(b'b' | b'B') => (&cleaned[..cleaned.len() - 1], 1e9),
+        Some(b't' | b'T') => (&cleaned[..cleaned.len() - 1], 1e12),
+        _ => (cleaned.as_str(), 1.0),
+    };
+    let number = digits.parse::<f64>().ok().map(|number| number * factor).filter(|number| number.is_finite());
+    number.ok_or_else(|| format!("{} is not a number; write it as 0.1, 3e-4 or 15T", quoted(text)))
 }
 
+/// The text without what separates digits. A comma does before three digits and no fourth; elsewhere it may stand for a point.
 fn without_separators(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, '_' | ',' | ' ' | '\u{a0}' | '\u{2009}' | '\u{202f}')).collect()
+    let separates = |at: usize| {
+        let digits = text[at + 1..].bytes().take(4).take_while(u8::is_ascii_digit).count();
+        digits == 3
+    };
+    let kept = |(at, c): &(usize, char)| match c {
+        ',' => !separates(*at),
+        other => !matches!(other, '_' | ' ' | '\u{a0}' | '\u{2009}' | '\u{202f}'),
+    };
+    text.char_indices().filter(kept).map(|(_, c)| c).collect()
 }
 
 /// The text in quotation marks, cut where it is too long to be read.
@@ -141,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_is_no_whole_number_is_named() {
-        for text in ["", "abc", "-3", "2.5", "k", "1e3", "0x10", "８"] {
+        for text in ["", "abc", "-3", "2.5", "k", "1e3", "0x10", "８", "8,1", "2,5", "1,0000"] {
             let message = parse_whole(text).unwrap_err();
             assert!(message.contains(&quoted(text)), "{message}");
         }
@@ -153,7 +166,8 @@ mod tests {
     fn decimals_are_read_and_nothing_infinite() {
         assert_eq!(parse_decimal("3e-4"), Ok(3e-4));
         assert_eq!(parse_decimal("1,000.5"), Ok(1000.5));
-        for text in ["", "inf", "nan", "1e999", "x"] {
+        assert_eq!(["15T", "1.5 B", "20m"].map(parse_decimal), [15e12, 1.5e9, 20e6].map(Ok));
+        for text in ["", "inf", "nan", "1e999", "x", "0,1", "T"] {
             assert!(parse_decimal(text).is_err(), "{text}");
         }
     }

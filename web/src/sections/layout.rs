@@ -9,7 +9,7 @@ use planner::wire::{Objective, PlanFile};
 
 use super::Section;
 use super::fsdp::{FsdpFields, hidden};
-use crate::fields::{Choice, FieldRow, Number, Select, Toggle};
+use crate::fields::{Choice, Decimal, FieldRow, Number, Select, Toggle};
 use crate::format;
 use crate::state::paths::field;
 use crate::state::store;
@@ -98,6 +98,7 @@ fn Choosing() -> impl IntoView {
         (Objective::Fastest, "Fastest step"),
         (Objective::Cheapest, "Fewest GPU hours"),
         (Objective::MostHeadroom, "Most memory left"),
+        (Objective::Deadline, "Cheapest within days"),
     ];
     let options: Vec<(String, String)> =
         options.into_iter().map(|(one, title)| (one.name().to_owned(), title.to_owned())).collect();
@@ -133,6 +134,10 @@ fn Choosing() -> impl IntoView {
             <FieldRow path="objective" label="Best is">
                 <Select path="objective" hook=testid::OBJECTIVE options=options.get_value() current=objective choose=Callback::new(choose)/>
             </FieldRow>
+        })}
+        {move || (chooses.get() && objective.get() == Objective::Deadline.name()).then(|| view! {
+            <Decimal field=field!(deadline_days) label="Days at most"/>
+            <Decimal field=field!(training.train_tokens) label="Tokens to train" hint="in all, such as 15e12 or 15T"/>
         })}
     }
 }

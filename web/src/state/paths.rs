@@ -44,7 +44,7 @@ pub fn section_of(path: &str) -> Option<&'static str> {
     match path.split('.').next().unwrap_or_default() {
         "model" => Some("model"),
         "cluster" => Some("cluster"),
-        "layout" | "choose" | "objective" => Some("layout"),
+        "layout" | "choose" | "objective" | "deadline_days" => Some("layout"),
         "training" | "runtime" | "run" | "software" => Some("training"),
         _ => None,
     }
