@@ -26,7 +26,8 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
 /// # Errors
 /// What is wrong with one, at its field.
 pub fn with_words(plan: &PlanFile, words: &[(String, Value)]) -> Result<PlanFile, Vec<Finding>> {
-    let mut file = serde_json::to_value(plan).unwrap_or_default();
+    // What is null would stand in the way of other words for it.
+    let mut file = said(plan);
     for (path, value) in words {
         let Some(place) = place_of(&mut file, path) else {
             let message =
@@ -99,6 +100,9 @@ mod tests {
         check("training.dtype", json!("BF16"), json!("bf16"));
         check("runtime", json!("FSDP2"), json!("fsdp2"));
         check("layout.tp", json!("8"), json!(8));
+        let words = [("training.activation_checkpointing".to_owned(), json!(true))];
+        let read = with_words(&plan, &words).unwrap();
+        assert_eq!(read.training.recompute.granularity, Some(crate::settings::Granularity::Full));
         let wrong = |path: &str, value: Value, word: &str| {
             let found = with_words(&plan, &[(path.to_owned(), value)]).unwrap_err();
             assert!(found.iter().any(|finding| finding.message.contains(word)), "{found:?}");

@@ -112,7 +112,7 @@ fn explain(root: &Value, path: &str, error: &serde_json::Error) -> Finding {
         .rule("plan file, version 1")
         .nearest(nearest_names(unknown, quoted[1..].iter().map(String::as_str), 2));
     }
-    if let (Some(wanted), false) = (spellings::wanted(&message), path.is_empty()) {
+    if let (Some(wanted), false) = (spellings::wanted(&message, path), path.is_empty()) {
         let found = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let fields = spellings::fields(path).join(", ");
         let named = if fields.is_empty() { fields } else { format!(": {fields}") };
@@ -137,6 +137,7 @@ fn lookup(root: &Value, path: &str) -> Value {
     let found = path.split('.').filter(|part| !part.is_empty()).try_fold(root, |at, part| at.get(part));
     match found {
         Some(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) => value.clone(),
+        Some(Value::String(text)) => Value::String(clip(text)),
         Some(other) => Value::String(clip(&other.to_string())),
         None => Value::Null,
     }

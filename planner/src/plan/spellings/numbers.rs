@@ -64,6 +64,18 @@ fn units(path: &str) -> &'static [(&'static str, f64)] {
     match path {
         // Lengths of sequences are powers of two by custom.
         "training.seq_len" => &[("k", 1024.0), ("m", 1_048_576.0)],
+        // So are batches, in sequences; in tokens they have millions.
+        "training.global_batch_size" => &[("k", 1024.0)],
+        "deadline_days" => &[
+            ("d", 1.0),
+            ("day", 1.0),
+            ("days", 1.0),
+            ("h", 1.0 / 24.0),
+            ("hours", 1.0 / 24.0),
+            ("w", 7.0),
+            ("week", 7.0),
+            ("weeks", 7.0),
+        ],
         "training.train_tokens" => {
             &[("m", 1e6), ("b", 1e9), ("t", 1e12), ("million", 1e6), ("billion", 1e9), ("trillion", 1e12)]
         }
@@ -126,8 +138,15 @@ pub(super) fn taken(spelled: &mut Spelled, path: &str, message: &str) -> bool {
     true
 }
 
-/// What a field wants in place of what it has, in words; none for what is no number, switch or section.
-pub(in crate::plan) fn wanted(message: &str) -> Option<&'static str> {
+/// What the field at `path` wants in place of what it has, in words; none for what is no number, switch or section.
+pub(in crate::plan) fn wanted(message: &str, path: &str) -> Option<&'static str> {
+    match path {
+        "training.global_batch_size" => {
+            return Some("a whole number of sequences: the tokens of a step divided by training.seq_len");
+        }
+        "deadline_days" => return Some("a number of days, such as 30"),
+        _ => {}
+    }
     let kinds = [
         ("expected u64", "a whole number"),
         ("expected u32", "a whole number"),
@@ -171,6 +190,9 @@ mod tests {
         assert_eq!(with_unit("training.seq_len", "4k"), Some(4096.0));
         assert_eq!(with_unit("training.train_tokens", "1.4 T"), Some(1.4e12));
         assert_eq!(with_unit("cluster.nic_gbps", "400 Gbps"), Some(400.0));
+        assert_eq!(with_unit("deadline_days", "2 weeks"), Some(14.0));
+        assert_eq!(with_unit("training.global_batch_size", "1k"), Some(1024.0));
+        assert_eq!(with_unit("training.global_batch_size", "4M"), None);
         assert_eq!(with_unit("layout.tp", "4k"), None);
     }
 

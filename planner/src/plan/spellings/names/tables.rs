@@ -1,6 +1,7 @@
 //! The tables of names: other names between spaces, by what they mean. `_`, `-` and capitals make no difference.
 
 use super::super::counts::Count;
+use super::super::values::DEEPSPEED;
 use super::Meaning::{self, Count as Counts, Says, Switch};
 
 /// Names that mean exactly a field, by the field.
@@ -81,7 +82,7 @@ pub(super) const SAME: &[(&str, &str)] = &[
     ("layout.fsdp.compile", "torch_compile"),
     (
         "training.seq_len",
-        "seq_length sequence_length max_seq_len max_seq_length context_length context_len block_size n_ctx sequence_len",
+        "seq_length sequence_length max_seq_len max_seq_length context context_length context_len context_window block_size n_ctx sequence_len",
     ),
     (
         "training.micro_batch_size",
@@ -208,13 +209,12 @@ pub(super) const OTHER: &[(&str, Meaning)] = &[
             "batches are counted in sequences: write training.global_batch_size, the tokens of a step divided by training.seq_len",
         ),
     ),
-    ("edp expert_data_parallel_size", Says("it is derived: GPUs / (etp x ep x pp); leave it out")),
     (
-        "deepspeed",
-        Says(
-            "DeepSpeed is not planned; the same split is runtime megatron with training.optimizer.distributed (ZeRO 1), runtime megatron_fsdp with layout.fsdp.strategy optim_grads (ZeRO 2), runtime fsdp2 (ZeRO 3)",
-        ),
+        "network interconnect fabric infiniband",
+        Says("write cluster.nic_gbps, the Gbit/s of a GPU's network card, such as 400"),
     ),
+    ("edp expert_data_parallel_size", Says("it is derived: GPUs / (etp x ep x pp); leave it out")),
+    ("deepspeed", Says(DEEPSPEED)),
     (
         "num_layers_per_virtual_pipeline_stage",
         Says("write layout.vpp, the chunks of a stage: its layers divided by this number"),

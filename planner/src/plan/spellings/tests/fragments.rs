@@ -194,6 +194,9 @@ const TAKEN: &[(&str, &str)] = &[
         r#"{"run": {"documents": {"reset_position_ids": true, "eos_token_id": 2}}}"#,
         r#"{"run": {"documents": {"reset_positions": true, "eod_token": 2}}}"#,
     ),
+    (r#"{"deadline_days": "2 weeks"}"#, r#"{"deadline_days": 14}"#),
+    (r#"{"model": {"context": "8k"}}"#, r#"{"training": {"seq_len": 8192}}"#),
+    (r#"{"training": {"global_batch_size": "1k"}}"#, r#"{"training": {"global_batch_size": 1024}}"#),
     (
         r#"{"training": {"recompute": {"granularity": "full", "layers": 2}}}"#,
         r#"{"training": {"recompute": {"granularity": "full", "num_layers": 2}}}"#,
@@ -250,6 +253,11 @@ const REFUSED: &[&str] = &[
     r#"{"layout": {"tp": -1}}"#,
     r#"{"objective": "latency", "choose": "all"}"#,
     r#"{"choose": 7}"#,
+    r#"{"training": {"global_batch_size": "4M"}}"#,
+    r#"{"cluster": {"network": "infiniband"}}"#,
+    r#"{"software": {"framework": "deepspeed"}}"#,
+    r#"{"software": {"framework": "Lightning"}}"#,
+    r#"{"deadline_days": "soon"}"#,
 ];
 
 /// A plan with these fields besides.

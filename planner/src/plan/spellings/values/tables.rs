@@ -59,6 +59,20 @@ pub(super) const KINDS: &[Kind] = &[
         ],
     },
     Kind {
+        fields: &["software.framework"],
+        // A framework and its version: `FRAMEWORKS` knows other words for them.
+        takes: &[],
+        words: &[
+            ("deepspeed megatron-deepspeed", Says(DEEPSPEED)),
+            (
+                "accelerate huggingface transformers lightning axolotl trl pytorch torch",
+                Says(
+                    "its recipes are not known; leave it out and write runtime fsdp2, or name megatron-lm, bridge, nemo, automodel or torchtitan",
+                ),
+            ),
+        ],
+    },
+    Kind {
         fields: &["objective"],
         takes: &["fastest", "cheapest", "fewest_gpus", "most_headroom", "deadline"],
         words: &[
