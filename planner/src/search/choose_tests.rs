@@ -432,6 +432,28 @@ fn until_it_is_chosen_anew_a_plan_keeps_what_was_chosen() {
 }
 
 #[test]
+fn a_number_of_nodes_with_few_divisors_is_told_of_its_neighbours() {
+    let mut prime = open(
+        "llama-3-70b",
+        "h100-sxm",
+        127,
+        json!({"training": {"global_batch_size": 256, "seq_len": 4096}}),
+    );
+    prime.cluster.gpus_per_node = Some(1);
+    let request = Choice::of(&prime).unwrap().unwrap().request;
+    let relief = whole(&Search::new(&request).unwrap()).relief.unwrap();
+    let nodes: Vec<u64> = relief
+        .remedies
+        .iter()
+        .flat_map(|remedy| &remedy.changes)
+        .filter(|pin| pin.field == "cluster.nodes")
+        .filter_map(|pin| pin.value.as_u64())
+        .collect();
+    let [less, more] = nodes[..] else { panic!("{relief:?}") };
+    assert!((96..127).contains(&less) && more == 128, "{nodes:?}");
+}
+
+#[test]
 fn a_deadline_takes_the_cheapest_plan_that_meets_it() {
     let days_of = |plan: &PlanFile| {
         let seconds = estimate(plan).time.unwrap().step_seconds;

@@ -24,8 +24,10 @@ use crate::wire::PlanFile;
 const MOST_FOR_RELIEF: u64 = 100_000;
 /// How often the nodes are doubled to find out when some plan fits.
 const DOUBLINGS: u32 = 6;
-/// Steps between twice as many nodes, on some of which a plan fits, and half of them.
+/// Steps between a number of nodes on some of which a plan fits and the one that was tried before.
 const STEPS: u64 = 8;
+/// Smaller numbers of nodes that are tried.
+const MOST_LESS: usize = 4;
 /// Remedies of two axes that are told.
 const MOST_PAIRS: usize = 3;
 
@@ -77,12 +79,11 @@ impl Search {
         let mut remedies = self.unpinned();
         remedies.extend(self.smaller_settings());
         let mut told = Vec::new();
-        match self.more_nodes() {
-            Some(more) => remedies.push(more),
-            None => {
-                told.push(format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS));
-            }
+        let other = self.other_nodes();
+        if other.is_empty() {
+            told.push(format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS));
         }
+        remedies.extend(other);
         remedies.extend(self.larger_gpu());
         let mut suggestions: Vec<String> = remedies.iter().map(|remedy| remedy.said.clone()).collect();
         suggestions.extend(told);
@@ -308,19 +309,36 @@ impl Search {
         found
     }
 
-    /// The fewest nodes on which some plan fits: doubled until one does, then the eighths before.
-    fn more_nodes(&self) -> Option<Remedy> {
+    /// Numbers of nodes on which some plan fits, one that is less and one that is more, as far as there are. Where a number has
+    /// few divisors a smaller one may do: the next below that has more twos in it is tried, and so on.
+    fn other_nodes(&self) -> Vec<Remedy> {
         let nodes = self.space.corners.iter().map(|corner| corner.plan.cluster.nodes).max().unwrap_or(1);
         let on = |nodes: u64| self.fitting(&|axes| axes.nodes = Some(Axis::Fixed(nodes)));
-        let doubled = (1..=DOUBLINGS).filter_map(|doubling| nodes.checked_mul(1 << doubling));
-        let (most, fitting) = doubled.into_iter().find_map(|nodes| Some((nodes, on(nodes)?)))?;
-        let mut between: Vec<u64> = (1..STEPS).map(|step| most / 2 + most / 2 * step / STEPS).collect();
-        between.dedup();
-        between.retain(|nodes| *nodes > most / 2);
-        let fitting = between.into_iter().find_map(on).unwrap_or(fitting);
-        let gpus = fitting.settings.gpus(&self.request().plan);
-        let nodes = Pin { field: "cluster.nodes".to_owned(), value: fitting.settings.nodes.into() };
-        Some(fitting.remedy(&format!("{gpus} GPUs"), vec![nodes]))
+        let mut less: Vec<u64> = powers(nodes).map(|power| nodes / power * power).collect();
+        less.dedup();
+        less.retain(|fewer| *fewer < nodes);
+        let less = less.into_iter().take(MOST_LESS).find_map(on);
+        // The same above, then doubled until one does.
+        let above = powers(nodes).map(|power| nodes.div_ceil(power).saturating_mul(power));
+        let whole = nodes.checked_next_power_of_two().unwrap_or(nodes);
+        let doubled = (1..=DOUBLINGS).filter_map(|doubling| whole.checked_mul(1 << doubling));
+        let mut more: Vec<u64> = above.chain(doubled).filter(|more| *more > nodes).collect();
+        more.dedup();
+        let found = more.iter().enumerate().find_map(|(at, nodes)| Some((at, on(*nodes)?)));
+        let more = found.map(|(at, fitting)| {
+            let below = at.checked_sub(1).and_then(|at| more.get(at)).copied().unwrap_or(nodes);
+            let gap = more.get(at).map_or(0, |most| most.saturating_sub(below));
+            let mut between: Vec<u64> = (1..STEPS).map(|step| below + (gap * step).div_ceil(STEPS)).collect();
+            between.dedup();
+            between.retain(|nodes| *nodes > below && *nodes < below + gap);
+            between.into_iter().find_map(on).unwrap_or(fitting)
+        });
+        let told = |fitting: Fitting| {
+            let gpus = fitting.settings.gpus(&self.request().plan);
+            let nodes = Pin { field: "cluster.nodes".to_owned(), value: fitting.settings.nodes.into() };
+            fitting.remedy(&format!("{gpus} GPUs"), vec![nodes])
+        };
+        less.into_iter().chain(more).map(told).collect()
     }
 
     /// The GPU with the least memory of those with more, on which some plan fits.
@@ -433,6 +451,11 @@ impl Remedy {
 fn left_open(changes: &[Pin]) -> String {
     let one = |pin: &Pin| format!("{} left open would be {}", pin.field, pin.value_in_words());
     changes.iter().map(one).collect::<Vec<_>>().join(" and ")
+}
+
+/// Twos, fours and so on up to a number of nodes.
+fn powers(nodes: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(2u64), |power| power.checked_mul(2)).take_while(move |power| *power <= nodes)
 }
 
 fn recompute(settings: &Settings) -> Pin {
