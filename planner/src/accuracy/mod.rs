@@ -5,6 +5,7 @@
 
 mod asked;
 mod bridge;
+pub mod chosen;
 mod golden;
 mod kempnerforge;
 mod nanotron;
