@@ -2,6 +2,12 @@
 //! [MODEL...] [--choose AXES]` prints for each model (all of the catalogue where none is named) seconds of the space, of its parts, of the
 //! simulation and of the answer, and in the end what most of them take.
 
+#![expect(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    reason = "it measures, and its figures are its data"
+)]
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;

@@ -1,6 +1,8 @@
 //! What would have been chosen where a layout was published: `published [SOURCE]` prints a line for each row of Megatron
 //! Bridge's tables, or of another source of the evidence, and what they come to.
 
+#![expect(clippy::print_stdout, reason = "the lines are this program's data")]
+
 use planner::accuracy::BUNDLED;
 use planner::accuracy::chosen::against;
 use planner::wire::Verdict;

@@ -220,7 +220,7 @@ impl Grids<'_> {
     }
 
     /// Micro batches of so many sequences on so many stages; none where they don't divide the batch, or the axes the ranks.
-    fn microbatches(&self, micro_batch: u64, pp: u64) -> Option<u64> {
+    pub(super) fn microbatches(&self, micro_batch: u64, pp: u64) -> Option<u64> {
         let ranks = self.part.tp.saturating_mul(self.part.cp).saturating_mul(pp);
         let samples = micro_batch.saturating_mul(self.plan.world_size() / ranks.max(1));
         let global = self.plan.training.global_batch_size;

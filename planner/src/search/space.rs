@@ -388,6 +388,9 @@ fn first_of(plan: &mut Plan, sp: bool, [tp, cp, ep, etp]: [u64; 4]) -> Option<(&
     first_broken(&Shape::of(plan), Aspect::Grid)
 }
 
+/// Rules that refused others, each with how many.
+type Refused = Vec<(&'static str, u64)>;
+
 /// Pipelines of one request, by what decides which there are: the model, how its layers are split, the schedules.
 #[derive(Debug)]
 struct Pipelines {
@@ -396,7 +399,7 @@ struct Pipelines {
     split: Split,
     schedules: Vec<Schedule>,
     /// Those that no rule of theirs refuses, and the rules that refused others, by number of stages.
-    rows: BTreeMap<u64, (Arc<[Pipe]>, Vec<(&'static str, u64)>)>,
+    rows: BTreeMap<u64, (Arc<[Pipe]>, Refused)>,
 }
 
 impl Pipelines {

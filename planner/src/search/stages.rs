@@ -5,6 +5,7 @@ use crate::layout::Split;
 use crate::plan::Plan;
 use crate::schedule::Chunks;
 use crate::settings::Schedule;
+use crate::time;
 
 /// A pipeline, whatever the other axes are.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,4 +55,10 @@ pub fn pipes(plan: &mut Plan, pp: u64, vpp: u64, schedules: &[Schedule], uneven:
             Pipe { pp, vpp, schedule, split }
         })
         .collect()
+}
+
+/// Micro batches for which each of these pipelines waits at least.
+pub fn waits_at_least(pipes: &[Pipe]) -> f64 {
+    let waits_of = |pipe: &Pipe| time::waits_at_least(pipe.schedule, pipe.pp as f64, pipe.vpp.max(1) as f64);
+    pipes.iter().map(waits_of).fold(f64::INFINITY, f64::min)
 }

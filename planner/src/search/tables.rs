@@ -1,7 +1,7 @@
 //! What one corner of the space keeps over its parts: pipelines as memory and time see them, the machine, layers alive.
 
 use super::space::{Corner, set_pipe};
-use super::stages::Pipe;
+use super::stages::waits_at_least;
 use crate::memory::kept::{self, Alive, Class, GridTerms, StageKind};
 use crate::model::LayerKind;
 use crate::plan::Plan;
@@ -121,9 +121,7 @@ impl Tables {
         let mut scratch = plan.clone();
         let mut classes = Vec::new();
         let rows = corner.pipes.iter().map(|pipes| {
-            let waits_of =
-                |pipe: &Pipe| time::waits_at_least(pipe.schedule, pipe.pp as f64, pipe.vpp.max(1) as f64);
-            let waits = pipes.iter().map(waits_of).fold(f64::INFINITY, f64::min);
+            let waits = waits_at_least(pipes);
             let mut row =
                 Row { times: Vec::new(), states: Vec::new(), terms: Vec::new(), pipes: Vec::new(), waits };
             for pipe in pipes.iter() {

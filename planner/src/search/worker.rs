@@ -1,6 +1,7 @@
 //! Working on parts: every candidate of a part checked by the rules, its memory and its step computed.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Search;
 use super::candidate::Candidate;
@@ -8,7 +9,7 @@ use super::fast::Times;
 use super::partial::Partial;
 use super::sink::Sink;
 use super::space::{Corner, Part, replicas, set_pipe};
-use super::stages::Pipe;
+use super::stages::{Pipe, waits_at_least};
 use super::tables::{Clock, Tables};
 use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, Split, first_broken};
@@ -59,6 +60,34 @@ struct OfCorner {
     tables: Option<Box<Tables>>,
     /// What bounds steps where there are no tables.
     clock: Option<Clock>,
+    /// The pipelines as time sees them, in the corner's order, where there is such a clock.
+    stages: PipeStages,
+}
+
+/// Stages of a corner's pipelines.
+#[derive(Debug, Default)]
+struct PipeStages {
+    /// By number of stages and pipeline.
+    rows: Vec<Vec<Stages>>,
+    /// Micro batches for which pipelines of each number of stages wait at least.
+    waits: Vec<f64>,
+    /// Whether those of every pipeline hold each layer once.
+    are_whole: bool,
+}
+
+impl PipeStages {
+    fn of(corner: &Corner, clock: &Clock) -> PipeStages {
+        let mut scratch = corner.plan.clone();
+        let mut stages = |pipe: &Pipe| {
+            set_pipe(&mut scratch, pipe);
+            Stages::of(&clock.shape, &scratch.layout)
+        };
+        let rows: Vec<Vec<Stages>> =
+            corner.pipes.iter().map(|pipes| pipes.iter().map(&mut stages).collect()).collect();
+        let are_whole = rows.iter().flatten().all(|stages| stages.are_whole(&clock.shape));
+        let waits = |pipes: &Arc<[Pipe]>| waits_at_least(pipes);
+        PipeStages { rows, waits: corner.pipes.iter().map(waits).collect(), are_whole }
+    }
 }
 
 impl<'a> Worker<'a> {
@@ -106,7 +135,7 @@ impl Desk {
                 desk.plan.clone_from(&corner.plan);
                 desk
             }
-            _ => Box::new(OfCorner::new(part.corner, corner, &search.values, self.one_by_one)),
+            _ => Box::new(OfCorner::new(search, part.corner, corner, self.one_by_one)),
         };
         let mut grids = Grids {
             corner,
@@ -120,7 +149,7 @@ impl Desk {
         };
         match &mut desk.tables {
             Some(tables) => grids.run_kept(tables),
-            None => grids.run(desk.clock.as_mut(), &mut into.refused),
+            None => grids.run(desk.clock.as_mut(), &desk.stages, &mut into.refused),
         }
         grids.refused.give(&mut into.refused);
         sink.give(search, into);
@@ -129,15 +158,25 @@ impl Desk {
 }
 
 impl OfCorner {
-    fn new(number: usize, corner: &Corner, values: &[f64], one_by_one: bool) -> OfCorner {
-        let (mut tables, mut clock) = (None, Clock::of(corner, values));
+    fn new(search: &Search, number: usize, corner: &Corner, one_by_one: bool) -> OfCorner {
+        let (mut tables, mut clock) = (None, Clock::of(corner, &search.values));
         // A machine's own calibration knows more than these terms.
         clock.take_if(|_| corner.plan.file.software.calibration.is_some() && !Tables::cover(corner));
         if !one_by_one && Tables::cover(corner) {
             tables = clock.take().map(|clock| Box::new(Tables::of(corner, clock)));
         }
         let sets = corner.recompute.iter().map(|(_, training)| training.clone()).collect();
-        OfCorner { corner: number, alike: corner.alike, plan: corner.plan.clone(), sets, tables, clock }
+        let bounded = clock.as_ref().filter(|_| search.request.only_first);
+        let stages = bounded.map(|clock| PipeStages::of(corner, clock)).unwrap_or_default();
+        OfCorner {
+            corner: number,
+            alike: corner.alike,
+            plan: corner.plan.clone(),
+            sets,
+            tables,
+            clock,
+            stages,
+        }
     }
 }
 
@@ -158,25 +197,28 @@ pub(super) struct Grids<'a> {
 
 impl Grids<'_> {
     /// Computes every plan for itself. Rules that are no constants are counted in `tally`.
-    fn run(&mut self, mut clock: Option<&mut Clock>, tally: &mut Tally) {
+    fn run(&mut self, mut clock: Option<&mut Clock>, known: &PipeStages, tally: &mut Tally) {
         let usual = [self.corner.usual_sp(self.part.tp)];
         let corner = self.corner;
         for &sp in corner.sp.as_deref().unwrap_or(&usual) {
-            let times = clock.as_deref_mut().map(|clock| self.times_by_batch(clock, sp)).unwrap_or_default();
+            let batches =
+                clock.as_deref_mut().map(|clock| self.batches(clock, known, sp)).unwrap_or_default();
+            if !batches.is_empty() && batches.iter().all(|batch| matches!(batch, Batch::Closed)) {
+                continue;
+            }
             for (stages, &pp) in corner.stages.iter().enumerate() {
                 self.set_grid(pp, sp);
                 let fsdp = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
                 for size in replicas(corner.replicas.as_ref(), fsdp, self.plan.layout.dp) {
                     self.plan.layout.dp_replicate = size;
-                    self.grid(stages, clock.as_deref(), &times, tally);
+                    self.grid(stages, clock.as_deref(), (&batches, known), tally);
                 }
             }
         }
     }
 
-    /// Seconds of a micro batch in each of the corner's sizes, as far as they divide the batch; nothing where bounds are not
-    /// asked for.
-    fn times_by_batch(&mut self, clock: &mut Clock, sp: bool) -> Vec<Option<Times>> {
+    /// What is known of each of the corner's micro batches; nothing where bounds are not asked for.
+    fn batches(&mut self, clock: &mut Clock, known: &PipeStages, sp: bool) -> Vec<Batch> {
         let corner = self.corner;
         let Some((_, training)) = corner.recompute.first().filter(|_| self.sink.only_first()) else {
             return Vec::new();
@@ -186,7 +228,15 @@ impl Grids<'_> {
         let of = |&micro_batch: &u64| {
             self.plan.training.micro_batch_size = micro_batch;
             self.set_recompute(training);
-            self.divides_batch(micro_batch).then(|| self.times(clock))
+            if !self.divides_batch(micro_batch) {
+                // A rule refuses it, which is counted as long as that is told.
+                return if self.sink.dismisses() { Batch::Closed } else { Batch::Unknown };
+            }
+            let times = self.times(clock);
+            match known.are_whole && self.sink.is_hopeless(self.least_seconds(&times)) {
+                true => Batch::Closed,
+                false => Batch::Open(Box::new(times)),
+            }
         };
         corner.micro_batches.iter().map(of).collect()
     }
@@ -243,13 +293,31 @@ impl Grids<'_> {
     }
 
     /// All pipelines, micro batches and sets of one grid.
-    fn grid(&mut self, stages: usize, clock: Option<&Clock>, times: &[Option<Times>], tally: &mut Tally) {
+    fn grid(
+        &mut self,
+        stages: usize,
+        clock: Option<&Clock>,
+        (batches, known): (&[Batch], &PipeStages),
+        tally: &mut Tally,
+    ) {
         let corner = self.corner;
         let Some(pipes) = corner.pipes.get(stages) else { return };
         let mut states: Vec<Option<States>> = vec![None; pipes.len()];
         for (place, &micro_batch) in corner.micro_batches.iter().enumerate() {
+            let times = match batches.get(place) {
+                Some(Batch::Closed) => continue,
+                Some(Batch::Open(times)) => clock.zip(Some(&**times)),
+                Some(Batch::Unknown) | None => None,
+            };
             self.plan.training.micro_batch_size = micro_batch;
-            let times = clock.zip(times.get(place).and_then(Option::as_ref));
+            if let Some((_, times)) = times.filter(|_| known.are_whole) {
+                let (pp, waits) = (self.plan.layout.pp, known.waits.get(stages).copied().unwrap_or(0.0));
+                let microbatches = self.microbatches(micro_batch, pp).unwrap_or(u64::MAX);
+                let least = self.least_seconds(times) * (1.0 + waits / microbatches as f64);
+                if self.sink.is_hopeless(least) {
+                    continue;
+                }
+            }
             if let Some((_, training)) = corner.recompute.first() {
                 self.set_recompute(training);
             }
@@ -264,7 +332,9 @@ impl Grids<'_> {
             self.refuse_pipes(stages);
             for (number, pipe) in pipes.iter().enumerate() {
                 if let Some(states) = states.get_mut(same_stages(pipes, number)) {
-                    self.pipe((stages, number), pipe, times, states);
+                    let known = known.rows.get(stages).and_then(|row| row.get(number));
+                    let timed = times.zip(known).map(|((clock, times), stages)| (clock, times, stages));
+                    self.pipe((stages, number), pipe, timed, states);
                 }
             }
         }
@@ -302,12 +372,12 @@ impl Grids<'_> {
         &mut self,
         (stages, number): (usize, usize),
         pipe: &Pipe,
-        times: Option<(&Clock, &Times)>,
+        times: Option<(&Clock, &Times, &Stages)>,
         states: &mut Option<States>,
     ) {
         let corner = self.corner;
         set_pipe(self.plan, pipe);
-        let timed = times.map(|(clock, times)| Timed::of(self.plan, clock, times));
+        let timed = times.map(|(clock, times, stages)| Timed::of(self.plan, clock, times, stages));
         if timed.as_ref().is_some_and(|timed| self.sink.is_hopeless(timed.least())) {
             return;
         }
@@ -366,19 +436,28 @@ impl Grids<'_> {
     }
 }
 
+/// What is known of a micro batch on a part, whatever the stages are.
+enum Batch {
+    /// It can't matter.
+    Closed,
+    /// Its seconds.
+    Open(Box<Times>),
+    /// Nothing.
+    Unknown,
+}
+
 /// A pipeline's seconds, before anything is known of its memory.
 struct Timed<'a> {
     clock: &'a Clock,
     times: &'a Times,
-    stages: Stages,
+    stages: &'a Stages,
     pipe: time::Pipe,
     data: DataParallel,
 }
 
 impl<'a> Timed<'a> {
-    fn of(plan: &Plan, clock: &'a Clock, times: &'a Times) -> Timed<'a> {
+    fn of(plan: &Plan, clock: &'a Clock, times: &'a Times, stages: &'a Stages) -> Timed<'a> {
         let inputs = time::inputs_at_least(plan, clock.profile);
-        let stages = Stages::of(&clock.shape, &plan.layout);
         Timed { clock, times, stages, pipe: inputs.pipe(), data: inputs.data() }
     }
 
@@ -395,9 +474,9 @@ impl<'a> Timed<'a> {
         let host_share = self.clock.host_shares.get(set).copied().unwrap_or(1.0);
         let pipe = time::Pipe { host_share, ..self.pipe };
         let (machine, terms) = (&self.clock.machine, self.times.works.terms(again));
-        let state = State::of(machine, &terms, &self.stages, &pipe, &self.data);
+        let state = State::of(machine, &terms, self.stages, &pipe, &self.data);
         let around = Around::of(machine, &terms, &pipe, &self.data, &state);
-        let longest = Longest::of(machine, &terms, &self.stages, &pipe);
+        let longest = Longest::of(machine, &terms, self.stages, &pipe);
         seconds(step_of(machine, &longest, &pipe, &state, &around).total())
     }
 }
