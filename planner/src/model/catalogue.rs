@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::Architecture;
+use super::{Architecture, check_model, import_hf};
+use crate::finding::Finding;
 use crate::json::read_json;
 use crate::wire::{ClusterFile, TrainingFile};
 
@@ -34,6 +35,28 @@ pub struct Preset {
     /// Or the architecture itself.
     #[serde(default)]
     pub architecture: Option<Architecture>,
+    #[serde(skip)]
+    model: OnceLock<Option<Checked>>,
+}
+
+/// A model, and what is wrong with it.
+pub type Checked = (Architecture, Vec<Finding>);
+
+impl Preset {
+    /// Its model, which a search asks for thousands of times: it is read and checked once.
+    pub fn model(&self) -> Option<&Checked> {
+        let read = || {
+            let architecture = match &self.hf_config {
+                Some(config) => import_hf(config).architecture,
+                None => self.architecture.clone(),
+            };
+            architecture.map(|architecture| {
+                let wrong = check_model(&architecture);
+                (architecture, wrong)
+            })
+        };
+        self.model.get_or_init(read).as_ref()
+    }
 }
 
 /// What goes with a preset.
@@ -65,7 +88,7 @@ pub fn presets() -> &'static [Preset] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{count, import_hf};
+    use crate::model::count;
 
     #[test]
     fn the_data_file_is_read_whole_and_every_config_is_importable() {

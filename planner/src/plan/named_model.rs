@@ -36,6 +36,7 @@ pub(super) fn resolve(
         assumed.extend(imported.assumed);
         imported.architecture
     };
+    let mut wrong = None;
     let (architecture, title) = if let Some(id) = &model.preset {
         let Some(preset) = model::presets().iter().find(|preset| &preset.id == id) else {
             let ids: Vec<&str> = model::presets().iter().map(|preset| preset.id.as_str()).collect();
@@ -48,10 +49,8 @@ pub(super) fn resolve(
             );
             return None;
         };
-        let architecture = match (&preset.hf_config, &preset.architecture) {
-            (Some(config), _) => model::import_hf(config).architecture,
-            (None, architecture) => architecture.clone(),
-        };
+        let (architecture, known) = preset.model().cloned().unzip();
+        wrong = known.filter(|_| model.num_layers.is_none());
         (architecture, preset.id.clone())
     } else if let Some(config) = &model.hf_config {
         let title = config
@@ -82,7 +81,7 @@ pub(super) fn resolve(
             }
         }
     }
-    let wrong = model::check_model(&architecture);
+    let wrong = wrong.unwrap_or_else(|| model::check_model(&architecture));
     let sane = !has_error(&wrong);
     findings.extend(wrong);
     sane.then_some((architecture, title))
