@@ -432,6 +432,15 @@ fn until_it_is_chosen_anew_a_plan_keeps_what_was_chosen() {
 }
 
 #[test]
+fn what_no_layout_helps_is_said_of_its_field() {
+    let unknown = open("llama-3-8b", "h100-sxm", 1, json!({"training": {"dtype": "nvfp4"}}));
+    let request = Choice::of(&unknown).unwrap().unwrap().request;
+    let suggestions = whole(&Search::new(&request).unwrap()).relief.unwrap().suggestions;
+    let [first, ..] = &suggestions[..] else { panic!("{suggestions:?}") };
+    assert!(first.starts_with("training.dtype: ") && first.contains("; nearest: "), "{suggestions:?}");
+}
+
+#[test]
 fn a_number_of_nodes_with_few_divisors_is_told_of_its_neighbours() {
     let mut prime = open(
         "llama-3-70b",

@@ -92,7 +92,12 @@ impl Search {
 
     /// What stands in the way where no candidate is valid.
     fn invalid(&self, rules: &[RuleCount]) -> Relief {
-        let (contradiction, remedies) = self.contradiction();
+        let (contradiction, mut remedies) = self.contradiction();
+        let whatever = rules.first().and_then(|most| self.broken_whatever_the_layout(&most.rule));
+        if remedies.is_empty() && whatever.is_none() {
+            // A number of GPUs with few divisors leaves nothing that a model divides by.
+            remedies = self.other_nodes();
+        }
         let mut suggestions = Vec::new();
         if let Some(said) = self.contradiction_in_words(&contradiction) {
             suggestions.push(said);
@@ -100,16 +105,27 @@ impl Search {
         let reason = remedies.first().and_then(|remedy| self.reason(remedy));
         suggestions.push(match (reason, rules.first()) {
             (Some(reason), _) => reason,
-            (None, Some(most)) => {
+            (None, Some(most)) => whatever.unwrap_or_else(|| {
                 format!(
                     "no candidate is valid; most of them ({}) break this rule: {}",
                     most.candidates, most.rule
                 )
-            }
+            }),
             (None, None) => "the space is empty: some axis has no value left".to_owned(),
         });
         suggestions.extend(remedies.iter().map(|remedy| remedy.said.clone()));
         Relief { smallest: None, contradiction, remedies, suggestions }
+    }
+
+    /// What the plan itself says of a rule that it breaks without any layout, such as that of a precision that its GPU does not
+    /// have.
+    fn broken_whatever_the_layout(&self, rule: &str) -> Option<String> {
+        let errors = Plan::resolve(&self.request().plan).findings.into_iter();
+        let error = errors.filter(|one| one.severity == Severity::Error).find(|one| one.rule == rule)?;
+        let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let near: Vec<String> = error.nearest.iter().map(word).collect();
+        let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
+        Some(format!("{}: {}{near} ({rule})", error.field, error.message))
     }
 
     /// What is wrong with what is held, as the plan says it that is valid when that is left open.
