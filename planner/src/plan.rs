@@ -293,23 +293,19 @@ impl Plan {
     /// All process groups, in the order in which every rank creates them.
     pub fn groups(&self) -> Vec<Group> {
         let experts = self.model.moe.is_some();
-        match self.runtime {
-            Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-                layout::mesh_groups(&self.layout, self.runtime, experts)
-            }
-            Runtime::Megatron | Runtime::Native => {
-                let embedding = layout::embedding_group(&self.layout, &self.model);
-                let megatron = self.runtime == Runtime::Megatron;
-                let instances = self.instances();
-                let besides = Besides { experts, megatron, instances };
-                match &self.nonuniform {
-                    None => layout::groups(&self.layout, besides, &embedding),
-                    Some(nonuniform) => {
-                        // With one instance: those of several are whole groups of replicas.
-                        let besides = Besides { instances: 1, ..besides };
-                        nonuniform_groups(&self.layout, &nonuniform.shrunk, besides, &embedding)
-                    }
-                }
+        let facts = self.runtime.facts();
+        if facts.uses_device_mesh {
+            return layout::mesh_groups(&self.layout, self.runtime, experts);
+        }
+        let embedding = layout::embedding_group(&self.layout, &self.model);
+        let megatron = facts.joins_tensor_and_context;
+        let besides = Besides { experts, megatron, instances: self.instances() };
+        match &self.nonuniform {
+            None => layout::groups(&self.layout, besides, &embedding),
+            Some(nonuniform) => {
+                // With one instance: those of several are whole groups of replicas.
+                let besides = Besides { instances: 1, ..besides };
+                nonuniform_groups(&self.layout, &nonuniform.shrunk, besides, &embedding)
             }
         }
     }
@@ -321,7 +317,7 @@ impl Plan {
 
     /// Instances of the distributed optimizer; the worker has one.
     fn instances(&self) -> u64 {
-        if self.runtime == Runtime::Megatron { self.training.optimizer.instances.max(1) } else { 1 }
+        if self.runtime.facts().optimizer_instances { self.training.optimizer.instances.max(1) } else { 1 }
     }
 
     /// Size of the groups of a kind.
@@ -403,19 +399,10 @@ fn check(plan: &Plan) -> Vec<Finding> {
         findings.extend(memory::spares_nothing(plan));
     }
     findings.extend(left_out(&plan.model));
-    let message = match plan.runtime {
-        Runtime::Megatron => {
-            "memory follows rules that are scored on published runs (docs/accuracy.md); what is outside the allocator is an estimate, and the likely range says how sure the sum is"
-        }
-        Runtime::Native => {
-            "weights, gradients and optimizer state are exact, activations and transients are listed tensor by tensor; what is outside the allocator is an estimate"
-        }
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-            "weights, gradients, optimizer state and the sizes of buffers are exact; activations, which buffers are alive at once and what is outside the allocator are estimates, and the likely range says how wide"
-        }
-    };
+    let how_exact = plan.runtime.facts().how_exact;
     findings.push(
-        Finding::info("memory.activations_bytes", serde_json::Value::Null, message).rule("memory categories"),
+        Finding::info("memory.activations_bytes", serde_json::Value::Null, how_exact)
+            .rule("memory categories"),
     );
     findings.extend(memory::assumptions(plan));
     findings

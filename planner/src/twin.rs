@@ -267,7 +267,7 @@ fn differences(plan: &Plan, small: &Plan) -> Vec<Scaled> {
 /// The leaves of a plan's file by their paths, with the model in planner's own words.
 fn flat(plan: &Plan) -> Map<String, Value> {
     let mut file = plan.file.clone();
-    file.runtime = Some(Runtime::Native);
+    file.runtime = Some(Runtime::OF_WORKER);
     let mut whole = serde_json::to_value(&file).unwrap_or_default();
     if let Some(whole) = whole.as_object_mut() {
         whole.remove("name");

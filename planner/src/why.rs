@@ -34,15 +34,8 @@ const EXACT: &str = "Exact: the sum over the same shards that the worker allocat
 
 /// How far an estimated number can be trusted.
 fn estimate_note(plan: &Plan) -> &'static str {
-    match plan.runtime {
-        _ if plan.is_computed_by_the_worker() => "Held against the executor's measured bytes by its tests",
-        Runtime::Megatron => {
-            "Scored against published peaks by `cargo xtask accuracy`; docs/accuracy.md says how well"
-        }
-        Runtime::Native | Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-            "Sizes of buffers are torch's; which are alive at once is estimated"
-        }
-    }
+    let runtime = if plan.is_computed_by_the_worker() { Runtime::OF_WORKER } else { plan.runtime };
+    runtime.facts().estimate_note
 }
 
 /// Explains the number named `key`: `parameters.total`, `parameters.active`, `parameters.per_rank_max`,
@@ -143,41 +136,16 @@ fn parameters(plan: &Plan, name: &str) -> Option<Why> {
     })
 }
 
-/// Formula and source of what an FSDP runtime counts in its own way.
-fn sharded(plan: &Plan, name: &str) -> Option<(&'static str, &'static str)> {
-    match (plan.runtime, name) {
-        (Runtime::Fsdp2, "weights_bytes") => Some((
-            "padded slices of every parameter over dp_shard x cp (experts: ep, then ep_shard) x bytes of layout.fsdp.sharded_dtype",
-            "torch fully_shard: each slice is padded to the largest of its group",
-        )),
-        (Runtime::Fsdp2, "gradients_bytes") => Some((
-            "padded slices x bytes of layout.fsdp.sharded_dtype",
-            "torch fully_shard: the output of reduce-scatter, cast to the parameters' type",
-        )),
-        (Runtime::Fsdp2, "optimizer_bytes") => Some((
-            "slices without padding x moments x bytes of layout.fsdp.sharded_dtype, and 4 bytes for each tensor's step",
-            "torch AdamW over sharded parameters",
-        )),
-        (Runtime::MegatronFsdp, "weights_bytes" | "gradients_bytes" | "optimizer_bytes") => Some((
-            "elements of all units' flat buffers x bytes, split over the sharding group as layout.fsdp.strategy says: optim splits optimizer state, optim_grads gradients too, optim_grads_params parameters too",
-            "Megatron-FSDP param_and_grad_buffer",
-        )),
-        (Runtime::Fsdp2 | Runtime::MegatronFsdp, "transient_bytes") if plan.is_computed_by_the_worker() => {
-            Some((
-                "units gathered and the next one's, their gradients until they are reduced, inputs and outputs of reductions, as layout.fsdp says; with the largest temporary beside them of a layer, of head and loss, or of the optimizer",
-                "shardplan-rank: each moment of a step as it carries it out",
-            ))
-        }
-        (Runtime::Fsdp2, "transient_bytes") => Some((
-            "units that stay gathered, the unit at work and the next one's gather, its gradients and reduce-scatter input, the output layer's gradient; in pipelines gradients summed whole until their chunk's last micro batch, receive buffers and outputs of all micro batches; with the largest temporary of a layer or of head and loss",
-            "torch FSDPParamGroup: sizes exact, which of them are alive at once estimated",
-        )),
-        (Runtime::MegatronFsdp, "transient_bytes") => Some((
-            "parameters gathered ahead and gradients queued for reduction, or two pairs of buffers with layout.fsdp.double_buffer; with the largest temporary of a layer or of head and loss",
-            "Megatron-FSDP: suggested communication unit of 1e9 elements",
-        )),
-        _ => None,
+/// Formula and source of what a runtime counts in its own way, and of what the worker does where it gathers units.
+fn own(plan: &Plan, name: &str) -> Option<(&'static str, &'static str)> {
+    let facts = plan.runtime.facts();
+    if name == "transient_bytes" && facts.shards_parameters && plan.is_computed_by_the_worker() {
+        return Some((
+            "units gathered and the next one's, their gradients until they are reduced, inputs and outputs of reductions, as layout.fsdp says; with the largest temporary beside them of a layer, of head and loss, or of the optimizer",
+            "shardplan-rank: each moment of a step as it carries it out",
+        ));
     }
+    facts.formula(name).map(|own| (own.formula, own.source))
 }
 
 fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
@@ -293,7 +261,7 @@ fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {
         }
         _ => return None,
     };
-    let (formula, source) = sharded(plan, name).unwrap_or((formula, source));
+    let (formula, source) = own(plan, name).unwrap_or((formula, source));
     inputs.insert(0, input("value", bytes(value)));
     Some(Why {
         title: title.to_owned(),

@@ -5,7 +5,6 @@ use serde_json::Value;
 use super::splits;
 use super::{Ladder, Step};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::Granularity;
 use crate::shard::Reshard;
 use crate::wire::PlanFile;
@@ -25,8 +24,7 @@ pub(super) fn ladders(plan: &Plan) -> Vec<Ladder> {
             file.training.offload.modules = Some(Vec::new());
         }));
     }
-    let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
-    if fsdp && plan.layout.fsdp.reshard != Reshard::Never {
+    if plan.runtime.facts().shards_parameters && plan.layout.fsdp.reshard != Reshard::Never {
         ladders.push(Ladder::one("Parameters kept from forward to backward", |file| {
             file.layout.fsdp.reshard_after_forward = Some(Value::from("never"));
         }));

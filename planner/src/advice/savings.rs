@@ -4,7 +4,6 @@ use super::settings;
 use super::splits;
 use super::{Ladder, Step};
 use crate::plan::{OFFLOAD_MODULES, Plan, RECOMPUTE_MODULES};
-use crate::runtime::Runtime;
 use crate::settings::Granularity;
 use crate::wire::PlanFile;
 
@@ -16,7 +15,7 @@ pub(super) fn ladders(file: &PlanFile, plan: &Plan) -> Vec<Ladder> {
     let mut ladders = recompute(file, plan);
     ladders.extend(splits::finer(plan));
     ladders.extend(settings::ladders(plan));
-    if plan.runtime == Runtime::Megatron {
+    if plan.runtime.facts().counts("training.offload.modules") {
         ladders.extend(offload(file, plan));
     }
     ladders

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::{Ladder, Step};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::{AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, Implementation};
 use crate::shard::Strategy;
 use crate::units::Dtype;
@@ -18,7 +17,7 @@ pub(super) fn ladders(plan: &Plan) -> Vec<Ladder> {
     if plan.model.moe.is_some() {
         ladders.extend(experts(plan));
     }
-    if matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
+    if plan.runtime.facts().shards_parameters {
         ladders.extend(fsdp(plan));
     }
     ladders
@@ -179,7 +178,7 @@ fn fsdp(plan: &Plan) -> Vec<Ladder> {
     when(&mut ladders, !fsdp.outer_apart, "Embedding and output layer as units of their own", |file| {
         file.layout.fsdp.outer_units = Some("apart".to_owned());
     });
-    if !fsdp.offload && plan.runtime == Runtime::Fsdp2 {
+    if !fsdp.offload && plan.runtime.facts().reads("layout.fsdp.offload") {
         ladders.push(
             Ladder::one("Shards and optimizer state on the host", |file| {
                 file.layout.fsdp.offload = Some("cpu".to_owned());

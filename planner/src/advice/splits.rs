@@ -3,7 +3,6 @@
 use super::{Ladder, Step};
 use crate::layout::Choice;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::Schedule;
 use crate::wire::PlanFile;
 
@@ -95,7 +94,7 @@ pub(super) fn finer(plan: &Plan) -> Vec<Ladder> {
     if layout.pp > 1 && layout.pipeline.is_none() {
         ladders.extend(uneven(plan));
     }
-    if layout.dp_replicate > 1 && matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
+    if layout.dp_replicate > 1 && plan.runtime.facts().shards_parameters {
         let sizes = FACTORS.iter().filter(|&&factor| layout.dp_replicate.is_multiple_of(factor));
         let fewer = |factor: &u64| {
             let size = layout.dp_replicate / factor;

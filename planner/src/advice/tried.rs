@@ -3,7 +3,6 @@
 use super::runs;
 use crate::finding::Severity;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::search::{Group, Margin, Room};
 use crate::time;
 use crate::wire::{Advice, MemoryAnswer, PlanFile, RankClass, StepCost, TimeAnswer, Verdict};
@@ -43,7 +42,7 @@ impl Tried {
     /// Whether nothing warns that did not warn before, and the executor runs it if it ran the other.
     pub(super) fn is_as_sound_as(&self, base: &Tried) -> bool {
         self.warnings.iter().all(|warning| base.warnings.contains(warning))
-            && (base.plan.runtime != Runtime::Native || !runs(&base.plan) || runs(&self.plan))
+            && (!base.plan.runtime.facts().is_workers_own || !runs(&base.plan) || runs(&self.plan))
     }
 
     fn fullest(&self) -> Option<&RankClass> {

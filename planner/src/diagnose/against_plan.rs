@@ -6,7 +6,6 @@ use super::oom::OutOfMemory;
 use crate::layout::coordinates;
 use crate::memory;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::search::Margin;
 use crate::units::Bytes;
 use crate::wire::{Advice, MemoryAnswer, RankClass};
@@ -82,7 +81,7 @@ pub(super) fn compare(found: &OutOfMemory, plan: &Plan, rank: Option<u32>) -> Op
 
 /// The class of a rank; of the fullest where the rank is not known.
 fn class_of<'a>(plan: &Plan, classes: &'a [RankClass], rank: Option<u32>) -> Option<&'a RankClass> {
-    let is_grid = matches!(plan.runtime, Runtime::Megatron | Runtime::Native);
+    let is_grid = !plan.runtime.facts().uses_device_mesh;
     let stage = rank
         .map(u64::from)
         .filter(|rank| *rank < plan.world_size() && is_grid && plan.nonuniform.is_none())

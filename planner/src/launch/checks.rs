@@ -4,7 +4,7 @@ use super::options::{Body, Mode, Task};
 use super::text;
 use super::writer::Writer;
 use crate::finding::Finding;
-use crate::runtime::Runtime;
+use crate::plan::Product;
 use crate::wire::GoingOn;
 
 impl Writer<'_> {
@@ -215,14 +215,17 @@ impl Writer<'_> {
     /// A framework that does not run the plan's runtime.
     fn check_runtime(&mut self) {
         let runtime = self.plan.runtime;
-        let runs = match self.options.body {
+        let product = match self.options.body {
             Body::Worker | Body::Command => return,
-            // Megatron Bridge and Megatron-LM start what the native executor imitates.
-            Body::Bridge | Body::Mlm => runtime != Runtime::Fsdp2,
-            Body::Automodel => matches!(runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp),
-            Body::Torchtitan => runtime == Runtime::Fsdp2,
+            Body::Bridge => Product::Bridge,
+            Body::Mlm => Product::MegatronLm,
+            Body::Automodel => Product::Automodel,
+            Body::Torchtitan => Product::Torchtitan,
         };
-        if !runs {
+        let theirs = product.runtimes();
+        // What trains on a grid of ranks runs what the worker's own rules imitate.
+        let imitated = || theirs.iter().any(|one| !one.facts().uses_device_mesh);
+        if !(theirs.contains(&runtime) || runtime.facts().is_workers_own && imitated()) {
             let title = self.options.body.title();
             self.note(
                 Finding::warning(

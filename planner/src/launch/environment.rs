@@ -2,7 +2,6 @@
 
 use super::options::Mode;
 use super::writer::Writer;
-use crate::runtime::Runtime;
 
 type Variables = Vec<(&'static str, &'static str)>;
 
@@ -20,7 +19,7 @@ pub fn of_task(writer: &Writer<'_>) -> Variables {
     let mut all = Variables::new();
     // With one connection kernels start in the order in which they were queued, which overlap of tensor and context
     // parallelism relies on; Megatron-FSDP wants the opposite.
-    if writer.plan.runtime != Runtime::MegatronFsdp {
+    if writer.plan.runtime.facts().one_connection {
         all.push(("CUDA_DEVICE_MAX_CONNECTIONS", "1"));
     }
     all.push(("NVTE_ALLOW_NONDETERMINISTIC_ALGO", "1"));

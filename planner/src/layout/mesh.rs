@@ -53,7 +53,7 @@ impl Mesh {
         let dp_replicate = layout.dp_replicate.max(1);
         let dp_shard = (layout.dp / dp_replicate).max(1);
         // Ranks of a stage that experts are split over.
-        let data = if runtime == Runtime::MegatronFsdp { dp_shard } else { layout.dp };
+        let data = if runtime.facts().experts_within_replica { dp_shard } else { layout.dp };
         Mesh {
             pp: layout.pp,
             dp_replicate,
@@ -148,12 +148,14 @@ impl Mesh {
     }
 }
 
-/// All process groups of an FSDP runtime, by kind as `GroupKind` declares. Megatron-FSDP has no pipelines; it flattens dp and cp
-/// only where cp is above 1, splits dp only where it has an outer size, and has groups of experts only where those are split.
+/// All process groups of a mesh, by kind as `GroupKind` declares. Where groups are made as needed (Megatron-FSDP, which has no
+/// pipelines), dp and cp are flattened only where cp is above 1, dp is split only where it has an outer size, and experts have
+/// groups only where they are split.
 pub fn mesh_groups(layout: &Layout, runtime: Runtime, experts: bool) -> Vec<Group> {
     let mesh = Mesh::of(layout, runtime);
     let mut kinds = vec![GroupKind::World, GroupKind::Tp, GroupKind::Cp];
-    if runtime == Runtime::MegatronFsdp {
+    let facts = runtime.facts();
+    if facts.groups_as_needed {
         kinds.push(GroupKind::Dp);
         if layout.cp > 1 {
             kinds.push(GroupKind::DpCp);
@@ -178,9 +180,9 @@ pub fn mesh_groups(layout: &Layout, runtime: Runtime, experts: bool) -> Vec<Grou
             kinds.push(GroupKind::EpShard);
         }
     }
-    let between = match runtime {
-        Runtime::Fsdp2 => mesh.post_forward_groups(layout.fsdp.reshard),
-        _ => Vec::new(),
+    let between = match facts.reshards_as_said {
+        true => mesh.post_forward_groups(layout.fsdp.reshard),
+        false => Vec::new(),
     };
     kinds.into_iter().flat_map(|kind| mesh.groups(kind)).chain(between).collect()
 }

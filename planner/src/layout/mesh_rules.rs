@@ -6,7 +6,6 @@ use super::validity::Shape;
 use crate::finding::divisors;
 use crate::model::{Attention, MixerRef};
 use crate::plan::Product;
-use crate::runtime::Runtime;
 use crate::shard::{Reshard, Strategy, TpPlanSource};
 
 const REPLICATE_RULE: &str =
@@ -45,7 +44,7 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
         );
         let whole = layout.tp == 1 && layout.ep == 1;
         broken.require(
-            whole || shape.runtime != Runtime::Fsdp2,
+            whole || !shape.runtime.facts().reshards_as_said,
             "layout.fsdp.reshard_after_forward",
             size,
             "parameters that tensor or expert parallelism cuts are not resharded to smaller groups (torch fully_shard)",
@@ -64,15 +63,15 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
         rule,
         || format!("cp {} does not go with multi-token-prediction modules in this runtime", layout.cp),
     );
-    match shape.runtime {
-        Runtime::MegatronFsdp => megatron_fsdp_rules(shape, broken),
-        _ => fsdp2_rules(shape, broken),
+    match shape.runtime.facts().flat_units {
+        true => flat_unit_rules(shape, broken),
+        false => fully_shard_rules(shape, broken),
     }
 }
 
 /// `fully_shard` has no levels: parameters, gradients and optimizer state are cut over one group, and replicas hold the
 /// same. What it leaves open is when gathered parameters are given back.
-fn fsdp2_rules(shape: &Shape<'_>, broken: &mut Broken) {
+fn fully_shard_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let settings = &shape.layout.fsdp;
     let rule = "FSDP2 shards parameters, gradients and optimizer state alike (torch fully_shard)";
     if settings.strategy != Strategy::OptimGradsParams {
@@ -185,17 +184,18 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     if layout.pp == 0 || !shape.world.is_multiple_of(layout.pp) {
         return;
     }
-    let (ranks, what) = match shape.runtime {
-        Runtime::MegatronFsdp => {
+    let facts = shape.runtime.facts();
+    let (ranks, what) = match facts.experts_within_replica {
+        true => {
             let replicas = layout.pp.saturating_mul(layout.dp_replicate.max(1));
             (shape.world / replicas, "a replica (dp_shard x cp x tp)")
         }
-        _ => (shape.world / layout.pp, "a stage (dp x cp x tp)"),
+        false => (shape.world / layout.pp, "a stage (dp x cp x tp)"),
     };
     let fits = broken.require(ep > 0 && ranks.is_multiple_of(ep), "layout.ep", ep, EXPERT_RULE, || {
         format!("ep {ep} does not divide the {ranks} ranks of {what}")
     });
-    if fits && ep > 1 && shape.runtime == Runtime::Fsdp2 {
+    if fits && ep > 1 && !facts.flat_units {
         let shards = ranks / ep;
         let dims = [shape.architecture.hidden_size, moe.ffn_hidden_size];
         let even = dims.iter().all(|dim| dim.is_multiple_of(shards));
@@ -208,7 +208,8 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     }
 }
 
-fn megatron_fsdp_rules(shape: &Shape<'_>, broken: &mut Broken) {
+/// Megatron-FSDP's, whose units lie in flat buffers.
+fn flat_unit_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let layout = &shape.layout;
     for (field, name, size) in [("layout.pp", "pp", layout.pp), ("layout.vpp", "vpp", layout.vpp)] {
         let rule =

@@ -8,7 +8,6 @@ use super::validity::Shape;
 use super::{Axis, Layout, layers_of_stage};
 use crate::model::Mlp;
 use crate::plan::rules;
-use crate::runtime::Runtime;
 use crate::settings::Schedule;
 
 /// One broken rule.
@@ -130,7 +129,7 @@ pub(crate) fn first_broken(shape: &Shape<'_>, aspect: Aspect) -> Option<(&'stati
 
 /// Rules of the rank grid: axes, experts, sequence, or the device mesh.
 fn rank_rules(shape: &Shape<'_>, broken: &mut Broken) {
-    if matches!(shape.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp) {
+    if shape.runtime.facts().uses_device_mesh {
         world_rules(shape, broken);
         mesh_rules(shape, broken);
         sequence_rules(shape, broken);

@@ -35,11 +35,11 @@ pub enum Splitter {
 impl Splitter {
     /// The splitter of a runtime, and of the framework that a plan names. `flags` says whether Megatron's flags are free.
     pub fn of(runtime: Runtime, framework: Option<Framework>, flags: bool) -> Splitter {
-        match (runtime, framework.map(Framework::product)) {
-            (Runtime::Fsdp2, Some("torchtitan")) => Splitter::Torchtitan,
-            (Runtime::Fsdp2, _) => Splitter::Automodel,
-            (Runtime::Megatron, Some("bridge")) => Splitter::Bridge { flags },
-            _ => Splitter::Megatron { flags },
+        match (runtime.facts().pipelines_by_torch, framework.map(Framework::product)) {
+            (true, Some("torchtitan")) => Splitter::Torchtitan,
+            (true, _) => Splitter::Automodel,
+            (false, Some("bridge")) => Splitter::Bridge { flags },
+            (false, _) => Splitter::Megatron { flags },
         }
     }
 }

@@ -6,24 +6,19 @@ use crate::cluster::Generation;
 use crate::finding::Finding;
 use crate::model::LayerKind;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::{AttentionBackend, Granularity, Implementation};
 
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
 use super::workspaces::cublas_workspace;
-use super::{fsdp2, interval};
+use super::{by_runtime, fsdp2, interval};
 use crate::units::Wide;
 
 const RULE: &str = "assumptions of the memory estimate";
 
 /// Assumptions that decide more than a per mille of a usual plan, each with what would replace it.
 pub fn assumptions(plan: &Plan) -> Vec<Finding> {
-    match plan.runtime {
-        Runtime::Megatron => of_megatron(plan),
-        Runtime::Fsdp2 => of_fsdp2(plan),
-        Runtime::MegatronFsdp | Runtime::Native => Vec::new(),
-    }
+    (by_runtime::of(plan).assumptions)(plan)
 }
 
 /// Selective recomputation that leaves some layers, or all of them, with everything that they would keep without it.
@@ -37,11 +32,8 @@ pub fn spares_nothing(plan: &Plan) -> Option<Finding> {
     without.training.recompute = Granularity::None;
     let kept = |plan: &Plan| -> Vec<(LayerKind, Wide)> {
         let terms = Terms::new(plan);
-        let of = |kind: LayerKind| match plan.runtime {
-            Runtime::Fsdp2 => fsdp2::torch_layer(&terms, kind).saved.total(),
-            _ => terms.layer(kind).saved.total(),
-        };
-        plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, of(kind))).collect()
+        let saved = by_runtime::of(plan).saved;
+        plan.model.layer_kinds().into_iter().map(|(kind, _)| (kind, saved(&terms, kind))).collect()
     };
     let unspared: Vec<LayerKind> = kept(plan)
         .into_iter()
@@ -49,7 +41,7 @@ pub fn spares_nothing(plan: &Plan) -> Option<Finding> {
         .filter(|((_, with), (_, without))| with >= without)
         .map(|((kind, _), _)| kind)
         .collect();
-    let by_operator = plan.runtime == Runtime::Fsdp2 && settings.checkpoints_matmuls;
+    let by_operator = settings.checkpoints_matmuls;
     let all = unspared.len() == plan.model.layer_kinds().len();
     if unspared.is_empty() || !(all || by_operator) {
         return None;
@@ -74,7 +66,7 @@ pub fn spares_nothing(plan: &Plan) -> Option<Finding> {
     )
 }
 
-fn of_fsdp2(plan: &Plan) -> Vec<Finding> {
+pub(super) fn of_fsdp2(plan: &Plan) -> Vec<Finding> {
     if !fsdp2::compiles_whole_sequences(plan) {
         return Vec::new();
     }
@@ -85,7 +77,7 @@ fn of_fsdp2(plan: &Plan) -> Vec<Finding> {
     vec![Finding::info("layout.fsdp.compile", true, message).rule(RULE)]
 }
 
-fn of_megatron(plan: &Plan) -> Vec<Finding> {
+pub(super) fn of_megatron(plan: &Plan) -> Vec<Finding> {
     let training = &plan.training;
     let mut found = Vec::new();
     let mut assume = |field: &str, value: Value, message: String| {

@@ -2,11 +2,10 @@
 
 use crate::model::{Balance, MixerRef};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::wire::{RankClass, Verdict};
 
 use super::outside::on_gpu;
-use super::{MOST, clamp};
+use super::{MOST, by_runtime, clamp};
 use crate::units::Wide;
 
 /// Reserved over allocated in torch's caching allocator: median of 344 rank readings (SimuMax, B200), min 1.007,
@@ -56,13 +55,42 @@ const ESTIMATED: Range = Range { low: 800, high: 1250 };
 /// after the start.
 const LOAD: (u64, u64) = (3, 2);
 
-fn range(plan: &Plan) -> Range {
-    match plan.runtime {
-        Runtime::Megatron if measured_at_scale(plan) => MEGATRON,
-        Runtime::Megatron => MEGATRON_RECIPES,
-        Runtime::Native => NATIVE,
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => ESTIMATED,
-    }
+/// Within which an estimate is likely right, and why.
+#[derive(Debug, Clone, Copy)]
+pub struct Likely {
+    range: Range,
+    /// Whether it is about all allocated bytes. Else weights, gradients and optimizer state are exact.
+    of_all: bool,
+    /// What its ends are.
+    ends: &'static str,
+}
+
+/// Of Megatron-Core, whose peaks were measured.
+pub(super) fn of_megatron(plan: &Plan) -> Likely {
+    let (range, ends) = match measured_at_scale(plan) {
+        true => {
+            (MEGATRON, "the 5th and 97.5th percentile of measured over predicted on Megatron-LM's CI goldens")
+        }
+        false => {
+            (MEGATRON_RECIPES, "the ends of measured over predicted on Megatron Bridge's published runs")
+        }
+    };
+    Likely { range, of_all: true, ends }
+}
+
+/// Of the worker by its own rules.
+pub(super) const OF_WORKER: Likely =
+    Likely { range: NATIVE, of_all: false, ends: "what the executor's tests allow" };
+
+/// Of what gathers units.
+pub(super) const OF_SHARDS: Likely = Likely {
+    range: ESTIMATED,
+    of_all: false,
+    ends: "a judgement: which buffers are alive at once is estimated",
+};
+
+fn likely(plan: &Plan) -> Likely {
+    (by_runtime::of(plan).likely)(plan)
 }
 
 /// Whether runs like this were read exactly at scale: attention and MLPs in 16 or 32 bits, experts of a known load.
@@ -74,23 +102,24 @@ pub fn measured_at_scale(plan: &Plan) -> bool {
 }
 
 /// Bytes of a class that are exact, and those that the range is about.
-fn split(plan: &Plan, class: &RankClass) -> (u64, u64) {
+fn split(likely: Likely, class: &RankClass) -> (u64, u64) {
     let held = class.weights_bytes + class.gradients_bytes + class.optimizer_bytes;
     let rest = class.activations_bytes.saturating_add(class.transient_bytes);
-    if plan.runtime == Runtime::Megatron { (0, held.saturating_add(rest)) } else { (held, rest) }
+    if likely.of_all { (0, held.saturating_add(rest)) } else { (held, rest) }
 }
 
 /// The low end of the range, half of what is outside, no allocator overhead.
 pub fn low_end(plan: &Plan, class: &RankClass) -> u64 {
-    let (exact, estimated) = split(plan, class);
-    exact.saturating_add(ratio(estimated, (range(plan).low, 1000))).saturating_add(class.outside_bytes / 2)
+    let likely = likely(plan);
+    let (exact, estimated) = split(likely, class);
+    exact.saturating_add(ratio(estimated, (likely.range.low, 1000))).saturating_add(class.outside_bytes / 2)
 }
 
 /// The high end of the range, a load of experts that may come, the largest allocator overhead seen, a third more outside.
 pub fn high_end(plan: &Plan, class: &RankClass) -> u64 {
     let upper = Upper::of(plan);
     upper.taken(
-        upper.allocated(split(plan, class), saved_by_experts(class)),
+        upper.allocated(split(likely(plan), class), saved_by_experts(class)),
         class.peak_reserved_bytes,
         class.outside_bytes,
     )
@@ -103,7 +132,7 @@ pub const MOST_OVER_PEAK: u64 = 2;
 /// The high end of plans of one runtime, model and expert parallelism: what of it does not depend on bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Upper {
-    megatron: bool,
+    of_all: bool,
     high: u64,
     /// Whether more tokens may come to experts than the plan says.
     pub grows: bool,
@@ -113,12 +142,8 @@ pub struct Upper {
 impl Upper {
     /// Of a plan.
     pub fn of(plan: &Plan) -> Upper {
-        Upper {
-            megatron: plan.runtime == Runtime::Megatron,
-            high: range(plan).high,
-            grows: load_may_grow(plan),
-            on_gpu: on_gpu(plan),
-        }
+        let Likely { range, of_all, .. } = likely(plan);
+        Upper { of_all, high: range.high, grows: load_may_grow(plan), on_gpu: on_gpu(plan) }
     }
 
     /// The high end of allocated bytes: of those that are exact, those that the range is about, and those of the latter that
@@ -128,7 +153,7 @@ impl Upper {
         let end = |high: u64| exact.saturating_add(ratio(estimated, (high, 1000)));
         // What experts save more when as many tokens come as on the busiest rank seen.
         let more = if self.grows { ratio(experts, LOAD).saturating_sub(experts) } else { 0 };
-        if self.megatron {
+        if self.of_all {
             end(self.high).max(end(MEGATRON.high).saturating_add(more))
         } else {
             end(self.high).saturating_add(more)
@@ -144,8 +169,9 @@ impl Upper {
 
 /// The likely range of a class's peak of allocated bytes, and of reserved ones.
 pub fn peak_ranges(plan: &Plan, class: &RankClass) -> [[u64; 2]; 2] {
-    let (exact, estimated) = split(plan, class);
-    let low = exact.saturating_add(ratio(estimated, (range(plan).low, 1000)));
+    let likely = likely(plan);
+    let (exact, estimated) = split(likely, class);
+    let low = exact.saturating_add(ratio(estimated, (likely.range.low, 1000)));
     let high = Upper::of(plan).allocated((exact, estimated), saved_by_experts(class));
     let reserved = if on_gpu(plan) { ratio(high, RESERVED_OVER_ALLOCATED_MAX) } else { high };
     [[low, high], [low, reserved.max(class.peak_reserved_bytes)]]
@@ -166,29 +192,17 @@ pub fn load_may_grow(plan: &Plan) -> bool {
 
 /// The range in words, for whoever asks where it comes from.
 pub fn in_words(plan: &Plan) -> String {
-    let Range { low, high } = range(plan);
-    let of = if plan.runtime == Runtime::Megatron { "allocated" } else { "activations and transients" };
+    let Likely { range: Range { low, high }, of_all, ends } = likely(plan);
+    let of = if of_all { "allocated" } else { "activations and transients" };
     let words = |high: u64, more: &str| format!("{:.3} x {of}{more}", high as f64 / 1000.0);
-    let more =
-        if load_may_grow(plan) { ", half as many tokens more on the fullest rank's experts" } else { "" };
-    let high = match plan.runtime {
-        Runtime::Megatron if load_may_grow(plan) => {
-            format!("the larger of {} and {}", words(high, ""), words(MEGATRON.high, more))
-        }
-        _ => words(high, more),
-    };
-    let of_what = match plan.runtime {
-        Runtime::Megatron if !measured_at_scale(plan) => {
-            "the ends of measured over predicted on Megatron Bridge's published runs"
-        }
-        Runtime::Megatron => {
-            "the 5th and 97.5th percentile of measured over predicted on Megatron-LM's CI goldens"
-        }
-        Runtime::Native => "what the executor's tests allow",
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => "a judgement: which buffers are alive at once is estimated",
+    let grows = load_may_grow(plan);
+    let more = if grows { ", half as many tokens more on the fullest rank's experts" } else { "" };
+    let high = match of_all && grows {
+        true => format!("the larger of {} and {}", words(high, ""), words(MEGATRON.high, more)),
+        false => words(high, more),
     };
     format!(
-        "from {} + 0.5 x outside, to 1.093 x ({high}) + 1.33 x outside; the factors are {of_what}",
+        "from {} + 0.5 x outside, to 1.093 x ({high}) + 1.33 x outside; the factors are {ends}",
         words(low, "")
     )
 }

@@ -9,12 +9,12 @@
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::LayerKind;
 use crate::plan::{Plan, Training};
-use crate::runtime::Runtime;
 use crate::schedule::{self, Pipeline};
 use crate::settings::{Granularity, OptimizerKind};
 use crate::shard::megatron::{self, Blocks, Slot, recipe_layers};
 use crate::shard::{Block, StageElements, counted_blocks_of};
 
+use super::by_runtime;
 use super::head::head;
 pub use super::interval::Upper;
 use super::interval::reserved;
@@ -40,7 +40,7 @@ pub fn covers(plan: &Plan, training: &Training) -> bool {
         }
         Granularity::None | Granularity::Selective => !training.distribute_saved_activations,
     };
-    plan.runtime == Runtime::Megatron
+    by_runtime::of(plan).has_kept_terms
         && plan.nonuniform.is_none()
         && plan.role.is_none()
         && training.optimizer.kind != OptimizerKind::Muon

@@ -6,6 +6,7 @@
 
 mod assumptions;
 mod attention;
+mod by_runtime;
 mod expert_layer;
 mod fsdp2;
 mod head;
@@ -21,6 +22,7 @@ mod native;
 mod outside;
 mod parts;
 mod phases;
+mod ranks;
 mod recompute;
 mod recurrent;
 mod setting;
@@ -52,10 +54,11 @@ pub use sizing::{SizingRow, disagreement, sizing, sizing_rows};
 pub use stage::{Activations, Terms};
 pub use state::{Held, Static};
 
+use ranks::{Rank, Sharded, StageState, sharded, sharded_ranks};
+
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
-use crate::shard::{self, Holders, Strategy, holders, megatron};
+use crate::shard::{self, Strategy};
 use crate::units::Wide;
 use crate::wire::{MemoryAnswer, MemoryPart, MemoryPhase, RankClass};
 
@@ -122,16 +125,6 @@ impl Peak {
     }
 }
 
-/// What a rank has, for its class.
-struct Rank {
-    first_rank: u64,
-    count: u64,
-    state: Static,
-    phases: Vec<Phase>,
-    /// After a step and up to the end of the first one, where Megatron-Core's rules say.
-    ends: Option<[Wide; 2]>,
-}
-
 /// Of a plan for Megatron-FSDP that the executor runs: its shards, and beside them the operators of runtime native.
 fn classes_by_units(kept: &Plan, computed: &Plan) -> Vec<RankClass> {
     let native = computed.rank_shards(0);
@@ -193,84 +186,10 @@ fn role_classes(plan: &Plan, nonuniform: &Nonuniform) -> Vec<RankClass> {
 
 /// Memory of the ranks of one stage by what they hold.
 fn rank_classes(terms: &Terms<'_>, stage: u64) -> Vec<RankClass> {
-    ranks(terms, stage).into_iter().map(|rank| rank_class(terms.at.plan, stage, rank)).collect()
-}
-
-fn ranks(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
-    let plan = terms.at.plan;
-    let parts = terms.stage(stage);
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => {
-            let elements = terms.elements(stage);
-            let of = |holders: Holders| {
-                let mut state = state::of_buffers(plan, &holders.buffers);
-                if plan.runtime == Runtime::Megatron {
-                    state.held = state::held(terms, stage, &elements);
-                }
-                let phases = phases::replicated(plan, &parts, &elements, &state);
-                let ends = (plan.runtime == Runtime::Megatron).then(|| {
-                    [
-                        phases::after_step(terms, &state, &parts),
-                        phases::first_step(terms, &state, &parts, &phases),
-                    ]
-                });
-                Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends }
-            };
-            megatron::holders(plan, stage, &elements).into_iter().map(of).collect()
-        }
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => sharded_ranks(terms, stage, &StageState::of(plan, stage)),
-    }
-}
-
-/// Ranks with equal shards: the first of them, how many there are, their state.
-type Sharded = (u64, u64, Static);
-
-/// State of a stage's ranks of an FSDP runtime, as their shards list it.
-fn sharded(plan: &Plan, stage: u64) -> Vec<Sharded> {
-    let of =
-        |holders: Holders| (holders.first_rank, holders.count, state::of_buffers(plan, &holders.buffers));
-    holders(plan, stage).into_iter().map(of).collect()
-}
-
-/// What the ranks of a stage of an FSDP runtime hold, whatever the micro batch is and whatever is recomputed.
-#[derive(Debug, Clone)]
-struct StageState {
-    ranks: Vec<Sharded>,
-    units: StageUnits,
-}
-
-/// What a step gathers, as far as it is known before.
-#[derive(Debug, Clone)]
-enum StageUnits {
-    Fsdp2(Vec<fsdp2::Gathered>),
-    MegatronFsdp(megatron_fsdp::Transients),
-}
-
-impl StageState {
-    fn of(plan: &Plan, stage: u64) -> StageState {
-        let units = match plan.runtime {
-            Runtime::Fsdp2 => StageUnits::Fsdp2(fsdp2::Gathered::of_stage(plan, stage)),
-            _ => StageUnits::MegatronFsdp(megatron_fsdp::transients(plan, stage)),
-        };
-        StageState { ranks: sharded(plan, stage), units }
-    }
-}
-
-fn sharded_ranks(terms: &Terms<'_>, stage: u64, state: &StageState) -> Vec<Rank> {
-    let phases = match &state.units {
-        StageUnits::Fsdp2(units) => fsdp2::phases(terms, stage, units),
-        StageUnits::MegatronFsdp(besides) => megatron_fsdp::phases(besides, &terms.stage(stage)),
-    };
-    let plan = terms.at.plan;
-    let workspaces = match plan.runtime == Runtime::MegatronFsdp && plan.software.builds_on_megatron_core() {
-        true => Wide::from(workspaces::workspaces(plan)),
-        false => Wide::ZERO,
-    };
-    let of = |&(first_rank, count, mut state): &Sharded| {
-        state.held.workspaces = workspaces;
-        Rank { first_rank, count, state, phases: phases.clone(), ends: None }
-    };
-    state.ranks.iter().map(of).collect()
+    (by_runtime::of(terms.at.plan).ranks)(terms, stage)
+        .into_iter()
+        .map(|rank| rank_class(terms.at.plan, stage, rank))
+        .collect()
 }
 
 /// State of all ranks of a plan of an FSDP runtime, by stage. Listing shards is most of the work of a memory answer, and
@@ -281,9 +200,10 @@ pub(crate) struct States(Vec<StageState>);
 impl States {
     /// Of a plan; none where its runtime is no FSDP or its replicas are not alike.
     pub(crate) fn of(plan: &Plan) -> Option<States> {
-        let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
         // The executor's Megatron-FSDP is computed as runtime native is.
-        let alike = fsdp && plan.nonuniform.is_none() && plan.computed_as_native().is_none();
+        let alike = plan.runtime.facts().shards_parameters
+            && plan.nonuniform.is_none()
+            && plan.computed_as_native().is_none();
         alike.then(|| States((0..plan.layout.pp).map(|stage| StageState::of(plan, stage)).collect()))
     }
 

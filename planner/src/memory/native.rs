@@ -6,7 +6,6 @@
 
 use crate::model::{Activation, QkNorm};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 use super::setting::Setting;
 use crate::units::Wide;
@@ -23,7 +22,8 @@ pub const ADDED_AT_ONCE: u64 = 1 << 16;
 /// gradients as they are until their reduction.
 pub fn added(at: &Setting<'_>, elements: Wide) -> Wide {
     let (plan, kept) = (at.plan, at.plan.training.grad_dtype);
-    let copies = plan.runtime == Runtime::Native
+    let copies = !plan.runtime.facts().shards_parameters
+        && plan.is_computed_by_the_worker()
         && kept != plan.training.dtype
         && plan.cluster.gpu.capacity_bytes.is_none();
     if copies { Wide::from(kept.size()) * elements.min(Wide::from(ADDED_AT_ONCE)) } else { Wide::ZERO }
@@ -31,7 +31,8 @@ pub fn added(at: &Setting<'_>, elements: Wide) -> Wide {
 
 /// Whether gradients of weights stay until all of their unit are there, beside the rest of a backward.
 pub fn gradients_stay(plan: &Plan) -> bool {
-    plan.runtime == Runtime::Fsdp2 && !is_split(plan)
+    let facts = plan.runtime.facts();
+    facts.shards_parameters && !facts.flat_units && !is_split(plan)
 }
 
 /// Tensors as wide as the unit's output that its backward makes, output included: both halves and what joins them of a

@@ -1,7 +1,6 @@
 //! The phases of a step, and what is alive in each beside weights, gradients and optimizer state.
 
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 use super::parts::Saved;
 use super::stage::{Activations, Terms};
@@ -38,7 +37,7 @@ impl Phase {
 
 /// The phases of a step of Megatron-Core and of the executor.
 pub fn replicated(plan: &Plan, parts: &Activations, elements: &StageElements, state: &Static) -> Vec<Phase> {
-    let native = plan.runtime == Runtime::Native;
+    let native = plan.is_computed_by_the_worker();
     let weight_gradient = loose_weight_gradient(plan, elements);
     let size = Wide::from(plan.training.dtype.size());
     let mut found = Vec::with_capacity(7);

@@ -6,7 +6,6 @@
 
 use crate::cluster::Generation;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::{AttentionBackend, Granularity, Implementation};
 
 use super::low_precision::Widths;
@@ -66,7 +65,7 @@ impl<'a> Setting<'a> {
         let tp = Wide::from(layout.tp);
         let cp = Wide::from(layout.cp);
         let full = seq * batch / cp;
-        let megatron = matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp);
+        let megatron = plan.runtime.facts().trains_megatron_core;
         Setting {
             plan,
             size: Wide::from(training.dtype.size()),
@@ -77,10 +76,7 @@ impl<'a> Setting<'a> {
             tp,
             cp,
             hidden: Wide::from(plan.model.hidden_size),
-            statistic: match (plan.runtime, plan.model.norm.centers()) {
-                (Runtime::Megatron | Runtime::MegatronFsdp, true) => Wide::of(8),
-                _ => Wide::of(4),
-            },
+            statistic: Wide::of(if megatron && plan.model.norm.centers() { 8 } else { 4 }),
             kernel: kernel(plan),
             fused_softmax: fused_softmax(plan),
             attention_dropout: megatron && training.attention_dropout > 0.0,
@@ -96,7 +92,7 @@ impl<'a> Setting<'a> {
 
     /// Whether TransformerEngine or Megatron-Core's own modules keep what backward needs.
     pub fn megatron(&self) -> bool {
-        matches!(self.plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp)
+        self.plan.runtime.facts().trains_megatron_core
     }
 
     /// Whether what this module saves waits on the host.
@@ -129,7 +125,7 @@ fn fused_softmax(plan: &Plan) -> bool {
 /// which cuDNN's is not there (so of 2.7 and 2.9, in whose runs it was seen).
 fn kernel(plan: &Plan) -> Kernel {
     let training = &plan.training;
-    if !matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp) {
+    if !plan.runtime.facts().trains_megatron_core {
         return Kernel::Cudnn;
     }
     if training.implementation == Implementation::Local || training.dtype.size() > 2 {

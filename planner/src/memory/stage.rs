@@ -5,7 +5,6 @@ use std::ops::Range;
 use crate::layout::{Chunk, chunks_of_stage};
 use crate::model::{LayerKind, Mlp};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::schedule::{self, ChunkBytes, Pipeline};
 use crate::settings::CudaGraphs;
 use crate::shard::StageElements;
@@ -74,8 +73,8 @@ impl<'a> Terms<'a> {
             }
         }
         let mtp = if plan.model.mtp_layers > 0 { mtp_module(&at) } else { LayerBytes::default() };
-        let replicated = matches!(plan.runtime, Runtime::Megatron | Runtime::Native);
-        let blocks = replicated.then(|| Blocks::new(plan, kinds.iter().map(|terms| terms.kind)));
+        let whole = !plan.runtime.facts().shards_parameters;
+        let blocks = whole.then(|| Blocks::new(plan, kinds.iter().map(|terms| terms.kind)));
         let chunks_of =
             |stage| chunks_of_stage(&plan.layout, plan.model.num_layers, stage).unwrap_or_default();
         let chunks = (0..plan.layout.pp).map(chunks_of).collect();

@@ -1,13 +1,13 @@
 //! What a rank holds from step to step: the sums of its buffers, and what Megatron-Core holds beside.
 
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::{Dispatcher, Implementation, OptimizerKind};
 use crate::shard::low_precision::{keeps_quantised, quantised_bytes};
 use crate::shard::megatron::copies_gradients;
 use crate::shard::{BufferShard, StageElements, StateShard};
 use crate::units::Dtype;
 
+use super::by_runtime;
 use super::setting::{Kernel, Setting};
 use super::stage::Terms;
 use super::workspaces::workspaces;
@@ -85,10 +85,7 @@ pub fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
     let sum = |bytes: fn(&BufferShard) -> u64| buffers.iter().map(|buffer| Wide::from(bytes(buffer))).sum();
     let states = || buffers.iter().filter(|buffer| !buffer.on_host).flat_map(|buffer| &buffer.states);
     let on_gpu = |bytes: u64| states().map(|state| state.kept(bytes * Wide::from(state.elements))).sum();
-    let (copied, update_copies) = match plan.runtime {
-        Runtime::Megatron => (copies_gradients(plan), on_gpu(update_copies(plan))),
-        _ => (buffers.iter().any(|buffer| buffer.grad_dtype.size() < 4), Wide::ZERO),
-    };
+    let (copied, update_copies) = (by_runtime::of(plan).copies)(plan, buffers);
     Static {
         weights: sum(BufferShard::weights_bytes),
         gradients: sum(BufferShard::gradients_bytes),
@@ -96,9 +93,19 @@ pub fn of_buffers(plan: &Plan, buffers: &[BufferShard]) -> Static {
         moments: states().map(StateShard::moments_on_gpu).sum(),
         largest_state: states().map(|state| state.elements).max().unwrap_or(0),
         gradient_copies: if copied { on_gpu(4) } else { Wide::ZERO },
-        update_copies,
+        update_copies: on_gpu(update_copies),
         held: Held::default(),
     }
+}
+
+/// What Megatron-Core's update copies: gradients, and bytes of an element of state.
+pub(super) fn copies_of_megatron(plan: &Plan, _: &[BufferShard]) -> (bool, u64) {
+    (copies_gradients(plan), update_copies(plan))
+}
+
+/// What other updates copy: gradients of two bytes.
+pub(super) fn copies_of_narrow_gradients(_: &Plan, buffers: &[BufferShard]) -> (bool, u64) {
+    (buffers.iter().any(|buffer| buffer.grad_dtype.size() < 4), 0)
 }
 
 /// What is held beside the buffers of a rank of Megatron-Core on `stage`.
@@ -189,7 +196,7 @@ fn unsplit_blocks(plan: &Plan) -> Wide {
 /// Weight gradient that a layer's backward makes before it is added to its buffer, without fused accumulation. The
 /// executor's are among the moments of its layers (`memory/native.rs`).
 pub fn loose_weight_gradient(plan: &Plan, elements: &StageElements) -> Wide {
-    let loose = plan.runtime != Runtime::Native && !plan.training.fused_gradient_accumulation;
+    let loose = !plan.is_computed_by_the_worker() && !plan.training.fused_gradient_accumulation;
     if loose {
         Wide::from(elements.largest_of_layers) * Wide::from(plan.training.dtype.size())
     } else {

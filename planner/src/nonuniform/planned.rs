@@ -16,7 +16,7 @@ use crate::cluster::FailedGpu;
 use crate::finding::Finding;
 use crate::layout::{coordinates, first_rank_of_stage, most_in_groups};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
+use crate::runtime::ReducedReplicas;
 use crate::settings::Schedule;
 use crate::shard::padded_vocabulary;
 
@@ -83,7 +83,7 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
     let count = failed.len() as u64;
     let refuse = |said: String| Box::new(Finding::error(FIELD, count, said).rule(RULE));
     let layout = &plan.layout;
-    if !matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
+    if plan.runtime.facts().reduced_replicas == ReducedReplicas::None {
         return Err(refuse(format!(
             "runtime {} can't go on with fewer GPUs in some replicas; leave out the nodes with failed GPUs, or take runtime megatron",
             plan.runtime.name()
@@ -166,7 +166,8 @@ pub fn plan_failures(plan: &Plan) -> Result<Option<Nonuniform>, Box<Finding>> {
 /// Whether experts are such that replicas may differ in tensor parallelism: the worker's, in blocks of neighbouring slots, cut alike in
 /// all replicas.
 pub(super) fn carries_experts(plan: &Plan) -> bool {
-    plan.runtime == Runtime::Native && plan.layout.tp.is_multiple_of(ExpertSeat::ranks(&plan.layout))
+    plan.runtime.facts().reduced_replicas == ReducedReplicas::WithExperts
+        && plan.layout.tp.is_multiple_of(ExpertSeat::ranks(&plan.layout))
 }
 
 /// Whether so many slots of a replica hold whole blocks of ranks that have every expert once.

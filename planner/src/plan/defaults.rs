@@ -225,7 +225,7 @@ pub(super) fn fill(
             "a plan's name is at most 200 bytes without control characters",
         ));
     }
-    let runtime = fill.or("runtime", &mut file.runtime, Runtime::Megatron);
+    let runtime = fill.or("runtime", &mut file.runtime, Runtime::default());
     let named = file.software.framework.as_deref().and_then(Named::parse).map(|(named, _)| named);
     let other_gpu = |named: &Named| !named.product.trains_on(cluster.gpu.generation);
     if let Some(named) = named.filter(other_gpu) {
@@ -311,7 +311,8 @@ fn settle(
         plan.training = fill_training(fill, &mut training, (plan.runtime, profile), &plan.model);
         plan.file.training = training;
     }
-    if plan.runtime == Runtime::MegatronFsdp {
+    // Flat buffers are reduced in the type of their gradients.
+    if plan.runtime.facts().flat_units {
         plan.layout.fsdp.reduce_dtype = plan.training.grad_dtype;
     }
     plan.software.where_possible = recipe.where_possible(pinned, moe, plan.layout.ep);
@@ -414,7 +415,7 @@ fn fill_layout(
     let layout = &mut file.layout;
     let tp = fill.number("layout.tp", &mut layout.tp, 1, 1, MAX_WORLD);
     // Plans of transformers do not split the sequence.
-    let hf_plan = runtime == Runtime::Fsdp2 && layout.tp_plan == Some(Value::from("hf"));
+    let hf_plan = runtime.facts().reads("layout.tp_plan") && layout.tp_plan == Some(Value::from("hf"));
     let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
     let cp = fill.number("layout.cp", &mut layout.cp, 1, 1, MAX_WORLD);
     // Sparse attention chooses among all tokens, so they are gathered.

@@ -32,22 +32,21 @@ impl Plan {
     /// Whether the worker's own operators compute it, whatever shards ranks keep.
     pub fn is_computed_by_the_worker(&self) -> bool {
         let named = self.software.named.map(|named| named.product);
-        self.runtime == Runtime::Native
-            || (matches!(self.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp)
-                && named == Some(framework::Product::Worker))
+        let facts = self.runtime.facts();
+        facts.is_workers_own || (facts.shards_parameters && named == Some(framework::Product::Worker))
     }
 
     /// Of a plan for Megatron-FSDP that the worker runs as such: the plan of runtime native that it computes with, whose
     /// operators, temporaries and times are those of the run. None of other plans.
     pub fn computed_as_native(&self) -> Option<Plan> {
-        let runs = self.runtime == Runtime::MegatronFsdp && self.is_computed_by_the_worker();
+        let runs = self.runtime.facts().flat_units && self.is_computed_by_the_worker();
         runs.then(|| Plan::resolve(&computed_with(self)).plan).flatten()
     }
 
     /// The same layout with runtime native, whatever the worker knows.
     pub fn native(&self) -> PlanFile {
         let mut file = self.file.clone();
-        file.runtime = Some(Runtime::Native);
+        file.runtime = Some(Runtime::OF_WORKER);
         // What another framework's recipe sets is not the worker's.
         file.software.framework = None;
         recipe::take_back(&mut file.training, &self.software.set);

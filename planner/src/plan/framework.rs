@@ -220,7 +220,7 @@ impl Named {
     /// What a plan file is usually trained by.
     pub fn usual_of(file: &PlanFile) -> Option<Named> {
         let generation = gpu(&file.cluster.gpu).map_or(Generation::None, |gpu| gpu.generation);
-        Named::usual(file.runtime.unwrap_or(Runtime::Megatron), generation)
+        Named::usual(file.runtime.unwrap_or_default(), generation)
     }
 
     /// The finding of a name that is no framework's, with the nearest.
@@ -298,7 +298,7 @@ impl Named {
 /// the runtime has no usual one.
 #[must_use]
 pub fn with_usual_framework(file: &PlanFile) -> PlanFile {
-    let runtime = file.runtime.unwrap_or(Runtime::Megatron);
+    let runtime = file.runtime.unwrap_or_default();
     let own = file.software.framework.as_deref().map(Named::parse);
     let stays = match own {
         None => false,

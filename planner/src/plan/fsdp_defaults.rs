@@ -44,52 +44,52 @@ pub(super) fn fill_fsdp(
     };
     let dtype = training.dtype.map_or(Dtype::Bf16, Precision::dtype);
     let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
-    match runtime {
-        Runtime::Fsdp2 => {
-            settings.sharded_dtype =
-                fill.dtype("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide, WHOLE);
-            let reduced = training.grad_dtype.unwrap_or(wide);
-            settings.reduce_dtype =
-                fill.dtype("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced, WHOLE);
-            settings.offload =
-                fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none", &["none", "cpu"]) == "cpu";
-            let scopes = ["all", "language", "vision", "audio", "multimodal"];
-            let scope =
-                fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all", &scopes);
-            settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
-            settings.output_dtype =
-                fill.dtype("layout.fsdp.output_dtype", &mut fsdp.output_dtype, dtype, WHOLE);
-            fill_torch(fill, fsdp, &mut settings, wide, layout.pp.unwrap_or(1) > 1);
+    let facts = runtime.facts();
+    if facts.shards_parameters {
+        settings.sharded_dtype = wide;
+        settings.reduce_dtype = training.grad_dtype.unwrap_or(wide);
+        match facts.flat_units {
+            true => fill_flat(fill, fsdp, &mut settings),
+            false => {
+                fill_torch(fill, fsdp, &mut settings, [wide, dtype], layout.pp.unwrap_or(1) > 1);
+            }
         }
-        Runtime::MegatronFsdp => {
-            settings.sharded_dtype = wide;
-            settings.reduce_dtype = training.grad_dtype.unwrap_or(wide);
-            let mut switch = |field: &str, slot: &mut Option<bool>, default| {
-                fill.or(&format!("layout.fsdp.{field}"), slot, default)
-            };
-            settings.nccl_ub = switch("nccl_ub", &mut fsdp.nccl_ub, false);
-            settings.double_buffer = switch("double_buffer", &mut fsdp.double_buffer, settings.nccl_ub);
-            settings.preserve_fp32_weights =
-                switch("preserve_fp32_weights", &mut fsdp.preserve_fp32_weights, true);
-            settings.keep_fp8_transpose = switch("keep_fp8_transpose", &mut fsdp.keep_fp8_transpose, false);
-            settings.init_meta = switch("init_meta", &mut fsdp.init_meta, false);
-            settings.communication_unit = fsdp
-                .communication_unit
-                .map(|elements| fill.within("layout.fsdp.communication_unit", elements, 1, 1 << 40));
-        }
-        Runtime::Megatron | Runtime::Native => {}
     }
     settings
 }
 
-/// What trainers on FSDP2 do differently, and memory depends on.
+/// How units that lie in flat buffers are kept and sent.
+fn fill_flat(fill: &mut Filler<'_>, fsdp: &mut FsdpFile, settings: &mut FsdpSettings) {
+    let mut switch = |field: &str, slot: &mut Option<bool>, default| {
+        fill.or(&format!("layout.fsdp.{field}"), slot, default)
+    };
+    settings.nccl_ub = switch("nccl_ub", &mut fsdp.nccl_ub, false);
+    settings.double_buffer = switch("double_buffer", &mut fsdp.double_buffer, settings.nccl_ub);
+    settings.preserve_fp32_weights = switch("preserve_fp32_weights", &mut fsdp.preserve_fp32_weights, true);
+    settings.keep_fp8_transpose = switch("keep_fp8_transpose", &mut fsdp.keep_fp8_transpose, false);
+    settings.init_meta = switch("init_meta", &mut fsdp.init_meta, false);
+    settings.communication_unit = fsdp
+        .communication_unit
+        .map(|elements| fill.within("layout.fsdp.communication_unit", elements, 1, 1 << 40));
+}
+
+/// Types of what `fully_shard` keeps and reduces, and what trainers on it do differently and memory depends on.
 fn fill_torch(
     fill: &mut Filler<'_>,
     fsdp: &mut FsdpFile,
     settings: &mut FsdpSettings,
-    wide: Dtype,
+    [wide, dtype]: [Dtype; 2],
     pipeline: bool,
 ) {
+    settings.sharded_dtype = fill.dtype("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide, WHOLE);
+    let reduced = settings.reduce_dtype;
+    settings.reduce_dtype = fill.dtype("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced, WHOLE);
+    settings.offload =
+        fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none", &["none", "cpu"]) == "cpu";
+    let scopes = ["all", "language", "vision", "audio", "multimodal"];
+    let scope = fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all", &scopes);
+    settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
+    settings.output_dtype = fill.dtype("layout.fsdp.output_dtype", &mut fsdp.output_dtype, dtype, WHOLE);
     let outer = fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root", &["root", "apart"]);
     settings.outer_apart = outer == "apart";
     let usual = if pipeline { "last" } else { "every" };

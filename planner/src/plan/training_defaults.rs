@@ -128,8 +128,7 @@ pub(super) fn fill_training(
         fused_gradient_accumulation: fill.or(
             "training.fused_gradient_accumulation",
             &mut training.fused_gradient_accumulation,
-            // FSDP reduces the gradients that autograd makes.
-            matches!(runtime, Runtime::Megatron | Runtime::Native),
+            runtime.facts().fuses_gradient_accumulation,
         ),
         cuda_graphs: fill.or("training.cuda_graphs", &mut training.cuda_graphs, CudaGraphs::None),
         cuda_graph_modules: fill.names(

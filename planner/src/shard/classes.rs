@@ -1,10 +1,9 @@
 //! Ranks of a stage that hold the same number of bytes.
 
 use super::fsdp::{Placed, Slots, UnitKind, buffers_of, units_of_stage};
-use super::{BufferShard, megatron, megatron_fsdp};
+use super::{BufferShard, by_runtime, megatron_fsdp};
 use crate::layout::{GroupKind, Mesh};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 /// Most classes of a stage; smaller ones are counted with the largest that is left over.
 const MOST: usize = 8;
@@ -22,12 +21,7 @@ pub struct Holders {
 
 /// The ranks of a stage by what they hold, the fullest first. Slices of unequal size make several classes.
 pub fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => {
-            megatron::holders(plan, stage, &megatron::StageElements::of(plan, stage))
-        }
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => mesh_holders(plan, stage),
-    }
+    (by_runtime::of(plan).holders)(plan, stage)
 }
 
 /// Slots of an axis at which the extent of some slice changes, from 0.
@@ -53,7 +47,9 @@ fn ranges(starts: Vec<u64>, size: u64) -> Vec<(u64, u64)> {
     starts.into_iter().zip(ends).map(|(start, end)| (start, end - start)).collect()
 }
 
-fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
+/// Those of a device mesh.
+pub(super) fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
+    let flat = plan.runtime.facts().flat_units;
     let mesh = plan.mesh();
     let mut params: Vec<(Placed, u64)> = Vec::new();
     for unit in units_of_stage(plan, stage) {
@@ -69,15 +65,15 @@ fn mesh_holders(plan: &Plan, stage: u64) -> Vec<Holders> {
     let mut found: Vec<Holders> = Vec::new();
     for (tp, wide) in ranges(changes(&params, &mesh, &first, GroupKind::Tp, mesh.tp), mesh.tp) {
         let slots = Slots { tp, ..first };
-        let starts = match plan.runtime {
-            Runtime::MegatronFsdp => vec![0],
-            _ => changes(&params, &mesh, &slots, GroupKind::DpShardCp, shards),
+        let starts = match flat {
+            true => vec![0],
+            false => changes(&params, &mesh, &slots, GroupKind::DpShardCp, shards),
         };
         for (shard, long) in ranges(starts, shards) {
             let slots = Slots { shard, ..slots };
-            let buffers = match plan.runtime {
-                Runtime::MegatronFsdp => megatron_fsdp::buffers_at(plan, stage, &slots),
-                _ => buffers_of(plan, &mesh, &slots, &params),
+            let buffers = match flat {
+                true => megatron_fsdp::buffers_at(plan, stage, &slots),
+                false => buffers_of(plan, &mesh, &slots, &params),
             };
             let first_rank = stage * mesh.stage() + shard * mesh.tp + tp;
             let count = wide * long * mesh.dp_replicate;

@@ -4,6 +4,7 @@
 //! families expanded. Memory sums families; the worker allocates from the expansion; the page lists either.
 
 mod buffer;
+mod by_runtime;
 mod classes;
 mod flat_units;
 #[cfg(test)]
@@ -39,7 +40,6 @@ use crate::layout::GroupKind;
 use crate::model::{Init, Module, Parameter};
 use crate::nonuniform::ReshardedSlice;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 /// All parameters of a stage that look alike, on one of its ranks.
 #[derive(Debug, Clone, PartialEq)]
@@ -67,28 +67,17 @@ impl Family {
 
 /// Families of everything that a rank of `stage` holds; where ranks hold slices of unequal size, the fullest rank's.
 pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => megatron::stage_families(plan, stage),
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => fsdp::stage_families(plan, stage),
-    }
+    (by_runtime::of(plan).families)(plan, stage)
 }
 
 /// Buffers of the fullest rank of `stage`: equal to those of its own list.
 pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => megatron::stage_buffers(plan, stage),
-        Runtime::MegatronFsdp => megatron_fsdp::stage_buffers(plan, stage),
-        Runtime::Fsdp2 => fsdp::buffers_at(plan, stage, &fsdp::Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 }),
-    }
+    (by_runtime::of(plan).buffers)(plan, stage)
 }
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => megatron::rank_shards(plan, rank),
-        Runtime::Fsdp2 => fsdp::rank_shards(plan, rank),
-        Runtime::MegatronFsdp => megatron_fsdp::rank_shards(plan, rank),
-    }
+    (by_runtime::of(plan).rank)(plan, rank)
 }
 
 /// Parameters that a rank of `stage` allocates, without buffer padding.
@@ -98,10 +87,7 @@ pub fn parameters_of_stage(plan: &Plan, stage: u64) -> u64 {
 
 /// Parameters that the fullest rank allocates, without buffer padding.
 pub fn parameters_per_rank_max(plan: &Plan) -> u64 {
-    if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        return megatron::parameters_per_rank_max(plan);
-    }
-    (0..plan.layout.pp).map(|stage| parameters_of_stage(plan, stage)).max().unwrap_or(0)
+    (by_runtime::of(plan).most_parameters)(plan)
 }
 
 /// A cut of a parameter.

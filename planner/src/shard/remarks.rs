@@ -1,62 +1,68 @@
 //! What is worth saying of a plan of an FSDP runtime besides broken rules of sizes.
 
-use super::{Strategy, is_wrapped, tp_plan};
+use super::{Strategy, by_runtime, is_wrapped, tp_plan};
 use crate::finding::Finding;
 use crate::model::Attention;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::{Granularity, OptimizerKind};
 
 /// Findings on how parameters are split.
 pub fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = not_counted(plan);
-    if matches!(plan.runtime, Runtime::Megatron | Runtime::Native) {
-        findings.extend(muon(plan));
-        return findings;
-    }
-    findings.extend(tp_plan::check(plan));
+    findings.extend((by_runtime::of(plan).remarks)(plan));
+    findings
+}
+
+/// Of a plan for Megatron-FSDP.
+pub(super) fn of_megatron_fsdp(plan: &Plan) -> Vec<Finding> {
+    let mut findings = tp_plan::check(plan);
     let settings = &plan.layout.fsdp;
-    if plan.runtime == Runtime::MegatronFsdp {
-        if !is_wrapped(plan) {
-            findings.push(
-                Finding::warning(
-                    "layout.tp",
-                    plan.layout.tp,
-                    "data parallelism of 1 leaves nothing to shard: Megatron-FSDP is not applied, only tensor parallelism",
-                )
-                .rule("Megatron-FSDP with dp 1 (NeMo Automodel)"),
-            );
-        } else if settings.strategy != Strategy::OptimGradsParams && !plan.is_computed_by_the_worker() {
-            findings.push(
-                Finding::warning(
-                    "layout.fsdp.strategy",
-                    settings.strategy.name(),
-                    format!("with strategy {} parameters are not sharded", settings.strategy.name()),
-                )
-                .rule("sharding strategies of Megatron-FSDP")
-                .nearest(["optim_grads_params"]),
-            );
-        }
-        findings.extend(start(plan));
-        if settings.keep_fp8_transpose && plan.training.low_precision.is_none() {
-            findings.push(Finding::warning(
-                "layout.fsdp.keep_fp8_transpose",
-                true,
-                "keep_fp8_transpose changes nothing: training.dtype names no 8-bit recipe",
-            ));
-        }
-        if plan.layout.sp {
-            findings.push(
-                Finding::info(
-                    "layout.sp",
-                    true,
-                    "Megatron-FSDP's default tensor-parallel plan does not split the sequence, so sp has no effect on shards",
-                )
-                .rule("default plan of Megatron-FSDP (NeMo Automodel)"),
-            );
-        }
+    if !is_wrapped(plan) {
+        findings.push(
+            Finding::warning(
+                "layout.tp",
+                plan.layout.tp,
+                "data parallelism of 1 leaves nothing to shard: Megatron-FSDP is not applied, only tensor parallelism",
+            )
+            .rule("Megatron-FSDP with dp 1 (NeMo Automodel)"),
+        );
+    } else if settings.strategy != Strategy::OptimGradsParams && !plan.is_computed_by_the_worker() {
+        findings.push(
+            Finding::warning(
+                "layout.fsdp.strategy",
+                settings.strategy.name(),
+                format!("with strategy {} parameters are not sharded", settings.strategy.name()),
+            )
+            .rule("sharding strategies of Megatron-FSDP")
+            .nearest(["optim_grads_params"]),
+        );
     }
-    if plan.runtime == Runtime::Fsdp2 && settings.offload {
+    findings.extend(start(plan));
+    if settings.keep_fp8_transpose && plan.training.low_precision.is_none() {
+        findings.push(Finding::warning(
+            "layout.fsdp.keep_fp8_transpose",
+            true,
+            "keep_fp8_transpose changes nothing: training.dtype names no 8-bit recipe",
+        ));
+    }
+    if plan.layout.sp {
+        findings.push(
+            Finding::info(
+                "layout.sp",
+                true,
+                "Megatron-FSDP's default tensor-parallel plan does not split the sequence, so sp has no effect on shards",
+            )
+            .rule("default plan of Megatron-FSDP (NeMo Automodel)"),
+        );
+    }
+    findings.extend(without_checkpoints(plan));
+    findings
+}
+
+/// Of a plan for FSDP2.
+pub(super) fn of_fsdp2(plan: &Plan) -> Vec<Finding> {
+    let mut findings = tp_plan::check(plan);
+    if plan.layout.fsdp.offload {
         let bytes: u64 = super::stage_buffers(plan, 0).iter().map(super::BufferShard::host_bytes).sum();
         findings.push(
             Finding::info(
@@ -69,14 +75,20 @@ pub fn check(plan: &Plan) -> Vec<Finding> {
             .rule("CPU offload (torch fully_shard)"),
         );
     }
-    if !settings.checkpoints_language && plan.training.recompute != Granularity::None {
-        findings.push(Finding::warning(
+    findings.extend(without_checkpoints(plan));
+    findings
+}
+
+/// A scope of checkpoints that has no layer in it.
+fn without_checkpoints(plan: &Plan) -> Option<Finding> {
+    let none = !plan.layout.fsdp.checkpoints_language && plan.training.recompute != Granularity::None;
+    none.then(|| {
+        Finding::warning(
             "layout.fsdp.checkpoint_scope",
             plan.file.layout.fsdp.checkpoint_scope.clone(),
             "this scope leaves the language model out, so none of its layers is checkpointed",
-        ));
-    }
-    findings
+        )
+    })
 }
 
 /// Parts of a model whose parameters are planned and whose activations and time are not.
@@ -103,10 +115,10 @@ fn not_counted(plan: &Plan) -> Vec<Finding> {
 
 /// Where tensor parallelism cuts through key-value heads, Megatron-Core's Muon takes queries, keys and values as one
 /// matrix, and elsewhere each by itself.
-fn muon(plan: &Plan) -> Option<Finding> {
+pub(super) fn muon(plan: &Plan) -> Option<Finding> {
     let (tp, kv_heads) = (plan.layout.tp, plan.model.attention.kv_heads());
     let cut = matches!(plan.model.attention, Attention::Gqa { .. }) && kv_heads < tp;
-    (plan.runtime == Runtime::Megatron && cut && plan.training.optimizer.kind == OptimizerKind::Muon).then(|| {
+    (plan.runtime.facts().deals_tensors && cut && plan.training.optimizer.kind == OptimizerKind::Muon).then(|| {
         Finding::warning(
             "training.optimizer.kind",
             "muon",

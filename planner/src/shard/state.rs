@@ -1,7 +1,6 @@
 //! In which types an element's optimizer state is kept: the one rule for what memory sums and for what a rank lists.
 
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::units::{Dtype, LowPrecision};
 
@@ -56,12 +55,13 @@ pub fn state_types(plan: &Plan, kind: OptimizerKind) -> StateTypes {
     let two_bytes = matches!(training.dtype, Dtype::Bf16 | Dtype::Fp16);
     // The worker keeps masters in fp32, and moments in the gradient's type or wider.
     let wide = if training.grad_dtype.size() >= 4 { training.grad_dtype } else { Dtype::Fp32 };
-    let (master, first, second) = match plan.runtime {
-        Runtime::Native => (Dtype::Fp32, wide, wide),
-        _ => (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype),
+    let as_said = plan.runtime.facts().state_as_said;
+    let (master, first, second) = match as_said {
+        true => (optimizer.master_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype),
+        false => (Dtype::Fp32, wide, wide),
     };
     // With bf16 weights an fp32 master keeps only the lower half, which the weights lack (`store_param_remainders`).
-    let remainder = plan.runtime != Runtime::Native
+    let remainder = as_said
         && two_bytes
         && optimizer.precision_aware
         && master == Dtype::Fp32

@@ -1,5 +1,6 @@
 //! The time model's inputs, as a plan says them.
 
+use super::by_runtime;
 use super::constants::{Profile, table};
 use super::flops::recomputed_layers;
 use super::host_copies::{HostBytes, saved_bytes};
@@ -11,7 +12,6 @@ use super::stages::Stages;
 use crate::layout::Strides;
 use crate::nonuniform::RankRole;
 use crate::plan::{Named, Plan, Product};
-use crate::runtime::Runtime;
 use crate::settings::{AttentionBackend, CrossEntropy, Dispatcher, Granularity, Implementation};
 use crate::shard::{Reshard, Strategy, padded_vocabulary};
 use crate::units::{Dtype, LowPrecision};
@@ -26,21 +26,14 @@ pub fn default_profile(plan: &Plan) -> &'static str {
             (Some(_), false) => "bridge-moe-alltoall",
         };
     }
-    match plan.runtime {
-        Runtime::Native | Runtime::MegatronFsdp if plan.is_computed_by_the_worker() => {
-            if plan.cluster.gpu.speeds.is_none() { "native-cpu" } else { "native" }
-        }
-        Runtime::Fsdp2 if !plan.layout.fsdp.compiled => "torchtitan-2024-eager",
-        Runtime::Fsdp2 => "torchtitan-2024",
-        Runtime::Native | Runtime::Megatron | Runtime::MegatronFsdp => "megatron",
-    }
+    (by_runtime::of(plan).profile)(plan)
 }
 
 /// Whether a recipe of Megatron Bridge or NeMo holds: the constants are theirs, and all else is said by the plan's settings.
 fn by_bridges_recipe(plan: &Plan) -> bool {
     let recipes = |named: Named| matches!(named.product, Product::Bridge | Product::Nemo);
     plan.software.profile.is_none()
-        && matches!(plan.runtime, Runtime::Megatron | Runtime::MegatronFsdp)
+        && plan.runtime.facts().trains_megatron_core
         && plan.software.named.is_some_and(recipes)
 }
 
@@ -75,16 +68,16 @@ fn inputs<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
 /// longer to find out than all the rest.
 pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Inputs<'a> {
     let (layout, training, cluster) = (&plan.layout, &plan.training, &plan.cluster);
-    let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+    let runtime = plan.runtime.facts();
+    let fsdp = runtime.shards_parameters;
     let strategy = layout.fsdp.strategy;
     let whole = fsdp && strategy == Strategy::OptimGradsParams;
     // With a pipeline, torch keeps parameters gathered from the first to the last micro batch.
-    let kept = layout.fsdp.reshard == Reshard::Never || (plan.runtime == Runtime::Fsdp2 && layout.pp > 1);
+    let kept = layout.fsdp.reshard == Reshard::Never || layout.pp > 1;
     let numbers = numbers(plan);
     let low = !matches!(numbers, Numbers::Bf16 | Numbers::Wide);
     let dtype_bytes = training.dtype.size() as f64;
-    let gradient =
-        if plan.runtime == Runtime::Fsdp2 { layout.fsdp.reduce_dtype } else { training.grad_dtype };
+    let gradient = if fsdp { layout.fsdp.reduce_dtype } else { training.grad_dtype };
     // As reduced replicas see it, all of them are reduced: as many of them, with a smaller batch each.
     let (world, gbs) = match (plan.role, &plan.nonuniform) {
         (Some(RankRole::Reduced), Some(nonuniform)) => {
@@ -121,7 +114,7 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         gathered_again_from: layout
             .fsdp
             .post_forward_ranks()
-            .filter(|_| plan.runtime == Runtime::Fsdp2)
+            .filter(|_| runtime.reshards_as_said)
             .map(|ranks| ranks as f64),
         by_layer: whole,
         seq_len: training.seq_len,
@@ -137,10 +130,9 @@ pub(crate) fn inputs_at_least<'a>(plan: &'a Plan, profile: &'a Profile) -> Input
         low_head: training.fp8_output && low,
         imbalance: training.moe.load_imbalance.clamp(1.0, 1e6),
         frozen: false,
-        gathered_share: if plan.runtime == Runtime::Fsdp2 && numbers == Numbers::Fp8 {
-            FLOAT8_GATHERED
-        } else {
-            1.0
+        gathered_share: match runtime.low_precision_by_torchao && numbers == Numbers::Fp8 {
+            true => FLOAT8_GATHERED,
+            false => 1.0,
         },
         host: HostBytes::of_state(plan, gathers, parameter_bytes, gradient_bytes),
         software: facts(plan, profile),
@@ -154,7 +146,7 @@ pub(crate) const EVERY_SECOND: f64 = 0.5;
 
 /// Whether the loss is compiled with the layers, which fuses it: torchtitan does (`compile.components`), others compile layers.
 fn compiles_loss(plan: &Plan) -> bool {
-    plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.compiled && names_torchtitan(plan)
+    plan.layout.fsdp.compiled && names_torchtitan(plan)
 }
 
 fn names_torchtitan(plan: &Plan) -> bool {
@@ -175,17 +167,17 @@ fn numbers(plan: &Plan) -> Numbers {
 
 /// Where a named profile has no say, and where none is named, the plan's own settings are the facts.
 fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
-    let training = &plan.training;
+    let (training, runtime) = (&plan.training, plan.runtime.facts());
     let mut facts = SoftwareFacts::of(profile);
     let unfused = training.attention_backend == AttentionBackend::Unfused
-        || (plan.runtime == Runtime::Megatron && training.implementation == Implementation::Local);
+        || (runtime.counts("training.implementation") && training.implementation == Implementation::Local);
     facts.unfused |= unfused;
-    if plan.runtime == Runtime::Fsdp2 {
+    if runtime.overlaps_tensor_parallel_as_said {
         facts.overlap_tp |= training.overlap.tp || plan.software.where_possible.tp && plan.layout.sp;
-        if plan.layout.pp > 1 && plan.layout.fsdp.sync_last {
-            // Gradients are added up whole and reduced after the last backward (torch 2.6, distributed/pipelining/stage.py).
-            (facts.overlap_reduce, facts.fused_gradients) = (false, false);
-        }
+    }
+    if plan.layout.pp > 1 && plan.layout.fsdp.sync_last {
+        // Gradients are added up whole and reduced after the last backward (torch 2.6, distributed/pipelining/stage.py).
+        (facts.overlap_reduce, facts.fused_gradients) = (false, false);
     }
     let free = by_bridges_recipe(plan);
     if profile.graphs.is_none() || free {
@@ -207,11 +199,9 @@ fn facts<'a>(plan: &Plan, profile: &'a Profile) -> SoftwareFacts<'a> {
 
 fn strides(plan: &Plan) -> Strides {
     let layout = &plan.layout;
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => Strides::of(layout),
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-            Strides::usual(plan.world_size(), layout.tp, layout.pp, layout.etp, layout.ep)
-        }
+    match plan.runtime.facts().uses_device_mesh {
+        true => Strides::usual(plan.world_size(), layout.tp, layout.pp, layout.etp, layout.ep),
+        false => Strides::of(layout),
     }
 }
 
@@ -230,7 +220,7 @@ pub(crate) fn recompute(plan: &Plan) -> Recompute {
             recompute.layer = again / layers;
         }
         Granularity::Selective => {
-            if plan.runtime == Runtime::Fsdp2 && plan.layout.fsdp.checkpoints_matmuls {
+            if plan.layout.fsdp.checkpoints_matmuls {
                 (recompute.projections, recompute.mlp) = (EVERY_SECOND, EVERY_SECOND);
             }
             for module in &training.recompute_modules {

@@ -1,12 +1,10 @@
 //! What failures and checkpoints leave of a run's time.
 
 use super::answer::rounded;
+use super::by_runtime;
 use crate::finding::Finding;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
-use crate::shard::Strategy;
-use crate::shard::state_types;
 use crate::units::Dtype;
 use crate::wire::Goodput;
 
@@ -49,21 +47,10 @@ pub fn checkpoint_bytes(plan: &Plan) -> f64 {
         OptimizerKind::Adam | OptimizerKind::Sgd => 0,
     };
     let by_worker = plan.is_computed_by_the_worker();
-    let dtype = plan.training.dtype;
     // The worker keeps the same of an element under Megatron-FSDP as under its own rules.
     let computed = plan.computed_as_native();
     let of = computed.as_ref().unwrap_or(plan);
-    let [weight, first, second] = match of.runtime {
-        Runtime::Fsdp2 => [plan.layout.fsdp.sharded_dtype; 3].map(Dtype::size),
-        Runtime::Native => {
-            let types = state_types(of, OptimizerKind::Adam);
-            let second = types.second_moment.unwrap_or(types.first_moment);
-            [types.master.unwrap_or(dtype), types.first_moment, second].map(Dtype::size)
-        }
-        Runtime::Megatron | Runtime::MegatronFsdp => {
-            [dtype.size() + Dtype::Fp32.size(), Dtype::Fp32.size(), Dtype::Fp32.size()]
-        }
-    };
+    let [weight, first, second] = (by_runtime::of(of).checkpoint)(of);
     let others = if kind == OptimizerKind::Sgd { first } else { first + second };
     let biases = if by_worker { crate::model::untrained_elements(model) * Dtype::Fp64.size() } else { 0 };
     total as f64 * weight as f64
@@ -89,17 +76,7 @@ pub struct Saving {
 pub fn saving(plan: &Plan) -> Saving {
     let bytes = checkpoint_bytes(plan);
     // Of replicas that keep the same state, one saves it.
-    let copies = match plan.runtime {
-        Runtime::Fsdp2 => plan.layout.dp_replicate.max(1),
-        Runtime::MegatronFsdp if plan.is_computed_by_the_worker() => match plan.layout.fsdp.strategy {
-            Strategy::NoShard => plan.layout.dp.max(1),
-            // Each replica keeps a part of its own.
-            _ if plan.layout.fsdp.outer_optim => 1,
-            _ => plan.layout.dp_replicate.max(1),
-        },
-        _ if plan.training.optimizer.distributed => 1,
-        _ => plan.layout.dp.max(1),
-    };
+    let copies = (by_runtime::of(plan).copies)(plan);
     let rank_bytes = bytes * copies as f64 / plan.world_size() as f64;
     let written = rank_bytes / CHECKPOINT_BYTES_PER_SECOND;
     let copied = rank_bytes / COPIED_BYTES_PER_SECOND;

@@ -5,7 +5,6 @@
 
 use crate::memory;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 /// Bytes that a rank copies to its host or back.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -24,21 +23,17 @@ impl HostBytes {
     pub fn of_state(plan: &Plan, gathers: f64, parameter_bytes: f64, gradient_bytes: f64) -> HostBytes {
         let (layout, training) = (&plan.layout, &plan.training);
         let mut found = HostBytes::default();
-        match plan.runtime {
-            Runtime::Fsdp2 if layout.fsdp.offload => {
-                if gathers > 0.0 {
-                    // Where parameters come again in backward, they do while gradients leave.
-                    let again = if gathers > 1.0 { parameter_bytes } else { 0.0 };
-                    found.passes = [parameter_bytes, gradient_bytes.max(again)];
-                } else {
-                    found.once = parameter_bytes + gradient_bytes;
-                }
-            }
-            Runtime::Fsdp2 | Runtime::MegatronFsdp => {}
+        if !plan.runtime.facts().shards_parameters {
             // A gradient leaves, and a new weight comes.
-            Runtime::Megatron | Runtime::Native => {
-                let share = training.optimizer.offload_fraction.clamp(0.0, 1.0);
-                found.once = share * (gradient_bytes + parameter_bytes);
+            let share = training.optimizer.offload_fraction.clamp(0.0, 1.0);
+            found.once = share * (gradient_bytes + parameter_bytes);
+        } else if layout.fsdp.offload {
+            if gathers > 0.0 {
+                // Where parameters come again in backward, they do while gradients leave.
+                let again = if gathers > 1.0 { parameter_bytes } else { 0.0 };
+                found.passes = [parameter_bytes, gradient_bytes.max(again)];
+            } else {
+                found.once = parameter_bytes + gradient_bytes;
             }
         }
         found

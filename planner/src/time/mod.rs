@@ -6,6 +6,7 @@
 mod answer;
 mod attention;
 mod bound;
+mod by_runtime;
 mod calibrated;
 mod chunk_costs;
 #[cfg(test)]

@@ -6,7 +6,6 @@ use super::setup::Setup;
 use super::step::StepTime;
 use crate::nonuniform::{Nonuniform, RankRole};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::shard::{BufferShard, stage_buffers};
 
 /// Seconds of a step of a valid plan under these values of the constants.
@@ -45,9 +44,9 @@ fn exchanged(plan: &Plan, nonuniform: &Nonuniform, healthy: &Setup, values: &[f6
         machine.ring_bytes(Group { size: base, inside }, bytes * crowd * base / (base - 1.0).max(1.0))
     };
     let gradients = seconds(most(BufferShard::gradients_bytes));
-    match plan.runtime {
-        Runtime::Native => [0.0, gradients + seconds(most(BufferShard::weights_bytes))],
-        _ => [gradients, gradients],
+    match plan.runtime.facts().cores_keep_rows {
+        true => [0.0, gradients + seconds(most(BufferShard::weights_bytes))],
+        false => [gradients, gradients],
     }
 }
 

@@ -232,5 +232,5 @@ fn is_too_large(file: &Result<Value, String>) -> bool {
     let (total, _) = crate::model::count(&plan.model);
     let held = 4.0 * total as f64 / (plan.layout.tp * plan.layout.pp) as f64;
     let room = plan.cluster.gpu.capacity_bytes.unwrap_or(u64::MAX) as f64;
-    plan.model.moe.is_none() && plan.runtime == crate::runtime::Runtime::Megatron && held > 0.95 * room
+    plan.model.moe.is_none() && !plan.runtime.facts().shards_parameters && held > 0.95 * room
 }

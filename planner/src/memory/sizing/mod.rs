@@ -12,7 +12,6 @@ use crate::finding::Finding;
 use crate::layout::chunks_of_stage;
 use crate::model::{Attention, MixerRef, Mlp};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::shard::{fsdp, padded_vocabulary, stage_families};
 use crate::wire::{MemoryAnswer, SizingAnswer, SizingLimits, SizingVerdict, Verdict};
 
@@ -99,20 +98,17 @@ pub fn disagreement(sizing: &SizingAnswer, memory: &MemoryAnswer) -> Option<Find
 
 /// Weights of the fullest rank in the compute type.
 fn weights(plan: &Plan, stage: u64) -> Wide {
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => {
-            let families = stage_families(plan, stage);
-            let elements = families
-                .iter()
-                .map(|family| Wide::from(family.count) * Wide::from(family.local_elements()))
-                .sum::<Wide>();
-            elements * Wide::from(plan.training.dtype.size())
-        }
+    if plan.runtime.facts().shards_parameters {
         // Everything is gathered for inference.
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
-            Wide::from(fsdp::unsharded_bytes(plan, crate::layout::first_rank_of_stage(&plan.layout, stage)))
-        }
+        let first = crate::layout::first_rank_of_stage(&plan.layout, stage);
+        return Wide::from(fsdp::unsharded_bytes(plan, first));
     }
+    let families = stage_families(plan, stage);
+    let elements = families
+        .iter()
+        .map(|family| Wide::from(family.count) * Wide::from(family.local_elements()))
+        .sum::<Wide>();
+    elements * Wide::from(plan.training.dtype.size())
 }
 
 fn stage_size(plan: &Plan, stage: u64) -> StageSize {

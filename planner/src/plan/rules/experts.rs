@@ -3,7 +3,6 @@
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
 use crate::model::Score;
-use crate::runtime::Runtime;
 use crate::settings::{Dispatcher, FlexBackend};
 
 const DISPATCHER: &str = "training.moe.dispatcher";
@@ -12,7 +11,7 @@ const SHARED: &str = "training.moe.shared_expert_overlap";
 
 pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     let (layout, moe) = (&shape.layout, &shape.training.moe);
-    if shape.runtime != Runtime::Megatron || shape.architecture.moe.is_none() {
+    if !is_megatron(shape) || shape.runtime.facts().uses_device_mesh || shape.architecture.moe.is_none() {
         return;
     }
     let ranks = layout.ep.saturating_mul(layout.etp);

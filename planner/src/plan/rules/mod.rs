@@ -23,7 +23,6 @@ pub use recompute::MODULES as RECOMPUTE_MODULES;
 
 use crate::finding::{clip, nearest_names};
 use crate::layout::{Broken, Shape};
-use crate::runtime::Runtime;
 
 /// Rules that look at the layout besides the settings.
 pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
@@ -65,7 +64,7 @@ pub(crate) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
 
 /// Whether Megatron-Core trains: alone, or inside Megatron-FSDP.
 fn is_megatron(shape: &Shape<'_>) -> bool {
-    matches!(shape.runtime, Runtime::Megatron | Runtime::MegatronFsdp)
+    shape.runtime.facts().trains_megatron_core
 }
 
 /// Whether a list of modules names this one.

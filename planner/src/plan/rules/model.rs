@@ -3,7 +3,6 @@
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
 use crate::model::{Attention, MixerRef};
-use crate::runtime::Runtime;
 use crate::settings::{CpKind, Granularity, Implementation};
 
 const STREAMS_RULE: &str = "hyper-connections exclude pipelines, multi-token prediction and full recomputation (Megatron-Core transformer_config)";
@@ -21,7 +20,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
             )
         });
     }
-    if layout.cp == 1 || shape.runtime != Runtime::Megatron {
+    if layout.cp == 1 || shape.runtime.facts().uses_device_mesh {
         return;
     }
     let sparse =

@@ -2,7 +2,6 @@
 
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
-use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::units::LowPrecision;
 
@@ -13,7 +12,7 @@ const INSTANCES: &str = "training.optimizer.instances";
 pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     let instances = shape.training.optimizer.instances;
     let Some(dp) = shape.dp() else { return };
-    if shape.runtime != Runtime::Megatron || instances == 1 {
+    if !shape.runtime.facts().optimizer_instances || instances == 1 {
         return;
     }
     let rule = "dp x cp, and edp, are multiples of the optimizer's instances (Megatron-Core parallel_state)";
@@ -33,13 +32,13 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
 
 pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     let (training, optimizer) = (shape.training, &shape.training.optimizer);
-    if shape.runtime == Runtime::Native {
+    let facts = shape.runtime.facts();
+    if facts.is_workers_own {
         return; // the worker says itself what it executes
     }
     let rule = "emerging optimizers exclude FSDP (Megatron-LM validate_args)";
-    let fsdp = matches!(shape.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
     broken.require(
-        !fsdp || optimizer.kind != OptimizerKind::Muon,
+        !facts.shards_parameters || optimizer.kind != OptimizerKind::Muon,
         "training.optimizer.kind",
         optimizer.kind.name(),
         rule,
@@ -92,7 +91,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     );
     let overlap = &training.overlap;
     let rule = "overlap_param_gather needs the distributed optimizer or FSDP, and overlap_grad_reduce (Megatron-LM validate_args)";
-    let sharded = optimizer.distributed || shape.runtime == Runtime::MegatronFsdp;
+    let sharded = optimizer.distributed || facts.shards_parameters;
     broken.require(!overlap.param_gather || sharded, GATHER, true, rule, || {
         "there are no parameters to gather without the distributed optimizer, which is off".to_owned()
     });
@@ -100,7 +99,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
         "gathering behind forward needs training.overlap.grad_reduce, which is off".to_owned()
     });
     let rule = "Megatron-FSDP works with the distributed optimizer (Megatron-LM validate_args)";
-    let needed = shape.runtime != Runtime::MegatronFsdp || optimizer.distributed;
+    let needed = !facts.shards_parameters || optimizer.distributed;
     broken.require(needed, "training.optimizer.distributed", false, rule, || {
         "Megatron-FSDP needs the distributed optimizer, and switches it on itself".to_owned()
     });

@@ -2,7 +2,6 @@
 
 use super::{is_megatron, names};
 use crate::layout::{Broken, Shape};
-use crate::runtime::Runtime;
 use crate::settings::{CudaGraphs, Dispatcher, Granularity, Implementation};
 use crate::units::Dtype;
 
@@ -58,7 +57,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     let mut need = |holds: bool, why: &str| {
         broken.require(holds, EP, true, EP_RULE, || format!("the overlap of expert all-to-all {why}"));
     };
-    need(shape.runtime == Runtime::Megatron, "is not there in Megatron-FSDP");
+    need(!shape.runtime.facts().shards_parameters, "is not there in Megatron-FSDP");
     need(
         training.moe.dispatcher != Dispatcher::AllGather,
         "needs dispatcher alltoall or flex, and it is allgather",

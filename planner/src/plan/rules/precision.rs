@@ -3,7 +3,6 @@
 use super::is_megatron;
 use crate::layout::{Broken, Shape};
 use crate::model::{Module, Role, layer_parameters};
-use crate::runtime::Runtime;
 use crate::settings::Implementation;
 use crate::units::{Dtype, LowPrecision};
 
@@ -113,17 +112,14 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
         });
     }
     let rule = "fp8 parameters need the distributed optimizer or FSDP (Megatron-LM validate_args)";
-    let sharded = shape.runtime != Runtime::Megatron || training.optimizer.distributed;
+    let facts = shape.runtime.facts();
+    let sharded = !facts.trains_megatron_core || facts.shards_parameters || training.optimizer.distributed;
     broken.require(!training.fp8_param_gather || sharded, GATHER, true, rule, || {
         "fp8_param_gather needs the distributed optimizer, which is off".to_owned()
     });
     let Some(recipe) = recipe else { return };
     let name = recipe.name();
-    let taken = match shape.runtime {
-        Runtime::Megatron | Runtime::MegatronFsdp => true,
-        Runtime::Fsdp2 => matches!(recipe, LowPrecision::Fp8Current | LowPrecision::Mxfp8),
-        Runtime::Native => false,
-    };
+    let taken = facts.low_precision.contains(&recipe);
     let rule = "recipes of a runtime: megatron and megatron_fsdp all (TransformerEngine), fsdp2 fp8_current and mxfp8 (torchao), native none";
     broken.require(taken, FIELD, name, rule, || {
         format!("runtime {} has no GEMMs of the recipe {name}", shape.runtime.name())

@@ -1,7 +1,6 @@
 //! Types and times of what a step gathers and reduces, of a plan that the worker carries out by units.
 
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::units::Dtype;
 
 /// How gathered parameters and gradients are handled.
@@ -26,7 +25,7 @@ impl Handling {
     pub fn of(plan: &Plan) -> Handling {
         let (settings, training) = (&plan.layout.fsdp, &plan.training);
         let compute = training.dtype;
-        if plan.runtime == Runtime::MegatronFsdp {
+        if plan.runtime.facts().flat_units {
             // Gradients of strategies that split them are reduced behind each micro batch, in the type of their buffer.
             let reduce = training.grad_dtype;
             return Handling { compute, reduce, waits: false, stays: false, kept: reduce, on_host: false };

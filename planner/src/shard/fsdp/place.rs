@@ -3,7 +3,6 @@
 use crate::layout::{GroupKind, Mesh};
 use crate::model::{Attention, MixerRef, Module, Parameter};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::shard::hf_names::{Names, boxes_within, hf_parameters, module_path};
 use crate::shard::megatron::{Block, parameters_of};
 use crate::shard::tp_plan::{TpPlan, model_type, style_of};
@@ -220,7 +219,7 @@ fn place_one(
         cuts.push((GroupKind::Ep, 0));
     }
     // Megatron-FSDP cuts the flat buffer of a unit, not each parameter.
-    if plan.runtime == Runtime::MegatronFsdp {
+    if plan.runtime.facts().flat_units {
         return Placed { parameter, cuts };
     }
     let shards = mesh.dp_shard * mesh.cp;

@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::place::Slots;
 use super::units::{UnitKind, units_of_stage};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::Granularity;
 use crate::units::Dtype;
 
@@ -114,7 +113,7 @@ pub fn report(plan: &Plan, rank: u64) -> FsdpReport {
     FsdpReport {
         application_order: order,
         units,
-        explicit_prefetch: (plan.runtime == Runtime::Fsdp2).then_some([2, 1]),
+        explicit_prefetch: plan.runtime.facts().explicit_prefetch,
         param_dtype: plan.training.dtype,
         reduce_dtype: settings.reduce_dtype,
         sharded_dtype: settings.sharded_dtype,

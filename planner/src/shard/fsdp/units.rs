@@ -5,7 +5,6 @@ use serde::Serialize;
 use super::place::{Placed, place};
 use crate::layout::Mesh;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::shard::Reshard;
 use crate::shard::megatron::{Block, blocks};
 use crate::shard::tp_plan::{TpPlan, effective};
@@ -44,7 +43,7 @@ pub struct Unit {
 impl Unit {
     /// Ranks that it stays split over between its forward and its backward, where a plan says how many.
     pub fn post_forward(&self, plan: &Plan) -> Option<u64> {
-        let reshards = self.reshard && plan.runtime == Runtime::Fsdp2;
+        let reshards = self.reshard && plan.runtime.facts().reshards_as_said;
         plan.layout.fsdp.post_forward_ranks().filter(|_| reshards)
     }
 }
@@ -106,7 +105,7 @@ pub fn units_of_stage(plan: &Plan, stage: u64) -> Vec<Unit> {
     let is_layer = |block: &Block| matches!(block, Block::Layer(_));
     let is_module = |block: &Block| matches!(block, Block::Mtp);
     // Megatron-FSDP gives back all units behind their forward.
-    let reshard = if plan.runtime == Runtime::MegatronFsdp { Reshard::Always } else { reshard };
+    let reshard = if plan.runtime.facts().reshards_as_said { reshard } else { Reshard::Always };
     let mut layers = reshard_flags(count(is_layer), reshard, pipeline).into_iter();
     let mut modules = reshard_flags(count(is_module), reshard, pipeline).into_iter();
     let mut units = Vec::new();

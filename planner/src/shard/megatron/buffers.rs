@@ -4,7 +4,6 @@ use super::elements::{Elements, StageElements, Tensors, Updated};
 use crate::layout::GroupKind;
 use crate::nonuniform::RankRole;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::shard::low_precision::{LowPrecisionWeights, keeps_quantised, quantised_bytes};
 use crate::shard::state::state_types;
@@ -55,7 +54,7 @@ pub fn is_dealt(plan: &Plan) -> bool {
 
 /// Whether an optimizer works on whole tensors instead of ranges of a buffer.
 fn by_tensor(plan: &Plan) -> bool {
-    plan.runtime != Runtime::Native && plan.training.optimizer.kind == OptimizerKind::Muon
+    plan.runtime.facts().deals_tensors && plan.training.optimizer.kind == OptimizerKind::Muon
 }
 
 /// Elements of a buffer as allocated, from the sum of its slices' sizes, each rounded up to `PARAM_ALIGNMENT` (`padded`)
@@ -162,22 +161,22 @@ pub(super) fn buffer(plan: &Plan, kind: BufferKind, held: &StageElements, slot: 
     if elements == 0 {
         return None;
     }
-    let native = plan.runtime == Runtime::Native;
-    let core = plan.role == Some(RankRole::Core) && plan.nonuniform.is_some() && !native;
+    let facts = plan.runtime.facts();
+    let core = plan.role == Some(RankRole::Core) && plan.nonuniform.is_some() && !facts.cores_keep_rows;
     let gradients = || allocated(plan, group, sizes.gradients_padded, sizes.gradients_exact);
     let quantised =
         |elements| LowPrecisionWeights { elements, bytes: quantised_bytes(plan, elements).into() };
     let state = |optimizer, offset, elements| {
         let mut state = StateShard::new(optimizer, &state_types(plan, optimizer), offset, elements);
         // The worker keeps all of it where its weights are.
-        if !native {
+        if facts.offloads_state {
             state.host_fraction = training.optimizer.offload_fraction.clamp(0.0, 1.0);
         }
         state
     };
     let states = match kind.rule {
         // The worker's cores update for extras, too.
-        Some(rule) if native && plan.role == Some(RankRole::Extra) && !kind.expert => {
+        Some(rule) if facts.cores_keep_rows && plan.role == Some(RankRole::Extra) && !kind.expert => {
             vec![state(rule, Some(0), 0)]
         }
         Some(rule) => {
@@ -230,7 +229,7 @@ fn dealt(all: &[Tensors], expert: bool, matrices: bool, owners: u64, number: u64
 /// they are. The worker always does.
 pub fn copies_gradients(plan: &Plan) -> bool {
     let optimizer = &plan.training.optimizer;
-    let reads = plan.runtime != Runtime::Native
+    let reads = plan.runtime.facts().state_as_said
         && optimizer.precision_aware
         && !crate::shard::state::core_keeps_master(plan);
     plan.training.grad_dtype.size() < Dtype::Fp32.size() && !reads

@@ -8,7 +8,6 @@ use super::{
 use crate::layout::Chunk;
 use crate::model::{LayerKind, Module, Parameter};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::OptimizerKind;
 use crate::shard::Family;
 
@@ -32,7 +31,7 @@ impl Elements {
         let (size, count) = (family.local_elements(), family.count);
         let gradients = with_rows_of_extras(plan, size, family.cut.map(|cut| cut.0));
         // The worker's cores keep weights and state of those rows, too.
-        let kept = if plan.runtime == Runtime::Native { gradients } else { size };
+        let kept = if plan.runtime.facts().cores_keep_rows { gradients } else { size };
         let exact = kept * count;
         Elements {
             exact,

@@ -9,7 +9,6 @@ use crate::layout::{Coordinates, GroupKind, coordinates, embedding_stages, place
 use crate::model::{Module, Role};
 use crate::nonuniform::{RankRole, ReshardedSlice};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::shard::{Family, ParamShard, RankShards};
 
 /// Everything that `rank` keeps from step to step.
@@ -108,7 +107,7 @@ fn shard_of(
             let rank = (&nonuniform.shrunk, role, slot);
             resharded = ReshardedSlice::of(&plan.model, parameter.module, (dim, parameter.shape[dim]), rank);
             // The worker's cores keep the slice of a reduced rank.
-            if plan.runtime == Runtime::Native && role == RankRole::Core {
+            if plan.runtime.facts().cores_keep_rows && role == RankRole::Core {
                 local_shape[dim] = parameter.shape[dim] / nonuniform.shrunk.reduced;
             }
         }

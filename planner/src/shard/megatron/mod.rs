@@ -15,19 +15,16 @@ use super::{BufferShard, Family, Holders};
 use crate::layout::{Chunk, GroupKind, chunks_of_stage, first_rank_of_stage};
 use crate::model::{LayerKind, Module, Parameter, Role, layer_parameters, mtp_parameters, outer_parameters};
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 /// Rows of embedding and output layer as allocated: the vocabulary padded to a multiple of
 /// `vocab_divisible_by` x tp (Megatron-LM's `make_vocab_size_divisible_by`).
 pub fn padded_vocabulary(plan: &Plan) -> u64 {
-    match plan.runtime {
-        Runtime::Megatron | Runtime::Native => {
-            // All replicas pad alike, the reduced ones too.
-            let tp = plan.nonuniform.as_ref().map_or(plan.layout.tp, |nonuniform| nonuniform.shrunk.base);
-            plan.model.vocab_size.next_multiple_of(plan.layout.vocab_divisible_by * tp)
-        }
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => plan.model.vocab_size,
+    if !plan.runtime.facts().pads_vocabulary {
+        return plan.model.vocab_size;
     }
+    // All replicas pad alike, the reduced ones too.
+    let tp = plan.nonuniform.as_ref().map_or(plan.layout.tp, |nonuniform| nonuniform.shrunk.base);
+    plan.model.vocab_size.next_multiple_of(plan.layout.vocab_divisible_by * tp)
 }
 
 /// The axis group that cuts a role, and the dim that is cut.
@@ -130,7 +127,7 @@ pub(super) fn blocks(plan: &Plan, stage: u64) -> Vec<(Block, Option<u64>)> {
 /// layer is, and not where the output layer is (`has_final_layernorm_in_this_stage` of its `transformer_block.py`).
 fn last_of(plan: &Plan, chunk: &Chunk) -> Option<Block> {
     let last = chunk.layers.contains(&plan.model.num_layers.saturating_sub(1));
-    let apart = plan.runtime == Runtime::Megatron && plan.model.mtp_layers > 0;
+    let apart = plan.runtime.facts().norm_at_last_layer && plan.model.mtp_layers > 0;
     match (chunk.loss, last) {
         (true, false) if apart => Some(Block::Output),
         (false, true) if apart => Some(Block::FinalNorm),

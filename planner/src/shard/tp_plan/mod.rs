@@ -15,7 +15,6 @@ pub use style::{Placement, Style};
 pub use validate::{LocalHeads, check, local_heads};
 
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::shard::TpPlanSource;
 
 /// `model_type` of the plan's config.json, where it has one.
@@ -44,7 +43,7 @@ pub fn applied(plan: &Plan) -> Result<TpPlan, UnknownStyle> {
             Some(sources) => merge(sources, "model", plan.model.tied_embeddings, Era::Current),
             None => Ok(own(Class::Default)),
         },
-        TpPlanSource::Own if plan.runtime == Runtime::MegatronFsdp => {
+        TpPlanSource::Own if plan.runtime.facts().one_tensor_plan => {
             // Beside Megatron-Core's own modules Megatron-FSDP finds embedding and output layer split by vocabulary.
             Ok(own(if plan.software.builds_on_megatron_core() {
                 Class::MegatronCore

@@ -1,0 +1,98 @@
+//! The ranks of a stage by what they hold: state that is kept whole, with what Megatron-Core holds beside, or shards.
+
+use super::phases::{self, Phase};
+use super::stage::Terms;
+use super::state::{self, Static};
+use super::{by_runtime, fsdp2, megatron_fsdp, workspaces};
+use crate::plan::Plan;
+use crate::shard::{Holders, holders, megatron};
+use crate::units::Wide;
+
+/// What a rank has, for its class.
+pub(super) struct Rank {
+    pub first_rank: u64,
+    pub count: u64,
+    pub state: Static,
+    pub phases: Vec<Phase>,
+    /// After a step and up to the end of the first one, where Megatron-Core's rules say.
+    pub ends: Option<[Wide; 2]>,
+}
+
+/// Of Megatron-Core.
+pub(super) fn of_megatron(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+    let (plan, parts, elements) = (terms.at.plan, terms.stage(stage), terms.elements(stage));
+    let of = |holders: Holders| {
+        let mut state = state::of_buffers(plan, &holders.buffers);
+        state.held = state::held(terms, stage, &elements);
+        let phases = phases::replicated(plan, &parts, &elements, &state);
+        let ends = Some([
+            phases::after_step(terms, &state, &parts),
+            phases::first_step(terms, &state, &parts, &phases),
+        ]);
+        Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends }
+    };
+    megatron::holders(plan, stage, &elements).into_iter().map(of).collect()
+}
+
+/// Of the executor by its own rules.
+pub(super) fn of_worker(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+    let (plan, parts, elements) = (terms.at.plan, terms.stage(stage), terms.elements(stage));
+    let of = |holders: Holders| {
+        let state = state::of_buffers(plan, &holders.buffers);
+        let phases = phases::replicated(plan, &parts, &elements, &state);
+        Rank { first_rank: holders.first_rank, count: holders.count, state, phases, ends: None }
+    };
+    megatron::holders(plan, stage, &elements).into_iter().map(of).collect()
+}
+
+/// Of what shards parameters.
+pub(super) fn of_shards(terms: &Terms<'_>, stage: u64) -> Vec<Rank> {
+    sharded_ranks(terms, stage, &StageState::of(terms.at.plan, stage))
+}
+
+/// Ranks with equal shards: the first of them, how many there are, their state.
+pub(super) type Sharded = (u64, u64, Static);
+
+/// State of a stage's ranks of an FSDP runtime, as their shards list it.
+pub(super) fn sharded(plan: &Plan, stage: u64) -> Vec<Sharded> {
+    let of =
+        |holders: Holders| (holders.first_rank, holders.count, state::of_buffers(plan, &holders.buffers));
+    holders(plan, stage).into_iter().map(of).collect()
+}
+
+/// What the ranks of a stage of an FSDP runtime hold, whatever the micro batch is and whatever is recomputed.
+#[derive(Debug, Clone)]
+pub(super) struct StageState {
+    ranks: Vec<Sharded>,
+    units: StageUnits,
+}
+
+/// What a step gathers, as far as it is known before.
+#[derive(Debug, Clone)]
+pub(super) enum StageUnits {
+    Fsdp2(Vec<fsdp2::Gathered>),
+    MegatronFsdp(megatron_fsdp::Transients),
+}
+
+impl StageState {
+    pub fn of(plan: &Plan, stage: u64) -> StageState {
+        StageState { ranks: sharded(plan, stage), units: (by_runtime::of(plan).units)(plan, stage) }
+    }
+}
+
+pub(super) fn sharded_ranks(terms: &Terms<'_>, stage: u64, state: &StageState) -> Vec<Rank> {
+    let phases = match &state.units {
+        StageUnits::Fsdp2(units) => fsdp2::phases(terms, stage, units),
+        StageUnits::MegatronFsdp(besides) => megatron_fsdp::phases(besides, &terms.stage(stage)),
+    };
+    let plan = terms.at.plan;
+    let workspaces = match plan.software.builds_on_megatron_core() {
+        true => Wide::from(workspaces::workspaces(plan)),
+        false => Wide::ZERO,
+    };
+    let of = |&(first_rank, count, mut state): &Sharded| {
+        state.held.workspaces = workspaces;
+        Rank { first_rank, count, state, phases: phases.clone(), ends: None }
+    };
+    state.ranks.iter().map(of).collect()
+}
