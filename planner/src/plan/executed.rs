@@ -8,15 +8,26 @@ use crate::shard::{Reshard, check_units, is_wrapped};
 use crate::units::Dtype;
 use crate::wire::PlanFile;
 
+/// As what the worker carries a plan out.
+enum CarriedOut {
+    /// By its own rules, which are the plan's.
+    AsItStands,
+    /// As the plan's runtime: its name, and what of it is the runtime's.
+    As([&'static str; 2]),
+    /// By its own rules, and why not as the plan's runtime, where it could.
+    ByOwnRules(Option<([&'static str; 2], String)>),
+}
+
+const FSDP2: [&str; 2] = ["FSDP2", "shards, units and reductions are torch's, operators its own"];
+const MEGATRON_FSDP: [&str; 2] = [
+    "Megatron-FSDP",
+    "units, their flat buffers and what of them each rank keeps are Megatron-FSDP's, operators and how far ahead it gathers its own",
+];
+
 impl Plan {
     /// The plan that the worker executes: this one where it knows its runtime, else the same layout with runtime native.
     pub fn executed(&self) -> PlanFile {
-        let as_it_stands = match self.runtime {
-            Runtime::Fsdp2 => self.not_as_fsdp2().is_none(),
-            Runtime::MegatronFsdp => self.not_as_megatron_fsdp().is_none(),
-            Runtime::Native | Runtime::Megatron => false,
-        };
-        if !as_it_stands {
+        if !matches!(self.carried_out(), CarriedOut::As(_)) {
             return self.native();
         }
         let mut file = self.file.clone();
@@ -27,6 +38,20 @@ impl Plan {
             file.layout.fsdp.offload = Some("none".to_owned());
         }
         file
+    }
+
+    /// As what the worker carries it out: the one place of this room that chooses by runtime.
+    fn carried_out(&self) -> CarriedOut {
+        let (what, not_so) = match self.runtime {
+            Runtime::Native => return CarriedOut::AsItStands,
+            Runtime::Megatron => return CarriedOut::ByOwnRules(None),
+            Runtime::Fsdp2 => (FSDP2, self.not_as_fsdp2()),
+            Runtime::MegatronFsdp => (MEGATRON_FSDP, self.not_as_megatron_fsdp()),
+        };
+        match not_so {
+            None => CarriedOut::As(what),
+            Some(why) => CarriedOut::ByOwnRules(Some((what, why))),
+        }
     }
 
     /// Whether the worker's own operators compute it, whatever shards ranks keep.
@@ -56,36 +81,22 @@ impl Plan {
     /// What a run of the plan is compared with: what page and command say before it starts.
     pub fn compared_with(&self) -> String {
         const OWN: &str = "The worker runs the same layout under its own rules, runtime native";
-        match (self.runtime, self.not_as_fsdp2()) {
-            (Runtime::Native, _) => {
+        match self.carried_out() {
+            CarriedOut::AsItStands => {
                 "The worker runs the plan as it stands; this is the prediction for it".to_owned()
             }
-            (Runtime::Fsdp2, None) => {
-                "The worker runs it as FSDP2: shards, units and reductions are torch's, operators its own; \
-                 this is the prediction for that"
-                    .to_owned()
+            CarriedOut::As([name, theirs]) => {
+                format!("The worker runs it as {name}: {theirs}; this is the prediction for that")
             }
-            (Runtime::Fsdp2, Some(why)) => {
-                format!("{OWN}, not as FSDP2: {why}. This is the prediction for that")
+            CarriedOut::ByOwnRules(None) => format!("{OWN}; this is the prediction for that"),
+            CarriedOut::ByOwnRules(Some(([name, _], why))) => {
+                format!("{OWN}, not as {name}: {why}. This is the prediction for that")
             }
-            (Runtime::Megatron, _) => format!("{OWN}; this is the prediction for that"),
-            (Runtime::MegatronFsdp, _) => match self.not_as_megatron_fsdp() {
-                None => "The worker runs it as Megatron-FSDP: units, their flat buffers and what of them each rank keeps \
-                         are Megatron-FSDP's, operators and how far ahead it gathers its own; this is the prediction for that"
-                    .to_owned(),
-                Some(why) => {
-                    format!("{OWN}, not as Megatron-FSDP: {why}. This is the prediction for that")
-                }
-            },
         }
     }
 
-    /// Why the worker runs a plan for Megatron-FSDP by its own rules instead; none where it runs it as Megatron-FSDP, and for
-    /// other runtimes.
+    /// Why the worker runs a plan for Megatron-FSDP by its own rules instead; none where it runs it as Megatron-FSDP.
     pub fn not_as_megatron_fsdp(&self) -> Option<String> {
-        if self.runtime != Runtime::MegatronFsdp {
-            return None;
-        }
         let (layout, training) = (&self.layout, &self.training);
         if !is_wrapped(self) {
             return Some("there is one data-parallel rank, so Megatron-FSDP is not applied".to_owned());
@@ -105,11 +116,8 @@ impl Plan {
         }
     }
 
-    /// Why the worker runs a plan for FSDP2 by its own rules instead; none where it runs it as FSDP2, and for other runtimes.
+    /// Why the worker runs a plan for FSDP2 by its own rules instead; none where it runs it as FSDP2.
     pub fn not_as_fsdp2(&self) -> Option<String> {
-        if self.runtime != Runtime::Fsdp2 {
-            return None;
-        }
         let layout = &self.layout;
         if layout.dp * layout.cp == 1 {
             return Some("there is one data-parallel rank, so nothing is sharded".to_owned());

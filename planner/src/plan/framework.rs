@@ -205,16 +205,16 @@ impl Named {
 
     /// What plans of a runtime are usually trained by on GPUs of a generation; none for the executor, whose own profile holds.
     fn usual(runtime: Runtime, generation: Generation) -> Option<Named> {
-        match runtime {
-            Runtime::Megatron | Runtime::MegatronFsdp if Product::Bridge.trains_on(generation) => {
-                Some(Named { product: Product::Bridge, version: "26.08" })
-            }
-            Runtime::Megatron | Runtime::MegatronFsdp => {
-                Some(Named { product: Product::MegatronLm, version: "core_v0.19" })
-            }
-            Runtime::Fsdp2 => Some(Named { product: Product::Torchtitan, version: "0.3" }),
-            Runtime::Native => None,
+        let facts = runtime.facts();
+        if facts.is_workers_own {
+            return None;
         }
+        let (product, version) = match (facts.trains_megatron_core, Product::Bridge.trains_on(generation)) {
+            (true, true) => (Product::Bridge, "26.08"),
+            (true, false) => (Product::MegatronLm, "core_v0.19"),
+            (false, _) => (Product::Torchtitan, "0.3"),
+        };
+        Some(Named { product, version })
     }
 
     /// What a plan file is usually trained by.

@@ -31,12 +31,12 @@ const MODEL: &str = "docs/guides/mixed-precision-training.md";
 
 /// The table of a plan's runtime.
 pub fn table(runtime: Runtime) -> Table {
-    match runtime {
-        Runtime::MegatronFsdp => Table {
+    match runtime.facts().flat_units {
+        true => Table {
             rows: &[SIZES, MEGATRON_FSDP, BATCH, RUN],
             gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
         },
-        _ => Table {
+        false => Table {
             rows: &[SIZES, FSDP2, PIPELINE, BATCH, RUN],
             gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::FSDP2, UNDER_FSDP, UNDER_FSDP2],
         },
@@ -80,7 +80,7 @@ const SIZES: &[Row] = &[
         "distributed.strategy",
         "runtime",
         Follows(|plan| {
-            Some(if plan.runtime == Runtime::MegatronFsdp { "megatron_fsdp" } else { "fsdp2" }.to_owned())
+            Some(if plan.runtime.facts().flat_units { "megatron_fsdp" } else { "fsdp2" }.to_owned())
         }),
         SETUP,
     ),

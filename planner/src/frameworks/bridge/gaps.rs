@@ -2,7 +2,6 @@
 
 use crate::frameworks::Holds::{Files, Nothing, Only, Where};
 use crate::frameworks::gap::{DOCUMENTS_IN_FILES, Gap, SCALE_IN_FILES, gap};
-use crate::runtime::Runtime;
 use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
@@ -23,7 +22,7 @@ pub const GAPS: &[Gap] = &[
     gap("run.data", Nothing, "the recipe's data set is trained on", RECIPE),
     gap(
         "runtime",
-        Where(|plan| plan.runtime == Runtime::MegatronFsdp),
+        Where(|plan| plan.runtime.facts().flat_units),
         "recipes choose Megatron-FSDP themselves (ddp.use_megatron_fsdp and the checkpoint's format)",
         RECIPE,
     ),

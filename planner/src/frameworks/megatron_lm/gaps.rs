@@ -6,7 +6,6 @@ use crate::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 use crate::settings::{Dispatcher, Granularity};
 
 const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
@@ -25,7 +24,7 @@ const fn part(field: &'static str, there: fn(&Plan) -> bool, what: &'static str)
 }
 
 fn is_fsdp(plan: &Plan) -> bool {
-    plan.runtime == Runtime::MegatronFsdp
+    plan.runtime.facts().flat_units
 }
 
 /// An attention of other sizes among a model's other mixers.

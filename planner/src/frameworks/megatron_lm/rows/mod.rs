@@ -20,7 +20,6 @@ use crate::frameworks::row::Options;
 use crate::frameworks::{Effect, Kind, Row, Table};
 use crate::model::Attention;
 use crate::plan::Plan;
-use crate::runtime::Runtime;
 
 use super::gaps::GAPS;
 use super::known::WITHOUT_EFFECT;
@@ -113,7 +112,7 @@ pub fn shards(said: Options) -> bool {
 }
 
 fn is_fsdp(plan: &Plan) -> bool {
-    plan.runtime == Runtime::MegatronFsdp
+    plan.runtime.facts().flat_units
 }
 
 fn has_experts(plan: &Plan) -> bool {
