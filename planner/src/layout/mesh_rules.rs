@@ -1,5 +1,6 @@
 //! Rules of FSDP runtimes: each once, against a shape. World, sequence, stage and batch rules are those of all.
 
+use super::owner::{Owned, Owner};
 use super::parse_order;
 use super::rules::Broken;
 use super::validity::Shape;
@@ -8,10 +9,29 @@ use crate::model::{Attention, MixerRef};
 use crate::plan::Product;
 use crate::shard::{Reshard, Strategy, TpPlanSource};
 
-const REPLICATE_RULE: &str =
-    "dp is a multiple of dp_replicate, which is below dp unless it is 1 (NeMo Automodel)";
-const HEADS_RULE: &str = "kv heads, then heads, are a multiple of tp (NeMo Automodel validate_tp)";
-const EXPERT_RULE: &str = "ep divides dp x cp x tp, and the experts (NeMo Automodel)";
+const REPLICATES: Owned = &[
+    (Owner::Automodel, "dp is a multiple of dp_replicate, which is below dp unless it is 1 (NeMo Automodel)"),
+    (Owner::Plans, "dp is a multiple of dp_replicate, which is below dp unless it is 1 (hybrid sharding)"),
+];
+const HEADS: Owned = &[
+    (Owner::Automodel, "kv heads, then heads, are a multiple of tp (NeMo Automodel validate_tp)"),
+    (Owner::Torchtitan, "kv heads, then heads, are a multiple of tp (torchtitan models/common/decoder)"),
+    (Owner::Plans, "kv heads, then heads, are a multiple of tp (plans on a device mesh)"),
+];
+const EXPERTS: Owned = &[
+    (Owner::Automodel, "ep divides dp x cp x tp, and the experts (NeMo Automodel)"),
+    (Owner::Torchtitan, "ep divides dp_shard x cp x tp, and the experts (torchtitan parallel_dims)"),
+    (Owner::MegatronLm, "ep divides dp_shard x cp x tp, and the experts (Megatron-Core mcore_fsdp_adapter)"),
+    (Owner::Plans, "ep divides the ranks that experts are split over, and the experts"),
+];
+/// Megatron-LM's Megatron-FSDP and the worker have both at once.
+const PREDICTION_OR_CONTEXT: Owned = &[
+    (Owner::Automodel, "context parallelism without multi-token prediction (NeMo Automodel)"),
+    (
+        Owner::Torchtitan,
+        "multi-token prediction without context parallelism or pipelines (torchtitan deepseek_v3)",
+    ),
+];
 const EXPERT_SHARD_RULE: &str =
     "FSDP cuts a dim other than the first only into equal parts (torch fully_shard)";
 
@@ -55,14 +75,16 @@ pub(super) fn mesh_rules(shape: &Shape<'_>, broken: &mut Broken) {
             },
         );
     }
-    let rule = "context parallelism without multi-token prediction (NeMo Automodel)";
-    broken.require(
-        layout.cp == 1 || shape.architecture.mtp_layers == 0,
-        "layout.cp",
-        layout.cp,
-        rule,
-        || format!("cp {} does not go with multi-token-prediction modules in this runtime", layout.cp),
-    );
+    if let Some(rule) = shape.rule(PREDICTION_OR_CONTEXT) {
+        let alone = shape.architecture.mtp_layers == 0;
+        broken.require(layout.cp == 1 || alone, "layout.cp", layout.cp, rule, || {
+            format!("cp {} does not go with multi-token-prediction modules in this runtime", layout.cp)
+        });
+        let staged = layout.pp > 1 && shape.is_of(Owner::Torchtitan);
+        broken.require(!staged || alone, "layout.pp", layout.pp, rule, || {
+            format!("pp {} does not go with multi-token-prediction modules in torchtitan", layout.pp)
+        });
+    }
     match shape.runtime.facts().flat_units {
         true => flat_unit_rules(shape, broken),
         false => fully_shard_rules(shape, broken),
@@ -107,11 +129,12 @@ fn replicate_rules(shape: &Shape<'_>, broken: &mut Broken) {
     let Some(dp) = shape.dp() else { return };
     let replicate = shape.layout.dp_replicate;
     let field = "layout.dp_replicate";
+    let rule = shape.rule(REPLICATES).unwrap_or_default();
     let divides = replicate > 0 && dp.is_multiple_of(replicate);
-    if broken.require(divides, field, replicate, REPLICATE_RULE, || {
+    if broken.require(divides, field, replicate, rule, || {
         format!("dp {dp} can't be split into {replicate} replicas")
     }) {
-        broken.require(replicate == 1 || replicate < dp, field, replicate, REPLICATE_RULE, || {
+        broken.require(replicate == 1 || replicate < dp, field, replicate, rule, || {
             format!(
                 "{replicate} replicas of dp {dp} leave nothing to shard; plain data parallelism is not FSDP"
             )
@@ -124,10 +147,11 @@ fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
     if tp == 1 {
         return;
     }
+    let rule = shape.rule(HEADS).unwrap_or_default();
     let mixers = shape.architecture.mixers();
     // Layers may differ (Nemotron-NAS): each is looked at.
     for attention in mixers.iter().filter_map(|mixer| mixer.attention()) {
-        attention_heads(tp, attention, broken);
+        attention_heads(tp, attention, rule, broken);
     }
     // The runtimes' own plans know grouped attention, alone or beside Mamba, which stays whole, and leave a single matrix
     // alone; what mixes tokens otherwise needs a plan that says how.
@@ -141,17 +165,17 @@ fn head_rules(shape: &Shape<'_>, broken: &mut Broken) {
     });
 }
 
-fn attention_heads(tp: u64, attention: &Attention, broken: &mut Broken) {
+fn attention_heads(tp: u64, attention: &Attention, rule: &'static str, broken: &mut Broken) {
     let (heads, kv_heads) = (attention.heads(), attention.kv_heads());
     let whole = |count: u64| tp > 0 && count.is_multiple_of(tp);
     let valid = || {
         let sizes = divisors(heads).into_iter().filter(|&size| kv_heads.is_multiple_of(size));
         sizes.map(|size| size.to_string()).collect::<Vec<_>>().join(", ")
     };
-    if broken.require(whole(kv_heads), "layout.tp", tp, HEADS_RULE, || {
+    if broken.require(whole(kv_heads), "layout.tp", tp, rule, || {
         format!("{kv_heads} key-value heads can't be split over tp {tp}; valid are {}", valid())
     }) {
-        broken.require(whole(heads), "layout.tp", tp, HEADS_RULE, || {
+        broken.require(whole(heads), "layout.tp", tp, rule, || {
             format!("{heads} attention heads can't be split over tp {tp}; valid are {}", valid())
         });
     }
@@ -178,25 +202,26 @@ fn expert_rules(shape: &Shape<'_>, broken: &mut Broken) {
     });
     let ep = layout.ep;
     let whole = ep > 0 && moe.experts.is_multiple_of(ep);
-    broken.require(whole, "layout.ep", ep, EXPERT_RULE, || {
+    let rule = shape.rule(EXPERTS).unwrap_or_default();
+    broken.require(whole, "layout.ep", ep, rule, || {
         format!("{} experts can't be split over ep {ep}", moe.experts)
     });
     if layout.pp == 0 || !shape.world.is_multiple_of(layout.pp) {
         return;
     }
     let facts = shape.runtime.facts();
-    let (ranks, what) = match facts.experts_within_replica {
+    let (ranks, what) = match facts.experts_within_replica || shape.is_of(Owner::Torchtitan) {
         true => {
             let replicas = layout.pp.saturating_mul(layout.dp_replicate.max(1));
             (shape.world / replicas, "a replica (dp_shard x cp x tp)")
         }
         false => (shape.world / layout.pp, "a stage (dp x cp x tp)"),
     };
-    let fits = broken.require(ep > 0 && ranks.is_multiple_of(ep), "layout.ep", ep, EXPERT_RULE, || {
+    let fits = broken.require(ep > 0 && ranks.is_multiple_of(ep), "layout.ep", ep, rule, || {
         format!("ep {ep} does not divide the {ranks} ranks of {what}")
     });
     if fits && ep > 1 && !facts.flat_units {
-        let shards = ranks / ep;
+        let shards = shape.world / layout.pp / ep;
         let dims = [shape.architecture.hidden_size, moe.ffn_hidden_size];
         let even = dims.iter().all(|dim| dim.is_multiple_of(shards));
         broken.require(even, "layout.ep", ep, EXPERT_SHARD_RULE, || {

@@ -99,6 +99,7 @@ mod grid;
 mod mesh;
 mod mesh_rules;
 mod mixer_rules;
+mod owner;
 mod placement;
 mod rules;
 mod split;
@@ -117,6 +118,7 @@ pub use grid::{
     place_in_group,
 };
 pub use mesh::{Mesh, mesh_groups};
+pub(crate) use owner::{Owned, Owner};
 pub use placement::{Link, Place, link, place};
 pub(crate) use rules::{Aspect, Broken, broken_batch, first_broken, most_in_groups};
 pub use split::{Split, Splitter, automodel, layout_string, torchtitan};

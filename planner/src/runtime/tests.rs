@@ -13,7 +13,6 @@ fn facts_do_not_contradict_each_other() {
         assert!(!(facts.pads_vocabulary && facts.shards_parameters), "{name}");
         assert!(!(facts.low_precision_by_torchao && facts.trains_megatron_core), "{name}");
         assert!(facts.reduced_replicas != ReducedReplicas::None || !facts.cores_keep_rows, "{name}");
-        // What changes nothing is not counted either, where anybody's answers count it.
         for formula in facts.formulas {
             assert!(!formula.of.is_empty() && !formula.formula.is_empty() && !formula.source.is_empty());
         }

@@ -2,6 +2,7 @@
 
 use super::{Strategy, by_runtime, is_wrapped, tp_plan};
 use crate::finding::Finding;
+use crate::layout::{Owner, Shape};
 use crate::model::Attention;
 use crate::plan::Plan;
 use crate::settings::{Granularity, OptimizerKind};
@@ -45,7 +46,8 @@ pub(super) fn of_megatron_fsdp(plan: &Plan) -> Vec<Finding> {
             "keep_fp8_transpose changes nothing: training.dtype names no 8-bit recipe",
         ));
     }
-    if plan.layout.sp {
+    // Megatron-LM's modules split it by themselves.
+    if plan.layout.sp && Shape::of(plan).is_of(Owner::Automodel) {
         findings.push(
             Finding::info(
                 "layout.sp",

@@ -1,7 +1,7 @@
 //! Routing, dispatch and capacity of experts.
 
 use super::is_megatron;
-use crate::layout::{Broken, Shape};
+use crate::layout::{Broken, Owner, Shape};
 use crate::model::Score;
 use crate::settings::{Dispatcher, FlexBackend};
 
@@ -11,7 +11,7 @@ const SHARED: &str = "training.moe.shared_expert_overlap";
 
 pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     let (layout, moe) = (&shape.layout, &shape.training.moe);
-    if !is_megatron(shape) || shape.runtime.facts().uses_device_mesh || shape.architecture.moe.is_none() {
+    if !shape.is_of(Owner::MegatronLm) || shape.architecture.moe.is_none() {
         return;
     }
     let ranks = layout.ep.saturating_mul(layout.etp);

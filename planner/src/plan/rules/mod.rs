@@ -22,7 +22,7 @@ pub use modules::MODULES as OFFLOAD_MODULES;
 pub use recompute::MODULES as RECOMPUTE_MODULES;
 
 use crate::finding::{clip, nearest_names};
-use crate::layout::{Broken, Shape};
+use crate::layout::{Broken, Owner, Shape};
 
 /// Rules that look at the layout besides the settings.
 pub(crate) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
@@ -62,9 +62,9 @@ pub(crate) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     model::alone(shape, broken);
 }
 
-/// Whether Megatron-Core trains: alone, or inside Megatron-FSDP.
+/// Whether Megatron-Core's own rules are asked.
 fn is_megatron(shape: &Shape<'_>) -> bool {
-    shape.runtime.facts().trains_megatron_core
+    shape.is_of(Owner::MegatronCore)
 }
 
 /// Whether a list of modules names this one.

@@ -1,7 +1,7 @@
 //! What some kinds of models and of context parallelism exclude.
 
 use super::is_megatron;
-use crate::layout::{Broken, Shape};
+use crate::layout::{Broken, Owner, Shape};
 use crate::model::{Attention, MixerRef};
 use crate::settings::{CpKind, Granularity, Implementation};
 
@@ -20,7 +20,7 @@ pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
             )
         });
     }
-    if layout.cp == 1 || shape.runtime.facts().uses_device_mesh {
+    if layout.cp == 1 || !shape.is_of(Owner::MegatronLm) {
         return;
     }
     let sparse =

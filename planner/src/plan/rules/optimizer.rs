@@ -1,13 +1,24 @@
 //! The optimizer, the types of its state, and how gradients and parameters travel.
 
 use super::is_megatron;
-use crate::layout::{Broken, Shape};
+use crate::layout::{Broken, Owned, Owner, Shape};
 use crate::settings::OptimizerKind;
 use crate::units::LowPrecision;
 
 const AWARE: &str = "training.optimizer.precision_aware";
 const GATHER: &str = "training.overlap.param_gather";
 const INSTANCES: &str = "training.optimizer.instances";
+
+const FLAT_MUON: Owned = &[
+    (Owner::MegatronCore, "emerging optimizers exclude FSDP (Megatron-LM validate_args)"),
+    (
+        Owner::Plans,
+        "Muon excludes Megatron-FSDP, which shards the optimizer's state itself (NeMo Automodel optim)",
+    ),
+];
+/// NeMo Automodel and torchtitan have one each, whose state and temporaries are others.
+const SHARDED_MUON: Owned =
+    &[(Owner::Plans, "what Muon puts together of the shards of FSDP2 for its updates is not planned")];
 
 pub(super) fn with_layout(shape: &Shape<'_>, broken: &mut Broken) {
     let instances = shape.training.optimizer.instances;
@@ -36,14 +47,12 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     if facts.is_workers_own {
         return; // the worker says itself what it executes
     }
-    let rule = "emerging optimizers exclude FSDP (Megatron-LM validate_args)";
-    broken.require(
-        !facts.shards_parameters || optimizer.kind != OptimizerKind::Muon,
-        "training.optimizer.kind",
-        optimizer.kind.name(),
-        rule,
-        || format!("{} does not go with runtime {}", optimizer.kind.name(), shape.runtime.name()),
-    );
+    if facts.shards_parameters && optimizer.kind == OptimizerKind::Muon {
+        let rule = shape.rule(if facts.flat_units { FLAT_MUON } else { SHARDED_MUON }).unwrap_or_default();
+        broken.require(false, "training.optimizer.kind", optimizer.kind.name(), rule, || {
+            format!("{} does not go with runtime {}", optimizer.kind.name(), shape.runtime.name())
+        });
+    }
     if !is_megatron(shape) {
         return;
     }

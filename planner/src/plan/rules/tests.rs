@@ -1,5 +1,6 @@
 //! Settings that do not go together, and that what is offered instead is accepted.
 
+mod owners;
 mod rows;
 
 use proptest::prelude::*;

@@ -74,7 +74,43 @@ pub(super) const FSDP: &[Row] = &[
         "llama-3-8b",
         r#"{"runtime":"fsdp2","training":{"optimizer":{"kind":"muon"}}}"#,
         "training.optimizer.kind",
+        "is not planned",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","training":{"optimizer":{"kind":"muon"}}}"#,
+        "training.optimizer.kind",
         "emerging optimizers exclude FSDP",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"megatron_fsdp","software":{"framework":"automodel"},"training":{"optimizer":{"kind":"muon"}}}"#,
+        "training.optimizer.kind",
+        "Muon excludes Megatron-FSDP",
+    ),
+    (
+        "llama-3-8b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan"},"layout":{"tp":16}}"#,
+        "layout.tp",
+        "torchtitan models/common/decoder",
+    ),
+    (
+        "mixtral-8x7b",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan"},"layout":{"dp_replicate":4,"ep":8}}"#,
+        "layout.ep",
+        "torchtitan parallel_dims",
+    ),
+    (
+        "mixtral-8x7b",
+        r#"{"runtime":"megatron_fsdp","software":{"framework":"megatron-lm"},"layout":{"dp_replicate":4,"ep":8}}"#,
+        "layout.ep",
+        "Megatron-Core mcore_fsdp_adapter",
+    ),
+    (
+        "deepseek-v3",
+        r#"{"runtime":"fsdp2","software":{"framework":"torchtitan"},"layout":{"pp":2},"training":{"mtp_layers":1}}"#,
+        "layout.pp",
+        "multi-token prediction without context parallelism or pipelines",
     ),
     (
         "llama-3-8b",
