@@ -11,7 +11,6 @@ use anyhow::{Context, anyhow, ensure};
 use planner::Plan;
 use planner::layout::{Group, GroupKind, executor_limits};
 use planner::nonuniform::RankRole;
-use planner::runtime::Runtime;
 use planner::shard::BufferShard;
 use planner::shard::fsdp::{computed_with, groups};
 use planner::wire::{Event, Joined, Outcome, Resumed, Step};
@@ -136,13 +135,13 @@ fn read_plan(path: &Path) -> anyhow::Result<Reading> {
     let Some(plan) = resolved.plan else { return Err(refusal(path, &resolved.findings)) };
     let executed = Plan::resolve(&plan.executed());
     let Some(executed) = executed.plan else { return Err(refusal(path, &executed.findings)) };
-    let (plan, fsdp) = match executed.runtime {
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => {
+    let (plan, fsdp) = match executed.runtime.facts().shards_parameters {
+        true => {
             let computed = Plan::resolve(&computed_with(&executed));
             let Some(computed) = computed.plan else { return Err(refusal(path, &computed.findings)) };
             (computed, Some(executed))
         }
-        _ => (executed, None),
+        false => (executed, None),
     };
     let limits = executor_limits(&plan);
     if !limits.is_empty() {

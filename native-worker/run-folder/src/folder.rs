@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use planner::Plan;
 use planner::run::LogWriter;
-use planner::runtime::Runtime;
 use planner::wire::{PlanFile, RunInfo};
 
 use crate::own;
@@ -110,7 +109,7 @@ impl RunFolder {
     /// The log of the run's first rank, which says what is said once: rank 0's, unless the worker's plan leaves that out.
     pub fn first_log(&self) -> String {
         let plan = self.plan().and_then(|file| Plan::resolve(&file).plan);
-        let left_out = plan.filter(|plan| plan.runtime == Runtime::Native && plan.nonuniform.is_some());
+        let left_out = plan.filter(|plan| plan.is_computed_by_the_worker() && plan.nonuniform.is_some());
         let first = left_out.and_then(|plan| plan.active_ranks().first().copied()).unwrap_or(0);
         LogWriter::Rank(first).log()
     }

@@ -145,7 +145,7 @@ impl Source {
         }
         if usual && file.runtime.is_none() && is_host(&file) {
             // No framework's recipe is for CPUs; the worker runs there.
-            file.runtime = Some(Runtime::Native);
+            file.runtime = Some(Runtime::OF_WORKER);
         }
         Ok(if usual { with_usual_framework(&file) } else { file })
     }

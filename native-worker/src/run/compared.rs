@@ -38,7 +38,7 @@ pub fn compared_with(asked: &Plan, executed: &PlanFile, findings: &[Finding]) ->
     let warnings = findings.iter().filter(|finding| finding.severity == Severity::Warning);
     Compared {
         plan_runtime: asked.runtime,
-        runtime: executed.runtime.unwrap_or(Runtime::Native),
+        runtime: executed.runtime.unwrap_or(Runtime::OF_WORKER),
         on_cpu: executed.cluster.gpu == "cpu",
         says: asked.compared_with(),
         peak_bytes: memory.as_ref().map(|memory| memory.peak_bytes),
@@ -59,7 +59,7 @@ impl Compared {
     /// The same in sentences; none where the plan itself is native and all of it is followed.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if self.plan_runtime != Runtime::Native {
+        if !self.plan_runtime.facts().is_workers_own {
             let peak = self.peak_bytes.map_or_else(
                 || "nothing".to_owned(),
                 |bytes| format!("at most {} per rank", planner::units::Bytes(bytes).in_words()),
@@ -110,7 +110,7 @@ mod tests {
         let in_two_bytes = json!({"fsdp": {"preserve_fp32_weights": false}});
         let other = compared_in("megatron_fsdp", in_two_bytes, json!({"dtype": "bf16"}));
         assert!(other.lines()[0].contains("preserve_fp32_weights"), "{:?}", other.lines());
-        assert_eq!(other.runtime, Runtime::Native);
+        assert_eq!(other.runtime, Runtime::OF_WORKER);
         assert_eq!(compared("native", json!({})).lines(), Vec::<String>::new());
     }
 

@@ -3,7 +3,6 @@
 use planner::Plan;
 use planner::layout::{coordinates, place};
 use planner::nonuniform::RankRole;
-use planner::runtime::Runtime;
 
 /// One way to colour the map: a number for each rank.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,9 +19,9 @@ pub struct Column {
 
 /// All columns of a plan, for its first `ranks` ranks.
 pub fn columns(plan: &Plan, ranks: u64) -> Vec<Column> {
-    let mut columns = match plan.runtime {
-        Runtime::Fsdp2 | Runtime::MegatronFsdp => mesh_columns(plan, ranks),
-        Runtime::Megatron | Runtime::Native => grid_columns(plan, ranks),
+    let mut columns = match plan.runtime.facts().uses_device_mesh {
+        true => mesh_columns(plan, ranks),
+        false => grid_columns(plan, ranks),
     };
     if let Some(nonuniform) = &plan.nonuniform {
         columns.extend(table(ranks, [("role", "role around failed GPUs")], |rank| {

@@ -56,47 +56,9 @@ const TP_PLAN: Words = Words {
 /// The runtime's own plan has no word in a plan file.
 const OWN: &str = "own";
 
-/// Fields of this module that a runtime does not have.
+/// Fields that a layout of a runtime does not have.
 pub fn hidden(runtime: Option<Runtime>) -> &'static [&'static str] {
-    match runtime {
-        Some(Runtime::Fsdp2) => &[
-            "layout.fsdp.strategy",
-            "layout.fsdp.outer_strategy",
-            "layout.fsdp.double_buffer",
-            "layout.fsdp.nccl_ub",
-            "layout.fsdp.preserve_fp32_weights",
-            "layout.fsdp.init_meta",
-            "layout.schedule",
-            "layout.first_stage_layers",
-            "layout.last_stage_layers",
-        ],
-        Some(Runtime::MegatronFsdp) => &[
-            "layout.fsdp.reshard_after_forward",
-            "layout.tp_plan",
-            "layout.fsdp.offload",
-            "layout.fsdp.sharded_dtype",
-            "layout.fsdp.reduce_dtype",
-            "layout.fsdp.output_dtype",
-            "layout.schedule",
-            "layout.first_stage_layers",
-            "layout.last_stage_layers",
-        ],
-        _ => &[
-            "layout.dp_replicate",
-            "layout.fsdp.strategy",
-            "layout.fsdp.outer_strategy",
-            "layout.fsdp.reshard_after_forward",
-            "layout.tp_plan",
-            "layout.fsdp.offload",
-            "layout.fsdp.sharded_dtype",
-            "layout.fsdp.reduce_dtype",
-            "layout.fsdp.output_dtype",
-            "layout.fsdp.double_buffer",
-            "layout.fsdp.nccl_ub",
-            "layout.fsdp.preserve_fp32_weights",
-            "layout.fsdp.init_meta",
-        ],
-    }
+    runtime.unwrap_or_default().facts().lacks
 }
 
 /// Id of the part that opens.
@@ -127,22 +89,25 @@ const OFFLOAD: Words = Words {
 
 /// Settings of the runtime that few plans change.
 fn more_fields(runtime: Option<Runtime>) -> Option<impl IntoView> {
-    let fields = match runtime? {
-        Runtime::Fsdp2 => view! {
+    let facts = runtime?.facts();
+    if !facts.shards_parameters {
+        return None;
+    }
+    let fields = match facts.flat_units {
+        false => view! {
             <WordChoice words=&OFFLOAD options=vec![("none", "none"), ("cpu", "cpu")]/>
             <Choice field=field!(layout.fsdp.sharded_dtype) label="Shards" hint="layout.fsdp.sharded_dtype: type of shards, their gradients and moments" options=DTYPES/>
             <Choice field=field!(layout.fsdp.reduce_dtype) label="Reduction" hint="layout.fsdp.reduce_dtype: type in which gradients are reduced" options=DTYPES/>
             <Choice field=field!(layout.fsdp.output_dtype) label="Output" hint="layout.fsdp.output_dtype: type that the model's output is cast to" options=DTYPES/>
         }
         .into_any(),
-        Runtime::MegatronFsdp => view! {
+        true => view! {
             <Toggle field=field!(layout.fsdp.double_buffer) label="Double buffer" hint="Persistent buffers for two units"/>
             <Toggle field=field!(layout.fsdp.nccl_ub) label="Registered buffers" hint="layout.fsdp.nccl_ub: buffers registered with NCCL"/>
             <Toggle field=field!(layout.fsdp.preserve_fp32_weights) label="fp32 weights" hint="layout.fsdp.preserve_fp32_weights: the optimizer works on fp32 copies"/>
             <Toggle field=field!(layout.fsdp.init_meta) label="Meta device" hint="layout.fsdp.init_meta: the model is materialised unit by unit"/>
         }
         .into_any(),
-        Runtime::Megatron | Runtime::Native => return None,
     };
     Some(view! { <More id=MORE fields=FIELDS>{fields}</More> })
 }
@@ -220,7 +185,8 @@ mod tests {
 
     #[test]
     fn every_runtime_that_has_no_fsdp_hides_all() {
-        for runtime in [None, Some(Runtime::Megatron), Some(Runtime::Native)] {
+        let whole = Runtime::ALL.into_iter().filter(|runtime| !runtime.facts().shards_parameters);
+        for runtime in whole.map(Some).chain([None]) {
             for words in [&STRATEGY, &OUTER, &RESHARD, &TP_PLAN] {
                 assert!(hidden(runtime).contains(&words.path), "{}", words.path);
             }

@@ -75,6 +75,17 @@ const SHOWN: &[&str] = &[
     "run.checkpoint.keep",
 ];
 
+/// All runtimes with their names.
+const RUNTIMES: &[(Runtime, &str)] = &{
+    let mut named = [(Runtime::OF_WORKER, ""); Runtime::ALL.len()];
+    let mut next = 0;
+    while next < named.len() {
+        named[next] = (Runtime::ALL[next], Runtime::ALL[next].name());
+        next += 1;
+    }
+    named
+};
+
 /// The section.
 #[component]
 pub fn TrainingSection() -> impl IntoView {
@@ -95,12 +106,7 @@ pub fn TrainingSection() -> impl IntoView {
     view! {
         <Section id="training" title="Training" summary=summary shown=SHOWN more=super::training_more::FIELDS hidden=hidden>
             <Choice field=field!(runtime) label="Runtime" hint="The framework whose rules hold"
-                options=&[
-                    (Runtime::Megatron, "megatron"),
-                    (Runtime::Fsdp2, "fsdp2"),
-                    (Runtime::MegatronFsdp, "megatron_fsdp"),
-                    (Runtime::Native, "native"),
-                ]/>
+                options=RUNTIMES/>
             <FrameworkChoice/>
             <Number field=field!(training.seq_len) label="Sequence length"/>
             <Number field=field!(training.micro_batch_size) label="Micro batch" steps=true/>

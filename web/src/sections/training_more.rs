@@ -3,7 +3,6 @@
 use leptos::prelude::*;
 use planner::Dtype;
 use planner::plan::{GRAPH_MODULES, OFFLOAD_MODULES};
-use planner::runtime::Runtime;
 use planner::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Implementation,
 };
@@ -76,9 +75,9 @@ pub fn TrainingMore() -> impl IntoView {
         store.answer.with(|answer| {
             let file = answer.plan.as_ref();
             let training = file.map(|file| &file.training);
-            let runtime = file.and_then(|file| file.runtime);
+            let runtime = file.and_then(|file| file.runtime).unwrap_or_default();
             Shown {
-                megatron: !matches!(runtime, Some(Runtime::Fsdp2 | Runtime::Native)),
+                megatron: runtime.facts().trains_megatron_core,
                 low_precision: training
                     .and_then(|training| training.dtype)
                     .is_some_and(|dtype| dtype.low_precision().is_some()),

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use planner::Plan;
 use planner::layout::GroupKind;
-use planner::runtime::Runtime;
 use planner::shard::fsdp::{Handling, carried_out};
 use planner::shard::{Strategy, flat_units, unit_buffers};
 use planner::wire::{Evaluated, LossScaleState, MeasuredMemory, Trace};
@@ -230,9 +229,7 @@ impl<'a> Trainer<'a> {
         let seed = (from.is_none() && given.is_none()).then_some(plan.run.seed);
         let state = match fsdp {
             None => State::allocate(&shards, device, seed, tracker)?,
-            Some(fsdp)
-                if fsdp.runtime == Runtime::MegatronFsdp && fsdp.layout.fsdp.strategy <= Strategy::Optim =>
-            {
+            Some(fsdp) if fsdp.runtime.facts().flat_units && fsdp.layout.fsdp.strategy <= Strategy::Optim => {
                 let kept = unit_buffers(fsdp, &shards).map_err(|why| anyhow::anyhow!(why))?;
                 let state = State::allocate_unit_buffers(&kept, &shards, device, seed, tracker)?;
                 if fsdp.layout.dp_replicate > 1 {
@@ -242,9 +239,9 @@ impl<'a> Trainer<'a> {
                 }
             }
             Some(fsdp) => {
-                let carried = match fsdp.runtime {
-                    Runtime::MegatronFsdp => flat_units(fsdp, &shards),
-                    _ => carried_out(fsdp, &shards),
+                let carried = match fsdp.runtime.facts().flat_units {
+                    true => flat_units(fsdp, &shards),
+                    false => carried_out(fsdp, &shards),
                 };
                 let carried = carried.map_err(|why| anyhow::anyhow!(why))?;
                 let handling = Handling::of(fsdp);
