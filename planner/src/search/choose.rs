@@ -121,7 +121,7 @@ impl Open {
 
     fn axes(&self, file: &PlanFile, plan: &Plan) -> Axes {
         let (layout, training) = (&file.layout, &file.training);
-        let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+        let fsdp = plan.runtime.facts().shards_parameters;
         let schedule = match layout.schedule {
             Some(schedule) => Some(vec![schedule]),
             None if self.is("schedule") => None,
@@ -165,9 +165,10 @@ impl Open {
             },
             fsdp_strategy: (fsdp && !strategy_said && self.is("fsdp_strategy")).then_some(strategies),
             precision: self.is("precision").then(|| precisions(plan)),
-            runtime: self
-                .is("runtime")
-                .then(|| vec![Runtime::Megatron, Runtime::Fsdp2, Runtime::MegatronFsdp]),
+            runtime: self.is("runtime").then(|| {
+                // What others train with; the worker's own is for its runs.
+                Runtime::ALL.into_iter().filter(|runtime| !runtime.facts().is_workers_own).collect()
+            }),
             gpu: self.is("gpu").then(|| {
                 let known = gpus().iter().filter(|gpu| gpu.capacity_bytes.is_some());
                 known.map(|gpu| gpu.id.to_owned()).collect()
@@ -282,7 +283,8 @@ fn precisions(plan: &Plan) -> Vec<Precision> {
 
 /// Values to try of an axis that is a setting by itself, for a plan in which it means something.
 fn settings_of(name: &str, plan: &Plan) -> Option<(&'static str, Vec<Value>)> {
-    let megatron = plan.runtime == Runtime::Megatron;
+    let facts = plan.runtime.facts();
+    let megatron = facts.trains_megatron_core && !facts.uses_device_mesh;
     let experts = plan.model.moe.is_some();
     let (wanted, path, values) = match name {
         "dispatcher" => {

@@ -92,8 +92,7 @@ impl Search {
         ];
         let corner = self.space.corners.first();
         let experts = corner.is_some_and(|corner| corner.plan.model.moe.is_some());
-        let fsdp =
-            matches!(first.runtime, crate::runtime::Runtime::Fsdp2 | crate::runtime::Runtime::MegatronFsdp);
+        let fsdp = first.runtime.facts().shards_parameters;
         let means = |field: &str| match field {
             "layout.ep" | "layout.etp" => experts,
             "layout.dp_replicate" => fsdp,

@@ -15,7 +15,6 @@ use crate::cluster::{Gpu, gpus};
 use crate::finding::{Finding, Severity};
 use crate::json::read_value;
 use crate::plan::{Plan, with_value};
-use crate::runtime::Runtime;
 use crate::settings::Granularity;
 use crate::units::{Bytes, Dtype};
 use crate::wire::PlanFile;
@@ -279,7 +278,8 @@ impl Search {
                 found.push(Smaller { title, changes_training, settings });
             }
         };
-        let megatron = plan.runtime == Runtime::Megatron;
+        let facts = plan.runtime.facts();
+        let megatron = facts.counts("training.optimizer.precision_aware");
         add(
             megatron && !training.optimizer.distributed,
             "the optimizer's state split over data parallelism",
@@ -292,15 +292,10 @@ impl Search {
             false,
             vec![aware.clone(), ("training.optimizer.offload_fraction", json!(1.0))],
         );
-        let whole = match plan.runtime {
-            Runtime::MegatronFsdp => Some(Sharding::OptimGradsParams),
-            _ => None,
-        };
-        if let Some(whole) = whole {
-            add(true, "everything split", false, vec![("layout.fsdp.strategy", json!(whole.name()))]);
-        }
+        let whole = Sharding::OptimGradsParams.name();
+        add(facts.flat_units, "everything split", false, vec![("layout.fsdp.strategy", json!(whole))]);
         add(
-            plan.runtime == Runtime::Fsdp2 && !layout.fsdp.offload,
+            facts.reads("layout.fsdp.offload") && !layout.fsdp.offload,
             "shards and the optimizer's state on the host",
             false,
             vec![("layout.fsdp.offload", json!("cpu"))],

@@ -7,7 +7,6 @@ use super::Search;
 use super::answer::Pin;
 use super::request::{Axis, Recompute};
 use super::space::Corner;
-use crate::runtime::Runtime;
 
 /// Axes that are free, and what is held.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -50,7 +49,7 @@ impl Search {
     fn numbers(&self, corner: &Corner, scope: &mut Scope) {
         let axes = &self.request.axes;
         let experts = corner.plan.model.moe.is_some();
-        let fsdp = matches!(corner.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+        let fsdp = corner.plan.runtime.facts().shards_parameters;
         let nodes = axes.nodes.clone().unwrap_or(Axis::Fixed(corner.plan.cluster.nodes));
         let numbers = [
             ("layout.tp", axes.tp.as_ref(), true),
@@ -84,7 +83,7 @@ impl Search {
 
     fn names(&self, corner: &Corner, scope: &mut Scope) {
         let (axes, plan) = (&self.request.axes, &corner.plan);
-        let fsdp = matches!(plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+        let fsdp = plan.runtime.facts().shards_parameters;
         let words = |words: Vec<&str>| Some(words.into_iter().map(str::to_owned).collect::<Vec<String>>());
         let flags = |flags: &Vec<bool>| flags.iter().map(bool::to_string).collect::<Vec<String>>();
         let one = |word: &str| Some(vec![word.to_owned()]);

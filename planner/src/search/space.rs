@@ -135,8 +135,8 @@ impl Corner {
 
     /// Whether sequence parallelism is on by default at this tensor parallelism.
     pub fn usual_sp(&self, tp: u64) -> bool {
-        let own_plan =
-            self.plan.runtime == Runtime::Fsdp2 && self.plan.layout.tp_plan == TpPlanSource::HuggingFace;
+        let own_plan = self.plan.runtime.facts().reads("layout.tp_plan")
+            && self.plan.layout.tp_plan == TpPlanSource::HuggingFace;
         tp > 1 && !own_plan
     }
 }
@@ -336,7 +336,7 @@ impl Space {
                 let fewest = if objective == Objective::FewestGpus { gpus } else { 0 };
                 // A cast of a float saturates.
                 let speed = (gpus as f64 * peak) as u64;
-                (fewest, corner.plan.runtime != Runtime::Megatron, Reverse(speed), Reverse(corner.alike))
+                (fewest, corner.plan.runtime != Runtime::default(), Reverse(speed), Reverse(corner.alike))
             })
             .collect();
         crate::order::sort_by_key(parts, |part| (places[part.corner], part.corner));
@@ -497,7 +497,7 @@ pub fn set_pipe(plan: &mut Plan, pipe: &Pipe) {
 
 /// Schedules that a runtime has: Megatron-Core two, torch's pipelining and the executor all.
 fn schedules(runtime: Runtime) -> Vec<Schedule> {
-    let megatron = matches!(runtime, Runtime::Megatron | Runtime::MegatronFsdp);
+    let megatron = runtime.facts().trains_megatron_core;
     Schedule::ALL.into_iter().filter(|schedule| !megatron || schedule.kind().in_megatron).collect()
 }
 

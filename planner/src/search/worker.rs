@@ -15,7 +15,6 @@ use super::tally::{Refusals, Tally};
 use crate::layout::{Aspect, Shape, Split, first_broken};
 use crate::memory::{Peak, States};
 use crate::plan::{Plan, Training};
-use crate::runtime::Runtime;
 use crate::shard::{self, padded_vocabulary};
 use crate::time::{self, Around, DataParallel, Longest, Stages, State, step_of};
 
@@ -208,7 +207,7 @@ impl Grids<'_> {
             }
             for (stages, &pp) in corner.stages.iter().enumerate() {
                 self.set_grid(pp, sp);
-                let fsdp = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+                let fsdp = self.plan.runtime.facts().shards_parameters;
                 for size in replicas(corner.replicas.as_ref(), fsdp, self.plan.layout.dp) {
                     self.plan.layout.dp_replicate = size;
                     self.grid(stages, clock.as_deref(), (&batches, known), tally);
@@ -253,7 +252,7 @@ impl Grids<'_> {
         }
         layout.dp = (world / tp.saturating_mul(cp).saturating_mul(pp).max(1)).max(1);
         layout.edp = (world / etp.saturating_mul(ep).saturating_mul(pp).max(1)).max(1);
-        if self.corner.usual_sync && self.plan.runtime == Runtime::Fsdp2 {
+        if self.corner.usual_sync && self.plan.runtime.facts().pipelines_by_torch {
             layout.fsdp.sync_last = pp > 1;
         }
     }
@@ -342,7 +341,7 @@ impl Grids<'_> {
 
     /// Rules that look at shards; only a tensor-parallel plan of an FSDP runtime has any.
     fn broken_shards(&self) -> Option<String> {
-        let plans = matches!(self.plan.runtime, Runtime::Fsdp2 | Runtime::MegatronFsdp);
+        let plans = self.plan.runtime.facts().shards_parameters;
         let findings = if plans { shard::tp_plan::check(self.plan) } else { Vec::new() };
         findings.into_iter().find(|one| one.severity == crate::Severity::Error).map(|one| one.rule)
     }
