@@ -3,11 +3,14 @@
 //! Which know which stands in ARCHITECTURE.md and is held against what their code names: what is new there has to be argued
 //! for in the table, what went has to leave it, and a circle can only be of arrows that are marked to be taken back.
 
+mod tokens;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 
-use proc_macro2::{Delimiter, TokenStream, TokenTree, token_stream};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+
+use tokens::{Tokens, is_mark, pass_attribute};
 
 /// Which rooms a room names.
 type Arrows = BTreeMap<String, BTreeSet<String>>;
@@ -140,19 +143,12 @@ fn source(text: &str) -> Source {
     source
 }
 
-type Tokens = Peekable<token_stream::IntoIter>;
-
 impl Source {
     fn add(&mut self, stream: TokenStream) {
         let mut tokens = stream.into_iter().peekable();
         while let Some(token) = tokens.next() {
             match token {
-                TokenTree::Punct(mark) if mark.as_char() == '#' => {
-                    let attribute = tokens.next().map(|group| group.to_string().replace(' ', ""));
-                    if attribute.as_deref() == Some("[cfg(test)]") {
-                        skip_item(&mut tokens);
-                    }
-                }
+                TokenTree::Punct(mark) if mark.as_char() == '#' => pass_attribute(&mut tokens),
                 TokenTree::Group(group) => self.add(group.stream()),
                 TokenTree::Ident(word) if word == "mod" => {
                     let name = tokens.next().unwrap().to_string();
@@ -208,19 +204,6 @@ impl Source {
     }
 }
 
-/// Passes over an item: to its end, or to the end of its body.
-fn skip_item(tokens: &mut Tokens) {
-    let mut is_use = false;
-    for token in tokens {
-        match token {
-            TokenTree::Punct(mark) if mark.as_char() == ';' => return,
-            TokenTree::Ident(word) if word == "use" => is_use = true,
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace && !is_use => return,
-            _ => {}
-        }
-    }
-}
-
 /// The last names of the rest of a `use`: `::a::b` and `::{a, b}`.
 fn path_ends(tokens: &mut Tokens) -> Vec<String> {
     let mut last = None;
@@ -236,10 +219,6 @@ fn path_ends(tokens: &mut Tokens) -> Vec<String> {
         }
     }
     last.into_iter().collect()
-}
-
-fn is_mark(token: Option<&TokenTree>, mark: char) -> bool {
-    matches!(token, Some(TokenTree::Punct(found)) if found.as_char() == mark)
 }
 
 #[test]
