@@ -35,7 +35,7 @@ const EXACT: &str = "Exact: the sum over the same shards that the worker allocat
 /// How far an estimated number can be trusted.
 fn estimate_note(plan: &Plan) -> &'static str {
     let runtime = if plan.is_computed_by_the_worker() { Runtime::OF_WORKER } else { plan.runtime };
-    runtime.facts().estimate_note
+    runtime.origins().estimate_note
 }
 
 /// Explains the number named `key`: `parameters.total`, `parameters.active`, `parameters.per_rank_max`,
@@ -145,7 +145,7 @@ fn own(plan: &Plan, name: &str) -> Option<(&'static str, &'static str)> {
             "shardplan-rank: each moment of a step as it carries it out",
         ));
     }
-    facts.formula(name).map(|own| (own.formula, own.source))
+    plan.runtime.origins().formula(name).map(|own| (own.formula, own.source))
 }
 
 fn category(plan: &Plan, class: &RankClass, name: &str) -> Option<Why> {

@@ -72,10 +72,6 @@ pub struct Facts {
     pub not_counted: &'static [&'static str],
     /// What of a memory answer is exact, and what is an estimate.
     pub how_exact: &'static str,
-    /// How far an estimated number can be trusted.
-    pub estimate_note: &'static str,
-    /// What it counts in its own way, by the names of categories.
-    pub formulas: &'static [Formula],
 }
 
 /// Which plans can go on with replicas of fewer tensor-parallel ranks.
@@ -87,6 +83,15 @@ pub enum ReducedReplicas {
     WithoutExperts,
     /// Those with experts, too, where blocks of ranks that have every expert once fill a replica's slots.
     WithExperts,
+}
+
+/// Where a runtime's numbers come from: apart from its facts, so that a search is not sent what it never says.
+#[derive(Debug)]
+pub struct Origins {
+    /// How far an estimated number can be trusted.
+    pub estimate_note: &'static str,
+    /// What it counts in its own way.
+    pub formulas: &'static [Formula],
 }
 
 /// How a category of memory is counted.
@@ -110,7 +115,9 @@ impl Facts {
     pub fn counts(&self, field: &str) -> bool {
         !self.not_counted.contains(&field)
     }
+}
 
+impl Origins {
     /// Its own formula of a category.
     pub fn formula(&self, category: &str) -> Option<&'static Formula> {
         self.formulas.iter().find(|formula| formula.of.contains(&category))

@@ -1,6 +1,6 @@
 //! PyTorch's FSDP2 (`fully_shard`) with DTensor: a device mesh, each parameter cut by itself, torch's pipelines.
 
-use super::{Facts, Formula, ReducedReplicas};
+use super::{Facts, Formula, Origins, ReducedReplicas};
 use crate::units::LowPrecision;
 
 pub(super) const FACTS: Facts = Facts {
@@ -81,6 +81,9 @@ pub(super) const FACTS: Facts = Facts {
         "software.expandable_segments",
     ],
     how_exact: SHARDED_HOW_EXACT,
+};
+
+pub(super) const ORIGINS: Origins = Origins {
     estimate_note: SHARDED_NOTE,
     formulas: &[
         Formula {

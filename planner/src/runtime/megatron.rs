@@ -1,6 +1,6 @@
 //! Megatron-Core: a grid of ranks, parameters whole in flat buffers, a distributed optimizer.
 
-use super::{Facts, ReducedReplicas};
+use super::{Facts, Origins, ReducedReplicas};
 use crate::units::LowPrecision;
 
 /// Recipes that TransformerEngine has.
@@ -59,6 +59,9 @@ pub(super) const FACTS: Facts = Facts {
     without: &[],
     not_counted: &[],
     how_exact: "memory follows rules that are scored on published runs (docs/accuracy.md); what is outside the allocator is an estimate, and the likely range says how sure the sum is",
+};
+
+pub(super) const ORIGINS: Origins = Origins {
     estimate_note: "Scored against published peaks by `cargo xtask accuracy`; docs/accuracy.md says how well",
     formulas: &[],
 };

@@ -2,7 +2,7 @@
 
 use super::fsdp2::{SHARDED_HOW_EXACT, SHARDED_NOTE};
 use super::megatron::TRANSFORMER_ENGINE;
-use super::{Facts, Formula, ReducedReplicas};
+use super::{Facts, Formula, Origins, ReducedReplicas};
 
 pub(super) const FACTS: Facts = Facts {
     uses_device_mesh: true,
@@ -68,6 +68,9 @@ pub(super) const FACTS: Facts = Facts {
         "software.expandable_segments",
     ],
     how_exact: SHARDED_HOW_EXACT,
+};
+
+pub(super) const ORIGINS: Origins = Origins {
     estimate_note: SHARDED_NOTE,
     formulas: &[
         Formula {

@@ -11,7 +11,7 @@ mod native;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{Facts, Formula, ReducedReplicas};
+pub use facts::{Facts, Formula, Origins, ReducedReplicas};
 
 use crate::settings::words;
 
@@ -47,6 +47,16 @@ impl Runtime {
             Runtime::Fsdp2 => &fsdp2::FACTS,
             Runtime::MegatronFsdp => &megatron_fsdp::FACTS,
             Runtime::Native => &native::FACTS,
+        }
+    }
+
+    /// Where its numbers come from.
+    pub const fn origins(self) -> &'static Origins {
+        match self {
+            Runtime::Megatron => &megatron::ORIGINS,
+            Runtime::Fsdp2 => &fsdp2::ORIGINS,
+            Runtime::MegatronFsdp => &megatron_fsdp::ORIGINS,
+            Runtime::Native => &native::ORIGINS,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Shardplan's own executor by its own rules: Megatron-Core's cuts and flat buffers, operators and state types of its own.
 
 use super::megatron::OF_SHARDED;
-use super::{Facts, ReducedReplicas};
+use super::{Facts, Origins, ReducedReplicas};
 
 pub(super) const FACTS: Facts = Facts {
     uses_device_mesh: false,
@@ -59,6 +59,7 @@ pub(super) const FACTS: Facts = Facts {
         "software.expandable_segments",
     ],
     how_exact: "weights, gradients and optimizer state are exact, activations and transients are listed tensor by tensor; what is outside the allocator is an estimate",
-    estimate_note: "Held against the executor's measured bytes by its tests",
-    formulas: &[],
 };
+
+pub(super) const ORIGINS: Origins =
+    Origins { estimate_note: "Held against the executor's measured bytes by its tests", formulas: &[] };

@@ -13,7 +13,7 @@ fn facts_do_not_contradict_each_other() {
         assert!(!(facts.pads_vocabulary && facts.shards_parameters), "{name}");
         assert!(!(facts.low_precision_by_torchao && facts.trains_megatron_core), "{name}");
         assert!(facts.reduced_replicas != ReducedReplicas::None || !facts.cores_keep_rows, "{name}");
-        for formula in facts.formulas {
+        for formula in runtime.origins().formulas {
             assert!(!formula.of.is_empty() && !formula.formula.is_empty() && !formula.source.is_empty());
         }
     }

@@ -1,61 +1,80 @@
 //! Who lists what ranks keep: the one place of this room that chooses by runtime.
+//!
+//! Functions and no table of them, so that who asks for one is not sent the others.
 
 use super::{BufferShard, Family, Holders, RankShards, classes, fsdp, megatron, megatron_fsdp, remarks};
 use crate::finding::Finding;
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 
-/// How a runtime's shards are listed.
-pub(super) struct Listing {
-    /// Families of everything that a rank of a stage holds.
-    pub families: fn(&Plan, u64) -> Vec<Family>,
-    /// Buffers of the fullest rank of a stage.
-    pub buffers: fn(&Plan, u64) -> Vec<BufferShard>,
-    /// Everything that one rank keeps.
-    pub rank: fn(&Plan, u64) -> RankShards,
-    /// The ranks of a stage by what they hold.
-    pub holders: fn(&Plan, u64) -> Vec<Holders>,
-    /// Parameters that the fullest rank allocates.
-    pub most_parameters: fn(&Plan) -> u64,
-    /// What is worth saying of them.
-    pub remarks: fn(&Plan) -> Vec<Finding>,
+/// Whose rules list the shards of a plan.
+#[derive(Clone, Copy)]
+enum Lister {
+    /// Megatron-Core's, the worker's own among them.
+    MegatronCore,
+    Fsdp2,
+    MegatronFsdp,
 }
 
-/// By Megatron-Core's rules, the worker's own among them.
-const WHOLE: Listing = Listing {
-    families: megatron::stage_families,
-    buffers: megatron::stage_buffers,
-    rank: megatron::rank_shards,
-    holders: |plan, stage| megatron::holders(plan, stage, &megatron::StageElements::of(plan, stage)),
-    most_parameters: megatron::parameters_per_rank_max,
-    remarks: |plan| remarks::muon(plan).into_iter().collect(),
-};
+use Lister::{Fsdp2, MegatronCore, MegatronFsdp};
 
-const FSDP2: Listing = Listing {
-    families: fsdp::stage_families,
-    buffers: |plan, stage| {
-        fsdp::buffers_at(plan, stage, &fsdp::Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 })
-    },
-    rank: fsdp::rank_shards,
-    holders: classes::mesh_holders,
-    most_parameters: |plan| {
-        (0..plan.layout.pp).map(|stage| super::parameters_of_stage(plan, stage)).max().unwrap_or(0)
-    },
-    remarks: remarks::of_fsdp2,
-};
-
-const MEGATRON_FSDP: Listing = Listing {
-    buffers: megatron_fsdp::stage_buffers,
-    rank: megatron_fsdp::rank_shards,
-    remarks: remarks::of_megatron_fsdp,
-    ..FSDP2
-};
-
-/// How the shards of a plan are listed.
-pub(super) fn of(plan: &Plan) -> &'static Listing {
+const fn lister(plan: &Plan) -> Lister {
     match plan.runtime {
-        Runtime::Megatron | Runtime::Native => &WHOLE,
-        Runtime::Fsdp2 => &FSDP2,
-        Runtime::MegatronFsdp => &MEGATRON_FSDP,
+        Runtime::Megatron | Runtime::Native => MegatronCore,
+        Runtime::Fsdp2 => Fsdp2,
+        Runtime::MegatronFsdp => MegatronFsdp,
+    }
+}
+
+/// Families of everything that a rank of a stage holds.
+pub(super) fn families(plan: &Plan, stage: u64) -> Vec<Family> {
+    match lister(plan) {
+        MegatronCore => megatron::stage_families(plan, stage),
+        Fsdp2 | MegatronFsdp => fsdp::stage_families(plan, stage),
+    }
+}
+
+/// Buffers of the fullest rank of a stage.
+pub(super) fn buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
+    match lister(plan) {
+        MegatronCore => megatron::stage_buffers(plan, stage),
+        Fsdp2 => fsdp::buffers_at(plan, stage, &fsdp::Slots { tp: 0, ep: 0, shard: 0, ep_shard: 0 }),
+        MegatronFsdp => megatron_fsdp::stage_buffers(plan, stage),
+    }
+}
+
+/// Everything that one rank keeps.
+pub(super) fn rank(plan: &Plan, rank: u64) -> RankShards {
+    match lister(plan) {
+        MegatronCore => megatron::rank_shards(plan, rank),
+        Fsdp2 => fsdp::rank_shards(plan, rank),
+        MegatronFsdp => megatron_fsdp::rank_shards(plan, rank),
+    }
+}
+
+/// The ranks of a stage by what they hold.
+pub(super) fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
+    match lister(plan) {
+        MegatronCore => megatron::holders(plan, stage, &megatron::StageElements::of(plan, stage)),
+        Fsdp2 | MegatronFsdp => classes::mesh_holders(plan, stage),
+    }
+}
+
+/// Parameters that the fullest rank allocates.
+pub(super) fn most_parameters(plan: &Plan) -> u64 {
+    match lister(plan) {
+        MegatronCore => megatron::parameters_per_rank_max(plan),
+        Fsdp2 | MegatronFsdp => {
+            (0..plan.layout.pp).map(|stage| super::parameters_of_stage(plan, stage)).max().unwrap_or(0)
+        }
+    }
+}
+
+/// What is worth saying of them.
+pub(super) fn remarks(plan: &Plan) -> Vec<Finding> {
+    match lister(plan) {
+        MegatronCore => remarks::muon(plan).into_iter().collect(),
+        Fsdp2 => remarks::of_fsdp2(plan),
+        MegatronFsdp => remarks::of_megatron_fsdp(plan),
     }
 }

@@ -21,7 +21,7 @@ pub struct Holders {
 
 /// The ranks of a stage by what they hold, the fullest first. Slices of unequal size make several classes.
 pub fn holders(plan: &Plan, stage: u64) -> Vec<Holders> {
-    (by_runtime::of(plan).holders)(plan, stage)
+    by_runtime::holders(plan, stage)
 }
 
 /// Slots of an axis at which the extent of some slice changes, from 0.

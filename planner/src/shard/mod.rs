@@ -67,17 +67,17 @@ impl Family {
 
 /// Families of everything that a rank of `stage` holds; where ranks hold slices of unequal size, the fullest rank's.
 pub fn stage_families(plan: &Plan, stage: u64) -> Vec<Family> {
-    (by_runtime::of(plan).families)(plan, stage)
+    by_runtime::families(plan, stage)
 }
 
 /// Buffers of the fullest rank of `stage`: equal to those of its own list.
 pub fn stage_buffers(plan: &Plan, stage: u64) -> Vec<BufferShard> {
-    (by_runtime::of(plan).buffers)(plan, stage)
+    by_runtime::buffers(plan, stage)
 }
 
 /// Everything that `rank` keeps from step to step.
 pub fn rank_shards(plan: &Plan, rank: u64) -> RankShards {
-    (by_runtime::of(plan).rank)(plan, rank)
+    by_runtime::rank(plan, rank)
 }
 
 /// Parameters that a rank of `stage` allocates, without buffer padding.
@@ -87,7 +87,7 @@ pub fn parameters_of_stage(plan: &Plan, stage: u64) -> u64 {
 
 /// Parameters that the fullest rank allocates, without buffer padding.
 pub fn parameters_per_rank_max(plan: &Plan) -> u64 {
-    (by_runtime::of(plan).most_parameters)(plan)
+    by_runtime::most_parameters(plan)
 }
 
 /// A cut of a parameter.

@@ -10,7 +10,7 @@ use crate::settings::{Granularity, OptimizerKind};
 /// Findings on how parameters are split.
 pub fn check(plan: &Plan) -> Vec<Finding> {
     let mut findings = not_counted(plan);
-    findings.extend((by_runtime::of(plan).remarks)(plan));
+    findings.extend(by_runtime::remarks(plan));
     findings
 }
 
