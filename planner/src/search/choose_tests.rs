@@ -438,6 +438,14 @@ fn what_no_layout_helps_is_said_of_its_field() {
     let suggestions = whole(&Search::new(&request).unwrap()).relief.unwrap().suggestions;
     let [first, ..] = &suggestions[..] else { panic!("{suggestions:?}") };
     assert!(first.starts_with("training.dtype: ") && first.contains("; nearest: "), "{suggestions:?}");
+    // Switches that contradict each other, though no number does.
+    let overlap = json!({"tp": true});
+    let more =
+        json!({"layout": {"tp": 4, "sp": false}, "training": {"overlap": overlap, "global_batch_size": 64}});
+    let request = Choice::of(&open("llama-3-8b", "h100-sxm", 1, more)).unwrap().unwrap().request;
+    let suggestions = whole(&Search::new(&request).unwrap()).relief.unwrap().suggestions;
+    let [first, ..] = &suggestions[..] else { panic!("{suggestions:?}") };
+    assert!(first.contains("sp") && first.contains("overlap"), "{suggestions:?}");
 }
 
 #[test]

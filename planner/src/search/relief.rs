@@ -92,10 +92,12 @@ impl Search {
     /// What stands in the way where no candidate is valid.
     fn invalid(&self, rules: &[RuleCount]) -> Relief {
         let (contradiction, mut remedies) = self.contradiction();
-        let whatever = rules.first().and_then(|most| self.broken_whatever_the_layout(&most.rule));
+        let mut whatever = self.broken_by_the_plan(rules.get(..1).unwrap_or_default());
         if remedies.is_empty() && whatever.is_none() {
             // A number of GPUs with few divisors leaves nothing that a model divides by.
             remedies = self.other_nodes();
+            // Else it is what the plan says beside numbers.
+            whatever = if remedies.is_empty() { self.broken_by_the_plan(rules) } else { None };
         }
         let mut suggestions = Vec::new();
         if let Some(said) = self.contradiction_in_words(&contradiction) {
@@ -116,15 +118,16 @@ impl Search {
         Relief { smallest: None, contradiction, remedies, suggestions }
     }
 
-    /// What the plan itself says of a rule that it breaks without any layout, such as that of a precision that its GPU does not
-    /// have.
-    fn broken_whatever_the_layout(&self, rule: &str) -> Option<String> {
+    /// What the plan itself says of one of these rules that it breaks as it stands, such as that of a precision that its GPU does
+    /// not have.
+    fn broken_by_the_plan(&self, rules: &[RuleCount]) -> Option<String> {
         let errors = Plan::resolve(&self.request().plan).findings.into_iter();
-        let error = errors.filter(|one| one.severity == Severity::Error).find(|one| one.rule == rule)?;
+        let mut errors = errors.filter(|one| one.severity == Severity::Error);
+        let error = errors.find(|one| rules.iter().any(|known| known.rule == one.rule))?;
         let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let near: Vec<String> = error.nearest.iter().map(word).collect();
         let near = if near.is_empty() { String::new() } else { format!("; nearest: {}", near.join(", ")) };
-        Some(format!("{}: {}{near} ({rule})", error.field, error.message))
+        Some(format!("{}: {}{near} ({})", error.field, error.message, error.rule))
     }
 
     /// What is wrong with what is held, as the plan says it that is valid when that is left open.
