@@ -118,6 +118,9 @@ impl PlanCommand {
             let value = one.value.as_str().map_or_else(|| one.value.to_string(), str::to_owned);
             say(&format!("  {} {value}: {}", one.field, one.why));
         }
+        if let Some(answer) = &sourced.answer {
+            answer.notes.iter().for_each(|note| say(&format!("note: {note}")));
+        }
         if let Some(relief) = sourced.answer.as_ref().and_then(|answer| answer.relief.as_ref()) {
             search::helps(relief, "--set").lines().for_each(say);
         }

@@ -497,6 +497,17 @@ fn a_deadline_takes_the_cheapest_plan_that_meets_it() {
             assert_eq!(plan.cluster.nodes, fastest.cluster.nodes);
         }
     }
+    // Where none is, the fastest stands there and it is said.
+    let training = json!({"train_tokens": 1e11, "global_batch_size": 512});
+    let mut wanted =
+        open("llama-3-8b", "h100-sxm", 1, json!({"training": training, "objective": "deadline"}));
+    for (days, late) in [(1.0, true), (1000.0, false)] {
+        wanted.deadline_days = Some(days);
+        let (_, answer) = chosen_of(&wanted);
+        let said =
+            answer.notes.iter().any(|note| note.starts_with("no plan trains all tokens within 1 days: "));
+        assert_eq!(said, late, "{:?}", answer.notes);
+    }
     let mut unsaid = open("llama-3-8b", "h100-sxm", 1, json!({"objective": "deadline"}));
     unsaid.deadline_days = None;
     let request = Choice::of(&unsaid).unwrap().unwrap().request;

@@ -72,6 +72,8 @@ impl Search {
         // For the first row alone nothing is kept of what is too large.
         let best = ranked.iter().flatten().next().filter(|_| !self.request.only_first);
         let nearest = best.and_then(|(best, _)| self.nearest(partial, best));
+        let mut notes = self.notes();
+        notes.extend(rows.first().and_then(|first| self.too_late(first)));
         SearchAnswer {
             version: VERSION,
             objective: self.request.objective,
@@ -84,9 +86,19 @@ impl Search {
             rows,
             counts,
             nearest,
-            notes: self.notes(),
+            notes,
             left_out: self.left_out.clone(),
         }
+    }
+
+    /// That no plan is done in time, where the first is not: it is the fastest then.
+    fn too_late(&self, first: &Row) -> Option<String> {
+        let wanted = self.request.deadline_days.filter(|_| self.request.objective == Objective::Deadline)?;
+        let days = first.days.filter(|days| *days > wanted)?;
+        Some(format!(
+            "no plan trains all tokens within {wanted} days: the fastest takes {days:.1}, {:.1} times as long",
+            days / wanted
+        ))
     }
 
     /// What an objective or a figure does not mean here.
