@@ -31,6 +31,9 @@ const MAX_FILES: usize = 200;
 /// Bytes of the largest file that is served; a page that was built to be there soon has modules of some 30 MB.
 const MAX_FILE_BYTES: u64 = 256 << 20;
 
+/// What the names of files end in that were compressed when the page was built, beside what they are of.
+const COMPRESSED: &str = ".gz";
+
 /// One file.
 struct Asset {
     bytes: Bytes,
@@ -70,8 +73,14 @@ impl Assets {
     }
 
     fn from_files(files: impl Iterator<Item = (String, Cow<'static, [u8]>)>) -> Self {
+        let (compressed, files): (Vec<_>, Vec<_>) = files.partition(|(name, _)| name.ends_with(COMPRESSED));
         let mut files: BTreeMap<String, Asset> =
-            files.map(|(name, data)| (name.clone(), Asset::new(&name, data))).collect();
+            files.into_iter().map(|(name, data)| (name.clone(), Asset::new(&name, data))).collect();
+        for (name, data) in compressed {
+            if let Some(asset) = name.strip_suffix(COMPRESSED).and_then(|name| files.get_mut(name)) {
+                asset.has_beside(data);
+            }
+        }
         let built = files.contains_key("index.html");
         let index = files
             .entry("index.html".to_owned())
@@ -139,10 +148,7 @@ fn files_of(folder: &Path) -> Vec<(String, Cow<'static, [u8]>)> {
 
 impl Asset {
     fn new(name: &str, data: Cow<'static, [u8]>) -> Self {
-        let bytes = match data {
-            Cow::Borrowed(data) => Bytes::from_static(data),
-            Cow::Owned(data) => Bytes::from(data),
-        };
+        let bytes = bytes_of(data);
         let etag = format!("\"{}\"", hex::encode(&Sha256::digest(&bytes)[..16]));
         Asset {
             content_type: content_type(name),
@@ -150,6 +156,16 @@ impl Asset {
             etag,
             bytes,
             compressed: OnceLock::new(),
+        }
+    }
+
+    /// Takes what was compressed when the page was built, if it is of these bytes: by the length and sum that gzip ends with.
+    fn has_beside(&mut self, small: Cow<'static, [u8]>) {
+        let mut sum = flate2::Crc::new();
+        sum.update(&self.bytes);
+        let end = [sum.sum().to_le_bytes(), sum.amount().to_le_bytes()].concat();
+        if small.starts_with(&[0x1f, 0x8b]) && small.ends_with(&end) && small.len() < self.bytes.len() {
+            self.compressed = OnceLock::from(Some(bytes_of(small)));
         }
     }
 
@@ -163,6 +179,13 @@ impl Asset {
                 (compressed.len() < self.bytes.len()).then(|| Bytes::from(compressed))
             })
             .clone()
+    }
+}
+
+fn bytes_of(data: Cow<'static, [u8]>) -> Bytes {
+    match data {
+        Cow::Borrowed(data) => Bytes::from_static(data),
+        Cow::Owned(data) => Bytes::from(data),
     }
 }
 
@@ -275,6 +298,30 @@ mod tests {
         assert_eq!(status("/parts/deep/a.js"), StatusCode::OK);
         assert_eq!(status("/link"), StatusCode::NOT_FOUND);
         assert!(Assets::load(Some(&folder.path().join("absent"))).is_empty());
+    }
+
+    #[test]
+    fn what_was_compressed_before_is_sent_if_it_is_of_the_file() {
+        let text = "word ".repeat(100);
+        let pack = |text: &str, level: u32| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level));
+            encoder.write_all(text.as_bytes()).expect("written");
+            encoder.finish().expect("compressed")
+        };
+        let sent = |beside: Vec<u8>| {
+            let files = [("a.js".to_owned(), text.clone().into_bytes()), ("a.js.gz".to_owned(), beside)];
+            let assets = Assets::from_files(files.into_iter().map(|(name, data)| (name, Cow::Owned(data))));
+            let status = |path: &str| assets.serve(path, &HeaderMap::new()).status();
+            assert_eq!([status("/a.js"), status("/a.js.gz")], [StatusCode::OK, StatusCode::NOT_FOUND]);
+            assets.files["a.js"].compressed().expect("smaller").to_vec()
+        };
+        let (quick, small) = (pack(&text, 6), pack(&text, 1));
+        assert_ne!(quick, small);
+        assert_eq!(sent(small.clone()), small);
+        let of_another = pack(&text.replacen("word", "sword", 1), 6);
+        for other in [of_another, small[..small.len() - 1].to_vec(), small[1..].to_vec(), Vec::new()] {
+            assert_eq!(sent(other), quick);
+        }
     }
 
     #[test]

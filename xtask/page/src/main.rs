@@ -4,6 +4,7 @@
 //! module, a style sheet, and links to both in `index.html`. wasm-bindgen's own library makes the JavaScript; its version
 //! is that of the lock file, so it fits the modules.
 
+mod compress;
 mod index;
 mod order;
 mod size;
@@ -102,7 +103,8 @@ fn fill(root: &Path, modules: &Path, output: &Path, profile: Option<&str>, index
         });
     }
     std::fs::write(output.join("index.html"), index.with(&links))?;
-    Ok(())
+    // Only the page that is given to others: the hub compresses one that is to be there soon as it is asked for.
+    if profile.is_none() { compress::all(output) } else { Ok(()) }
 }
 
 /// The path of a compiled module.
@@ -197,7 +199,16 @@ mod tests {
             ];
             let mut expected = expected.to_vec();
             expected.sort();
-            assert_eq!(names(&output), expected);
+            let (compressed, plain): (Vec<_>, Vec<_>) =
+                names(&output).into_iter().partition(|name| name.ends_with(compress::SUFFIX));
+            assert_eq!(plain, expected);
+            // The page that is given to others alone is compressed before.
+            assert_eq!(
+                compressed.contains(&format!("page-{page}.js.gz")),
+                profile.is_none(),
+                "{compressed:?}"
+            );
+            assert_eq!(compressed.is_empty(), profile.is_some());
             let index = std::fs::read_to_string(output.join("index.html")).unwrap();
             assert!(!index.contains("data-trunk"), "{index}");
             assert!(index.contains(&format!("import init from '/page-{page}.js';")), "{index}");

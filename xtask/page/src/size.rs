@@ -8,6 +8,8 @@ use anyhow::{Context, Result, bail};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use crate::compress::SUFFIX;
+
 /// The file of what may be sent, in the checkout.
 pub const LIMITS: &str = "web/size.toml";
 
@@ -26,11 +28,13 @@ pub fn check(root: &Path, page: &Path, profile: &str) -> Result<()> {
     let mut names: Vec<String> = std::fs::read_dir(page)?
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
         .collect::<std::io::Result<_>>()?;
+    names.retain(|name| !name.ends_with(SUFFIX));
     names.sort();
     let mut table = String::new();
     for name in &names {
         let bytes = std::fs::read(page.join(name))?;
-        let small = compressed(&bytes)?;
+        let beside = page.join(format!("{name}{SUFFIX}"));
+        let small = if beside.exists() { std::fs::metadata(beside)?.len() } else { compressed(&bytes)? };
         let own = own_module(name);
         if own.is_none() {
             sent.first_answer += small;
