@@ -16,12 +16,27 @@ pub struct Gap {
     /// What is to be said, in a sentence.
     pub what: &'static str,
     /// Where this was read.
-    pub source: &'static str,
+    pub source: Source,
+}
+
+/// Where it was read what becomes of a field without an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// In this file of the framework, or of what it is built on.
+    Read(&'static str),
+    /// Nowhere: the field says something to Shardplan alone, or to the script and the worker that it makes, and no framework
+    /// could have an option for it.
+    Own,
 }
 
 /// A field without an option.
 pub(super) const fn gap(field: &'static str, holds: Holds, what: &'static str, source: &'static str) -> Gap {
-    Gap { field, holds, what, source }
+    Gap { field, holds, what, source: Source::Read(source) }
+}
+
+/// A field that is none of a framework's.
+pub(super) const fn own(field: &'static str, what: &'static str) -> Gap {
+    Gap { field, holds: Holds::Nothing, what, source: Source::Own }
 }
 
 /// What holds where there is no option.
@@ -87,101 +102,138 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// Fields that no framework has an option for.
+/// Fields that are no framework's.
 pub(super) const UNDER_ALL: &[Gap] = &[
-    gap("cluster", Holds::Nothing, NO_PART_OF_A_JOB, ""),
-    gap("name", Holds::Nothing, NO_PART_OF_A_JOB, ""),
-    gap("version", Holds::Nothing, NO_PART_OF_A_JOB, ""),
-    gap("training.train_tokens", Holds::Nothing, NO_PART_OF_A_JOB, ""),
+    own("cluster", NO_PART_OF_A_JOB),
+    own("name", NO_PART_OF_A_JOB),
+    own("version", NO_PART_OF_A_JOB),
+    own("training.train_tokens", NO_PART_OF_A_JOB),
+    own("run.checkpoint", "the script says how often it is saved, and where"),
+    own("software", "the environment of the job"),
+    own("training.moe.load_imbalance", OF_THE_ROUTER),
+    own("training.moe.load_may_grow", OF_THE_ROUTER),
+];
+
+/// Weights to begin with, which a framework takes as it keeps its own.
+pub(super) const fn weights(source: &'static str) -> Gap {
     gap(
         "run.weights",
         Holds::Where(|plan| plan.run.weights.is_some()),
         "a framework begins with a checkpoint of its own kind; name it as `pretrained` of the site",
-        "",
-    ),
-    gap("run.checkpoint", Holds::Nothing, "the script says how often it is saved, and where", ""),
+        source,
+    )
+}
+
+/// Evaluation, which a framework has options of its own for.
+pub(super) const fn evaluation(source: &'static str) -> Gap {
     gap(
         "run.evaluation",
         Holds::Where(|plan| plan.run.evaluation.is_some()),
         "when a framework evaluates, and on what, its own options say",
-        "",
-    ),
-];
-
-/// Fields whose values stand in a framework's own files.
-pub(super) const IN_FILES: &[Gap] = &[
-    constant("training.optimizer.beta1", |plan| !plan.training.optimizer.has_usual("beta1")),
-    constant("training.optimizer.beta2", |plan| !plan.training.optimizer.has_usual("beta2")),
-    constant("training.optimizer.eps", |plan| !plan.training.optimizer.has_usual("eps")),
-    constant("training.optimizer.momentum", |plan| !plan.training.optimizer.has_usual("momentum")),
-    SCALE_IN_FILES,
-    DOCUMENTS_IN_FILES,
-];
+        source,
+    )
+}
 
 /// Documents within a sequence where a framework's own files say what becomes of them.
-pub(super) const DOCUMENTS_IN_FILES: Gap = gap(
-    "run.documents",
-    Holds::Where(|plan| plan.run.documents.matter()),
-    "whether documents of a sequence are kept apart stands with the framework's data set",
-    "",
-);
+pub(super) const fn documents(source: &'static str) -> Gap {
+    gap(
+        "run.documents",
+        Holds::Where(|plan| plan.run.documents.matter()),
+        "whether documents of a sequence are kept apart stands with the framework's data set",
+        source,
+    )
+}
 
-/// The scale of losses where a framework's own files say it.
-pub(super) const SCALE_IN_FILES: Gap = gap(
-    "training.loss_scale",
-    Holds::Where(|plan| plan.training.loss_scale.is_some_and(|scale| scale != LossScale::USUAL)),
-    "what losses are multiplied by in fp16 stands in the framework's own files",
-    "",
-);
+/// The scale of losses in fp16, of which a framework says this.
+pub(super) const fn loss_scale(what: &'static str, source: &'static str) -> Gap {
+    let differs = |plan: &Plan| plan.training.loss_scale.is_some_and(|scale| scale != LossScale::USUAL);
+    gap("training.loss_scale", Holds::Where(differs), what, source)
+}
 
-const fn constant(field: &'static str, differs: fn(&Plan) -> bool) -> Gap {
-    gap(field, Holds::Where(differs), "constants of the optimizer stand in the framework's own files", "")
+/// The optimizer's constants where a framework's own files say them.
+pub(super) const fn constants(source: &'static str) -> [Gap; 4] {
+    [
+        constant("training.optimizer.beta1", |plan| !plan.training.optimizer.has_usual("beta1"), source),
+        constant("training.optimizer.beta2", |plan| !plan.training.optimizer.has_usual("beta2"), source),
+        constant("training.optimizer.eps", |plan| !plan.training.optimizer.has_usual("eps"), source),
+        constant(
+            "training.optimizer.momentum",
+            |plan| !plan.training.optimizer.has_usual("momentum"),
+            source,
+        ),
+    ]
+}
+
+const fn constant(field: &'static str, differs: fn(&Plan) -> bool, source: &'static str) -> Gap {
+    gap(field, Holds::Where(differs), "constants of the optimizer stand in the framework's own files", source)
+}
+
+/// Files of Megatron-Core in which its fields stand, and how torch's FSDP orders its transfers.
+const MODEL: &str = "megatron/core/transformer/transformer_config.py";
+const PARALLEL: &str = "megatron/core/model_parallel_config.py";
+const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
+const DDP: &str = "megatron/core/distributed/distributed_data_parallel_config.py";
+const ARGUMENTS: &str = "megatron/training/arguments.py";
+const ORDER: &str = "megatron/core/parallel_state.py";
+const PREFETCH: &str = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py";
+const AUTOMODEL: &str = "nemo_automodel/components/distributed/config.py";
+
+const fn of_core(field: &'static str, source: &'static str) -> Gap {
+    gap(field, Holds::Nothing, "Megatron-Core's", source)
+}
+
+const fn of_stages(field: &'static str) -> Gap {
+    gap(field, Holds::Nothing, "Megatron-Core's; in the layers of stages", MODEL)
 }
 
 /// Fields of other frameworks where parameters are sharded by FSDP.
 pub(super) const UNDER_FSDP: &[Gap] = &[
-    gap("software", Holds::Nothing, "the environment of the job", ""),
-    gap("layout.order", Holds::Nothing, "Megatron-Core's; refused under FSDP where it is another", ""),
-    gap("layout.vocab_divisible_by", Holds::Nothing, "Megatron-Core's; nothing is padded", ""),
-    gap("layout.account_for_embedding", Holds::Nothing, "in the layers of stages", ""),
-    gap("layout.account_for_loss", Holds::Nothing, "in the layers of stages", ""),
-    gap("layout.first_stage_layers", Holds::Nothing, "in the layers of stages", ""),
-    gap("layout.last_stage_layers", Holds::Nothing, "in the layers of stages", ""),
-    gap("layout.microbatch_group_size", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.recompute.distribute_saved_activations", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.bf16_first_layers", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.bf16_last_layers", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.fp8_attention", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.fp8_output", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.distributed", Holds::Nothing, "FSDP shards it", ""),
-    gap("training.optimizer.instances", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.precision_aware", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.core_master", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.master_dtype", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.exp_avg_dtype", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.exp_avg_sq_dtype", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.optimizer.offload_fraction", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.offload", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.implementation", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.fused_gradient_accumulation", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.fused_softmax", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.deferred_head_gradients", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.attention_mask", Holds::Nothing, "Megatron-Core's", ""),
-    gap("training.overlap", Holds::Nothing, "FSDP overlaps by itself", ""),
+    gap("layout.order", Holds::Nothing, "Megatron-Core's; refused under FSDP where it is another", ORDER),
+    gap("layout.vocab_divisible_by", Holds::Nothing, "Megatron-Core's; nothing is padded", ARGUMENTS),
+    of_stages("layout.account_for_embedding"),
+    of_stages("layout.account_for_loss"),
+    of_stages("layout.first_stage_layers"),
+    of_stages("layout.last_stage_layers"),
+    of_core("layout.microbatch_group_size", PARALLEL),
+    of_core("training.recompute.distribute_saved_activations", MODEL),
+    of_core("training.bf16_first_layers", MODEL),
+    of_core("training.bf16_last_layers", MODEL),
+    of_core("training.fp8_attention", MODEL),
+    of_core("training.fp8_output", MODEL),
+    gap("training.optimizer.distributed", Holds::Nothing, "Megatron-Core's; FSDP shards it", OPTIMIZER),
+    of_core("training.optimizer.instances", DDP),
+    of_core("training.optimizer.precision_aware", OPTIMIZER),
+    of_core("training.optimizer.core_master", OPTIMIZER),
+    of_core("training.optimizer.master_dtype", OPTIMIZER),
+    of_core("training.optimizer.exp_avg_dtype", OPTIMIZER),
+    of_core("training.optimizer.exp_avg_sq_dtype", OPTIMIZER),
+    of_core("training.optimizer.offload_fraction", OPTIMIZER),
+    of_core("training.offload", MODEL),
+    of_core("training.implementation", MODEL),
+    of_core("training.fused_gradient_accumulation", PARALLEL),
+    of_core("training.fused_softmax", MODEL),
+    of_core("training.deferred_head_gradients", PARALLEL),
+    of_core("training.attention_mask", ARGUMENTS),
+    gap("training.overlap", Holds::Nothing, "FSDP overlaps by itself", PREFETCH),
 ];
+
+const fn of_megatron_fsdp(field: &'static str, source: &'static str) -> Gap {
+    gap(field, Holds::Nothing, "Megatron-FSDP's", source)
+}
 
 /// Fields that Megatron-FSDP has beside FSDP2.
 pub(super) const UNDER_FSDP2: &[Gap] = &[
-    gap("training.grad_dtype", Holds::Nothing, "the default of layout.fsdp.reduce_dtype", ""),
-    gap("layout.fsdp.strategy", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.outer_strategy", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.double_buffer", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.nccl_ub", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.preserve_fp32_weights", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.keep_fp8_transpose", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.init_meta", Holds::Nothing, "Megatron-FSDP's", ""),
-    gap("layout.fsdp.communication_unit", Holds::Nothing, "Megatron-FSDP's", ""),
+    own("training.grad_dtype", "the default of layout.fsdp.reduce_dtype"),
+    of_megatron_fsdp("layout.fsdp.strategy", DDP),
+    of_megatron_fsdp("layout.fsdp.outer_strategy", DDP),
+    of_megatron_fsdp("layout.fsdp.double_buffer", DDP),
+    of_megatron_fsdp("layout.fsdp.nccl_ub", DDP),
+    of_megatron_fsdp("layout.fsdp.preserve_fp32_weights", AUTOMODEL),
+    of_megatron_fsdp("layout.fsdp.keep_fp8_transpose", DDP),
+    of_megatron_fsdp("layout.fsdp.init_meta", MODEL),
+    of_megatron_fsdp("layout.fsdp.communication_unit", DDP),
 ];
 
 /// What is to be said of fields that describe something else than a job.
 const NO_PART_OF_A_JOB: &str = "no part of a job";
+const OF_THE_ROUTER: &str = "what the router does, not what it is told";

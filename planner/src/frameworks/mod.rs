@@ -16,7 +16,7 @@ pub mod torchtitan;
 pub mod worker;
 
 pub use effect::{Effect, Family};
-pub use gap::{Gap, Holds};
+pub use gap::{Gap, Holds, Source};
 pub use kind::Kind;
 pub use reference::{megatron_options, reference};
 pub use row::Row;

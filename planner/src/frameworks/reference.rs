@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use std::collections::BTreeMap;
 
-use super::{Effect, Holds, Kind, Table, automodel, bridge, megatron_lm, torchtitan};
+use super::{Effect, Holds, Kind, Source, Table, automodel, bridge, megatron_lm, torchtitan};
 use crate::plan::Framework;
 use crate::runtime::Runtime;
 
@@ -67,7 +67,11 @@ fn of(out: &mut String, title: &str, table: &Table) {
             Holds::Nothing => "never".to_owned(),
             Holds::Idle(_) => "never, where this is so".to_owned(),
         };
-        let _ = writeln!(out, "| {} | {said} | {} | {} |", gap.field, gap.what, gap.source);
+        let source = match gap.source {
+            Source::Read(file) => file,
+            Source::Own => "Shardplan's own",
+        };
+        let _ = writeln!(out, "| {} | {said} | {} | {source} |", gap.field, gap.what);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Table, at, automodel, bridge, megatron_lm, torchtitan};
+use super::{Holds, Source, Table, at, automodel, bridge, megatron_lm, torchtitan};
 use crate::plan::{Framework, Plan, parse_plan};
 use crate::runtime::Runtime;
 
@@ -83,4 +83,49 @@ fn what_is_set_and_has_no_option_is_said() {
     assert_eq!(said(json!({"attention_backend": "auto"}), json!({})), Vec::<&str>::new());
     let file = json!({"a": {"b": [1]}});
     assert_eq!((at(&file, "a.b"), at(&file, "a.c.d")), (&json!([1]), &Value::Null));
+}
+
+/// Every table, with what it is of.
+fn tables() -> Vec<(String, Table)> {
+    let mut tables =
+        vec![("Megatron-LM".to_owned(), megatron_lm::table()), ("Bridge".to_owned(), bridge::table())];
+    for runtime in [Runtime::Fsdp2, Runtime::MegatronFsdp] {
+        tables.push((format!("Automodel, {}", runtime.name()), automodel::table(runtime)));
+    }
+    for version in [Framework::Torchtitan03, Framework::Torchtitan02, Framework::TorchtitanMain] {
+        tables.push((version.name().to_owned(), torchtitan::table(version)));
+    }
+    tables
+}
+
+#[test]
+fn every_row_and_every_gap_has_its_source() {
+    // Short enough to be sent to a browser.
+    const MOST: usize = 70;
+    let mut without = Vec::new();
+    for (name, table) in tables() {
+        let rows = table.rows().filter(|row| row.source.trim().is_empty());
+        let rows = rows.map(|row| format!("{} {}", row.option, row.field));
+        let gaps = table.gaps().filter(|gap| match gap.source {
+            Source::Read(file) => !file.contains('/') || file.len() > MOST,
+            // What no framework could have is never missed.
+            Source::Own => !matches!(gap.holds, Holds::Nothing),
+        });
+        let gaps = gaps.map(|gap| gap.field.to_owned());
+        without.extend(rows.chain(gaps).map(|field| format!("{name}: {field}")));
+    }
+    assert_eq!(without, Vec::<String>::new());
+}
+
+#[test]
+fn no_field_is_a_gap_twice() {
+    let mut twice = Vec::new();
+    for (name, table) in tables() {
+        let mut fields: Vec<&str> = table.gaps().map(|gap| gap.field).collect();
+        fields.sort_unstable();
+        twice.extend(
+            fields.windows(2).filter(|two| two[0] == two[1]).map(|two| format!("{name}: {}", two[0])),
+        );
+    }
+    assert_eq!(twice, Vec::<String>::new());
 }

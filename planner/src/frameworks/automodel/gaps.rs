@@ -2,11 +2,16 @@
 
 use super::rows::is_own_split;
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, gap};
+use crate::frameworks::gap::{Gap, constants, documents, evaluation, gap, loss_scale, weights};
+use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
 const MODEL: &str = "nemo_automodel/_transformers/auto_model.py";
 const CONFIG: &str = "components/distributed/config.py";
+const GRAPHS: &str = "components/models/common/utils.py";
+
+/// The optimizer's constants.
+pub const CONSTANTS: &[Gap] = &constants("components/optim/optimizer.py");
 
 /// Under both strategies.
 pub const COMMON: &[Gap] = &[
@@ -92,8 +97,6 @@ pub const COMMON: &[Gap] = &[
         "gradients are always clipped, by 1.0 unless the recipe file says otherwise",
         "recipes/llm/train_ft.py",
     ),
-    gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
-    gap("training.moe.load_may_grow", Nothing, "what the router does, not what it is told", ""),
     gap(
         "training.moe.force_balance",
         Files,
@@ -102,8 +105,17 @@ pub const COMMON: &[Gap] = &[
     ),
     gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", CONFIG),
     gap("training.fp8_param_gather", Files, "low precision stands in the recipe file's fp8 section", RECIPE),
-    gap("training.cuda_graphs", Nothing, "Megatron-Core's", ""),
-    gap("training.cuda_graph_modules", Nothing, "Megatron-Core's", ""),
+    gap(
+        "training.cuda_graphs",
+        Where(|plan| plan.training.cuda_graphs != CudaGraphs::None),
+        "what is captured stands in the recipe file's model.backend.cuda_graph",
+        GRAPHS,
+    ),
+    gap("training.cuda_graph_modules", Nothing, "said of the graphs", GRAPHS),
+    loss_scale("in fp16 losses are multiplied by nothing", "recipes/llm/train_ft.py"),
+    documents("components/datasets/llm/megatron_dataset.py"),
+    weights(MODEL),
+    evaluation("components/training/step_scheduler.py"),
 ];
 
 /// Under FSDP2.
@@ -126,6 +138,12 @@ pub const FSDP2: &[Gap] = &[
 ];
 
 const REFUSED: &str = "components/distributed/mesh_utils.py";
+const WRAPPED: &str = "components/distributed/megatron_fsdp.py";
+
+/// What its Megatron-FSDP has no setting for.
+const fn of_fsdp2(field: &'static str) -> Gap {
+    gap(field, Nothing, "FSDP2's", CONFIG)
+}
 
 /// Under Megatron-FSDP.
 pub const MEGATRON_FSDP: &[Gap] = &[
@@ -137,26 +155,26 @@ pub const MEGATRON_FSDP: &[Gap] = &[
         "training.recompute.granularity",
         Only("none"),
         "its Megatron-FSDP makes no checkpoints yet",
-        "components/distributed/megatron_fsdp.py",
+        WRAPPED,
     ),
     gap("training.dtype", Only("bf16"), "types stand in the recipe file's model", CONFIG),
     gap("layout.fsdp.outer_strategy", Only("no_shard"), "its Megatron-FSDP shards over one group", CONFIG),
     gap("layout.fsdp.communication_unit", Files, "the size of a gather is Megatron-FSDP's own", CONFIG),
-    gap("training.recompute.method", Nothing, "there are no checkpoints", ""),
-    gap("training.recompute.num_layers", Nothing, "there are no checkpoints", ""),
-    gap("layout.schedule", Nothing, "there is no pipeline", ""),
-    gap("layout.vpp", Nothing, "there is no pipeline", ""),
-    gap("layout.pipeline_layout", Nothing, "there is no pipeline", ""),
-    gap("layout.fsdp.sharded_dtype", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.reduce_dtype", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.output_dtype", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.offload", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.reshard_after_forward", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.checkpoint_scope", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.checkpoint_selects", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.compile", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.gradient_sync", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.outer_units", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.loss_dtype", Nothing, "FSDP2's", ""),
-    gap("layout.fsdp.keeps_logits", Nothing, "FSDP2's", ""),
+    gap("training.recompute.method", Nothing, "there are no checkpoints", WRAPPED),
+    gap("training.recompute.num_layers", Nothing, "there are no checkpoints", WRAPPED),
+    gap("layout.schedule", Nothing, "there is no pipeline", REFUSED),
+    gap("layout.vpp", Nothing, "there is no pipeline", REFUSED),
+    gap("layout.pipeline_layout", Nothing, "there is no pipeline", REFUSED),
+    of_fsdp2("layout.fsdp.sharded_dtype"),
+    of_fsdp2("layout.fsdp.reduce_dtype"),
+    of_fsdp2("layout.fsdp.output_dtype"),
+    of_fsdp2("layout.fsdp.offload"),
+    of_fsdp2("layout.fsdp.reshard_after_forward"),
+    of_fsdp2("layout.fsdp.checkpoint_scope"),
+    of_fsdp2("layout.fsdp.checkpoint_selects"),
+    of_fsdp2("layout.fsdp.compile"),
+    of_fsdp2("layout.fsdp.gradient_sync"),
+    of_fsdp2("layout.fsdp.outer_units"),
+    of_fsdp2("layout.fsdp.loss_dtype"),
+    of_fsdp2("layout.fsdp.keeps_logits"),
 ];

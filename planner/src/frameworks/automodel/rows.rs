@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::frameworks::Kind::{Follows, Number, Own, Read, Real, Switch, Words};
-use crate::frameworks::gap::{IN_FILES, UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
+use crate::frameworks::gap::{UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
 use crate::frameworks::row::STYLES;
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{automodel, stage_layers};
@@ -34,11 +34,11 @@ pub fn table(runtime: Runtime) -> Table {
     match runtime.facts().flat_units {
         true => Table {
             rows: &[SIZES, MEGATRON_FSDP, BATCH, RUN],
-            gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
+            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
         },
         false => Table {
             rows: &[SIZES, FSDP2, PIPELINE, BATCH, RUN],
-            gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::FSDP2, UNDER_FSDP, UNDER_FSDP2],
+            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::FSDP2, UNDER_FSDP, UNDER_FSDP2],
         },
     }
 }

@@ -1,24 +1,24 @@
 //! What of a plan Megatron Bridge has no override for.
 
 use crate::frameworks::Holds::{Files, Nothing, Only, Where};
-use crate::frameworks::gap::{DOCUMENTS_IN_FILES, Gap, SCALE_IN_FILES, gap};
+use crate::frameworks::gap::{Gap, documents, evaluation, gap, loss_scale, own, weights};
 use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
+const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
 const PRECISION: &str = "src/megatron/bridge/training/mixed_precision.py";
+const CONFIG: &str = "src/megatron/bridge/training/config.py";
 const MODEL: &str = "megatron/core/transformer/transformer_config.py";
+const DDP: &str = "megatron/core/distributed/distributed_data_parallel_config.py";
 
 /// Of every plan.
 pub const GAPS: &[Gap] = &[
-    SCALE_IN_FILES,
-    DOCUMENTS_IN_FILES,
+    loss_scale("the recipe of mixed precision says what losses are multiplied by", PRECISION),
+    documents(CONFIG),
+    weights(CONFIG),
+    evaluation(CONFIG),
     gap("model", Nothing, "the recipe names the model; one that is known to be another is said", RECIPE),
-    gap(
-        "training.attention_mask",
-        Files,
-        "the recipe's data set decides whether masks are made",
-        "src/megatron/bridge/training/config.py",
-    ),
+    gap("training.attention_mask", Files, "the recipe's data set decides whether masks are made", CONFIG),
     gap("run.data", Nothing, "the recipe's data set is trained on", RECIPE),
     gap(
         "runtime",
@@ -26,9 +26,9 @@ pub const GAPS: &[Gap] = &[
         "recipes choose Megatron-FSDP themselves (ddp.use_megatron_fsdp and the checkpoint's format)",
         RECIPE,
     ),
-    gap("layout.fsdp", Nothing, "said of the runtime", ""),
-    gap("layout.dp_replicate", Nothing, "FSDP's", ""),
-    gap("layout.tp_plan", Nothing, "FSDP's", ""),
+    gap("layout.fsdp", Nothing, "said of the runtime", DDP),
+    gap("layout.dp_replicate", Nothing, "FSDP's", DDP),
+    gap("layout.tp_plan", Nothing, "FSDP2's", "megatron/core/tensor_parallel/layers.py"),
     gap(
         "layout.schedule",
         Where(|plan| !plan.layout.schedule.kind().in_megatron),
@@ -39,12 +39,9 @@ pub const GAPS: &[Gap] = &[
         "layout.order",
         Only("tp-cp-ep-dp-pp"),
         "recipes have no distributed settings of their own, in which the order of ranks would stand",
-        "src/megatron/bridge/training/config.py",
+        CONFIG,
     ),
-    gap("cluster.failed", Nothing, "the script leaves the nodes out", ""),
-    gap("software", Nothing, "the environment of the job", ""),
-    gap("training.moe.load_imbalance", Nothing, "what the router does, not what it is told", ""),
-    gap("training.moe.load_may_grow", Nothing, "what the router does, not what it is told", ""),
+    own("cluster.failed", "the script leaves the nodes out"),
     gap(
         "training.grad_dtype",
         Only("fp32"),
@@ -75,7 +72,7 @@ pub const GAPS: &[Gap] = &[
         "the recipe of mixed precision decides which layers stay in bf16",
         PRECISION,
     ),
-    gap("training.optimizer.core_master", Nothing, "follows from the precision", ""),
+    gap("training.optimizer.core_master", Nothing, "follows from the precision", OPTIMIZER),
     gap(
         "training.attention_backend",
         Files,

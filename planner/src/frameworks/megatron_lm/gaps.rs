@@ -1,7 +1,7 @@
 //! What of a plan Megatron-LM has no flag for.
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
-use crate::frameworks::gap::{Gap, gap};
+use crate::frameworks::gap::{Gap, evaluation, gap, weights};
 use crate::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
@@ -12,10 +12,18 @@ const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
 const ATTENTION: &str = "megatron/core/transformer/attention.py";
 const SCHEDULES: &str = "megatron/core/pipeline_parallel/schedules.py";
 const GROUPS: &str = "megatron/core/parallel_state.py";
-const FSDP2: &str = "FSDP2's";
+const ARGUMENTS: &str = "megatron/training/arguments.py";
+const CONFIG: &str = "megatron/core/transformer/transformer_config.py";
+const DDP: &str = "megatron/core/distributed/distributed_data_parallel_config.py";
+const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
+const TRAINING: &str = "megatron/training/config/training_config.py";
 
-const fn never(field: &'static str, what: &'static str) -> Gap {
-    gap(field, Nothing, what, "")
+const fn never(field: &'static str, what: &'static str, source: &'static str) -> Gap {
+    gap(field, Nothing, what, source)
+}
+
+const fn of_fsdp2(field: &'static str) -> Gap {
+    never(field, "FSDP2's", DDP)
 }
 
 /// A part of a model that is said where it is there.
@@ -86,7 +94,7 @@ pub const GAPS: &[Gap] = &[
         "model.attention.indexer",
         Where(|plan| matches!(plan.model.attention, Attention::Mla { indexer: Some(_), .. })),
         "sparse attention is a variant of its own (--experimental-attention-variant dsa), which is not written",
-        "megatron/core/transformer/transformer_config.py",
+        CONFIG,
     ),
     part(
         "model.attention.qk_norm",
@@ -202,7 +210,7 @@ pub const GAPS: &[Gap] = &[
         |plan| has_scores(&plan.model),
         "of what becomes of scores, windows of one size and layers without rotation have flags here; chunks, caps and scales are left out",
     ),
-    never("model", "its sizes are options; parts are said by their names"),
+    never("model", "its sizes are options; parts are said by their names", ARGUMENTS),
     gap(
         "layout.schedule",
         Where(|plan| !plan.layout.schedule.kind().in_megatron),
@@ -224,46 +232,47 @@ pub const GAPS: &[Gap] = &[
         "the optimizer works on copies of the parameters in a type of its own (--megatron-fsdp-main-params-dtype)",
         "megatron/core/distributed/fsdp",
     ),
-    never("cluster.failed", "options of an entry point of its own, or the script leaves the nodes out"),
+    never(
+        "cluster.failed",
+        "options of an entry point of its own, or the script leaves the nodes out",
+        "pull request 4585: examples/nonuniform/pretrain_gpt_nonuniform.py",
+    ),
     // The script says it, which knows the site's data.
-    never("run.data", "a site's tokenized data, or data that Megatron-LM makes up"),
+    never("run.data", "a site's tokenized data, or data that Megatron-LM makes up", ARGUMENTS),
     gap(
         "run.documents.eod_token",
         Where(|plan| plan.run.documents.eod_token.is_some()),
         "the tokenizer says which token ends a document",
         "megatron/core/datasets/gpt_dataset.py",
     ),
-    never("software", "the environment of the job"),
-    never("training.moe.force_balance", "the model's router, which an option of its own forces"),
-    never("training.moe.load_may_grow", "what the router does, not what it is told"),
-    never("training.moe.load_imbalance", "what the router does, not what it is told"),
-    never("training.optimizer.core_master", "follows from the precision"),
-    never("layout.tp_plan", FSDP2),
-    never("layout.fsdp.sharded_dtype", FSDP2),
-    never("layout.fsdp.reduce_dtype", FSDP2),
-    never("layout.fsdp.output_dtype", FSDP2),
-    never("layout.fsdp.offload", FSDP2),
-    never("layout.fsdp.reshard_after_forward", FSDP2),
-    never("layout.fsdp.checkpoint_scope", FSDP2),
-    never("layout.fsdp.checkpoint_selects", FSDP2),
-    never("layout.fsdp.compile", FSDP2),
-    never("layout.fsdp.gradient_sync", FSDP2),
-    never("layout.fsdp.outer_units", FSDP2),
-    never("layout.fsdp.loss_dtype", FSDP2),
-    never("layout.fsdp.keeps_logits", FSDP2),
-    gap("layout.fsdp", Idle(|plan| !is_fsdp(plan)), "without Megatron-FSDP nothing is sharded by it", ""),
+    never("training.moe.force_balance", "the model's router, which an option of its own forces", CONFIG),
+    never("training.optimizer.core_master", "follows from the precision", OPTIMIZER),
+    never("layout.tp_plan", "FSDP2's", "megatron/core/tensor_parallel/layers.py"),
+    of_fsdp2("layout.fsdp.sharded_dtype"),
+    of_fsdp2("layout.fsdp.reduce_dtype"),
+    of_fsdp2("layout.fsdp.output_dtype"),
+    of_fsdp2("layout.fsdp.offload"),
+    of_fsdp2("layout.fsdp.reshard_after_forward"),
+    of_fsdp2("layout.fsdp.checkpoint_scope"),
+    of_fsdp2("layout.fsdp.checkpoint_selects"),
+    of_fsdp2("layout.fsdp.compile"),
+    of_fsdp2("layout.fsdp.gradient_sync"),
+    of_fsdp2("layout.fsdp.outer_units"),
+    of_fsdp2("layout.fsdp.loss_dtype"),
+    of_fsdp2("layout.fsdp.keeps_logits"),
+    gap("layout.fsdp", Idle(|plan| !is_fsdp(plan)), "without Megatron-FSDP nothing is sharded by it", DDP),
     gap(
         "layout.dp_replicate",
         Idle(|plan| !is_fsdp(plan)),
         "without Megatron-FSDP there are no replicas",
-        "",
+        DDP,
     ),
-    gap("training.optimizer.instances", Idle(is_fsdp), "those of Megatron-FSDP are its replicas", ""),
+    gap("training.optimizer.instances", Idle(is_fsdp), "those of Megatron-FSDP are its replicas", DDP),
     gap(
         "layout.microbatch_group_size",
         Idle(|plan| plan.layout.vpp <= 1),
         "without virtual stages there are no groups",
-        "",
+        "megatron/core/model_parallel_config.py",
     ),
     gap(
         "training.recompute.granularity",
@@ -271,13 +280,15 @@ pub const GAPS: &[Gap] = &[
             plan.training.recompute == Granularity::Selective && plan.training.recompute_modules.is_empty()
         }),
         "without modules nothing is recomputed",
-        "",
+        CONFIG,
     ),
-    gap("training.moe", Idle(|plan| plan.model.moe.is_none()), "without experts nobody's", ""),
+    gap("training.moe", Idle(|plan| plan.model.moe.is_none()), "without experts nobody's", CONFIG),
     gap(
         "training.moe.backend",
         Idle(|plan| plan.training.moe.dispatcher != Dispatcher::Flex),
         "of the flexible dispatcher alone",
-        "",
+        CONFIG,
     ),
+    weights(TRAINING),
+    evaluation(TRAINING),
 ];

@@ -1,12 +1,16 @@
 //! What of a plan torchtitan has no option for.
 
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, gap};
+use crate::frameworks::gap::{Gap, constants, documents, evaluation, gap, loss_scale, weights};
 use crate::settings::{CudaGraphs, OptimizerKind};
 
 const CONFIG: &str = "torchtitan/config/configs.py";
 const FSDP: &str = "torchtitan/models/llama3/parallelize.py";
 const MODEL: &str = "torchtitan/models";
+const CHECKPOINTS: &str = "torchtitan/distributed/activation_checkpoint.py";
+
+/// The optimizer's constants: keyword arguments of a group of parameters, or constants of the optimizer.
+pub const CONSTANTS: &[Gap] = &constants("torchtitan/components/optimizer");
 
 /// Of every version.
 pub const COMMON: &[Gap] = &[
@@ -39,10 +43,22 @@ pub const COMMON: &[Gap] = &[
         CONFIG,
     ),
     gap("training.moe", Nothing, "how experts are computed stands with the model", MODEL),
-    gap("training.recompute.num_layers", Nothing, "said of the method", ""),
-    gap("training.recompute.modules", Nothing, "selective checkpoints choose operators, not modules", ""),
-    gap("layout.vpp", Nothing, "in the layers of stages", ""),
-    gap("training.cuda_graph_modules", Nothing, "said of the graphs", ""),
+    gap("training.recompute.num_layers", Nothing, "said of the method", CHECKPOINTS),
+    gap(
+        "training.recompute.modules",
+        Nothing,
+        "selective checkpoints choose operators, not modules",
+        CHECKPOINTS,
+    ),
+    gap("layout.vpp", Nothing, "in the layers of stages", "torchtitan/distributed/pipeline_parallel.py"),
+    gap("training.cuda_graph_modules", Nothing, "said of the graphs", CONFIG),
+    loss_scale(
+        "there is no fp16, and losses are multiplied by nothing",
+        "torchtitan/trainer.py, 0.2: train.py",
+    ),
+    documents("torchtitan/components/data, before: hf_datasets"),
+    weights("torchtitan/components/checkpointer, 0.2: checkpoint.py"),
+    evaluation("torchtitan/components/validate.py"),
 ];
 
 /// Of configurations in TOML.

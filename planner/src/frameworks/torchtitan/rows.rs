@@ -1,7 +1,7 @@
 //! Options of torchtitan: keys of its configuration, in the names of each version.
 
 use crate::frameworks::Kind::{Follows, Number, Own, Real, Switch, Words};
-use crate::frameworks::gap::{IN_FILES, UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
+use crate::frameworks::gap::{UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{stage_layers, torchtitan};
 use crate::plan::{Framework, Plan};
@@ -28,15 +28,15 @@ pub fn table(version: Framework) -> Table {
     match version {
         Framework::Torchtitan02 => Table {
             rows: &[LAYOUT, LAYOUT_02, STAGES, SEQUENCES, PRECISION, RUN, RUN_02, CHECKPOINTS_02],
-            gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::OF_02, UNDER_FSDP, UNDER_FSDP2],
+            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::OF_02, UNDER_FSDP, UNDER_FSDP2],
         },
         Framework::TorchtitanMain => Table {
             rows: &[LAYOUT, LAYOUT_03, STAGES, TOKENS, PRECISION, GRAPHS, RUN, CHECKPOINTS_03],
-            gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::OF_03, UNDER_FSDP, UNDER_FSDP2],
+            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::OF_03, UNDER_FSDP, UNDER_FSDP2],
         },
         _ => Table {
             rows: &[LAYOUT, LAYOUT_03, STAGES, SEQUENCES, PRECISION, GRAPHS, RUN, CHECKPOINTS_03],
-            gaps: &[UNDER_ALL, IN_FILES, gaps::COMMON, gaps::OF_03, UNDER_FSDP, UNDER_FSDP2],
+            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::OF_03, UNDER_FSDP, UNDER_FSDP2],
         },
     }
 }
