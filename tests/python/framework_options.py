@@ -140,6 +140,7 @@ def bridge(root, megatron):
         "rng": [above("RNGConfig")],
         "dataset": [
             (config, "GPTDatasetConfig"),
+            (core / "datasets/gpt_dataset.py", "GPTDatasetConfig"),
             (core / "datasets/blended_megatron_dataset_config.py", "BlendedMegatronDatasetConfig"),
         ],
     }

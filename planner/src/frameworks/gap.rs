@@ -156,12 +156,13 @@ pub(super) const fn constants(source: &'static str) -> [Gap; 4] {
         constant("training.optimizer.beta1", |plan| !plan.training.optimizer.has_usual("beta1"), source),
         constant("training.optimizer.beta2", |plan| !plan.training.optimizer.has_usual("beta2"), source),
         constant("training.optimizer.eps", |plan| !plan.training.optimizer.has_usual("eps"), source),
-        constant(
-            "training.optimizer.momentum",
-            |plan| !plan.training.optimizer.has_usual("momentum"),
-            source,
-        ),
+        momentum(source),
     ]
+}
+
+/// The momentum, where Adam's constants are options and SGD's is none.
+pub(super) const fn momentum(source: &'static str) -> Gap {
+    constant("training.optimizer.momentum", |plan| !plan.training.optimizer.has_usual("momentum"), source)
 }
 
 const fn constant(field: &'static str, differs: fn(&Plan) -> bool, source: &'static str) -> Gap {

@@ -82,3 +82,8 @@ pub(crate) const STYLES: Kind = Kind::Partly(&Kind::Words {
 pub(super) fn has_adam(plan: &Plan) -> bool {
     plan.training.optimizer.kind != OptimizerKind::Sgd
 }
+
+/// Whether Adam alone updates what there is.
+pub(super) fn is_adam(plan: &Plan) -> bool {
+    plan.training.optimizer.kind == OptimizerKind::Adam
+}

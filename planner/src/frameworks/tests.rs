@@ -85,6 +85,76 @@ fn what_is_set_and_has_no_option_is_said() {
     assert_eq!((at(&file, "a.b"), at(&file, "a.c.d")), (&json!([1]), &Value::Null));
 }
 
+/// What a framework is told of a tiny model with experts, as `option=value`, and which fields are missing.
+fn told(table: &Table, runtime: Runtime, training: Value, run: Value) -> (Vec<String>, Vec<&'static str>) {
+    let file = json!({
+        "version": 1, "model": {"preset": "tiny-moe"}, "runtime": runtime, "training": training, "run": run,
+        "cluster": {"gpu": "h100-sxm", "nodes": 1, "gpus_per_node": 8},
+    });
+    let resolved = Plan::resolve(&parse_plan(&file.to_string()).unwrap());
+    let plan = resolved.plan.unwrap_or_else(|| panic!("{file}: {:?}", resolved.findings));
+    let written = table.write(&plan);
+    let options = written.options.iter().map(|(row, word)| format!("{}={word}", row.option)).collect();
+    (options, written.missing.iter().map(|missing| missing.field).collect())
+}
+
+#[test]
+fn what_options_say_is_not_missing() {
+    const CONSTANTS: [&str; 2] = ["training.optimizer.beta1", "training.optimizer.beta2"];
+    let adam = json!({"deterministic": true, "moe": {"force_balance": true}, "optimizer": {"beta1": 0.8, "beta2": 0.99}});
+    let sgd = json!({"optimizer": {"kind": "sgd", "momentum": 0.5}});
+    #[track_caller]
+    fn has(options: &[String], wanted: &[&str]) {
+        for option in wanted {
+            assert!(options.iter().any(|said| said == option), "{option}: {options:?}");
+        }
+    }
+    for version in [Framework::Torchtitan03, Framework::Torchtitan02, Framework::TorchtitanMain] {
+        let table = torchtitan::table(version);
+        let (options, missing) = told(&table, Runtime::Fsdp2, adam.clone(), json!({}));
+        has(&options, &["debug.deterministic=true", "debug.moe_force_load_balance=true"]);
+        let in_toml = version == Framework::Torchtitan02;
+        if in_toml {
+            has(&options, &["optimizer.beta1=0.8", "optimizer.beta2=0.99", "optimizer.eps=0.00000001"]);
+        }
+        assert!(CONSTANTS.iter().all(|field| missing.contains(field) != in_toml), "{version:?}: {missing:?}");
+        assert!(!missing.contains(&"training.deterministic"), "{missing:?}");
+        // Of another optimizer than Adam nothing is an option.
+        let (options, missing) = told(&table, Runtime::Fsdp2, sgd.clone(), json!({}));
+        assert!(!options.iter().any(|option| option.contains("beta")), "{options:?}");
+        assert!(missing.contains(&"training.optimizer.momentum"), "{version:?}: {missing:?}");
+    }
+    let table = automodel::table(Runtime::Fsdp2);
+    let (options, missing) = told(&table, Runtime::Fsdp2, adam, json!({}));
+    has(&options, &["optimizer.betas=[0.8,0.99]", "optimizer.eps=0.00000001"]);
+    assert!(!CONSTANTS.iter().any(|field| missing.contains(field)), "{missing:?}");
+    let (_, missing) = told(&table, Runtime::Fsdp2, sgd, json!({}));
+    assert!(missing.contains(&"training.optimizer.momentum"), "{missing:?}");
+    // What is to be captured stands in the recipe file, and is not dropped in silence.
+    let (_, missing) = told(&table, Runtime::Fsdp2, json!({"cuda_graphs": "iteration"}), json!({}));
+    assert!(missing.contains(&"training.cuda_graphs"), "{missing:?}");
+}
+
+#[test]
+fn bridge_is_told_of_documents_what_its_data_set_has_fields_for() {
+    let documents = |documents: Value| {
+        told(&bridge::table(), Runtime::Megatron, json!({}), json!({"documents": documents}))
+    };
+    let of_documents = |missing: &[&'static str]| {
+        missing.iter().copied().filter(|field| field.starts_with("run.documents")).collect::<Vec<_>>()
+    };
+    let (options, missing) = documents(json!({"reset_positions": true, "mask_eod_loss": true}));
+    assert!(options.contains(&"dataset.reset_position_ids=true".to_owned()), "{options:?}");
+    assert!(options.contains(&"dataset.eod_mask_loss=true".to_owned()), "{options:?}");
+    assert_eq!(of_documents(&missing), Vec::<&str>::new());
+    let (options, missing) = documents(json!({"reset_attention": true, "eod_token": 0}));
+    assert!(options.contains(&"dataset.eod_mask_loss=false".to_owned()), "{options:?}");
+    assert_eq!(of_documents(&missing), ["run.documents.reset_attention", "run.documents.eod_token"]);
+    // Where a plan says nothing, a recipe is not told.
+    let (options, _) = documents(json!({}));
+    assert!(!options.iter().any(|option| option.starts_with("dataset.reset")), "{options:?}");
+}
+
 /// Every table, with what it is of.
 fn tables() -> Vec<(String, Table)> {
     let mut tables =

@@ -2,16 +2,13 @@
 
 use super::rows::is_own_split;
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, constants, documents, evaluation, gap, loss_scale, weights};
+use crate::frameworks::gap::{Gap, documents, evaluation, gap, loss_scale, momentum, weights};
 use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
 const MODEL: &str = "nemo_automodel/_transformers/auto_model.py";
 const CONFIG: &str = "components/distributed/config.py";
 const GRAPHS: &str = "components/models/common/utils.py";
-
-/// The optimizer's constants.
-pub const CONSTANTS: &[Gap] = &constants("components/optim/optimizer.py");
 
 /// Under both strategies.
 pub const COMMON: &[Gap] = &[
@@ -113,6 +110,7 @@ pub const COMMON: &[Gap] = &[
     ),
     gap("training.cuda_graph_modules", Nothing, "said of the graphs", GRAPHS),
     loss_scale("in fp16 losses are multiplied by nothing", "recipes/llm/train_ft.py"),
+    momentum("components/optim/optimizer.py"),
     documents("components/datasets/llm/megatron_dataset.py"),
     weights(MODEL),
     evaluation("components/training/step_scheduler.py"),

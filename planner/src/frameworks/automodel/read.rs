@@ -29,6 +29,8 @@ const SECTIONS: [&str; 9] = [
 ];
 /// Tokens of a sequence, where nothing says how many.
 const USUAL_TOKENS: u64 = 4096;
+/// The decay of Adam's second moment that torch and TransformerEngine have, where a recipe says none.
+const USUAL_BETA2: f64 = 0.999;
 /// References that are told one by one.
 const MOST_UNRESOLVED: usize = 16;
 
@@ -105,7 +107,11 @@ fn plan(settings: &Settings, job: &Job<'_>, notes: &mut Notes) -> Result<Value, 
             "adam"
         }
     };
-    plan["training"]["optimizer"] = json!({"kind": kind});
+    let optimizer = &mut plan["training"]["optimizer"];
+    optimizer["kind"] = kind.into();
+    if kind == "adam" && optimizer["beta2"].is_null() {
+        optimizer["beta2"] = USUAL_BETA2.into();
+    }
     Ok(plan)
 }
 
@@ -209,6 +215,10 @@ optimizer:
         check("", "/model/preset", json!("llama-3-70b"));
         check("", "/training/recompute/granularity", json!("full"));
         check("", "/layout/fsdp/sharded_dtype", json!("fp32"));
+        check("", "/training/optimizer/beta2", json!(0.95));
+        check("--optimizer.betas [0.8,0.99]", "/training/optimizer/beta1", json!(0.8));
+        check("--optimizer.betas (0.8,0.99)", "/training/optimizer/beta2", json!(0.99));
+        check("--optimizer.eps 1e-6", "/training/optimizer/eps", json!(1e-6));
         check("--step_scheduler.global_batch_size 64", "/training/global_batch_size", json!(64));
         check(
             "--distributed.strategy megatron_fsdp --distributed.tp_size 1",
@@ -216,6 +226,17 @@ optimizer:
             json!("megatron_fsdp"),
         );
         check("--model.pretrained_model_name_or_path Qwen/Qwen3-8B", "/model/preset", json!("qwen3-8b"));
+    }
+
+    #[test]
+    fn adam_decays_as_torch_has_it_where_a_recipe_says_nothing() {
+        let recipe = RECIPE.replace("betas: [0.9, 0.95]", "lr: 0.1");
+        is_planned(import(&recipe, ""), "/training/optimizer/beta2", &json!(0.999));
+        let sgd = recipe.replace("AdamW", "SGD");
+        is_planned(import(&sgd, ""), "/training/optimizer/kind", &json!("sgd"));
+        let imported = import(RECIPE, "--optimizer.betas 0.9");
+        let said = imported.findings.iter().any(|finding| finding.message.contains("list of two numbers"));
+        assert!(said && imported.file.is_none(), "{:?}", imported.findings);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use serde_json::Value;
 
 use crate::frameworks::Kind::{Follows, Number, Own, Read, Real, Switch, Words};
 use crate::frameworks::gap::{UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
-use crate::frameworks::row::STYLES;
+use crate::frameworks::row::{STYLES, is_adam};
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{automodel, stage_layers};
 use crate::plan::Plan;
 use crate::runtime::Runtime;
 use crate::schedule::Chunks;
 use crate::settings::{Granularity, Schedule};
+use crate::units::number;
 
 use super::gaps;
 
@@ -26,6 +27,8 @@ const STEPS: &str = "components/training/step_scheduler.py";
 const SCHEDULER: &str = "components/optim/scheduler.py";
 /// Seed and norm.
 const RECIPE: &str = "recipes/llm/train_ft.py";
+/// Fields of `AdamWConfig`, which `_target_` of the recipe's optimizer takes as they are.
+const OPTIMIZER: &str = "components/optim/optimizer.py";
 /// Where the model is made.
 const MODEL: &str = "docs/guides/mixed-precision-training.md";
 
@@ -34,11 +37,11 @@ pub fn table(runtime: Runtime) -> Table {
     match runtime.facts().flat_units {
         true => Table {
             rows: &[SIZES, MEGATRON_FSDP, BATCH, RUN],
-            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
+            gaps: &[UNDER_ALL, gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
         },
         false => Table {
             rows: &[SIZES, FSDP2, PIPELINE, BATCH, RUN],
-            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::FSDP2, UNDER_FSDP, UNDER_FSDP2],
+            gaps: &[UNDER_ALL, gaps::COMMON, gaps::FSDP2, UNDER_FSDP, UNDER_FSDP2],
         },
     }
 }
@@ -274,10 +277,41 @@ const BATCH: &[Row] = &[
     ),
 ];
 
+/// One of Adam's two decays, which are a list.
+fn beta(word: &str, which: usize) -> Result<Option<Value>, &'static str> {
+    let inner = word.trim().trim_matches(['[', ']', '(', ')']);
+    let betas: Result<Vec<f64>, _> = inner.split(',').map(|beta| beta.trim().parse()).collect();
+    match betas.as_deref() {
+        Ok(betas @ [_, _]) => Ok(betas.get(which).copied().map(Value::from)),
+        _ => Err("which is no list of two numbers"),
+    }
+}
+
 const RUN: &[Row] = &[
     row("step_scheduler.max_steps", "run.steps", Number, STEPS),
     row("optimizer.lr", "run.lr", Real, RECIPE),
     row("optimizer.weight_decay", "run.weight_decay", Real, RECIPE),
+    row(
+        "optimizer.betas",
+        "training.optimizer.beta1",
+        Own {
+            write: |plan| {
+                let optimizer = &plan.training.optimizer;
+                Ok(Some(format!("[{},{}]", number(optimizer.beta1), number(optimizer.beta2))))
+            },
+            read: |word, _| beta(word, 0),
+        },
+        OPTIMIZER,
+    )
+    .when(is_adam),
+    row(
+        "optimizer.betas",
+        "training.optimizer.beta2",
+        Own { write: |_| Ok(None), read: |word, _| beta(word, 1) },
+        OPTIMIZER,
+    )
+    .when(is_adam),
+    row("optimizer.eps", "training.optimizer.eps", Real, OPTIMIZER).when(is_adam),
     row("lr_scheduler.lr_warmup_steps", "run.warmup_steps", Number, SCHEDULER),
     row("lr_scheduler.lr_decay_style", "run.lr_schedule", STYLES, SCHEDULER),
     row("lr_scheduler.min_lr", "run.min_lr", Real, SCHEDULER),

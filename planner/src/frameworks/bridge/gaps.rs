@@ -1,20 +1,33 @@
 //! What of a plan Megatron Bridge has no override for.
 
 use crate::frameworks::Holds::{Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, documents, evaluation, gap, loss_scale, own, weights};
+use crate::frameworks::gap::{Gap, evaluation, gap, loss_scale, own, weights};
 use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "src/megatron/bridge/recipes";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
 const PRECISION: &str = "src/megatron/bridge/training/mixed_precision.py";
 const CONFIG: &str = "src/megatron/bridge/training/config.py";
+/// Whether masks are taken from the data set, which is no field of it that an override could set.
+const MASKS: &str = "src/megatron/bridge/training/gpt_step.py";
 const MODEL: &str = "megatron/core/transformer/transformer_config.py";
 const DDP: &str = "megatron/core/distributed/distributed_data_parallel_config.py";
 
 /// Of every plan.
 pub const GAPS: &[Gap] = &[
     loss_scale("the recipe of mixed precision says what losses are multiplied by", PRECISION),
-    documents(CONFIG),
+    gap(
+        "run.documents.reset_attention",
+        Where(|plan| plan.run.documents.reset_attention),
+        "masks are used where the recipe makes its data set with skip_getting_attention_mask_from_dataset=False",
+        MASKS,
+    ),
+    gap(
+        "run.documents.eod_token",
+        Where(|plan| plan.run.documents.eod_token.is_some()),
+        "the tokenizer says which token ends a document",
+        "megatron/core/datasets/gpt_dataset.py",
+    ),
     weights(CONFIG),
     evaluation(CONFIG),
     gap("model", Nothing, "the recipe names the model; one that is known to be another is said", RECIPE),

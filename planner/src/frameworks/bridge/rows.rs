@@ -17,6 +17,8 @@ const MODEL: &str = "megatron/core/transformer/transformer_config.py";
 const PARALLEL: &str = "megatron/core/model_parallel_config.py";
 /// Sections of the container.
 const CONFIG: &str = "src/megatron/bridge/training/config.py";
+/// Fields of Megatron-Core's `GPTDatasetConfig`, which the data set of a recipe that pretrains is.
+const DATA: &str = "megatron/core/datasets/gpt_dataset.py";
 const OPTIMIZER: &str = "megatron/core/optimizer/optimizer_config.py";
 /// Overlaps of a recipe win over the model's fields, so they are taken away where the plan has none of them.
 const OVERLAP: &str = "src/megatron/bridge/training/comm_overlap.py";
@@ -109,6 +111,8 @@ const BATCH: &[Row] = &[
         Follows(|plan| Some(plan.training.seq_len.to_string())),
         "scripts/training/run_recipe.py",
     ),
+    row("dataset.reset_position_ids", "run.documents.reset_positions", Switch, DATA),
+    row("dataset.eod_mask_loss", "run.documents.mask_eod_loss", Switch, DATA),
     row("train.micro_batch_size", "training.micro_batch_size", Number, CONFIG),
     row("train.global_batch_size", "training.global_batch_size", Number, CONFIG),
     row("train.train_iters", "run.steps", Number, CONFIG),

@@ -1,16 +1,13 @@
 //! What of a plan torchtitan has no option for.
 
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, constants, documents, evaluation, gap, loss_scale, weights};
+use crate::frameworks::gap::{Gap, constants, documents, evaluation, gap, loss_scale, momentum, weights};
 use crate::settings::{CudaGraphs, OptimizerKind};
 
 const CONFIG: &str = "torchtitan/config/configs.py";
 const FSDP: &str = "torchtitan/models/llama3/parallelize.py";
 const MODEL: &str = "torchtitan/models";
 const CHECKPOINTS: &str = "torchtitan/distributed/activation_checkpoint.py";
-
-/// The optimizer's constants: keyword arguments of a group of parameters, or constants of the optimizer.
-pub const CONSTANTS: &[Gap] = &constants("torchtitan/components/optimizer");
 
 /// Of every version.
 pub const COMMON: &[Gap] = &[
@@ -28,20 +25,8 @@ pub const COMMON: &[Gap] = &[
     gap("training.attention_dropout", Files, "models are trained without dropout", MODEL),
     gap("training.hidden_dropout", Files, "models are trained without dropout", MODEL),
     gap("training.cross_entropy", Files, "the loss stands in the configuration", CONFIG),
-    gap(
-        "training.deterministic",
-        Files,
-        "kernels that give the same bits are asked for in the configuration's debug section",
-        CONFIG,
-    ),
     gap("training.mtp_layers", Files, "prediction modules stand with the model", MODEL),
     gap("training.fp8_param_gather", Files, "low precision is a converter in the configuration", CONFIG),
-    gap(
-        "training.moe.force_balance",
-        Files,
-        "whether the router is forced to balance stands with the configuration",
-        CONFIG,
-    ),
     gap("training.moe", Nothing, "how experts are computed stands with the model", MODEL),
     gap("training.recompute.num_layers", Nothing, "said of the method", CHECKPOINTS),
     gap(
@@ -62,12 +47,18 @@ pub const COMMON: &[Gap] = &[
 ];
 
 /// Of configurations in TOML.
-pub const OF_02: &[Gap] = &[gap(
-    "training.cuda_graphs",
-    Where(|plan| plan.training.cuda_graphs != CudaGraphs::None),
-    "nothing is captured",
-    CONFIG,
-)];
+pub const OF_02: &[Gap] = &[
+    gap(
+        "training.cuda_graphs",
+        Where(|plan| plan.training.cuda_graphs != CudaGraphs::None),
+        "nothing is captured",
+        CONFIG,
+    ),
+    momentum("torchtitan/components/optimizer.py"),
+];
+
+/// The optimizer's constants in configurations in Python, which are a group's of parameters.
+pub const CONSTANTS: &[Gap] = &constants("torchtitan/components/optimizer/optimizer.py");
 
 /// Of configurations in Python.
 pub const OF_03: &[Gap] = &[

@@ -115,7 +115,7 @@ fn plan(
         training["dtype"] = precision.into();
     }
     training["fp8_param_gather"] = gathers_float8(settings).into();
-    training["optimizer"] = json!({"kind": optimizer(settings, notes)});
+    training["optimizer"]["kind"] = optimizer(settings, notes).into();
     training["recompute"] = recompute(settings, chosen, notes);
     falls(settings, &mut plan)?;
     Ok(plan)

@@ -2,8 +2,10 @@
 
 use crate::frameworks::Kind::{Follows, Number, Own, Real, Switch, Words};
 use crate::frameworks::gap::{UNDER_ALL, UNDER_FSDP, UNDER_FSDP2};
+use crate::frameworks::row::is_adam;
 use crate::frameworks::{Kind, Row, Table};
 use crate::layout::{stage_layers, torchtitan};
+use crate::model::Balance;
 use crate::plan::{Framework, Plan};
 use crate::settings::{CudaGraphs, Granularity, LrSchedule, OptimizerKind};
 use crate::units::number;
@@ -28,7 +30,7 @@ pub fn table(version: Framework) -> Table {
     match version {
         Framework::Torchtitan02 => Table {
             rows: &[LAYOUT, LAYOUT_02, STAGES, SEQUENCES, PRECISION, RUN, RUN_02, CHECKPOINTS_02],
-            gaps: &[UNDER_ALL, gaps::CONSTANTS, gaps::COMMON, gaps::OF_02, UNDER_FSDP, UNDER_FSDP2],
+            gaps: &[UNDER_ALL, gaps::COMMON, gaps::OF_02, UNDER_FSDP, UNDER_FSDP2],
         },
         Framework::TorchtitanMain => Table {
             rows: &[LAYOUT, LAYOUT_03, STAGES, TOKENS, PRECISION, GRAPHS, RUN, CHECKPOINTS_03],
@@ -313,7 +315,14 @@ const RUN: &[Row] = &[
     )
     .when(falls),
     row("debug.seed", "run.seed", Number, CONFIG),
+    row("debug.deterministic", "training.deterministic", Switch, CONFIG)
+        .when(|plan| plan.training.deterministic),
+    row("debug.moe_force_load_balance", "training.moe.force_balance", Switch, CONFIG).when(is_forced),
 ];
+
+fn is_forced(plan: &Plan) -> bool {
+    plan.model.moe.as_ref().is_some_and(|moe| moe.routing.balance == Balance::Forced)
+}
 
 fn falls(plan: &Plan) -> bool {
     plan.run.lr_schedule != LrSchedule::Constant
@@ -322,6 +331,9 @@ fn falls(plan: &Plan) -> bool {
 const RUN_02: &[Row] = &[
     row("optimizer.lr", "run.lr", Real, OPTIMIZER),
     row("optimizer.weight_decay", "run.weight_decay", Real, OPTIMIZER),
+    row("optimizer.beta1", "training.optimizer.beta1", Real, OPTIMIZER).when(is_adam),
+    row("optimizer.beta2", "training.optimizer.beta2", Real, OPTIMIZER).when(is_adam),
+    row("optimizer.eps", "training.optimizer.eps", Real, OPTIMIZER).when(is_adam),
     row(
         "optimizer.name",
         "training.optimizer.kind",

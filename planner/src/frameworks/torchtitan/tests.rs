@@ -48,6 +48,16 @@ fn a_configuration_is_a_plan_and_options_change_it() {
         "/training/fp8_param_gather",
         json!(true),
     );
+    check("--optimizer.beta1 0.8", "/training/optimizer/beta1", json!(0.8));
+    check("--optimizer.beta2 0.99 --optimizer.name AdamW", "/training/optimizer/beta2", json!(0.99));
+    check("--optimizer.eps 1e-6", "/training/optimizer/eps", json!(1e-6));
+    check("--debug.deterministic", "/training/deterministic", json!(true));
+    check("--debug.no-deterministic", "/training/deterministic", json!(false));
+    check(
+        "--model.name deepseek_v3 --model.flavor 16B --debug.moe_force_load_balance",
+        "/training/moe/force_balance",
+        json!(true),
+    );
     check(
         "--model.flavor debugmodel --parallelism.pipeline_parallel_degree 2",
         "/training/micro_batch_size",

@@ -92,7 +92,10 @@ fn dashed(table: &Table, line: &[String], megatron_fsdp: bool) -> Option<String>
         "step_scheduler.local_batch_size" | "seed" => Some("int"),
         // Taken out of its section before the rest is (`recipes/_typed_config.py`).
         "checkpoint.restore_from" => Some("text"),
-        "optimizer.lr" | "optimizer.weight_decay" | "clip_grad_norm.max_norm" => Some("float"),
+        "optimizer.lr" | "optimizer.weight_decay" | "optimizer.eps" | "clip_grad_norm.max_norm" => {
+            Some("float")
+        }
+        "optimizer.betas" => Some("list"),
         // Sections of policies, which `recipes/_dist_utils.py` makes of what is given.
         "distributed.mp_policy.param_dtype"
         | "distributed.mp_policy.reduce_dtype"
