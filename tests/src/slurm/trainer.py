@@ -167,7 +167,7 @@ class Automodel(Framework):
 
     OWN = {
         "seed", "distributed.strategy", "step_scheduler.local_batch_size", "optimizer.lr", "optimizer.weight_decay",
-        "clip_grad_norm.max_norm", "checkpoint.restore_from",
+        "optimizer.betas", "optimizer.eps", "clip_grad_norm.max_norm", "checkpoint.restore_from",
     }
 
     def options(self, words):
