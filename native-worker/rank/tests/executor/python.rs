@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Output, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::json;
@@ -26,7 +26,7 @@ impl From<Output> for Said {
 }
 
 /// Those who wait for a script's exit status, by the number of their request. The server's end lets go of all.
-type Waiting = Arc<Mutex<BTreeMap<u64, Sender<i32>>>>;
+type Waiting = Arc<Mutex<BTreeMap<u64, SyncSender<i32>>>>;
 
 struct Server {
     requests: Mutex<(u64, ChildStdin)>,
@@ -94,7 +94,7 @@ impl Server {
     fn run(&self, name: &str, arguments: &[impl AsRef<str>]) -> Said {
         let folder = tempfile::tempdir().unwrap();
         let arguments: Vec<&str> = arguments.iter().map(AsRef::as_ref).collect();
-        let (sender, status) = channel();
+        let (sender, status) = sync_channel(1);
         {
             let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             requests.0 += 1;
