@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 /// What a compressed file's name ends in.
 pub const SUFFIX: &str = ".gz";
 
-/// Of the page's module the first saves 4.6 % of what gzip's level 6 makes, the next two 0.2 %, and twelve more 0.02 %.
+/// Of the page's module the first saves 4.6 % of what gzip's level 6 makes, the next two 0.2 %, and twelve more 0.02 %: by zopfli's
+/// original in C, with 15 blocks.
 const ROUNDS: std::num::NonZeroU64 = std::num::NonZeroU64::new(3).unwrap();
 
 /// Puts a compressed file beside each of a folder that is smaller by it, as web servers look for them.
