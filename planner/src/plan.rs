@@ -22,6 +22,7 @@ mod training;
 mod training_defaults;
 mod unambiguous;
 
+pub use crate::settings::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use batch::assumed_batch;
 pub use checkpoints::USUAL_SECONDS;
 pub use data_files::{data_files, megatron_files};
@@ -32,7 +33,6 @@ pub use evaluation::Evaluation;
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
-pub use rules::{GRAPH_MODULES, OFFLOAD_MODULES, RECOMPUTE_MODULES};
 pub use training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
 use std::collections::BTreeSet;
@@ -56,8 +56,6 @@ use crate::wire::{
 
 /// Learning rate where a plan says none.
 pub(crate) const DEFAULT_LR: f64 = 3e-4;
-/// Most ranks that a cluster may have.
-pub(crate) const MAX_WORLD: u64 = 1 << 20;
 
 /// A plan in which every default is filled and every rule was checked.
 #[derive(Debug, Clone, PartialEq)]

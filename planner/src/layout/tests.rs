@@ -6,7 +6,6 @@ use serde_json::json;
 use super::{GroupKind, coordinates};
 use crate::plan::{Plan, estimate, parse_plan};
 use crate::runtime::Runtime;
-use crate::shard::STRATEGIES;
 use crate::wire::PlanFile;
 
 fn file(preset: &str, world: u64, sizes: [u64; 6], order: &str) -> PlanFile {
@@ -74,7 +73,7 @@ proptest! {
         file.runtime = Some(if flat { Runtime::MegatronFsdp } else { Runtime::Fsdp2 });
         file.layout.dp_replicate = Some(replicate);
         file.layout.sp = Some(sp && tp > 1);
-        file.layout.fsdp.strategy = Some(STRATEGIES[strategy].0.to_owned());
+        file.layout.fsdp.strategy = Some(crate::settings::Strategy::WORDS[strategy].to_owned());
         // Any batch and sequence go with any mesh here.
         file.training.global_batch_size = Some(5040 * 32);
         file.training.seq_len = Some(5040 * 32);

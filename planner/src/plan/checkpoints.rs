@@ -8,8 +8,6 @@ use crate::wire::{CheckpointFile, ClusterFile};
 pub const USUAL_SECONDS: f64 = 1800.0;
 /// The newest checkpoints that are kept where nobody says (torchtitan's `keep_latest_k`).
 const KEPT: u64 = 10;
-/// The most steps, and checkpoints, that can be said.
-const MOST: u64 = 1_000_000_000;
 
 /// What is trained from made-up weights on made-up data is of no worth; what has anything of a person's `own` is saved unless
 /// they say no.
@@ -19,9 +17,9 @@ pub fn fill_checkpoints(
     cluster: &ClusterFile,
     file: &mut CheckpointFile,
 ) -> Option<Checkpoints> {
-    fill.real("run.checkpoint.every_s", file.every_s, 1.0);
-    fill.real("run.checkpoint.keep_every_hours", file.keep_every_hours, 0.01);
-    let every_steps = file.every_steps.map(|steps| fill.within("run.checkpoint.every_steps", steps, 1, MOST));
+    fill.real("run.checkpoint.every_s", file.every_s);
+    fill.real("run.checkpoint.keep_every_hours", file.keep_every_hours);
+    let every_steps = file.every_steps.map(|steps| fill.checked("run.checkpoint.every_steps", steps));
     let asked = *file != CheckpointFile::default();
     if !file.save.unwrap_or(asked || own) {
         return None;
@@ -30,7 +28,7 @@ pub fn fill_checkpoints(
     Some(Checkpoints {
         every_steps,
         every_seconds: file.every_s.or(cluster.checkpoint_interval_s.filter(|seconds| *seconds >= 1.0)),
-        keep: fill.number("run.checkpoint.keep", &mut file.keep, KEPT, 0, MOST),
+        keep: fill.number("run.checkpoint.keep", &mut file.keep, KEPT),
         keep_every_hours: file.keep_every_hours,
     })
 }

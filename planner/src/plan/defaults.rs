@@ -2,6 +2,7 @@
 //! every number.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -12,7 +13,7 @@ use super::evaluation::fill_evaluation;
 use super::fsdp_defaults::{fill_fsdp, fill_tp_plan};
 use super::recipe::Taken;
 use super::training_defaults::{fill_software, fill_training};
-use super::{DEFAULT_LR, MAX_WORLD, Named, Plan, RunSettings};
+use super::{DEFAULT_LR, Named, Plan, RunSettings};
 use crate::cluster::{Cluster, Gpu};
 use crate::finding::{Finding, clip, nearest_names};
 use crate::frameworks::recipe::Among;
@@ -24,10 +25,7 @@ use crate::model::{Architecture, Attention, Balance, MixerRef};
 use crate::runtime::Runtime;
 use crate::settings::{CpKind, LrSchedule, Schedule};
 use crate::units::Dtype;
-use crate::wire::{DataFile, FrameworkAnswer, LayoutFile, PlanFile, TrainingFile};
-
-/// Largest batch, sequence and step counts.
-pub(super) const MAX_COUNT: u64 = 1 << 32;
+use crate::wire::{DataFile, FrameworkAnswer, Kind, LayoutFile, MAX_WORLD, PlanFile, Setting, TrainingFile};
 
 /// Most GPUs that are joined by links inside a node.
 const BOARD: u64 = 8;
@@ -74,91 +72,75 @@ impl Filler<'_> {
         }
     }
 
-    /// A whole number within bounds; out of them it is a finding and the nearest bound.
-    pub(super) fn number(
-        &mut self,
-        field: &str,
-        slot: &mut Option<u64>,
-        default: u64,
-        least: u64,
-        most: u64,
-    ) -> u64 {
+    /// A whole number within the bounds of its row; out of them it is a finding and the nearest bound.
+    pub(super) fn number(&mut self, field: &str, slot: &mut Option<u64>, default: u64) -> u64 {
         let value = self.or(field, slot, default);
-        self.within(field, value, least, most)
+        self.checked(field, value)
     }
 
+    /// The same of a number that is said.
+    pub(super) fn checked(&mut self, field: &str, value: u64) -> u64 {
+        match kind_of(field) {
+            Some(Kind::Whole { least, most }) => self.within(field, value, least, most),
+            _ => value,
+        }
+    }
+
+    /// The same within other bounds than its row's.
     pub(super) fn within(&mut self, field: &str, value: u64, least: u64, most: u64) -> u64 {
         let nearest = value.clamp(least, most);
         if nearest != value {
-            self.out_of_range = true;
-            self.findings.push(
-                Finding::error(
-                    field,
-                    value,
-                    format!("{field} is {value}; it must be between {least} and {most}"),
-                )
-                .rule("range of plan files")
-                .nearest([nearest]),
-            );
+            self.refuse(field, value, format!("between {least} and {most}"), nearest);
         }
         nearest
     }
 
-    pub(super) fn real(&mut self, field: &str, value: Option<f64>, least: f64) {
-        if let Some(value) = value
-            && !(value.is_finite() && value >= least)
-        {
-            self.out_of_range = true;
-            self.findings.push(
-                Finding::error(
-                    field,
-                    value,
-                    format!("{field} is {value}; it must be a number of at least {least}"),
-                )
-                .rule("range of plan files")
-                .nearest([least]),
-            );
+    /// A number within the bounds of its row; the nearest of them where it is out.
+    pub(super) fn real(&mut self, field: &str, value: Option<f64>) -> Option<f64> {
+        let value = value?;
+        let Some(Kind::Real { least, most }) = kind_of(field) else { return Some(value) };
+        // Not a number is nothing.
+        let nearest = if value.is_nan() { least } else { value.clamp(least, most.min(f64::MAX)) };
+        if nearest != value {
+            let range = match most {
+                f64::INFINITY => format!("a number of at least {least}"),
+                most => format!("between {least} and {most}"),
+            };
+            self.refuse(field, value, range, nearest);
         }
+        Some(nearest)
     }
 
-    /// A part of a whole: 0 to 1.
+    /// The same of one that has a default.
     pub(super) fn fraction(&mut self, field: &str, slot: &mut Option<f64>, default: f64) -> f64 {
         let value = self.or(field, slot, default);
-        // Not a number is nothing.
-        let nearest = if value.is_nan() { 0.0 } else { value.clamp(0.0, 1.0) };
-        if nearest != value {
-            self.out_of_range = true;
-            self.findings.push(
-                Finding::error(field, value, format!("{field} is {value}; it must be between 0 and 1"))
-                    .rule("range of plan files")
-                    .nearest([nearest]),
-            );
-        }
-        nearest
+        self.real(field, Some(value)).unwrap_or(value)
+    }
+
+    /// What a number out of its range is told.
+    fn refuse(
+        &mut self,
+        field: &str,
+        value: impl Into<Value> + Display,
+        range: String,
+        nearest: impl Into<Value>,
+    ) {
+        self.out_of_range = true;
+        let message = format!("{field} is {value}; it must be {range}");
+        self.findings
+            .push(Finding::error(field, value, message).rule("range of plan files").nearest([nearest]));
     }
 
     /// One of the element types that this field takes.
-    pub(super) fn dtype(
-        &mut self,
-        field: &str,
-        slot: &mut Option<Dtype>,
-        default: Dtype,
-        allowed: &[Dtype],
-    ) -> Dtype {
+    pub(super) fn dtype(&mut self, field: &str, slot: &mut Option<Dtype>, default: Dtype) -> Dtype {
         let value = self.or(field, slot, default);
-        if allowed.contains(&value) {
+        let allowed = words_of(field);
+        if allowed.contains(&value.name()) {
             return value;
         }
-        let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
-        self.findings.push(
-            Finding::error(
-                field,
-                value.name(),
-                format!("{field} is {}; allowed are {}", value.name(), names.join(", ")),
-            )
-            .rule("plan file, version 1")
-            .nearest([default.name()]),
-        );
+        let message = format!("{field} is {}; allowed are {}", value.name(), allowed.join(", "));
+        let finding = Finding::error(field, value.name(), message).rule("plan file, version 1");
+        self.findings.push(finding.nearest([default.name()]));
         default
     }
 
@@ -179,14 +161,10 @@ impl Filler<'_> {
         names.into_iter().take(most).collect()
     }
 
-    pub(super) fn choice(
-        &mut self,
-        field: &str,
-        slot: &mut Option<String>,
-        default: &str,
-        allowed: &[&str],
-    ) -> String {
+    /// One of the words that this field takes.
+    pub(super) fn choice(&mut self, field: &str, slot: &mut Option<String>, default: &str) -> String {
         let value = self.or(field, slot, default.to_owned());
+        let allowed = words_of(field);
         if !allowed.contains(&value.as_str()) {
             self.findings.push(
                 Finding::error(
@@ -200,6 +178,18 @@ impl Filler<'_> {
         }
         value
     }
+}
+
+/// What values the field at this path takes.
+fn kind_of(field: &str) -> Option<Kind> {
+    let setting = Setting::at_path(field);
+    debug_assert!(setting.is_some(), "{field} has no row");
+    Some(setting?.kind)
+}
+
+/// The words that the field at this path takes.
+pub(super) fn words_of(field: &str) -> &'static [&'static str] {
+    Setting::at_path(field).map_or(&[], Setting::words)
 }
 
 /// Fills every field of `given`. None only when a size is so far out of range that nothing can be derived from it.
@@ -236,7 +226,7 @@ pub(super) fn fill(
         .and_then(|named| Taken::of(named, &file, &model, &cluster, (runtime, among)));
     let usual = recipe.as_ref().and_then(Taken::mtp_layers).unwrap_or(model.mtp_layers);
     let mtp_said = file.training.mtp_layers.is_some();
-    let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual, 0, 16);
+    let mtp = fill.number(MTP, &mut file.training.mtp_layers, usual);
     model.mtp_layers = mtp;
     fill_balance(&mut fill, &mut file, &mut model);
     let software = fill_software(&mut fill, &mut file.software, runtime);
@@ -325,16 +315,16 @@ fn settle(
 fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -> Cluster {
     let cluster = &mut file.cluster;
     let per_node = cluster.gpus_per_node.unwrap_or(8).clamp(1, 1024);
-    let nodes = fill.number("cluster.nodes", &mut cluster.nodes, 1, 1, MAX_WORLD / per_node);
-    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8, 1, 1024);
+    let nodes = fill.or("cluster.nodes", &mut cluster.nodes, 1);
+    let nodes = fill.within("cluster.nodes", nodes, 1, MAX_WORLD / per_node);
+    let gpus_per_node = fill.number("cluster.gpus_per_node", &mut cluster.gpus_per_node, 8);
     // A board's links end with its node; those of a rack go on.
     let domain =
         if gpu.nvlink_domain <= BOARD { gpu.nvlink_domain.min(gpus_per_node) } else { gpu.nvlink_domain };
-    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain, 1, 1024);
+    let nvlink_domain = fill.number("cluster.nvlink_domain", &mut cluster.nvlink_domain, domain);
     let nic_gbps = fill.or("cluster.nic_gbps", &mut cluster.nic_gbps, gpu.nic_gbps);
-    fill.real("cluster.nic_gbps", Some(nic_gbps), 0.0);
-    fill.real("cluster.oversubscription", cluster.oversubscription, 1.0);
-    let oversubscription = cluster.oversubscription.unwrap_or(1.0).max(1.0);
+    fill.real("cluster.nic_gbps", Some(nic_gbps));
+    let oversubscription = fill.real("cluster.oversubscription", cluster.oversubscription).unwrap_or(1.0);
     let failed = cluster.failed.get_or_insert_default().clone();
     let own_capacity_bytes = fill_memory(fill, cluster.memory_gib, gpu);
     for (field, value) in [
@@ -343,7 +333,7 @@ fn fill_cluster(fill: &mut Filler<'_>, file: &mut PlanFile, gpu: &'static Gpu) -
         ("cluster.checkpoint_interval_s", cluster.checkpoint_interval_s),
         ("cluster.restart_s", cluster.restart_s),
     ] {
-        fill.real(field, value, 0.0);
+        fill.real(field, value);
     }
     Cluster {
         gpu,
@@ -413,21 +403,21 @@ fn fill_layout(
     world: u64,
 ) -> Layout {
     let layout = &mut file.layout;
-    let tp = fill.number("layout.tp", &mut layout.tp, 1, 1, MAX_WORLD);
+    let tp = fill.number("layout.tp", &mut layout.tp, 1);
     // Plans of transformers do not split the sequence.
     let hf_plan = runtime.facts().reads("layout.tp_plan") && layout.tp_plan == Some(Value::from("hf"));
     let sp = fill.or("layout.sp", &mut layout.sp, tp > 1 && !hf_plan);
-    let cp = fill.number("layout.cp", &mut layout.cp, 1, 1, MAX_WORLD);
+    let cp = fill.number("layout.cp", &mut layout.cp, 1);
     // Sparse attention chooses among all tokens, so they are gathered.
     let sparse =
         |mixer: &MixerRef<'_>| matches!(mixer, MixerRef::Attention(Attention::Mla { indexer: Some(_), .. }));
     let gathers = model.mixers().iter().any(sparse);
     let usual = if gathers { CpKind::AllGather } else { CpKind::P2p };
     let cp_kind = fill.or("layout.cp_kind", &mut layout.cp_kind, usual);
-    let pp = fill.number("layout.pp", &mut layout.pp, 1, 1, MAX_WORLD);
+    let pp = fill.number("layout.pp", &mut layout.pp, 1);
     let pipeline = layout.pipeline_layout.clone().and_then(|text| fill_pipeline(fill, &text, model, pp));
     let stages = pipeline.as_ref().map_or(1, |stages| stages.len() as u64);
-    let vpp = fill.number("layout.vpp", &mut layout.vpp, (stages / pp).max(1), 1, 4096);
+    let vpp = fill.number("layout.vpp", &mut layout.vpp, (stages / pp).max(1));
     let usual = Schedule::usual(vpp);
     let schedule = fill.or("layout.schedule", &mut layout.schedule, usual);
     for (field, value) in [
@@ -439,15 +429,13 @@ fn fill_layout(
         }
     }
     let microbatch_group_size = match layout.microbatch_group_size {
-        Some(size) => fill.within("layout.microbatch_group_size", size, 1, MAX_COUNT),
+        Some(size) => fill.checked("layout.microbatch_group_size", size),
         None => pp,
     };
-    let ep = fill.number("layout.ep", &mut layout.ep, 1, 1, MAX_WORLD);
-    let etp =
-        fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp }, 1, MAX_WORLD);
-    let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1, 1, MAX_WORLD);
-    let vocab_divisible_by =
-        fill.number("layout.vocab_divisible_by", &mut layout.vocab_divisible_by, 128, 1, 1 << 20);
+    let ep = fill.number("layout.ep", &mut layout.ep, 1);
+    let etp = fill.number("layout.etp", &mut layout.etp, if model.moe.is_some() { 1 } else { tp });
+    let dp_replicate = fill.number("layout.dp_replicate", &mut layout.dp_replicate, 1);
+    let vocab_divisible_by = fill.number("layout.vocab_divisible_by", &mut layout.vocab_divisible_by, 128);
     let usual = "tp-cp-ep-dp-pp";
     let text = fill.or("layout.order", &mut layout.order, usual.to_owned());
     let order = parse_order(&text).or_else(|| {
@@ -555,16 +543,16 @@ fn fill_pipeline(fill: &mut Filler<'_>, text: &str, model: &Architecture, pp: u6
 
 fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettings {
     let run = &mut file.run;
-    let steps = fill.number("run.steps", &mut run.steps, 20, 1, MAX_COUNT);
+    let steps = fill.number("run.steps", &mut run.steps, 20);
     let settings = RunSettings {
         steps,
         seed: fill.or("run.seed", &mut run.seed, 1234),
         lr: fill.or("run.lr", &mut run.lr, DEFAULT_LR),
         weight_decay: fill.or("run.weight_decay", &mut run.weight_decay, 0.1),
         clip_grad: fill.or("run.clip_grad", &mut run.clip_grad, 1.0),
-        warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0, 0, MAX_COUNT),
+        warmup_steps: fill.number("run.warmup_steps", &mut run.warmup_steps, 0),
         lr_schedule: fill.or("run.lr_schedule", &mut run.lr_schedule, LrSchedule::Constant),
-        lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps, 1, MAX_COUNT),
+        lr_decay_steps: fill.number("run.lr_decay_steps", &mut run.lr_decay_steps, steps),
         min_lr: fill.or("run.min_lr", &mut run.min_lr, 0.0),
         data: fill.or("run.data", &mut run.data, DataFile::Synthetic),
         weights: run.weights.clone().filter(|folder| !folder.trim().is_empty()),
@@ -583,7 +571,7 @@ fn fill_run(fill: &mut Filler<'_>, file: &mut PlanFile, words: u64) -> RunSettin
         ("run.clip_grad", settings.clip_grad),
         ("run.min_lr", settings.min_lr),
     ] {
-        fill.real(field, Some(value), 0.0);
+        fill.real(field, Some(value));
     }
     settings
 }

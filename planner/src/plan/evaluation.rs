@@ -6,8 +6,6 @@ use crate::wire::{DataFile, EvaluationFile};
 
 /// Steps between evaluations where nobody says.
 const USUAL_STEPS: u64 = 100;
-/// The most steps and sequences that can be said.
-const MOST: u64 = 1_000_000_000;
 const DATA: &str = "run.evaluation.data";
 const RULE: &str = "evaluation on data that is held out";
 
@@ -52,7 +50,7 @@ pub fn fill_evaluation(
     }
     Some(Evaluation {
         data,
-        every_steps: fill.number("run.evaluation.every_steps", &mut file.every_steps, USUAL_STEPS, 1, MOST),
-        sequences: fill.number("run.evaluation.sequences", &mut file.sequences, batch, 1, MOST),
+        every_steps: fill.number("run.evaluation.every_steps", &mut file.every_steps, USUAL_STEPS),
+        sequences: fill.number("run.evaluation.sequences", &mut file.sequences, batch),
     })
 }

@@ -3,12 +3,13 @@
 use serde_json::Value;
 
 use super::defaults::Filler;
-use super::training_defaults::WHOLE;
+use super::defaults::words_of;
 use crate::finding::{Finding, clip, nearest_names};
 use crate::runtime::Runtime;
 use crate::settings::Precision;
+use crate::settings::Strategy;
 use crate::shard::tp_plan::Style;
-use crate::shard::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
+use crate::shard::{FsdpSettings, Reshard, TpPlanSource};
 use crate::units::Dtype;
 use crate::wire::{FsdpFile, LayoutFile, TrainingFile};
 
@@ -28,12 +29,7 @@ pub(super) fn fill_fsdp(
     if strategy.is_none() {
         fill.findings.push(unknown_strategy(&named));
     }
-    let outer = fill.choice(
-        "layout.fsdp.outer_strategy",
-        &mut fsdp.outer_strategy,
-        "no_shard",
-        &["no_shard", "optim"],
-    );
+    let outer = fill.choice("layout.fsdp.outer_strategy", &mut fsdp.outer_strategy, "no_shard");
     let reshard =
         fill.or("layout.fsdp.reshard_after_forward", &mut fsdp.reshard_after_forward, Value::from("default"));
     let mut settings = FsdpSettings {
@@ -68,9 +64,8 @@ fn fill_flat(fill: &mut Filler<'_>, fsdp: &mut FsdpFile, settings: &mut FsdpSett
     settings.preserve_fp32_weights = switch("preserve_fp32_weights", &mut fsdp.preserve_fp32_weights, true);
     settings.keep_fp8_transpose = switch("keep_fp8_transpose", &mut fsdp.keep_fp8_transpose, false);
     settings.init_meta = switch("init_meta", &mut fsdp.init_meta, false);
-    settings.communication_unit = fsdp
-        .communication_unit
-        .map(|elements| fill.within("layout.fsdp.communication_unit", elements, 1, 1 << 40));
+    settings.communication_unit =
+        fsdp.communication_unit.map(|elements| fill.checked("layout.fsdp.communication_unit", elements));
 }
 
 /// Types of what `fully_shard` keeps and reduces, and what trainers on it do differently and memory depends on.
@@ -81,34 +76,27 @@ fn fill_torch(
     [wide, dtype]: [Dtype; 2],
     pipeline: bool,
 ) {
-    settings.sharded_dtype = fill.dtype("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide, WHOLE);
+    settings.sharded_dtype = fill.dtype("layout.fsdp.sharded_dtype", &mut fsdp.sharded_dtype, wide);
     let reduced = settings.reduce_dtype;
-    settings.reduce_dtype = fill.dtype("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced, WHOLE);
-    settings.offload =
-        fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none", &["none", "cpu"]) == "cpu";
-    let scopes = ["all", "language", "vision", "audio", "multimodal"];
-    let scope = fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all", &scopes);
+    settings.reduce_dtype = fill.dtype("layout.fsdp.reduce_dtype", &mut fsdp.reduce_dtype, reduced);
+    settings.offload = fill.choice("layout.fsdp.offload", &mut fsdp.offload, "none") == "cpu";
+    let scope = fill.choice("layout.fsdp.checkpoint_scope", &mut fsdp.checkpoint_scope, "all");
     settings.checkpoints_language = matches!(scope.as_str(), "all" | "language" | "multimodal");
-    settings.output_dtype = fill.dtype("layout.fsdp.output_dtype", &mut fsdp.output_dtype, dtype, WHOLE);
-    let outer = fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root", &["root", "apart"]);
+    settings.output_dtype = fill.dtype("layout.fsdp.output_dtype", &mut fsdp.output_dtype, dtype);
+    let outer = fill.choice("layout.fsdp.outer_units", &mut fsdp.outer_units, "root");
     settings.outer_apart = outer == "apart";
     let usual = if pipeline { "last" } else { "every" };
-    let sync = fill.choice("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual, &["every", "last"]);
+    let sync = fill.choice("layout.fsdp.gradient_sync", &mut fsdp.gradient_sync, usual);
     settings.sync_last = sync == "last";
-    settings.loss_dtype = fill.dtype("layout.fsdp.loss_dtype", &mut fsdp.loss_dtype, wide, WHOLE);
+    settings.loss_dtype = fill.dtype("layout.fsdp.loss_dtype", &mut fsdp.loss_dtype, wide);
     settings.keeps_logits = fill.or("layout.fsdp.keeps_logits", &mut fsdp.keeps_logits, false);
-    let selects = fill.choice(
-        "layout.fsdp.checkpoint_selects",
-        &mut fsdp.checkpoint_selects,
-        "modules",
-        &["modules", "matmuls"],
-    );
+    let selects = fill.choice("layout.fsdp.checkpoint_selects", &mut fsdp.checkpoint_selects, "modules");
     settings.checkpoints_matmuls = selects == "matmuls";
     settings.compiled = fill.or("layout.fsdp.compile", &mut fsdp.compile, false);
 }
 
 fn unknown_strategy(named: &str) -> Finding {
-    let names: Vec<&str> = STRATEGIES.iter().map(|(name, _)| *name).collect();
+    let names = words_of("layout.fsdp.strategy");
     let meant = match named {
         "params" | "grads_params" => "optim_grads_params",
         "grads" => "optim_grads",

@@ -1,10 +1,10 @@
 //! Defaults and ranges of `training` and `software`.
 
-use super::defaults::{Filler, MAX_COUNT};
+use super::defaults::Filler;
 use super::training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
-use super::{MAX_WORLD, Named, WherePossible};
+use super::{Named, WherePossible};
 use crate::finding::{Finding, clip};
-use crate::model::{Architecture, MAX_LAYERS};
+use crate::model::Architecture;
 use crate::runtime::Runtime;
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
@@ -13,18 +13,10 @@ use crate::settings::{
 use crate::time::constants::table;
 use crate::units::Dtype;
 use crate::wire::{
-    LossScaleFile, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile, SoftwareFile,
-    TrainingFile,
+    LossScaleFile, MAX_COUNT, MAX_RATIO, MoeFile, OffloadFile, OptimizerFile, OverlapFile, RecomputeFile,
+    SoftwareFile, TrainingFile,
 };
 
-/// Types of whole values: what a GEMM computes and gradients are summed in.
-pub(super) const WHOLE: &[Dtype] = &[Dtype::Bf16, Dtype::Fp16, Dtype::Fp32, Dtype::Fp64];
-const MASTER: &[Dtype] = &[Dtype::Fp32, Dtype::Fp16, Dtype::Fp64];
-const MOMENT: &[Dtype] = &[Dtype::Fp32, Dtype::Bf16, Dtype::Fp16, Dtype::Fp8, Dtype::Fp64];
-/// Most tokens of an expert over the mean; more than any model has experts.
-const MAX_RATIO: f64 = 1e6;
-/// The smallest number that a loss can be multiplied by.
-const LEAST_SCALE: f64 = 1e-6;
 /// Longest name of software, in bytes.
 const MAX_NAME: usize = 200;
 /// Most modules that a list may name; more than there are to name.
@@ -42,21 +34,19 @@ pub(super) fn fill_training(
     let gated = model.gated;
     // No longer than the model's learned positions.
     let usual = model.learned_positions.unwrap_or(SEQUENCE).min(SEQUENCE);
-    let seq_len = fill.number("training.seq_len", &mut training.seq_len, usual, 1, MAX_COUNT);
-    let micro_batch_size =
-        fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1, 1, 1 << 20);
-    let global_batch_size =
-        fill.number("training.global_batch_size", &mut training.global_batch_size, 256, 1, MAX_COUNT);
+    let seq_len = fill.number("training.seq_len", &mut training.seq_len, usual);
+    let micro_batch_size = fill.number("training.micro_batch_size", &mut training.micro_batch_size, 1);
+    let global_batch_size = fill.number("training.global_batch_size", &mut training.global_batch_size, 256);
     let precision = fill.or("training.dtype", &mut training.dtype, Precision::Bf16);
     let dtype = precision.dtype();
     let wide = if dtype == Dtype::Fp64 { Dtype::Fp64 } else { Dtype::Fp32 };
-    let grad_dtype = fill.dtype("training.grad_dtype", &mut training.grad_dtype, wide, WHOLE);
+    let grad_dtype = fill.dtype("training.grad_dtype", &mut training.grad_dtype, wide);
     let fp8_param_gather = fill.or("training.fp8_param_gather", &mut training.fp8_param_gather, false);
     let [bf16_first_layers, bf16_last_layers] = [
         ("training.bf16_first_layers", &mut training.bf16_first_layers),
         ("training.bf16_last_layers", &mut training.bf16_last_layers),
     ]
-    .map(|(field, slot)| fill.number(field, slot, 0, 0, MAX_LAYERS));
+    .map(|(field, slot)| fill.number(field, slot, 0));
     let fp8_attention = fill.or("training.fp8_attention", &mut training.fp8_attention, false);
     let fp8_output = fill.or("training.fp8_output", &mut training.fp8_output, false);
     let loss_scale = fill_loss_scale(fill, &mut training.loss_scale, dtype);
@@ -72,7 +62,7 @@ pub(super) fn fill_training(
     );
     let recompute_modules = fill.names("training.recompute.modules", &mut recompute.modules, MAX_MODULES);
     if let Some(layers) = recompute.num_layers {
-        fill.within("training.recompute.num_layers", layers, 1, MAX_LAYERS);
+        fill.checked("training.recompute.num_layers", layers);
     }
     if granularity == Granularity::Full {
         usual_method(fill, recompute);
@@ -83,7 +73,7 @@ pub(super) fn fill_training(
         &mut recompute.distribute_saved_activations,
         false,
     );
-    fill.real("training.train_tokens", training.train_tokens, 0.0);
+    fill.real("training.train_tokens", training.train_tokens);
     if seq_len.saturating_mul(micro_batch_size) > MAX_COUNT {
         fill.findings.push(Finding::error(
             "training.micro_batch_size",
@@ -160,14 +150,14 @@ fn constant(fill: &mut Filler<'_>, name: &str, slot: &mut Option<f64>, default: 
         Some(default) => fill.or(&field, slot, default),
         None => slot.unwrap_or(0.0),
     };
-    fill.real(&field, Some(value), 0.0);
+    fill.real(&field, Some(value));
     value
 }
 
 /// The same of one that is below 1: what is kept of an average with each step.
 fn decay(fill: &mut Filler<'_>, name: &str, slot: &mut Option<f64>, default: Option<f64>) -> f64 {
     let value = constant(fill, name, slot, default);
-    if value >= 1.0 {
+    if value == 1.0 {
         let message = format!("{name} is {value}; it must be below 1, or nothing new is ever learnt");
         let finding = Finding::error(&format!("training.optimizer.{name}"), value, message);
         fill.findings.push(finding.rule("range of plan files").nearest([0.999]));
@@ -182,12 +172,12 @@ fn fill_optimizer(
     grad_dtype: Dtype,
 ) -> Optimizer {
     let moment = if grad_dtype.size() >= wide.size() { grad_dtype } else { wide };
-    let mut dtype = |field: &str, slot: &mut Option<Dtype>, default, allowed| {
-        fill.dtype(&format!("training.optimizer.{field}"), slot, default, allowed)
+    let mut dtype = |field: &str, slot: &mut Option<Dtype>, default| {
+        fill.dtype(&format!("training.optimizer.{field}"), slot, default)
     };
-    let master_dtype = dtype("master_dtype", &mut optimizer.master_dtype, wide, MASTER);
-    let exp_avg_dtype = dtype("exp_avg_dtype", &mut optimizer.exp_avg_dtype, moment, MOMENT);
-    let exp_avg_sq_dtype = dtype("exp_avg_sq_dtype", &mut optimizer.exp_avg_sq_dtype, moment, MOMENT);
+    let master_dtype = dtype("master_dtype", &mut optimizer.master_dtype, wide);
+    let exp_avg_dtype = dtype("exp_avg_dtype", &mut optimizer.exp_avg_dtype, moment);
+    let exp_avg_sq_dtype = dtype("exp_avg_sq_dtype", &mut optimizer.exp_avg_sq_dtype, moment);
     let kind = fill.or("training.optimizer.kind", &mut optimizer.kind, OptimizerKind::Adam);
     let [beta1, beta2, eps, momentum] = Optimizer::usual(kind).map(|(_, usual)| usual);
     Optimizer {
@@ -211,7 +201,7 @@ fn fill_optimizer(
             &mut optimizer.offload_fraction,
             0.0,
         ),
-        instances: fill.number("training.optimizer.instances", &mut optimizer.instances, 1, 1, MAX_WORLD),
+        instances: fill.number("training.optimizer.instances", &mut optimizer.instances, 1),
         core_master: optimizer.core_master,
     }
 }
@@ -231,7 +221,7 @@ fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype
     let mut real = |name: &str, slot: &mut Option<f64>, usual: Option<f64>| {
         let field = format!("{FIELD}.{name}");
         let value = usual.map_or(*slot, |usual| Some(fill.or(&field, slot, usual)));
-        fill.real(&field, value, LEAST_SCALE);
+        fill.real(&field, value);
         value
     };
     let LossScale::Dynamic { initial, min, window, hysteresis } = LossScale::USUAL else { return None };
@@ -248,14 +238,8 @@ fn fill_loss_scale(fill: &mut Filler<'_>, file: &mut LossScaleFile, dtype: Dtype
     Some(LossScale::Dynamic {
         initial,
         min,
-        window: fill.number("training.loss_scale.window", &mut file.window, window, 1, MAX_COUNT),
-        hysteresis: fill.number(
-            "training.loss_scale.hysteresis",
-            &mut file.hysteresis,
-            hysteresis,
-            1,
-            MAX_COUNT,
-        ),
+        window: fill.number("training.loss_scale.window", &mut file.window, window),
+        hysteresis: fill.number("training.loss_scale.hysteresis", &mut file.hysteresis, hysteresis),
     })
 }
 
@@ -263,7 +247,7 @@ fn fill_offload(fill: &mut Filler<'_>, offload: &mut OffloadFile) -> Offload {
     Offload {
         modules: fill.names("training.offload.modules", &mut offload.modules, MAX_MODULES),
         fraction: fill.fraction("training.offload.fraction", &mut offload.fraction, 1.0),
-        layers: fill.number("training.offload.layers", &mut offload.layers, 0, 0, MAX_LAYERS),
+        layers: fill.number("training.offload.layers", &mut offload.layers, 0),
     }
 }
 
@@ -359,7 +343,7 @@ pub(super) fn fill_software(
         set: Vec::new(),
         cublas_workspace_bytes: software
             .cublas_workspace_bytes
-            .map(|bytes| fill.within("software.cublas_workspace_bytes", bytes, 0, 1 << 40)),
+            .map(|bytes| fill.checked("software.cublas_workspace_bytes", bytes)),
         expandable_segments: fill.or(
             "software.expandable_segments",
             &mut software.expandable_segments,

@@ -530,7 +530,7 @@ fn nodes(axis: Option<&Axis>, own: u64) -> Vec<u64> {
     match axis {
         None => vec![own],
         Some(Axis::Bounds(bounds)) => {
-            let most = bounds.max.min(crate::plan::MAX_WORLD);
+            let most = bounds.max.min(crate::wire::MAX_WORLD);
             let least = bounds.min.clamp(1, most.max(1));
             let doubled = std::iter::successors(Some(NODE_STEPS), |nodes| nodes.checked_mul(2));
             let doubled = doubled.take_while(|nodes| *nodes < most);

@@ -43,3 +43,28 @@ words! {
         Cosine = "cosine",
     }
 }
+
+words! {
+    /// What is split over the sharding group: each level adds to the one before (Megatron-FSDP; FSDP2 is always the last).
+    #[derive(PartialOrd, Ord, Default)]
+    pub enum Strategy {
+        /// 0: nothing.
+        NoShard = "no_shard",
+        /// 1: optimizer state and main weights.
+        Optim = "optim",
+        /// 2: gradients too.
+        OptimGrads = "optim_grads",
+        /// 3: parameters too.
+        #[default]
+        OptimGradsParams = "optim_grads_params",
+    }
+}
+
+impl Strategy {
+    /// The strategy of this name, or of this level as a digit.
+    pub fn parse(name: &str) -> Option<Strategy> {
+        let level = name.parse::<usize>().ok();
+        let named = Strategy::ALL.into_iter().find(|strategy| strategy.name() == name);
+        named.or_else(|| Strategy::ALL.get(level?).copied())
+    }
+}

@@ -6,10 +6,10 @@
 mod layout;
 mod training;
 
-pub use layout::{CpKind, LrSchedule, Schedule};
+pub use layout::{CpKind, LrSchedule, Schedule, Strategy};
 pub use training::{
-    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
-    OptimizerKind, Precision,
+    AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, GRAPH_MODULES, Granularity,
+    Implementation, OFFLOAD_MODULES, OptimizerKind, Precision, RECOMPUTE_MODULES,
 };
 
 /// Declares an enum by its words in a plan file, which serde reads and writes and `name` says.
@@ -25,6 +25,9 @@ macro_rules! words {
         impl $name {
             /// All of them, in the order in which they are offered.
             pub const ALL: [$name; [$($word),*].len()] = [$($name::$variant),*];
+
+            /// Their names in plan files.
+            pub const WORDS: [&'static str; [$($word),*].len()] = [$($word),*];
 
             /// The name used in plan files.
             pub const fn name(self) -> &'static str {

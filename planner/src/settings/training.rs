@@ -154,3 +154,23 @@ words! {
         HybridEp = "hybridep",
     }
 }
+
+/// Modules that selective recomputation knows.
+pub const RECOMPUTE_MODULES: &[&str] = &[
+    "core_attn",
+    "layernorm",
+    "mlp",
+    "moe",
+    "moe_act",
+    "shared_experts",
+    "mla_up_proj",
+    "gdn_norm_out",
+    "mhc",
+];
+
+/// Modules whose activations can wait on the host.
+pub const OFFLOAD_MODULES: &[&str] =
+    &["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"];
+
+/// Modules that can be captured (Megatron-Core `CudaGraphModule`).
+pub const GRAPH_MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];

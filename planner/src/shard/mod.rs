@@ -23,7 +23,9 @@ mod tests;
 pub mod tp_plan;
 
 pub use classes::{Holders, holders};
-pub use settings::{FsdpSettings, Reshard, STRATEGIES, Strategy, TpPlanSource};
+pub use settings::{FsdpSettings, Reshard, TpPlanSource};
+
+pub use crate::settings::Strategy;
 pub use state::{StateTypes, core_keeps_master, state_types};
 
 pub use buffer::{BufferShard, StateShard};

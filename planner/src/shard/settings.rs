@@ -1,47 +1,9 @@
 //! Settings of FSDP runtimes.
 
+use crate::settings::Strategy;
 use crate::units::Dtype;
 
 use super::tp_plan::Style;
-
-/// What is split over the sharding group: each level adds to the one before (Megatron-FSDP; FSDP2 is always the last).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Strategy {
-    /// 0: nothing.
-    NoShard,
-    /// 1: optimizer state and main weights.
-    Optim,
-    /// 2: gradients too.
-    OptimGrads,
-    /// 3: parameters too.
-    #[default]
-    OptimGradsParams,
-}
-
-/// All strategies by name, in the order of their levels.
-pub const STRATEGIES: [(&str, Strategy); 4] = [
-    ("no_shard", Strategy::NoShard),
-    ("optim", Strategy::Optim),
-    ("optim_grads", Strategy::OptimGrads),
-    ("optim_grads_params", Strategy::OptimGradsParams),
-];
-
-impl Strategy {
-    /// The strategy of this name, or of this level as a digit.
-    pub fn parse(name: &str) -> Option<Strategy> {
-        let level = name.parse::<usize>().ok();
-        STRATEGIES
-            .iter()
-            .enumerate()
-            .find(|(number, (known, _))| *known == name || level == Some(*number))
-            .map(|(_, (_, strategy))| *strategy)
-    }
-
-    /// The name used in plan files.
-    pub fn name(self) -> &'static str {
-        STRATEGIES[self as usize].0
-    }
-}
 
 /// Whether a unit's parameters are given back between its forward and its backward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::settings::words;
+
 /// What a search may choose of a plan file: `"all"`, or a list of axes. What the file says stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -28,42 +30,21 @@ impl Choose {
     }
 }
 
-/// What is best among plans that fit, and among tight ones, which come after them. Of equals the faster, then the smaller, then the first in the order of the axes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Objective {
-    /// Least seconds of a step.
-    #[default]
-    Fastest,
-    /// Least GPU hours of a step, at their prices.
-    Cheapest,
-    /// Least GPUs.
-    FewestGpus,
-    /// Most memory left on the fullest GPU.
-    MostHeadroom,
-    /// Cheapest of those that are done in `deadline_days`; the fastest where none is.
-    Deadline,
-}
-
-impl Objective {
-    /// All of them.
-    pub const ALL: [Objective; 5] = [
-        Objective::Fastest,
-        Objective::Cheapest,
-        Objective::FewestGpus,
-        Objective::MostHeadroom,
-        Objective::Deadline,
-    ];
-
-    /// The name used in requests.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Objective::Fastest => "fastest",
-            Objective::Cheapest => "cheapest",
-            Objective::FewestGpus => "fewest_gpus",
-            Objective::MostHeadroom => "most_headroom",
-            Objective::Deadline => "deadline",
-        }
+words! {
+    /// What is best among plans that fit, and among tight ones, which come after them. Of equals the faster, then the smaller, then the first in the order of the axes.
+    #[derive(Default)]
+    pub enum Objective {
+        /// Least seconds of a step.
+        #[default]
+        Fastest = "fastest",
+        /// Least GPU hours of a step, at their prices.
+        Cheapest = "cheapest",
+        /// Least GPUs.
+        FewestGpus = "fewest_gpus",
+        /// Most memory left on the fullest GPU.
+        MostHeadroom = "most_headroom",
+        /// Cheapest of those that are done in `deadline_days`; the fastest where none is.
+        Deadline = "deadline",
     }
 }
 

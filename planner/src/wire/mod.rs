@@ -14,6 +14,9 @@ mod plan_file;
 mod record;
 mod recovery;
 mod run_info;
+mod setting;
+#[cfg(test)]
+mod setting_tests;
 mod software_file;
 mod training_file;
 
@@ -29,6 +32,8 @@ pub use plan_file::*;
 pub use record::*;
 pub use recovery::*;
 pub use run_info::*;
+pub(crate) use setting::MAX_RATIO;
+pub use setting::{Axis, Kind, MAX_COUNT, MAX_WORLD, Part, Setting};
 pub use software_file::*;
 pub use training_file::*;
 

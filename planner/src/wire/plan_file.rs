@@ -5,56 +5,64 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::setting::{
+    MAX_COUNT, MAX_WORLD, MOST, Part, WHOLE, between, json, plan_part, real, switch, text, whole, word,
+};
 use super::{Choose, DataFile, Objective, SoftwareFile, TrainingFile};
 use crate::cluster::FailedGpu;
 use crate::finding::Finding;
 use crate::json::located::{self, Located};
-use crate::model::Architecture;
+use crate::model::{Architecture, MAX_LAYERS};
 use crate::runtime::Runtime;
-use crate::settings::{CpKind, LrSchedule, Schedule};
+use crate::settings::{CpKind, LrSchedule, Schedule, Strategy};
 use crate::units::Dtype;
 
-/// A plan file, version 1. Unknown fields are refused. Whatever it comes from (a file, a link, a message), it is read
-/// by `PlanFile::read`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(remote = "Self", deny_unknown_fields)]
-pub struct PlanFile {
-    /// Format version: 1.
-    pub version: u32,
-    /// Name of the plan.
-    #[serde(default)]
-    pub name: Option<String>,
-    /// What is trained.
-    pub model: ModelFile,
-    /// What it is trained on.
-    pub cluster: ClusterFile,
-    /// The framework whose rules hold.
-    #[serde(default)]
-    pub runtime: Option<Runtime>,
-    /// How it is split.
-    #[serde(default)]
-    pub layout: LayoutFile,
-    /// Batch, precision, optimizer, recomputation.
-    #[serde(default)]
-    pub training: TrainingFile,
-    /// What is installed where it runs.
-    #[serde(default, skip_serializing_if = "SoftwareFile::is_empty")]
-    pub software: SoftwareFile,
-    /// What the worker does with it.
-    #[serde(default)]
-    pub run: RunFile,
-    /// What a search may choose; nothing. What the file says stays as it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub choose: Option<Choose>,
-    /// What is best, where something is chosen; fastest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub objective: Option<Objective>,
-    /// Days within which `training.train_tokens` must be done, for the objective `deadline`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline_days: Option<f64>,
-    /// What a person's words were read as (`crate::parse_plan`); no part of what is written.
-    #[serde(skip)]
-    pub remarks: Vec<Remark>,
+plan_part! {
+    in "";
+
+    /// A plan file, version 1. Unknown fields are refused. Whatever it comes from (a file, a link, a message), it is read
+    /// by `PlanFile::read`.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(remote = "Self", deny_unknown_fields)]
+    pub struct PlanFile {
+        /// Format version: 1.
+        pub version: u32 = whole(1, 1),
+        /// Name of the plan.
+        #[serde(default)]
+        pub name: Option<String> = text(),
+        /// What is trained.
+        pub model: ModelFile,
+        /// What it is trained on.
+        pub cluster: ClusterFile,
+        /// The framework whose rules hold.
+        #[serde(default)]
+        pub runtime: Option<Runtime> =
+            word(&Runtime::WORDS).at(Part::Training, "Runtime").open_if_named("runtime"),
+        /// How it is split.
+        #[serde(default)]
+        pub layout: LayoutFile,
+        /// Batch, precision, optimizer, recomputation.
+        #[serde(default)]
+        pub training: TrainingFile,
+        /// What is installed where it runs.
+        #[serde(default, skip_serializing_if = "SoftwareFile::is_empty")]
+        pub software: SoftwareFile,
+        /// What the worker does with it.
+        #[serde(default)]
+        pub run: RunFile,
+        /// What a search may choose; nothing. What the file says stays as it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub choose: Option<Choose> = json(&["all"], "`all`, or a list of axes"),
+        /// What is best, where something is chosen; fastest.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub objective: Option<Objective> = word(&Objective::WORDS),
+        /// Days within which `training.train_tokens` must be done, for the objective `deadline`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub deadline_days: Option<f64> = real(0.0).in_unit("days"),
+        /// What a person's words were read as (`crate::parse_plan`); no part of what is written.
+        #[serde(skip)]
+        pub remarks: Vec<Remark>,
+    }
 }
 
 /// What something in a plan file was read as that a person wrote in other words.
@@ -96,117 +104,142 @@ impl<'de> Deserialize<'de> for PlanFile {
     }
 }
 
-/// One of: a preset's id, a Hugging Face config.json, an architecture in planner's own words.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ModelFile {
-    /// Id of a preset, such as `llama-3-8b`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preset: Option<String>,
-    /// A Hugging Face config.json, whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hf_config: Option<Map<String, Value>>,
-    /// Path of a config.json; only the command line reads it, and replaces it by `hf_config`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hf_config_path: Option<String>,
-    /// The architecture itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<Box<Architecture>>,
-    /// Transformer layers, where they are fewer or more than the preset's or the config's; those of the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub num_layers: Option<u64>,
+plan_part! {
+    in "model.";
+
+    /// One of: a preset's id, a Hugging Face config.json, an architecture in planner's own words.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct ModelFile {
+        /// Id of a preset, such as `llama-3-8b`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub preset: Option<String> = text(),
+        /// A Hugging Face config.json, whole.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub hf_config: Option<Map<String, Value>> = json(&[], "a config.json of Hugging Face"),
+        /// Path of a config.json; only the command line reads it, and replaces it by `hf_config`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub hf_config_path: Option<String> = text(),
+        /// The architecture itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub architecture: Option<Box<Architecture>> = json(&[], "an architecture in planner's words"),
+        /// Transformer layers, where they are fewer or more than the preset's or the config's; those of the model.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub num_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Model, "Layers, if not all"),
+    }
 }
 
-/// The cluster.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ClusterFile {
-    /// Id of a GPU of the catalogue, or `cpu`.
-    pub gpu: String,
-    /// Nodes; 1.
-    #[serde(default)]
-    pub nodes: Option<u64>,
-    /// GPUs of a node; 8.
-    #[serde(default)]
-    pub gpus_per_node: Option<u64>,
-    /// GPUs joined by NVLink; from the catalogue.
-    #[serde(default)]
-    pub nvlink_domain: Option<u64>,
-    /// Network bandwidth per GPU in Gbit/s; from the catalogue.
-    #[serde(default)]
-    pub nic_gbps: Option<f64>,
-    /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more; 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oversubscription: Option<f64>,
-    /// Memory of a GPU in GiB as its nameplate has it, where it is another than the catalogue's, such as 96 for an H100 of
-    /// 96 GB; torch sees as much of it as of the catalogue's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory_gib: Option<f64>,
-    /// Failed GPUs.
-    #[serde(default)]
-    pub failed: Option<Vec<FailedGpu>>,
-    /// Price of a GPU for an hour.
-    #[serde(default)]
-    pub price_per_gpu_hour: Option<f64>,
-    /// Mean time between failures of one GPU, hours.
-    #[serde(default)]
-    pub gpu_mtbf_hours: Option<f64>,
-    /// Seconds between checkpoints.
-    #[serde(default)]
-    pub checkpoint_interval_s: Option<f64>,
-    /// Seconds from a failure to the first new step.
-    #[serde(default)]
-    pub restart_s: Option<f64>,
+plan_part! {
+    in "cluster.";
+
+    /// The cluster.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    pub struct ClusterFile {
+        /// Id of a GPU of the catalogue, or `cpu`.
+        pub gpu: String = text().at(Part::Cluster, "GPU").open_if_named("gpu"),
+        /// Nodes; 1.
+        #[serde(default)]
+        pub nodes: Option<u64> =
+            whole(1, MAX_WORLD).at(Part::Cluster, "Nodes").stepped().open_if_named("nodes"),
+        /// GPUs of a node; 8.
+        #[serde(default)]
+        pub gpus_per_node: Option<u64> = whole(1, 1024).at(Part::Cluster, "GPUs per node").stepped(),
+        /// GPUs joined by NVLink; from the catalogue.
+        #[serde(default)]
+        pub nvlink_domain: Option<u64> = whole(1, 1024).in_unit("GPUs").at(Part::Cluster, "NVLink domain"),
+        /// Network bandwidth per GPU in Gbit/s; from the catalogue.
+        #[serde(default)]
+        pub nic_gbps: Option<f64> = real(0.0).in_unit("Gbit/s").at(Part::Cluster, "Network per GPU, Gb/s"),
+        /// How many times the network of all GPUs below a leaf switch is what leads on from it, 1 or more; 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub oversubscription: Option<f64> = real(1.0).at(Part::Cluster, "Oversubscription"),
+        /// Memory of a GPU in GiB as its nameplate has it, where it is another than the catalogue's, such as 96 for an H100 of
+        /// 96 GB; torch sees as much of it as of the catalogue's.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub memory_gib: Option<f64> =
+            between(1.0, 4096.0).in_unit("GiB").at(Part::Cluster, "Memory of a GPU, GiB"),
+        /// Failed GPUs.
+        #[serde(default)]
+        pub failed: Option<Vec<FailedGpu>> =
+            json(&[], "a list of failed GPUs: node and gpu, rank, or dp, cp, pp and tp"),
+        /// Price of a GPU for an hour, in any currency; none.
+        #[serde(default)]
+        pub price_per_gpu_hour: Option<f64> =
+            real(0.0).in_unit("currency").at(Part::Costs, "Price of a GPU hour"),
+        /// Mean time between failures of one GPU; none.
+        #[serde(default)]
+        pub gpu_mtbf_hours: Option<f64> = real(0.0).in_unit("h").at(Part::Costs, "Hours between failures"),
+        /// Seconds between checkpoints; from failures and how long one takes.
+        #[serde(default)]
+        pub checkpoint_interval_s: Option<f64> =
+            real(0.0).in_unit("s").at(Part::Costs, "Seconds between saves"),
+        /// Seconds from a failure to the first new step.
+        #[serde(default)]
+        pub restart_s: Option<f64> = real(0.0).in_unit("s").at(Part::Costs, "Seconds of a restart"),
+    }
 }
 
-/// Axis sizes and how they are laid out.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LayoutFile {
-    /// Tensor parallel; 1.
-    pub tp: Option<u64>,
-    /// Sequence parallel; on when tp > 1.
-    pub sp: Option<bool>,
-    /// Context parallel; 1.
-    pub cp: Option<u64>,
-    /// How context parallelism moves keys and values; p2p (all_gather for sparse attention).
-    pub cp_kind: Option<CpKind>,
-    /// Pipeline stages; 1.
-    pub pp: Option<u64>,
-    /// Model chunks per stage; 1.
-    pub vpp: Option<u64>,
-    /// Pipeline schedule.
-    pub schedule: Option<Schedule>,
-    /// Megatron's layout string, such as `Et*3|(tt|)*29m|L`.
-    pub pipeline_layout: Option<String>,
-    /// Layers of the first stage.
-    pub first_stage_layers: Option<u64>,
-    /// Layers of the last stage.
-    pub last_stage_layers: Option<u64>,
-    /// The embedding counts as a layer when stages are made.
-    pub account_for_embedding: Option<bool>,
-    /// The loss counts as a layer when stages are made.
-    pub account_for_loss: Option<bool>,
-    /// Micro batches that the interleaved schedule takes through a chunk in a row.
-    pub microbatch_group_size: Option<u64>,
-    /// Expert parallel; 1.
-    pub ep: Option<u64>,
-    /// Expert tensor parallel; 1 (tp for a model without experts).
-    pub etp: Option<u64>,
-    /// Replicas of HSDP, or Megatron-FSDP's outer size.
-    pub dp_replicate: Option<u64>,
-    /// The vocabulary is padded to a multiple of this times tp (Megatron's `make_vocab_size_divisible_by`); 128.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vocab_divisible_by: Option<u64>,
-    /// Order of the axes over ranks, fastest first.
-    pub order: Option<String>,
-    /// A Hugging Face TP plan: `hf`, or a map from module pattern to style.
-    pub tp_plan: Option<Value>,
-    /// Path of a JSON file with such a map; only the command line reads it, and replaces it by `tp_plan`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tp_plan_path: Option<String>,
-    /// FSDP settings.
-    pub fsdp: FsdpFile,
+plan_part! {
+    in "layout.";
+
+    /// Axis sizes and how they are laid out.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct LayoutFile {
+        /// GPUs that share each matrix; 1.
+        pub tp: Option<u64> =
+            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Tensor parallel").stepped().open("tp"),
+        /// Whether norms and residuals are cut over the tensor-parallel group; true when tp > 1.
+        pub sp: Option<bool> = switch().at(Part::Axes, "Sequence parallel").open("sp"),
+        /// GPUs that share a sequence; 1.
+        pub cp: Option<u64> =
+            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Context parallel").stepped().open("cp"),
+        /// How context parallelism moves keys and values; p2p (all_gather for sparse attention).
+        pub cp_kind: Option<CpKind> =
+            word(&CpKind::WORDS).at(Part::Ranks, "Context exchange").open("cp_kind"),
+        /// Stages of the pipeline; 1.
+        pub pp: Option<u64> = whole(1, MAX_WORLD).at(Part::Axes, "Pipeline stages").stepped().open("pp"),
+        /// Model chunks of a stage; 1.
+        pub vpp: Option<u64> = whole(1, 4096).at(Part::Axes, "Chunks per stage").stepped().open("vpp"),
+        /// Schedule of the pipeline; 1f1b, or interleaved with chunks.
+        pub schedule: Option<Schedule> = word(&Schedule::WORDS).at(Part::Axes, "Schedule").open("schedule"),
+        /// Megatron's layout string, such as `Et*3|(tt|)*29m|L`.
+        pub pipeline_layout: Option<String> = text().at(Part::Stages, "Layout string").open("stages"),
+        /// Layers of the first stage.
+        pub first_stage_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Stages, "Layers, first stage"),
+        /// Layers of the last stage.
+        pub last_stage_layers: Option<u64> = whole(1, MAX_LAYERS).at(Part::Stages, "Layers, last stage"),
+        /// Whether the embedding counts as a layer when stages are made; false.
+        pub account_for_embedding: Option<bool> = switch().at(Part::Stages, "Embedding is a layer"),
+        /// Whether the loss counts as a layer when stages are made; false.
+        pub account_for_loss: Option<bool> = switch().at(Part::Stages, "Loss is a layer"),
+        /// Micro batches that the interleaved schedule takes through a chunk in a row; pp.
+        pub microbatch_group_size: Option<u64> =
+            whole(1, MAX_COUNT).at(Part::Stages, "Micro batches in a row"),
+        /// GPUs that share the experts of a layer; 1.
+        pub ep: Option<u64> =
+            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Expert parallel").stepped().open("ep"),
+        /// GPUs that share each expert; 1 (tp for a model without experts).
+        pub etp: Option<u64> =
+            whole(1, MAX_WORLD).in_unit("GPUs").at(Part::Axes, "Expert tensor").stepped().open("etp"),
+        /// Replicas of HSDP, or Megatron-FSDP's outer size.
+        pub dp_replicate: Option<u64> =
+            whole(1, MAX_WORLD).at(Part::Shards, "Replicas").stepped().open("dp_replicate"),
+        /// The vocabulary is padded to a multiple of this times tp (Megatron's `make_vocab_size_divisible_by`); 128.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub vocab_divisible_by: Option<u64> = whole(1, 1 << 20).at(Part::Ranks, "Vocabulary in"),
+        /// Order of the axes over ranks, fastest first; tp-cp-ep-dp-pp.
+        pub order: Option<String> = text().at(Part::Ranks, "Order of axes").open("order"),
+        /// A Hugging Face TP plan: `hf`, or a map from module pattern to style.
+        pub tp_plan: Option<Value> =
+            json(&["hf"], "a map from module pattern to style").at(Part::Shards, "Tensor plan"),
+        /// Path of a JSON file with such a map; only the command line reads it, and replaces it by `tp_plan`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub tp_plan_path: Option<String> = text(),
+        /// FSDP settings.
+        pub fsdp: FsdpFile,
+    }
 }
 
 impl LayoutFile {
@@ -236,124 +269,141 @@ impl LayoutFile {
     }
 }
 
-/// FSDP settings.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FsdpFile {
-    /// `no_shard`, `optim`, `optim_grads` or `optim_grads_params`.
-    pub strategy: Option<String>,
-    /// `no_shard` or `optim`.
-    pub outer_strategy: Option<String>,
-    /// `default`, `always`, `never`, or a group size.
-    pub reshard_after_forward: Option<Value>,
-    /// Type of the sharded parameters, their gradients and moments (FSDP2); fp32, or the compute type when wider.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sharded_dtype: Option<Dtype>,
-    /// Type in which gradients are reduced (FSDP2); `training.grad_dtype`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reduce_dtype: Option<Dtype>,
-    /// Where shards and optimizer state live (FSDP2): `none` for the GPU, `cpu` for the host.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub offload: Option<String>,
-    /// Which part of a model is checkpointed (FSDP2): `all`, `language`, `vision`, `audio` or `multimodal`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint_scope: Option<String>,
-    /// Persistent buffers for two units (Megatron-FSDP); false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub double_buffer: Option<bool>,
-    /// Whether communication buffers are registered with NCCL (Megatron-FSDP), which needs `double_buffer` and turns
-    /// it on; false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nccl_ub: Option<bool>,
-    /// Whether the optimizer works on fp32 copies of the parameters (Megatron-FSDP); true.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preserve_fp32_weights: Option<bool>,
-    /// Whether 8-bit parameters keep their transpose between uses (Megatron-FSDP); false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_fp8_transpose: Option<bool>,
-    /// Whether the model is made without memory and materialised unit by unit (Megatron-FSDP); false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub init_meta: Option<bool>,
-    /// Type that the model's output is cast to (FSDP2); the compute type.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output_dtype: Option<Dtype>,
-    /// Elements gathered ahead and queued for reduction at most (Megatron-FSDP); null for the framework's own number.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub communication_unit: Option<u64>,
-    /// Where embedding, final norm and output layer are (FSDP2): in the `root`, or units of their own, `apart`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub outer_units: Option<String>,
-    /// When gradients are reduced (FSDP2): after `every` micro batch, or after the `last`; last with a pipeline.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gradient_sync: Option<String>,
-    /// Type in which the loss is computed (FSDP2); fp32, or the compute type when wider.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub loss_dtype: Option<Dtype>,
-    /// Whether the training loop holds the logits through backward (FSDP2); false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keeps_logits: Option<bool>,
-    /// What selective checkpoints choose (FSDP2): `modules` to recompute, or every second of the `matmuls` to keep.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint_selects: Option<String>,
-    /// Whether layers go through torch.compile (FSDP2); false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compile: Option<bool>,
+plan_part! {
+    in "layout.fsdp.";
+
+    /// FSDP settings.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct FsdpFile {
+        /// What is split over the sharding group: nothing, the optimizer's state, gradients too, parameters too; all.
+        pub strategy: Option<String> = word(&Strategy::WORDS).at(Part::Shards, "Sharded").open("fsdp_strategy"),
+        /// What is split over the outer group, `no_shard` or `optim`; no_shard.
+        pub outer_strategy: Option<String> = word(&["no_shard", "optim"]).at(Part::Shards, "Sharded outside"),
+        /// Whether gathered parameters are given back between forward and backward: `default`, `always`, `never`, or to a group of so many ranks; default.
+        pub reshard_after_forward: Option<Value> =
+            json(&["default", "always", "never"], "a number of ranks from 2").at(Part::Shards, "Reshard after forward"),
+        /// Type of the sharded parameters, their gradients and moments (FSDP2); fp32, or the compute type when wider.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub sharded_dtype: Option<Dtype> = word(&WHOLE).at(Part::ShardsMore, "Type of shards"),
+        /// Type in which gradients are reduced (FSDP2); `training.grad_dtype`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub reduce_dtype: Option<Dtype> = word(&WHOLE).at(Part::ShardsMore, "Type of reduction"),
+        /// Where shards and optimizer state live (FSDP2): `none` for the GPU, `cpu` for the host.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub offload: Option<String> = word(&["none", "cpu"]).at(Part::ShardsMore, "Shards live on"),
+        /// Which part of a model is checkpointed (FSDP2): `all`, `language`, `vision`, `audio` or `multimodal`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub checkpoint_scope: Option<String> =
+            word(&["all", "language", "vision", "audio", "multimodal"]).at(Part::ShardsMore, "Checkpointed part"),
+        /// Persistent buffers for two units (Megatron-FSDP); false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub double_buffer: Option<bool> = switch().at(Part::ShardsMore, "Double buffer"),
+        /// Whether communication buffers are registered with NCCL (Megatron-FSDP), which needs `double_buffer` and turns
+        /// it on; false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub nccl_ub: Option<bool> = switch().at(Part::ShardsMore, "Registered buffers"),
+        /// Whether the optimizer works on fp32 copies of the parameters (Megatron-FSDP); true.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub preserve_fp32_weights: Option<bool> = switch().at(Part::ShardsMore, "fp32 weights"),
+        /// Whether 8-bit parameters keep their transpose between uses (Megatron-FSDP); false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub keep_fp8_transpose: Option<bool> = switch().at(Part::ShardsMore, "Keep 8-bit transposes"),
+        /// Whether the model is made without memory and materialised unit by unit (Megatron-FSDP); false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub init_meta: Option<bool> = switch().at(Part::ShardsMore, "Meta device"),
+        /// Type that the model's output is cast to (FSDP2); the compute type.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub output_dtype: Option<Dtype> = word(&WHOLE).at(Part::ShardsMore, "Type of the output"),
+        /// Elements gathered ahead and queued for reduction at most (Megatron-FSDP); null for the framework's own number.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub communication_unit: Option<u64> =
+            whole(1, 1 << 40).in_unit("elements").at(Part::ShardsMore, "Communication unit"),
+        /// Where embedding, final norm and output layer are (FSDP2): in the `root`, or units of their own, `apart`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub outer_units: Option<String> = word(&["root", "apart"]).at(Part::ShardsMore, "Embedding and head"),
+        /// When gradients are reduced (FSDP2): after `every` micro batch, or after the `last`; last with a pipeline.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub gradient_sync: Option<String> = word(&["every", "last"]).at(Part::ShardsMore, "Reduced after"),
+        /// Type in which the loss is computed (FSDP2); fp32, or the compute type when wider.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub loss_dtype: Option<Dtype> = word(&WHOLE).at(Part::ShardsMore, "Type of the loss"),
+        /// Whether the training loop holds the logits through backward (FSDP2); false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub keeps_logits: Option<bool> = switch().at(Part::ShardsMore, "Logits are held"),
+        /// What selective checkpoints choose (FSDP2): `modules` to recompute, or every second of the `matmuls` to keep.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub checkpoint_selects: Option<String> =
+            word(&["modules", "matmuls"]).at(Part::ShardsMore, "Selective keeps by"),
+        /// Whether layers go through torch.compile (FSDP2); false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub compile: Option<bool> = switch().at(Part::ShardsMore, "torch.compile"),
+    }
 }
 
-/// What the worker does with the plan.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct RunFile {
-    /// Steps; 20.
-    pub steps: Option<u64>,
-    /// Seed of initialisation and data; 1234.
-    pub seed: Option<u64>,
-    /// Learning rate; 3e-4.
-    pub lr: Option<f64>,
-    /// Weight decay (decoupled); 0.1.
-    pub weight_decay: Option<f64>,
-    /// Norm to which gradients are clipped, 0 for none; 1.0.
-    pub clip_grad: Option<f64>,
-    /// Steps of linear warm-up; 0.
-    pub warmup_steps: Option<u64>,
-    /// How the learning rate goes on after the warm-up; constant.
-    pub lr_schedule: Option<LrSchedule>,
-    /// Step at which a falling learning rate reaches `min_lr`; the last step.
-    pub lr_decay_steps: Option<u64>,
-    /// Where a falling learning rate ends; 0.
-    pub min_lr: Option<f64>,
-    /// Data.
-    pub data: Option<DataFile>,
-    /// Folder of a Hugging Face model whose weights training begins with, as the ranks see it; without one they are made up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub weights: Option<String>,
-    /// Checkpoints of the worker.
-    #[serde(skip_serializing_if = "CheckpointFile::is_silent")]
-    pub checkpoint: CheckpointFile,
-    /// Evaluation on data that is held out.
-    #[serde(skip_serializing_if = "EvaluationFile::is_silent")]
-    pub evaluation: EvaluationFile,
-    /// Documents that are packed into sequences.
-    #[serde(skip_serializing_if = "DocumentsFile::is_silent")]
-    pub documents: DocumentsFile,
+plan_part! {
+    in "run.";
+
+    /// What the worker does with the plan.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct RunFile {
+        /// Steps; 20.
+        pub steps: Option<u64> = whole(1, MAX_COUNT).at(Part::Run, "Steps"),
+        /// Seed of initialisation and data; 1234.
+        pub seed: Option<u64> = whole(0, u64::MAX).at(Part::Run, "Seed"),
+        /// Learning rate; 3e-4.
+        pub lr: Option<f64> = real(0.0).at(Part::Run, "Learning rate"),
+        /// Weight decay (decoupled); 0.1.
+        pub weight_decay: Option<f64> = real(0.0).at(Part::Run, "Weight decay"),
+        /// Norm to which gradients are clipped, 0 for none; 1.0.
+        pub clip_grad: Option<f64> = real(0.0).at(Part::Run, "Clip gradient norm"),
+        /// Steps of linear warm-up; 0.
+        pub warmup_steps: Option<u64> = whole(0, MAX_COUNT).at(Part::Run, "Warm-up steps"),
+        /// How the learning rate goes on after the warm-up; constant.
+        pub lr_schedule: Option<LrSchedule> = word(&LrSchedule::WORDS).at(Part::Run, "Then the rate is"),
+        /// Step at which a falling learning rate reaches `min_lr`; the last step.
+        pub lr_decay_steps: Option<u64> = whole(1, MAX_COUNT).at(Part::Run, "Falls until step"),
+        /// Where a falling learning rate ends; 0.
+        pub min_lr: Option<f64> = real(0.0).at(Part::Run, "Down to"),
+        /// Where tokens come from; made-up sequences that a model can learn.
+        pub data: Option<DataFile> =
+            json(&[], "kind (synthetic, text, tokens, megatron or blend), and its path or parts").at(Part::Data, "Data"),
+        /// Folder of a Hugging Face model whose weights training begins with, as the ranks see it; without one they are made up.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub weights: Option<String> = text().at(Part::Data, "Weights: a Hugging Face folder, or made up"),
+        /// Checkpoints of the worker.
+        #[serde(skip_serializing_if = "CheckpointFile::is_silent")]
+        pub checkpoint: CheckpointFile,
+        /// Evaluation on data that is held out.
+        #[serde(skip_serializing_if = "EvaluationFile::is_silent")]
+        pub evaluation: EvaluationFile,
+        /// Documents that are packed into sequences.
+        #[serde(skip_serializing_if = "DocumentsFile::is_silent")]
+        pub documents: DocumentsFile,
+    }
 }
 
-/// What is made of the ends of documents within a sequence, of data that is trained on or held out.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DocumentsFile {
-    /// Whether positions start again with each document; false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reset_positions: Option<bool>,
-    /// Whether tokens attend to those of their own document alone; false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reset_attention: Option<bool>,
-    /// Whether the loss of what is predicted from the end of a document is left out; false.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mask_eod_loss: Option<bool>,
-    /// The token that ends a document; the one that all documents of Megatron's index end with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub eod_token: Option<u64>,
+plan_part! {
+    in "run.documents.";
+
+    /// What is made of the ends of documents within a sequence, of data that is trained on or held out.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct DocumentsFile {
+        /// Whether positions start again with each document; false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub reset_positions: Option<bool> = switch().at(Part::Data, "Positions start again with a document"),
+        /// Whether tokens attend to those of their own document alone; false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub reset_attention: Option<bool> = switch().at(Part::Data, "Documents don't see each other"),
+        /// Whether the loss of what is predicted from the end of a document is left out; false.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub mask_eod_loss: Option<bool> = switch().at(Part::Data, "Ends of documents predict nothing"),
+        /// The token that ends a document; the one that all documents of Megatron's index end with.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub eod_token: Option<u64> = whole(0, u64::MAX).at(Part::Data, "Token that ends a document"),
+    }
 }
 
 impl DocumentsFile {
@@ -363,19 +413,24 @@ impl DocumentsFile {
     }
 }
 
-/// How the worker measures the loss on data that it does not train on.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct EvaluationFile {
-    /// The data; none, and nothing is evaluated.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub data: Option<DataFile>,
-    /// Steps between evaluations; 100. After the last step there is one too.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_steps: Option<u64>,
-    /// Sequences of an evaluation, the same ones each time; those of a step.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sequences: Option<u64>,
+plan_part! {
+    in "run.evaluation.";
+
+    /// How the worker measures the loss on data that it does not train on.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct EvaluationFile {
+        /// The data; none, and nothing is evaluated.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub data: Option<DataFile> =
+            json(&[], "as run.data").at(Part::Data, "Held-out data: a file of the same kind, or none"),
+        /// Steps between evaluations; 100. After the last step there is one too.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub every_steps: Option<u64> = whole(1, MOST).in_unit("steps").at(Part::Data, "Evaluate every steps"),
+        /// Sequences of an evaluation, the same ones each time; those of a step.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub sequences: Option<u64> = whole(1, MOST).at(Part::Data, "Sequences of an evaluation"),
+    }
 }
 
 impl EvaluationFile {
@@ -385,26 +440,30 @@ impl EvaluationFile {
     }
 }
 
-/// When the worker saves what it trains, and what of that it keeps.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CheckpointFile {
-    /// Whether it saves: at its end, when it is stopped, and every so often; true for data of one's own, and where anything
-    /// else is said of checkpoints.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub save: Option<bool>,
-    /// Steps between checkpoints; none but every so many seconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_steps: Option<u64>,
-    /// Seconds between checkpoints; `cluster.checkpoint_interval_s`, or 1,800 where no number of steps is said (in a script, what failures and the time limit ask for).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub every_s: Option<f64>,
-    /// The newest checkpoints that are kept, 0 for all; 10.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep: Option<u64>,
-    /// Hours of which one checkpoint is kept besides; none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub keep_every_hours: Option<f64>,
+plan_part! {
+    in "run.checkpoint.";
+
+    /// When the worker saves what it trains, and what of that it keeps.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct CheckpointFile {
+        /// Whether it saves: at its end, when it is stopped, and every so often; true for data of one's own, and where anything
+        /// else is said of checkpoints.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub save: Option<bool> = switch().at(Part::Saving, "Checkpoints"),
+        /// Steps between checkpoints; none but every so many seconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub every_steps: Option<u64> = whole(1, MOST).in_unit("steps").at(Part::Saving, "Save every steps"),
+        /// Seconds between checkpoints; `cluster.checkpoint_interval_s`, or 1,800 where no number of steps is said (in a script, what failures and the time limit ask for).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub every_s: Option<f64> = real(1.0).in_unit("s").at(Part::Saving, "Save every seconds"),
+        /// The newest checkpoints that are kept, 0 for all; 10.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub keep: Option<u64> = whole(0, MOST).at(Part::Saving, "Checkpoints kept"),
+        /// Hours of which one checkpoint is kept besides; none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub keep_every_hours: Option<f64> = real(0.01).in_unit("h").at(Part::Saving, "Keep one every hours"),
+    }
 }
 
 impl CheckpointFile {

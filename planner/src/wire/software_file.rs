@@ -3,24 +3,30 @@
 use serde::{Deserialize, Serialize};
 
 use super::Calibration;
+use super::setting::{Part, json, plan_part, switch, text, whole};
 
-/// What is installed where the plan runs.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SoftwareFile {
-    /// Name of a software profile; null for the one that the GPU suggests.
-    pub profile: Option<String>,
-    /// Version of torch, such as `2.11.0`; null when unknown.
-    pub torch: Option<String>,
-    /// Name and version of the framework, such as `torchtitan 0.3`; null for the newest release that is known.
-    pub framework: Option<String>,
-    /// Bytes of cuBLAS's workspace per handle and stream; null for the library's own.
-    pub cublas_workspace_bytes: Option<u64>,
-    /// Whether torch's allocator grows segments (`expandable_segments:True`); false.
-    pub expandable_segments: Option<bool>,
-    /// What the machine was measured to do; null for the constants of the time model as they are.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub calibration: Option<Box<Calibration>>,
+plan_part! {
+    in "software.";
+
+    /// What is installed where the plan runs.
+    #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct SoftwareFile {
+        /// Name of a software profile; null for the one that the GPU suggests.
+        pub profile: Option<String> = text().at(Part::Software, "Software profile"),
+        /// Version of torch, such as `2.11.0`; null when unknown.
+        pub torch: Option<String> = text().at(Part::Software, "Version of torch"),
+        /// Name and version of the framework, such as `torchtitan 0.3`; null for the newest release that is known.
+        pub framework: Option<String> = text().at(Part::Training, "Framework"),
+        /// Bytes of cuBLAS's workspace per handle and stream; null for the library's own.
+        pub cublas_workspace_bytes: Option<u64> =
+            whole(0, 1 << 40).in_unit("bytes").at(Part::Software, "cuBLAS workspace, bytes"),
+        /// Whether torch's allocator grows segments (`expandable_segments:True`); false.
+        pub expandable_segments: Option<bool> = switch().at(Part::Software, "Expandable segments"),
+        /// What the machine was measured to do; null for the constants of the time model as they are.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub calibration: Option<Box<Calibration>> = json(&[], "a profile that `shardplan calibrate` writes"),
+    }
 }
 
 impl SoftwareFile {

@@ -3,10 +3,8 @@
 use super::{is_megatron, names, refuse_names};
 use crate::layout::{Broken, Shape};
 use crate::model::Mlp;
-use crate::settings::{CudaGraphs, Granularity};
+use crate::settings::{CudaGraphs, GRAPH_MODULES, Granularity};
 
-/// Modules that can be captured (Megatron-Core `CudaGraphModule`).
-pub const MODULES: &[&str] = &["attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"];
 const GRAPHS: &str = "training.cuda_graphs";
 const FIELD: &str = "training.cuda_graph_modules";
 const RULE: &str = "scopes of CUDA graphs (Megatron-Core transformer_config)";
@@ -17,7 +15,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     }
     let training = shape.training;
     let (graphs, modules) = (training.cuda_graphs, &training.cuda_graph_modules);
-    refuse_names(FIELD, RULE, modules, MODULES, broken, |module| wrong(shape, module));
+    refuse_names(FIELD, RULE, modules, GRAPH_MODULES, broken, |module| wrong(shape, module));
     broken.require(
         modules.is_empty() || graphs != CudaGraphs::Iteration,
         GRAPHS,
@@ -66,7 +64,7 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
             Some("does not go with recomputing `moe`")
         }
         "mlp" if !model.has_mlp(Mlp::Dense) => Some("needs dense layers, which this model does not have"),
-        known if MODULES.contains(&known) => None,
+        known if GRAPH_MODULES.contains(&known) => None,
         _ => Some("is not a module that can be captured"),
     }
 }

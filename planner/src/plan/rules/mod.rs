@@ -17,9 +17,6 @@ mod recompute;
 mod tests;
 
 pub(crate) use alternatives::alternatives;
-pub use graphs::MODULES as GRAPH_MODULES;
-pub use modules::MODULES as OFFLOAD_MODULES;
-pub use recompute::MODULES as RECOMPUTE_MODULES;
 
 use crate::finding::{clip, nearest_names};
 use crate::layout::{Broken, Owner, Shape};

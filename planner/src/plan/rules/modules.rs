@@ -2,11 +2,8 @@
 
 use super::{is_megatron, names, refuse_names};
 use crate::layout::{Broken, Shape};
-use crate::settings::{CudaGraphs, Granularity, Implementation};
+use crate::settings::{CudaGraphs, Granularity, Implementation, OFFLOAD_MODULES};
 
-/// Modules whose activations can wait on the host.
-pub const MODULES: &[&str] =
-    &["attn_norm", "qkv_linear", "core_attn", "attn_proj", "mlp_norm", "expert_fc1", "moe_act"];
 const FIELD: &str = "training.offload.modules";
 const LAYERS: &str = "training.offload.layers";
 const LAYERS_RULE: &str =
@@ -20,7 +17,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
     if modules.is_empty() || !is_megatron(shape) {
         return;
     }
-    refuse_names(FIELD, RULE, modules, MODULES, broken, |module| wrong(shape, module));
+    refuse_names(FIELD, RULE, modules, OFFLOAD_MODULES, broken, |module| wrong(shape, module));
     let graphed = training.cuda_graphs == CudaGraphs::Scoped && names(&training.cuda_graph_modules, "moe");
     let mut need = |holds: bool, why: &str| {
         if !holds {
@@ -73,7 +70,7 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
             Some("saves the output of core_attn, which has to be named too")
         }
         "fused_group_mlp" => Some("needs TransformerEngine's operation fuser, which no plan has"),
-        known if MODULES.contains(&known) => None,
+        known if OFFLOAD_MODULES.contains(&known) => None,
         _ => Some("is not a module whose activations can wait on the host"),
     }
 }

@@ -6,21 +6,9 @@ use super::{names, refuse_names};
 use crate::finding::clip;
 use crate::layout::{Broken, Shape};
 use crate::model::{Attention, MixerRef};
-use crate::settings::Granularity;
+use crate::settings::{Granularity, RECOMPUTE_MODULES};
 use crate::units::LowPrecision;
 
-/// Modules that selective recomputation knows.
-pub const MODULES: &[&str] = &[
-    "core_attn",
-    "layernorm",
-    "mlp",
-    "moe",
-    "moe_act",
-    "shared_experts",
-    "mla_up_proj",
-    "gdn_norm_out",
-    "mhc",
-];
 const FIELD: &str = "training.recompute.modules";
 const RULE: &str = "recomputation settings (Megatron-Core transformer_config)";
 
@@ -52,7 +40,7 @@ pub(super) fn alone(shape: &Shape<'_>, broken: &mut Broken) {
 }
 
 fn modules(shape: &Shape<'_>, broken: &mut Broken) {
-    refuse_names(FIELD, RULE, &shape.training.recompute_modules, MODULES, broken, |module| {
+    refuse_names(FIELD, RULE, &shape.training.recompute_modules, RECOMPUTE_MODULES, broken, |module| {
         wrong(shape, module)
     });
 }
@@ -86,7 +74,7 @@ fn wrong(shape: &Shape<'_>, module: &str) -> Option<&'static str> {
         "shared_experts" if training.moe.shared_expert_overlap => {
             Some("does not go with training.moe.shared_expert_overlap")
         }
-        known if MODULES.contains(&known) => None,
+        known if RECOMPUTE_MODULES.contains(&known) => None,
         _ => Some("is not a module that can be recomputed"),
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Spelled, at, numbers, put};
 use crate::finding::clip;
-use crate::plan::MAX_WORLD;
+use crate::wire::MAX_WORLD;
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

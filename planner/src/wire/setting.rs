@@ -1,0 +1,357 @@
+//! The table of settings: each field of a plan file that holds a value is declared with its row, by `plan_part!`.
+//!
+//! What a field takes, what it is called and where a form has it stand there once. Ranges and words that a plan is held to, the form of
+//! the page, the axes that a search may choose, docs/settings.md and the JSON Schema of plan files all read it.
+
+use super::{
+    CheckpointFile, ClusterFile, DocumentsFile, EvaluationFile, FsdpFile, LayoutFile, LossScaleFile,
+    ModelFile, MoeFile, OffloadFile, OptimizerFile, OverlapFile, PlanFile, RecomputeFile, RunFile,
+    SoftwareFile, TrainingFile,
+};
+use crate::units::Dtype;
+
+/// Most GPUs of a plan, and so of an axis.
+pub const MAX_WORLD: u64 = 1 << 20;
+/// Largest batch, sequence and step counts.
+pub const MAX_COUNT: u64 = 1 << 32;
+/// Most steps between two things that a run does, and most things that it keeps.
+pub(super) const MOST: u64 = 1_000_000_000;
+/// Most tokens of an expert over the mean; more than any model has experts.
+pub(crate) const MAX_RATIO: f64 = 1e6;
+/// The smallest number that a loss can be multiplied by.
+pub(super) const LEAST_SCALE: f64 = 1e-6;
+
+/// Types of whole values: what a GEMM computes and gradients are summed in.
+pub(super) const WHOLE: [&str; 4] =
+    [Dtype::Bf16.name(), Dtype::Fp16.name(), Dtype::Fp32.name(), Dtype::Fp64.name()];
+/// Types of master weights.
+pub(super) const MASTERS: [&str; 3] = [Dtype::Fp32.name(), Dtype::Fp16.name(), Dtype::Fp64.name()];
+/// Types of moments.
+pub(super) const MOMENTS: [&str; 5] =
+    [Dtype::Fp32.name(), Dtype::Bf16.name(), Dtype::Fp16.name(), Dtype::Fp8.name(), Dtype::Fp64.name()];
+
+/// A field of a plan file that holds a value, and what is true of it whatever the plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Setting {
+    /// Where it stands, such as `layout.tp`.
+    pub path: &'static str,
+    /// What values it takes.
+    pub kind: Kind,
+    /// Unit of its numbers; empty for what is counted, and for what is no number.
+    pub unit: &'static str,
+    /// Its name in a form.
+    pub label: &'static str,
+    /// Where a form has it.
+    pub part: Part,
+    /// Whether a form has buttons that step through the values that are valid in the plan.
+    pub stepped: bool,
+    /// Its axis, where a search may choose it.
+    pub axis: Option<Axis>,
+    about: &'static str,
+}
+
+/// What values a setting takes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// A whole number between two, both included.
+    Whole {
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// A number between two, both included.
+    Real {
+        /// The least.
+        least: f64,
+        /// The most; infinity for none.
+        most: f64,
+    },
+    /// True or false.
+    Switch,
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// A list of these words.
+    Words(&'static [&'static str]),
+    /// A text.
+    Text,
+    /// One of these words, or JSON of a form that is said in the second.
+    Json(&'static [&'static str], &'static str),
+}
+
+/// An axis that a search may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Axis {
+    /// Its name in `choose`.
+    pub name: &'static str,
+    /// Whether `all` opens it, too.
+    pub in_all: bool,
+}
+
+/// A part of a form: settings that are read together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// What is trained.
+    Model,
+    /// What it is trained on.
+    Cluster,
+    /// What a cluster costs and how often it fails.
+    Costs,
+    /// Sizes of axes.
+    Axes,
+    /// What a runtime shards.
+    Shards,
+    /// How layers go to stages, and micro batches through them.
+    Stages,
+    /// How ranks stand and what they exchange.
+    Ranks,
+    /// How shards are kept and sent.
+    ShardsMore,
+    /// Runtime, batch and precision.
+    Training,
+    /// What is recomputed.
+    Recompute,
+    /// What runs in 8 and 4 bits.
+    LowPrecision,
+    /// State of the optimizer.
+    OptimizerState,
+    /// What a layer keeps and how it is computed.
+    Activations,
+    /// What hides behind compute.
+    Overlap,
+    /// Experts.
+    Experts,
+    /// CUDA graphs, and what is installed.
+    Software,
+    /// Steps, and how weights change in each.
+    Run,
+    /// What losses are multiplied by.
+    LossScale,
+    /// What the worker begins with and trains on.
+    Data,
+    /// When the worker saves.
+    Saving,
+    /// No form: it is chosen elsewhere, or is for command lines alone.
+    Apart,
+}
+
+impl Part {
+    /// All of them, in the order of a form.
+    pub const ALL: [Part; 21] = [
+        Part::Model,
+        Part::Cluster,
+        Part::Costs,
+        Part::Axes,
+        Part::Shards,
+        Part::Stages,
+        Part::Ranks,
+        Part::ShardsMore,
+        Part::Training,
+        Part::Recompute,
+        Part::LowPrecision,
+        Part::OptimizerState,
+        Part::Activations,
+        Part::Overlap,
+        Part::Experts,
+        Part::Software,
+        Part::Run,
+        Part::LossScale,
+        Part::Data,
+        Part::Saving,
+        Part::Apart,
+    ];
+
+    /// What stands above it in a form; empty for nothing.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Part::Costs => "Costs and failures",
+            Part::Stages => "Stages",
+            Part::Ranks => "Ranks and vocabulary",
+            Part::ShardsMore => "Shards",
+            Part::LowPrecision => "Low precision",
+            Part::OptimizerState => "Optimizer state",
+            Part::Activations => "Activations and kernels",
+            Part::Overlap => "Communication behind compute",
+            Part::Experts => "Experts",
+            Part::Software => "CUDA graphs and software",
+            Part::Run => "When it is run here",
+            _ => "",
+        }
+    }
+}
+
+/// A row of a whole number between two, both included.
+pub(super) const fn whole(least: u64, most: u64) -> Setting {
+    of(Kind::Whole { least, most })
+}
+
+/// A row of a number that is at least so much.
+pub(super) const fn real(least: f64) -> Setting {
+    of(Kind::Real { least, most: f64::INFINITY })
+}
+
+/// A row of a number between two, both included.
+pub(super) const fn between(least: f64, most: f64) -> Setting {
+    of(Kind::Real { least, most })
+}
+
+/// A row of a switch.
+pub(super) const fn switch() -> Setting {
+    of(Kind::Switch)
+}
+
+/// A row of one of some words.
+pub(super) const fn word(words: &'static [&'static str]) -> Setting {
+    of(Kind::Word(words))
+}
+
+/// A row of a list of words.
+pub(super) const fn words(words: &'static [&'static str]) -> Setting {
+    of(Kind::Words(words))
+}
+
+/// A row of a text.
+pub(super) const fn text() -> Setting {
+    of(Kind::Text)
+}
+
+/// A row of JSON of its own form, which is said, or one of some words.
+pub(super) const fn json(words: &'static [&'static str], form: &'static str) -> Setting {
+    of(Kind::Json(words, form))
+}
+
+const fn of(kind: Kind) -> Setting {
+    Setting { path: "", kind, unit: "", label: "", part: Part::Apart, stepped: false, axis: None, about: "" }
+}
+
+impl Setting {
+    /// The same in a form.
+    pub(super) const fn at(self, part: Part, label: &'static str) -> Setting {
+        Setting { part, label, ..self }
+    }
+
+    /// The same in a unit.
+    pub(super) const fn in_unit(self, unit: &'static str) -> Setting {
+        Setting { unit, ..self }
+    }
+
+    /// The same with buttons that step through valid values.
+    pub(super) const fn stepped(self) -> Setting {
+        Setting { stepped: true, ..self }
+    }
+
+    /// The same that a search may choose whenever anything is left open.
+    pub(super) const fn open(self, name: &'static str) -> Setting {
+        Setting { axis: Some(Axis { name, in_all: true }), ..self }
+    }
+
+    /// The same that a search may choose where it is named.
+    pub(super) const fn open_if_named(self, name: &'static str) -> Setting {
+        Setting { axis: Some(Axis { name, in_all: false }), ..self }
+    }
+
+    /// The same at its place in a plan file.
+    pub(super) const fn placed(self, path: &'static str, about: &'static str) -> Setting {
+        Setting { path, about, ..self }
+    }
+
+    /// The setting at a path of a plan file.
+    pub fn at_path(path: &str) -> Option<&'static Setting> {
+        let name = path.rfind('.').map_or(0, |dot| dot + 1);
+        let (section, _) = path.split_at(name);
+        let part = PARTS.iter().find(|(known, _)| *known == section)?.1;
+        part.iter().copied().flatten().find(|setting| setting.path == path)
+    }
+
+    /// All settings, in the order of a plan file.
+    pub fn all() -> impl Iterator<Item = &'static Setting> {
+        PARTS.iter().flat_map(|(_, part)| part.iter().copied().flatten())
+    }
+
+    /// Those of a part of a form, in the order of a plan file.
+    pub fn of_part(part: Part) -> impl Iterator<Item = &'static Setting> {
+        Setting::all().filter(move |setting| setting.part == part)
+    }
+
+    /// What it is, and what holds where nothing is said.
+    pub fn about(&self) -> &'static str {
+        self.about.trim_start()
+    }
+
+    /// The words that it takes; none where it takes no words.
+    pub const fn words(&self) -> &'static [&'static str] {
+        match self.kind {
+            Kind::Word(words) | Kind::Words(words) | Kind::Json(words, _) => words,
+            _ => &[],
+        }
+    }
+}
+
+/// Rows of the fields of a part of a plan file; a field that is a part itself has none.
+pub(super) type Rows = &'static [&'static [Setting]];
+
+/// Parts of a plan file with the beginning of their paths, in the order in which they stand there.
+static PARTS: [(&str, Rows); 17] = [
+    ("", PlanFile::ROWS),
+    ("model.", ModelFile::ROWS),
+    ("cluster.", ClusterFile::ROWS),
+    ("layout.", LayoutFile::ROWS),
+    ("layout.fsdp.", FsdpFile::ROWS),
+    ("training.", TrainingFile::ROWS),
+    ("training.recompute.", RecomputeFile::ROWS),
+    ("training.optimizer.", OptimizerFile::ROWS),
+    ("training.offload.", OffloadFile::ROWS),
+    ("training.overlap.", OverlapFile::ROWS),
+    ("training.moe.", MoeFile::ROWS),
+    ("training.loss_scale.", LossScaleFile::ROWS),
+    ("software.", SoftwareFile::ROWS),
+    ("run.", RunFile::ROWS),
+    ("run.evaluation.", EvaluationFile::ROWS),
+    ("run.documents.", DocumentsFile::ROWS),
+    ("run.checkpoint.", CheckpointFile::ROWS),
+];
+
+/// Declares a part of a plan file, each of its fields with its row: what it is, `=`, and what it takes. A field without one is a part
+/// of its own.
+macro_rules! plan_part {
+    (
+        in $section:literal;
+        $(#[$attribute:meta])*
+        pub struct $name:ident {
+            $(
+                $(#[doc = $about:literal])+
+                $(#[serde($($serde:tt)*)])?
+                pub $field:ident: $type:ty $(= $row:expr)?,
+            )*
+        }
+    ) => {
+        $(#[$attribute])*
+        pub struct $name {
+            $(
+                $(#[doc = $about])+
+                $(#[serde($($serde)*)])?
+                pub $field: $type,
+            )*
+        }
+
+        impl $name {
+            pub(super) const ROWS: $crate::wire::setting::Rows = &[
+                $($crate::wire::setting::row!(
+                    concat!($section, stringify!($field)), concat!($($about),+) $(, $row)?
+                ),)*
+            ];
+        }
+    };
+}
+
+/// The rows of one field: none or one.
+macro_rules! row {
+    ($path:expr, $about:expr) => {
+        &[]
+    };
+    ($path:expr, $about:expr, $row:expr) => {
+        &[$row.placed($path, $about)]
+    };
+}
+
+pub(super) use {plan_part, row};
