@@ -13,6 +13,7 @@ mod fsdp_defaults;
 mod named_model;
 mod parse;
 mod recipe;
+mod reference;
 pub(crate) mod rules;
 mod settings;
 mod spellings;
@@ -33,6 +34,7 @@ pub use evaluation::Evaluation;
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
+pub use reference::{json_schema, settings_reference};
 pub use training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
 use std::collections::BTreeSet;

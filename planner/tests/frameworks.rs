@@ -4,6 +4,7 @@
 
 #[path = "../../tests/src/bin/answers/draw.rs"]
 mod draw;
+mod settings;
 
 use std::collections::BTreeMap;
 

@@ -158,6 +158,13 @@ impl Filler<'_> {
                 .rule("range of plan files"),
             );
         }
+        let known = words_of(field);
+        for name in names.iter().take(most).filter(|name| !known.contains(&name.as_str())) {
+            let message = format!("{field} names `{}`; known are {}", clip(name), known.join(", "));
+            let others = known.iter().copied().filter(|word| !names.iter().any(|name| name == word));
+            let finding = Finding::error(field, clip(name), message).rule("plan file, version 1");
+            self.findings.push(finding.nearest(nearest_names(name, others, 2)));
+        }
         names.into_iter().take(most).collect()
     }
 

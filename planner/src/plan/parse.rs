@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{spellings, unambiguous};
 use crate::finding::{Finding, clip, nearest_names};
-use crate::wire::PlanFile;
+use crate::wire::{PlanFile, Setting};
 
 /// Largest plan file that is read, in bytes. A config.json is some 10 KB.
 pub const MAX_PLAN_FILE_BYTES: usize = 16 * 1024 * 1024;
@@ -21,10 +21,16 @@ pub fn parse_plan(text: &str) -> Result<PlanFile, Vec<Finding>> {
         );
         return Err(vec![Finding::error("", text.len() as u64, message)]);
     }
-    let root = match unambiguous::json(text) {
+    let mut root = match unambiguous::json(text) {
         Ok(root) => root,
         Err(error) => return Err(vec![no_json(text, &error)]),
     };
+    // An editor's note of which schema a file follows says nothing of the plan.
+    if let Some(fields) =
+        root.as_object_mut().filter(|fields| fields.get("$schema").is_some_and(Value::is_string))
+    {
+        fields.remove("$schema");
+    }
     let mut spelled = spellings::spelled(root);
     if let Some(finding) = list_for_object(&spelled.root) {
         spelled.refusals.push(finding);
@@ -59,26 +65,9 @@ fn list_for_object(root: &Value) -> Option<Finding> {
     if !root.is_object() {
         return Some(wrong("", root));
     }
-    let objects = [
-        "model",
-        "model.hf_config",
-        "model.architecture",
-        "cluster",
-        "layout",
-        "layout.fsdp",
-        "training",
-        "training.optimizer",
-        "training.recompute",
-        "training.offload",
-        "training.overlap",
-        "training.moe",
-        "software",
-        "run",
-        "run.data",
-        "run.checkpoint",
-        "run.documents",
-    ];
-    objects.into_iter().find_map(|field| {
+    let others = ["model.hf_config", "model.architecture", "run.data", "run.evaluation.data"];
+    let mut objects = Setting::objects().skip(1).chain(others);
+    objects.find_map(|field| {
         let value = field.split('.').try_fold(root, |at, part| at.get(part))?;
         (value.is_array()).then(|| wrong(field, value))
     })

@@ -52,7 +52,7 @@ plan_part! {
         pub run: RunFile,
         /// What a search may choose; nothing. What the file says stays as it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub choose: Option<Choose> = json(&["all"], "`all`, or a list of axes"),
+        pub choose: Option<Choose> = json(&["all"], "a list of axes"),
         /// What is best, where something is chosen; fastest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub objective: Option<Objective> = word(&Objective::WORDS),

@@ -268,6 +268,27 @@ impl Setting {
         PARTS.iter().flat_map(|(_, part)| part.iter().copied().flatten())
     }
 
+    /// Paths of the objects of a plan file, outer ones first; the first is empty, for the whole.
+    pub fn objects() -> impl Iterator<Item = &'static str> {
+        PARTS.iter().map(|(path, _)| path.trim_end_matches('.'))
+    }
+
+    /// Names of the fields of an object of a plan file: its settings, then the objects in it.
+    pub fn fields_of(object: &str) -> impl Iterator<Item = &'static str> {
+        let begins = if object.is_empty() { String::new() } else { format!("{object}.") };
+        let rows = PARTS
+            .iter()
+            .filter(move |(path, _)| *path == begins)
+            .flat_map(|(_, rows)| rows.iter().copied().flatten());
+        let names = rows.filter_map(|setting| setting.path.rsplit('.').next());
+        let parent = object.to_owned();
+        let objects = Setting::objects().filter(|path| !path.is_empty()).filter_map(move |path| {
+            let (above, name) = path.rsplit_once('.').unwrap_or(("", path));
+            (above == parent).then_some(name)
+        });
+        names.chain(objects)
+    }
+
     /// Those of a part of a form, in the order of a plan file.
     pub fn of_part(part: Part) -> impl Iterator<Item = &'static Setting> {
         Setting::all().filter(move |setting| setting.part == part)

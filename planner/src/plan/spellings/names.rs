@@ -29,7 +29,7 @@ pub(super) fn meaning(section: &str, name: &str) -> Option<Meaning> {
     if name.is_empty() {
         return None;
     }
-    if let Some(field) = fields::of(section).iter().find(|field| is(&field.as_str())) {
+    if let Some(field) = fields::of(section).iter().find(|field| is(field)) {
         return Some(path(section, field));
     }
     if let Some((_, field, _)) = IN_SECTION
@@ -55,7 +55,7 @@ fn elsewhere(section: &str, name: &str) -> Option<Meaning> {
         .filter(|(place, _)| *place != section)
         .filter_map(|(place, known)| {
             let field = known.iter().find(|field| fold(field) == name)?;
-            let path = if place.is_empty() { field.clone() } else { format!("{place}.{field}") };
+            let path = if place.is_empty() { (*field).to_owned() } else { format!("{place}.{field}") };
             Some((depth(place), path))
         })
         .collect();

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::fields::SECTIONS;
 use super::{Spelled, at, fold, numbers, put, take};
 use crate::finding::clip;
 use crate::plan::RECOMPUTE_MODULES;
+use crate::wire::Setting;
 
 /// Sections for which the one word is a field of theirs.
 const ONE_WORD: [(&str, &str); 5] = [
@@ -22,7 +22,7 @@ const DOCUMENTS: &str = "run.documents";
 pub(super) fn whole_sections(spelled: &mut Spelled) {
     // Sections that may be absent, and for which null says the same.
     let may_be_null = |section: &&str| !["", "model", "cluster"].contains(section);
-    for section in SECTIONS.into_iter().filter(may_be_null) {
+    for section in Setting::objects().filter(may_be_null) {
         if at(&spelled.root, section).is_some_and(Value::is_null) {
             take(&mut spelled.root, section);
         }

@@ -79,7 +79,7 @@ fn value_of(field: &str) -> Value {
 
 /// The section in which a name is tried, where it has none of its own.
 fn sections_for(name: &str, section: &str) -> Vec<String> {
-    let known = |place: &str| fields::of(place).iter().any(|field| field == name);
+    let known = |place: &str| fields::of(place).contains(&name);
     let places = if section.is_empty() { vec!["", "layout", "training"] } else { vec![section] };
     places.into_iter().filter(|place| !known(place)).map(str::to_owned).collect()
 }
@@ -169,9 +169,9 @@ fn sentences_name_fields_that_there_are() {
     let known: Vec<String> = fields::sections()
         .iter()
         .flat_map(|(section, fields)| {
-            fields.iter().map(
-                move |field| if section.is_empty() { field.clone() } else { format!("{section}.{field}") },
-            )
+            fields.iter().map(move |field| {
+                if section.is_empty() { (*field).to_owned() } else { format!("{section}.{field}") }
+            })
         })
         .collect();
     let of_names = names::all().into_iter().filter_map(|(_, _, meaning)| match meaning {
@@ -290,7 +290,7 @@ proptest! {
         said in prop::collection::vec((0usize..2048, 0usize..8, values()), 1..6),
     ) {
         let names: Vec<&str> = names::all().into_iter().map(|(_, name, _)| name).collect();
-        let own: Vec<&str> = fields::sections().iter().flat_map(|(_, fields)| fields.iter().map(String::as_str)).collect();
+        let own: Vec<&str> = fields::sections().iter().flat_map(|(_, fields)| fields.iter().copied()).collect();
         let places = ["", "layout", "training", "cluster", "model", "layout.fsdp", "training.optimizer", "training.moe"];
         let mut root = file(&json!({}));
         for (name, place, value) in said {
