@@ -35,6 +35,7 @@ pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framewor
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
 pub use reference::{json_schema, settings_reference};
+pub use settings::is_asked;
 pub use training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 
 use std::collections::BTreeSet;

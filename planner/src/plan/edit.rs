@@ -18,7 +18,8 @@ pub fn with_value(plan: &PlanFile, path: &str, value: &Value) -> Result<PlanFile
     let place = place_of(&mut file, path)
         .ok_or_else(|| refused("it leads below a field that has no parts".to_owned()))?;
     *place = value.clone();
-    PlanFile::read(file).map_err(|error| refused(error.error.to_string()))
+    let read = PlanFile::read(file).map_err(|error| refused(error.error.to_string()))?;
+    Ok(PlanFile { remarks: plan.remarks.clone(), ..read })
 }
 
 /// The plan with values at paths as a person says them: they are read as those of a plan file are, in whatever words.

@@ -6,8 +6,10 @@ use super::{Plan, Product};
 use crate::finding::Finding;
 use crate::settings::{
     AttentionBackend, CrossEntropy, CudaGraphs, Dispatcher, FlexBackend, Granularity, Implementation,
+    OptimizerKind, Precision, Strategy,
 };
 use crate::units::LowPrecision;
+use crate::wire::{DataFile, Part, PlanFile, Setting};
 
 /// Remarks on the settings of a filled plan.
 pub(super) fn check(plan: &Plan) -> Vec<Finding> {
@@ -50,6 +52,7 @@ pub(super) fn check(plan: &Plan) -> Vec<Finding> {
         );
     }
     findings.extend(without_effect(plan));
+    findings.extend(unread(plan));
     findings.extend(pending(plan));
     findings
 }
@@ -99,6 +102,77 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
         findings.push(warn("training.moe.dispatcher", "this model has no experts".to_owned()));
     }
     findings
+}
+
+/// Settings of sharded parameters that are said, and that the runtime does not read.
+fn unread(plan: &Plan) -> Vec<Finding> {
+    let facts = plan.runtime.facts();
+    let layout = serde_json::to_value(&plan.file.layout).unwrap_or_default();
+    let said = |field: &&&str| {
+        // What holds where nothing is said is filled in for every runtime.
+        let usual = match **field {
+            "layout.fsdp.strategy" => Value::from(Strategy::default().name()),
+            "layout.fsdp.outer_strategy" => Value::from("no_shard"),
+            "layout.fsdp.reshard_after_forward" => Value::from("default"),
+            _ => Value::Null,
+        };
+        let place =
+            field.trim_start_matches("layout.").split('.').try_fold(&layout, |place, key| place.get(key));
+        place.is_some_and(|value| !value.is_null() && *value != usual)
+    };
+    let of_shards = |field: &&&str| field.starts_with("layout.fsdp.") || **field == "layout.tp_plan";
+    let unread = facts.lacks.iter().filter(of_shards).filter(said);
+    unread
+        .map(|field| {
+            let message =
+                format!("{field} changes nothing: runtime {} does not read it", plan.runtime.name());
+            Finding::warning(field, Value::Null, message)
+        })
+        .collect()
+}
+
+/// Whether a form has a setting for a plan: the runtime reads it, and nothing else that is said leaves it idle. `experts` is whether
+/// the model has some.
+pub fn is_asked(setting: &Setting, file: &PlanFile, experts: bool) -> bool {
+    let facts = file.runtime.unwrap_or_default().facts();
+    let path = setting.path;
+    // No script carries what the worker does not compute with.
+    if !facts.reads(path) || facts.without.contains(&path) || (facts.is_workers_own && !facts.counts(path)) {
+        return false;
+    }
+    let training = &file.training;
+    let (optimizer, recompute) = (&training.optimizer, training.recompute.granularity);
+    let kind = optimizer.kind.unwrap_or(OptimizerKind::Adam);
+    let graphs = training.cuda_graphs.is_some_and(|graphs| graphs != CudaGraphs::None);
+    let documents = file.run.data.as_ref().is_some_and(|data| *data != DataFile::Synthetic);
+    match (setting.part, path) {
+        (Part::LowPrecision, _) => training.dtype.is_some_and(|dtype| dtype.low_precision().is_some()),
+        (_, "training.moe.backend") => experts && training.moe.dispatcher == Some(Dispatcher::Flex),
+        (_, "training.moe.pad_to_capacity") => experts && training.moe.capacity_factor.is_some(),
+        (Part::Experts, _) | (_, "training.overlap.ep" | "training.overlap.delay_wgrad") => experts,
+        (_, "training.cuda_graph_modules") => graphs,
+        (_, "training.recompute.modules") => recompute == Some(Granularity::Selective),
+        (Part::Recompute, "training.recompute.granularity") => true,
+        (Part::Recompute, _) => recompute == Some(Granularity::Full),
+        (_, "training.optimizer.momentum") => kind != OptimizerKind::Adam,
+        (_, "training.optimizer.beta1" | "training.optimizer.beta2" | "training.optimizer.eps") => {
+            kind != OptimizerKind::Sgd
+        }
+        (
+            _,
+            "training.optimizer.master_dtype"
+            | "training.optimizer.exp_avg_dtype"
+            | "training.optimizer.exp_avg_sq_dtype",
+        ) => facts.state_as_said,
+        (Part::LossScale, "training.loss_scale.fixed") => training.dtype == Some(Precision::Fp16),
+        (Part::LossScale, _) => {
+            training.dtype == Some(Precision::Fp16) && training.loss_scale.fixed.is_none()
+        }
+        (_, "run.evaluation.every_steps" | "run.evaluation.sequences") => file.run.evaluation.data.is_some(),
+        (Part::Data, path) if path.starts_with("run.documents.") => documents,
+        (_, "layout.microbatch_group_size") => file.layout.vpp.is_some_and(|chunks| chunks > 1),
+        (part, _) => part != Part::Apart,
+    }
 }
 
 /// Settings that the answers of other runtimes compute with, and not of the plan's: it is answered as if it had the default.

@@ -15,18 +15,27 @@ pub(super) const TRANSFORMER_ENGINE: &[LowPrecision] = &[
 /// Fields of layouts whose parameters are sharded, which a rank that keeps them whole does not read.
 pub(super) const OF_SHARDED: &[&str] = &[
     "layout.dp_replicate",
+    "layout.tp_plan",
     "layout.fsdp.strategy",
     "layout.fsdp.outer_strategy",
+    "layout.fsdp.double_buffer",
+    "layout.fsdp.nccl_ub",
+    "layout.fsdp.preserve_fp32_weights",
+    "layout.fsdp.keep_fp8_transpose",
+    "layout.fsdp.init_meta",
+    "layout.fsdp.communication_unit",
     "layout.fsdp.reshard_after_forward",
-    "layout.tp_plan",
     "layout.fsdp.offload",
     "layout.fsdp.sharded_dtype",
     "layout.fsdp.reduce_dtype",
     "layout.fsdp.output_dtype",
-    "layout.fsdp.double_buffer",
-    "layout.fsdp.nccl_ub",
-    "layout.fsdp.preserve_fp32_weights",
-    "layout.fsdp.init_meta",
+    "layout.fsdp.checkpoint_scope",
+    "layout.fsdp.outer_units",
+    "layout.fsdp.gradient_sync",
+    "layout.fsdp.loss_dtype",
+    "layout.fsdp.keeps_logits",
+    "layout.fsdp.checkpoint_selects",
+    "layout.fsdp.compile",
 ];
 
 pub(super) const FACTS: Facts = Facts {

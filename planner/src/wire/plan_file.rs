@@ -58,7 +58,7 @@ plan_part! {
         pub objective: Option<Objective> = word(&Objective::WORDS),
         /// Days within which `training.train_tokens` must be done, for the objective `deadline`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub deadline_days: Option<f64> = real(0.0).in_unit("days"),
+        pub deadline_days: Option<f64> = real(0.0).in_unit("days").at(Part::Apart, "Days at most"),
         /// What a person's words were read as (`crate::parse_plan`); no part of what is written.
         #[serde(skip)]
         pub remarks: Vec<Remark>,

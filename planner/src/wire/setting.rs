@@ -125,6 +125,8 @@ pub enum Part {
     Software,
     /// Steps, and how weights change in each.
     Run,
+    /// Constants of the optimizer's update.
+    Update,
     /// What losses are multiplied by.
     LossScale,
     /// What the worker begins with and trains on.
@@ -137,7 +139,7 @@ pub enum Part {
 
 impl Part {
     /// All of them, in the order of a form.
-    pub const ALL: [Part; 21] = [
+    pub const ALL: [Part; 22] = [
         Part::Model,
         Part::Cluster,
         Part::Costs,
@@ -155,6 +157,7 @@ impl Part {
         Part::Experts,
         Part::Software,
         Part::Run,
+        Part::Update,
         Part::LossScale,
         Part::Data,
         Part::Saving,
@@ -318,6 +321,7 @@ static PARTS: [(&str, Rows); 17] = [
     ("cluster.", ClusterFile::ROWS),
     ("layout.", LayoutFile::ROWS),
     ("layout.fsdp.", FsdpFile::ROWS),
+    ("software.", SoftwareFile::ROWS),
     ("training.", TrainingFile::ROWS),
     ("training.recompute.", RecomputeFile::ROWS),
     ("training.optimizer.", OptimizerFile::ROWS),
@@ -325,7 +329,6 @@ static PARTS: [(&str, Rows); 17] = [
     ("training.overlap.", OverlapFile::ROWS),
     ("training.moe.", MoeFile::ROWS),
     ("training.loss_scale.", LossScaleFile::ROWS),
-    ("software.", SoftwareFile::ROWS),
     ("run.", RunFile::ROWS),
     ("run.evaluation.", EvaluationFile::ROWS),
     ("run.documents.", DocumentsFile::ROWS),

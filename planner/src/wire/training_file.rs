@@ -157,16 +157,16 @@ plan_part! {
         pub core_master: Option<bool> = switch().at(Part::OptimizerState, "Masters by Megatron-Core"),
         /// Decay of the first moment; 0.9. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub beta1: Option<f64> = between(0.0, 1.0).at(Part::Run, "Beta 1"),
+        pub beta1: Option<f64> = between(0.0, 1.0).at(Part::Update, "Beta 1"),
         /// Decay of the second moment; 0.95. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub beta2: Option<f64> = between(0.0, 1.0).at(Part::Run, "Beta 2"),
+        pub beta2: Option<f64> = between(0.0, 1.0).at(Part::Update, "Beta 2"),
         /// What is added to the root of the second moment; 1e-8. Of Adam, and of what Muon does not update.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub eps: Option<f64> = real(0.0).at(Part::Run, "Epsilon"),
+        pub eps: Option<f64> = real(0.0).at(Part::Update, "Epsilon"),
         /// Momentum of SGD, 0.9, and of Muon, 0.95.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub momentum: Option<f64> = between(0.0, 1.0).at(Part::Run, "Momentum"),
+        pub momentum: Option<f64> = between(0.0, 1.0).at(Part::Update, "Momentum"),
     }
 }
 

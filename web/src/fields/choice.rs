@@ -1,53 +1,73 @@
 //! Choices from a list, and switches.
 
 use leptos::prelude::*;
-use serde::Serialize;
+use planner::cluster::gpus;
+use planner::plan::Named;
+use planner::wire::{Kind, Setting};
+use serde_json::Value;
 
-use super::{FieldRow, shown};
-use crate::state::paths::{self, Field};
+use super::{FieldRow, hint, shown};
+use crate::state::paths;
 use crate::state::store;
 
-/// A choice from a list of values that have names.
+/// What a list offers for what a plan file has no word for.
+const UNSAID: &str = "as usual";
+
+/// A choice of one of the words that a setting takes.
 #[component]
-pub fn Choice<T>(
-    /// The field.
-    field: Field<T>,
-    /// Text of the label.
-    label: &'static str,
-    /// Explains the field.
-    #[prop(optional)]
-    hint: &'static str,
-    /// Values with their names.
-    options: &'static [(T, &'static str)],
-) -> impl IntoView
-where
-    T: Clone + PartialEq + Serialize + Send + Sync + 'static,
-{
+pub fn Choice(setting: &'static Setting) -> impl IntoView {
     let store = store();
-    let current = Signal::derive(move || {
-        shown(store, field).0.map(|value| name_of(&value, options)).unwrap_or_default()
+    let path = setting.path;
+    let current = Signal::derive(move || match shown(store, path).0 {
+        Value::Null => String::new(),
+        Value::String(word) => word,
+        Value::Object(_) => "from the plan file".to_owned(),
+        other => other.to_string(),
     });
-    let choose = move |name: String| {
-        if let Some((value, _)) = options.iter().find(|(_, option)| *option == name) {
-            store.edit(field.path, |plan| (field.set)(plan, Some(value.clone())));
-        }
+    let choose = move |word: String| {
+        store.put(path, if word.is_empty() { Value::Null } else { Value::from(word) });
     };
-    let options = options.iter().map(|(_, name)| ((*name).to_owned(), (*name).to_owned())).collect();
+    // What may be said in another form may be left unsaid, too.
+    let unsaid = matches!(setting.kind, Kind::Json(..)).then(|| (String::new(), UNSAID.to_owned()));
+    let words = setting.words().iter().map(|word| ((*word).to_owned(), (*word).to_owned()));
+    let options = unsaid.into_iter().chain(words).collect();
     view! {
-        <FieldRow path=field.path label=label hint=hint>
-            <Select path=field.path hook=paths::element_id(field.path) options=options current=current choose=Callback::new(choose)/>
+        <FieldRow path=path label=setting.label hint=hint(setting)>
+            <Select path=path hook=paths::element_id(path) options=options current=current choose=Callback::new(choose)/>
         </FieldRow>
     }
 }
 
-/// The name of a value; what is not on offer here (a link may hold it) has the name that it has in plan files.
-fn name_of<T: PartialEq + Serialize>(value: &T, options: &[(T, &'static str)]) -> String {
-    match options.iter().find(|(option, _)| option == value) {
-        Some((_, name)) => (*name).to_owned(),
-        None => serde_json::to_value(value)
-            .ok()
-            .and_then(|name| name.as_str().map(str::to_owned))
-            .unwrap_or_default(),
+/// The GPU, of those in the catalogue.
+#[component]
+pub fn GpuChoice(setting: &'static Setting) -> impl IntoView {
+    let store = store();
+    let path = setting.path;
+    let current = Signal::derive(move || store.said().cluster.gpu.clone());
+    let choose = move |id: String| store.edit(path, |plan| plan.cluster.gpu = id);
+    let options = gpus().iter().map(|gpu| (gpu.id.to_owned(), gpu.title.to_owned())).collect();
+    view! {
+        <FieldRow path=path label=setting.label hint=hint(setting)>
+            <Select path=path hook=paths::element_id(path) options=options current=current choose=Callback::new(choose)/>
+        </FieldRow>
+    }
+}
+
+/// The framework that trains, with its version.
+#[component]
+pub fn FrameworkChoice(setting: &'static Setting) -> impl IntoView {
+    let store = store();
+    let path = setting.path;
+    let current = Signal::derive(move || store.said().software.framework.clone().unwrap_or_default());
+    let choose = move |name: String| {
+        store.edit(path, |plan| plan.software.framework = (!name.is_empty()).then_some(name));
+    };
+    let named = Named::known().into_iter().map(|name| (name.clone(), name));
+    let options = std::iter::once((String::new(), "none".to_owned())).chain(named).collect();
+    view! {
+        <FieldRow path=path label=setting.label hint=hint(setting)>
+            <Select path=path hook=paths::element_id(path) options=options current=current choose=Callback::new(choose)/>
+        </FieldRow>
     }
 }
 
@@ -92,26 +112,16 @@ pub fn Select(
 
 /// A switch.
 #[component]
-pub fn Toggle(
-    /// The field.
-    field: Field<bool>,
-    /// Text of the label.
-    label: &'static str,
-    /// Explains the field.
-    #[prop(optional)]
-    hint: &'static str,
-) -> impl IntoView {
+pub fn Toggle(setting: &'static Setting) -> impl IntoView {
     let store = store();
-    let on = Memo::new(move |_| shown(store, field).0.unwrap_or_default());
-    let id = paths::element_id(field.path);
+    let path = setting.path;
+    let on = Memo::new(move |_| shown(store, path).0 == Value::Bool(true));
+    let id = paths::element_id(path);
     view! {
-        <FieldRow path=field.path label=label hint=hint>
+        <FieldRow path=path label=setting.label hint=hint(setting)>
             <input type="checkbox" id=id.clone() data-testid=id.clone() prop:checked=on
                 aria-describedby=format!("{id}-findings")
-                on:change=move |event| {
-                    let checked = event_target_checked(&event);
-                    store.edit(field.path, |plan| (field.set)(plan, Some(checked)));
-                }/>
+                on:change=move |event| store.put(path, event_target_checked(&event).into())/>
         </FieldRow>
     }
 }

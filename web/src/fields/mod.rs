@@ -1,28 +1,100 @@
-//! Controls of the form. Each edits one field of the plan file and shows that field's findings below itself.
+//! Controls of the form. Each edits one setting of the plan file, as its row in planner's table says, and shows that field's
+//! findings below itself.
 
 mod choice;
+mod data;
+mod entry;
 mod modules;
-mod number;
 
 use leptos::prelude::*;
 use planner::finding::Finding;
-use planner::search::AXES;
+use planner::plan::is_asked;
+use planner::wire::{Kind, Objective, Part, Setting};
+use serde_json::Value;
 
-pub use choice::{Choice, Select, Toggle};
-pub use modules::Modules;
-pub use number::{Decimal, Number};
+pub use choice::Select;
 
 use crate::findings::FindingList;
-use crate::state::paths::{self, Field};
+use crate::state::paths;
 use crate::state::{Store, store};
 use crate::testid;
 
 /// The field's value as the form shows it, and whether it is planner's default.
-pub fn shown<T: Clone>(store: Store, field: Field<T>) -> (Option<T>, bool) {
-    match (field.get)(&store.said()) {
-        Some(value) => (Some(value), false),
-        None => (store.answer.with(|answer| answer.plan.as_ref().and_then(field.get)), true),
+pub fn shown(store: Store, path: &str) -> (Value, bool) {
+    store.values.with(|values| match at(&values.said, path) {
+        Some(value) => (value.clone(), false),
+        None => (at(&values.filled, path).cloned().unwrap_or_default(), true),
+    })
+}
+
+/// What stands at a path, if anything does.
+fn at<'a>(file: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(file, |place, key| place.get(key)).filter(|value| !value.is_null())
+}
+
+/// Whether the form has a setting for the plan that is shown.
+pub fn is_shown(store: Store, setting: &Setting) -> bool {
+    const TOKENS: &str = "training.train_tokens";
+    // Beside the days that a training may take there are its tokens.
+    let beside_days = setting.path == TOKENS && store.said().objective == Some(Objective::Deadline);
+    !beside_days
+        && store.answer.with(|answer| {
+            let experts = answer.parameters.as_ref().is_some_and(|counts| counts.active != counts.total);
+            match &answer.plan {
+                Some(file) => is_asked(setting, file, experts),
+                None => is_asked(setting, &store.said(), experts),
+            }
+        })
+}
+
+/// The settings of a part of the form that there are for the plan, below what the part is called.
+#[component]
+fn Fields(part: Part) -> impl IntoView {
+    let store = store();
+    let rows = Setting::of_part(part).map(|setting| (setting, Memo::new(move |_| is_shown(store, setting))));
+    let rows: Vec<(&'static Setting, Memo<bool>)> = rows.collect();
+    let any: Vec<Memo<bool>> = rows.iter().map(|(_, shown)| *shown).collect();
+    let title = part.title();
+    let heading = move || {
+        let shown = !title.is_empty() && any.iter().any(|shown| shown.get());
+        shown.then(|| view! { <h3 class="subheading">{title}</h3> })
+    };
+    let fields = rows
+        .into_iter()
+        .map(|(setting, shown)| move || shown.get().then(|| view! { <Control setting=setting/> }))
+        .collect_view();
+    view! {
+        {heading}
+        {fields}
     }
+}
+
+/// The settings of several parts.
+pub fn all(parts: &'static [Part]) -> impl IntoView {
+    parts.iter().map(|part| view! { <Fields part=*part/> }).collect_view()
+}
+
+/// The control of a setting.
+#[component]
+pub fn Control(setting: &'static Setting) -> impl IntoView {
+    match setting.path {
+        "cluster.gpu" => view! { <choice::GpuChoice setting=setting/> }.into_any(),
+        "software.framework" => view! { <choice::FrameworkChoice setting=setting/> }.into_any(),
+        "run.data" => view! { <data::DataChoice setting=setting/> }.into_any(),
+        "run.evaluation.data" => view! { <data::HeldOut setting=setting/> }.into_any(),
+        _ => match setting.kind {
+            Kind::Whole { .. } | Kind::Real { .. } => view! { <entry::Number setting=setting/> }.into_any(),
+            Kind::Switch => view! { <choice::Toggle setting=setting/> }.into_any(),
+            Kind::Word(_) | Kind::Json(..) => view! { <choice::Choice setting=setting/> }.into_any(),
+            Kind::Words(words) => view! { <modules::Modules setting=setting known=words/> }.into_any(),
+            Kind::Text => view! { <entry::Text setting=setting/> }.into_any(),
+        },
+    }
+}
+
+/// What a field says when it is pointed at.
+fn hint(setting: &Setting) -> String {
+    format!("{}: {}", setting.path, setting.about())
 }
 
 /// A label, a control, and the findings of the field.
@@ -33,8 +105,8 @@ pub fn FieldRow(
     /// Text of the label.
     label: &'static str,
     /// Explains the field when it is pointed at.
-    #[prop(optional)]
-    hint: &'static str,
+    #[prop(optional, into)]
+    hint: String,
     /// Findings that planner does not know of: text that is no number.
     #[prop(optional, into)]
     local: Signal<Option<Finding>>,
@@ -61,7 +133,7 @@ pub fn FieldRow(
 #[component]
 fn Pin(path: &'static str, label: &'static str) -> impl IntoView {
     let store = store();
-    let axis = AXES.iter().find(|axis| axis.path == path);
+    let axis = Setting::at_path(path).and_then(|setting| setting.axis);
     axis.map(|_| {
         let state = Memo::new(move |_| store.open.with(|open| open.get(path).copied()));
         let why = move || {

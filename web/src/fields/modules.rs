@@ -1,31 +1,36 @@
 //! A choice of several names from a list.
 
 use leptos::prelude::*;
+use planner::wire::Setting;
+use serde_json::Value;
 
 use super::shown;
 use crate::findings::FindingList;
-use crate::state::paths::{self, Field};
+use crate::state::paths;
 use crate::state::store;
 
 /// Modules of a layer, each switched on or off. Names that a plan has besides, and planner refuses, are offered too, so
 /// that they can be switched off.
 #[component]
 pub fn Modules(
-    /// The field.
-    field: Field<Vec<String>>,
-    /// Text of the legend.
-    label: &'static str,
+    /// The setting.
+    setting: &'static Setting,
     /// Names on offer.
     known: &'static [&'static str],
 ) -> impl IntoView {
     let store = store();
-    let chosen = Memo::new(move |_| shown(store, field).0.unwrap_or_default());
+    let path = setting.path;
+    let chosen = Memo::new(move |_| {
+        let names = shown(store, path).0;
+        let names = names.as_array().into_iter().flatten().filter_map(Value::as_str);
+        names.map(str::to_owned).collect::<Vec<String>>()
+    });
     let names = Memo::new(move |_| {
         let others = chosen.get().into_iter().filter(|name| !known.contains(&name.as_str()));
         known.iter().map(|name| (*name).to_owned()).chain(others).collect::<Vec<_>>()
     });
-    let findings = Signal::derive(move || store.findings_at(field.path));
-    let id = paths::element_id(field.path);
+    let findings = Signal::derive(move || store.findings_at(path));
+    let id = paths::element_id(path);
     let group = id.clone();
     let boxes = move || {
         let one = |name: String| {
@@ -38,7 +43,7 @@ pub fn Modules(
                 if event_target_checked(&event) {
                     names.push(mine.clone());
                 }
-                store.edit(field.path, |plan| (field.set)(plan, Some(names)));
+                store.put(path, names.into());
             };
             view! {
                 <span class="module">
@@ -52,7 +57,7 @@ pub fn Modules(
     view! {
         <fieldset class="field modules" id=id.clone() tabindex="-1" data-testid=id.clone() aria-describedby=format!("{id}-findings")
             class:invalid=move || findings.with(|findings| planner::finding::has_error(findings))>
-            <legend>{label}</legend>
+            <legend>{setting.label}</legend>
             <div class="module-list">{boxes}</div>
             <FindingList findings=findings id=format!("{id}-findings")/>
         </fieldset>

@@ -1,19 +1,18 @@
 //! How it is split.
 
-use std::sync::LazyLock;
-
 use leptos::prelude::*;
 use planner::search::open_everything;
-use planner::settings::Schedule;
-use planner::wire::{Objective, PlanFile};
+use planner::wire::{Objective, Part, PlanFile, Setting};
 
 use super::Section;
-use super::fsdp::{FsdpFields, hidden};
-use crate::fields::{Choice, Decimal, FieldRow, Number, Select, Toggle};
+use super::more::{LAYOUT, More};
+use crate::fields::{Control, FieldRow, Select, all};
 use crate::format;
-use crate::state::paths::field;
 use crate::state::store;
 use crate::testid;
+
+/// Parts of the form above the line that opens.
+pub const ABOVE: &[Part] = &[Part::Axes, Part::Shards];
 
 /// The section.
 #[component]
@@ -33,10 +32,6 @@ pub fn LayoutSection() -> impl IntoView {
         }
         parts.join(", ")
     });
-    let runtime = Memo::new(move |_| {
-        let given = store.said().runtime;
-        given.or_else(|| store.answer.with(|answer| answer.plan.as_ref().and_then(|plan| plan.runtime)))
-    });
     let derived = move || {
         store.answer.with(|answer| {
             answer.groups.as_ref().map(|groups| {
@@ -52,35 +47,12 @@ pub fn LayoutSection() -> impl IntoView {
     };
     view! {
         <Section id="layout" title="Layout" summary=summary
-            shown=&["layout.tp", "layout.sp", "layout.pp", "layout.vpp", "layout.ep", "layout.etp", "layout.cp",
-                "layout.schedule", "layout.first_stage_layers", "layout.last_stage_layers", "layout.dp_replicate",
-                "layout.fsdp.strategy", "layout.fsdp.outer_strategy", "layout.fsdp.reshard_after_forward", "layout.tp_plan"]
-            more=super::fsdp::FIELDS hidden=Signal::derive(move || hidden(runtime.get()))>
+            parts=&[ABOVE, LAYOUT.parts]>
             <Choosing/>
-            <Number field=field!(layout.tp) label="Tensor parallel" steps=true hint="tp: GPUs that share each matrix"/>
-            <Toggle field=field!(layout.sp) label="Sequence parallel" hint="sp: norms and residuals are cut over the tensor group"/>
-            <Number field=field!(layout.pp) label="Pipeline stages" steps=true hint="pp"/>
-            <Number field=field!(layout.vpp) label="Chunks per stage" steps=true hint="vpp: model chunks of a stage"/>
-            <Number field=field!(layout.ep) label="Expert parallel" steps=true hint="ep: GPUs that share the experts of a layer"/>
-            <Number field=field!(layout.etp) label="Expert tensor" steps=true hint="etp: GPUs that share each expert"/>
-            <Number field=field!(layout.cp) label="Context parallel" steps=true hint="cp: GPUs that share a sequence"/>
-            {move || (!hidden(runtime.get()).contains(&"layout.schedule")).then(stage_fields)}
-            <FsdpFields runtime=runtime/>
+            {all(ABOVE)}
             {derived}
+            <More behind=LAYOUT/>
         </Section>
-    }
-}
-
-/// Schedules, each by its name.
-static SCHEDULES: LazyLock<[(Schedule, &str); Schedule::ALL.len()]> =
-    LazyLock::new(|| Schedule::ALL.map(|schedule| (schedule, schedule.name())));
-
-/// How layers go to stages, and micro batches through them.
-fn stage_fields() -> impl IntoView {
-    view! {
-        <Choice field=field!(layout.schedule) label="Schedule" options=SCHEDULES.as_slice()/>
-        <Number field=field!(layout.first_stage_layers) label="Layers, first stage"/>
-        <Number field=field!(layout.last_stage_layers) label="Layers, last stage"/>
     }
 }
 
@@ -136,8 +108,8 @@ fn Choosing() -> impl IntoView {
             </FieldRow>
         })}
         {move || (chooses.get() && objective.get() == Objective::Deadline.name()).then(|| view! {
-            <Decimal field=field!(deadline_days) label="Days at most"/>
-            <Decimal field=field!(training.train_tokens) label="Tokens to train" hint="in all, such as 15e12 or 15T"/>
+            {["deadline_days", "training.train_tokens"].into_iter().filter_map(Setting::at_path)
+                .map(|setting| view! { <Control setting=setting/> }).collect_view()}
         })}
     }
 }

@@ -1,19 +1,19 @@
 //! The inputs: model, cluster, layout, training. A closed section is one line that says what is in it.
 
 mod cluster;
-mod data;
-mod fsdp;
 mod layout;
 mod model;
 mod more;
 mod training;
-mod training_more;
 
 pub use more::more_of;
 
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 
+use planner::wire::{Part, Setting};
+
+use crate::fields::is_shown;
 use crate::findings::{FindingList, Shape};
 use crate::frame::Later;
 use crate::state::{paths, store};
@@ -40,14 +40,11 @@ fn Section(
     /// One line that says what is in it.
     #[prop(into)]
     summary: Signal<String>,
-    /// Fields that show their own findings; what is found elsewhere in the section is listed at its top.
-    shown: &'static [&'static str],
-    /// Fields behind a line that opens, which show their own findings as well.
+    /// Parts of the form, whose fields show their own findings; what is found elsewhere in the section is listed at its top.
+    parts: &'static [&'static [Part]],
+    /// Other fields that do.
     #[prop(optional)]
-    more: &'static [&'static str],
-    /// Of all these, the fields that are not there now.
-    #[prop(optional, into)]
-    hidden: Signal<&'static [&'static str]>,
+    besides: &'static [&'static str],
     /// The fields.
     children: Children,
 ) -> impl IntoView {
@@ -79,8 +76,10 @@ fn Section(
                 .iter()
                 .filter(|finding| {
                     let field = finding.field.as_str();
-                    !(shown.contains(&field) || more.contains(&field))
-                        || hidden.with(|hidden| hidden.contains(&field))
+                    let here = Setting::at_path(field).is_some_and(|setting| {
+                        parts.iter().any(|parts| parts.contains(&setting.part)) && is_shown(store, setting)
+                    });
+                    !(here || besides.contains(&field))
                 })
                 .cloned()
                 .collect::<Vec<_>>()

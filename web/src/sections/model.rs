@@ -4,13 +4,13 @@ use leptos::ev::DragEvent;
 use leptos::prelude::*;
 use planner::finding::{Finding, Severity};
 use planner::model::{Architecture, Attention, presets, untrained_elements};
-use planner::wire::ModelFile;
+use planner::wire::{ModelFile, Part};
 use wasm_bindgen::JsCast;
 use web_sys::FileList;
 
 use super::Section;
 use crate::browser::slice;
-use crate::fields::{FieldRow, Select};
+use crate::fields::{FieldRow, Select, all};
 use crate::findings::FindingList;
 use crate::format;
 use crate::state::intake::{self, Intake};
@@ -66,10 +66,11 @@ pub fn ModelSection() -> impl IntoView {
         }
     });
     view! {
-        <Section id="model" title="Model" summary=summary shown=&[PRESET]>
+        <Section id="model" title="Model" summary=summary parts=&[&[Part::Model]] besides=&[PRESET]>
             <FieldRow path=PRESET label="Preset">
                 <Select path=PRESET hook=testid::PRESET_SELECT options=options current=current choose=Callback::new(choose)/>
             </FieldRow>
+            {all(&[Part::Model])}
             <ConfigBox/>
             <WhatWasRead/>
         </Section>

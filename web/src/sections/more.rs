@@ -2,33 +2,63 @@
 
 use leptos::prelude::*;
 use planner::finding::Severity;
-use planner::wire::PlanFile;
+use planner::wire::{Part, Setting};
 
-use super::{fsdp, training_more};
+use crate::fields::all;
 use crate::state::{Store, store};
 use crate::testid;
 
+/// A part of a section behind a line: its id, and the parts of the form in it.
+pub struct Behind {
+    id: &'static str,
+    /// Parts of the form.
+    pub parts: &'static [Part],
+}
+
+/// Of the cluster.
+pub const CLUSTER: Behind = Behind { id: "cluster-more", parts: &[Part::Costs] };
+/// Of the layout.
+pub const LAYOUT: Behind =
+    Behind { id: "layout-more", parts: &[Part::Stages, Part::Ranks, Part::ShardsMore] };
+/// Of training.
+pub const TRAINING: Behind = Behind {
+    id: "training-more",
+    parts: &[
+        Part::LowPrecision,
+        Part::OptimizerState,
+        Part::Activations,
+        Part::Overlap,
+        Part::Experts,
+        Part::Software,
+    ],
+};
+
 /// The part in which a field is, if it is behind such a line.
 pub fn more_of(path: &str) -> Option<&'static str> {
-    let parts = [(fsdp::MORE, fsdp::FIELDS), (training_more::MORE, training_more::FIELDS)];
-    parts.into_iter().find(|(_, fields)| fields.contains(&path)).map(|(id, _)| id)
+    let part = Setting::at_path(path)?.part;
+    [CLUSTER, LAYOUT, TRAINING]
+        .into_iter()
+        .find(|behind| behind.parts.contains(&part))
+        .map(|behind| behind.id)
+}
+
+/// The settings behind a line.
+fn settings(parts: &'static [Part]) -> impl Iterator<Item = &'static Setting> {
+    Setting::all().filter(|setting| parts.contains(&setting.part))
 }
 
 /// A line that opens. It says how many of its fields a plan sets, and opens itself for an error in one of them.
 #[component]
 pub fn More(
-    /// Id of the part.
-    id: &'static str,
-    /// Paths of its fields.
-    fields: &'static [&'static str],
-    /// The fields.
-    children: Children,
+    /// What is behind it.
+    behind: Behind,
 ) -> impl IntoView {
     let store = store();
+    let Behind { id, parts } = behind;
     let wrong = Memo::new(move |_| {
         store.answer.with(|answer| {
             let mut errors = answer.findings.iter().filter(|finding| finding.severity == Severity::Error);
-            errors.any(|finding| fields.contains(&finding.field.as_str()))
+            errors.any(|finding| settings(parts).any(|setting| setting.path == finding.field))
         })
     });
     let wanted = move || store.open_sections.with(|open| open.contains(&id));
@@ -42,44 +72,52 @@ pub fn More(
             None => open.push(id),
         });
     };
-    let set = move || match given(store, fields) {
+    let set = move || match given(store, parts) {
         0 => String::new(),
         count => format!(", {count} set"),
     };
     view! {
         <details class="more" prop:open=open>
             <summary data-testid=testid::more(id) on:click=toggle>"More settings"{set}</summary>
-            <div class="more-body">{children()}</div>
+            <div class="more-body">{all(parts)}</div>
         </details>
     }
 }
 
 /// How many of these fields the plan file gives.
-fn given(store: Store, fields: &[&str]) -> usize {
-    let file = serde_json::to_value::<&PlanFile>(&store.said()).unwrap_or_default();
-    let at = |path: &&&str| {
-        let place = path.split('.').try_fold(&file, |place, key| place.get(key));
-        place.is_some_and(|value| !value.is_null())
-    };
-    fields.iter().filter(at).count()
+fn given(store: Store, parts: &'static [Part]) -> usize {
+    store.values.with(|values| {
+        let said = |setting: &&Setting| {
+            let place = setting.path.split('.').try_fold(&values.said, |place, key| place.get(key));
+            place.is_some_and(|value| !value.is_null())
+        };
+        settings(parts).filter(said).count()
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::{layout, training};
     use super::*;
-    use crate::state::paths::with_value;
-    use serde_json::json;
 
     #[test]
-    fn every_field_behind_a_line_is_one_of_the_plan_file() {
-        let file = PlanFile { version: 1, ..PlanFile::default() };
-        for path in fsdp::FIELDS.iter().chain(training_more::FIELDS) {
-            let fits = [json!(true), json!(1), json!("fp32"), json!([])];
-            let words = ["auto", "none", "native", "local", "flex", "deepep"].map(serde_json::Value::from);
-            let taken = fits.iter().chain(&words).any(|value| with_value(&file, path, value).is_ok());
-            assert!(taken, "{path}");
-            assert!(more_of(path).is_some());
+    fn every_part_is_in_the_form_once() {
+        let shown = [
+            &[Part::Model, Part::Cluster][..],
+            layout::ABOVE,
+            training::ABOVE,
+            training::BELOW,
+            CLUSTER.parts,
+            LAYOUT.parts,
+            TRAINING.parts,
+        ];
+        for part in Part::ALL {
+            let times = shown.iter().copied().flatten().filter(|shown| **shown == part).count();
+            assert_eq!(times, usize::from(part != Part::Apart), "{part:?}");
         }
         assert_eq!(more_of("layout.tp"), None);
+        assert_eq!(more_of("layout.order"), Some("layout-more"));
+        assert_eq!(more_of("training.moe.dispatcher"), Some("training-more"));
+        assert_eq!(more_of("nothing"), None);
     }
 }

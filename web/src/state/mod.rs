@@ -17,6 +17,7 @@ use planner::Plan;
 use planner::finding::Finding;
 use planner::search::{Margin, open_axes};
 use planner::wire::{Answer, PlanFile};
+use serde_json::Value;
 
 use crate::browser;
 use choosing::Chosen;
@@ -147,6 +148,8 @@ pub struct Store {
     history: RwSignal<History<PlanFile>>,
     /// What planner says of the plan.
     pub answer: Memo<Arc<Answer>>,
+    /// The plan file as somebody said it and as it is filled, by the paths of fields.
+    pub values: Memo<Arc<Values>>,
     /// The plan with everything filled in, when it can be.
     pub resolved: Memo<Option<Arc<Plan>>>,
     /// What is drawn: the answer, and while the plan has errors or is being chosen the last one before, which stands.
@@ -173,6 +176,15 @@ pub struct Store {
     pub margin: RwSignal<String>,
     /// A short message for everybody, also read out: "Link copied".
     pub toast: RwSignal<Option<String>>,
+}
+
+/// A plan file as JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Values {
+    /// As somebody said it.
+    pub said: Value,
+    /// With every field filled; null where that can't be done.
+    pub filled: Value,
 }
 
 impl Store {
@@ -206,6 +218,11 @@ impl Store {
                 }
             });
             Arc::new(answer)
+        });
+        let values = Memo::new(move |_| {
+            let of = |file: Option<&PlanFile>| serde_json::to_value(file).unwrap_or_default();
+            let filled = answer.with(|answer| of(answer.plan.as_ref()));
+            Arc::new(Values { said: said.with(|said| of(Some(said))), filled })
         });
         // A resolved plan is compared by the plan file it came from, which the signal has done already.
         let resolved = Memo::new_with_compare(
@@ -245,6 +262,7 @@ impl Store {
             unable,
             history: RwSignal::new(History::default()),
             answer,
+            values,
             resolved,
             drawn,
             drawn_plan,
@@ -323,9 +341,17 @@ impl Store {
     }
 
     /// Sets the field with this path to a JSON value, as the nearest values of a finding are given.
-    pub fn set_path(self, path: &str, value: &serde_json::Value) {
+    pub fn set_path(self, path: &str, value: &Value) {
         match paths::with_value(&self.said_now(), path, value) {
             Ok(plan) => self.replace(plan),
+            Err(finding) => self.notices.set(vec![finding]),
+        }
+    }
+
+    /// Edits one field by its path, as a form does; null goes back to the default.
+    pub fn put(self, path: &'static str, value: Value) {
+        match paths::with_value(&self.said_now(), path, &value) {
+            Ok(after) => self.edit(path, |plan| *plan = after),
             Err(finding) => self.notices.set(vec![finding]),
         }
     }

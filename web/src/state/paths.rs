@@ -4,36 +4,6 @@ use planner::finding::Finding;
 use planner::wire::PlanFile;
 use serde_json::Value;
 
-/// One field of the plan file, as a form reads and writes it.
-pub struct Field<T: 'static> {
-    /// Its path.
-    pub path: &'static str,
-    /// Reads it.
-    pub get: fn(&PlanFile) -> Option<T>,
-    /// Writes it; none goes back to the default.
-    pub set: fn(&mut PlanFile, Option<T>),
-}
-
-impl<T> Clone for Field<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Field<T> {}
-
-/// Makes a `Field` from its path in the plan file, so that the name and the place can't differ.
-macro_rules! field {
-    ($head:ident $(. $tail:ident)*) => {
-        $crate::state::paths::Field {
-            path: concat!(stringify!($head) $(, ".", stringify!($tail))*),
-            get: |file| file.$head$(.$tail)*.clone(),
-            set: |file, value| file.$head$(.$tail)* = value,
-        }
-    };
-}
-pub(crate) use field;
-
 /// Id of the element that edits a field.
 pub fn element_id(path: &str) -> String {
     crate::testid::field(path)
@@ -103,14 +73,5 @@ mod tests {
         assert_eq!(with_value(&plan, "layout.tq", &json!(4)).unwrap_err().field, "layout.tq");
         assert!(with_value(&plan, "layout.tp", &json!("four")).is_err());
         assert!(with_value(&plan, "layout.tp.x.y", &json!(1)).is_err());
-    }
-
-    #[test]
-    fn a_field_knows_its_own_path() {
-        let tp = field!(layout.tp);
-        let mut plan = PlanFile::default();
-        (tp.set)(&mut plan, Some(8));
-        assert_eq!((tp.path, (tp.get)(&plan)), ("layout.tp", Some(8)));
-        assert_eq!(field!(runtime).path, "runtime");
     }
 }
