@@ -34,7 +34,7 @@ pub use evaluation::Evaluation;
 pub use framework::{Framework, Named, Product, for_runtimes, with_usual_framework};
 pub use parse::parse_plan;
 pub use recipe::WherePossible;
-pub use reference::{json_schema, settings_reference};
+pub use reference::{json_schema, settings_reference, takes};
 pub use settings::is_asked;
 pub use training::{LossScale, MoeTraining, Offload, Optimizer, Overlap, Software, Training};
 

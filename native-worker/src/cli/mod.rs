@@ -22,6 +22,7 @@ mod run;
 mod script;
 mod search;
 mod serve;
+mod settings;
 mod shards;
 mod site;
 mod source;
@@ -51,6 +52,7 @@ struct Arguments {
 enum Command {
     Plan(Box<plan::PlanCommand>),
     Estimate(Box<estimate::Estimate>),
+    Settings(settings::Settings),
     Shards(shards::Shards),
     Groups(groups::Groups),
     Layouts(layouts::Layouts),
@@ -85,6 +87,7 @@ pub fn main() -> ExitCode {
     let ended = match arguments.command {
         Command::Plan(command) => command.run(json),
         Command::Estimate(command) => command.run(json),
+        Command::Settings(command) => command.run(json),
         Command::Shards(command) => command.run(json),
         Command::Groups(command) => command.run(json),
         Command::Layouts(command) => command.run(json),

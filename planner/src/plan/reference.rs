@@ -9,7 +9,7 @@ use crate::runtime::Runtime;
 use crate::wire::{Kind, Setting};
 
 /// What a setting takes, in words.
-fn takes(setting: &Setting) -> String {
+pub fn takes(setting: &Setting) -> String {
     let named = |words: &[&str]| words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
     let unit = if setting.unit.is_empty() { String::new() } else { format!(" ({})", setting.unit) };
     match setting.kind {

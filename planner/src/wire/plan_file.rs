@@ -371,7 +371,7 @@ plan_part! {
             json(&[], "kind (synthetic, text, tokens, megatron or blend), and its path or parts").at(Part::Data, "Data"),
         /// Folder of a Hugging Face model whose weights training begins with, as the ranks see it; without one they are made up.
         #[serde(skip_serializing_if = "Option::is_none")]
-        pub weights: Option<String> = text().at(Part::Data, "Weights: a Hugging Face folder, or made up"),
+        pub weights: Option<String> = text().at(Part::Data, "Begins with weights in"),
         /// Checkpoints of the worker.
         #[serde(skip_serializing_if = "CheckpointFile::is_silent")]
         pub checkpoint: CheckpointFile,
@@ -423,7 +423,7 @@ plan_part! {
         /// The data; none, and nothing is evaluated.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub data: Option<DataFile> =
-            json(&[], "as run.data").at(Part::Data, "Held-out data: a file of the same kind, or none"),
+            json(&[], "as run.data").at(Part::Data, "Held-out data"),
         /// Steps between evaluations; 100. After the last step there is one too.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub every_steps: Option<u64> = whole(1, MOST).in_unit("steps").at(Part::Data, "Evaluate every steps"),
