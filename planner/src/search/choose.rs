@@ -53,6 +53,7 @@ impl Choice {
         request.deadline_days = file.deadline_days;
         request.axes = open.axes(file, &plan);
         request.only_first = true;
+        request.batch_is_assumed = !assumed.is_empty();
         Ok(Some(Choice { request, assumed, file: file.clone() }))
     }
 

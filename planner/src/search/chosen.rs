@@ -69,7 +69,12 @@ impl Search {
                     .min_by(|(_, one), (_, other)| one.partial_cmp(other).unwrap_or(Ordering::Equal));
                 let costs = next.map(|(_, other)| other / seconds - 1.0);
                 let next = next.map(|(other, _)| of(other));
-                let why = why(self.request.objective, &value, next.as_ref(), costs, ranked.len());
+                let why = match self.request.fewest.fits {
+                    Some(_) if field == "cluster.nodes" => {
+                        "within the bounds no plan fits on fewer nodes".to_owned()
+                    }
+                    _ => why(self.request.objective, &value, next.as_ref(), costs, ranked.len()),
+                };
                 Chosen { field, value, next, next_costs: costs, why }
             })
             .collect()

@@ -129,7 +129,7 @@ impl Search {
                 corners.first().map_or(1, |corner| corner.plan.cluster.nodes).max(2)
             ));
         }
-        if self.request.objective == Objective::FewestGpus && alike {
+        if self.request.objective == Objective::FewestGpus && alike && self.request.fewest.fits.is_none() {
             let gpus = corners.first().map_or(0, worlds);
             notes.push(format!(
                 "every plan has {gpus} GPUs, so the fewest are no choice and the fastest stands first; bounds of nodes give one, such as nodes=1..{}",
@@ -154,9 +154,8 @@ impl Search {
             })
             .collect();
         crate::order::sort_by(&mut found, |(one, of_one, key), (other, of_other, other_key)| {
-            of_one
-                .is_none()
-                .cmp(&of_other.is_none())
+            key.compare_untimed(other_key, self.request.objective)
+                .then(of_one.is_none().cmp(&of_other.is_none()))
                 .then(key.compare(other_key))
                 .then(one.candidate.cmp(&other.candidate))
         });

@@ -24,6 +24,9 @@ mod choose;
 mod choose_tests;
 mod chosen;
 mod fast;
+mod fewest;
+#[cfg(test)]
+mod fewest_tests;
 mod finish;
 #[cfg(test)]
 mod group_tests;
@@ -119,12 +122,17 @@ impl Search {
         // Rows of either group are simulated.
         let rows = request.limits.rows.saturating_mul(2).min(MOST_KEPT);
         request.limits.simulated = request.limits.simulated.clamp(rows, MOST_KEPT);
+        let mut not_asked = None;
         if request.objective == Objective::FewestGpus {
             // Of one number there are no fewer; whoever holds the nodes says so by a value of the axis.
             let most = request.plan.cluster.nodes.unwrap_or(1).max(1);
-            request.axes.nodes.get_or_insert(Axis::Bounds(Bounds { min: 1, max: most }));
+            let nodes = request.axes.nodes.get_or_insert(Axis::Bounds(Bounds { min: 1, max: most }));
+            if let Axis::Bounds(bounds) = *nodes {
+                not_asked = request.find_fewest(bounds);
+            }
         }
-        let (mut space, left_out) = bounded(&mut request)?;
+        let (mut space, mut left_out) = bounded(&mut request)?;
+        left_out.extend(not_asked);
         if request.only_first {
             space.put_best_first(request.objective);
         }

@@ -9,7 +9,6 @@ use super::partial::Partial;
 use super::request::{Axes, Axis, Limits, Request};
 use super::settings::Settings;
 use super::sharding::Sharding;
-use super::space::idle;
 use super::why::best_of;
 use crate::cluster::{Gpu, gpus};
 use crate::finding::{Finding, Severity};
@@ -21,10 +20,8 @@ use crate::wire::PlanFile;
 
 /// Candidates that are looked at for one way out.
 const MOST_FOR_RELIEF: u64 = 100_000;
-/// How often the nodes are doubled to find out when some plan fits.
+/// Doublings of the nodes up to which the least number on which a plan fits is looked for.
 const DOUBLINGS: u32 = 6;
-/// Steps between a number of nodes on some of which a plan fits and the one that was tried before.
-const STEPS: u64 = 8;
 /// Smaller numbers of nodes that are tried.
 const MOST_LESS: usize = 4;
 /// Remedies of two axes that are told.
@@ -80,7 +77,10 @@ impl Search {
         let mut told = Vec::new();
         let other = self.other_nodes();
         if other.is_empty() {
-            told.push(format!("no plan on up to {} times as many GPUs fits either", 1u64 << DOUBLINGS));
+            told.push(format!(
+                "with the GPUs doubled, and again up to {} times as many, nothing fits either",
+                1u64 << DOUBLINGS
+            ));
         }
         remedies.extend(other);
         remedies.extend(self.larger_gpu());
@@ -323,29 +323,26 @@ impl Search {
         found
     }
 
-    /// Numbers of nodes on which some plan fits, one that is less and one that is more, as far as there are. Where a number has
-    /// few divisors a smaller one may do: the next below that has more twos in it is tried, and so on.
+    /// Numbers of nodes on which some plan fits: one that is less, and the least that is more, as far as there are. Where a number
+    /// has few divisors a smaller one may do: the next below that has more twos in it is tried, and so on.
     fn other_nodes(&self) -> Vec<Remedy> {
         let nodes = self.space.corners.iter().map(|corner| corner.plan.cluster.nodes).max().unwrap_or(1);
-        let on = |nodes: u64| self.fitting(&|axes| axes.nodes = Some(Axis::Fixed(nodes)));
+        let on = |nodes: u64| {
+            let fixed = |axes: &mut Axes| axes.nodes = Some(Axis::Fixed(nodes));
+            self.fitting(&fixed)
+        };
         let mut less: Vec<u64> = powers(nodes).map(|power| nodes / power * power).collect();
         less.dedup();
         less.retain(|fewer| *fewer < nodes);
         let less = less.into_iter().take(MOST_LESS).find_map(on);
-        // The same above, then doubled until one does.
+        // The same above, then doubled until one does, and the least below that.
         let above = powers(nodes).map(|power| nodes.div_ceil(power).saturating_mul(power));
         let whole = nodes.checked_next_power_of_two().unwrap_or(nodes);
         let doubled = (1..=DOUBLINGS).filter_map(|doubling| whole.checked_mul(1 << doubling));
-        let mut more: Vec<u64> = above.chain(doubled).filter(|more| *more > nodes).collect();
-        more.dedup();
-        let found = more.iter().enumerate().find_map(|(at, nodes)| Some((at, on(*nodes)?)));
-        let more = found.map(|(at, fitting)| {
-            let below = at.checked_sub(1).and_then(|at| more.get(at)).copied().unwrap_or(nodes);
-            let gap = more.get(at).map_or(0, |most| most.saturating_sub(below));
-            let mut between: Vec<u64> = (1..STEPS).map(|step| below + (gap * step).div_ceil(STEPS)).collect();
-            between.dedup();
-            between.retain(|nodes| *nodes > below && *nodes < below + gap);
-            between.into_iter().find_map(on).unwrap_or(fitting)
+        let more = above.chain(doubled).filter(|more| *more > nodes).find_map(on);
+        let more = more.map(|fitting| {
+            let least = self.request().fewest(nodes + 1, fitting.settings.nodes - 1).fits;
+            least.and_then(|nodes| on(nodes).or_else(|| self.fitting_of_all(nodes))).unwrap_or(fitting)
         });
         let told = |fitting: Fitting| {
             let gpus = fitting.settings.gpus(&self.request().plan);
@@ -372,19 +369,28 @@ impl Search {
     /// many, and chunks, micro batches and hidden communication only take more memory, so one of each is tried unless they are
     /// asked for. A faster plan may fit, too.
     fn fitting(&self, change: &dyn Fn(&mut Axes)) -> Option<Fitting> {
-        let mut request = Request { only_first: true, only_fitting: true, ..self.request().clone() };
+        let mut request = self.request().for_memory();
         request.limits = Limits { rows: 1, simulated: 1, candidates: MOST_FOR_RELIEF };
         for axis in [&mut request.axes.micro_batch_size, &mut request.axes.vpp] {
             axis.get_or_insert(Axis::Fixed(1));
         }
-        // What hides communication, and other groups for the same parts, take no less memory.
-        for path in ["training.overlap.tp", "training.overlap.ep", "layout.cp_kind", "layout.order"] {
-            if let Some(values) = request.axes.settings.get_mut(path) {
-                *values = idle(values).into_iter().cloned().collect();
-            }
-        }
         change(&mut request.axes);
-        let search = Search::new(&request).ok()?;
+        Fitting::of(&request)
+    }
+
+    /// The same on so many nodes, where all of a space is looked at.
+    fn fitting_of_all(&self, nodes: u64) -> Option<Fitting> {
+        let mut request = self.request().for_memory();
+        request.limits = Limits { rows: 1, simulated: 1, ..request.limits };
+        request.axes.nodes = Some(Axis::Fixed(nodes));
+        Fitting::of(&request)
+    }
+}
+
+impl Fitting {
+    /// The best by the closed form of a request's plans that fit.
+    fn of(request: &Request) -> Option<Fitting> {
+        let search = Search::new(request).ok()?;
         let mut partial = Partial::default();
         let mut worker = search.worker();
         (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
@@ -393,9 +399,7 @@ impl Search {
         let seconds = search.simulate(best).seconds.unwrap_or(best.seconds);
         Some(Fitting { settings, peak_bytes: best.peak_bytes, seconds })
     }
-}
 
-impl Fitting {
     /// With what changes, in words and as fields.
     fn remedy(self, what: &str, changes: Vec<Pin>) -> Remedy {
         let said = format!(

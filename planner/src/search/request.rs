@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::fewest::Fewest;
 use super::room::Margin;
 use super::sharding::Sharding;
 use crate::finding::clip;
@@ -47,6 +48,13 @@ pub struct Request {
     /// Whether what is too large says nothing: with `only_first`, whether anything fits is all that is asked.
     #[serde(skip)]
     pub only_fitting: bool,
+    /// Whether nobody said the plan's global batch: then the one is meant that is assumed for the nodes, where steps on several
+    /// numbers of nodes are not compared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub batch_is_assumed: bool,
+    /// The least number of nodes on which a plan fits, once it was looked for.
+    #[serde(skip)]
+    pub(super) fewest: Fewest,
 }
 
 const fn version() -> u32 {
@@ -67,6 +75,8 @@ impl Request {
             limits: Limits::default(),
             only_first: false,
             only_fitting: false,
+            batch_is_assumed: false,
+            fewest: Fewest::default(),
         }
     }
 }
@@ -157,7 +167,8 @@ pub struct Axes {
     pub dp_replicate: Option<Axis>,
     /// Sequences of a micro batch.
     pub micro_batch_size: Option<Axis>,
-    /// Nodes; as in the plan when absent. Within bounds: both of them, every number up to 8, and four to each doubling above.
+    /// Nodes; as in the plan when absent. Within bounds: both of them, every number up to 8, and four to each doubling above; where the
+    /// fewest GPUs are wanted, the least number on which a plan fits, too, whichever that is.
     pub nodes: Option<Axis>,
     /// Pipeline schedules; those that the runtime has.
     pub schedule: Option<Vec<Schedule>>,

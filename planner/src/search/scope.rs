@@ -36,12 +36,15 @@ impl Search {
         let Some(corner) = self.space.corners.first() else { return scope };
         self.numbers(corner, &mut scope);
         self.names(corner, &mut scope);
-        let training = &corner.plan.training;
-        for (field, value) in [
-            ("training.global_batch_size", training.global_batch_size),
-            ("training.seq_len", training.seq_len),
-        ] {
-            scope.held.push(Pin { field: field.to_owned(), value: value.into() });
+        let of: [(&str, fn(&Corner) -> u64); 2] = [
+            ("training.global_batch_size", |corner| corner.plan.training.global_batch_size),
+            ("training.seq_len", |corner| corner.plan.training.seq_len),
+        ];
+        for (field, of) in of {
+            // A batch that nobody said is assumed for each number of nodes.
+            if self.space.corners.iter().all(|other| of(other) == of(corner)) {
+                scope.held.push(Pin { field: field.to_owned(), value: of(corner).into() });
+            }
         }
         scope
     }

@@ -26,6 +26,9 @@ const MOST_TOKENS: u64 = 1 << 32;
 /// Largest micro batch that a plan takes.
 const MOST_SEQUENCES: u64 = 1 << 20;
 
+/// Path of the global batch.
+const BATCH: &str = "training.global_batch_size";
+
 /// What one corner of the space has in common: GPU, nodes, runtime, precision, optimizer, FSDP strategy. Its axes are all values that
 /// are looked at.
 #[derive(Debug, Clone)]
@@ -160,7 +163,8 @@ impl Space {
             .unwrap_or_else(|| vec![own.file.training.dtype.unwrap_or(Precision::Bf16)]);
         let distributed =
             axes.distributed_optimizer.clone().unwrap_or_else(|| vec![own.training.optimizer.distributed]);
-        let nodes = nodes(axes.nodes.as_ref(), own.cluster.nodes);
+        let seq_len = own.training.seq_len;
+        let nodes = request.with_fewest(nodes(axes.nodes.as_ref(), own.cluster.nodes));
         let variants = variants(&axes.settings);
         let strange = sharding::strangers(axes.fsdp_strategy.as_ref(), &runtimes);
         if !strange.is_empty() {
@@ -180,6 +184,8 @@ impl Space {
                                 file.layout.take_split(own);
                             }
                             file.cluster.nodes = Some(nodes);
+                            let batch = request.batch_on(nodes, seq_len);
+                            file.training.global_batch_size = batch.or(file.training.global_batch_size);
                             file.training.dtype = Some(precision);
                             file.training.optimizer.distributed = Some(distributed);
                             file.training.micro_batch_size = Some(1);
@@ -195,7 +201,7 @@ impl Space {
                                         (request, &mut known),
                                         (file, stages),
                                         precision,
-                                        (sharding, settings),
+                                        (sharding, settings, batch),
                                     );
                                 }
                             }
@@ -212,7 +218,7 @@ impl Space {
         (request, known_pipes): (&Request, &mut Vec<Pipelines>),
         (plan, with): (Plan, StageCounts),
         precision: Precision,
-        (sharding, settings): (Option<Sharding>, BTreeMap<String, Value>),
+        (sharding, mut settings, batch): (Option<Sharding>, BTreeMap<String, Value>, Option<u64>),
     ) {
         let axes = &request.axes;
         let world = plan.world_size();
@@ -252,6 +258,8 @@ impl Space {
         let usual_value = |path: &String| axes.settings.get(path).and_then(|values| values.first());
         let unusual = settings.iter().filter(|(path, value)| usual_value(path) != Some(*value));
         let unusual = unusual.map(|(path, _)| path.clone()).collect();
+        // What its plans have beside, and nobody chose.
+        settings.extend(batch.map(|batch| (BATCH.to_owned(), batch.into())));
         let mut corner = Corner {
             unusual,
             active,
