@@ -62,7 +62,7 @@ pub struct SearchCommand {
     /// Print the plan file of row K instead of the answer
     #[arg(long = "plan", value_name = "K", value_parser = size::<u64>)]
     row: Option<u64>,
-    /// Say why a plan is not the best: settings changed against the best row's, such as tp=4,pp=2
+    /// Say why a plan is not the best: of all plans that are as this says, such as tp=4,pp=2, the best is compared with the first row
     #[arg(long, value_name = "SETTINGS")]
     why: Option<String>,
     /// Threads; one for each core
@@ -98,10 +98,7 @@ impl SearchCommand {
         // What leaves fields open is no plan yet.
         answer.own = file.choose.is_none().then(|| answer.own_of(&search.request().plan)).flatten();
         if let Some(wanted) = &self.why {
-            let Some(best) = answer.rows.first() else {
-                report::print(&readable(&answer))?;
-                return Ok(Exit::No);
-            };
+            let best = answer.rows.first();
             let why =
                 search.why_not(wanted, best).map_err(|error| Failure::usage(format!("--why: {error}")))?;
             if json {
@@ -109,7 +106,7 @@ impl SearchCommand {
             } else {
                 report::print(&reasons(&why))?;
             }
-            return Ok(Exit::Yes);
+            return Ok(if answer.rows.is_empty() { Exit::No } else { Exit::Yes });
         }
         if let Some(place) = self.row {
             let Some(row) = answer.rows.iter().find(|row| row.place == place) else {
@@ -421,7 +418,8 @@ fn settings(chosen: &planner::search::Settings) -> String {
 }
 
 fn reasons(why: &WhyNot) -> String {
-    let mut out = format!("{}\n", text::one_line(&settings(&why.settings)));
+    let head = why.settings.as_ref().map(|found| format!("{}\n", text::one_line(&settings(found))));
+    let mut out = head.unwrap_or_default();
     for reason in &why.reasons {
         out.push_str(&format!("  {}\n", text::one_line(reason)));
     }

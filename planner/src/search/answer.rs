@@ -233,8 +233,8 @@ pub struct Remedy {
 /// Why a plan is not the best.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyNot {
-    /// The settings that were asked about.
-    pub settings: Settings,
+    /// The best plan of those that were asked about; none where none is valid.
+    pub settings: Option<Settings>,
     /// Seconds of a step, where it is valid.
     pub step_seconds: Option<f64>,
     /// Bytes that its fullest rank takes, where it is valid.

@@ -181,15 +181,26 @@ impl Axes {
     }
 }
 
-/// The name of an axis that is written as the path of its field; other names as they are.
+/// The name of an axis that is written as the path of its field, and the path of one that is a setting by its path; other names
+/// as they are. How layers are split is more than a setting.
 fn by_path(name: &str) -> &str {
+    let is_setting = |axis: &&OpenAxis| {
+        axis.name == name && name != "stages" && !NUMBERS.contains(&name) && !NAMES.contains(&name)
+    };
+    if let Some(axis) = AXES.iter().find(is_setting) {
+        return axis.path;
+    }
     let axis = AXES.iter().find(|axis| axis.path == name).map(|axis| axis.name);
     let of_recompute = (name == "training.recompute.modules").then_some("recompute");
     axis.or(of_recompute).filter(|axis| NUMBERS.contains(axis) || NAMES.contains(axis)).unwrap_or(name)
 }
 
 fn unknown(name: &str) -> String {
-    let near = nearest_names(name, NUMBERS.into_iter().chain(NAMES), 1);
+    let all = NUMBERS
+        .into_iter()
+        .chain(NAMES)
+        .chain(AXES.iter().map(|axis| axis.name).filter(|name| *name != "stages"));
+    let near = nearest_names(name, all, 1);
     format!(
         "`{}` is no axis of a search; did you mean `{}`?",
         clip(name),
@@ -245,8 +256,13 @@ mod tests {
         ] {
             assert_eq!(fixed(path, text), fixed(name, text), "{path}");
         }
-        // What is no axis of its own is a setting by its path.
-        let other = fixed("training.moe.dispatcher", "flex").unwrap();
-        assert_eq!(other.settings.keys().collect::<Vec<_>>(), ["training.moe.dispatcher"]);
+        // What is no axis of its own is a setting by its path, or by the name that opens it.
+        for (name, text) in [("training.moe.dispatcher", "flex"), ("dispatcher", "flex|alltoall")] {
+            let other = fixed(name, text).unwrap();
+            assert_eq!(other.settings.keys().collect::<Vec<_>>(), ["training.moe.dispatcher"]);
+        }
+        assert_eq!(fixed("tp_overlap", "true").unwrap().settings["training.overlap.tp"], [true]);
+        assert!(fixed("stages", "even").is_err_and(|said| said.contains("no axis")));
+        assert!(fixed("dispatch", "flex").is_err_and(|said| said.contains("`dispatcher`")));
     }
 }

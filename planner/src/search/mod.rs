@@ -49,6 +49,8 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod why;
+#[cfg(test)]
+mod why_tests;
 mod worker;
 
 pub use crate::wire::Objective;
@@ -56,6 +58,7 @@ pub use answer::{Beyond, Counts, Pin, Relief, Remedy, Row, RuleCount, SearchAnsw
 pub use axes::{AXES, OpenAxis, choices};
 pub use candidate::{Candidate, Scored};
 pub use choose::{Choice, open_axes, open_everything, with_earlier};
+pub use fewest::Fewest;
 pub use finish::Known;
 pub use own::Own;
 pub use partial::{Front, Kept, Partial};
@@ -206,12 +209,17 @@ impl Search {
     pub fn run(&self) -> SearchAnswer {
         let (mut worker, mut partial) = (self.worker(), Partial::default());
         (0..self.parts()).for_each(|part| worker.run(part, &mut partial));
-        let shortlist = self.shortlist(&partial);
-        let (first, waiting) = self.ranking.rounds(&shortlist);
+        let simulated = self.simulated(&self.shortlist(&partial));
+        self.finish(&partial, &simulated)
+    }
+
+    /// Simulates of a shortlist what may be the first row.
+    fn simulated(&self, shortlist: &[Scored]) -> Vec<Simulated> {
+        let (first, waiting) = self.ranking.rounds(shortlist);
         let mut simulated: Vec<Simulated> = first.iter().map(|one| self.simulate(one)).collect();
         let second = self.ranking.second_round(waiting, &simulated);
         simulated.extend(second.iter().map(|one| self.simulate(one)));
-        self.finish(&partial, &simulated)
+        simulated
     }
 
     /// One part by itself.

@@ -54,7 +54,7 @@ pub struct Request {
     pub batch_is_assumed: bool,
     /// The least number of nodes on which a plan fits, once it was looked for.
     #[serde(skip)]
-    pub(super) fewest: Fewest,
+    pub fewest: Fewest,
 }
 
 const fn version() -> u32 {

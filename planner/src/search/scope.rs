@@ -29,6 +29,9 @@ impl Scope {
 /// A list of values of an axis: its name, its field, how the values are written.
 type List = (&'static str, &'static str, Option<Vec<String>>);
 
+/// A field that is a number, and how a corner has it.
+type Count = (&'static str, fn(&Corner) -> u64);
+
 impl Search {
     /// What is free, and what is held.
     pub(super) fn scope(&self) -> Scope {
@@ -36,7 +39,7 @@ impl Search {
         let Some(corner) = self.space.corners.first() else { return scope };
         self.numbers(corner, &mut scope);
         self.names(corner, &mut scope);
-        let of: [(&str, fn(&Corner) -> u64); 2] = [
+        let of: [Count; 2] = [
             ("training.global_batch_size", |corner| corner.plan.training.global_batch_size),
             ("training.seq_len", |corner| corner.plan.training.seq_len),
         ];

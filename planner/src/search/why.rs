@@ -1,169 +1,70 @@
 //! "Why not this one": what stands in the way of settings that somebody had in mind.
 
+use super::Search;
 use super::answer::{Row, WhyNot};
 use super::finish::Known;
 use super::partial::Partial;
-use super::request::Recompute;
 use super::request::{Limits, Request};
 use super::settings::Settings;
-use super::{Search, Simulated};
-use crate::finding::{Severity, clip, nearest_names};
-use crate::json::read_value;
+use crate::finding::{Severity, clip};
 use crate::memory;
-use crate::model::Architecture;
 use crate::plan::Plan;
-use crate::settings::Schedule;
 use crate::time;
 use crate::units::Bytes;
 use crate::wire::{MemoryAnswer, Verdict};
 
-/// Plans that are simulated to find the one that is compared, and candidates that are looked at.
+/// Plans that are simulated to find one that works, and candidates that are looked at.
 const SIMULATED: u64 = 16;
 const MOST: u64 = 2_000_000;
 /// Differences that are told, the largest first.
 const DIFFERENCES: usize = 3;
-/// Names that `set` takes.
-const NAMES: [&str; 18] = [
-    "tp",
-    "sp",
-    "cp",
-    "pp",
-    "vpp",
-    "schedule",
-    "ep",
-    "etp",
-    "dp_replicate",
-    "micro_batch_size",
-    "recompute",
-    "distributed_optimizer",
-    "fsdp_strategy",
-    "precision",
-    "runtime",
-    "gpu",
-    "nodes",
-    "pipeline_layout",
-];
-
-impl Settings {
-    /// Sets one of them by name, as `tp` to `8`; `mbs` stands for `micro_batch_size`.
-    ///
-    /// # Errors
-    /// A sentence that says what is wrong.
-    pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| format!("{name} must be a whole number, and it is `{}`", clip(value)))
-        };
-        let quoted = serde_json::Value::String(value.to_owned());
-        let unknown = |error: crate::json::Located| format!("{name} can't be `{}`: {error}", clip(value));
-        let flag = || match value {
-            "true" | "on" | "yes" => Ok(true),
-            "false" | "off" | "no" => Ok(false),
-            _ => Err(format!("{name} must be true or false, and it is `{}`", clip(value))),
-        };
-        match name {
-            "tp" => {
-                self.tp = number()?;
-                self.sp = self.tp > 1;
-            }
-            "sp" => self.sp = flag()?,
-            "cp" => self.cp = number()?,
-            "pp" => self.pp = number()?,
-            "vpp" => self.vpp = number()?,
-            "schedule" => self.schedule = read_value(quoted).map_err(unknown)?,
-            "ep" => self.ep = number()?,
-            "etp" => self.etp = number()?,
-            "dp_replicate" => self.dp_replicate = number()?,
-            "mbs" | "micro_batch_size" => self.micro_batch_size = number()?,
-            "recompute" => self.recompute = Recompute(value.to_owned()),
-            "distributed_optimizer" => self.distributed_optimizer = flag()?,
-            "fsdp_strategy" => {
-                self.fsdp_strategy = Some(read_value(quoted).map_err(unknown)?);
-            }
-            "precision" => self.precision = read_value(quoted).map_err(unknown)?,
-            "runtime" => self.runtime = read_value(quoted).map_err(unknown)?,
-            "gpu" => value.clone_into(&mut self.gpu),
-            "nodes" => self.nodes = number()?,
-            "pipeline_layout" => self.pipeline_layout = Some(value.to_owned()),
-            other => {
-                let near = nearest_names(other, NAMES, 1);
-                return Err(format!(
-                    "`{}` is no setting of a search; did you mean `{}`?",
-                    clip(other),
-                    near.first().copied().unwrap_or("tp")
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    /// What follows from the others where `named` does not say it: schedule, split of layers, etp of a dense model.
-    fn follow(&mut self, model: &Architecture, named: &[&str]) {
-        let says = |name: &str| named.contains(&name);
-        if !says("vpp") && self.pp == 1 {
-            self.vpp = 1;
-        }
-        let fits = self.schedule.kind().chunks.allow(self.vpp);
-        if !says("schedule") && !fits {
-            self.schedule = Schedule::usual(self.vpp);
-        }
-        if !says("pipeline_layout") {
-            self.pipeline_layout = None;
-            (self.first_stage_layers, self.last_stage_layers) = (None, None);
-            (self.account_for_embedding, self.account_for_loss) = (false, false);
-        }
-        if model.moe.is_none() && !says("etp") {
-            self.etp = self.tp;
-        }
-    }
-}
-
 impl Search {
-    /// Why a plan is not the best: of all plans that are as `wanted` says, such as `tp=4,pp=2`, the best is compared with
-    /// the best row.
+    /// Why a plan is not the best: of all plans that are as `wanted` says, such as `tp=4,pp=2`, the best, found as any first row is, is
+    /// compared with the best row, where there is one.
     ///
     /// # Errors
     /// A sentence, where `wanted` can't be read.
-    pub fn why_not(&self, wanted: &str, best: &Row) -> Result<WhyNot, String> {
-        let mut settings = best.settings.clone();
+    pub fn why_not(&self, wanted: &str, best: Option<&Row>) -> Result<WhyNot, String> {
         let mut request = self.request.clone();
-        let mut named = Vec::new();
-        for pair in wanted.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+        let pairs: Vec<&str> = wanted.split(',').map(str::trim).filter(|pair| !pair.is_empty()).collect();
+        if pairs.is_empty() {
+            return Err("nothing is named: write what you have in mind, such as tp=4,pp=2".to_owned());
+        }
+        for pair in pairs {
             let (name, value) = pair
                 .split_once('=')
                 .ok_or_else(|| format!("`{}` is not of the form name=value", clip(pair)))?;
             let (name, value) = (name.trim(), value.trim());
-            settings.set(name, value)?;
             match name {
-                "pipeline_layout" => {
+                "pipeline_layout" | "layout.pipeline_layout" => {
                     request.plan.layout.forget_split();
                     request.plan.layout.pipeline_layout = Some(value.to_owned());
                     request.axes.own_stages = true;
                 }
                 _ => request.axes.fix(name, value)?,
             }
-            named.push(name);
         }
-        if let Some(found) = best_of(request) {
-            settings = found;
-        } else if let Some(corner) = self.space.corners.first() {
-            settings.follow(&corner.plan.model, &named);
-        }
-        let resolved = Plan::resolve(&settings.apply(&self.request.plan));
-        let Some(plan) = resolved.plan else {
-            let errors = resolved.findings.iter().filter(|finding| finding.severity == Severity::Error);
-            let reasons = errors
-                .map(|finding| {
-                    let rule =
-                        if finding.rule.is_empty() { String::new() } else { format!(" ({})", finding.rule) };
-                    format!("no plan with {} is valid: {}{rule}", clip(wanted), finding.message)
-                })
-                .collect();
-            return Ok(WhyNot { settings, step_seconds: None, peak_bytes: None, reasons });
+        let none =
+            |reasons: Vec<String>| WhyNot { settings: None, step_seconds: None, peak_bytes: None, reasons };
+        let found = match first_of(request) {
+            Ok(found) => found,
+            Err(reasons) => {
+                let head = format!("no plan with {} is valid", clip(wanted));
+                return Ok(none([head].into_iter().chain(reasons).collect()));
+            }
         };
-        (settings.dp, settings.edp) = (plan.layout.dp, plan.layout.edp);
-        Ok(self.compared(settings, &plan, best))
+        let resolved = Plan::resolve(&found.apply(&self.request.plan));
+        let Some(plan) = resolved.plan else {
+            let errors = resolved.findings.into_iter().filter(|finding| finding.severity == Severity::Error);
+            return Ok(none(errors.map(|finding| finding.message).collect()));
+        };
+        if best.is_some_and(|best| best.settings == found) {
+            let reasons = vec!["it is the best, for nothing better is like that".to_owned()];
+            let best = best.map(|best| (best.step_seconds, best.peak_bytes));
+            let (step_seconds, peak_bytes) = (best.map(|best| best.0), best.map(|best| best.1));
+            return Ok(WhyNot { settings: Some(found), step_seconds, peak_bytes, reasons });
+        }
+        Ok(self.compared(found, &plan, best))
     }
 
     /// Why a plan whose peak fits stands among tight ones.
@@ -186,7 +87,7 @@ impl Search {
         }
     }
 
-    fn compared(&self, settings: Settings, plan: &Plan, best: &Row) -> WhyNot {
+    fn compared(&self, settings: Settings, plan: &Plan, best: Option<&Row>) -> WhyNot {
         let mut reasons = Vec::new();
         let memory = memory::answer(plan);
         if let Some(capacity) = memory.capacity_bytes.filter(|capacity| *capacity < memory.peak_bytes) {
@@ -200,7 +101,13 @@ impl Search {
         }
         reasons.extend(self.tight(&memory));
         let (time, _) = time::simulated_answer(plan);
-        let bests = Plan::resolve(&best.apply(&self.request.plan)).plan;
+        let bests = best.and_then(|best| Plan::resolve(&best.apply(&self.request.plan)).plan);
+        if best.is_none() {
+            reasons.push(
+                "nothing fits, whatever is chosen, so there is no best that it could be compared with"
+                    .to_owned(),
+            );
+        }
         let bests = bests.and_then(|best| time::simulated_answer(&best).0);
         match (&time, &bests) {
             (None, _) => reasons.push("no time can be told: a step would never end".to_owned()),
@@ -238,7 +145,7 @@ impl Search {
             _ => {}
         }
         WhyNot {
-            settings,
+            settings: Some(settings),
             step_seconds: time.map(|time| time.step_seconds),
             peak_bytes: Some(memory.peak_bytes),
             reasons,
@@ -246,20 +153,28 @@ impl Search {
     }
 }
 
-/// The best plan of a request, fitting or not; none where none is valid.
-pub(super) fn best_of(mut request: Request) -> Option<Settings> {
-    request.limits = Limits { rows: 1, simulated: SIMULATED, candidates: MOST };
-    let search = Search::new(&request).ok()?;
-    let mut partial = Partial::default();
-    let mut worker = search.worker();
+/// The first row of a request; where nothing fits the plan that takes the least memory.
+///
+/// # Errors
+/// Where nothing is valid, what stands in the way.
+fn first_of(request: Request) -> Result<Settings, Vec<String>> {
+    let search = Search::new(&Request { only_first: true, ..request })
+        .map_err(|findings| findings.into_iter().map(|finding| finding.message).collect::<Vec<String>>())?;
+    let (mut worker, mut partial) = (search.worker(), Partial::default());
     (0..search.parts()).for_each(|part| worker.run(part, &mut partial));
-    let simulated: Vec<Simulated> =
-        search.shortlist(&partial).iter().map(|one| search.simulate(one)).collect();
-    let answer = search.so_far(&mut Known::default(), &partial, &simulated);
+    let shortlist = search.shortlist(&partial);
+    let answer = search.so_far(&mut Known::default(), &partial, &search.simulated(&shortlist));
     let smallest = || {
-        let smallest =
-            partial.smallest.values().min_by_key(|scored| (scored.peak_bytes, scored.candidate))?;
+        let smallest = partial.smallest.values();
+        let smallest = smallest.min_by_key(|scored| (search.missing(scored), scored.candidate))?;
         search.settings(&smallest.candidate)
     };
-    answer.rows.into_iter().next().map(|row| row.settings).or_else(smallest)
+    let first = answer.rows.into_iter().next().map(|row| row.settings).or_else(smallest);
+    first.ok_or_else(|| search.relief(&partial, &answer.counts.rules).suggestions)
+}
+
+/// A valid plan of a request, the best by the closed form of those that are looked at; none where none is valid.
+pub(super) fn best_of(mut request: Request) -> Option<Settings> {
+    request.limits = Limits { rows: 1, simulated: SIMULATED, candidates: MOST };
+    first_of(request).ok()
 }

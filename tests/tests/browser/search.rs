@@ -139,6 +139,13 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     browser.fill("search-pp", &entered(BACKSPACE)).await?;
     phase(&browser, "done").await?;
     browser.element("search-relief").await?;
+    // What was in mind is answered anew, and so is what is no plan and what does not fit.
+    browser.text_when("search-reasons", SOON, |text| text.contains("no plan with tp=8 is valid")).await?;
+    browser.fill("search-ask", &entered("tp=1")).await?;
+    browser
+        .text_when("search-reasons", SOON, |text| text.contains("nothing fits, whatever is chosen"))
+        .await?;
+    browser.fill("search-ask", &entered(BACKSPACE)).await?;
 
     // What would is a click away.
     small["model"]["preset"] = json!("llama-3-8b");

@@ -99,7 +99,7 @@ impl Searcher {
                 Some(Tell::Answered { number, answer: Box::new(answer) })
             }
             Ask::WhyNot { number, wanted, best } => {
-                let told = self.task(number)?.search.why_not(&wanted, &best);
+                let told = self.task(number)?.search.why_not(&wanted, best.as_deref());
                 Some(Tell::WhyNot { number, told: Box::new(told) })
             }
         }

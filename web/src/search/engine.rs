@@ -139,11 +139,12 @@ impl Engine {
         self.state.set(State::default());
     }
 
-    /// Has somebody find out why a plan is not the best, as `tp=4,pp=2`; nothing before there is a best.
+    /// Has somebody find out why a plan is not the best, as `tp=4,pp=2`; nothing before there is an answer.
     pub fn why_not(self, wanted: &str) {
         let answer = self.state.with_untracked(|state| state.answer.clone());
-        let best = answer.and_then(|answer| answer.rows.first().cloned());
-        let asked = best.filter(|_| !wanted.is_empty()).map(|best| (wanted.to_owned(), Box::new(best)));
+        let asked = answer
+            .filter(|_| !wanted.is_empty())
+            .map(|answer| (wanted.to_owned(), answer.rows.first().cloned().map(Box::new)));
         if asked.is_none() && self.state.with_untracked(|state| state.told.is_some()) {
             self.state.update(|state| state.told = None);
         }

@@ -72,8 +72,8 @@ pub struct Inner {
     pub simulated: Vec<Simulated>,
     /// The phase for which an answer is to be put together.
     pub wanted: Option<Phase>,
-    /// What somebody had in mind, and the best that it is held against.
-    pub asked: Option<(String, Box<Row>)>,
+    /// What somebody had in mind, and the best that it is held against, where something fits.
+    pub asked: Option<(String, Option<Box<Row>>)>,
     pub started: f64,
     pub looked: f64,
     pub replaced: u32,

@@ -55,8 +55,8 @@ pub enum Ask {
         number: u32,
         /// The plan that somebody had in mind, as `tp=4,pp=2`.
         wanted: String,
-        /// The best.
-        best: Box<Row>,
+        /// The best, where something fits.
+        best: Option<Box<Row>>,
     },
 }
 

@@ -8,7 +8,7 @@ use planner::search::{SearchAnswer, Settings};
 use super::table::in_words;
 use crate::findings::coded;
 use crate::format;
-use crate::search::Engine;
+use crate::search::{Engine, Phase};
 use crate::testid;
 
 /// Asks about settings that somebody had in mind.
@@ -24,10 +24,13 @@ pub fn WhyNot(
         view! { <button class="link" aria-label=label on:click=move |_| put.run(settings.clone())>"Use"</button> " " }
     };
     let asked = RwSignal::new(String::new());
+    let stands =
+        Memo::new(move |_| engine.state.with(|state| matches!(state.phase, Phase::Done | Phase::Cancelled)));
     Effect::new(move |_| {
-        // What is told compares with the best, which changes.
+        // What is told compares with the best, which changes while the search goes on.
         answer.track();
-        engine.why_not(asked.get().trim());
+        let asked = asked.get();
+        engine.why_not(if stands.get() { asked.trim() } else { "" });
     });
     let told = Memo::new(move |_| engine.state.with(|state| state.told.clone()));
     let said = move || {
@@ -35,16 +38,12 @@ pub fn WhyNot(
             Ok(told) => {
                 let step = told.step_seconds.map(|seconds| format!(", {} s", format::three(seconds)));
                 let memory = told.peak_bytes.map(|bytes| format!(", {} GiB", format::gib(bytes)));
-                let head = format!(
-                    "{}{}{}",
-                    in_words(&told.settings),
-                    step.unwrap_or_default(),
-                    memory.unwrap_or_default()
-                );
+                let head = told.settings.as_ref().map(|found| {
+                    format!("{}{}{}", in_words(found), step.unwrap_or_default(), memory.unwrap_or_default())
+                });
                 let reasons =
                     told.reasons.into_iter().map(|why| view! { <li>{coded(&why)}</li> }).collect_view();
-                view! { <p>{told.step_seconds.map(|_| button(&told.settings))}{head}</p><ul>{reasons}</ul> }
-                    .into_any()
+                view! { <p>{told.settings.as_ref().map(button)}{head}</p><ul>{reasons}</ul> }.into_any()
             }
             Err(wrong) => view! { <p class="note">{coded(&wrong)}</p> }.into_any(),
         })
