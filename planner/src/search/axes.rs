@@ -1,13 +1,14 @@
 //! Fixing and bounding axes by name, as command lines and links write them.
 
+use std::sync::LazyLock;
+
 use super::request::{Axes, Axis, Bounds, Recompute};
 use super::sharding::Sharding;
 use crate::cluster::gpus;
 use crate::finding::{clip, nearest_names};
 use crate::json::read_value;
-use crate::plan::RECOMPUTE_MODULES;
-use crate::runtime::Runtime;
-use crate::settings::{Precision, Schedule};
+use crate::settings::RECOMPUTE_MODULES;
+use crate::wire::{Kind, Setting};
 
 /// An axis that a plan file may leave open.
 #[derive(Debug, Clone, Copy)]
@@ -20,38 +21,13 @@ pub struct OpenAxis {
     pub in_all: bool,
 }
 
-const fn axis(name: &'static str, path: &'static str, in_all: bool) -> OpenAxis {
-    OpenAxis { name, path, in_all }
-}
-
-/// What a plan file may leave open.
-pub const AXES: [OpenAxis; 25] = [
-    axis("tp", "layout.tp", true),
-    axis("sp", "layout.sp", true),
-    axis("cp", "layout.cp", true),
-    axis("pp", "layout.pp", true),
-    axis("vpp", "layout.vpp", true),
-    axis("ep", "layout.ep", true),
-    axis("etp", "layout.etp", true),
-    axis("dp_replicate", "layout.dp_replicate", true),
-    axis("schedule", "layout.schedule", true),
-    axis("stages", "layout.pipeline_layout", true),
-    axis("micro_batch_size", "training.micro_batch_size", true),
-    axis("recompute", "training.recompute.granularity", true),
-    axis("distributed_optimizer", "training.optimizer.distributed", true),
-    axis("fsdp_strategy", "layout.fsdp.strategy", true),
-    axis("dispatcher", "training.moe.dispatcher", true),
-    axis("nodes", "cluster.nodes", false),
-    axis("gpu", "cluster.gpu", false),
-    axis("precision", "training.dtype", false),
-    axis("runtime", "runtime", false),
-    axis("cp_kind", "layout.cp_kind", true),
-    axis("order", "layout.order", true),
-    axis("tp_overlap", "training.overlap.tp", true),
-    axis("ep_overlap", "training.overlap.ep", true),
-    axis("cuda_graphs", "training.cuda_graphs", true),
-    axis("optimizer_offload", "training.optimizer.offload_fraction", false),
-];
+/// What a plan file may leave open: the settings that have an axis.
+pub static AXES: LazyLock<Vec<OpenAxis>> = LazyLock::new(|| {
+    let of = |setting: &Setting| {
+        setting.axis.map(|axis| OpenAxis { name: axis.name, path: setting.path, in_all: axis.in_all })
+    };
+    Setting::all().filter_map(of).collect()
+});
 
 impl OpenAxis {
     /// Whether a word of `choose` opens it: its name, its path, or `all`.
@@ -85,15 +61,23 @@ pub fn choices(name: &str) -> Vec<String> {
         "pp" | "micro_batch_size" => doubled(6),
         "tp" | "cp" | "ep" | "etp" | "dp_replicate" => doubled(7),
         "vpp" => (1..=8u64).map(|count| count.to_string()).collect(),
-        "schedule" => words(Schedule::ALL.iter().map(|one| one.name()).collect()),
         "recompute" => words([&["none", "full"], RECOMPUTE_MODULES].concat()),
-        "sp" | "distributed_optimizer" | "uneven_stages" => words(vec!["true", "false"]),
+        "uneven_stages" => words(vec!["true", "false"]),
         "fsdp_strategy" => words(Sharding::ALL.iter().map(|one| one.name()).collect()),
-        "precision" => words(Precision::ALL.iter().map(|one| one.name()).collect()),
-        "runtime" => words(Runtime::ALL.iter().map(|one| one.name()).collect()),
         "gpu" => words(gpus().iter().map(|gpu| gpu.id).collect()),
-        _ => Vec::new(),
+        // Others are what the field takes.
+        _ => match setting_of(name).map(|setting| setting.kind) {
+            Some(Kind::Word(known)) => words(known.to_vec()),
+            Some(Kind::Switch) => words(vec!["true", "false"]),
+            _ => Vec::new(),
+        },
     }
+}
+
+/// The setting that an axis is of.
+pub fn setting_of(name: &str) -> Option<&'static Setting> {
+    let axis = AXES.iter().find(|axis| axis.name == name)?;
+    Setting::at_path(axis.path)
 }
 
 impl Axes {
@@ -231,7 +215,13 @@ mod tests {
 
     #[test]
     fn every_axis_has_choices_that_it_takes() {
-        for name in NUMBERS.into_iter().chain(NAMES) {
+        // Text and shares are typed.
+        let typed = ["stages", "order", "optimizer_offload"];
+        let open = AXES.iter().map(|axis| axis.name).filter(|name| !typed.contains(name));
+        assert!(
+            NUMBERS.iter().chain(&NAMES).all(|name| *name == "uneven_stages" || setting_of(name).is_some())
+        );
+        for name in open.chain(["uneven_stages"]) {
             let all = choices(name);
             assert!(all.len() > 1, "{name}");
             for text in all.iter().cloned().chain([all.join("|")]) {

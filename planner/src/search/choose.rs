@@ -92,7 +92,7 @@ impl Open {
                 let message = format!(
                     "`{}` is nothing that can be chosen; there are all, {}",
                     clip(name),
-                    AXES.map(|axis| axis.name).join(", ")
+                    AXES.iter().map(|axis| axis.name).collect::<Vec<_>>().join(", ")
                 );
                 // `offload` is the end of one name, and no letters of others.
                 let within: Vec<&str> = AXES

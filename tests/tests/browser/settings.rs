@@ -145,8 +145,8 @@ fn says(plan: &PlanFile, setting: &Setting, given: &str) -> bool {
         Some(Value::Array(names)) => names.iter().any(|name| name == given),
         Some(Value::Object(parts)) => parts.values().any(|part| part == given),
         Some(Value::Number(number)) => number.as_f64() == given.parse().ok(),
-        Some(other) => other.to_string() == given,
-        None => false,
+        Some(Value::Bool(on)) => given.parse() == Ok(*on),
+        _ => false,
     }
 }
 

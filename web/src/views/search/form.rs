@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leptos::prelude::*;
 use planner::plan::for_runtimes;
-use planner::search::{AXES as OPEN_AXES, Axes, Objective, Pin, Request, choices, parse_prices};
+use planner::search::{AXES, Axes, Objective, Pin, Request, choices, parse_prices, setting_of};
 use planner::wire::PlanFile;
 
 use super::Asked;
@@ -13,27 +13,12 @@ use crate::format;
 use crate::state::store;
 use crate::testid;
 
-/// Axes of the form: name, label.
-const AXES: [(&str, &str); 18] = [
-    ("tp", "Tensor parallel"),
-    ("cp", "Context parallel"),
-    ("pp", "Pipeline stages"),
-    ("vpp", "Chunks per stage"),
-    ("ep", "Expert parallel"),
-    ("etp", "Expert tensor parallel"),
-    ("dp_replicate", "Replicas (FSDP)"),
-    ("micro_batch_size", "Micro batch"),
-    ("nodes", "Nodes"),
-    ("schedule", "Schedule"),
-    ("recompute", "Recompute"),
-    ("sp", "Sequence parallel"),
-    ("distributed_optimizer", "Optimizer sharding"),
-    ("fsdp_strategy", "FSDP strategy"),
-    ("uneven_stages", "Unequal stages"),
-    ("precision", "Precision"),
-    ("runtime", "Runtime"),
-    ("gpu", "GPU"),
-];
+/// Axes of the form, with their labels: what has values to choose from.
+fn axes() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_settings = AXES.iter().filter(|axis| !choices(axis.name).is_empty());
+    let labelled = of_settings.filter_map(|axis| Some((axis.name, setting_of(axis.name)?.label)));
+    labelled.chain([("uneven_stages", "Unequal stages")])
+}
 
 /// What the form holds.
 #[derive(Clone, Copy)]
@@ -104,7 +89,7 @@ fn toggled(text: &str, value: &str) -> String {
 
 /// Whether a field of the plan file is that of an axis of the form.
 fn is_of(axis: &str, field: &str) -> bool {
-    let known = OPEN_AXES.iter().find(|known| known.name == axis);
+    let known = AXES.iter().find(|known| known.name == axis);
     known.is_some_and(|known| known.path == field)
         || (axis == "recompute" && field == "training.recompute.modules")
 }
@@ -154,7 +139,7 @@ pub fn Form(wanted: Wanted) -> impl IntoView {
             _ => format!("Axes: {count} chosen here"),
         }
     };
-    let fields = AXES.map(|(name, label)| view! { <AxisField wanted=wanted name=name label=label/> });
+    let fields = axes().map(|(name, label)| view! { <AxisField wanted=wanted name=name label=label/> });
     view! {
         <div class="row">
             <label>"Best is "
