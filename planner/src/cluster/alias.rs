@@ -1,6 +1,6 @@
 //! GPUs by the names that people and price lists give them: with a maker, a board, a capacity, a number before them.
 
-use super::{gpu, gpus};
+use super::{Gpu, gpu, gpus};
 
 /// What a name means.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,34 +17,6 @@ pub enum Meant {
     /// None: what to write, as the end of a sentence.
     Says(&'static str),
 }
-
-/// Ids by the letters and digits of other names, without maker and capacity.
-const ALIASES: &[(&str, &str)] = &[
-    ("a100", "a100-80gb-sxm"),
-    ("a100sxm", "a100-80gb-sxm"),
-    ("a100sxm4", "a100-80gb-sxm"),
-    ("a100hgx", "a100-80gb-sxm"),
-    ("a800", "a800-80gb-sxm"),
-    ("a800sxm", "a800-80gb-sxm"),
-    ("a800sxm4", "a800-80gb-sxm"),
-    ("h100", "h100-sxm"),
-    ("h100sxm5", "h100-sxm"),
-    ("h100hbm3", "h100-sxm"),
-    ("h100hgx", "h100-sxm"),
-    ("h800", "h800-sxm"),
-    ("h800sxm5", "h800-sxm"),
-    ("h200sxm", "h200"),
-    ("h200sxm5", "h200"),
-    ("h200hbm3e", "h200"),
-    ("h20sxm", "h20"),
-    ("b200sxm", "b200"),
-    ("b200sxm6", "b200"),
-    ("gb200nvl72", "gb200"),
-    ("b300sxm", "b300"),
-    ("b300sxm6", "b300"),
-    ("gb300nvl72", "gb300"),
-    ("4090", "rtx-4090"),
-];
 
 /// Names of GPUs that are not in the catalogue, or that are several.
 const OTHERS: &[(&str, &str)] = &[
@@ -114,8 +86,8 @@ pub fn meant_gpu(name: &str) -> Option<Meant> {
 
 /// The id of a name in letters and digits.
 fn known(bare: &str) -> Option<&'static str> {
-    let alias = || ALIASES.iter().find(|(alias, _)| *alias == bare).map(|(_, id)| *id);
-    gpus().iter().map(|gpu| gpu.id).find(|id| folded(id) == bare).or_else(alias)
+    let is = |gpu: &&Gpu| folded(gpu.id) == bare || gpu.names.contains(&bare);
+    gpus().iter().find(is).map(|gpu| gpu.id)
 }
 
 /// What is to be said of a GPU that is not there.

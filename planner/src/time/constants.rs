@@ -183,8 +183,7 @@ impl Table {
         for &role in Role::ALL {
             let named = match role {
                 Role::Clock => gpu.clock.or(Some("one")),
-                // Superchips, whose names say so.
-                Role::HostLink if gpu.id.starts_with("gb") => Some("host_link_grace"),
+                Role::HostLink if gpu.host_link.is_some() => gpu.host_link,
                 _ => profile
                     .constants
                     .get(role.name())
