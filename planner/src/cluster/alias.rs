@@ -20,10 +20,6 @@ pub enum Meant {
 
 /// Names of GPUs that are not in the catalogue, or that are several.
 const OTHERS: &[(&str, &str)] = &[
-    (
-        "a100pcie",
-        "it is not in the catalogue; the nearest are a100-40gb-sxm and a100-80gb-sxm, with cluster.nvlink_domain 1, or 2 where pairs have a bridge",
-    ),
     ("h200nvl", "it is not in the catalogue; the nearest is h200, with cluster.nvlink_domain 4 or 2"),
     (
         "gh200",
@@ -189,11 +185,15 @@ mod tests {
         means("H100 96GB", "h100-sxm", None, Some(96.0));
         means("16xA100-40GB", "a100-40gb-sxm", Some(16), None);
         means("A100 64GB", "a100-80gb-sxm", None, Some(64.0));
+        means("A100 PCIe", "a100-80gb-pcie", None, None);
+        means("4 x NVIDIA A100-PCIE-40GB", "a100-40gb-pcie", Some(4), None);
     }
 
     #[test]
     fn what_is_not_there_is_said() {
-        for name in ["V100", "A100-PCIE-40GB", "A100 PCIe", "GH200", "L40", "TPU v5p", "RTX A6000"] {
+        let there = OTHERS.iter().find(|(name, _)| known(name).is_some());
+        assert_eq!(there, None, "the catalogue has it");
+        for name in ["V100", "GH200", "L40", "TPU v5p", "RTX A6000"] {
             assert!(matches!(meant_gpu(name), Some(Meant::Says(_))), "{name}: {:?}", meant_gpu(name));
         }
         for name in [

@@ -232,7 +232,7 @@ const REFUSED: &[&str] = &[
     r#"{"training": {"lora": {"rank": 16}}}"#,
     r#"{"training": {"cpu_offload": true}}"#,
     r#"{"cluster": {"gpu": "V100"}}"#,
-    r#"{"cluster": {"gpu": "A100-PCIE-40GB"}}"#,
+    r#"{"cluster": {"gpu": "H200 NVL"}}"#,
     r#"{"cluster": {"gpu": "GH200"}}"#,
     r#"{"cluster": {"gpus": 12}}"#,
     r#"{"cluster": {"gpus": 12, "nodes": 2, "gpus_per_node": 8}}"#,
