@@ -34,6 +34,21 @@ pub(super) const fn gap(field: &'static str, holds: Holds, what: &'static str, s
     Gap { field, holds, what, source: Source::Read(source) }
 }
 
+/// Several fields without an option, of which nothing is lost.
+pub(super) const fn each<const N: usize>(
+    fields: [&'static str; N],
+    what: &'static str,
+    source: &'static str,
+) -> [Gap; N] {
+    let mut gaps = [gap("", Holds::Nothing, what, source); N];
+    let mut next = 0;
+    while next < N {
+        gaps[next].field = fields[next];
+        next += 1;
+    }
+    gaps
+}
+
 /// A field that is none of a framework's.
 pub(super) const fn own(field: &'static str, what: &'static str) -> Gap {
     Gap { field, holds: Holds::Nothing, what, source: Source::Own }

@@ -62,10 +62,9 @@ fn usual(path: &str, filled: &mut [(Runtime, Value)]) -> String {
 
 /// Runtimes that a setting changes nothing for: they do not read it, or nothing computes with it yet.
 fn idle(path: &str) -> String {
-    let has = |list: &[&str]| list.contains(&path);
     let idle = Runtime::ALL.into_iter().filter(|runtime| {
         let facts = runtime.facts();
-        has(facts.lacks) || has(facts.without) || has(facts.not_counted)
+        !facts.reads(path) || facts.without.contains(&path) || !facts.counts(path)
     });
     idle.map(Runtime::name).collect::<Vec<_>>().join(", ")
 }

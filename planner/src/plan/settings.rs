@@ -108,9 +108,9 @@ fn without_effect(plan: &Plan) -> Vec<Finding> {
 fn unread(plan: &Plan) -> Vec<Finding> {
     let facts = plan.runtime.facts();
     let layout = serde_json::to_value(&plan.file.layout).unwrap_or_default();
-    let said = |field: &&&str| {
+    let said = |field: &&str| {
         // What holds where nothing is said is filled in for every runtime.
-        let usual = match **field {
+        let usual = match *field {
             "layout.fsdp.strategy" => Value::from(Strategy::default().name()),
             "layout.fsdp.outer_strategy" => Value::from("no_shard"),
             "layout.fsdp.reshard_after_forward" => Value::from("default"),
@@ -120,8 +120,8 @@ fn unread(plan: &Plan) -> Vec<Finding> {
             field.trim_start_matches("layout.").split('.').try_fold(&layout, |place, key| place.get(key));
         place.is_some_and(|value| !value.is_null() && *value != usual)
     };
-    let of_shards = |field: &&&str| field.starts_with("layout.fsdp.") || **field == "layout.tp_plan";
-    let unread = facts.lacks.iter().filter(of_shards).filter(said);
+    let of_shards = |field: &&str| field.starts_with("layout.fsdp.") || *field == "layout.tp_plan";
+    let unread = facts.lacked().filter(of_shards).filter(said);
     unread
         .map(|field| {
             let message =

@@ -65,14 +65,17 @@ pub struct Facts {
     /// gradients and get weights. Else they get their gradients back.
     pub cores_keep_rows: bool,
     /// Fields of a layout that it does not read or that its trainers choose: a form leaves them out.
-    pub lacks: &'static [&'static str],
+    pub lacks: Lists,
     /// Settings of training that belong to Megatron-Core and not to it: they change nothing.
     pub without: &'static [&'static str],
     /// Settings that are recorded and that nothing computes with yet: answers are those of their defaults.
-    pub not_counted: &'static [&'static str],
+    pub not_counted: Lists,
     /// What of a memory answer is exact, and what is an estimate.
     pub how_exact: &'static str,
 }
+
+/// Lists of paths of fields, some of which runtimes share.
+pub type Lists = &'static [&'static [&'static str]];
 
 /// Which plans can go on with replicas of fewer tensor-parallel ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,12 +111,17 @@ pub struct Formula {
 impl Facts {
     /// Whether it reads a field of a layout.
     pub fn reads(&self, field: &str) -> bool {
-        !self.lacks.contains(&field)
+        !self.lacked().any(|lacked| lacked == field)
+    }
+
+    /// Fields of a layout that it does not read.
+    pub fn lacked(&self) -> impl Iterator<Item = &'static str> {
+        self.lacks.iter().copied().flatten().copied()
     }
 
     /// Whether answers compute with a setting that not all runtimes' answers compute with.
     pub fn counts(&self, field: &str) -> bool {
-        !self.not_counted.contains(&field)
+        !self.not_counted.iter().any(|list| list.contains(&field))
     }
 }
 

@@ -1,5 +1,6 @@
 //! PyTorch's FSDP2 (`fully_shard`) with DTensor: a device mesh, each parameter cut by itself, torch's pipelines.
 
+use super::fields::{OF_FLAT_UNITS, OF_MEGATRON_CORE, OF_THE_GRID};
 use super::{Facts, Formula, Origins, ReducedReplicas};
 use crate::units::LowPrecision;
 
@@ -29,18 +30,7 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: true,
     reduced_replicas: ReducedReplicas::None,
     cores_keep_rows: false,
-    lacks: &[
-        "layout.fsdp.strategy",
-        "layout.fsdp.outer_strategy",
-        "layout.fsdp.double_buffer",
-        "layout.fsdp.nccl_ub",
-        "layout.fsdp.preserve_fp32_weights",
-        "layout.fsdp.keep_fp8_transpose",
-        "layout.fsdp.init_meta",
-        "layout.fsdp.communication_unit",
-        "layout.order",
-        "layout.vocab_divisible_by",
-    ],
+    lacks: &[&OF_FLAT_UNITS, &OF_THE_GRID],
     without: &[
         "training.bf16_first_layers",
         "training.bf16_last_layers",
@@ -60,27 +50,7 @@ pub(super) const FACTS: Facts = Facts {
         "training.moe.capacity_factor",
         "training.recompute.distribute_saved_activations",
     ],
-    not_counted: &[
-        "training.optimizer.precision_aware",
-        "training.optimizer.offload_fraction",
-        "training.optimizer.instances",
-        "training.optimizer.core_master",
-        "training.recompute.distribute_saved_activations",
-        "training.offload.modules",
-        "training.attention_dropout",
-        "training.hidden_dropout",
-        "training.attention_backend",
-        "training.implementation",
-        "training.cross_entropy",
-        "training.cuda_graphs",
-        "training.overlap.ep",
-        "training.moe.shared_expert_overlap",
-        "training.moe.capacity_factor",
-        "training.attention_mask",
-        "training.fused_softmax",
-        "training.deferred_head_gradients",
-        "software.expandable_segments",
-    ],
+    not_counted: &[&OF_MEGATRON_CORE, &["training.recompute.distribute_saved_activations"]],
     how_exact: SHARDED_HOW_EXACT,
 };
 

@@ -1,5 +1,6 @@
 //! Megatron-Core: a grid of ranks, parameters whole in flat buffers, a distributed optimizer.
 
+use super::fields::{OF_FLAT_UNITS, OF_FULLY_SHARD, OF_SHARDED};
 use super::{Facts, Origins, ReducedReplicas};
 use crate::units::LowPrecision;
 
@@ -10,32 +11,6 @@ pub(super) const TRANSFORMER_ENGINE: &[LowPrecision] = &[
     LowPrecision::Fp8Blockwise,
     LowPrecision::Mxfp8,
     LowPrecision::Nvfp4,
-];
-
-/// Fields of layouts whose parameters are sharded, which a rank that keeps them whole does not read.
-pub(super) const OF_SHARDED: &[&str] = &[
-    "layout.dp_replicate",
-    "layout.tp_plan",
-    "layout.fsdp.strategy",
-    "layout.fsdp.outer_strategy",
-    "layout.fsdp.double_buffer",
-    "layout.fsdp.nccl_ub",
-    "layout.fsdp.preserve_fp32_weights",
-    "layout.fsdp.keep_fp8_transpose",
-    "layout.fsdp.init_meta",
-    "layout.fsdp.communication_unit",
-    "layout.fsdp.reshard_after_forward",
-    "layout.fsdp.offload",
-    "layout.fsdp.sharded_dtype",
-    "layout.fsdp.reduce_dtype",
-    "layout.fsdp.output_dtype",
-    "layout.fsdp.checkpoint_scope",
-    "layout.fsdp.outer_units",
-    "layout.fsdp.gradient_sync",
-    "layout.fsdp.loss_dtype",
-    "layout.fsdp.keeps_logits",
-    "layout.fsdp.checkpoint_selects",
-    "layout.fsdp.compile",
 ];
 
 pub(super) const FACTS: Facts = Facts {
@@ -64,7 +39,7 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: true,
     reduced_replicas: ReducedReplicas::WithoutExperts,
     cores_keep_rows: false,
-    lacks: OF_SHARDED,
+    lacks: &[&OF_SHARDED, &OF_FLAT_UNITS, &OF_FULLY_SHARD],
     without: &[],
     not_counted: &[],
     how_exact: "memory follows rules that are scored on published runs (docs/accuracy.md); what is outside the allocator is an estimate, and the likely range says how sure the sum is",

@@ -4,6 +4,7 @@
 //! What takes types of a room above (shards, memory, seconds) stands in that room, in one table each that chooses by runtime.
 
 mod facts;
+mod fields;
 mod fsdp2;
 mod megatron;
 mod megatron_fsdp;
@@ -11,7 +12,8 @@ mod native;
 #[cfg(test)]
 mod tests;
 
-pub use facts::{Facts, Formula, Origins, ReducedReplicas};
+pub use facts::{Facts, Formula, Lists, Origins, ReducedReplicas};
+pub(crate) use fields::OF_FULLY_SHARD;
 
 use crate::settings::words;
 

@@ -1,6 +1,6 @@
 //! Shardplan's own executor by its own rules: Megatron-Core's cuts and flat buffers, operators and state types of its own.
 
-use super::megatron::OF_SHARDED;
+use super::fields::{OF_FLAT_UNITS, OF_FULLY_SHARD, OF_MEGATRON_CORE, OF_SHARDED};
 use super::{Facts, Origins, ReducedReplicas};
 
 pub(super) const FACTS: Facts = Facts {
@@ -29,34 +29,19 @@ pub(super) const FACTS: Facts = Facts {
     one_connection: true,
     reduced_replicas: ReducedReplicas::WithExperts,
     cores_keep_rows: true,
-    lacks: OF_SHARDED,
+    lacks: &[&OF_SHARDED, &OF_FLAT_UNITS, &OF_FULLY_SHARD],
     without: &[],
     not_counted: &[
-        // Copies of weights in 8 bits beside those in the compute type.
-        "training.dtype",
-        "training.fp8_param_gather",
-        "training.optimizer.precision_aware",
-        "training.optimizer.offload_fraction",
-        "training.optimizer.instances",
-        "training.optimizer.core_master",
-        "training.recompute.distribute_saved_activations",
-        "training.offload.modules",
-        "training.offload.layers",
-        "training.attention_dropout",
-        "training.hidden_dropout",
-        "training.attention_backend",
-        "training.implementation",
-        "training.cross_entropy",
-        "training.fused_gradient_accumulation",
-        "training.cuda_graphs",
-        "training.overlap.tp",
-        "training.overlap.ep",
-        "training.moe.shared_expert_overlap",
-        "training.moe.capacity_factor",
-        "training.attention_mask",
-        "training.fused_softmax",
-        "training.deferred_head_gradients",
-        "software.expandable_segments",
+        &OF_MEGATRON_CORE,
+        // Copies of weights in 8 bits beside those in the compute type, and what is Megatron-Core's or TransformerEngine's.
+        &[
+            "training.dtype",
+            "training.fp8_param_gather",
+            "training.recompute.distribute_saved_activations",
+            "training.offload.layers",
+            "training.fused_gradient_accumulation",
+            "training.overlap.tp",
+        ],
     ],
     how_exact: "weights, gradients and optimizer state are exact, activations and transients are listed tensor by tensor; what is outside the allocator is an estimate",
 };

@@ -2,7 +2,8 @@
 
 use super::rows::is_own_split;
 use crate::frameworks::Holds::{Elsewhere, Files, Nothing, Only, Where};
-use crate::frameworks::gap::{Gap, documents, evaluation, gap, loss_scale, momentum, weights};
+use crate::frameworks::gap::{Gap, documents, each, evaluation, gap, loss_scale, momentum, weights};
+use crate::runtime::OF_FULLY_SHARD;
 use crate::settings::CudaGraphs;
 
 const RECIPE: &str = "examples/ of NVIDIA-NeMo/Automodel";
@@ -138,11 +139,6 @@ pub const FSDP2: &[Gap] = &[
 const REFUSED: &str = "components/distributed/mesh_utils.py";
 const WRAPPED: &str = "components/distributed/megatron_fsdp.py";
 
-/// What its Megatron-FSDP has no setting for.
-const fn of_fsdp2(field: &'static str) -> Gap {
-    gap(field, Nothing, "FSDP2's", CONFIG)
-}
-
 /// Under Megatron-FSDP.
 pub const MEGATRON_FSDP: &[Gap] = &[
     gap("layout.pp", Only("1"), "its Megatron-FSDP takes no pipeline", REFUSED),
@@ -163,16 +159,7 @@ pub const MEGATRON_FSDP: &[Gap] = &[
     gap("layout.schedule", Nothing, "there is no pipeline", REFUSED),
     gap("layout.vpp", Nothing, "there is no pipeline", REFUSED),
     gap("layout.pipeline_layout", Nothing, "there is no pipeline", REFUSED),
-    of_fsdp2("layout.fsdp.sharded_dtype"),
-    of_fsdp2("layout.fsdp.reduce_dtype"),
-    of_fsdp2("layout.fsdp.output_dtype"),
-    of_fsdp2("layout.fsdp.offload"),
-    of_fsdp2("layout.fsdp.reshard_after_forward"),
-    of_fsdp2("layout.fsdp.checkpoint_scope"),
-    of_fsdp2("layout.fsdp.checkpoint_selects"),
-    of_fsdp2("layout.fsdp.compile"),
-    of_fsdp2("layout.fsdp.gradient_sync"),
-    of_fsdp2("layout.fsdp.outer_units"),
-    of_fsdp2("layout.fsdp.loss_dtype"),
-    of_fsdp2("layout.fsdp.keeps_logits"),
 ];
+
+/// What FSDP2 alone is told.
+pub const OF_FSDP2: &[Gap] = &each(OF_FULLY_SHARD, "FSDP2's", CONFIG);

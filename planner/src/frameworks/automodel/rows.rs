@@ -37,7 +37,7 @@ pub fn table(runtime: Runtime) -> Table {
     match runtime.facts().flat_units {
         true => Table {
             rows: &[SIZES, MEGATRON_FSDP, BATCH, RUN],
-            gaps: &[UNDER_ALL, gaps::COMMON, gaps::MEGATRON_FSDP, UNDER_FSDP],
+            gaps: &[UNDER_ALL, gaps::COMMON, gaps::MEGATRON_FSDP, gaps::OF_FSDP2, UNDER_FSDP],
         },
         false => Table {
             rows: &[SIZES, FSDP2, PIPELINE, BATCH, RUN],

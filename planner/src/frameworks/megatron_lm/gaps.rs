@@ -1,11 +1,12 @@
 //! What of a plan Megatron-LM has no flag for.
 
 use crate::frameworks::Holds::{Idle, Nothing, Where};
-use crate::frameworks::gap::{Gap, evaluation, gap, weights};
+use crate::frameworks::gap::{Gap, each, evaluation, gap, weights};
 use crate::model::{
     Activation, Architecture, Attention, Branches, Mixer, MixerRef, Norm, Positions, QkNorm, Scores,
 };
 use crate::plan::Plan;
+use crate::runtime::OF_FULLY_SHARD;
 use crate::settings::{Dispatcher, Granularity};
 
 const MODEL: &str = "megatron/core/models/gpt/gpt_layer_specs.py";
@@ -20,10 +21,6 @@ const TRAINING: &str = "megatron/training/config/training_config.py";
 
 const fn never(field: &'static str, what: &'static str, source: &'static str) -> Gap {
     gap(field, Nothing, what, source)
-}
-
-const fn of_fsdp2(field: &'static str) -> Gap {
-    never(field, "FSDP2's", DDP)
 }
 
 /// A part of a model that is said where it is there.
@@ -248,18 +245,6 @@ pub const GAPS: &[Gap] = &[
     never("training.moe.force_balance", "the model's router, which an option of its own forces", CONFIG),
     never("training.optimizer.core_master", "follows from the precision", OPTIMIZER),
     never("layout.tp_plan", "FSDP2's", "megatron/core/tensor_parallel/layers.py"),
-    of_fsdp2("layout.fsdp.sharded_dtype"),
-    of_fsdp2("layout.fsdp.reduce_dtype"),
-    of_fsdp2("layout.fsdp.output_dtype"),
-    of_fsdp2("layout.fsdp.offload"),
-    of_fsdp2("layout.fsdp.reshard_after_forward"),
-    of_fsdp2("layout.fsdp.checkpoint_scope"),
-    of_fsdp2("layout.fsdp.checkpoint_selects"),
-    of_fsdp2("layout.fsdp.compile"),
-    of_fsdp2("layout.fsdp.gradient_sync"),
-    of_fsdp2("layout.fsdp.outer_units"),
-    of_fsdp2("layout.fsdp.loss_dtype"),
-    of_fsdp2("layout.fsdp.keeps_logits"),
     gap("layout.fsdp", Idle(|plan| !is_fsdp(plan)), "without Megatron-FSDP nothing is sharded by it", DDP),
     gap(
         "layout.dp_replicate",
@@ -292,3 +277,6 @@ pub const GAPS: &[Gap] = &[
     weights(TRAINING),
     evaluation(TRAINING),
 ];
+
+/// What FSDP2 alone is told.
+pub const OF_FSDP2: &[Gap] = &each(OF_FULLY_SHARD, "FSDP2's", DDP);

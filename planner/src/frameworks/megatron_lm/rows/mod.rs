@@ -21,7 +21,7 @@ use crate::frameworks::{Effect, Kind, Row, Table};
 use crate::model::Attention;
 use crate::plan::Plan;
 
-use super::gaps::GAPS;
+use super::gaps::{GAPS, OF_FSDP2};
 use super::known::WITHOUT_EFFECT;
 pub use model::OFFSET;
 pub use other::{NOT_COUNTED, PARTS, REFUSED};
@@ -67,7 +67,7 @@ pub fn table() -> Table {
             optimizer::RUN,
             other::ENVIRONMENT,
         ],
-        gaps: &[UNDER_ALL, GAPS],
+        gaps: &[UNDER_ALL, GAPS, OF_FSDP2],
     }
 }
 
