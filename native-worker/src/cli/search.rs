@@ -226,8 +226,9 @@ fn readable(answer: &SearchAnswer) -> String {
     let mut out = String::new();
     for (objective, row) in answer.bests() {
         out.push_str(&format!(
-            "{:<12} {} s, {} GiB, {} GPUs: {}\n",
+            "{:<12} {}{} s, {} GiB, {} GPUs: {}\n",
             in_words(objective),
+            if row.simulated { "" } else { "~" },
             text::seconds(row.step_seconds),
             text::gib(row.peak_bytes),
             text::thousands(row.gpus),
@@ -248,8 +249,8 @@ fn readable(answer: &SearchAnswer) -> String {
         out.push('\n');
         out.push_str(&table(tight));
     }
-    if answer.rows.iter().any(|row| !row.simulated) {
-        out.push_str("~ by the closed form: only the best are simulated\n");
+    if answer.rows.iter().chain(answer.bests().into_iter().map(|best| best.1)).any(|row| !row.simulated) {
+        out.push_str("~ by the closed form: only the best are simulated, and steps of many thousand micro batches are not\n");
     }
     if let Some(nearest) = &answer.nearest {
         out.push_str(&format!(

@@ -22,8 +22,8 @@ pub struct SearchAnswer {
     /// What was free, and what all plans have alike.
     #[serde(default)]
     pub scope: Scope,
-    /// The best plans that fit, then the best tight ones. Within a group the best first: those that were simulated in the order
-    /// of the simulation, then others. Of plans that differ in nothing that is shown of them but a setting only the first.
+    /// The best plans that fit, then the best tight ones. Within a group the best first: those that were simulated, and those
+    /// whose steps have too many actions for it by the closed form, then others. Of plans that differ in nothing that is shown of them but a setting only the first.
     pub rows: Vec<Row>,
     /// Plans that fit (tight ones where none does) and that no other beats in step time, memory left and cost; fastest first.
     pub front: Vec<Row>,

@@ -175,7 +175,8 @@ fn by_path(name: &str) -> &str {
         return axis.path;
     }
     let axis = AXES.iter().find(|axis| axis.path == name).map(|axis| axis.name);
-    let of_recompute = (name == "training.recompute.modules").then_some("recompute");
+    let of_recompute =
+        matches!(name, "training.recompute" | "training.recompute.modules").then_some("recompute");
     axis.or(of_recompute).filter(|axis| NUMBERS.contains(axis) || NAMES.contains(axis)).unwrap_or(name)
 }
 
@@ -243,6 +244,7 @@ mod tests {
             ("cluster.gpu", "gpu", "h200"),
             ("training.recompute.granularity", "recompute", "full"),
             ("training.recompute.modules", "recompute", "core_attn"),
+            ("training.recompute", "recompute", "mlp"),
         ] {
             assert_eq!(fixed(path, text), fixed(name, text), "{path}");
         }

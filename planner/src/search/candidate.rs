@@ -101,14 +101,6 @@ impl Key {
         self.0[0] > other.0[0] || self.compare(other).is_gt()
     }
 
-    /// Which of two comes first by what does not depend on the seconds of their steps.
-    pub fn compare_untimed(&self, other: &Key, objective: Objective) -> Ordering {
-        match objective {
-            Objective::FewestGpus | Objective::MostHeadroom => self.0[0].total_cmp(&other.0[0]),
-            Objective::Fastest | Objective::Cheapest | Objective::Deadline => Ordering::Equal,
-        }
-    }
-
     /// Which of two comes first.
     pub fn compare(&self, other: &Key) -> Ordering {
         let pairs = self.0.iter().zip(&other.0);

@@ -139,28 +139,26 @@ impl Search {
         notes
     }
 
-    /// The best of a group in their final order: simulated ones by their simulated seconds, then the others.
+    /// The best of a group in their final order: those that were looked at by their simulated seconds, or by the closed form's where
+    /// a step has too many actions, then the others.
     fn ranked(&self, kept: &Kept, simulated: &[Simulated]) -> Vec<Ranked> {
         let kept_too = |scored: &&Scored| kept.best.iter().all(|known| known.candidate != scored.candidate);
         let simple = kept.simple.values().filter(kept_too);
-        let mut found: Vec<(Scored, Option<f64>, Key)> = kept
+        let mut found: Vec<(bool, Ranked, Key)> = kept
             .best
             .iter()
             .chain(simple)
             .map(|scored| {
-                let seconds = seconds_of(simulated, scored);
+                let looked_at = simulated.iter().find(|one| one.candidate == scored.candidate);
+                let seconds = looked_at.and_then(|one| one.seconds);
                 let key = self.key(&Scored { seconds: seconds.unwrap_or(scored.seconds), ..*scored });
-                (*scored, seconds, key)
+                (looked_at.is_none(), (*scored, seconds), key)
             })
             .collect();
-        crate::order::sort_by(&mut found, |(one, of_one, key), (other, of_other, other_key)| {
-            key.compare_untimed(other_key, self.request.objective)
-                .then(of_one.is_none().cmp(&of_other.is_none()))
-                .then(key.compare(other_key))
-                .then(one.candidate.cmp(&other.candidate))
+        crate::order::sort_by(&mut found, |(waits, (one, _), key), (other_waits, (other, _), other_key)| {
+            waits.cmp(other_waits).then(key.compare(other_key)).then(one.candidate.cmp(&other.candidate))
         });
-        let mut ranked: Vec<Ranked> =
-            found.into_iter().map(|(scored, seconds, _)| (scored, seconds)).collect();
+        let mut ranked: Vec<Ranked> = found.into_iter().map(|(_, ranked, _)| ranked).collect();
         self.simplest_first(&mut ranked);
         ranked
     }

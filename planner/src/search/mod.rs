@@ -23,6 +23,8 @@ mod choose;
 #[cfg(test)]
 mod choose_tests;
 mod chosen;
+#[cfg(test)]
+mod chosen_tests;
 mod fast;
 mod fewest;
 #[cfg(test)]
@@ -32,6 +34,8 @@ mod finish;
 mod group_tests;
 mod own;
 mod partial;
+#[cfg(test)]
+mod random_tests;
 mod ranking;
 mod relief;
 mod request;

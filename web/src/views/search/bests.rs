@@ -29,7 +29,8 @@ pub fn Bests(
                     Objective::FewestGpus => "Fewest GPUs",
                 };
                 let text = format!(
-                    "{} s, {} GiB, {} GPUs: {}",
+                    "{}{} s, {} GiB, {} GPUs: {}",
+                    if row.simulated { "" } else { "about " },
                     format::three(row.step_seconds),
                     format::gib(row.peak_bytes),
                     format::exact(row.gpus),

@@ -1,0 +1,49 @@
+use serde_json::{Value, json};
+
+use super::tests::whole;
+use super::*;
+use crate::plan::parse_plan;
+
+fn choice(preset: &str, cluster: Value, more: Value) -> Choice {
+    let mut file = json!({"version": 1, "model": {"preset": preset}, "cluster": cluster, "choose": "all"});
+    for (key, entry) in more.as_object().unwrap() {
+        file[key] = entry.clone();
+    }
+    Choice::of(&parse_plan(&file.to_string()).unwrap()).unwrap().unwrap()
+}
+
+#[test]
+fn what_another_value_costs_is_what_it_costs_when_it_is_held() {
+    let h100 = |nodes: u64| json!({"gpu": "h100-sxm", "nodes": nodes});
+    let batch = |size: u64| json!({"training": {"global_batch_size": size}});
+    let cases = [
+        ("llama-3-70b", h100(8), batch(128)),
+        ("qwen3-30b-a3b", h100(4), batch(64)),
+        ("deepseek-v2-lite", h100(2), batch(64)),
+        ("qwen3-14b", json!({"gpu": "l40s", "nodes": 3}), batch(48)),
+        (
+            "llama-3-8b",
+            h100(1),
+            json!({"runtime": "fsdp2", "layout": {"pp": 1}, "training": {"global_batch_size": 16}}),
+        ),
+        ("llama-3-8b", h100(1), json!({"runtime": "megatron_fsdp", "training": {"global_batch_size": 16}})),
+    ];
+    for (preset, cluster, more) in cases {
+        let request = choice(preset, cluster, more).request;
+        let answer = whole(&Search::new(&request).unwrap());
+        let first = &answer.rows[0];
+        for one in &answer.chosen {
+            let (Some(next), Some(costs)) = (&one.next, one.next_costs) else { continue };
+            let mut held = request.clone();
+            let word = next.as_str().map_or_else(|| next.to_string(), str::to_owned);
+            held.axes.fix(&one.field, &word).unwrap();
+            let rows = whole(&Search::new(&Request { only_first: false, ..held }).unwrap()).rows;
+            let fits = rows.iter().filter(|row| row.group == first.group);
+            let fastest = fits.map(|row| row.step_seconds).fold(f64::INFINITY, f64::min);
+            let held = fastest / first.step_seconds - 1.0;
+            // A value's best plan need not be simulated where it can't be the first, and a simulated step takes longer.
+            let said = format!("{preset}: {} {} next {next}: {costs}, held {held}", one.field, one.value);
+            assert!(costs <= held + 1e-9 && held - costs < 0.05, "{said}");
+        }
+    }
+}
