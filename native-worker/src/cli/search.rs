@@ -70,11 +70,12 @@ pub struct SearchCommand {
     threads: Option<usize>,
 }
 
-/// Reads an objective by its name.
+/// Reads an objective by its name, or by another word that plan files take for it.
 pub fn objective(text: &str) -> Result<Objective, String> {
+    let file = serde_json::json!({"version": 1, "model": {"preset": "tiny-dense"}, "cluster": {"gpu": "cpu"}, "objective": text.replace('-', "_")});
+    let read = planner::parse_plan(&file.to_string()).ok().and_then(|file| file.objective);
     let names: Vec<&str> = Objective::ALL.iter().map(|objective| objective.name()).collect();
-    let found = Objective::ALL.into_iter().find(|objective| objective.name() == text.replace('-', "_"));
-    found.ok_or_else(|| format!("it must be one of {}", names.join(", ")))
+    read.ok_or_else(|| format!("it must be one of {}", names.join(", ")))
 }
 
 impl SearchCommand {

@@ -125,7 +125,10 @@ impl Source {
     pub fn file(&self) -> anyhow::Result<PlanFile> {
         // A job is of the framework that it starts; a model by name is trained by the usual one, as `plan` writes it.
         let (mut file, usual) = match (&self.plan, &self.model) {
-            (Some(path), None) => (input::read_plan(path)?, false),
+            (Some(path), None) => {
+                refuse_other_than_plan(path)?;
+                (input::read_plan(path)?, false)
+            }
             (None, Some(model)) => self.named(model)?,
             (Some(path), Some(_)) => {
                 return Err(Failure::usage(format!(
@@ -230,6 +233,21 @@ pub fn chosen(file: &PlanFile) -> anyhow::Result<Sourced> {
         assumed: choice.assumed.clone(),
         answer: Some(answer),
     })
+}
+
+/// What is no plan file and stands in its place, and how it is named: a folder, a job, a model's config.
+fn refuse_other_than_plan(path: &Path) -> anyhow::Result<()> {
+    let of_name = |name: &str| path.file_name().is_some_and(|own| own == name);
+    let is_json = path.extension().is_some_and(|end| end == "json");
+    let is_other = || Ok::<bool, anyhow::Error>(!input::read_text(path)?.trim_start().starts_with('{'));
+    let named = path != Path::new("-") && path.exists();
+    if named && (path.is_dir() || of_name("config.json") || (!is_json && path.is_file() && is_other()?)) {
+        return Err(Failure::usage(format!(
+            "{0} is no plan file, which is one JSON object: a model's folder or config.json, or a framework's job, is named as --model {0} --gpu h100-sxm",
+            path.display()
+        )));
+    }
+    Ok(())
 }
 
 /// What a word for a model stands for.

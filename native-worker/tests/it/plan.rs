@@ -57,6 +57,58 @@ fn a_config_json_and_a_job_file_are_models_too() {
         assert_eq!(answer.code, Some(0), "{model}: {answer:?}");
         let file: Value = serde_json::from_str(&answer.stdout).unwrap();
         assert!(file["layout"]["tp"].is_number(), "{file}");
+        // In the place of a plan file it is told how it is named.
+        for command in ["plan", "estimate", "search"] {
+            let answer = shop.ask(&[command, &model]);
+            assert_eq!(answer.code, Some(2), "{command} {model}: {answer:?}");
+            assert!(answer.stderr.contains(&format!("--model {model}")), "{command}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn objectives_take_the_words_that_plan_files_take() {
+    let shop = Workshop::new();
+    let of = |words: &[&str]| {
+        let cluster =
+            ["--model", "qwen3-8b", "--gpu", "h100-sxm", "--nodes", "2", "--global-batch-size", "16"];
+        shop.ask(&[&["plan"], &cluster[..], &["--objective"], words].concat())
+    };
+    let fewest = of(&["fewest-gpus"]);
+    assert_eq!((of(&["fewest"]).stdout, fewest.code), (fewest.stdout.clone(), Some(0)));
+    let file: Value = serde_json::from_str(&fewest.stdout).unwrap();
+    assert_eq!(file["cluster"]["nodes"], json!(1));
+    let wrong = of(&["prettiest"]);
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    assert!(wrong.stderr.contains("fewest_gpus"), "{wrong:?}");
+}
+
+#[test]
+fn why_not_is_answered_where_nothing_is_valid_or_fits() {
+    let shop = Workshop::new();
+    let of = |model: &str, why: &str| {
+        shop.ask(&[
+            "search",
+            "--model",
+            model,
+            "--gpu",
+            "h100-sxm",
+            "--global-batch-size",
+            "16",
+            "--why",
+            why,
+        ])
+    };
+    for (model, why, code, words) in [
+        ("qwen3-8b", "tp=8,pp=8", 0, "contradict each other"),
+        ("qwen3-8b", "tp=8", 0, "longer than the best's"),
+        ("llama-3-70b", "tp=8", 1, "nothing fits, whatever is chosen"),
+        ("qwen3-8b", "dispatch=flex", 2, "`dispatcher`"),
+    ] {
+        let answer = of(model, why);
+        assert_eq!(answer.code, Some(code), "{model} {why}: {answer:?}");
+        let said = format!("{}{}", answer.stdout, answer.stderr);
+        assert!(said.contains(words), "{model} {why}: {said}");
     }
 }
 

@@ -130,6 +130,10 @@ impl Open {
         };
         let recompute = match (training.recompute.granularity, self.is("recompute")) {
             (Some(_), _) => Some(vec![Recompute::of(&training.recompute)]),
+            (None, true) if training.recompute.modules.is_some() => {
+                let named = Recompute(training.recompute.modules.clone().unwrap_or_default().join("+"));
+                Some(vec![named])
+            }
             (None, true) => None,
             (None, false) => Some(vec![Recompute::none()]),
         };

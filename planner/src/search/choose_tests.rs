@@ -49,6 +49,11 @@ fn what_is_said_stays_and_what_is_not_open_is_the_default() {
     assert_eq!((layout.tp, layout.vpp, layout.pp), (Some(2), Some(2), Some(4)));
     assert_eq!((plan.training.micro_batch_size, plan.training.global_batch_size), (Some(2), Some(256)));
     assert!(answer.chosen.iter().all(|one| one.field != "layout.tp"));
+    // Modules that are named are recomputed, though nobody said how much.
+    let named = json!({"training": {"global_batch_size": 16, "recompute": {"modules": ["mlp"]}}});
+    let (plan, _) = chosen_of(&open("llama-3-8b", "h100-sxm", 1, named));
+    assert_eq!(plan.training.recompute.granularity, Some(crate::settings::Granularity::Selective));
+    assert_eq!(plan.training.recompute.modules, Some(vec!["mlp".to_owned()]));
     let mut some = open("llama-3-8b", "h100-sxm", 1, json!({"training": {"global_batch_size": 256}}));
     some.choose = Some(crate::wire::Choose::Axes(vec!["tp".to_owned(), "layout.pp".to_owned()]));
     let (plan, answer) = chosen_of(&some);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::tests::whole;
 use super::*;
-use crate::plan::{estimate, parse_plan, with_value};
+use crate::plan::{estimate, parse_plan};
 use crate::wire::{PlanFile, Verdict};
 
 /// Numbers that look random and are the same each time.
@@ -73,10 +73,13 @@ fn the_choice_is_the_first_row_and_what_helps_can_be_pasted() {
             fitting += 1;
         }
         for remedy in answer.relief.iter().flat_map(|relief| &relief.remedies) {
-            let mut pasted = file.clone();
+            let mut pasted = serde_json::to_value(&file).unwrap();
             for pin in &remedy.changes {
-                pasted = with_value(&pasted, &pin.field, &pin.value).unwrap();
+                // As `--set` puts it there.
+                crate::plan::place_of(&mut pasted, &pin.field).unwrap().clone_from(&pin.value);
             }
+            let pasted =
+                parse_plan(&pasted.to_string()).unwrap_or_else(|error| panic!("{error:?}: {pasted}"));
             let mut again = Choice::of(&pasted).unwrap().unwrap();
             again.request.margin = choice.request.margin;
             let answer = whole(&Search::new(&again.request).unwrap());

@@ -18,6 +18,8 @@ use crate::settings::Granularity;
 use crate::units::{Bytes, Dtype};
 use crate::wire::PlanFile;
 
+/// The field by which modules that are recomputed are said in a word, as commands and plan files take it.
+const MODULES: &str = "training.recompute";
 /// Candidates that are looked at for one way out.
 const MOST_FOR_RELIEF: u64 = 100_000;
 /// Doublings of the nodes up to which the least number on which a plan fits is looked for.
@@ -426,7 +428,7 @@ impl Relief {
             let remedy = self.remedies.iter().find(|remedy| remedy.said == *said);
             let change = remedy.and_then(|remedy| match &remedy.changes[..] {
                 // Modules are a list of their own in a plan file.
-                [only] if only.field != "training.recompute.modules" => Some(only),
+                [only] if only.field != MODULES => Some(only),
                 _ => None,
             });
             let field = change.map_or("choose", |change| change.field.as_str());
@@ -478,7 +480,7 @@ fn powers(nodes: u64) -> impl Iterator<Item = u64> {
 
 fn recompute(settings: &Settings) -> Pin {
     let field = match settings.recompute.granularity() {
-        Granularity::Selective => "training.recompute.modules",
+        Granularity::Selective => MODULES,
         Granularity::None | Granularity::Full => "training.recompute.granularity",
     };
     Pin { field: field.to_owned(), value: settings.recompute.0.as_str().into() }

@@ -90,8 +90,7 @@ fn toggled(text: &str, value: &str) -> String {
 /// Whether a field of the plan file is that of an axis of the form.
 fn is_of(axis: &str, field: &str) -> bool {
     let known = AXES.iter().find(|known| known.name == axis);
-    known.is_some_and(|known| known.path == field)
-        || (axis == "recompute" && field == "training.recompute.modules")
+    known.is_some_and(|known| known.path == field) || (axis == "recompute" && field == "training.recompute")
 }
 
 /// `2..16` bounds, anything else names values, `4|8`.
