@@ -1,5 +1,6 @@
 //! What has come from the other ranks and not been used yet, and the first failure. Reader threads write, the rank's
-//! own thread waits.
+//! own thread waits. Nobody is woken who does not wait, or not for what has come: each wake-up is a call of the system, and
+//! small collectives are made of little else.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,10 @@ struct State {
     waiting: Vec<VecDeque<Frame>>,
     messages: Vec<VecDeque<Frame>>,
     starving: u32,
+    /// Readers that wait for room.
+    full: u32,
+    /// The peer for whose next frame the rank waits.
+    awaited: Option<usize>,
     answers: Vec<Option<Doing>>,
     goodbye: Vec<bool>,
     failure: Option<String>,
@@ -39,7 +44,10 @@ pub struct Doing {
 #[derive(Default)]
 pub struct Board {
     state: Mutex<State>,
-    changed: Condvar,
+    /// What the rank waits for may have come.
+    came: Condvar,
+    /// Readers may go on.
+    room: Condvar,
 }
 
 /// What waiting for a frame gave.
@@ -73,7 +81,7 @@ impl Board {
             goodbye: vec![false; world],
             ..State::default()
         };
-        Board { state: Mutex::new(state), changed: Condvar::new() }
+        Board { state: Mutex::new(state), ..Board::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -88,14 +96,28 @@ impl Board {
             && state.starving == 0
             && state.failure.is_none()
         {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.full += 1;
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.full -= 1;
         }
         let queue = match frame.kind {
             Kind::Message => &mut state.messages[peer],
             _ => &mut state.waiting[peer],
         };
         queue.push_back(frame);
-        self.changed.notify_all();
+        let awaited = state.awaited == Some(peer);
+        // Or who is woken would wait for the lock.
+        drop(state);
+        if awaited {
+            self.came.notify_all();
+        }
+    }
+
+    /// Lets readers go on that wait for room.
+    fn let_read(&self, state: &State) {
+        if state.full > 0 {
+            self.room.notify_all();
+        }
     }
 
     /// The next frame of `peer` in a collective.
@@ -138,21 +160,25 @@ impl Board {
             if !starving {
                 starving = true;
                 state.starving += 1;
-                self.changed.notify_all();
+                self.let_read(&state);
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state.awaited = Some(peer);
+            state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         };
+        state.awaited = None;
         state.starving -= u32::from(starving);
         if matches!(waited, Waited::Frame(_)) {
-            self.changed.notify_all();
+            self.let_read(&state);
         }
         waited
     }
 
     /// Says that this rank can't go on until something comes, or is taken; until the answer is dropped.
     pub fn starve(&self) -> Starving<'_> {
-        self.lock().starving += 1;
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.starving += 1;
+        self.let_read(&state);
+        drop(state);
         Starving(self)
     }
 
@@ -163,7 +189,8 @@ impl Board {
         if first {
             state.failure = Some(reason.to_owned());
         }
-        self.changed.notify_all();
+        self.came.notify_all();
+        self.room.notify_all();
         first
     }
 
@@ -175,7 +202,7 @@ impl Board {
     /// Notes that `peer` ends in good order.
     pub fn set_goodbye(&self, peer: usize) {
         self.lock().goodbye[peer] = true;
-        self.changed.notify_all();
+        self.came.notify_all();
     }
 
     /// Whether `peer` has ended in good order.
@@ -208,7 +235,7 @@ impl Board {
     /// Keeps what `peer` says it is doing.
     pub fn set_answer(&self, peer: usize, answer: Doing) {
         self.lock().answers[peer] = Some(answer);
-        self.changed.notify_all();
+        self.came.notify_all();
     }
 
     /// What `peer` says it is doing, if it says so in time.
@@ -223,7 +250,7 @@ impl Board {
             if left.is_zero() {
                 return None;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.came.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }

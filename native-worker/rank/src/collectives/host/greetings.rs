@@ -18,20 +18,23 @@ use super::join::Identity;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections, beside one for each rank, that may be busy with that. One more, and the oldest is dropped.
 const STRANGERS: usize = 64;
-/// How often the listener looks for a connection.
-const ACCEPT_EVERY: Duration = Duration::from_millis(10);
+/// How long the listener waits where the system has no connection to give, as without a free descriptor.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(10);
 /// How often a rank that waits for others looks whether one that has come is gone again.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Accepts connections until dropped, so that another job may have the port later.
 pub struct Greetings {
     receiver: Receiver<(TcpStream, Identity)>,
+    listener: Arc<TcpListener>,
     done: Arc<AtomicBool>,
 }
 
 impl Drop for Greetings {
     fn drop(&mut self) {
         self.done.store(true, Relaxed);
+        // Gives the port back, and wakes who waits for a connection there.
+        let _ = socket2::SockRef::from(&*self.listener).shutdown(Shutdown::Both);
     }
 }
 
@@ -67,26 +70,24 @@ impl Greetings {
     /// # Errors
     /// When the system refuses.
     pub fn begin(listener: TcpListener, key: Key, me: &Identity) -> std::io::Result<Greetings> {
-        listener.set_nonblocking(true)?;
+        let listener = Arc::new(listener);
         // Only who has proven the key is put into it, so it has room for all ranks.
         let (sender, receiver) = sync_channel(me.world_size);
         let done = Arc::new(AtomicBool::new(false));
-        let (ours, rank, most) = (done.clone(), me.rank, me.world_size + STRANGERS);
+        let (ours, rank, most) = ((listener.clone(), done.clone()), me.rank, me.world_size + STRANGERS);
         let unproven = Unproven::default();
         let accept = move || {
+            let (listener, done) = ours;
             for number in 0.. {
-                let stream = loop {
-                    if ours.load(Relaxed) {
-                        return;
-                    }
-                    match listener.accept() {
-                        Ok((stream, _)) => break stream,
-                        Err(_) => std::thread::sleep(ACCEPT_EVERY),
-                    }
-                };
-                let (Ok(()), Ok(handle)) = (stream.set_nonblocking(false), stream.try_clone()) else {
+                let accepted = listener.accept();
+                if done.load(Relaxed) {
+                    return;
+                }
+                let Ok((stream, _)) = accepted else {
+                    std::thread::sleep(ACCEPT_AGAIN);
                     continue;
                 };
+                let Ok(handle) = stream.try_clone() else { continue };
                 unproven.add(number, handle, most);
                 let (sender, unproven, key) = (sender.clone(), unproven.clone(), key.clone());
                 let admit = move |mut stream: TcpStream| {
@@ -101,7 +102,7 @@ impl Greetings {
             }
         };
         std::thread::Builder::new().name("greetings".to_owned()).spawn(accept)?;
-        Ok(Greetings { receiver, done })
+        Ok(Greetings { receiver, listener, done })
     }
 
     /// The next greeting; none at the deadline.

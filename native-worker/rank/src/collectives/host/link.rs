@@ -1,6 +1,6 @@
 //! One rank's end of the link to another: a writer that gives up when it should, a reader thread that fills the board.
 
-use std::io::{ErrorKind, Write};
+use std::io::{BufReader, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,6 +11,9 @@ use super::join::{Identity, Peer};
 
 /// How often a blocked write looks whether the run has failed.
 const WRITE_PATIENCE: Duration = Duration::from_millis(200);
+
+/// What a reader asks the system for at once; larger frames are read where they stay.
+const READ_BYTES: usize = 32 * 1024;
 
 /// Called when a failure was seen but the rank's own thread did not end the process soon after.
 pub type LastResort = Arc<dyn Fn(&str) + Send + Sync>;
@@ -52,7 +55,8 @@ impl Link {
         notice_dead_machines(&peer.stream)?;
         peer.stream.set_read_timeout(None)?;
         peer.stream.set_write_timeout(Some(WRITE_PATIENCE))?;
-        let mut reading = peer.stream.try_clone()?;
+        // Header and bytes of a small frame come in one call.
+        let mut reading = BufReader::with_capacity(READ_BYTES, peer.stream.try_clone()?);
         let link = Arc::new(Link { identity: peer.identity, stream: Mutex::new(peer.stream) });
         let ours = link.clone();
         std::thread::Builder::new().name(format!("link-{}", link.identity.rank)).spawn(move || {
@@ -66,7 +70,7 @@ impl Link {
     }
 
     /// Reads until the link ends; whether its end was the run's first failure.
-    fn read_all(&self, reading: &mut TcpStream, board: &Board) -> bool {
+    fn read_all(&self, reading: &mut impl Read, board: &Board) -> bool {
         let peer = self.identity.rank;
         loop {
             match frame::read(reading) {
@@ -125,29 +129,27 @@ impl Link {
         let mut starving = None;
         let mut stream = self.stream.lock().unwrap_or_else(PoisonError::into_inner);
         let header = frame::header(kind, place, payload.len());
-        for mut part in [&header[..], payload] {
-            while !part.is_empty() {
-                match stream.write(part) {
-                    Ok(0) => return Err(self.gone(&ErrorKind::BrokenPipe.into())),
-                    Ok(written) => part = &part[written..],
-                    Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                        if let Some(failure) = board.failure().filter(|_| data) {
-                            return Err(failure);
-                        }
-                        // The peer may itself be stuck writing to this rank: let what it writes come in.
-                        if data && starving.is_none() {
-                            starving = Some(board.starve());
-                        }
-                        if Instant::now() >= deadline {
-                            return Err(format!(
-                                "rank {} takes nothing from its connection",
-                                self.identity.rank
-                            ));
-                        }
+        // In one call where there is room for both: the peer's reader wakes once.
+        let mut parts = [IoSlice::new(&header), IoSlice::new(payload)];
+        let mut parts = &mut parts[..];
+        while parts.iter().any(|part| !part.is_empty()) {
+            match stream.write_vectored(parts) {
+                Ok(0) => return Err(self.gone(&ErrorKind::BrokenPipe.into())),
+                Ok(written) => IoSlice::advance_slices(&mut parts, written),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if let Some(failure) = board.failure().filter(|_| data) {
+                        return Err(failure);
                     }
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(self.gone(&error)),
+                    // The peer may itself be stuck writing to this rank: let what it writes come in.
+                    if data && starving.is_none() {
+                        starving = Some(board.starve());
+                    }
+                    if Instant::now() >= deadline {
+                        return Err(format!("rank {} takes nothing from its connection", self.identity.rank));
+                    }
                 }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.gone(&error)),
             }
         }
         Ok(())

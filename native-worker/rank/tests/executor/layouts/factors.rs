@@ -11,6 +11,10 @@ use crate::harness::{set, tiny};
 /// as `cargo xtask soak` does.
 const MAX_WORLD: u64 = 4;
 
+/// Sequences of a step at the most. Where fewer do, they are two micro batches for each stage, which add gradients up and
+/// fill a pipeline twice: more say the same again.
+const LARGEST_BATCH: u64 = 8;
+
 /// A level of a factor: its name, and what it does to a plan.
 type Level = (&'static str, fn(&mut Value));
 
@@ -224,15 +228,16 @@ pub fn max_world() -> u64 {
 pub fn plan_of(levels: &Levels, max_world: u64) -> Option<Value> {
     let mut plan = tiny(1, 1);
     model(&mut plan, "num_layers", 4);
-    set(&mut plan, "training.global_batch_size", 8);
     set(&mut plan, "run.steps", super::STEPS);
     for (factor, &level) in FACTORS.iter().zip(levels) {
         factor.levels[level].1(&mut plan);
     }
     let dp = plan.as_object_mut()?.remove("dp")?.as_u64()?;
-    let size = |axis: &str| plan["layout"][axis].as_u64().unwrap_or(1);
-    let world = size("tp") * size("cp") * size("pp") * dp;
+    let [tp, cp, pp] = ["tp", "cp", "pp"].map(|axis| plan["layout"][axis].as_u64().unwrap_or(1));
+    let world = tp * cp * pp * dp;
     set(&mut plan, "cluster.gpus_per_node", world);
+    let micro_batch = plan["training"]["micro_batch_size"].as_u64()?;
+    set(&mut plan, "training.global_batch_size", LARGEST_BATCH.min(dp * micro_batch * 2 * pp));
     (world <= max_world).then_some(plan)
 }
 

@@ -1,6 +1,6 @@
 //! Choosing few of many candidates so that every pair of settings that occurs in any of them occurs in one chosen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// For each factor, the number of its level.
 pub type Levels = Vec<usize>;
@@ -25,26 +25,28 @@ pub struct Chosen {
 /// most pairs that are not yet covered for what it costs, and, once all are, with those that were covered least.
 pub fn choose(candidates: &[Levels], cost: impl Fn(usize) -> u64, least: usize) -> Chosen {
     let all: BTreeSet<Pair> = candidates.iter().flat_map(pairs).collect();
-    let mut covered = std::collections::BTreeMap::<Pair, u32>::new();
+    let numbers: BTreeMap<Pair, usize> = all.into_iter().zip(0..).collect();
+    let numbered: Vec<Vec<usize>> =
+        candidates.iter().map(|levels| pairs(levels).map(|pair| numbers[&pair]).collect()).collect();
+    let mut covered = vec![0_u32; numbers.len()];
     let mut chosen: Vec<usize> = Vec::new();
-    while chosen.len() < candidates.len() && (covered.len() < all.len() || chosen.len() < least) {
+    while chosen.len() < candidates.len() && (covered.contains(&0) || chosen.len() < least) {
         let worth = |number: &usize| -> (u64, i64) {
-            let of = pairs(&candidates[*number]).map(|pair| covered.get(&pair).copied().unwrap_or(0));
             let (mut fresh, mut times) = (0, 0);
-            for count in of {
-                fresh += u64::from(count == 0);
-                times -= i64::from(count);
+            for &pair in &numbered[*number] {
+                fresh += u64::from(covered[pair] == 0);
+                times -= i64::from(covered[pair]);
             }
             (fresh * 1_000 / cost(*number).max(1), times)
         };
         let left = (0..candidates.len()).filter(|number| !chosen.contains(number));
         let Some(best) = left.max_by_key(worth) else { break };
-        for pair in pairs(&candidates[best]) {
-            *covered.entry(pair).or_default() += 1;
+        for &pair in &numbered[best] {
+            covered[pair] += 1;
         }
         chosen.push(best);
     }
-    Chosen { candidates: chosen, pairs: all.len() }
+    Chosen { candidates: chosen, pairs: numbers.len() }
 }
 
 #[test]
