@@ -10,6 +10,7 @@ pub mod accuracy;
 pub mod advice;
 pub mod calibration;
 pub mod cluster;
+pub mod data;
 pub mod diagnose;
 pub mod finding;
 pub mod frameworks;

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use super::Generation;
+use crate::data;
 
 /// A kind of GPU.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,7 +165,7 @@ impl Gpu {
 pub fn gpus() -> &'static [Gpu] {
     static GPUS: OnceLock<Vec<Gpu>> = OnceLock::new();
     // A test reads the file.
-    let read = || serde_json::from_str::<Vec<Record>>(include_str!("gpus.json")).unwrap_or_default();
+    let read = || serde_json::from_str::<Vec<Record>>(data::text(data::File::Gpus)).unwrap_or_default();
     GPUS.get_or_init(|| read().into_iter().map(Record::gpu).collect())
 }
 

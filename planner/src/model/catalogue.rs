@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{Architecture, check_model, import_hf};
+use crate::data::{File, text};
 use crate::finding::Finding;
 use crate::json::read_json;
 use crate::wire::{ClusterFile, TrainingFile};
@@ -82,7 +83,7 @@ pub struct Batch {
 /// All presets, by id.
 pub fn presets() -> &'static [Preset] {
     static PRESETS: OnceLock<Vec<Preset>> = OnceLock::new();
-    PRESETS.get_or_init(|| read_json(include_str!("catalogue.json")).unwrap_or_default())
+    PRESETS.get_or_init(|| read_json(text(File::Catalogue)).unwrap_or_default())
 }
 
 #[cfg(test)]

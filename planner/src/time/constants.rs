@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use crate::cluster::Gpu;
+use crate::data;
 use crate::settings::Granularity;
 use serde::Deserialize;
 
@@ -210,7 +211,7 @@ pub const RANGE: f64 = 1.64;
 pub fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| {
-        crate::json::read_json(include_str!("constants.json")).unwrap_or_else(|_| Table {
+        crate::json::read_json(data::text(data::File::Constants)).unwrap_or_else(|_| Table {
             // Unreachable: a test reads the file.
             constants: Vec::new(),
             common: BTreeMap::new(),

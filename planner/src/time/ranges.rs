@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::from_plan::profile;
+use crate::data;
 use crate::model::{Architecture, Mixer};
 use crate::plan::Plan;
 
@@ -119,7 +120,7 @@ pub fn ranges() -> &'static Ranges {
     static RANGES: OnceLock<Ranges> = OnceLock::new();
     RANGES.get_or_init(|| {
         // A test reads the file.
-        crate::json::read_json(include_str!("ranges.json")).unwrap_or(Ranges {
+        crate::json::read_json(data::text(data::File::Ranges)).unwrap_or(Ranges {
             other_gpu: 0.7,
             other_generation: 0.7,
             classes: Vec::new(),

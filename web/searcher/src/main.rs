@@ -65,6 +65,10 @@ impl Searcher {
 
     fn answer(&mut self, ask: Ask) -> Option<Tell> {
         match ask {
+            Ask::Data(texts) => {
+                planner::data::give(texts);
+                None
+            }
             Ask::Warm => None,
             Ask::Begin { number, request } => {
                 (self.task, self.warm) = (None, None);

@@ -3,7 +3,7 @@
 
 use gloo::timers::callback::Timeout;
 use gloo::worker::WorkerScope;
-use planner::parse_plan;
+use planner::json::read_json;
 use planner::search::{Desk, Partial, Request, Search};
 use web_sys::js_sys::Date;
 
@@ -27,7 +27,7 @@ pub struct Warm {
 impl Warm {
     /// The beginning.
     pub fn new() -> Option<Warm> {
-        let mut request = Request::new(parse_plan(PLAN).ok()?);
+        let mut request = Request::new(read_json(PLAN).ok()?);
         (request.limits.rows, request.limits.simulated) = (2, 8);
         let search = Search::new(&request).ok()?;
         Some(Warm { search, desk: Desk::default(), found: Partial::default(), next: 0, spent: 0.0 })

@@ -169,6 +169,7 @@ impl Engine {
     fn hand(self, place: usize) -> Hand {
         let bridge =
             Remote::spawner().encoding::<Json>().callback(move |tell| self.hear(place, tell)).spawn(ADDRESS);
+        bridge.send(Ask::Data(planner::data::texts()));
         Hand { bridge, knows: 0, heard: false, task: None, untold: Vec::new() }
     }
 

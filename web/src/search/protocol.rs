@@ -13,6 +13,8 @@ pub const ADDRESS: &str = "./searcher.js";
 /// What the page asks of a worker. Every answer carries the number of the search it belongs to.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Ask {
+    /// The page's data files, before anything else.
+    Data(Vec<String>),
     /// Nothing yet, but a search is likely: make ready.
     Warm,
     /// A new search; the one before is forgotten.
@@ -133,7 +135,7 @@ pub struct Json;
 impl Codec for Json {
     fn encode<I: Serialize>(input: I) -> JsValue {
         // Plain data of ours, of which every value has a JSON form.
-        JsValue::from_str(&serde_json::to_string(&input).unwrap_or_default())
+        JsValue::from_str(&planner::json::written(&input))
     }
 
     #[allow(

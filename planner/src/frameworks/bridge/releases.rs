@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
+use crate::data::{File, text};
 use crate::frameworks::recipe::{Among, Recipe, Recomputed, Wanted};
 use crate::settings::{CrossEntropy, CudaGraphs, Dispatcher, FlexBackend};
 use crate::units::Dtype;
 
-const TABLE: &str = include_str!("releases.txt");
 const SOURCE: &str = "recipes of NVIDIA-NeMo/Megatron-Bridge to 067f987df03b";
 
 /// A model of the table.
@@ -26,6 +26,10 @@ struct Line<'a> {
     settings: &'a str,
 }
 
+fn table() -> &'static str {
+    text(File::Releases)
+}
+
 /// The lines of the table, read once.
 fn lines() -> impl Iterator<Item = Line<'static>> {
     static LINES: OnceLock<Vec<Line<'static>>> = OnceLock::new();
@@ -34,7 +38,7 @@ fn lines() -> impl Iterator<Item = Line<'static>> {
 
 fn read() -> impl Iterator<Item = Line<'static>> {
     let mut model = None;
-    TABLE.lines().filter(|line| !line.starts_with('#')).filter_map(move |line| {
+    table().lines().filter(|line| !line.starts_with('#')).filter_map(move |line| {
         if let Some(named) = line.strip_prefix("= ") {
             let mut words = named.split(' ');
             let preset = words.next()?;
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn every_line_is_read() {
-        let text = TABLE.lines().filter(|line| !line.starts_with(['#', '=']));
+        let text = table().lines().filter(|line| !line.starts_with(['#', '=']));
         assert_eq!(lines().count(), text.count());
         for line in lines() {
             for word in line.settings.split(' ') {

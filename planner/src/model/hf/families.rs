@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::expression::{Names, evaluate};
 use super::reader::Reader;
+use crate::data::{File, text};
 use crate::model::{
     Activation, Architecture, Attention, Branches, DeltaNet, Extra, ExtraAt, Indexer, KimiDelta, LayerKind,
     Listed, ListedCut, ListedParameter, MAX_LAYERS, Mamba2, Mixer, Mlp, Moe, Norm, Positions, QkNorm, Rope,
@@ -12,17 +13,21 @@ use crate::model::{
 };
 
 /// Rows of families: a name, the row that it starts from, roles.
-const FAMILIES: &str = include_str!("families.txt");
+fn rows() -> std::str::Lines<'static> {
+    text(File::Families).lines()
+}
 
 /// What the classes of transformers have where a config.json is silent: a model type, then `key=value`, sizes alone.
-const CLASSES: &str = include_str!("classes.txt");
+fn classes() -> std::str::Lines<'static> {
+    text(File::Classes).lines()
+}
 
 /// Names that newer releases of transformers save some sizes by, each with the one that older files have.
 const ALIASES: &[(&str, &[&str])] = &[("num_experts", &["num_local_experts", "n_routed_experts"])];
 
 /// Puts what a model type's class has into a config.json that leaves it out; the keys that were put in.
 pub(super) fn fill(config: &mut serde_json::Map<String, Value>, model_type: &str) -> Vec<&'static str> {
-    let line = CLASSES.lines().find_map(|line| {
+    let line = classes().find_map(|line| {
         let (name, rest) = line.split_once(' ')?;
         (name == model_type).then_some(rest)
     });
@@ -59,14 +64,11 @@ pub(super) struct Family {
 
 /// Names of all rows that are model types.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    FAMILIES
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .filter(|name| !name.is_empty() && !name.starts_with('_'))
+    rows().filter_map(|line| line.split(' ').next()).filter(|name| !name.is_empty() && !name.starts_with('_'))
 }
 
 fn row(name: &str) -> Option<std::str::Split<'static, char>> {
-    FAMILIES.lines().find_map(|line| {
+    rows().find_map(|line| {
         let mut words = line.split(' ');
         (words.next() == Some(name)).then_some(words)
     })
@@ -74,7 +76,7 @@ fn row(name: &str) -> Option<std::str::Split<'static, char>> {
 
 /// The part that keeps a model type from being planned, where it is one of those.
 pub(super) fn refused(name: &str) -> Option<&'static str> {
-    let line = FAMILIES.lines().find(|line| line.split(' ').next() == Some(name))?;
+    let line = rows().find(|line| line.split(' ').next() == Some(name))?;
     line.split_once(REFUSED).map(|(_, part)| part)
 }
 

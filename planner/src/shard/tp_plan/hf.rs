@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::class::Plan;
 use super::style::{Placement, Style};
+use crate::data;
 
 /// Whose rules complete a merged plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,8 +129,7 @@ type Pair = (Vec<(&'static str, &'static str)>, Vec<(&'static str, &'static str)
 
 static RECORDED: LazyLock<BTreeMap<&'static str, Pair>> = LazyLock::new(|| {
     // A test reads the file too, so that it can't be broken.
-    let record: Record<'static> =
-        serde_json::from_str(include_str!("../data/transformers_tp_plans.json")).unwrap_or_default();
+    let record: Record<'static> = serde_json::from_str(data::text(data::File::TpPlans)).unwrap_or_default();
     let of = |plan: Recorded<'static>| (plan.class.into_iter().collect(), plan.inner.into_iter().collect());
     crate::order::map(record.plans.into_iter().map(|(kind, plan)| (kind, of(plan))))
 });
