@@ -12,7 +12,7 @@ use crate::wire::Objective;
 
 /// Parts that are looked at for it, and numbers of nodes, at most: some seconds.
 const MOST_PARTS: u64 = 300_000;
-const MOST_NUMBERS: u64 = 512;
+const MOST_NUMBERS: u64 = 256;
 
 /// What was found of the numbers of nodes within bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,14 +23,16 @@ pub struct Fewest {
     pub tight: Option<u64>,
     /// The number from which on none was asked, where that would have taken too long.
     pub asked_below: Option<u64>,
+    /// Whether it was looked for, which is not done again where some axis is changed to see what would help.
+    pub is_known: bool,
 }
 
 impl Request {
     /// Looks for the least number of nodes within bounds, where there are several. Gives in words what was not asked.
     pub(super) fn find_fewest(&mut self, bounds: Bounds) -> Option<String> {
         let (from, to) = (bounds.min.max(1), bounds.max.min(MAX_WORLD / self.gpus_per_node()));
-        if from < to {
-            self.fewest = self.fewest(from, to);
+        if from < to && !self.fewest.is_known {
+            self.fewest = Fewest { is_known: true, ..self.fewest(from, to) };
         }
         let first = self.fewest.asked_below?;
         Some(format!(

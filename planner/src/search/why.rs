@@ -1,11 +1,11 @@
 //! "Why not this one": what stands in the way of settings that somebody had in mind.
 
-use super::Search;
 use super::answer::{Row, WhyNot};
 use super::finish::Known;
 use super::partial::Partial;
 use super::request::{Limits, Request};
 use super::settings::Settings;
+use super::{Fewest, Search};
 use crate::finding::{Severity, clip};
 use crate::memory;
 use crate::plan::Plan;
@@ -25,7 +25,7 @@ impl Search {
     /// # Errors
     /// A sentence, where `wanted` can't be read.
     pub fn why_not(&self, wanted: &str, best: Option<&Row>) -> Result<WhyNot, String> {
-        let mut request = self.request.clone();
+        let mut request = Request { fewest: Fewest::default(), ..self.request.clone() };
         let pairs: Vec<&str> = wanted.split(',').map(str::trim).filter(|pair| !pair.is_empty()).collect();
         if pairs.is_empty() {
             return Err("nothing is named: write what you have in mind, such as tp=4,pp=2".to_owned());
