@@ -69,6 +69,7 @@ fn Choosing() -> impl IntoView {
     let options = [
         (Objective::Fastest, "Fastest step"),
         (Objective::Cheapest, "Fewest GPU hours"),
+        (Objective::FewestGpus, "Fewest GPUs"),
         (Objective::MostHeadroom, "Most memory left"),
         (Objective::Deadline, "Cheapest within days"),
     ];
