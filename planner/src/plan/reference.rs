@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Plan, parse_plan, place_of};
 use crate::runtime::Runtime;
-use crate::wire::{Kind, Setting};
+use crate::wire::{Kind, Setting, VERSION};
 
 /// What a setting takes, in words.
 pub fn takes(setting: &Setting) -> String {
@@ -147,5 +147,8 @@ pub fn json_schema() -> Value {
     schema["required"] = json!(["version", "model", "cluster"]);
     schema["properties"]["$schema"] = json!({"type": "string"});
     schema["properties"]["cluster"]["required"] = json!(["gpu"]);
+    // What must be there is not null.
+    schema["properties"]["version"] = json!({"const": VERSION});
+    schema["properties"]["cluster"]["properties"]["gpu"]["type"] = "string".into();
     schema
 }

@@ -9,6 +9,7 @@ use super::{at, draw, is_written};
 /// Why a value is not of a schema; this reads what `json_schema` writes, and fails at any other word.
 fn broken(schema: &Value, value: &Value, path: &str) -> Option<String> {
     let known = [
+        "const",
         "$schema",
         "title",
         "description",
@@ -26,6 +27,9 @@ fn broken(schema: &Value, value: &Value, path: &str) -> Option<String> {
     let words = schema.as_object().expect("a schema");
     for word in words.keys() {
         assert!(known.contains(&word.as_str()), "{path}: {word}");
+    }
+    if let Some(only) = words.get("const") {
+        return (only != value).then(|| format!("{path} is {value}"));
     }
     if let Some(allowed) = words.get("enum") {
         return (!allowed.as_array().expect("a list").contains(value)).then(|| format!("{path} is {value}"));
@@ -112,6 +116,7 @@ fn what_the_schema_refuses_is_refused_by_the_reader() {
     let read = parse_plan(&good.to_string()).expect("a plan");
     assert!(Plan::resolve(&read).plan.is_some());
     for (object, field, value) in [
+        ("cluster", "gpu", json!(null)),
         ("layout", "tp", json!(0)),
         ("layout", "tp", json!("many")),
         ("layout", "schedule", json!("2f2b")),
