@@ -54,7 +54,7 @@ fn plan(numbers: &mut Numbers) -> PlanFile {
 fn the_choice_is_the_first_row_and_what_helps_can_be_pasted() {
     let mut numbers = Numbers(7);
     let (mut fitting, mut helped) = (0, 0);
-    for _ in 0..16 {
+    for _ in 0..24 {
         let file = plan(&mut numbers);
         let said = serde_json::to_string(&file).unwrap();
         let mut choice = Choice::of(&file).unwrap().unwrap();

@@ -120,6 +120,7 @@ async fn a_search_is_stopped_narrowed_and_begun_anew() -> Result<()> {
     let rows = browser.elements("search-row").await?.len();
     ensure!(rows > 2, "{rows} rows");
     // What must stay free is said, read and heeded.
+    browser.scroll_to("search-margin").await?;
     browser.fill("search-margin", &entered("much")).await?;
     browser.text_when("search-margin-said", SOON, |text| text.contains("4GiB")).await?;
     browser.fill("search-margin", &entered("20 GiB")).await?;
