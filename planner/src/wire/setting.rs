@@ -223,6 +223,11 @@ pub(super) const fn json(words: &'static [&'static str], form: &'static str) -> 
     of(Kind::Json(words, form))
 }
 
+/// What is told to people: a searcher, which tells them nothing, has no texts.
+const fn told(text: &'static str) -> &'static str {
+    if cfg!(feature = "data") { text } else { "" }
+}
+
 const fn of(kind: Kind) -> Setting {
     Setting { path: "", kind, unit: "", label: "", part: Part::Apart, stepped: false, axis: None, about: "" }
 }
@@ -230,7 +235,7 @@ const fn of(kind: Kind) -> Setting {
 impl Setting {
     /// The same in a form.
     pub(super) const fn at(self, part: Part, label: &'static str) -> Setting {
-        Setting { part, label, ..self }
+        Setting { part, label: told(label), ..self }
     }
 
     /// The same in a unit.
@@ -255,7 +260,7 @@ impl Setting {
 
     /// The same at its place in a plan file.
     pub(super) const fn placed(self, path: &'static str, about: &'static str) -> Setting {
-        Setting { path, about, ..self }
+        Setting { path, about: told(about), ..self }
     }
 
     /// The setting at a path of a plan file.
